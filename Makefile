@@ -24,11 +24,13 @@ test-full: $(VENV)/.dev ## The long tests: real servers, torchrun worlds, kill s
 test-gpu: $(VENV)/.dev ## The tests that need a CUDA GPU, in one process.
 	$(PYTEST) -m gpu
 
-check: $(VENV)/.dev  ## Style, types, who may import whom, spelling.
+check: $(VENV)/.dev  ## Style, types, who may import whom, vocabulary, dependencies, spelling.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/vocabulary.py
+	$(BIN)/deptry .
 	$(BIN)/codespell
 
 format: $(VENV)/.dev ## Put the code into its canonical form.

@@ -32,7 +32,7 @@ from benchmarks.clock import fingerprint
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from assay.timing.values import Comparison
+    from assay.timing.results import Comparison
 
 RESULTS = Path(__file__).parent / "results" / "h200"
 SAMPLES, NAME = "attention.samples.json.xz", "attention.json"
@@ -149,7 +149,7 @@ def memory_of(sequence: int) -> Kept:
 
 def run(folder: Path) -> None:
     """Measure everything there is time for, and keep it as it comes."""
-    from assay.workloads.dilated_attention import ways
+    from assay.workloads.dilated_attention import backends
 
     faulthandler.dump_traceback_later(MOST_S, exit=True)
     begin = time.monotonic()
@@ -188,7 +188,7 @@ def run(folder: Path) -> None:
         raw[kind] = [*raw[kind], step()]
         raw["names"] = {**raw["names"], kind: [*raw["names"].get(kind, ()), name]}
         print(f"{name}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
-        raw["ways"] = [*before, *ways.chosen()]
+        raw["ways"] = [*before, *backends.past_races()]
         keep(folder, raw)
 
 

@@ -15,14 +15,14 @@ def distances(dtype: str, *, causal: bool, sequence: int, device: str = "cuda") 
     import torch
 
     from assay.workloads.dilated_attention import dilated_attention
-    from assay.workloads.dilated_attention.plan import Heads, Ladder
-    from assay.workloads.dilated_attention.reference import blockwise, multiplicity
+    from assay.workloads.dilated_attention.reference import blockwise_attention, multiplicity
+    from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
 
     torch.manual_seed(3)
     shape = (1, sequence, HEADS, DIM)
     q, k, v, above = (torch.randn(shape, device=device).to(getattr(torch, dtype)) for _ in range(4))
-    ladder, heads = Ladder.of(SEGMENTS, RATES), Heads.of(HEADS, HEADS, "modulo")
-    right = blockwise(q, k, v, ladder, heads, gradient=above, causal=causal)
+    ladder, heads = DilationSchedule.of(SEGMENTS, RATES), AttentionHeads.of(HEADS, HEADS, "modulo")
+    right = blockwise_attention(q, k, v, ladder, heads, gradient=above, causal=causal)
     rows = torch.arange(sequence, device=device)
     bias = torch.cat(
         [multiplicity(ladder, heads, sequence, some, causal=causal).log().to(q.dtype) for some in rows.split(512)],

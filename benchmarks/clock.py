@@ -58,9 +58,8 @@ def fingerprint() -> dict[str, Any]:
 def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
     """Time each kernel in both states of the cache by Assay and by the trace, in turns."""
     import assay
-    from assay.timing.cuda.stamped import QueueClock, layout
-    from assay.timing.cuda.trace import TraceClock
-    from assay.timing.cuda.work import Work
+    from assay.timing.cuda.cupti import TraceTimer
+    from assay.timing.cuda.timers import GpuCallBatch, QueueTimer, slot_layout
 
     found: dict[str, Any] = {}
     for name, call in {**kernels(torch), **spins(torch, bench)}.items():
@@ -69,9 +68,9 @@ def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
         torch.cuda.synchronize()
         for state in ("cold", "warm"):
             calls = 4 if name in {"softmax 8192", "matmul 8192", "attention", "spin 200"} else 16
-            work = Work(call, state, calls, operations=OPERATIONS.get(name, 1))
-            trace, queue = TraceClock(bench, work), QueueClock(bench, work)
-            places = [place == "call" for place in layout(calls)]
+            work = GpuCallBatch(call, state, calls, operations=OPERATIONS.get(name, 1))
+            trace, queue = TraceTimer(bench, work), QueueTimer(bench, work)
+            places = [place == "call" for place in slot_layout(calls)]
             cell: dict[str, Any] = {"assay": [], "trace": [], "untraced": []}
             for _ in range(REPEATS):
                 for _ in range(3):
@@ -100,12 +99,11 @@ def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
 
 def blocks(torch: Any, bench: Any) -> dict[str, Any]:
     """Trace and stamp a spin on more and more thread blocks: does tracing itself take time for each block?"""
-    from assay.timing.cuda.stamped import GraphClock, QueueClock, layout
-    from assay.timing.cuda.trace import TraceClock
-    from assay.timing.cuda.work import Work
+    from assay.timing.cuda.cupti import TraceTimer
+    from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer, slot_layout
 
     numbers = torch.zeros(1 << 20, dtype=torch.int32, device="cuda")
-    places = [place == "call" for place in layout(8)]
+    places = [place == "call" for place in slot_layout(8)]
     found: dict[str, Any] = {}
     for count in (132, 528, 1056, 2112, 4224, 8448):
         launch = bench.kernels.launch("wide", 2000, int(numbers.data_ptr()), grid=count, block=128)
@@ -113,8 +111,8 @@ def blocks(torch: Any, bench: Any) -> dict[str, Any]:
         def call(launch: Any = launch) -> None:
             launch(int(torch.cuda.current_stream().cuda_stream))
 
-        work = Work(call, "warm", 8, operations=1)
-        trace, graph, queue = TraceClock(bench, work), GraphClock(bench, work), QueueClock(bench, work)
+        work = GpuCallBatch(call, "warm", 8, operations=1)
+        trace, graph, queue = TraceTimer(bench, work), GraphTimer(bench, work), QueueTimer(bench, work)
         cell: dict[str, list[float]] = {"trace_us": [], "traced_us": [], "untraced_us": [], "graph_us": []}
         for _ in range(8):
             cell["trace_us"] += trace.take().quantities["busy_us"].tolist()
@@ -130,8 +128,8 @@ def blocks(torch: Any, bench: Any) -> dict[str, Any]:
 def cost(torch: Any, bench: Any) -> dict[str, Any]:
     """Ask every timer for every kernel, in turns, with the trace beside; keep what it said and how long it took."""
     import assay
-    from assay.timing.cuda.trace import TraceClock
-    from assay.timing.cuda.work import Work
+    from assay.timing.cuda.cupti import TraceTimer
+    from assay.timing.cuda.timers import GpuCallBatch
 
     timers: dict[str, tuple[str, Callable[[Callable[[], object]], float]]] = {
         f"{r.name} | {r.setting}": (r.cache, r.time_us) for r in rivals(torch)
@@ -150,7 +148,9 @@ def cost(torch: Any, bench: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, call in kernels(torch).items():
         cell: dict[str, Any] = {"trace": {"cold": [], "warm": []}, "timers": {timer: [] for timer in timers}}
-        traces = {s: TraceClock(bench, Work(call, s, 4, operations=OPERATIONS.get(name, 1))) for s in ("cold", "warm")}
+        traces = {
+            s: TraceTimer(bench, GpuCallBatch(call, s, 4, operations=OPERATIONS.get(name, 1))) for s in ("cold", "warm")
+        }
         for repeat in range(-1, COST_REPEATS):
             for timer, (state, time_us) in timers.items():
                 begin = time.perf_counter()
@@ -167,13 +167,13 @@ def run(folder: Path) -> None:
     """Measure everything and keep it."""
     import torch
 
-    from assay.timing.cuda.bench import bench as bench_of
-    from assay.timing.cuda.calibrate import calibrate
+    from assay.timing.cuda.device import gpu_timing_device as bench_of
+    from assay.timing.cuda.timers import calibrate_device
 
     bench = bench_of(0)
-    calibrate(bench)
+    calibrate_device(bench)
     raw = {
-        "known": bench.known.as_json(),
+        "known": bench.calibration.as_json(),
         "default": [f"{r.name} | {r.setting}" for r in rivals(torch) if r.default],
         "accuracy": accuracy(torch, bench),
         "blocks": blocks(torch, bench),

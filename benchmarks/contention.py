@@ -26,16 +26,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.contention.cells import Layout, layout
-from assay.experiments.contention.options import PHASES, QUIET, ContentionOptions
-from assay.experiments.contention.places import Cell, Place
-from assay.experiments.contention.slowdown import slowdowns, spreads
+from assay.experiments.contention.effects import slowdowns, spread_ratios
+from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot, build_layout
+from assay.experiments.contention.options import BASELINE_PHASES, PHASES, ContentionOptions
 from assay.stats.blocks import MINIMUM_EFFECT
-from assay.stats.shares import Share
-from assay.store.runs import RunFolder
+from assay.stats.ratios import Proportion
+from assay.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from assay.experiments.contention.slowdown import Comparisons
+    from assay.experiments.contention.effects import PhaseComparisons
 
 RESULTS = Path(__file__).parent / "results" / "contention.json"
 SAMPLES = RESULTS.with_suffix(".samples.json.xz")
@@ -60,12 +59,12 @@ def measure(seed: int, command: tuple[str, ...]) -> tuple[Kept, list[list[float]
         )
         run = RunFolder.open(Path(folder) / "latest")
         options = ContentionOptions.model_validate(run.plan.options)
-        found = layout(run.machine, options, run.records())
+        found = build_layout(run.machine, options, run.records())
         headline = json.loads((run.path / "findings.json").read_text())["headline"]
     took_s = time.monotonic() - begin
     first_s = found.cells[0].at_s
     cells = [
-        [c.place.device, c.place.worker, c.block, c.phase, round(c.at_s - first_s, 2), len(c.samples), *_numbers(c)]
+        [c.slot.device, c.slot.worker, c.block, c.phase, round(c.at_s - first_s, 2), len(c.samples), *_numbers(c)]
         for c in found.cells
     ]
     step = [max(1, len(c.samples) // KEPT_SAMPLES) for c in found.cells]
@@ -75,7 +74,7 @@ def measure(seed: int, command: tuple[str, ...]) -> tuple[Kept, list[list[float]
     return told, samples
 
 
-def _numbers(cell: Cell) -> list[float | None]:
+def _numbers(cell: LayoutCell) -> list[float | None]:
     """Return median and mean in microseconds, and the coefficient of variation."""
     median, mean = float(np.median(cell.samples)), float(cell.samples.mean())
     return [round(median, 3), round(mean, 3), None if cell.cv is None else round(cell.cv, 5)]
@@ -94,37 +93,39 @@ def run(wanted: int) -> None:
         print(f"{seed + 1}/{wanted} in {told['took_s']} s: {told['headline']}", flush=True)
 
 
-def cells_of(kept: Kept) -> list[Cell]:
+def cells_of(kept: Kept) -> list[LayoutCell]:
     """Return the processes of a kept run, each with its mean for its samples."""
     return [
-        Cell(Place(0, device, worker), block, phase, "call_us", np.array([mean]), at_s, f"{block}/{phase}/{device}")
+        LayoutCell(
+            WorkerSlot(0, device, worker), block, phase, "call_us", np.array([mean]), at_s, f"{block}/{phase}/{device}"
+        )
         for device, worker, block, phase, at_s, _, _, mean, _ in kept["cells"]
     ]
 
 
-def judged(cells: list[Cell]) -> Comparisons:
+def judged(cells: list[LayoutCell]) -> PhaseComparisons:
     """Return what is said of the times."""
-    return slowdowns(Layout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
+    return slowdowns(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
 
 
-def dealt(blocks: list[list[Cell]], chance: random.Random) -> list[Cell]:
+def dealt(blocks: list[list[LayoutCell]], chance: random.Random) -> list[LayoutCell]:
     """Return pairs of neighbouring blocks as blocks in which nothing differs: their quiet cells, dealt out by lot."""
-    found: list[Cell] = []
+    found: list[LayoutCell] = []
     for number, cells in enumerate(blocks, 1):
         hands = list(dict.fromkeys((cell.block, cell.phase) for cell in cells))
         chance.shuffle(hands)
         phases = dict(zip(hands, PHASES, strict=True))
         found += [
-            Cell(c.place, number, phases[c.block, c.phase], c.quantity, c.samples, c.at_s, c.trial) for c in cells
+            LayoutCell(c.slot, number, phases[c.block, c.phase], c.quantity, c.samples, c.at_s, c.trial) for c in cells
         ]
     return found
 
 
-def pairs_of(runs: list[Kept]) -> list[list[Cell]]:
+def pairs_of(runs: list[Kept]) -> list[list[LayoutCell]]:
     """Return the quiet cells of every two neighbouring blocks of a run that were measured whole."""
-    found: list[list[Cell]] = []
+    found: list[list[LayoutCell]] = []
     for kept in runs:
-        quiet = [cell for cell in cells_of(kept) if cell.phase in QUIET]
+        quiet = [cell for cell in cells_of(kept) if cell.phase in BASELINE_PHASES]
         for first, second in pairwise(sorted({cell.block for cell in quiet})):
             pair = [cell for cell in quiet if cell.block in {first, second}]
             if len({(cell.block, cell.phase) for cell in pair}) == len(PHASES):
@@ -132,7 +133,7 @@ def pairs_of(runs: list[Kept]) -> list[list[Cell]]:
     return found
 
 
-def false_alarms(runs: list[Kept]) -> dict[str, Share]:
+def false_alarms(runs: list[Kept]) -> dict[str, Proportion]:
     """Return how often A/A analyses say yes: of all devices together, and of any device at all."""
     pairs = pairs_of(runs)
     counts = {"together": 0, "anywhere": 0}
@@ -142,22 +143,24 @@ def false_alarms(runs: list[Kept]) -> dict[str, Share]:
         verdict = judged(dealt(blocks, chance))["naive"]
         counts["together"] += verdict.overall.verdict == "yes"
         counts["anywhere"] += verdict.overall.verdict == "yes" or any(
-            each.verdict == "yes" for each in verdict.places.values()
+            each.verdict == "yes" for each in verdict.slots.values()
         )
-    return {name: Share(count, ANALYSES) for name, count in counts.items()}
+    return {name: Proportion(count, ANALYSES) for name, count in counts.items()}
 
 
-def with_spread(kept: Kept) -> Comparisons:
+def with_spread(kept: Kept) -> PhaseComparisons:
     """Return what is said of the spread, from samples of the kept coefficient of variation."""
     cells = [
-        Cell(Place(0, device, worker), block, phase, "call_us", 1 + cv * np.array([-1.0, 1.0]) / 2**0.5, at_s, "")
+        LayoutCell(
+            WorkerSlot(0, device, worker), block, phase, "call_us", 1 + cv * np.array([-1.0, 1.0]) / 2**0.5, at_s, ""
+        )
         for device, worker, block, phase, at_s, _, _, _, cv in kept["cells"]
         if cv
     ]
-    return spreads(Layout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
+    return spread_ratios(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
 
 
-def written(share: Share) -> str:
+def written(share: Proportion) -> str:
     """Write a count with the exact 95 % interval of the share."""
     low, high = share.interval() or (0.0, 1.0)
     return f"{share.count} of {share.n} ({100 * low:.1f} – {100 * high:.1f} %)"
@@ -175,11 +178,11 @@ def table(kept: Kept) -> str:
     blocks = [len({cell[2] for cell in each["cells"]}) for each in runs]
     alarms = false_alarms(runs)
     lines = [
-        ("A/A control finds no difference", written(Share(n - yes["again"], n)), "≥ 18 of 20"),
-        ("interval of the slowdown side by side excludes 1", written(Share(apart, n)), "–"),
-        ("side by side called different", written(Share(yes["naive"], n)), "–"),
-        ("isolated called different (two workers still share each core)", written(Share(yes["isolated"], n)), "–"),
-        ("spread of repeats side by side called different", written(Share(spread, n)), "–"),
+        ("A/A control finds no difference", written(Proportion(n - yes["again"], n)), "≥ 18 of 20"),
+        ("interval of the slowdown side by side excludes 1", written(Proportion(apart, n)), "–"),
+        ("side by side called different", written(Proportion(yes["naive"], n)), "–"),
+        ("isolated called different (two workers still share each core)", written(Proportion(yes["isolated"], n)), "–"),
+        ("spread of repeats side by side called different", written(Proportion(spread, n)), "–"),
         (f"slowdown side by side, median of {n} runs (least – most)",
          f"{statistics.median(slower):.2f}× ({min(slower):.2f} – {max(slower):.2f})", "–"),
         ("blocks in a run, least – most", f"{min(blocks)} – {max(blocks)}", "≥ 3"),
@@ -190,7 +193,7 @@ def table(kept: Kept) -> str:
     return "\n".join(["| what | measured | required |", "|---|---|---|", *rows])
 
 
-def _excludes_one(found: Comparisons, phase: str) -> bool:
+def _excludes_one(found: PhaseComparisons, phase: str) -> bool:
     ratio = next(each.overall.ratio for name, each in found.items() if name == phase)
     return ratio is not None and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 

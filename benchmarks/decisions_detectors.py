@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from assay.stats.steps import ALARM, UP, Looked
+from assay.stats.changepoint import ALARM, UP, ShiftSearch
 from benchmarks.decisions_oracles import SILENT, statistic
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ OURS, ORACLE = "Assay", "oracle"
 
 def ours(seen: History) -> list[int]:
     """Return when Assay tells a step, all series of the history together."""
-    return _first(Looked(seen.logs, seen.hosts).evidence[UP].log_odds > ALARM)
+    return _first(ShiftSearch(seen.logs, seen.hosts).evidence[UP].log_odds > ALARM)
 
 
 def oracle(family: Family, level: float, seen: History) -> list[int]:

@@ -15,17 +15,23 @@ import numpy as np
 from scipy import stats
 
 from assay.core.plan import Subject
-from assay.experiments.threshold.answers import answer
-from assay.experiments.threshold.cells import judge
-from assay.experiments.threshold.measured import Seen, Sides, Taken
-from assay.experiments.threshold.options import BLOCKS, GROWTH, ROUNDS, Point, Threshold
-from assay.experiments.threshold.plan import wanted
-from assay.stats.crossover import Bound, between_processes, bound, decide, next_look, next_place
+from assay.experiments.threshold.answers import build_answer
+from assay.experiments.threshold.cells import PathTimes, PointMeasurement, PointObservations, judge_threshold
+from assay.experiments.threshold.options import GROWTH, MAX_BLOCKS, ROUNDS, GridPoint, Threshold
+from assay.experiments.threshold.plan import choose_next_points
+from assay.stats.crossover import (
+    SpeedupBound,
+    bound_speedup,
+    decide_threshold,
+    next_look,
+    next_size,
+    variance_between_processes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.stats.crossover import Kind
+    from assay.stats.crossover import ThresholdKind
 
     Speedups = tuple[float, ...]
 
@@ -76,18 +82,18 @@ class World:
     between: float
     rng: np.random.Generator
 
-    def process(self, place: int, pairs: int) -> Sides:
+    def process(self, place: int, pairs: int) -> PathTimes:
         """Return what one process measures at a size."""
         faster = self.speedups[place] * math.exp(self.rng.normal(0, self.between))
         reference, fast = np.exp(self.rng.normal(0, self.noise, (2, pairs)))
-        return Sides(PLAIN_US * reference, PLAIN_US / faster * fast)
+        return PathTimes(PLAIN_US * reference, PLAIN_US / faster * fast)
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a rule says: the place from which on all clear the margin, from where that may be, and the pairs it took."""
 
-    kind: Kind
+    kind: ThresholdKind
     low: int
     place: int
     pairs: int
@@ -101,9 +107,9 @@ def truth(speedups: Speedups) -> int:
     return place
 
 
-def _point(size: int) -> Point:
+def _point(size: int) -> GridPoint:
     subject = Subject(workload="known", impl="known", params={"n": size})
-    return Point(size=size, params={"n": size}, reference=subject, fast=subject)
+    return GridPoint(size=size, params={"n": size}, reference=subject, fast=subject)
 
 
 THRESHOLD = Threshold(
@@ -113,15 +119,17 @@ THRESHOLD = Threshold(
 
 def as_run(world: World) -> Outcome:
     """Return what ``assay threshold run`` would answer: its own choice of sizes, process after process."""
-    seen = [Seen() for _ in world.speedups]
-    for number in range(BLOCKS):
-        places = wanted([judge(THRESHOLD, seen, "cautious")])
+    seen = [PointObservations() for _ in world.speedups]
+    for number in range(MAX_BLOCKS):
+        places = choose_next_points([judge_threshold(THRESHOLD, seen, "cautious")])
         for _, place in places:
-            taken = Taken(f"look-{number + 1}", {"call": world.process(place, ROUNDS * GROWTH ** max(0, number - 1))})
-            seen[place] = replace(seen[place], taken=(*seen[place].taken, taken))
+            taken = PointMeasurement(
+                f"look-{number + 1}", {"call": world.process(place, ROUNDS * GROWTH ** max(0, number - 1))}
+            )
+            seen[place] = replace(seen[place], measurements=(*seen[place].measurements, taken))
         if not places:
             break
-    found = answer(judge(THRESHOLD, seen, "cautious"), "cautious").place
+    found = build_answer(judge_threshold(THRESHOLD, seen, "cautious"), "cautious").location
     pairs = sum(len(logs) for each in seen for logs in each.logs("call"))
     place = SIZES if found.size is None else int(found.size)
     low = place if found.decision == "disable" else int(found.low or 0)
@@ -131,13 +139,13 @@ def as_run(world: World) -> Outcome:
 def look_by_look(world: World) -> Outcome:
     """Return what the statistics alone would answer: one size after another, each look a process of its own."""
     logs: list[list[Any]] = [[] for _ in world.speedups]
-    bounds: list[Bound | None] = [None] * SIZES
-    while (place := next_place(bounds)) is not None:
+    bounds: list[SpeedupBound | None] = [None] * SIZES
+    while (place := next_size(bounds)) is not None:
         taken = sum(map(len, logs[place]))
         logs[place].append(world.process(place, next_look(taken) - taken).logs)
-        bounds[place] = bound(logs[place], MARGIN, between_processes(logs))
-    found = decide(bounds)
-    return Outcome(found.kind, found.low, found.place, sum(len(each) for cell in logs for each in cell))
+        bounds[place] = bound_speedup(logs[place], MARGIN, variance_between_processes(logs))
+    found = decide_threshold(bounds)
+    return Outcome(found.kind, found.low, found.index, sum(len(each) for cell in logs for each in cell))
 
 
 def _smallest(clears: list[bool], pairs: int) -> Outcome:

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assay.store.history.database import Database
-from assay.store.history.place import VARIABLE, file_place
+from assay.store.history.database import VARIABLE, HistoryDatabase, file_location
 from benchmarks.history import Runs, imported
 
 RUNS, TRIES = 365, 3
@@ -25,7 +24,7 @@ def timed() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as where:
         folder = Path(where)
         file = folder / "history.sqlite"
-        made = imported(Database.open(file_place(file)), Runs("one quantity"), RUNS, folder / "runs")
+        made = imported(HistoryDatabase.open(file_location(file)), Runs("one quantity"), RUNS, folder / "runs")
         tries = [_once(file, folder) for _ in range(TRIES)]
     return {
         "points": sum(int(batch[1]) for batch in made),

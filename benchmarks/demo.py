@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.stats.shares import Share
+from assay.stats.ratios import Proportion
 from benchmarks.contention import cells_of, judged, measure, written
 
 RESULTS = Path(__file__).parent / "results" / "demo.json"
@@ -54,8 +54,8 @@ def table(runs: list[Kept]) -> str:
     blocks = [len({cell[2] for cell in each["cells"]}) for each in runs]
     false_controls = sum(judged(cells_of(each))["again"].overall.verdict == "yes" for each in runs)
     lines = [
-        ("runs that answer", written(Share(sum(answer != "unsure" for answer in answers), n)), f"≥ {REQUIRED} of 20"),
-        ("runs whose A/A control differs", written(Share(false_controls, n)), "–"),
+        ("runs that answer", written(Proportion(n - answers.count("unsure"), n)), f"≥ {REQUIRED} of 20"),
+        ("runs whose A/A control differs", written(Proportion(false_controls, n)), "–"),
         ("slowdown, median (least – most)",
          f"{statistics.median(values):.2f}× ({min(values):.2f} – {max(values):.2f})", "–"),
         ("blocks, least – most", f"{min(blocks)} – {max(blocks)}", "–"),

@@ -22,20 +22,20 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.joules import rig as rigs
-from assay.joules.energy import energy
-from assay.joules.windows import window_energy
-from assay.timing.options import TIMES, options
-from assay.timing.subject import bind
+from assay.joules import devices as rigs
+from assay.joules.measure import energy
+from assay.joules.window_energy import estimate_window_energy
+from assay.timing.options import TIMES, resolve_options
+from assay.timing.setup import bind_call
 from benchmarks.energy_gpu_tables import table
 from benchmarks.energy_gpu_zeus import windows, zeus_monitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.joules.course import Knot
-    from assay.joules.readings import Reading
-    from assay.timing.options import Options
+    from assay.joules.load import CallBoundary
+    from assay.joules.readings import MeterReading
+    from assay.timing.options import TimingOptions
     from benchmarks.energy_gpu_zeus import Monitor
 
 RESULTS = Path(__file__).parent / "results" / "h200"
@@ -77,7 +77,7 @@ def one_energy(function: Callable[[], object], device: str, seed: int) -> Kept:
         "waited_s": round(time.monotonic() - begin, 3),
         "result": found.as_json(),
         "readings": _plain(list(found.readings)),
-        "knots": [(knot.t_ns, knot.calls) for knot in found.knots],
+        "knots": [(knot.t_ns, knot.calls) for knot in found.boundaries],
         "open_ns": found.open_ns,
     }
 
@@ -88,19 +88,19 @@ def one_run(function: Callable[[], object], device: str, *, rest_s: float, keep_
     Beside them is what ``window_energy`` says of the time from the first call to the last.
     """
     chosen = _options(device)
-    with rigs.rig(chosen) as on:
-        keeper = on.keeper(bind(function), chosen)
-        sampling = on.sampling()
+    with rigs.open_device(chosen) as on:
+        keeper = on.prepare_load(bind_call(function), chosen)
+        sampling = on.sampler()
         sampling.start()
         try:
             keeper.rest(rest_s)
-            keeper.keep(keep_s)
+            keeper.run(keep_s)
             keeper.rest(0.15)
         finally:
             readings = sampling.stop()
             keeper.close()
-        knots = keeper.knots()
-        window = window_energy(readings, knots[0].t_ns, knots[-1].t_ns, on.model, precision=ROUGHLY)
+        knots = keeper.boundaries()
+        window = estimate_window_energy(readings, knots[0].t_ns, knots[-1].t_ns, on.model, precision=ROUGHLY)
         return {
             "how": keeper.how,
             "readings": _plain(readings),
@@ -113,25 +113,25 @@ def one_run(function: Callable[[], object], device: str, *, rest_s: float, keep_
 def one_zeus(function: Callable[[], object], device: str, monitor: Monitor) -> Kept:
     """Return what windows of Zeus say, among calls put to the device as in every other step."""
     chosen = _options(device)
-    with rigs.rig(chosen) as on:
-        keeper = on.keeper(bind(function), chosen)
+    with rigs.open_device(chosen) as on:
+        keeper = on.prepare_load(bind_call(function), chosen)
         try:
             return {"how": keeper.how, "windows": windows(monitor, keeper)}
         finally:
             keeper.close()
 
 
-def _options(device: str) -> Options:
-    return options(
+def _options(device: str) -> TimingOptions:
+    return resolve_options(
         device=device, cache=None, method="auto", precision=PRECISION, budget_s=BUDGET_S, times=TIMES, limit_s=LIMIT_S
     )
 
 
-def _plain(readings: list[Reading]) -> list[tuple[float | int | None, ...]]:
+def _plain(readings: list[MeterReading]) -> list[tuple[float | int | None, ...]]:
     return [astuple(reading) for reading in readings]
 
 
-def _thinned(knots: list[Knot]) -> list[tuple[int, int]]:
+def _thinned(knots: list[CallBoundary]) -> list[tuple[int, int]]:
     step = max(1, len(knots) // KNOTS_KEPT)
     return [(knot.t_ns, knot.calls) for knot in [*knots[:-1:step], knots[-1]]]
 
@@ -168,7 +168,7 @@ def run(folder: Path) -> None:
     from benchmarks.clock import fingerprint
 
     made = functions(torch)
-    with rigs.rig(_options(DEVICE)):
+    with rigs.open_device(_options(DEVICE)):
         looked_s = time.monotonic() - begin  # the sensors are looked at once, before anything is compared
     monitor, which = zeus_monitor()
     raw: Kept = {"looked_s": round(looked_s, 1), "zeus": which, "zeus_ran": monitor is not None, "kernels": {}}

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from assay.joules.keeper import Keeper
+    from assay.joules.load import CallLoad
 
 WINDOW_S, WINDOWS = 0.05, 16
 WARM_S = 1.0
@@ -48,28 +48,28 @@ def zeus_monitor(index: int = 0) -> tuple[Monitor | None, str]:
         return None, f"{type(error).__name__}: {error}"
 
 
-def windows(monitor: Monitor, keeper: Keeper, index: int = 0, seed: int = 0) -> list[Kept]:
+def windows(monitor: Monitor, keeper: CallLoad, index: int = 0, seed: int = 0) -> list[Kept]:
     """Return what each window said, and how many calls were made in it."""
     chance = random.Random(seed)
-    keeper.keep(WARM_S)
+    keeper.run(WARM_S)
     per_put = _calls_of_a_put(keeper)
     puts = max(1, round(WINDOW_S / (per_put * keeper.call_s)))
     found = []
     for number in range(WINDOWS):
-        keeper.keep(chance.uniform(*BUSY_S))
+        keeper.run(chance.uniform(*BUSY_S))
         monitor.begin_window(f"window {number}")
         for _ in range(puts):
-            keeper.keep(0.0)
+            keeper.run(0.0)
         with warnings.catch_warnings(action="ignore"):  # that a window shows no energy at all is kept, not said
             measured = monitor.end_window(f"window {number}")
         found.append({"joules": measured.gpu_energy[index], "s": measured.time, "calls": puts * per_put})
     return found
 
 
-def _calls_of_a_put(keeper: Keeper) -> int:
+def _calls_of_a_put(keeper: CallLoad) -> int:
     """Return how many calls are made at least at a time."""
     keeper.rest(0.0)
-    before = keeper.knots()[-1].calls
-    keeper.keep(0.0)
+    before = keeper.boundaries()[-1].calls
+    keeper.run(0.0)
     keeper.rest(0.0)
-    return keeper.knots()[-1].calls - before
+    return keeper.boundaries()[-1].calls - before

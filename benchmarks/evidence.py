@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.registry import find
+from assay.experiments.base import find_experiment
 from assay.runner import conclude
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from benchmarks.evidence_tables import table
 from benchmarks.resealing import reseal, reseal_plan
 
@@ -42,7 +42,7 @@ def keep(run: Path, name: str, command: list[str], also: tuple[str, ...] = ()) -
     """Pack a run folder; what the monitor wrote only where it is named among what goes ``also`` in."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = RunFolder.open(run)
-    found = conclude(find(folder.plan.experiment), folder).findings
+    found = conclude(find_experiment(folder.plan.experiment), folder).findings
     content: dict[str, Any] = {
         "command": shlex.join(command),
         "experiment": folder.plan.experiment,
@@ -82,7 +82,7 @@ def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def recomputed(name: str) -> dict[str, Any]:
     """Return the findings as they follow from the kept samples."""
     with unpacked(name) as folder:
-        return dict(conclude(find(folder.plan.experiment), folder).findings.as_json())
+        return dict(conclude(find_experiment(folder.plan.experiment), folder).findings.as_json())
 
 
 def same(one: object, other: object) -> bool:

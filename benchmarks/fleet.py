@@ -24,8 +24,8 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.power.variability.analysis import look
-from assay.experiments.power.variability.fleet import fleets_of
+from assay.experiments.power.variability.analysis import analyse_fleet
+from assay.experiments.power.variability.fleet import group_fleets
 from tests.experiments.power.simulated_fleets import SEED_TWO_MS, Setting, four_gpus, simulate, write
 
 RESULTS = Path(__file__).parent / "results" / "fleet.json"
@@ -99,7 +99,7 @@ def fleet(setting: Setting, seed: int) -> Kept:
 
 def four(seed: int) -> list[float | None]:
     """Return of four GPUs whether their order is right, the spread with its interval, and rho of heat and time."""
-    looked = look(fleets_of(four_gpus(seed)).fleets[0], 0.02)
+    looked = analyse_fleet(group_fleets(four_gpus(seed)).fleets[0], 0.02)
     numbers, fleet_ = looked.numbers["time"], looked.fleet
     order = [fleet_.gpus[place].uuid for place in np.argsort(numbers.value)]
     equal = next(pair for pair in looked.pairs if pair.equal == "power")
@@ -107,9 +107,9 @@ def four(seed: int) -> list[float | None]:
     assert spread is not None
     assert spread.low is not None
     assert spread.high is not None
-    assert equal.found is not None
+    assert equal.association is not None
     right = float(order == sorted(order))
-    return [right, *(round(each, 5) for each in (spread.ratio, spread.low, spread.high, equal.found.rho))]
+    return [right, *(round(each, 5) for each in (spread.ratio, spread.low, spread.high, equal.association.rho))]
 
 
 def run() -> Kept:

@@ -27,14 +27,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.core.results import Findings
-from assay.core.seals import digest_of, sealed_lines
-from assay.store.history.asking import Wanted
-from assay.store.history.database import Database
+from assay.core.seals import compute_digest, seal_lines
+from assay.store.history.database import HistoryDatabase, HistoryLocation, file_location, parse_location
 from assay.store.history.importing import import_runs
-from assay.store.history.place import Place, file_place, read
-from assay.store.history.series import load
-from assay.store.runs import RunFolder
-from assay.store.samples import to_bytes
+from assay.store.history.queries import PointFilter, load_series
+from assay.store.records import samples_to_bytes
+from assay.store.run_folder import RunFolder
 from benchmarks.resealing import RUN_ID, write_lines
 
 if TYPE_CHECKING:
@@ -74,8 +72,8 @@ class Runs:
         self._machine = folder.machine
         self._block = decision.model_copy(update={"block": block}).as_json()
         quantities = None if shape == "six quantities" else {"call_us"}
-        self._samples = to_bytes(np.zeros(1))
-        kept = {"file": SAMPLES, "digest": digest_of(self._samples)}
+        self._samples = samples_to_bytes(np.zeros(1))
+        kept = {"file": SAMPLES, "digest": compute_digest(self._samples)}
         self._lines = [retold(record, trial, quantities, kept).model_dump_json() for trial in trials]
         self._seeded = random.Random(0)
 
@@ -89,7 +87,7 @@ class Runs:
         values = (str(self._seeded.lognormvariate(5, 0.03)) for _ in self._lines)
         texts = (line.replace(VALUE, value) for line, value in zip(self._lines, values, strict=True))
         (path / "records.jsonl").write_text(
-            "".join(f"{line}\n" for line in sealed_lines(texts, f"{RUN_ID}/records.jsonl")), encoding="utf-8"
+            "".join(f"{line}\n" for line in seal_lines(texts, f"{RUN_ID}/records.jsonl")), encoding="utf-8"
         )
         folder.keep_findings(Findings(headline="Kept."))
 
@@ -116,7 +114,7 @@ def retold(record: Record, trial: Trial, quantities: set[str] | None, kept: dict
     return record.model_copy(update={"trial": trial.id, "estimates": estimates, "series": series})
 
 
-def imported(database: Database, made: Runs, runs: int, folder: Path) -> list[list[float]]:
+def imported(database: HistoryDatabase, made: Runs, runs: int, folder: Path) -> list[list[float]]:
     """Return, for each batch of runs spread over a year, its records, its points, its seconds and those of CPU."""
     samples = []
     for first in range(0, runs, AT_ONCE):
@@ -131,20 +129,20 @@ def imported(database: Database, made: Runs, runs: int, folder: Path) -> list[li
     return samples
 
 
-def loaded(database: Database) -> tuple[list[float], int, int]:
+def loaded(database: HistoryDatabase) -> tuple[list[float], int, int]:
     """Return the seconds of each load of all series, how many those are, and how many points they have."""
     samples = []
     for _ in range(LOADS):
         begin = time.perf_counter()
         with database.reading() as connection:
-            courses = load(connection, Wanted())
+            courses = load_series(connection, PointFilter())
         samples.append(round(time.perf_counter() - begin, 4))
     return samples, len(courses), sum(map(len, courses))
 
 
-def measured(place: Place, shape: str, records: int, folder: Path) -> dict[str, Any]:
+def measured(place: HistoryLocation, shape: str, records: int, folder: Path) -> dict[str, Any]:
     """Return every sample of one shape of records on one database."""
-    database = Database.open(place)
+    database = HistoryDatabase.open(place)
     before = os.getloadavg()[0]
     batches = imported(database, Runs(shape), records // SERIES, folder)
     loads, series, points = loaded(database)
@@ -163,10 +161,12 @@ def run() -> dict[str, Any]:
         for shape, records in SHAPES.items():
             with tempfile.TemporaryDirectory() as place:
                 file = Path(place) / "history.sqlite"
-                kept["samples"][f"SQLite | {shape}"] = measured(file_place(file), shape, records, Path(place) / "runs")
+                kept["samples"][f"SQLite | {shape}"] = measured(
+                    file_location(file), shape, records, Path(place) / "runs"
+                )
                 kept["samples"][f"SQLite | {shape}"]["mib"] = round(file.stat().st_size / 2**20)
                 if server is not None:
-                    where, folder = read(server.fresh()), Path(place) / "runs"
+                    where, folder = parse_location(server.fresh()), Path(place) / "runs"
                     kept["samples"][f"PostgreSQL | {shape}"] = measured(where, shape, records, folder)
     finally:
         if server is not None:

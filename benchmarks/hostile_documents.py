@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from assay.core.durable import read_yaml
+from assay.core.files import read_yaml
 from benchmarks.hostile_files import EXAMPLES, LONG
 from tests.experiments.energy.made_rows import result, row
 from tests.experiments.power.simulated_fleets import Setting, simulate

@@ -53,7 +53,7 @@ def run_kernels() -> None:
     from assay.workloads import registry
 
     for name, workload, given in cases():
-        found = registry.find(*workload.split("@"))
+        found = registry.find_workload(*workload.split("@"))
         ready = found.prepare({**found.defaults(), **given}, None, device="cuda:0", seed=0)
         assert ready.check is not None
         check = ready.check()
@@ -65,15 +65,14 @@ def run_kernels() -> None:
 
 def run_stamps() -> None:
     """Run the kernels that time others: the gate, the stamps, and spins of one thread and of all multiprocessors."""
-    from assay.timing.cuda.bench import bench
-    from assay.timing.cuda.stamped import GraphClock, QueueClock
-    from assay.timing.cuda.work import Work
+    from assay.timing.cuda.device import gpu_timing_device
+    from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer
 
-    gpu = bench(0)
+    gpu = gpu_timing_device(0)
     for name, spin in gpu.references.items():
-        for clock in (QueueClock, GraphClock):
+        for clock in (QueueTimer, GraphTimer):
             for cache in ("cold", "warm"):
-                clock(gpu, Work(partial(spin, gpu.handle), cache, 3)).take()
+                clock(gpu, GpuCallBatch(partial(spin, gpu.handle), cache, 3)).take()
         print(f"right: gate, stamps and {name}", flush=True)
 
 

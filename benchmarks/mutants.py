@@ -2,7 +2,7 @@
 
     python benchmarks/mutants.py trace                  run the tests once, and keep which of them run which line
     python benchmarks/mutants.py run SEED [--mutants N] put N faults (400) in, drawn by the seed; goes on where it was
-    python benchmarks/mutants.py survey MODULE ...      try all faults of modules (stats/best.py) with quick tests
+    python benchmarks/mutants.py survey MODULE ...      try all faults of modules (stats/selection.py) with quick tests
     python benchmarks/mutants.py by-hand                put in those of `semantic_faults.json` beside this file
     python benchmarks/mutants.py verify                 compute the tables again from what was kept
 
@@ -37,13 +37,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.stats.shares import Share
+from assay.stats.ratios import Proportion
 from benchmarks.mutant_operators import Fault, faults
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "assay"
 MODULES = (
-    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/choosing.py",
+    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/choose.py",
     "experiments/**/findings.py", "experiments/**/claims.py", "experiments/**/effects.py",
     "experiments/**/headline.py", "experiments/**/analysis.py",
 )  # fmt: skip
@@ -282,7 +282,7 @@ def table(kept: Kept) -> str:
             by_package[name][fate(mutant, known)] += 1
     for name in sorted(by_package, key=lambda n: (n == "all", n)):
         fates = by_package[name]
-        noticed = Share(fates["noticed"], fates.total())
+        noticed = Proportion(fates["noticed"], fates.total())
         low, high = noticed.interval() or (0.0, 1.0)
         share = f"{noticed.count} ({100 * low:.1f} – {100 * high:.1f} %)"
         lines.append(f"| {name} | {fates.total()} | {share} | {fates['equivalent']} | {fates['survives']} |")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from assay.core.values import Params
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 SHAPES = (512, 2048)
 CONFIGURATIONS, SEED = 48, 1
@@ -63,9 +63,9 @@ def params(side: int) -> Params:
 
 def configurations() -> list[Params]:
     """Return 48 of the configurations, drawn once."""
-    from assay.workloads.gemm_triton import WORKLOAD
+    from assay.workloads.ops.gemm import GEMM_TRITON
 
-    return random.Random(SEED).sample(list(WORKLOAD.configs(params(2048))), CONFIGURATIONS)
+    return random.Random(SEED).sample(list(GEMM_TRITON.configs(params(2048))), CONFIGURATIONS)
 
 
 def name_of(config: Params) -> str:
@@ -74,11 +74,11 @@ def name_of(config: Params) -> str:
     return f"{side} w{config['num_warps']} s{config['num_stages']}"
 
 
-def prepare(side: int, config: Params) -> Prepared:
+def prepare(side: int, config: Params) -> PreparedWorkload:
     """Return one configuration ready to be called."""
-    from assay.workloads.gemm_triton import WORKLOAD
+    from assay.workloads.ops.gemm import GEMM_TRITON
 
-    return WORKLOAD.prepare(params(side), config, device="cuda:0", seed=0)
+    return GEMM_TRITON.prepare(params(side), config, device="cuda:0", seed=0)
 
 
 def compile_one(task: tuple[int, Params]) -> None:
@@ -95,10 +95,10 @@ def compile_all() -> None:
 
 def judge(bench: Any, calls: dict[str, Callable[[], object]], seed: int) -> list[dict[str, list[float]]]:
     """Trace every candidate once a round, in random order, with a cold cache; return the microseconds of each round."""
-    from assay.timing.cuda.trace import TraceClock
-    from assay.timing.cuda.work import Work
+    from assay.timing.cuda.cupti import TraceTimer
+    from assay.timing.cuda.timers import GpuCallBatch
 
-    clocks = {name: TraceClock(bench, Work(call, "cold", JUDGE_CALLS)) for name, call in calls.items()}
+    clocks = {name: TraceTimer(bench, GpuCallBatch(call, "cold", JUDGE_CALLS)) for name, call in calls.items()}
     order = list(clocks)
     rounds = []
     for number in range(JUDGE_ROUNDS):
@@ -143,8 +143,8 @@ def by_triton(side: int, do_bench: Callable[..., Any] | None) -> dict[str, Any]:
     import torch
     import triton
 
-    from assay.workloads.gemm_triton import GROUP_M
-    from assay.workloads.triton_common import kernel
+    from assay.workloads.ops.gemm import GROUP_M
+    from assay.workloads.triton_support import load_kernel
 
     tiles = ("block_m", "block_n", "block_k")
     configs = [
@@ -155,7 +155,7 @@ def by_triton(side: int, do_bench: Callable[..., Any] | None) -> dict[str, Any]:
         )
         for c in configurations()
     ]
-    tuned = triton.autotune(configs, key=["m", "n", "k"], do_bench=do_bench)(kernel("gemm"))
+    tuned = triton.autotune(configs, key=["m", "n", "k"], do_bench=do_bench)(load_kernel("gemm"))
     a, b = (torch.randn(side, side, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
 
@@ -203,12 +203,12 @@ def one_shape(bench: Any, side: int) -> dict[str, Any]:
 
 def run(folder: Path) -> None:
     """Tune, judge and keep."""
-    from assay.timing.cuda.bench import bench as bench_of
-    from assay.timing.cuda.calibrate import calibrate
+    from assay.timing.cuda.device import gpu_timing_device as bench_of
+    from assay.timing.cuda.timers import calibrate_device
 
     compile_all()
     bench = bench_of(0)
-    calibrate(bench)
+    calibrate_device(bench)
     raw = {str(side): one_shape(bench, side) for side in SHAPES}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pick.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))

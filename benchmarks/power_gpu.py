@@ -20,8 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from assay.experiments.base import find_experiment
 from assay.experiments.power.rows import SWEEP_FILE, SweepRow
-from assay.experiments.registry import find
 from assay.runner import conclude
 from benchmarks import evidence
 from benchmarks.evidence_tables import table
@@ -60,11 +60,10 @@ def run(folder: Path, parts: list[str]) -> int:
 
 def bare(path: Path) -> None:
     """Run the cuBLAS loop on the size that the workload chooses, and keep its lines."""
-    from assay.workloads.square_gemm_torch import card
-    from assay.workloads.square_sizes import filling
+    from assay.workloads.ops.square_gemm import filling_side, gpu_shape
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    n = filling(card("cuda:0"), "float32")
+    n = filling_side(gpu_shape("cuda:0"), "float32")
     subprocess.run(["make", "-s", "-C", str(ROOT / "native")], check=True)
     words = [str(ROOT / "native" / "sgemm"), str(n), str(BARE_REPETITIONS), "0"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -107,7 +106,7 @@ def verify() -> int:
 def steps(name: str) -> str:
     """Return every step of a kept sweep."""
     with evidence.unpacked(name) as folder:
-        conclude(find(folder.plan.experiment), folder)
+        conclude(find_experiment(folder.plan.experiment), folder)
         rows = [SweepRow.model_validate_json(line) for line in (folder.path / SWEEP_FILE).read_text().splitlines()]
     lines = ["| step | time of a call, ms | W | J a call (95 %) | GFLOP/J |", "|---|---|---|---|---|"]
     for row in rows:

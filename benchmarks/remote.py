@@ -26,7 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.stats.intervals import median_interval
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from tests.hosts.ssh.server import NAME, Server
 
 RESULTS = Path(__file__).parent / "results" / "remote.json"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.core.seals import digest_of, sealed, sealed_lines
+from assay.core.seals import compute_digest, seal_json, seal_lines
 from assay.store import seal
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def reseal(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]] = un
         path = folder / name
         if path.is_file():
             write_lines(path, run_id, (changing(json.loads(line)) for line in path.read_bytes().splitlines()))
-    (folder / seal.FILE).unlink(missing_ok=True)
+    (folder / seal.SEAL_FILE).unlink(missing_ok=True)
 
 
 def reseal_plan(folder: Path, **changes: Any) -> str:
@@ -47,8 +47,10 @@ def reseal_plan(folder: Path, **changes: Any) -> str:
     plan = {**json.loads((folder / "plan.json").read_bytes()), **changes}
     plan.pop("digest", None)
     plan = {**plan, "run_id": plan.get("run_id", RUN_ID)}
-    plan["machine_digest"] = digest_of((folder / "machine.json").read_bytes())
-    (folder / "plan.json").write_text(sealed(json.dumps(plan, indent=2, ensure_ascii=False)) + "\n", encoding="utf-8")
+    plan["machine_digest"] = compute_digest((folder / "machine.json").read_bytes())
+    (folder / "plan.json").write_text(
+        seal_json(json.dumps(plan, indent=2, ensure_ascii=False)) + "\n", encoding="utf-8"
+    )
     return str(plan["run_id"])
 
 
@@ -58,12 +60,14 @@ def write_lines(path: Path, run_id: str, contents: Iterable[dict[str, Any]]) -> 
         json.dumps({k: v for k, v in each.items() if k != "digest"}, separators=(",", ":"), ensure_ascii=False)
         for each in contents
     ]
-    path.write_text("".join(f"{line}\n" for line in sealed_lines(texts, f"{run_id}/{path.name}")), encoding="utf-8")
+    path.write_text("".join(f"{line}\n" for line in seal_lines(texts, f"{run_id}/{path.name}")), encoding="utf-8")
 
 
 def _with_digests(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     """Return a record with the digests of its files; a recording that was left out is no longer named."""
-    series = [{**each, "digest": digest_of((folder / each["file"]).read_bytes())} for each in record.get("series", ())]
+    series = [
+        {**each, "digest": compute_digest((folder / each["file"]).read_bytes())} for each in record.get("series", ())
+    ]
     sensors = record.get("sensors")
     data = (folder / sensors).read_bytes() if sensors and (folder / sensors).is_file() else None
     return {
@@ -71,7 +75,7 @@ def _with_digests(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
         "series": series,
         "sensors": None if data is None else sensors,
         "sensors_bytes": None if data is None else len(data),
-        "sensors_digest": None if data is None else digest_of(data),
+        "sensors_digest": None if data is None else compute_digest(data),
     }
 
 

@@ -25,12 +25,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.power.sweep.optimum import lowest
+from assay.experiments.power.sweep.curve import find_optimum
 from assay.experiments.power.sweep.options import SweepOptions
-from assay.experiments.power.sweep.readings import readings
-from assay.stats.crossed import crossed
-from assay.stats.shares import Share
-from assay.store.runs import RunFolder
+from assay.experiments.power.sweep.readings import read_records
+from assay.stats.multiple_comparisons import fit_crossed
+from assay.stats.ratios import Proportion
+from assay.store.run_folder import RunFolder
 from tests.cli.sweep_kills import KERNEL, VARIANTS, Changing, Killed, Spawned, killed
 from tests.fakes.fake_nvml import FakeNvml, Gpu, attached, hopper
 
@@ -98,7 +98,7 @@ def one_sweep(first: float, second: float, seed: int) -> Kept:
         options = SweepOptions.model_validate(done.plan.options)
         headline = json.loads((folder / "findings.json").read_text())["headline"]
         energy_j: dict[str, dict[str, list[float]]] = {}
-        for reading in readings(options, done.records()):
+        for reading in read_records(options, done.records()):
             setting = options.points[reading.point].setting
             if setting is not None and reading.energy_per_call_j is not None:
                 repeats = energy_j.setdefault(reading.device, {}).setdefault(f"{setting:g}", [])
@@ -125,10 +125,10 @@ def judged(energy_j: dict[str, list[float]], exponent: float) -> tuple[float, fl
     repeats = max(map(len, energy_j.values()))
     rows = [energy_j[f"{limit:g}"] for limit in limits]
     table = np.array([[math.log(v) for v in row] + [math.nan] * (repeats - len(row)) for row in rows])
-    best = lowest(crossed(table), limits, smooth=True)
+    best = find_optimum(fit_crossed(table), limits, smooth=True)
     assert best is not None
     truth = min(limits, key=lambda limit: true_energy_j(limit, exponent))
-    return truth, limits[best.place], [limits[place] for place in best.may_be], best.told
+    return truth, limits[best.index], [limits[place] for place in best.may_be], best.is_clear
 
 
 def tables(kept: Kept) -> str:
@@ -145,7 +145,7 @@ def kills_table(kills: list[Kept]) -> str:
     for name, several in [*((v, [k for k in kills if k["variant"] == v]) for v in VARIANTS), ("all", kills)]:
         if not several:
             continue
-        whole = Share(sum(k["restored"] and not k["left"] and not k["leases"] for k in several), len(several))
+        whole = Proportion(sum(k["restored"] and not k["left"] and not k["leases"] for k in several), len(several))
         low, _ = whole.interval() or (0.0, 1.0)
         took = sorted(k["restored_s"] for k in several)
         lines.append(

@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.stats.shares import Share
+from assay.stats.ratios import Proportion
 from tests.cli.stop_moments import VERBS, Verb, stopped, undisturbed_s
 
 RESULTS = Path(__file__).parent / "results" / "stop_signals.json"
@@ -86,7 +86,7 @@ def table(kept: Kept) -> str:
 def _row(name: str, stops: list[Kept], takes_s: float | None) -> str:
     outcomes = Counter(stop["outcome"] for stop in stops)
     clean = sum(not stop["processes"] and not stop["leases"] and not stop["files"] for stop in stops)
-    low, _ = Share(clean, len(stops)).interval() or (0.0, 1.0)
+    low, _ = Proportion(clean, len(stops)).interval() or (0.0, 1.0)
     resumed = [stop["resumed"] for stop in stops if stop["resumed"] is not None]
     exits_s = sorted(stop["exit_s"] for stop in stops)
     cells = (

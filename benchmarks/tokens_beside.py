@@ -23,7 +23,7 @@ SPLIT_MODEL, SPLIT_MEMORY = "random:llama-1b", {"0": "2GiB", "cpu": "16GiB"}
 
 def read(path: str) -> EnergyConfig:
     """Return a configuration."""
-    from assay.experiments.energy.reading import read_config
+    from assay.experiments.energy.config_file import read_config
 
     return read_config(Path(path) if Path(path).exists() else ROOT / path, ())[0]
 
@@ -54,10 +54,10 @@ def bare(config: EnergyConfig) -> dict[str, Any]:
     """
     import torch
 
-    from assay.workloads.generation.batches import Batch, Batches
     from assay.workloads.generation.eager import EagerLoop
-    from assay.workloads.generation.loading import loaded
+    from assay.workloads.generation.loading import load_model
     from assay.workloads.generation.params import Generation
+    from assay.workloads.generation.prompts import PromptBatch, PromptBatches
 
     scenario, backend = config.scenario, config.backend
     gpu = (backend.device_ids or (0,))[0]
@@ -65,13 +65,13 @@ def bare(config: EnergyConfig) -> dict[str, Any]:
     dtype = "float32" if backend.torch_dtype == "auto" else backend.torch_dtype
     model = _built(backend.model, torch.device(device.removesuffix(":0") if "cpu" in device else device), dtype)
     ids = "" if "cpu" in device else f"[{gpu}]"
-    ours = loaded(Generation(model=backend.model, torch_dtype=dtype, device_ids=ids), device, 0)
+    ours = load_model(Generation(model=backend.model, torch_dtype=dtype, device_ids=ids), device, 0)
     length, output = scenario.input_tokens[0], min(scenario.output_tokens[0], TURN_TOKENS + 1)
     found: dict[str, Any] = {"input_tokens": length, "output_tokens": output, "batches": {}}
     for batch in scenario.batch_sizes:
         prompt = torch.randint(0, model.config.vocab_size, (batch, length), device=model.device)
         mask = torch.ones_like(prompt)
-        loop = EagerLoop(ours, Batches([Batch(prompt, mask, batch * length)]), output, {})
+        loop = EagerLoop(ours, PromptBatches([PromptBatch(prompt, mask, batch * length)]), output, {})
 
         def alone(tokens: int, prompt: Any = prompt, mask: Any = mask) -> float:
             began = time.perf_counter()
@@ -91,12 +91,12 @@ def _built(name: str, device: Any, dtype: str) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from assay.workloads.generation.hub import config_of
+    from assay.workloads.generation.models import load_config
 
     torch.manual_seed(0)
     torch.set_default_dtype(getattr(torch, dtype))
     with device:
-        model = AutoModelForCausalLM.from_config(config_of(name), dtype=getattr(torch, dtype)).eval()
+        model = AutoModelForCausalLM.from_config(load_config(name), dtype=getattr(torch, dtype)).eval()
     torch.set_default_dtype(torch.float32)
     return model
 
@@ -125,7 +125,7 @@ def split(_config: EnergyConfig) -> dict[str, Any]:
     """
     import torch
 
-    from assay.workloads.generation.loading import loaded
+    from assay.workloads.generation.loading import load_model
     from assay.workloads.generation.params import Generation
 
     whole = Generation(model=SPLIT_MODEL, torch_dtype="float32", device_ids="[0]")
@@ -133,7 +133,7 @@ def split(_config: EnergyConfig) -> dict[str, Any]:
     ids = torch.arange(1, 65).reshape(1, -1)
     logits, maps = [], []
     for generation in (whole, parts):
-        found = loaded(generation, "cuda:0", 0)
+        found = load_model(generation, "cuda:0", 0)
         with torch.inference_mode():
             logits.append(found.model(ids.to(found.device)).logits.float().cpu())
         maps.append(dict(found.placement))

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.experiments.energy.options import EnergyOptions
-from assay.experiments.energy.step import walk
-from assay.joules.model import CounterModel, SensorModel
-from assay.joules.recorded import PRECISION, gpu_readings
-from assay.joules.windows import window_energy
-from assay.launch.staging import MARGIN_NS
+from assay.experiments.energy.plan import replay_run
+from assay.joules.sensor_model import CounterModel, SensorModel
+from assay.joules.trial_energy import PRECISION, gpu_readings
+from assay.joules.window_energy import estimate_window_energy
+from assay.launch.stages import MARGIN_NS
 from benchmarks.tokens_tables import over
 
 if TYPE_CHECKING:
-    from assay.experiments.energy.stages import Seen
+    from assay.experiments.energy.observations import PhaseWindow
     from assay.store.records import Records
-    from assay.store.runs import RunFolder
+    from assay.store.run_folder import RunFolder
 
 PHASES = {"prefill": "input_tokens", "decode": "output_tokens"}
 AT_ONCE = SensorModel(
@@ -36,9 +36,9 @@ def halves(folder: RunFolder) -> str:
     told = folder.path / "monitor" / "sensors-gpu0.json"
     sensor = SensorModel.model_validate_json(told.read_text(encoding="utf-8")) if told.exists() else AT_ONCE
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for seen in walk(options, records).gathered.seen:
-        if seen.place.cell is not None and seen.place.phase in PHASES and seen.stage.calls > 1:
-            name = f"{seen.place.cell.mode}, batch {seen.place.cell.batch}", seen.place.phase
+    for seen in replay_run(options, records).observations.windows:
+        if seen.cell_phase.cell is not None and seen.cell_phase.phase in PHASES and seen.stage.calls > 1:
+            name = f"{seen.cell_phase.cell.mode}, batch {seen.cell_phase.cell.batch}", seen.cell_phase.phase
             found = _of_window(seen, records, sensor)
             if found is not None:
                 pairs.setdefault(name, []).append(found)
@@ -53,24 +53,26 @@ def halves(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def _of_window(seen: Seen, records: Records, sensor: SensorModel) -> tuple[float, float] | None:
+def _of_window(seen: PhaseWindow, records: Records, sensor: SensorModel) -> tuple[float, float] | None:
     """Return the joules of a token in the first half of a window's calls, and in all of them.
 
     Raises:
         ValueError: The sensor did not see as is assumed here.
     """
-    stage, tokens = seen.stage, seen.samples(PHASES[seen.place.phase])
+    stage, tokens = seen.stage, seen.samples(PHASES[seen.cell_phase.phase])
     ends_us = seen.samples("start_us") + seen.samples("call_us")
     count = len(ends_us) // 2
     half_ns = stage.start_ns + int(1000 * ends_us[count - 1])
     lines = records.watched_between(seen.record, stage.start_ns, stage.end_ns, margin_s=MARGIN_NS / 1e9)
     readings = gpu_readings(lines, 0)
     found = [
-        window_energy(readings, stage.start_ns, end_ns, sensor, precision=PRECISION).joules
+        estimate_window_energy(readings, stage.start_ns, end_ns, sensor, precision=PRECISION).joules
         for end_ns in (half_ns, stage.end_ns)
     ]
     if found[0] is None or found[1] is None or stage.energy is None:
         return None
     if abs(found[1].value / stage.energy.value - 1) > SAME:
-        raise ValueError(f"{seen.place.name}: {found[1].value:.4g} J, but its record has {stage.energy.value:.4g} J")
+        raise ValueError(
+            f"{seen.cell_phase.name}: {found[1].value:.4g} J, but its record has {stage.energy.value:.4g} J"
+        )
     return found[0].value / float(tokens[:count].sum()), found[1].value / float(tokens.sum())

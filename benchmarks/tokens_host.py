@@ -40,15 +40,15 @@ def host(config: EnergyConfig) -> dict[str, Any]:
 def _loop(config: EnergyConfig) -> EagerLoop:
     import torch
 
-    from assay.workloads.generation.batches import Batch, Batches
     from assay.workloads.generation.eager import EagerLoop
-    from assay.workloads.generation.loading import loaded
+    from assay.workloads.generation.loading import load_model
     from assay.workloads.generation.params import Generation
+    from assay.workloads.generation.prompts import PromptBatch, PromptBatches
 
     scenario, backend = config.scenario, config.backend
-    here = loaded(Generation(model=backend.model, torch_dtype=backend.torch_dtype, device_ids="[0]"), "cuda:0", 0)
+    here = load_model(Generation(model=backend.model, torch_dtype=backend.torch_dtype, device_ids="[0]"), "cuda:0", 0)
     ids = torch.randint(0, here.vocabulary, (1, scenario.input_tokens[0]), device=here.device)
-    batches = Batches([Batch(ids, torch.ones_like(ids), ids.numel())])
+    batches = PromptBatches([PromptBatch(ids, torch.ones_like(ids), ids.numel())])
     return EagerLoop(here, batches, scenario.output_tokens[0], {})
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from assay.experiments.registry import find
+from assay.experiments.base import find_experiment
 from assay.runner import conclude
-from assay.stats.metered import Draw, typical
+from assay.stats.sensor_intervals import ProcessReading, combine_processes
 
 if TYPE_CHECKING:
-    from assay.store.runs import RunFolder
+    from assay.store.run_folder import RunFolder
 
 Row = dict[str, Any]
 NOTHING: Row = {"figures": {}}
@@ -20,13 +20,13 @@ def cells_of(folder: RunFolder) -> list[Row]:
     """Return the rows of a run, computed anew."""
     import json
 
-    conclude(find(folder.plan.experiment), folder)
+    conclude(find_experiment(folder.plan.experiment), folder)
     return list(json.loads((folder.path / "energy.json").read_text(encoding="utf-8"))["rows"])
 
 
 def csv_of(folder: RunFolder) -> str:
     """Return the table that a run leaves for other programs, computed anew; it is not said where it lies now."""
-    conclude(find(folder.plan.experiment), folder)
+    conclude(find_experiment(folder.plan.experiment), folder)
     return (folder.path / "energy.csv").read_text(encoding="utf-8").replace(folder.path.name, "tokens")
 
 
@@ -48,7 +48,7 @@ def told(row: Row, figure: str, scale: float = 1.0) -> str:
 
 def over(ratios: list[float]) -> str:
     """Return the geometric mean of ratios with its 95 % interval."""
-    found = typical([Draw(ratio) for ratio in ratios])
+    found = combine_processes([ProcessReading(ratio) for ratio in ratios])
     return f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})" if found.low is not None else f"{found.value:.3f}"
 
 

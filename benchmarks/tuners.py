@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.core.guardian import Guardian
 from assay.core.plan import HOST, Method, Role, Subject, Trial, Tuner
-from assay.experiments.times import TIMES
+from assay.experiments.estimates import TIME_QUANTITIES
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from assay.core.plan import TunerName
-    from assay.launch.outcome import Outcome
+    from assay.launch.workers import TrialOutcome
 
 RESULTS = Path(__file__).parent / "results" / "h200"
 SAMPLES = "tuners.samples.json.xz"
@@ -60,7 +60,7 @@ Kept = dict[str, Any]
 
 def subject(spec: str, device_kind: str, shape: dict[str, str] | None = None) -> Subject:
     """Return a workload with its parameters."""
-    return registry.subject(spec, device_kind=device_kind, given=shape)
+    return registry.resolve_subject(spec, device_kind=device_kind, explicit=shape)
 
 
 def trial(tuner: TunerName, condition: str, number: int, device: str, shape: dict[str, str]) -> Trial:
@@ -109,7 +109,7 @@ def quiet(subjects: list[Subject], device: str, number: int) -> Trial:
     return Trial(block=f"quiet-{number}", roles=(role,), method=method, seed=number)
 
 
-def told(outcome: Outcome, tuner: str, condition: str, number: int) -> Kept:
+def told(outcome: TrialOutcome, tuner: str, condition: str, number: int) -> Kept:
     """Return what came of a try."""
     found = outcome.tunings[0] if outcome.tunings else None
     load = next((e for e in outcome.evidence if e.load_calls is not None), None)
@@ -128,14 +128,14 @@ def told(outcome: Outcome, tuner: str, condition: str, number: int) -> Kept:
     }
 
 
-def retimed(outcomes: Iterable[Outcome], subjects: list[Subject]) -> dict[str, list[float]]:
+def retimed(outcomes: Iterable[TrialOutcome], subjects: list[Subject]) -> dict[str, list[float]]:
     """Return the median time of each configuration in each process, by its key."""
     import numpy as np
 
     found: dict[str, list[float]] = {}
     for outcome in outcomes:
         taken = {series.quantity for series in outcome.series}
-        quantity = next((name for name in TIMES if name in taken), None)
+        quantity = next((name for name in TIME_QUANTITIES if name in taken), None)
         for series in outcome.series:
             if series.quantity == quantity:
                 key = key_of(subjects[series.subject].config or {})

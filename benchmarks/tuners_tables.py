@@ -8,8 +8,8 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from assay.stats.longrun import quantile
-from assay.stats.shares import Share
+from assay.stats.numerics import t_quantile
+from assay.stats.ratios import Proportion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def mean_and_half(values: list[float]) -> tuple[float, float | None]:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return mean, None
-    return mean, quantile(CONFIDENCE, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return mean, t_quantile(CONFIDENCE, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def table(raw: Kept, tuners: Mapping[Any, str]) -> str:
@@ -102,11 +102,11 @@ def _mismatch(tries: list[Kept], good: list[Kept]) -> str:
     quiet = {t["try"]: t["key"] for t in tries if (t["tuner"], t["condition"]) == (tuner, "quiet") and t["key"]}
     if condition == "quiet":
         ordered = [quiet[number] for number in sorted(quiet)]
-        share = Share(sum(a != b for a, b in itertools.pairwise(ordered)), max(0, len(ordered) - 1))
+        share = Proportion(sum(a != b for a, b in itertools.pairwise(ordered)), max(0, len(ordered) - 1))
         what = " (from one try to the next)"
     else:
         pairs = [(t["key"], quiet[t["try"]]) for t in good if t["try"] in quiet]
-        share, what = Share(sum(a != b for a, b in pairs), len(pairs)), ""
+        share, what = Proportion(sum(a != b for a, b in pairs), len(pairs)), ""
     interval = share.interval()
     if interval is None:
         return "–"

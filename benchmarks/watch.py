@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.machine import nvidia
-from assay.monitor.choice import choose, origin_of
-from assay.monitor.gpus import GpuSource
-from assay.monitor.host import HostSource
-from assay.monitor.lines import GpuSample
-from assay.monitor.options import RecordingOptions
-from assay.monitor.reading import read
-from assay.monitor.recorder import Beside, Recorder
-from assay.monitor.recording import Recording
-from assay.monitor.sinks import JsonlWriter
-from assay.monitor.wire import Stop
+from assay.monitor.channel import StopRecording
+from assay.monitor.client import Recording
+from assay.monitor.gpu_sampler import GpuSampler
+from assay.monitor.host_sampler import HostSampler
+from assay.monitor.options import RecordingOptions, driver_origin, select_gpus
+from assay.monitor.reader import read_recording
+from assay.monitor.recorder import BackgroundSampler, Recorder
+from assay.monitor.samples import GpuSample
+from assay.monitor.writers import JsonlFormatter
 from benchmarks import watch_gpu
 from tests.fakes.fake_nvml import FakeNvml, attached, hopper
 from tests.monitor.pacing import VirtualPace, at_once, header
@@ -37,7 +36,7 @@ from tests.monitor.pacing import VirtualPace, at_once, header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
 
 RESULTS = Path(__file__).parent / "results" / "watch.json"
 GPUS = 8
@@ -52,11 +51,11 @@ class Nowhere:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._writer = JsonlWriter()
+        self._writer = JsonlFormatter()
         self._waiting: list[str] = []
         self._null = os.open(os.devnull, os.O_WRONLY)
 
-    def write(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[RecordingLine]) -> None:
         """Take the lines of one tick."""
         self._waiting.append(self._writer.text(lines))
 
@@ -78,21 +77,24 @@ def flat() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         fake = FakeNvml.create(Path(folder) / "scenario.nvml", [hopper()] * GPUS)
         pace = VirtualPace(fake)
-        pace.order(HOUR_S + INTERVAL_S / 2, Stop(reason="an hour is over"))
-        with attached(fake), nvidia.sensors([gpu.uuid for gpu in choose(nvidia.look(), None)]) as sensors:
-            gpus, host = GpuSource(dict(enumerate(sensors)), pace), HostSource(Path("/"), pace)
+        pace.order(HOUR_S + INTERVAL_S / 2, StopRecording(reason="an hour is over"))
+        with (
+            attached(fake),
+            nvidia.open_sensors([gpu.uuid for gpu in select_gpus(nvidia.list_gpus(), None)]) as sensors,
+        ):
+            gpus, host = GpuSampler(dict(enumerate(sensors)), pace), HostSampler(Path("/"), pace)
 
-            def look(tick: int) -> list[Line]:
+            def look(tick: int) -> list[RecordingLine]:
                 if tick % round(EVERY_S / INTERVAL_S) == 0 or tick == 1000:
                     found.append((tick * INTERVAL_S, resident_mib()))
                     print(f"{tick * INTERVAL_S:6.0f} s  {found[-1][1]:.2f} MiB", file=sys.stderr)
                 return gpus.read(tick)
 
             sink = Nowhere()
-            slow = {gpus.read_meters: 10, host.read: 10, gpus.read_slowly: 100}
-            beside = [Beside(slow_look, every, at_once) for slow_look, every in slow.items()]
+            slow = {gpus.read_meters: 10, host.read: 10, gpus.read_processes_and_pcie: 100}
+            beside = [BackgroundSampler(slow_look, every, at_once) for slow_look, every in slow.items()]
             head = header(INTERVAL_S, GPUS, host_every=10)
-            end = Recorder(head, sink, pace, look=look, beside=beside, answer=lambda _: None).run()
+            end = Recorder(head, sink, pace, sample=look, background=beside, answer=lambda _: None).run()
     return {"resident_mib": found, "written_mib": sink.bytes / 2**20, "ticks": end.ticks, "missed": end.missed}
 
 
@@ -102,14 +104,14 @@ def ticks() -> dict[str, Any]:
         fake = FakeNvml.create(Path(folder) / "scenario.nvml", [hopper()] * GPUS, virtual=False)
         path = Path(folder) / "a.jsonl"
         with attached(fake):
-            view = nvidia.look()
+            view = nvidia.list_gpus()
             options = RecordingOptions(
-                path=str(path), gpus=choose(view, None), origin=origin_of(view), interval_s=INTERVAL_S
+                path=str(path), gpus=select_gpus(view, None), origin=driver_origin(view), interval_s=INTERVAL_S
             )
             with Recording.start(options) as recording:
                 time.sleep(MINUTE_S)
         begin_ns = recording.header.t_ns
-        samples = [line for line in read(path) if isinstance(line, GpuSample)]
+        samples = [line for line in read_recording(path) if isinstance(line, GpuSample)]
         firsts = [sample for sample in samples if sample.gpu == 0]
         late_us = sorted((s.t_ns - begin_ns - s.tick * INTERVAL_S * 1e9) / 1e3 for s in firsts)
         lasts = {sample.tick: sample.t_ns for sample in samples if sample.gpu == GPUS - 1}

@@ -27,10 +27,9 @@ import numpy as np
 
 from assay.core.errors import AssayError
 from assay.machine import nvidia
-from assay.monitor.choice import choose, origin_of
-from assay.monitor.options import RecordingOptions
-from assay.monitor.recording import Recording
-from assay.timing.wall import quiet_collector
+from assay.monitor.client import Recording
+from assay.monitor.options import RecordingOptions, driver_origin, select_gpus
+from assay.timing.wall import gc_paused
 from benchmarks.watch_gpu_tables import AGAIN, ALONE, table
 
 if TYPE_CHECKING:
@@ -77,20 +76,18 @@ class Softmax:
     def __init__(self) -> None:
         import torch
 
-        from assay.timing.cuda.bench import bench
-        from assay.timing.cuda.calibrate import calibrate
-        from assay.timing.cuda.stamped import GraphClock, layout
-        from assay.timing.cuda.work import Work
+        from assay.timing.cuda.device import gpu_timing_device
+        from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, calibrate_device, slot_layout
 
         torch.manual_seed(0)
         x = torch.randn(SIDE, SIDE, device="cuda")
-        self._bench = bench(0)
-        calibrate(self._bench)
+        self._bench = gpu_timing_device(0)
+        calibrate_device(self._bench)
         self._call: Callable[[], object] = lambda: torch.softmax(x, -1)
         self._wait: Callable[[], object] = torch.cuda.synchronize
         self.calls_us(10)
-        self._clock = GraphClock(self._bench, Work(self._call, "warm", CALLS, operations=1))
-        self._places = np.array(layout(CALLS))
+        self._clock = GraphTimer(self._bench, GpuCallBatch(self._call, "warm", CALLS, operations=1))
+        self._places = np.array(slot_layout(CALLS))
         self._offset_us = self._stamps_take_us()
 
     def _stamps_take_us(self) -> float:
@@ -100,14 +97,14 @@ class Softmax:
             self._clock.take()
             stamps = self._bench.slots.read(len(self._places))
             for kind in ("spin", "wide"):
-                true_us = self._bench.known.reference_us[f"{kind} warm"]
-                found.append(float(np.median(stamps.of(self._places == kind).us)) - true_us)
+                true_us = self._bench.calibration.reference_us[f"{kind} warm"]
+                found.append(float(np.median(stamps.select(self._places == kind).us)) - true_us)
         return float(np.median(found))
 
     def kernels_us(self) -> Samples:
         """Replay the graph and read what its stamps say of each kernel."""
         self._clock.take()
-        stamps = self._bench.slots.read(len(self._places)).of(self._places == "call")
+        stamps = self._bench.slots.read(len(self._places)).select(self._places == "call")
         return np.asarray(stamps.us - self._offset_us, dtype=np.float64)
 
     def calls_us(self, count: int) -> Samples:
@@ -154,9 +151,12 @@ class Recorder:
     pid: int | None = None
 
     def __init__(self, interval_s: float, folder: Path) -> None:
-        view = nvidia.look()
+        view = nvidia.list_gpus()
         self._options = RecordingOptions(
-            path=str(folder / "watched.jsonl"), gpus=choose(view, None), origin=origin_of(view), interval_s=interval_s
+            path=str(folder / "watched.jsonl"),
+            gpus=select_gpus(view, None),
+            origin=driver_origin(view),
+            interval_s=interval_s,
         )
         self._recording: Recording | None = None
 
@@ -220,7 +220,7 @@ def one_block(watcher: Watcher, subject: Subject) -> Kept:
     watcher.start()
     try:
         time.sleep(SETTLE_S)
-        with pinned(), quiet_collector():
+        with pinned(), gc_paused():
             _timed(subject, WARM_S)
             cpu_s, begin = cpu_time_s(watcher.pid), time.monotonic()
             kernels_us, calls_us = _timed(subject, BLOCK_S)

@@ -55,7 +55,7 @@ class Seen:
 def child(seconds: float, node: int | None) -> Seen:
     """Measure in this process, its memory bound to a node if one is given."""
     if node is not None:
-        from assay.isolation.bind import bind_memory
+        from assay.isolation.binding import bind_memory
 
         bind_memory((node,))
     samples: list[float] = []

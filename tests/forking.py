@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 DECIDES_AT_START = ("LD_", "PYTHON", "MPL", "OMP_", "OPENBLAS_", "MKL_", "TRITON_", "MALLOC_")
 MODULES = (
-    "assay.cli.contention_run", "assay.cli.dry_run", "assay.cli.main", "assay.cli.measure", "assay.cli.report",
-    "assay.cli.run", "assay.cli.screen", "assay.cli.show", "assay.cli.threshold_after", "assay.cli.threshold_build",
+    "assay.cli.contention_run", "assay.cli.dry_run", "assay.cli.main", "assay.cli.measuring", "assay.cli.runs",
+    "assay.cli.run", "assay.cli.monitor_screen", "assay.cli.show", "assay.cli.threshold_run", "assay.cli.threshold_run",
     "assay.cli.threshold_run", "assay.cli.time", "assay.experiments.contention",
     "assay.experiments.matrix", "assay.experiments.run", "assay.experiments.scaling",
-    "assay.experiments.threshold", "assay.hosts.registry", "assay.launch.following",
-    "assay.launch.hub", "assay.machine.detect", "assay.monitor.recorder", "assay.reports.figures",
+    "assay.experiments.threshold", "assay.hosts.registry", "assay.launch.tracing",
+    "assay.launch.torchrun", "assay.machine.detect", "assay.monitor.recorder", "assay.reports.figures",
     "assay.reports.html", "assay.reports.terminal", "assay.runner", "assay.store.history.importing",
-    "assay.core.leases", "assay.monitor.process", "assay.worker.follow", "assay.worker.main", "assay.worker.once",
+    "assay.core.leases", "assay.monitor.recorder", "assay.worker.profile", "assay.worker.main", "assay.worker.one_shot",
 )  # fmt: skip
 """What most commands import; a name that is no longer there is simply imported later."""
 

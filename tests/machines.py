@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from assay.machine.model import Core, Gpu, Machine, Node
+from assay.machine.model import Core, Gpu, Machine, NumaNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def machine(*, cores: Sequence[int] = (4,), smt: int = 1, gpus: Sequence[int | N
             Core(package=node, core=number, node=node, cpus=tuple(number + s * len(nodes) for s in range(smt)))
             for number, node in enumerate(nodes)
         ),
-        "nodes": tuple(Node(id=node) for node in range(len(cores))),
+        "nodes": tuple(NumaNode(id=node) for node in range(len(cores))),
         "gpus": tuple(Gpu(index=n, uuid=f"GPU-{n}", name="Example", node=node) for n, node in enumerate(gpus)),
         "gpu_note": None if gpus else "NVML does not answer: no driver",
     }

@@ -12,8 +12,7 @@ from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
 from assay.runner import run
-from assay.store.plan import Plan
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder, RunPlan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +51,7 @@ class Silent:
 
 def measured(trial: Trial, folder: Path) -> tuple[Record, Records]:
     machine = detect()
-    plan = Plan(experiment="once", options={}, seed=0, versions={}, cwd=str(folder), created_at="now", monitor=True)
+    plan = RunPlan(experiment="once", options={}, seed=0, versions={}, cwd=str(folder), created_at="now", monitor=True)
     kept = RunFolder.create(folder / "runs", plan, machine)
     result = run(Once(trial), kept, machine, Launcher(machine, LocalStarter(kept.path, folder)), Silent())
     (record,) = result.records

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from assay.core.durable import locked
+from assay.core.files import file_lock
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from tests.forking import Forking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from assay.core.plan import Duty, Isolation
-    from assay.launch.outcome import Outcome
+    from assay.launch.workers import TrialOutcome
 
 HUSHED = "hunter2"
 """In the environment of the run that is `finished`, as ``MY_API_TOKEN``."""
@@ -145,14 +145,14 @@ def quickly(**changes: Any) -> Method:
 class Measure(Protocol):
     """Measures roles in one trial, with real processes."""
 
-    def __call__(self, *roles: Role, method: Method | None = None, **trial: Any) -> Outcome: ...
+    def __call__(self, *roles: Role, method: Method | None = None, **trial: Any) -> TrialOutcome: ...
 
 
 @pytest.fixture
 def measure(workplace: Path) -> Measure:
     launcher = Launcher(detect(), LocalStarter(workplace, workplace))
 
-    def measure_once(*roles: Role, method: Method | None = None, **trial: Any) -> Outcome:
+    def measure_once(*roles: Role, method: Method | None = None, **trial: Any) -> TrialOutcome:
         return launcher.measure(Trial(block="b", roles=roles, method=method or quickly(), **trial))
 
     return measure_once
@@ -219,7 +219,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
     mine = tmp_path_factory.getbasetemp()
     folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
     folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("wb") as lock, locked(lock.fileno(), wait=True):
+    with (folder / "lock").open("wb") as lock, file_lock(lock.fileno(), wait=True):
         if not (folder / "made").exists():
             make(folder)
             (folder / "made").touch()

@@ -17,14 +17,16 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed here")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:
     """Return what a small problem must give, and its tensors; rivals are told of the same problem."""
-    from assay.workloads.dilated_attention.plan import Heads, Ladder
-    from assay.workloads.dilated_attention.reference import dense
+    from assay.workloads.dilated_attention.reference import dense_attention
+    from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
 
     for name, value in {"SEGMENTS": (16, 32, 64), "RATES": (1, 2, 4), "HEADS": 4, "DIM": 8}.items():
         monkeypatch.setattr(rivals, name, value)
     torch.manual_seed(0)
     q, k, v = given = [torch.randn(2, 128, 4, 8) for _ in range(3)]
-    return dense(q, k, v, Ladder.of((16, 32, 64), (1, 2, 4)), Heads.of(4, 4, "modulo")), given
+    return dense_attention(
+        q, k, v, DilationSchedule.of((16, 32, 64), (1, 2, 4)), AttentionHeads.of(4, 4, "modulo")
+    ), given
 
 
 @pytest.mark.parametrize("gathered", [False, True])

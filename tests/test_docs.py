@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import assay as package
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from tests.running import made_once
 
 if TYPE_CHECKING:

@@ -8,16 +8,15 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from assay.store.history.asking import Wanted
-from assay.store.history.database import Database
-from assay.store.history.series import load
+from assay.store.history.database import HistoryDatabase
+from assay.store.history.queries import PointFilter, load_series
 from benchmarks import history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from assay.store.history.place import Place
+    from assay.store.history.database import HistoryLocation
 
 
 @pytest.fixture
@@ -33,20 +32,22 @@ def asked() -> Iterator[list[str]]:
     event.remove(Engine, "before_cursor_execute", note)
 
 
-def questions(place: Place, series: int, folder: Path, asked: list[str]) -> tuple[int, int, int]:
+def questions(place: HistoryLocation, series: int, folder: Path, asked: list[str]) -> tuple[int, int, int]:
     """Return in how many questions two runs of so many series are imported and loaded, and their points."""
-    database = Database.open(place)
+    database = HistoryDatabase.open(place)
     asked.clear()
     ((_, points, _, _),) = history.imported(database, history.Runs("six quantities", series), 2, folder)
     importing = len(asked)
     asked.clear()
     with database.reading() as connection:
-        courses = load(connection, Wanted())
+        courses = load_series(connection, PointFilter())
     assert len(courses) == 6 * series
     return importing, len(asked), int(points)
 
 
-def test_many_series_take_as_many_questions_as_one(history_place: Place, tmp_path: Path, asked: list[str]) -> None:
+def test_many_series_take_as_many_questions_as_one(
+    history_place: HistoryLocation, tmp_path: Path, asked: list[str]
+) -> None:
     few = questions(history_place, 1, tmp_path / "few", asked)
     many = questions(history_place, 120, tmp_path / "many", asked)
     assert (few[2], many[2]) == (12, 1440)

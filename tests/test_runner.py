@@ -12,19 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.core.durable import read_json
 from assay.core.errors import MachineCannot, StopRequested
+from assay.core.files import read_json
 from assay.core.guardian import Guardian
 from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
 from assay.core.results import Disturbance, Finding, Findings, Interference, SubjectFacts
 from assay.core.values import Value
-from assay.launch.outcome import Outcome, RawSeries
+from assay.launch.workers import RawSeries, TrialOutcome
 from assay.machine.detect import detect
-from assay.runner import Result, run
-from assay.store.plan import Plan
+from assay.runner import RunResult, run
 from assay.store.records import Records
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder, RunPlan
 from tests.experiments.energy.metered_world import World, config, gpus, options
 from tests.experiments.remembered import Remembered
 
@@ -95,19 +94,19 @@ class ComputedLauncher:
     fail_on: set[int] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
 
-    def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
+    def measure(self, trial: Trial, attempt: int = 1) -> TrialOutcome:
         if self.stop_after is not None and len(self.measured) >= self.stop_after:
             raise StopRequested("Stopped by SIGINT")
         self.measured.append(trial.id)
         now = time.perf_counter_ns()
         role = trial.roles[0]
         if len(self.measured) in self.fail_on:
-            return Outcome(now, now, "2026-01-01T00:00:00+00:00", status="failed", reason="it fell over")
+            return TrialOutcome(now, now, "2026-01-01T00:00:00+00:00", status="failed", reason="it fell over")
         size = role.subjects[0].params["size"]
         assert isinstance(size, int)
         data = np.full(5, 2000.0 if size >= THRESHOLD else 500.0).tobytes()
         series = RawSeries(role.name, 0, 0, 0, "call_us", 1, now, now + 1, data)
-        return Outcome(now, now, "2026-01-01T00:00:00+00:00", series=[series])
+        return TrialOutcome(now, now, "2026-01-01T00:00:00+00:00", series=[series])
 
 
 class Silent:
@@ -119,7 +118,7 @@ class Silent:
 
 
 def new_folder(parent: Path) -> RunFolder:
-    plan = Plan(experiment="bisection", options={}, seed=0, versions={}, cwd=str(parent), created_at="now")
+    plan = RunPlan(experiment="bisection", options={}, seed=0, versions={}, cwd=str(parent), created_at="now")
     return RunFolder.create(parent / "runs", plan, MACHINE)
 
 
@@ -194,11 +193,11 @@ FFMPEG = Interference(kind="processes", source="ffmpeg", amount=2.0, unit="cores
 class Restless(ComputedLauncher):
     """Somebody else is busy during the first takes."""
 
-    def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
+    def measure(self, trial: Trial, attempt: int = 1) -> TrialOutcome:
         outcome = super().measure(trial, attempt)
         busy = self.measured.count(trial.id) < 3
         outcome.disturbance = Disturbance(
-            looked_s=1.0,
+            observed_s=1.0,
             steal_share=None,
             outside_cores=None,
             unseen_cores=None,
@@ -264,7 +263,7 @@ def test_an_experiment_that_turns_in_a_circle_is_a_defect_and_does_not_hang(tmp_
         ((False, False), {}, 0),
         ((True, False), {}, 4),
         ((True, True), {}, 2),
-        ((), {"status": "failed", "reason": "no such setting", "senseless": True}, 2),
+        ((), {"status": "failed", "reason": "no such setting", "invalid_request": True}, 2),
         ((), {"status": "failed", "reason": "it crashed"}, 4),
     ],
 )
@@ -274,8 +273,9 @@ def test_what_cannot_be_on_any_machine_is_bad_input_wherever_it_was_found(
     there = gpus(1)
     (measured, *_) = World(there).measured(options(there, config()))
     told = [
-        SubjectFacts(subject=n + 1, senseless=each, left_out="no" if each else None) for n, each in enumerate(senseless)
+        SubjectFacts(subject=n + 1, invalid_request=each, skipped="no" if each else None)
+        for n, each in enumerate(senseless)
     ]
     evidence = measured.evidence[0].model_copy(update={"subjects": (SubjectFacts(subject=0), *told)})
     kept = measured.model_copy(update={"status": "ok", "evidence": (evidence,), **record})
-    assert Result(Findings(headline="h"), Page(title="t", lead="l"), Remembered([kept], {})).exit_code == code
+    assert RunResult(Findings(headline="h"), Page(title="t", lead="l"), Remembered([kept], {})).exit_code == code

@@ -9,7 +9,7 @@ from assay.workloads import registry
 if TYPE_CHECKING:
     from assay.core.results import Check
     from assay.core.values import Params, Scalar
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 ODD: dict[str, Params] = {
     "flash_attention": {"batch": 2, "heads": 3, "sequence": 37, "dim": 24},
@@ -25,15 +25,17 @@ ODD: dict[str, Params] = {
 
 def params_of(name: str, impl: str = "torch", **changed: Scalar) -> Params:
     """Return the parameters of a small odd problem, some of them changed."""
-    return {**registry.find(name, impl).defaults(), **ODD[name], **changed}
+    return {**registry.find_workload(name, impl).defaults(), **ODD[name], **changed}
 
 
-def prepared(name: str, impl: str = "torch", *, device: str = "cpu:0", seed: int = 0, **changed: Scalar) -> Prepared:
+def prepared(
+    name: str, impl: str = "torch", *, device: str = "cpu:0", seed: int = 0, **changed: Scalar
+) -> PreparedWorkload:
     """Return a small odd problem ready to be timed."""
-    return registry.find(name, impl).prepare(params_of(name, impl, **changed), None, device=device, seed=seed)
+    return registry.find_workload(name, impl).prepare(params_of(name, impl, **changed), None, device=device, seed=seed)
 
 
-def checked(ready: Prepared) -> Check:
+def checked(ready: PreparedWorkload) -> Check:
     """Return how far a prepared workload's output is from its reference."""
     assert ready.check is not None
     return ready.check()

@@ -68,10 +68,10 @@ def silent(_name: str) -> Any:
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
     """Check a workload; with ``silent`` its kernel does nothing."""
-    from assay.workloads import registry, triton_common
+    from assay.workloads import registry, triton_support
 
-    workload = registry.find(request["name"], "triton")
-    with mock.patch.object(triton_common, "kernel", silent) if request.get("silent") else nullcontext():
+    workload = registry.find_workload(request["name"], "triton")
+    with mock.patch.object(triton_support, "load_kernel", silent) if request.get("silent") else nullcontext():
         ready = workload.prepare(request["params"], request["config"], device="cpu:0", seed=3)
     assert ready.check is not None
     found = ready.check()
@@ -80,7 +80,7 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
         "error": found.error if math.isfinite(found.error) else "infinite",
         "tolerance": found.tolerance,
         "kinds": sorted(workload.device_kinds),
-        "ran": ready.ran is not None,
+        "ran": ready.launched_kernels is not None,
     }
 
 
@@ -90,9 +90,9 @@ def compile_kernel(request: dict[str, Any]) -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from assay.workloads import triton_common
+    from assay.workloads import triton_support
 
-    kernel, constants = triton_common.kernel(request["name"]), request["constants"]
+    kernel, constants = triton_support.load_kernel(request["name"]), request["constants"]
     signature = dict.fromkeys(constants, "constexpr") | dict.fromkeys(request["numbers"], "i32")
     signature |= dict.fromkeys(request["floats"], "fp32")
     pointer = POINTERS[request["dtype"]]

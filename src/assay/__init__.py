@@ -1,6 +1,6 @@
-"""Assay measures GPU programs so that the numbers can be believed.
+"""GPU benchmarks you can trust.
 
-What can be imported from here is public; everything else may change. Names are loaded when first used.
+What can be imported from here is public; everything else may change. Names are loaded on first use.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from assay._version import __version__
 
 if TYPE_CHECKING:
+    from assay.compat.monitor import GPUMonitor, GPUStats
     from assay.core.errors import (
         AssayError,
         BadInput,
         BudgetEnded,
         EndedEarly,
-        GateSaysNo,
+        GateFailed,
         MachineCannot,
         StopRequested,
         TrialFailed,
@@ -24,19 +25,18 @@ if TYPE_CHECKING:
     from assay.core.page import Page
     from assay.core.plan import Block, Done, Role, Subject, Trial
     from assay.core.results import Estimate, Finding, Findings, Record
-    from assay.joules.energy import energy
-    from assay.joules.values import Energy
+    from assay.joules.measure import energy
+    from assay.joules.results import Energy
     from assay.machine.detect import detect
     from assay.machine.model import Machine
     from assay.monitor.monitor import Monitor
-    from assay.monitor.older import GPUMonitor, GPUStats
-    from assay.store.runs import RunFolder
-    from assay.timing import picks
+    from assay.store.run_folder import RunFolder
+    from assay.timing import saved_picks as picks
     from assay.timing.compare import compare
     from assay.timing.do_bench import do_bench
     from assay.timing.measure import measure
     from assay.timing.pick import pick
-    from assay.timing.values import Comparison, Measurement, Pick
+    from assay.timing.results import Comparison, Measurement, Pick
 
 __all__ = [
     "AssayError",
@@ -52,7 +52,7 @@ __all__ = [
     "Findings",
     "GPUMonitor",
     "GPUStats",
-    "GateSaysNo",
+    "GateFailed",
     "Machine",
     "MachineCannot",
     "Measurement",
@@ -82,7 +82,7 @@ _HOMES = {
         "BadInput",
         "BudgetEnded",
         "EndedEarly",
-        "GateSaysNo",
+        "GateFailed",
         "MachineCannot",
         "StopRequested",
         "TrialFailed",
@@ -90,22 +90,22 @@ _HOMES = {
     "assay.core.page": ("Page",),
     "assay.core.plan": ("Block", "Done", "Role", "Subject", "Trial"),
     "assay.core.results": ("Estimate", "Finding", "Findings", "Record"),
-    "assay.joules.energy": ("energy",),
-    "assay.joules.values": ("Energy",),
+    "assay.joules.measure": ("energy",),
+    "assay.joules.results": ("Energy",),
     "assay.machine.detect": ("detect",),
     "assay.machine.model": ("Machine",),
     "assay.monitor.monitor": ("Monitor",),
-    "assay.monitor.older": ("GPUMonitor", "GPUStats"),
-    "assay.store.runs": ("RunFolder",),
+    "assay.compat.monitor": ("GPUMonitor", "GPUStats"),
+    "assay.store.run_folder": ("RunFolder",),
     "assay.timing.compare": ("compare",),
     "assay.timing.do_bench": ("do_bench",),
     "assay.timing.measure": ("measure",),
     "assay.timing.pick": ("pick",),
-    "assay.timing.values": ("Comparison", "Measurement", "Pick"),
+    "assay.timing.results": ("Comparison", "Measurement", "Pick"),
 }
 
 
-_MODULES = {"picks": "assay.timing.picks"}
+_MODULES = {"picks": "assay.timing.saved_picks"}
 
 
 def __getattr__(name: str) -> object:

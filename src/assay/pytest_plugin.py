@@ -1,6 +1,6 @@
-"""A pytest plugin: the fixture ``assay_clock`` measures inside tests, and lists what it measured at the end.
+"""A pytest plugin: the fixture ``assay_clock`` measures inside tests and lists the results at the end.
 
-Importing this file imports nothing else of Assay's: it is loaded in every pytest run where Assay is installed.
+Importing this file imports no other module of Assay: pytest loads it in every run where Assay is installed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from assay.timing.measure import measure
     from assay.timing.pick import pick
 
-Kept: TypeAlias = "dict[str, Any]"
+ClockResult: TypeAlias = "dict[str, Any]"
 """One result: what kind it is, in which test it was made, the result in one line, and as JSON data."""
 
-_KEPT = pytest.StashKey["list[Kept]"]()
+_CLOCK_RESULTS = pytest.StashKey["list[ClockResult]"]()
 _HOMES = {"compare": "assay.timing.compare", "measure": "assay.timing.measure", "pick": "assay.timing.pick"}
 
 
@@ -35,8 +35,8 @@ class AssayClock:
         measure = staticmethod(measure)
         pick = staticmethod(pick)
 
-    def __init__(self, kept: list[Kept], test: str) -> None:
-        self._kept = kept
+    def __init__(self, results: list[ClockResult], test: str) -> None:
+        self._results = results
         self._test = test
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -46,11 +46,13 @@ class AssayClock:
 
         @functools.wraps(function)
         def keeping(*args: Any, **kwargs: Any) -> Any:
-            from assay.timing.wording import line_of
+            from assay.timing.results import format_one_line
 
             result = function(*args, **kwargs)
             kind = type(result).__name__.lower()
-            self._kept.append({"kind": kind, "test": self._test, "line": line_of(result), "result": result.as_json()})
+            self._results.append(
+                {"kind": kind, "test": self._test, "line": format_one_line(result), "result": result.as_json()}
+            )
             return result
 
         return keeping
@@ -60,14 +62,14 @@ class AssayClock:
 def assay_clock(request: pytest.FixtureRequest) -> AssayClock:
     """Measures, compares and picks; what it finds is listed at the end, and written by ``--assay-json``."""
     node: pytest.Item = request.node
-    return AssayClock(node.stash.setdefault(_KEPT, []), node.nodeid)
+    return AssayClock(node.stash.setdefault(_CLOCK_RESULTS, []), node.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Send what was measured along with the report: with pytest-xdist, from a worker to the controller."""
     report = yield
-    results = item.stash.get(_KEPT, [])
+    results = item.stash.get(_CLOCK_RESULTS, [])
     if results:
         report.assay = list(results)  # type: ignore[attr-defined]
         results.clear()
@@ -89,15 +91,15 @@ def pytest_configure(config: pytest.Config) -> None:
     file: Path | None = config.getoption("assay_json")
     if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
         raise pytest.UsageError(f"--assay-json: {file} cannot be written; it must be a file in a folder that is there")
-    config.pluginmanager.register(Gathered(file), "assay-gathered")
+    config.pluginmanager.register(ClockReport(file), "assay-gathered")
 
 
-class Gathered:
+class ClockReport:
     """The results of all tests, shown and written at the end."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self._all: list[Kept] = []
+        self._all: list[ClockResult] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in what was measured in a test."""

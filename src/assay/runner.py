@@ -1,12 +1,12 @@
-"""The loop: ask the experiment what to measure next, have it measured, keep it, ask again.
+"""The run loop: ask the experiment for the next block, measure it, store the records, ask again.
 
-    step(records) ──► Block ──► launch each trial ──► keep its record ──┐
+    step(records) ──► Block ──► launch each trial ──► store its record ─┐
          ▲                                                              │
          └──────────────────────────────────────────────────────────────┘
     step(records) ──► Done ──► analyse ──► page
 
-To resume is to walk the same loop: a block whose records are there is not measured again, and one that is
-incomplete is measured anew as a whole. The same records give the same step, so the walk is the same.
+Resuming runs the same loop: a block whose records exist is not measured again, and an incomplete block is measured
+again as a whole. The same records give the same step, so the sequence of steps is the same.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from assay.core.errors import BadInput
 from assay.core.guardian import Guardian
 from assay.core.plan import Block, Done
 from assay.core.results import STAND_IN, Record, Window
-from assay.core.stopping import raise_if_requested, stop_on_signals
+from assay.core.signals import raise_if_stop_requested, stop_on_signals
 from assay.core.units import unit_of
 from assay.core.values import first_problem
-from assay.experiments.base import HasBaselines, LeavesFiles
-from assay.experiments.quality import quality_lines, quality_of
-from assay.launch import staging
-from assay.launch.costs import costs
-from assay.launch.monitoring import Monitoring, Seen
-from assay.monitor.meanwhile import missing_power_notes
-from assay.stats.summary import slowest, summarise
+from assay.experiments.base import HasBaselines, WritesFiles
+from assay.experiments.reporting import assess_quality, quality_lines
+from assay.launch import stages
+from assay.launch.monitoring import TrialMonitor, TrialObservations
+from assay.launch.stages import token_costs
+from assay.monitor.window import missing_power_notes
+from assay.stats.intervals import slowest_rank, summarize_samples
 from assay.store.identity import with_identity
-from assay.timing.lanes import START_US
+from assay.timing.continuous import START_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from assay.core.plan import Trial
     from assay.core.results import Finding, Findings, LostGpu, Status, SubjectFacts, Summary
     from assay.experiments.base import Experiment
-    from assay.launch.outcome import Outcome, RawSeries
     from assay.launch.trial import Launcher
+    from assay.launch.workers import RawSeries, TrialOutcome
     from assay.machine.model import Machine
     from assay.store.records import Records
-    from assay.store.runs import RunFolder
+    from assay.store.run_folder import RunFolder
 
 NOT_SUMMARISED = frozenset(
     {START_US, "input_tokens", "output_tokens", "answer_tokens", "requests", "errors", "silence_us", "client_cpu_s"}
@@ -61,7 +61,7 @@ FLOOR_US = 20.0
 """Reading the clock around a single call costs it up to 0.3 µs: over one percent of anything shorter."""
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """Somebody who is told how far the run has come."""
 
     def block(self, block: Block, *, again: bool) -> None:
@@ -78,7 +78,7 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What a run came to; ``baselines`` are trials that are nothing by themselves."""
 
     findings: Findings
@@ -92,12 +92,12 @@ class Result:
 
         3 when nothing was measured as all were refused or skipped; 2 as what was asked for cannot be.
         """
-        if any(says_no(finding) for finding in self.findings.findings):
+        if any(is_failed_gate(finding) for finding in self.findings.findings):
             return 1
         states = {record.status for record in self.records}
         if self._is_senseless(states):
             return BadInput.exit_code
-        if "failed" in states or self.untuned or any(facts.left_out and not facts.refused for facts in self._staged):
+        if "failed" in states or self.untuned or any(facts.skipped and not facts.refused for facts in self._staged):
             return 4
         if any(record.lost_gpus for record in self.records):
             return 4
@@ -109,9 +109,9 @@ class Result:
     def _is_senseless(self, states: set[Status]) -> bool:
         """Return whether nothing was measured, in stages, as what was told cannot be."""
         if states == {"failed"}:
-            return all(record.senseless for record in self.records)
+            return all(record.invalid_request for record in self.records)
         later = [facts for facts in self._staged if facts.subject]
-        return bool(later) and all(facts.senseless for facts in later)
+        return bool(later) and all(facts.invalid_request for facts in later)
 
     @property
     def _staged(self) -> list[SubjectFacts]:
@@ -126,7 +126,7 @@ class Result:
         return len(tunings) if all(tuning.config is None for tuning in tunings) else 0
 
 
-def says_no(finding: Finding) -> bool:
+def is_failed_gate(finding: Finding) -> bool:
     """Return whether a finding is that of a gate whose answer is no, or that fails where it is unsure."""
     if finding.facts.get("about") != "gate":
         return False
@@ -134,13 +134,13 @@ def says_no(finding: Finding) -> bool:
 
 
 def run(
-    experiment: Experiment[Any], folder: RunFolder, machine: Machine, launcher: Launcher, progress: Progress
-) -> Result:
+    experiment: Experiment[Any], folder: RunFolder, machine: Machine, launcher: Launcher, progress: RunProgress
+) -> RunResult:
     """Walk the loop to its end, then judge and write down what was found."""
     options = options_of(experiment, folder)
-    watcher = Monitoring(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
+    watcher = TrialMonitor(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
     with folder.held(), stop_on_signals(), Guardian(), watcher or nullcontext():
-        walk = Walk(folder, launcher, progress, watcher)
+        walk = RunLoop(folder, launcher, progress, watcher)
         walk.to_the_end(lambda records: experiment.step(machine, options, records))
     return conclude(experiment, folder)
 
@@ -159,32 +159,32 @@ def options_of(experiment: Experiment[Any], folder: RunFolder) -> Any:
         ) from None
 
 
-def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
+def conclude(experiment: Experiment[Any], folder: RunFolder) -> RunResult:
     """Analyse what a run folder holds, and write its findings."""
     options = options_of(experiment, folder)
     records = folder.records()
     trials = [trial for decision in folder.decisions() for trial in decision.block.trials]
-    quality = quality_of(records)
+    quality = assess_quality(records)
     findings = with_identity(experiment.analyse(folder.machine, options, records), trials, folder.machine)
     findings = findings.model_copy(update={"quality": quality})
     page = experiment.page(folder.machine, options, findings, records)
     page = page.model_copy(update={"quality": (*page.quality, *quality_lines(quality))})
-    if isinstance(experiment, LeavesFiles):
+    if isinstance(experiment, WritesFiles):
         folder.keep_findings(findings, experiment.files(folder.machine, options, findings, records))
     else:
         folder.keep_findings(findings)
     baselines = experiment.baselines(folder.machine, options) if isinstance(experiment, HasBaselines) else frozenset()
-    return Result(findings, page, records, baselines)
+    return RunResult(findings, page, records, baselines)
 
 
 @dataclass(frozen=True)
-class Walk:
+class RunLoop:
     """One walk of the loop over one run folder."""
 
     folder: RunFolder
     launcher: Launcher
-    progress: Progress
-    monitoring: Monitoring | None = None
+    progress: RunProgress
+    monitoring: TrialMonitor | None = None
 
     def to_the_end(self, step: Callable[[Records], Block | Done]) -> None:
         """Measure what the steps ask for until they are done; finished blocks are taken from the folder."""
@@ -205,7 +205,7 @@ class Walk:
             if records and trial.cooldown_s > 0:
                 time.sleep(trial.cooldown_s)
             for take in range(1, trial.retakes + 2):
-                raise_if_requested()
+                raise_if_stop_requested()
                 self.progress.trial(trial)
                 record = self._take(trial, attempt, take)
                 self.progress.record(record)
@@ -219,7 +219,7 @@ class Walk:
         if self.monitoring is not None:
             self.monitoring.begin(trial)
         outcome = self.launcher.measure(trial, attempt)
-        unwatched = Seen(stages=staging.unwatched(trial, outcome.series))
+        unwatched = TrialObservations(stages=stages.stages_without_energy(trial, outcome.series))
         observed = self.monitoring.end(trial, outcome) if self.monitoring is not None else unwatched
         series = self.folder.keep_samples(trial.id, attempt, outcome.series, take=take)
         self.folder.keep_files(outcome.traces)
@@ -228,9 +228,9 @@ class Walk:
         return self.folder.keep(record)
 
 
-def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Record:
+def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, machine: Machine) -> Record:
     """Return what came of a trial as a record of its first take, its samples not yet in files."""
-    complaints = seen.meanwhile.complaints if seen.meanwhile is not None else ()
+    complaints = observed.during.complaints if observed.during is not None else ()
     outside_interference = outcome.disturbance.complaints if outcome.disturbance is not None else ()
     return Record(
         trial=trial.id,
@@ -243,7 +243,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
             end_ns=outcome.end_ns,
             started_at=outcome.started_at,
         ),
-        estimates=(*summaries(trial, outcome.series), *costs(seen.stages, outcome.series))
+        estimates=(*summaries(trial, outcome.series), *token_costs(observed.stages, outcome.series))
         if outcome.status == "ok"
         else (),
         tunings=tuple(outcome.tunings),
@@ -251,24 +251,24 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
         disturbance=outcome.disturbance,
         gpus_before=outcome.gpus_before,
         gpus_after=outcome.gpus_after,
-        energy=seen.energy,
-        energy_note=seen.energy_note,
-        sensors=seen.sensors,
-        meanwhile=seen.meanwhile,
-        lost_gpus=seen.lost_gpus,
+        energy=observed.energy,
+        energy_note=observed.energy_note,
+        sensors=observed.sensors,
+        during=observed.during,
+        lost_gpus=observed.lost_gpus,
         settled=outcome.settled,
-        stages=seen.stages,
+        stages=observed.stages,
         disturbed=(*outside_interference, *complaints),
         status=outcome.status,
         reason=outcome.reason,
-        senseless=outcome.senseless,
+        invalid_request=outcome.invalid_request,
         notes=(
             *outcome.notes,
             *floor_notes(outcome.series),
             *(f"meanwhile {complaint.message}" for complaint in complaints),
-            *missing_power_notes(seen.meanwhile),
-            *(lost_gpu_note(lost) for lost in seen.lost_gpus),
-            *([seen.note] if seen.note else []),
+            *missing_power_notes(observed.during),
+            *(lost_gpu_note(lost) for lost in observed.lost_gpus),
+            *([observed.note] if observed.note else []),
         ),
         stderr_tail=outcome.stderr_tail,
         origin="fake" if STAND_IN in os.environ or _on_a_fake(machine, trial) else "real",
@@ -307,12 +307,12 @@ def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:
         grouped[part.role, part.subject, part.quantity][part.restart].append(part)
     commands = {role.name: role.subjects[0].command is not None for role in trial.roles}
     return tuple(
-        summarise(
+        summarize_samples(
             role,
             subject,
             quantity,
             unit_of(quantity),
-            [slowest([np.frombuffer(part.data) for part in parts]) for parts in restarts.values()],
+            [slowest_rank([np.frombuffer(part.data) for part in parts]) for parts in restarts.values()],
             scope_of_one="run" if commands[role] else "process",
         )
         for (role, subject, quantity), restarts in grouped.items()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from assay.core.errors import BadInput
-from assay.store.runs import RunFolder, run_paths
+from assay.store.run_folder import RunFolder, run_paths
 from tests.fakes.fake_nvml import FakeNvml, hopper
 from tests.running import survivors
 from tests.workloads.openai_server import FakeServer, Talk

@@ -82,7 +82,7 @@ def test_two_runs_are_compared_number_by_number(compare: Compare) -> None:
     slow = found["pairs"][0]
     assert slow["ratio"]["low"] < 1.08 < slow["ratio"]["high"]
     assert slow["details"]["n"] == "512"
-    assert found["only"] == {"after": ["copy@torch on=cuda n=512 isolation=none busy_us"]}
+    assert found["only_in"] == {"after": ["copy@torch on=cuda n=512 isolation=none busy_us"]}
     assert found["headline"].startswith("Of 3 numbers in common with before: 1 slower, 1 faster, 1 the same")
 
 
@@ -152,7 +152,7 @@ def test_runs_of_other_work_get_no_verdict_and_a_gate_over_them_is_refused(compa
         assert f"The gate cannot compare anything: {said}" in err
         found = data(compare("before", other, "--json"))
         assert (found["pairs"], found["verdict"], found["view"]) == ([], "unsure", "times")
-        assert found["not_comparable"][0]["said"].startswith(said)
+        assert found["not_comparable"][0]["text"].startswith(said)
         assert said.split(": ")[1].split(" (")[0] in " ".join(compare("before", other)[1].split())
 
 
@@ -197,8 +197,8 @@ def test_each_device_is_held_against_itself_and_another_of_its_model_is_told(com
     assert [pair["other"]["devices"] for pair in found["pairs"]] == [2, 1, 2, 1]
     notes = {pair["against"]: pair["note"] for pair in found["pairs"]}
     assert notes == {"two": None, "far": "measured on another device of the same model, and such differ"}
-    assert found["differ"]["driver"] == {"one": "580.1", "two": "580.1", "far": "590.2"}
-    assert found["differ"]["version of torch"] == {"one": None, "two": "2.11", "far": None}
+    assert found["differing_facts"]["driver"] == {"one": "580.1", "two": "580.1", "far": "590.2"}
+    assert found["differing_facts"]["version of torch"] == {"one": None, "two": "2.11", "far": None}
 
 
 def test_across_models_results_stand_side_by_side_without_a_verdict(compare: Compare) -> None:
@@ -211,7 +211,7 @@ def test_across_models_results_stand_side_by_side_without_a_verdict(compare: Com
     assert "| what | quantity | l4 (NVIDIA L4) | h200 (NVIDIA H200) |" in report
     assert "20.0" in report
     found = data(compare("l4", "h200", "--json"))
-    assert (found["pairs"], found["elsewhere"], found["verdict"]) == ([], ["h200"], "unsure")
+    assert (found["pairs"], found["on_other_models"], found["verdict"]) == ([], ["h200"], "unsure")
     code, out, err = compare("l4", "h200", "--fail-on-regression")
     assert (code, out) == (2, "")
     assert "The gate cannot compare anything: softmax@torch: device model differs (NVIDIA L4 vs NVIDIA H200)" in err
@@ -275,7 +275,7 @@ def test_results_over_ranks_are_compared_shape_by_shape(compare: Compare) -> Non
     times = {p["details"]["ranks"]: p["ratio"]["value"] for p in found["pairs"] if p["quantity"] == "time_ms"}
     assert times == {"1": pytest.approx(1.0), "2": pytest.approx(1.8)}
     assert {p["reason"] for p in found["pairs"]} == {"too little was measured for an interval"}
-    assert "ranks=4" in str(found["only"]["b.json"])
+    assert "ranks=4" in str(found["only_in"]["b.json"])
 
 
 def test_thresholds_are_judged_as_their_own_gate_does(compare: Compare, tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_runs_of_other_experiments_are_compared_phase_by_phase(compare: Compare,
     said = {pair["details"]["phase"]: pair["verdict"] for pair in found["pairs"]}
     assert said["isolated"] == "slower"
     assert set(said) == {"baseline", "again", "naive", "isolated"}
-    assert set(found["differ"]) == {"run"}
+    assert set(found["differing_facts"]) == {"run"}
 
 
 def test_a_run_over_ranks_is_compared_with_the_file_another_left(compare: Compare, tmp_path: Path) -> None:

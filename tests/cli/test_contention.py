@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from tests.fakes.fake_nvml import hopper
 from tests.fakes.stub_helion import install_stub_helion
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 
 def test_helion_tunes_in_every_phase_and_its_picks_are_timed_again_beside_its_default(assay: Assay) -> None:
-    if not nvidia.look().gpus:
+    if not nvidia.list_gpus().gpus:
         pytest.skip("there is no GPU here")
     pytest.importorskip("helion", reason="Helion is not installed here")
     ran = assay(

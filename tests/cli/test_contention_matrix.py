@@ -9,8 +9,8 @@ import pytest
 
 from assay.cli.main import main
 from assay.cli.params import AGGRESSORS
-from assay.experiments.aggressors import NAMED
-from assay.experiments.contention.budget import BESIDE_S
+from assay.experiments.budget import TRIAL_OVERHEAD_S
+from assay.experiments.contention.aggressors import NAMED_AGGRESSORS
 from tests.running import survivors
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_a_dry_run_shows_who_would_meet_whom_where(matrix: Callable[..., tuple[i
 
 @pytest.mark.parametrize("verb", ["run", "matrix"])
 def test_aggressors_have_the_same_names_in_help_and_in_errors(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ", ".join(NAMED) == AGGRESSORS
+    assert ", ".join(NAMED_AGGRESSORS) == AGGRESSORS
     assert main(["contention", verb, "--help"]) == 0
     assert f"{AGGRESSORS}, or any workload" in " ".join(capsys.readouterr().out.split())
     assert main(["contention", verb, "--device", "cpu", "--aggressor", "nonesuch"]) == 2
@@ -130,5 +130,5 @@ def test_a_budget_shortens_the_trials_until_three_blocks_fit(matrix: Callable[..
     assert code == 0, err
     plan = json.loads(out)
     assert len(plan["block"]["trials"]) == 5
-    assert plan["block"]["trials"][0]["method"]["duration_s"] == pytest.approx(21 / 15 - BESIDE_S)
+    assert plan["block"]["trials"][0]["method"]["duration_s"] == pytest.approx(21 / 15 - TRIAL_OVERHEAD_S)
     assert plan["at_most_s"] == pytest.approx(21.0)

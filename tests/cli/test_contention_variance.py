@@ -10,7 +10,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.core.plan import Method, Role, Subject, Trial
-from assay.experiments.contention.older import older_files
+from assay.experiments.contention.older_files import older_files
 from tests.experiments.comparisons import run_of
 from tests.experiments.test_older_files import FOUND, OLDEST
 from tests.experiments.tunings import MACHINE, folder_of, options

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from ruamel.yaml import YAML
 
-from assay.cli.doctor import examine
+from assay.cli.doctor import run_doctor
 from assay.core.errors import MachineCannot
-from assay.machine import checks, permissions, tools
+from assay.machine import doctor
 from assay.machine.detect import detect
-from assay.machine.nvidia import touch
-from assay.worker import probe
+from assay.machine.nvidia import smoke_test
+from assay.worker.probes import software
 from tests.fakes import trees
 from tests.fakes.fake_nvml import attached, hopper
 from tests.machines import machine as built
@@ -55,7 +55,7 @@ def test_a_gpu_that_is_not_there_ends_it_with_3(assay: Assay) -> None:
     assert "There is no GPU 0 here" in ran.err
 
 
-asked_once = cache(probe.ask)
+asked_once = cache(software.query_software)
 """What PyTorch says of itself here, which is the same beside every fake; the commands above ask it each time."""
 
 
@@ -78,14 +78,14 @@ def test_machines_of_several_gpus_and_nodes_are_described_and_touched(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(probe, "ask", asked_once)
+    monkeypatch.setattr(software, "query_software", asked_once)
     tree = describe(tmp_path / "root")
     numbers = tuple(map(str, range(gpus)))
     with attached(make_fake_nvml(tree.gpus)):
         machine = detect(tree.root)
-        assert examine(machine, numbers, touch, as_json=True) == 0
+        assert run_doctor(machine, numbers, smoke_test, as_json=True) == 0
         told = json.loads(capsys.readouterr().out)
-        assert examine(machine, numbers, touch, as_json=False) == 0
+        assert run_doctor(machine, numbers, smoke_test, as_json=False) == 0
     page = capsys.readouterr().out
     assert len(told["machine"]["gpus"]) == gpus
     assert len(told["machine"]["nodes"]) == nodes
@@ -106,26 +106,26 @@ def test_a_gpu_that_is_lost_when_touched_ends_it_with_3(make_fake_nvml: MakeFake
         machine = detect()
         fake.lose(1)
         with pytest.raises(MachineCannot, match="lost"):
-            examine(machine, ("0", "1"), touch, as_json=True)
+            run_doctor(machine, ("0", "1"), smoke_test, as_json=True)
 
 
 @pytest.mark.full
 def test_how_a_gpu_is_touched_is_handed_in(
     make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "ask", asked_once)
+    monkeypatch.setattr(software, "query_software", asked_once)
     with attached(make_fake_nvml([hopper(), hopper()])):
         machine = detect()
         seen: list[str] = []
-        examine(machine, ("1",), seen.append, as_json=True)
+        run_doctor(machine, ("1",), seen.append, as_json=True)
     assert seen == [machine.gpus[1].uuid]
     assert "device_ids: [1]" in json.loads(capsys.readouterr().out)["inference_yaml"]
 
 
 def test_what_is_wrong_comes_with_its_fix() -> None:
-    ok = {f.claim: f for f in checks.checks(built(), has_gpu_hardware=False)}
+    ok = {f.claim: f for f in doctor.check_machine(built(), has_gpu_hardware=False)}
     assert all(f.facts["fix"] is None for f in ok.values() if f.verdict == "yes")
-    plugged = checks.checks(built(), has_gpu_hardware=True)[0]
+    plugged = doctor.check_machine(built(), has_gpu_hardware=True)[0]
     assert plugged.verdict == "no"
     assert "install its driver" in str(plugged.facts["fix"])
 
@@ -144,34 +144,34 @@ def test_what_is_wrong_comes_with_its_fix() -> None:
 def test_missing_tools_come_with_the_command_of_the_distribution(release: str, command: str, tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text(release)
-    found = tools.checks(tmp_path, has_gpu_hardware=True, find=lambda name: None)
+    found = doctor.check_tools(tmp_path, has_gpu_hardware=True, find=lambda name: None)
     fixes = {f.claim.split()[0]: str(f.facts["fix"]) for f in found}
     assert fixes["numactl"].removeprefix("sudo ") == command
     assert {"nvidia-smi", "nvcc", "ncu", "numactl", "taskset"} == set(fixes)
-    without = tools.checks(tmp_path, has_gpu_hardware=False, find=lambda name: None)
+    without = doctor.check_tools(tmp_path, has_gpu_hardware=False, find=lambda name: None)
     assert {f.claim.split()[0] for f in without} == {"numactl", "taskset"}
 
 
 def test_a_gpu_plugged_in_is_noticed_without_a_driver(tmp_path: Path) -> None:
-    assert not tools.nvidia_hardware(tmp_path)
+    assert not doctor.has_nvidia_hardware(tmp_path)
     device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
     (device / "class").write_text("0x030200\n")
-    assert tools.nvidia_hardware(tmp_path)
+    assert doctor.has_nvidia_hardware(tmp_path)
 
 
 def test_missing_permissions_come_with_the_way_to_get_them(tmp_path: Path) -> None:
     with_gpu = built(gpus=(0,))
-    parameters = tmp_path / permissions.DRIVER_PARAMETERS
+    parameters = tmp_path / doctor.DRIVER_PARAMETERS
     parameters.parent.mkdir(parents=True)
     parameters.write_text("RmProfilingAdminOnly: 1\n")
-    rapl, limits, counters = permissions.checks(with_gpu, tmp_path, user_id=1000)
+    rapl, limits, counters = doctor.check_permissions(with_gpu, tmp_path, user_id=1000)
     assert (rapl.verdict, rapl.reason) == ("unsure", "this machine shows none")
     assert (limits.verdict, counters.verdict) == ("no", "no")
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(counters.facts["fix"])
-    assert [f.verdict for f in permissions.checks(with_gpu, tmp_path, user_id=0)] == ["unsure", "yes", "yes"]
-    energy = tmp_path / permissions.RAPL
+    assert [f.verdict for f in doctor.check_permissions(with_gpu, tmp_path, user_id=0)] == ["unsure", "yes", "yes"]
+    energy = tmp_path / doctor.RAPL_PATH
     energy.parent.mkdir(parents=True)
     energy.write_text("12345\n")
-    assert [f.verdict for f in permissions.checks(built(), tmp_path, user_id=1000)] == ["yes"]
+    assert [f.verdict for f in doctor.check_permissions(built(), tmp_path, user_id=1000)] == ["yes"]

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.cli import energy_foreseen, energy_reporting
-from assay.cli.energy_after import After
-from assay.cli.energy_build import build
-from assay.cli.energy_check import check
+from assay.cli import energy_reporters, energy_run
+from assay.cli.energy_check import check_gpus
+from assay.cli.energy_reporters import ReporterFiles
+from assay.cli.energy_run import build_options
 from assay.cli.main import main
 from assay.core.errors import BadInput, EndedEarly, MachineCannot
-from assay.experiments.energy.config import Reporter
-from assay.experiments.energy.reading import read_config
+from assay.experiments.energy.config import EnergyReporter
+from assay.experiments.energy.config_file import read_config
 from assay.machine.detect import detect
-from assay.machine.nvidia import touch
+from assay.machine.nvidia import smoke_test
 from tests.fakes.fake_nvml import attached, hopper
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ TINY = "backend: {type: pytorch, model: 'random:llama-tiny', device: cpu}\n"
 SERVER = "backend: {type: openai, model: m, endpoint: 'http://a/v1', device_ids: [1]}\n"
 FLAGS: dict[str, Any] = {
     "config": None, "model": "random:llama-tiny", "sets": (), "gpus": (), "device": None, "allow_missing": False,
-    "repeat": None, "budget": None, "isolation": None, "strangers": "warn", "retakes": 0, "timeout": 60.0,
+    "repeat": None, "budget": None, "isolation": None, "on_interference": "warn", "retakes": 0, "timeout": 60.0,
     "seed": None, "quick": False,
 }  # fmt: skip
 NO_CUDA: dict[str, Any] = {"torch": "2.11+cpu", "cuda": None, "gpus": {}}
@@ -84,12 +84,12 @@ def test_flags_change_places_of_the_configuration_and_win_over_quick(
     server.write_text(SERVER)
     with attached(make_fake_nvml([hopper(), hopper()])):
         here = detect()
-        options = build({**FLAGS, "gpus": (here.gpus[1].uuid,), "seed": 7, "budget": 90.0}, here)
-        metered = build({**FLAGS, "gpus": ("0", "1"), "device": "cpu"}, here)
+        options = build_options({**FLAGS, "gpus": (here.gpus[1].uuid,), "seed": 7, "budget": 90.0}, here)
+        metered = build_options({**FLAGS, "gpus": ("0", "1"), "device": "cpu"}, here)
         sets = ("scenario.batch_sizes=[2,4]", "scenario.input_tokens=[8,16]", "scenario.window_s=9")
-        quick = build({**FLAGS, "sets": sets[:2], "quick": True, "repeat": 2}, here)
-        served = build({**FLAGS, "model": None, "config": str(server), "gpus": ("0",)}, here)
-        partly = build({**FLAGS, "gpus": ("1", "5"), "allow_missing": True}, here)
+        quick = build_options({**FLAGS, "sets": sets[:2], "quick": True, "repeat": 2}, here)
+        served = build_options({**FLAGS, "model": None, "config": str(server), "gpus": ("0",)}, here)
+        partly = build_options({**FLAGS, "gpus": ("1", "5"), "allow_missing": True}, here)
     assert (options.devices, options.seed, options.budget_s) == (("cuda:1",), 7, 90.0)
     assert options.config.scenario.input_tokens == (512,)
     assert served.gpus == ("cuda:0",)
@@ -111,12 +111,12 @@ def test_settings_that_only_transformers_can_tell_of_are_asked_about_before_anyt
         asked.append(told)
         return "generate_kwargs.foo is not a setting of a generation." if told["foo"] == 2 else None
 
-    monkeypatch.setattr("assay.worker.understand.ask", answer)
+    monkeypatch.setattr("assay.worker.probes.generate_kwargs.check_generate_kwargs", answer)
     here = detect()
-    build({**FLAGS, "sets": ("scenario.generate_kwargs={top_k: 3}",)}, here)
-    build({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 1}",)}, here)
+    build_options({**FLAGS, "sets": ("scenario.generate_kwargs={top_k: 3}",)}, here)
+    build_options({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 1}",)}, here)
     with pytest.raises(BadInput, match=r"^scenario: generate_kwargs\.foo is not a setting"):
-        build({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 2}",)}, here)
+        build_options({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 2}",)}, here)
     assert asked == [{"foo": 1}, {"foo": 2}]
 
 
@@ -130,18 +130,18 @@ def test_what_is_foreseen_is_told_and_decides_the_exit_code(
         {"error": "it crashed"},
     ]
     here = detect()
-    options = build(FLAGS, here)
+    options = build_options(FLAGS, here)
     said = []
     for answer in answers:
-        monkeypatch.setattr("assay.worker.foresee.ask", lambda *_, answer=answer: answer)
-        code = energy_foreseen.shown(options, here, as_json=False)
+        monkeypatch.setattr("assay.worker.probes.model_fit.query_model_fit", lambda *_, answer=answer: answer)
+        code = energy_run.show_energy_dry_run(options, here, as_json=False)
         said.append((code, capsys.readouterr().out))
     assert [code for code, _ in said] == [0, 3, 0]
     assert "8.03 billion parameters in bfloat16, 15.0 GiB of weights, about 15.8 GiB for eager, batch 1" in said[0][1]
     assert "note: a word" in said[0][1]
     assert "It would not be loaded: It does not fit." in said[1][1]
     assert "Whether it fits is not known: it crashed." in said[2][1]
-    energy_foreseen.shown(options, here, as_json=True)
+    energy_run.show_energy_dry_run(options, here, as_json=True)
     assert json.loads(capsys.readouterr().out)["foreseen"]["error"] == "it crashed"
 
 
@@ -171,19 +171,19 @@ def test_a_dry_run_looks_at_what_would_be_written_as_the_run_does(
 def test_a_dry_run_says_which_cells_are_left_out(
     make_fake_nvml: MakeFakeNvml, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("assay.worker.foresee.ask", lambda *_: {"error": "nobody asked"})
+    monkeypatch.setattr("assay.worker.probes.model_fit.query_model_fit", lambda *_: {"error": "nobody asked"})
     here = detect()
     codes = []
     for modes in ("[eager]", "[eager, graphs]", "[graphs]"):
-        options = build({**FLAGS, "device": "cpu", "sets": (f"scenario.modes={modes}",)}, here)
-        codes.append(energy_foreseen.shown(options, here, as_json=False))
+        options = build_options({**FLAGS, "device": "cpu", "sets": (f"scenario.modes={modes}",)}, here)
+        codes.append(energy_run.show_energy_dry_run(options, here, as_json=False))
         said = "Left out: graphs, batch 1, 64 in, 16 out: CUDA graphs need a GPU." in capsys.readouterr().out
         assert said == ("graphs" in modes)
     assert codes == [0, 0, 3]
     with attached(make_fake_nvml([hopper(), hopper()])):
-        options = build({**FLAGS, "gpus": ("0", "1"), "sets": ("scenario.modes=[eager, graphs]",)}, detect())
-    assert energy_foreseen.left_out(options, {"weights_bytes": {"cuda:0": 1}}).cells == ()
-    found = energy_foreseen.left_out(options, {"weights_bytes": {"cuda:0": 1, "cuda:1": 1}})
+        options = build_options({**FLAGS, "gpus": ("0", "1"), "sets": ("scenario.modes=[eager, graphs]",)}, detect())
+    assert energy_run.skipped_cells(options, {"weights_bytes": {"cuda:0": 1}}).cells == ()
+    found = energy_run.skipped_cells(options, {"weights_bytes": {"cuda:0": 1, "cuda:1": 1}})
     assert (len(found.cells), found.everything) == (1, False)
 
 
@@ -193,8 +193,8 @@ def test_a_report_that_cannot_be_written_after_all_is_4_and_says_what_is_kept(
     def fails(folder: Path, reporters: object) -> list[str]:
         raise MachineCannot(f"a.csv is not writable: permission denied. What was measured is kept in {folder}.")
 
-    monkeypatch.setattr(energy_reporting, "write_reports", fails)
-    after = After.prepared((Reporter(output_file=str(tmp_path / "a.csv")),))
+    monkeypatch.setattr(energy_reporters, "write_reports", fails)
+    after = ReporterFiles.prepared((EnergyReporter(output_file=str(tmp_path / "a.csv")),))
     assert after(tmp_path, 3) == 3  # nothing was measured, and nothing is written
     (tmp_path / "energy.json").write_text("{}")
     with pytest.raises(EndedEarly, match="What was measured is kept") as error:
@@ -223,9 +223,9 @@ def test_check_touches_every_gpu_and_writes_a_configuration_that_can_be_read(
     flags: dict[str, Any] = {"gpus": (), "output": tmp_path / "energy.yaml", "yes": False, "as_json": True}
     with attached(make_fake_nvml([hopper()] * count)):
         here = detect()
-        code = check(here, flags, seen.append, lambda: kernels(here))
+        code = check_gpus(here, flags, seen.append, lambda: kernels(here))
         told = json.loads(capsys.readouterr().out)
-        assert check(here, {**flags, "yes": True, "as_json": False}, touch, lambda: kernels(here)) == code
+        assert check_gpus(here, {**flags, "yes": True, "as_json": False}, smoke_test, lambda: kernels(here)) == code
     page = capsys.readouterr().out
     assert (code, told["exit_code"]) == ((0, 0) if count else (3, 3))
     assert seen == [gpu.uuid for gpu in here.gpus]
@@ -244,7 +244,7 @@ def test_check_tells_a_lost_gpu_and_writes_over_nothing(
         here = detect()
         fake.lose(1)
         flags: dict[str, Any] = {"gpus": ("0", "1", "7"), "output": None, "yes": False, "as_json": True}
-        assert check(here, flags, touch, lambda: kernels(here)) == 3
+        assert check_gpus(here, flags, smoke_test, lambda: kernels(here)) == 3
     told = json.loads(capsys.readouterr().out)
     assert [each["usable"] for each in told["gpus"]] == [True, False, False]
     assert "device_ids: [0]" in told["yaml"]
@@ -260,9 +260,9 @@ def test_check_of_gpus_that_pytorch_cannot_use_is_3_and_writes_what_can_be_run(
 ) -> None:
     with attached(make_fake_nvml([hopper(), hopper()])):
         flags: dict[str, Any] = {"gpus": (), "output": None, "yes": False}
-        assert check(detect(), {**flags, "as_json": True}, touch, lambda: NO_CUDA) == 3
+        assert check_gpus(detect(), {**flags, "as_json": True}, smoke_test, lambda: NO_CUDA) == 3
         told = json.loads(capsys.readouterr().out)
-        assert check(detect(), {**flags, "as_json": False}, touch, lambda: NO_CUDA) == 3
+        assert check_gpus(detect(), {**flags, "as_json": False}, smoke_test, lambda: NO_CUDA) == 3
     assert [(each["usable"], each["metered"]) for each in told["gpus"]] == [(False, True)] * 2
     assert "  device: cpu\n" in told["yaml"]
     page = " ".join(capsys.readouterr().out.split())

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli.energy_reporting import check_writable, result_of, write_reports
+from assay.cli.energy_reporters import check_writable, read_result, write_reports
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.shared_files import change_file
-from assay.experiments.energy.config import Reporter
-from assay.experiments.energy.report_files import report_files
+from assay.core.files import update_file
+from assay.experiments.energy.config import EnergyReporter
+from assay.experiments.energy.export import build_report_files
 from tests.experiments.energy.made_rows import result, row
 
 if TYPE_CHECKING:
-    from assay.experiments.energy.rows import EnergyResult
+    from assay.experiments.energy.result import EnergyResult
 
 
 def run_folder(folder: Path, found: EnergyResult) -> Path:
     """Write what a finished run leaves."""
-    for name, text in report_files(found).items():
+    for name, text in build_report_files(found).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "figures").mkdir()
@@ -33,8 +33,8 @@ def run_folder(folder: Path, found: EnergyResult) -> Path:
     return folder
 
 
-def reporter(kind: str, path: Path) -> Reporter:
-    return Reporter.model_validate({"type": kind, "output_file": str(path)})
+def reporter(kind: str, path: Path) -> EnergyReporter:
+    return EnergyReporter.model_validate({"type": kind, "output_file": str(path)})
 
 
 def rows_in(path: Path) -> list[dict[str, str]]:
@@ -152,14 +152,14 @@ def test_a_locked_file_is_waited_for_and_then_given_up_with_a_sentence(tmp_path:
     with file.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(MachineCannot, match="was locked by another process"):
-            change_file(file, lambda before: before + b"y", patience_s=0.0)
-    change_file(file, lambda before: before + b"y", patience_s=0.0)
+            update_file(file, lambda before: before + b"y", timeout_s=0.0)
+    update_file(file, lambda before: before + b"y", timeout_s=0.0)
     assert file.read_text() == "xy"
 
 
 def _add(folder: str, file: str, gate: multiprocessing.synchronize.Barrier) -> None:
     gate.wait()
-    write_reports(Path(folder), [Reporter(type="csv", output_file=file)])
+    write_reports(Path(folder), [EnergyReporter(type="csv", output_file=file)])
 
 
 def test_processes_that_add_at_once_lose_no_row(tmp_path: Path) -> None:
@@ -185,12 +185,12 @@ def test_a_change_that_fails_leaves_no_new_file_and_links_stay_links(tmp_path: P
         raise BadInput("no")
 
     with pytest.raises(BadInput):
-        change_file(tmp_path / "new/file", fails)
+        update_file(tmp_path / "new/file", fails)
     assert not (tmp_path / "new/file").exists()
     (tmp_path / "real.txt").write_text("a")
     (tmp_path / "link.txt").symlink_to("real.txt")
     (tmp_path / "real.txt").chmod(0o640)
-    change_file(tmp_path / "link.txt", lambda before: before + b"b")
+    update_file(tmp_path / "link.txt", lambda before: before + b"b")
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "real.txt").read_text() == "ab"
     assert (tmp_path / "real.txt").stat().st_mode & 0o777 == 0o640
@@ -198,9 +198,9 @@ def test_a_change_that_fails_leaves_no_new_file_and_links_stay_links(tmp_path: P
 
 def test_a_folder_without_a_result_or_with_that_of_another_version_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"holds no energy\.json"):
-        result_of(tmp_path)
+        read_result(tmp_path)
     (tmp_path / "energy.json").write_text('{"name": "x"}')
     with pytest.raises(BadInput, match="not what this version of Assay writes"):
-        result_of(tmp_path)
-    (tmp_path / "energy.json").write_text(report_files(result(row(), run=None))["energy.json"])
-    assert result_of(tmp_path).run == tmp_path.name
+        read_result(tmp_path)
+    (tmp_path / "energy.json").write_text(build_report_files(result(row(), run=None))["energy.json"])
+    assert read_result(tmp_path).run == tmp_path.name

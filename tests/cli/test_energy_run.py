@@ -125,7 +125,7 @@ def test_a_gpu_that_is_lost_midway_leaves_what_was_measured_before_and_one_witho
     assert ran.code == 0, ran.err
     (row,) = energy_of(workplace)["rows"]
     assert row["figures"]["j_per_output_token"] is None
-    assert row["why_not"]["j_per_output_token"]
+    assert row["missing_reasons"]["j_per_output_token"]
     assert row["figures"]["output_tokens_per_s"]["value"] > 0
     assert row["gpus"][0]["power_draw_w"] is not None
     assert row["gpus"][1]["power_draw_w"] is None

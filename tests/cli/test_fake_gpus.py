@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.monitor.lines import Ended
-from assay.monitor.reading import read
+from assay.monitor.reader import read_recording
+from assay.monitor.samples import GpuLost
 from tests.fakes.fake_nvml import FakeNvml, hopper
 from tests.running import wait_for
 
@@ -80,7 +80,7 @@ def test_a_gpu_lost_while_it_is_metered_makes_the_result_partial_and_is_named(
 
 
 def has_ended(recording: Path) -> bool:
-    return any(isinstance(line, Ended) for line in read(recording))
+    return any(isinstance(line, GpuLost) for line in read_recording(recording))
 
 
 @pytest.mark.full
@@ -147,7 +147,7 @@ def test_more_gpus_at_once_than_cores_are_not_called_isolated(workplace: Path, t
     limits = [limit for e in record["evidence"] for limit in e["isolation_limits"]]
     assert [limit["shared_with"] for limit in limits if limit["code"] == "shared_cores"] == [["cuda:1"], ["cuda:0"]]
     (short,) = told["quality"]["isolation"]
-    assert (short["asked"], short["held"], short["trials"]) == ("full", "gpu", 1)
+    assert (short["requested"], short["held"], short["trials"]) == ("full", "gpu", 1)
     assert "shared_cores" in short["codes"]
     for name in ("report.md", "report.html"):
         first = (workplace / "runs/latest" / name).read_text().partition("Time of")[0]

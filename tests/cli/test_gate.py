@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli.gate_build import as_seen_from_a_checkout
+from assay.cli.gate import path_from_checkout
 from assay.cli.main import main
 from assay.core.errors import BadInput
 from tests.guardians import kill_with_guardian
@@ -179,12 +179,12 @@ def test_files_of_the_repository_are_those_of_each_checkout_and_others_are_taken
     later: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(later / "src")
-    seen = [as_seen_from_a_checkout(spec, later) for spec in ("../bench.py:f", f"{later}/src/a.py:f", "a.b:f")]
+    seen = [path_from_checkout(spec, later) for spec in ("../bench.py:f", f"{later}/src/a.py:f", "a.b:f")]
     assert seen == ["../bench.py:f", "a.py:f", "a.b:f"]
     (tmp_path / "bench.py").touch()
-    assert as_seen_from_a_checkout(f"{tmp_path}/bench.py:f", later) == f"{tmp_path}/bench.py:f"
+    assert path_from_checkout(f"{tmp_path}/bench.py:f", later) == f"{tmp_path}/bench.py:f"
     with pytest.raises(BadInput, match=r"gone\.py cannot be read"):
-        as_seen_from_a_checkout(f"{tmp_path}/gone.py:f", later)
+        path_from_checkout(f"{tmp_path}/gone.py:f", later)
 
 
 def test_outside_a_repository_there_is_nothing_to_hold_against(

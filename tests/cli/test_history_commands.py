@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from assay.cli.lazy import LazyGroup
+from assay.cli.groups import LazyGroup
+from assay.cli.history_hook import import_into_history
 from assay.cli.main import cli
-from assay.cli.remember import remember
 from tests.store.folders import HOST, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from assay.store.history.place import Place
+    from assay.store.history.database import HistoryLocation
     from tests.running import Assay
     from tests.store.postgres import Command
 
@@ -28,7 +28,7 @@ RUN = ("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3, "--no-m
 
 
 @pytest.fixture
-def filled(history_place: Place, command: Command, workplace: Path) -> Path:
+def filled(history_place: HistoryLocation, command: Command, workplace: Path) -> Path:
     """A folder with three runs that are in the history, and one more on fakes."""
     for day, values in enumerate([(10.0, 1.0), (11.0, None), (12.0, 3.0)]):
         host = HOST.model_copy(update={"git_commit": f"c0ffee{day}", "git_dirty": False})
@@ -40,7 +40,7 @@ def filled(history_place: Place, command: Command, workplace: Path) -> Path:
 
 @pytest.mark.full
 def test_a_finished_run_enters_the_history_by_itself(
-    history_place: Place, assay: Assay, command: Command, workplace: Path
+    history_place: HistoryLocation, assay: Assay, command: Command, workplace: Path
 ) -> None:
     assert assay(*RUN).err.count("history") == 0
     (run,) = command("history", "list", "--json").data["runs"]
@@ -76,7 +76,7 @@ def test_a_run_stays_out_of_the_history_where_that_is_asked_for(
     ran = assay(*RUN, "--no-history")
     assert (ran.code, "history" in ran.err) == (0, False)
     monkeypatch.setenv("ASSAY_HISTORY", "off")
-    remember(workplace / "runs" / "latest")
+    import_into_history(workplace / "runs" / "latest")
     assert capsys.readouterr().err == ""
     assert not (assay_home / "history.sqlite").exists()
 

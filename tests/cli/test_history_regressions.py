@@ -12,14 +12,14 @@ from tests.experiments.simulated_histories import Made, filled, noise
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.store.history.place import Place
+    from assay.store.history.database import HistoryLocation
     from tests.store.postgres import Command
 
 CHANGED = 60
 
 
 @pytest.fixture
-def stepped(history_place: Place) -> None:
+def stepped(history_place: HistoryLocation) -> None:
     """A history of six series, the first of which became slower by an eighth."""
     logs = noise(6, 90, seed=11)
     logs[0, CHANGED:] += np.log(1.12)
@@ -36,13 +36,13 @@ def test_a_regression_is_shown_written_and_stops_the_gate(command: Command, tmp_
     html = report.read_text()
     assert "after step 1" in html
     assert "1 regression; 6 series with 540 runs were looked at" in html
-    (step,) = command("history", "regressions", "--json").data["steps"]
-    assert (step["standing"], step["verdict"], step["details"]) == ("regression", "slower", "rows=0 isolation=full")
+    (step,) = command("history", "regressions", "--json").data["change_points"]
+    assert (step["status"], step["verdict"], step["details"]) == ("regression", "slower", "rows=0 isolation=full")
     assert step["ratio"]["low"] < 1.12 < step["ratio"]["high"]
     assert step["last_good"]["commit"] != step["first_bad"]["commit"]
 
 
-def test_a_change_of_the_estimates_method_is_no_regression(command: Command, history_place: Place) -> None:
+def test_a_change_of_the_estimates_method_is_no_regression(command: Command, history_place: HistoryLocation) -> None:
     logs = noise(6, 2 * CHANGED, seed=11)
     logs[:, CHANGED:] += np.log(1.12)
     filled(Made(logs, method=lambda day: "median" if day < CHANGED else "trimmed mean"), history_place)
@@ -80,7 +80,9 @@ def test_an_empty_history_has_nothing_to_tell(command: Command) -> None:
     assert "Nothing can be told" in done.out
 
 
-def test_a_gate_over_a_history_that_cannot_show_a_step_is_refused(command: Command, history_place: Place) -> None:
+def test_a_gate_over_a_history_that_cannot_show_a_step_is_refused(
+    command: Command, history_place: HistoryLocation
+) -> None:
     filled(Made(noise(2, 5, seed=1)), history_place)
     done = command("history", "regressions", "--fail-on-regression")
     assert (done.code, done.out) == (2, "")

@@ -21,8 +21,8 @@ import pytest
 
 from assay.cli.main import main
 from assay.core.errors import BadInput
-from assay.monitor.lines import End, Ended, GpuSample
-from assay.monitor.reading import read
+from assay.monitor.reader import read_recording
+from assay.monitor.samples import GpuLost, GpuSample, RecordingEnd
 from tests.fakes.fake_nvml import FakeNvml, hopper
 from tests.running import survivors, wait_for
 
@@ -83,8 +83,8 @@ def test_the_host_is_recorded_for_a_time_in_each_form(form: str, assay: Assay, w
     assert ran.code == 0, ran.err
     assert "Watched the host for" in ran.out
     assert f"assay report a.{form}" in ran.err
-    lines = list(read(workplace / f"a.{form}"))
-    assert isinstance(lines[-1], End)
+    lines = list(read_recording(workplace / f"a.{form}"))
+    assert isinstance(lines[-1], RecordingEnd)
     assert lines[-1].reason == "its time was over"
     assert sum(line.kind == "host" for line in lines) >= 2
 
@@ -157,7 +157,7 @@ def recorded(path: str, least: int = 2) -> bool:
     """Whether a recording has begun and holds some samples."""
     if not Path(path).exists() or not Path(path).stat().st_size:
         return False
-    return sum(line.kind in {"host", "gpu"} for line in read(Path(path))) >= least
+    return sum(line.kind in {"host", "gpu"} for line in read_recording(Path(path))) >= least
 
 
 @pytest.mark.full
@@ -199,7 +199,7 @@ def test_a_signal_reaches_the_command_too(workplace: Path, assay_home: Path) -> 
 
 
 def recorder_of(home: Path) -> int | None:
-    found = [pid for pid in survivors(home) if b"assay.monitor.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = [pid for pid in survivors(home) if b"assay.monitor.recorder" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found[0] if found else None
 
 
@@ -293,8 +293,8 @@ def test_a_terminal_that_is_closed_finishes_the_file(workplace: Path, assay_home
         wait_for(lambda: recorded("a.jsonl"))
         os.close(terminal)
         assert process.wait() == 0
-    last = list(read(Path("a.jsonl")))[-1]
-    assert isinstance(last, End)
+    last = list(read_recording(Path("a.jsonl")))[-1]
+    assert isinstance(last, RecordingEnd)
     assert last.reason == "stopped by SIGHUP"
     assert not (assay_home / "defects").exists()
     assert survivors(assay_home) == []
@@ -314,7 +314,7 @@ def test_on_a_terminal_a_live_table_is_shown_and_ctrl_c_ends_it(workplace: Path,
         assert process.wait() == 0
     assert asked
     assert b"Watched the host" in shown
-    assert isinstance(list(read(Path("a.jsonl")))[-1], End)
+    assert isinstance(list(read_recording(Path("a.jsonl")))[-1], RecordingEnd)
     assert survivors(assay_home) == []
 
 
@@ -348,7 +348,7 @@ def test_a_gpu_lost_midway_is_told_and_the_other_goes_on(two_gpus: FakeNvml, wor
     with running("a.jsonl", "--interval", "0.02", "--gpu-only", **fake_environment(two_gpus)) as process:
         wait_for(lambda: recorded("a.jsonl"))
         two_gpus.lose(0)
-        wait_for(lambda: any(isinstance(line, Ended) for line in read(Path("a.jsonl"))))
+        wait_for(lambda: any(isinstance(line, GpuLost) for line in read_recording(Path("a.jsonl"))))
         seen = _samples_of(1)
         wait_for(lambda: _samples_of(1) > seen)
         process.send_signal(signal.SIGINT)
@@ -370,7 +370,7 @@ def test_a_gpu_lost_midway_makes_the_result_partial_in_each_form(
     with running(*arguments, **fake_environment(two_gpus)) as process:
         wait_for(lambda: _has_rows(path))
         two_gpus.lose(1)
-        wait_for(lambda: any(isinstance(line, Ended) for line in read(path)))
+        wait_for(lambda: any(isinstance(line, GpuLost) for line in read_recording(path)))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
@@ -406,11 +406,11 @@ def _has_rows(path: Path) -> bool:
 
 
 def _without_power() -> int:
-    return sum(isinstance(line, GpuSample) and line.power_usage_w is None for line in read(Path("a.jsonl")))
+    return sum(isinstance(line, GpuSample) and line.power_usage_w is None for line in read_recording(Path("a.jsonl")))
 
 
 def _samples_of(gpu: int) -> int:
-    return sum(isinstance(line, GpuSample) and line.gpu == gpu for line in read(Path("a.jsonl")))
+    return sum(isinstance(line, GpuSample) and line.gpu == gpu for line in read_recording(Path("a.jsonl")))
 
 
 def test_a_driver_that_is_gone_is_told_and_the_host_is_watched(assay: Assay, two_gpus: FakeNvml) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from assay.cli.host_options import TimeLimit
 from assay.cli.main import main
-from assay.cli.ordering import TimeLimit
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_everything_is_sent_but_what_says_where(capsys: pytest.CaptureFixture[st
         "--partition=gpu", "--account", "me", "--time", "90m", "--gres=gpu:3", "--sbatch_arg=--qos=high", "--json",
     )  # fmt: skip
     found = words_in(script)
-    inner = found[found.index("assay.cli.inside") + 1 :]
+    inner = found[found.index("assay.cli.remote_rank") + 1 :]
     assert inner == ["run", "softmax", "--param", "rows=4", "--gpus", "0", "1", "--json"]
     for option in ("--partition=gpu", "--account=me", "--time=01:30:00", "--gres=gpu:3", "--qos=high", "--nodes=2"):
         assert f"#SBATCH {option}" in script
@@ -59,7 +59,7 @@ def test_everything_is_sent_but_what_says_where(capsys: pytest.CaptureFixture[st
 def test_what_stands_behind_the_dashes_is_the_users_own(capsys: pytest.CaptureFixture[str]) -> None:
     script = dry_before_dashes(capsys, "run", "--on", "slurm", "--", "sh", "-c", "true", "--on", "mars", "--nodes", "7")
     found = words_in(script)
-    inner = found[found.index("assay.cli.inside") + 1 :]
+    inner = found[found.index("assay.cli.remote_rank") + 1 :]
     assert inner == ["run", "--", "sh", "-c", "true", "--on", "mars", "--nodes", "7"]
 
 

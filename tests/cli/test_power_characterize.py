@@ -121,7 +121,7 @@ def test_on_gpus_a_kernel_has_its_joules_within_the_interval_and_a_lost_gpu_cost
     spent_j = fake.true_energy_j(0, calls["start_ns"] / 1e9, calls["end_ns"] / 1e9)
     assert kernel["facts"]["energy_low_j"] <= spent_j / calls["n"] <= kernel["facts"]["energy_high_j"]
     rest = next(r for r in ran.data["records"] if r["trial"] in about["gpu", "idle"]["records"])
-    seen = next(gpu for gpu in rest["meanwhile"]["gpus"] if gpu["gpu"] == 0)
+    seen = next(gpu for gpu in rest["during"]["gpus"] if gpu["gpu"] == 0)
     windows = [s for s in rest["series"] if (s["role"], s["quantity"]) == ("cuda:0", "call_us")]
     rested_j = sum(fake.true_energy_j(0, s["start_ns"] / 1e9, s["end_ns"] / 1e9) for s in windows)
     assert seen["energy"] is None or seen["energy"]["low"] <= rested_j <= seen["energy"]["high"]

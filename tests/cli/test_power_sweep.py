@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.experiments.contention.budget import BESIDE_S, OTHER_START_S
+from assay.experiments.budget import DEFAULT_WORKER_START_S, TRIAL_OVERHEAD_S
 from tests.fakes import fake_kernel
 from tests.fakes.fake_nvml import FakeNvml, attached, hopper
 from tests.running import survivors
@@ -136,7 +136,7 @@ def test_a_budget_shortens_trials_and_the_wait_alike(sweep: Callable[..., tuple[
     code, out, err = sweep(*words, "--budget", "60")
     assert code == 0, err
     method = json.loads(out)["block"]["trials"][0]["method"]
-    assert method["settle_s"] == pytest.approx((60 - 6 * (OTHER_START_S + BESIDE_S)) / 6 / 2)
+    assert method["settle_s"] == pytest.approx((60 - 6 * (DEFAULT_WORKER_START_S + TRIAL_OVERHEAD_S)) / 6 / 2)
     assert method["duration_s"] == pytest.approx(method["settle_s"])
 
 

@@ -165,7 +165,7 @@ def test_several_kinds_are_rented_at_once_and_compared(
     assert main([*RUN, *AUTO, "T4,L4,A100,H100", "--json"]) == 4
     told = capsys.readouterr()
     data = json.loads(told.out)
-    t4, l4, a100, h100 = data["legs"]
+    t4, l4, a100, h100 = data["runs"]
     assert (t4["state"], t4["exit_code"], t4["host"]) == ("refused", None, None)
     assert "FlashAttention-2" in t4["reason"]
     assert (l4["state"], l4["offer"], l4["usd_per_hour"]) == ("done", "L4", 0.8)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.cli.expecting import expected, subjects
-from assay.cli.renting_page import as_data, headline, page
-from assay.cli.renting_plan import Wanted, kinds_in, wanted
+from assay.cli.rental import offer_headline, rental_page, rental_plan_data
+from assay.cli.rental_plan import RentalPlan, estimate_duration, parse_gpu_types, plan_rental, workloads_named
 from assay.core.errors import BadInput
-from assay.hosts import auto, prices, registry
+from assay.hosts import offers, registry
 from assay.hosts.base import Offer
-from assay.hosts.rented.book import Book, Entry
+from assay.hosts.rented.journal import JournalEntry, RentalJournal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +32,7 @@ OFFERS = [
 def moon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host that rents, and one that is only known by its prices."""
     monkeypatch.setattr(
-        registry, "known", lambda: {"moon": "tests.hosts.moon:HOST", "slurm": "assay.hosts.slurm.host:HOST"}
+        registry, "known_hosts", lambda: {"moon": "tests.hosts.moon:HOST", "slurm": "assay.hosts.slurm.host:HOST"}
     )
     monkeypatch.setenv("MOON_FOLDER", str(tmp_path))
     monkeypatch.setenv("MOON_KEY", "secret")
@@ -41,37 +40,37 @@ def moon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def plan(gpu_type: str | None, **changes: Any) -> Wanted:
-    return wanted("threshold run", {**THRESHOLD, "gpu_type": gpu_type, **changes}, ("moon",), NOW)
+def plan(gpu_type: str | None, **changes: Any) -> RentalPlan:
+    return plan_rental("threshold run", {**THRESHOLD, "gpu_type": gpu_type, **changes}, ("moon",), NOW)
 
 
 def test_only_hosts_that_rent_are_asked() -> None:
-    assert auto.renting() == ("moon",)
+    assert offers.renting_hosts() == ("moon",)
 
 
 def test_each_kind_gets_the_cheapest_machine_and_what_cannot_work_is_refused() -> None:
     found = plan("t4,L4,a100")
     t4, l4, a100 = found.kinds
     assert t4.choice.best is None
-    assert t4.refused is not None
-    assert "FlashAttention-2 does not support it" in t4.refused
+    assert t4.refusal is not None
+    assert "FlashAttention-2 does not support it" in t4.refusal
     assert l4.choice.best is not None
     assert l4.choice.best.cost_usd == pytest.approx(0.8 * (60 + 60 + 240) / 3600)
     assert a100.choice.best is not None
     assert a100.choice.best.offer.name == "A100-80GB"
-    shown = page(found)
+    shown = rental_page(found)
     assert "T4: refused." in shown.lead
     assert "(listed 2026-08)" in shown.lead
-    assert "(now)" in headline(l4)
-    assert [each["refused"] is None for each in as_data(found)["kinds"]] == [False, True, True]  # type: ignore[union-attr,index,call-overload]
+    assert "(now)" in offer_headline(l4)
+    assert [each["refusal"] is None for each in rental_plan_data(found)["kinds"]] == [False, True, True]  # type: ignore[union-attr,index,call-overload]
 
 
 def test_on_a_cpu_nothing_is_too_old_for_flash() -> None:
-    assert plan("T4", devices=("cpu",)).kinds[0].refused is None
+    assert plan("T4", devices=("cpu",)).kinds[0].refusal is None
 
 
 def test_how_many_gpus_stands_behind_a_colon() -> None:
-    assert kinds_in("L4,A100:8", prices.offered()) == [("L4", 1), ("A100", 8)]
+    assert parse_gpu_types("L4,A100:8", offers.listed_gpu_types()) == [("L4", 1), ("A100", 8)]
     (eight,) = plan("A100:8").kinds
     assert eight.choice.best is not None
     assert eight.choice.best.offer.name == "eight"
@@ -89,7 +88,7 @@ def test_how_many_gpus_stands_behind_a_colon() -> None:
 )
 def test_what_is_no_kind_of_gpu_is_said(text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
-        kinds_in(text, prices.offered())
+        parse_gpu_types(text, offers.listed_gpu_types())
     assert said in str(caught.value)
 
 
@@ -97,49 +96,54 @@ def test_money_is_shared_among_machines_and_too_little_is_said() -> None:
     found = plan("L4,A100", max_cost=1.0)
     most = [kind.choice.best.most_usd for kind in found.kinds if kind.choice.best]
     assert sum(each or 0.0 for each in most) <= 1.0
-    assert found.over is None
+    assert found.budget_problem is None
     little = plan("L4,A100", max_cost=0.3)
-    assert little.over == "together they would cost about $0.347, and $0.300 may be spent"
+    assert little.budget_problem == "together they would cost about $0.347, and $0.300 may be spent"
     (alone,) = plan("L4", max_cost=0.05).kinds
-    assert alone.why_none == "moon: it would cost about $0.080, more than the $0.050 of --max-cost"
+    assert alone.no_offer_reason == "moon: it would cost about $0.080, more than the $0.050 of --max-cost"
 
 
 def test_what_this_month_has_cost_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_MONTHLY_BUDGET_USD", "10")
-    Book().write(Entry(at=NOW, event="intent", order="before", provider="moon", at_most_usd=9.95))
+    RentalJournal().write(JournalEntry(at=NOW, event="intent", job_id="before", provider="moon", at_most_usd=9.95))
     found = plan("L4")
     assert found.left_usd == pytest.approx(0.05)
-    assert found.kinds[0].why_none == ("moon: it would cost about $0.080, and of this month's budget $0.050 are left")
+    assert found.kinds[0].no_offer_reason == (
+        "moon: it would cost about $0.080, and of this month's budget $0.050 are left"
+    )
 
 
 def test_a_host_without_credentials_or_answer_says_why(moon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (moon / "offers.json").write_text("[]")
-    assert plan("L4").kinds[0].why_none == "moon: The moon does not answer"
+    assert plan("L4").kinds[0].no_offer_reason == "moon: The moon does not answer"
     monkeypatch.delenv("MOON_KEY")
-    assert plan("L4").kinds[0].why_none == "moon: MOON_KEY is not set; make one on the moon's own page"
+    assert plan("L4").kinds[0].no_offer_reason == "moon: MOON_KEY is not set; make one on the moon's own page"
 
 
 def test_without_credentials_the_snapshot_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOON_KEY")
     listed = Offer(host="moon", name="L4", gpu="L4", gpu_count=1, usd_per_hour=0.7, priced_on="2026-01")
-    monkeypatch.setattr(prices, "listed", lambda host: (listed,))
+    monkeypatch.setattr(offers, "provider_prices", lambda host: (listed,))
     (candidate,) = plan("L4").kinds[0].choice.candidates
-    assert (candidate.offer, candidate.why_not) == (listed, "MOON_KEY is not set; make one on the moon's own page")
+    assert (candidate.offer, candidate.rejection_reason) == (
+        listed,
+        "MOON_KEY is not set; make one on the moon's own page",
+    )
 
 
 def test_how_long_a_verb_takes_is_known_from_its_options() -> None:
-    assert expected("threshold run", THRESHOLD).run_s == 240
-    assert expected("threshold run", {**THRESHOLD, "quick": True}).run_s == 120
-    assert expected("contention run", {"budget": 90.0}).run_s == 90
-    assert expected("contention run", {"budget": None, "quick": False}).run_s == 300
+    assert estimate_duration("threshold run", THRESHOLD).run_s == 240
+    assert estimate_duration("threshold run", {**THRESHOLD, "quick": True}).run_s == 120
+    assert estimate_duration("contention run", {"budget": 90.0}).run_s == 90
+    assert estimate_duration("contention run", {"budget": None, "quick": False}).run_s == 300
     run = {"workloads": ("softmax", "gemm"), "benchmarks": (), "repeat": 3, "restarts": 1, "duration": 5.0}
-    assert expected("run", run).run_s == 6 * (5 + 10)
-    assert expected("power sweep", {}).run_s == 600
-    assert "assumed" in expected("power sweep", {}).said
+    assert estimate_duration("run", run).run_s == 6 * (5 + 10)
+    assert estimate_duration("power sweep", {}).run_s == 600
+    assert "assumed" in estimate_duration("power sweep", {}).source
 
 
 def test_what_a_verb_measures_is_known_from_its_words() -> None:
-    assert "sliding_attention@flash" in subjects("threshold run", THRESHOLD)
-    assert subjects("run", {"workloads": ("a@flash",), "benchmarks": ("b",)}) == ("a@flash", "b")
-    assert subjects("power sweep", {"workload": "sgemm"}) == ("sgemm",)
-    assert subjects("run", {"workloads": ("a@flash",), "devices": ("cpu:0",)}) == ()
+    assert "sliding_attention@flash" in workloads_named("threshold run", THRESHOLD)
+    assert workloads_named("run", {"workloads": ("a@flash",), "benchmarks": ("b",)}) == ("a@flash", "b")
+    assert workloads_named("power sweep", {"workload": "sgemm"}) == ("sgemm",)
+    assert workloads_named("run", {"workloads": ("a@flash",), "devices": ("cpu:0",)}) == ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from benchmarks.resealing import reseal
 from tests.running import HUSHED
 
@@ -264,8 +264,8 @@ def test_a_run_is_watched_and_its_recording_can_be_shown(assay: Assay, workplace
     assert assay("run", "softmax@numpy", *QUICK, *long_enough).code == 0
     (record, _) = RunFolder.open(Path("runs/latest")).records()
     assert record.sensors is not None
-    assert record.meanwhile is not None
-    assert record.meanwhile.samples > 0
+    assert record.during is not None
+    assert record.during.samples > 0
     assert record.energy is not None or "not told" in (record.energy_note or "")
     assert "What the monitor saw" in Path("runs/latest/report.md").read_text()
     assert assay("report", "runs/latest", "--perfetto", "trace.json").code == 0
@@ -280,7 +280,7 @@ def test_a_run_is_watched_and_its_recording_can_be_shown(assay: Assay, workplace
 def test_a_run_need_not_be_watched(assay: Assay, workplace: Path) -> None:
     assert assay("run", "softmax@numpy", *QUICK, "--no-monitor").code == 0
     records = RunFolder.open(Path("runs/latest")).records()
-    assert [(r.sensors, r.meanwhile, r.energy) for r in records] == [(None, None, None)] * 2
+    assert [(r.sensors, r.during, r.energy) for r in records] == [(None, None, None)] * 2
     assert not Path("runs/latest/monitor").exists()
     untraced = assay("report", "runs/latest", "--perfetto", "trace.json")
     assert (untraced.code, Path("trace.json").exists()) == (3, False)

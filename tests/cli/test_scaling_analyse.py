@@ -73,7 +73,7 @@ def test_the_gate_answers_with_its_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("assay.cli.scaling_analyse.write", lambda *_: [])
+    monkeypatch.setattr("assay.cli.scaling_analyse.write_sheets", lambda *_: [])
     file = write(workplace / "results.json", **told)
     assert main(["scaling", "analyse", str(file), "--min-efficiency", *flags]) == code
     assert ("nothing it could decide on" if code == 2 else "gate") in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tests.running import Assay

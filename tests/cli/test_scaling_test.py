@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.results import Check, Evidence, SubjectFacts
-from assay.experiments.scaling.installed import CASES, judged, trial_for
+from assay.experiments.scaling.self_test import TEST_CASES, build_self_test, judge_self_test
 
 if TYPE_CHECKING:
     from tests.running import Assay
 
-TRIAL = trial_for(("cpu:0", "cpu:1"), 2, timeout_s=60.0, seed=0)
+TRIAL = build_self_test(("cpu:0", "cpu:1"), 2, timeout_s=60.0, seed=0)
 
 
 def evidence(rank: int, *, error: float = 1e-15, received: float = 64.0, expected: float = 64.0) -> Evidence:
@@ -22,7 +22,7 @@ def evidence(rank: int, *, error: float = 1e-15, received: float = 64.0, expecte
             check=Check(error=error, tolerance=1e-9, measure="relative error"),
             measured={"received_bytes": received, "expected_received_bytes": expected},
         )
-        for number in range(len(CASES))
+        for number in range(len(TEST_CASES))
     )
     return Evidence(
         role="ranks", rank=rank, restart=0, pid=1, device=f"cpu:{rank}", isolation_asked="none", isolation_held="none",
@@ -36,15 +36,15 @@ def test_two_ranks_check_every_case_here(assay: Assay) -> None:
     ran = assay("scaling", "test", "--nproc", 2, "--device", "cpu")
     assert ran.code == 0, ran.err
     assert "float64, 2 ranks on cpu:0, cpu:1, PyTorch" in ran.out
-    assert all(f"✓ {name}: forward and gradients within" in ran.out for name in CASES)
+    assert all(f"✓ {name}: forward and gradients within" in ran.out for name in TEST_CASES)
     assert "All of it is right." in ran.out
     assert "runs" not in ran.err
 
 
 def test_all_right_passes() -> None:
-    found = judged(TRIAL, [evidence(0), evidence(1)], None)
+    found = judge_self_test(TRIAL, [evidence(0), evidence(1)], None)
     assert found.passed
-    assert [case.name for case in found.cases] == list(CASES)
+    assert [case.name for case in found.cases] == list(TEST_CASES)
 
 
 def test_anything_wrong_is_named_and_fails() -> None:
@@ -55,8 +55,8 @@ def test_anything_wrong_is_named_and_fails() -> None:
         "a rank that did not check": [evidence(0)],
     }
     for what, found in wrong.items():
-        told = judged(TRIAL, found, None)
+        told = judge_self_test(TRIAL, found, None)
         assert not told.passed, what
         assert told.reason is not None, what
-    failed = judged(TRIAL, [], "rank 1: it is wrong")
+    failed = judge_self_test(TRIAL, [], "rank 1: it is wrong")
     assert (failed.passed, failed.reason, failed.cases) == (False, "rank 1: it is wrong", ())

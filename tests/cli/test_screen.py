@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
-from assay.cli.screen import PlainScreen, rows_of, table
-from assay.monitor.lines import Ended, GpuProcesses, GpuSample, HostSample
+from assay.cli.monitor_screen import PlainScreen, sample_rows, samples_table
+from assay.monitor.samples import GpuLost, GpuProcesses, GpuSample, HostSample
 
 if TYPE_CHECKING:
-    from assay.monitor.lines import Line
-    from assay.monitor.recording import Recording
+    from assay.monitor.client import Recording
+    from assay.monitor.samples import RecordingLine
 
-LATEST: list[Line] = [
+LATEST: list[RecordingLine] = [
     GpuSample(
         t_ns=0,
         tick=0,
@@ -30,20 +30,20 @@ LATEST: list[Line] = [
     ),
     GpuProcesses(t_ns=0, gpu=0, count=1),
     GpuSample(t_ns=0, tick=0, gpu=1, power_instant_w=5.0),
-    Ended(t_ns=1, gpu=1, reason="GPU is lost"),
+    GpuLost(t_ns=1, gpu=1, reason="GPU is lost"),
     HostSample(t_ns=0, tick=0, cpu_percent=12.4, steal_percent=3.0, running=2, core_mhz={0: 2100.0, 1: 2800.0}),
 ]
 
 
 def test_each_gpu_has_a_row_and_so_has_the_host() -> None:
-    gpu, lost, host = rows_of(LATEST)
+    gpu, lost, host = sample_rows(LATEST)
     assert gpu == ("GPU 0", "98 %", "2.0 of 80 GiB", "300 W", "61 °C", "1410 MHz", "power cap", "1 process")
     assert lost[:2] == ("GPU 1", "ended: GPU is lost")
     assert host == ("host", "12 %", "", "", "", "2800 MHz", "the hypervisor, 3 %", "2 run")
 
 
 def test_the_table_fits_its_rows() -> None:
-    made = table(rows_of(LATEST), "a.jsonl, 5.0 s")
+    made = samples_table(sample_rows(LATEST), "a.jsonl, 5.0 s")
     assert made.row_count == 3
 
 

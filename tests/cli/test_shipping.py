@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.cli.shipping import Luggage, words_there
+from assay.cli.shipping import UploadList, remote_words
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sent(project: Path, *words: str) -> tuple[tuple[str, ...], set[str]]:
-    luggage = Luggage(project)
-    told = words_there(words, luggage)
-    return told, {each.there for each in luggage.shipped()}
+    luggage = UploadList(project)
+    told = remote_words(words, luggage)
+    return told, {each.remote_path for each in luggage.shipped()}
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,17 @@ def test_a_file_that_somebody_wrote_does_not_take_along_what_lies_outside(projec
     (project / "theirs.yaml").write_text(f"prompts: {named}\n")
     with pytest.raises(BadInput, match="outside the folder you start in; --ship"):
         sent(project, "threshold", "run", "theirs.yaml")
-    luggage = Luggage(project)
+    luggage = UploadList(project)
     luggage.add(named)
     luggage.word("theirs.yaml")
-    assert os.path.normpath(named) in {each.there for each in luggage.shipped()}
+    assert os.path.normpath(named) in {each.remote_path for each in luggage.shipped()}
 
 
 def test_what_is_named_to_be_shipped_is_shipped_whole_without_caches(project: Path) -> None:
-    luggage = Luggage(project)
+    luggage = UploadList(project)
     luggage.add("data")
     luggage.add("kernels/notes.txt")
-    assert [each.there for each in luggage.shipped()] == ["data/a.bin", "kernels/notes.txt"]
+    assert [each.remote_path for each in luggage.shipped()] == ["data/a.bin", "kernels/notes.txt"]
     with pytest.raises(BadInput, match="--ship nope: there is no such file or folder"):
         luggage.add("nope")
 

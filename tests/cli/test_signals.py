@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from tests.cli.stop_moments import stopped, undisturbed_s
 from tests.guardians import kill_with_guardian
 from tests.running import survivors, wait_for
@@ -138,7 +138,7 @@ def test_reap_ends_what_a_run_without_its_guardian_left(workplace: Path, assay_h
 MONITOR_LOSES_A_STOP = """
 import os, signal, sys
 from assay.cli.entry import main
-from assay.monitor.recording import Recording
+from assay.monitor.client import Recording
 
 start = Recording.start
 
@@ -182,7 +182,7 @@ sys.exit(main(sys.argv[1:]))
     ("module", "name", "way_on"),
     [
         ("assay.runner", "conclude", "1 trial kept. `assay resume runs/"),
-        ("assay.reports.write", "write_report", "while the report was drawn; everything measured is kept, and `assay"),
+        ("assay.reports.html", "write_report", "while the report was drawn; everything measured is kept, and `assay"),
         ("assay.store.history.importing", "import_run", "everything measured is kept, and `assay history import runs/"),
     ],
 )
@@ -234,7 +234,7 @@ def test_what_a_library_makes_of_a_request_is_still_a_request() -> None:
         "import os, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'assay.cli.list':\n"
+        "        if name == 'assay.cli.runs':\n"
         "            try:\n"
         "                os.kill(os.getpid(), signal.SIGTERM)\n"
         "                for _ in range(1000): pass\n"
@@ -252,7 +252,7 @@ def test_the_next_command_says_what_was_left_behind(
 ) -> None:
     holder = start_python(
         "from assay.core import leases\n"
-        "leases.take('folder', 'a folder of mine', 'os:rmdir', {'path': 'made'})\nprint('taken', flush=True)\n"
+        "leases.take_lease('folder', 'a folder of mine', 'os:rmdir', {'path': 'made'})\nprint('taken', flush=True)\n"
         "input()\n",
         stdin=subprocess.PIPE,
     )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli import threshold_apply
+from assay.cli import threshold_results
 from assay.cli.main import main
-from assay.experiments.threshold.form import DeviceInfo
-from assay.experiments.threshold.saved import Saved
+from assay.experiments.threshold.results_file import ThresholdDevice
+from assay.experiments.threshold.saved_results import SavedThresholds
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -191,8 +191,8 @@ def test_a_dry_run_measures_nothing(spins: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_results_of_another_gpu_are_told_to_be_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = DeviceInfo(device_name="NVIDIA L4", torch_version=None, cuda_version=None)
-    saved = Saved(device, (), "call", None, None)
+    device = ThresholdDevice(device_name="NVIDIA L4", torch_version=None, cuda_version=None)
+    saved = SavedThresholds(device, (), "call", None, None)
     monkeypatch.setattr("assay.machine.detect.detect", lambda: machine(gpus=(0,)))
-    assert threshold_apply.notes(saved)[0] == "Measured on NVIDIA L4."
-    assert "thresholds of another device may not hold here" in threshold_apply.notes(saved)[1]
+    assert threshold_results.result_notes(saved)[0] == "Measured on NVIDIA L4."
+    assert "thresholds of another device may not hold here" in threshold_results.result_notes(saved)[1]

@@ -149,7 +149,7 @@ def test_the_result_as_json_is_all_there_is_on_stdout(assay: Assay) -> None:
     assert ran.data["comparison"] is None
     assert ran.data["measurement"]["name"] == "bad.py:prints_garbage"
     assert ran.data["measurement"]["call_us"]["value"] > 0
-    assert ran.data["disturbance"]["looked_s"] > 0
+    assert ran.data["disturbance"]["observed_s"] > 0
     assert {"outside_cores", "complaints"} <= set(ran.data["disturbance"])
     assert "bytes while it was timed" in ran.err
 
@@ -197,9 +197,9 @@ def test_a_wrong_workload_publishes_no_time(assay: Assay, workplace: Path) -> No
         "import dataclasses\n"
         "import assay.worker.subjects as subjects\n"
         "from assay.core.results import Check\n"
-        "own = subjects.prepare\n"
+        "own = subjects.prepare_subject\n"
         "wrong = lambda: Check(error=1.0, tolerance=1e-6, measure='relative error')\n"
-        "subjects.prepare = lambda *a, **k: dataclasses.replace(own(*a, **k), check=wrong)\n"
+        "subjects.prepare_subject = lambda *a, **k: dataclasses.replace(own(*a, **k), check=wrong)\n"
     )
     ran = assay("time", "softmax@numpy", *QUICK, PYTHONPATH=str(workplace))
     assert ran.code == 4
@@ -394,7 +394,7 @@ def test_a_defect_of_ours_in_the_process_is_called_one_and_kept_whole(assay: Ass
         "if sys.argv[0] == '-m':\n"
         "    import assay.timing.measure as m\n"
         "    def broken(*_): raise ZeroDivisionError('by our own hand')\n"
-        "    m.shape_of = broken\n"
+        "    m.classify_shape = broken\n"
     )
     ran = assay("time", "bad.py:fine", *QUICK, PYTHONPATH=str(workplace))
     assert ran.code == 70, ran.err
@@ -406,7 +406,7 @@ def test_a_defect_of_ours_in_the_process_is_called_one_and_kept_whole(assay: Ass
 
 @pytest.mark.full
 def test_the_result_can_be_read_back(assay: Assay) -> None:
-    from assay.timing.values import Measurement
+    from assay.timing.results import Measurement
 
     ran = assay("time", "bad.py:fine", *QUICK, "--json")
     assert Measurement.model_validate(json.loads(ran.out)["measurement"]).name == "bad.py:fine"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 
 def test_kernels_of_a_real_gpu_have_their_shape_their_sensors_and_perhaps_their_counters(assay: Assay) -> None:
-    if not nvidia.look().gpus:
+    if not nvidia.list_gpus().gpus:
         pytest.skip("there is no GPU here")
     ran = assay("trace", "softmax@torch", "--gpus", "0", "--calls", 5, "--json")
     assert ran.code == 0, ran.err

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.core import durable
+from assay.core import files
 from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
@@ -43,19 +43,19 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_line_appended_is_a_line_read(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    durable.append_line(path, '{"a": 1}')
-    durable.append_line(path, "")
-    durable.append_line(path, "größer ± \r\x85\u2028")
-    assert durable.read_lines(path) == ['{"a": 1}', "", "größer ± \r\x85\u2028"]
+    files.append_line(path, '{"a": 1}')
+    files.append_line(path, "")
+    files.append_line(path, "größer ± \r\x85\u2028")
+    assert files.read_lines(path) == ['{"a": 1}', "", "größer ± \r\x85\u2028"]
 
 
 def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
-    assert durable.read_lines(tmp_path / "none.jsonl") == []
+    assert files.read_lines(tmp_path / "none.jsonl") == []
 
 
 def test_a_line_with_a_newline_inside_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="newline"):
-        durable.append_line(tmp_path / "a", "one\ntwo")
+        files.append_line(tmp_path / "a", "one\ntwo")
     assert not (tmp_path / "a").exists()
 
 
@@ -68,10 +68,10 @@ def test_a_file_cut_at_any_byte_keeps_its_complete_lines_and_takes_new_ones(line
         for size in range(len(whole) + 1):
             path.write_bytes(whole[:size])
             complete = lines[: whole[:size].count(b"\n")]
-            assert durable.read_lines(path) == complete
+            assert files.read_lines(path) == complete
             if size % 7 == len(whole) % 7:
-                durable.append_line(path, new)
-                assert durable.read_lines(path) == [*complete, new]
+                files.append_line(path, new)
+                assert files.read_lines(path) == [*complete, new]
                 assert path.read_bytes() == "".join(f"{line}\n" for line in [*complete, new]).encode()
 
 
@@ -79,17 +79,17 @@ def test_a_file_cut_at_any_byte_keeps_its_complete_lines_and_takes_new_ones(line
 def test_a_truncated_line_of_any_length_is_cut_off(tmp_path: Path, torn: int) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"whole\n" + b"x" * torn)
-    durable.append_line(path, "new")
+    files.append_line(path, "new")
     assert path.read_bytes() == b"whole\nnew\n"
     path.write_bytes(b"x" * torn)
-    durable.append_line(path, "new")
+    files.append_line(path, "new")
     assert path.read_bytes() == b"new\n"
 
 
 WRITER = """
 import sys
 from pathlib import Path
-from assay.core.durable import append_line
+from assay.core.files import append_line
 path, writer, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 for number in range(int(sys.argv[4])):
     append_line(path, f"{writer} {number} " + "x" * (size * (1 + number % 3)) + " end")
@@ -117,11 +117,11 @@ def test_a_writer_killed_at_any_moment_loses_no_line_it_was_promised(tmp_path: P
         process.kill()
         promised.update((writer, int(number)) for number in process.stdout.read().split())
         process.wait()
-        found = {_check_whole(line, size) for line in durable.read_lines(path)}
+        found = {_check_whole(line, size) for line in files.read_lines(path)}
         assert promised <= found
-    durable.append_line(path, "last 0 " + "x" * size + " end")
+    files.append_line(path, "last 0 " + "x" * size + " end")
     assert path.read_bytes().endswith(b" end\n")
-    assert promised < {_check_whole(line, size) for line in durable.read_lines(path)}
+    assert promised < {_check_whole(line, size) for line in files.read_lines(path)}
 
 
 def test_two_appenders_at_once_never_mix_their_lines(tmp_path: Path, start_python: StartPython) -> None:
@@ -131,7 +131,7 @@ def test_two_appenders_at_once_never_mix_their_lines(tmp_path: Path, start_pytho
     for writer in writers:
         writer.communicate(timeout=60)
         assert writer.returncode == 0
-    found = [_check_whole(line, 3000) for line in durable.read_lines(path)]
+    found = [_check_whole(line, 3000) for line in files.read_lines(path)]
     assert sorted(found) == sorted((name, number) for name in ("a", "b") for number in range(60))
     assert [number for name, number in found if name == "a"] == list(range(60))
 
@@ -139,8 +139,8 @@ def test_two_appenders_at_once_never_mix_their_lines(tmp_path: Path, start_pytho
 def test_an_appender_waits_for_another_that_is_not_done(tmp_path: Path) -> None:
     path = tmp_path / "a"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    appending = threading.Thread(target=durable.append_line, args=(path, "second"))
-    with durable.locked(descriptor):
+    appending = threading.Thread(target=files.append_line, args=(path, "second"))
+    with files.file_lock(descriptor):
         os.write(descriptor, b"fir")
         appending.start()
         appending.join(0.05)
@@ -148,7 +148,7 @@ def test_an_appender_waits_for_another_that_is_not_done(tmp_path: Path) -> None:
         os.write(descriptor, b"st\n")
     appending.join(20)
     os.close(descriptor)
-    assert durable.read_lines(path) == ["first", "second"]
+    assert files.read_lines(path) == ["first", "second"]
 
 
 def test_a_file_system_without_locks_is_used_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,27 +156,27 @@ def test_a_file_system_without_locks_is_used_without_them(tmp_path: Path, monkey
         raise OSError(errno.ENOSYS, "not here")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    durable.append_line(tmp_path / "a", "line")
-    assert durable.read_lines(tmp_path / "a") == ["line"]
+    files.append_line(tmp_path / "a", "line")
+    assert files.read_lines(tmp_path / "a") == ["line"]
 
 
 def test_a_full_disk_is_said_in_one_sentence_and_keeps_what_was_written(small_disk: Path) -> None:
     path = small_disk / "records.jsonl"
     line = "x" * 5000
     for _ in range(12):
-        durable.append_line(path, line)
+        files.append_line(path, line)
     with pytest.raises(MachineCannot, match=r"^The disk is full: .*records\.jsonl could not be written"):
-        durable.append_line(path, line * 2)
+        files.append_line(path, line * 2)
     assert path.read_bytes() == f"{line}\n".encode() * 12
 
 
 def test_content_in_parts_is_put_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "kernels.csv"
-    durable.replace_by_parts(path, (b"%d\n" % number for number in range(3)))
+    files.replace_from_chunks(path, (b"%d\n" % number for number in range(3)))
     assert path.read_bytes() == b"0\n1\n2\n"
     broken = (b"%d" % (1 // number) for number in (1, 0))
     with pytest.raises(ZeroDivisionError):
-        durable.replace_by_parts(path, broken)
+        files.replace_from_chunks(path, broken)
     assert path.read_bytes() == b"0\n1\n2\n"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -185,22 +185,22 @@ def test_what_is_no_plain_file_is_written_to_and_stays_what_it_is(tmp_path: Path
     pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    durable.replace_atomically(pipe, b"through")
+    files.replace_atomically(pipe, b"through")
     assert os.read(reader, 100) == b"through"
     os.close(reader)
     assert pipe.is_fifo()
     file.write_bytes(b"old")
     link.symlink_to(file)
-    durable.replace_atomically(link, b"new")
+    files.replace_atomically(link, b"new")
     assert link.is_symlink()
     assert file.read_bytes() == b"new"
 
 
 def test_a_full_disk_keeps_the_old_content_of_a_file_to_be_replaced(small_disk: Path) -> None:
     path = small_disk / "plan.json"
-    durable.replace_atomically(path, b"old")
+    files.replace_atomically(path, b"old")
     with pytest.raises(MachineCannot, match="The disk is full"):
-        durable.replace_atomically(path, b"x" * 100_000)
+        files.replace_atomically(path, b"x" * 100_000)
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in small_disk.iterdir()] == ["plan.json"]
 
@@ -209,7 +209,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_leaves_no_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
-    durable.append_line(path, "first")
+    files.append_line(path, "first")
     write = os.write
     room = [3]
 
@@ -222,7 +222,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_leaves_no_part_of_it(
 
     monkeypatch.setattr(os, "write", little_room)
     with pytest.raises(MachineCannot, match="The disk is full"):
-        durable.append_line(path, "second")
+        files.append_line(path, "second")
     monkeypatch.undo()
     assert path.read_bytes() == b"first\n"
 
@@ -232,14 +232,14 @@ def test_a_replacement_that_fails_leaves_nothing_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     path = tmp_path / "plan.json"
-    durable.replace_atomically(path, b"old")
+    files.replace_atomically(path, b"old")
 
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(step, fails)
     with pytest.raises(MachineCannot, match="The disk is full"):
-        durable.replace_atomically(path, b"new")
+        files.replace_atomically(path, b"new")
     monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -253,7 +253,7 @@ def test_an_interrupted_replacement_leaves_nothing_half_written(
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        durable.replace_atomically(tmp_path / "plan.json", b"new")
+        files.replace_atomically(tmp_path / "plan.json", b"new")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
 
@@ -262,8 +262,8 @@ def test_replacing_gives_the_new_content_and_the_usual_permissions(tmp_path: Pat
     path = tmp_path / ("n" * 255)
     umask = os.umask(0o027)
     try:
-        durable.replace_atomically(path, b"old")
-        durable.replace_atomically(path, b"new")
+        files.replace_atomically(path, b"old")
+        files.replace_atomically(path, b"new")
     finally:
         os.umask(umask)
     assert path.read_bytes() == b"new"
@@ -273,7 +273,7 @@ def test_replacing_gives_the_new_content_and_the_usual_permissions(tmp_path: Pat
 REPLACER = """
 import sys
 from pathlib import Path
-from assay.core.durable import replace_atomically
+from assay.core.files import replace_atomically
 for number in range(10_000):
     replace_atomically(Path(sys.argv[1]), f"{number} ".encode() * 100_000)
     print(number, flush=True)
@@ -312,7 +312,7 @@ def test_a_replacer_killed_at_any_moment_leaves_one_whole_content(tmp_path: Path
 def test_what_the_system_says_becomes_one_sentence_naming_the_path(
     number: int, kind: type[Exception], words: str
 ) -> None:
-    with pytest.raises(kind, match=words) as caught, durable.friendly_os_errors(Path("/runs/a")):
+    with pytest.raises(kind, match=words) as caught, files.translate_os_errors(Path("/runs/a")):
         raise OSError(number, os.strerror(number))
     sentence = str(caught.value)
     assert "/runs/a" in sentence
@@ -321,7 +321,7 @@ def test_what_the_system_says_becomes_one_sentence_naming_the_path(
 
 
 def test_an_error_that_is_not_about_files_is_left_alone() -> None:
-    with pytest.raises(BrokenPipeError), durable.friendly_os_errors(Path("/runs/a")):
+    with pytest.raises(BrokenPipeError), files.translate_os_errors(Path("/runs/a")):
         raise BrokenPipeError(errno.EPIPE, "gone")
 
 
@@ -330,36 +330,36 @@ def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
     file.touch()
     for path in (file / "a.json", file / "b" / "a.json"):
         with pytest.raises(BadInput, match=rf"^{file} is a file, but a folder is needed there\.$"):
-            durable.replace_atomically(path, b"")
+            files.replace_atomically(path, b"")
         with pytest.raises(BadInput, match=rf"^{file} is a file, but a folder is needed there\.$"):
-            durable.append_line(path, "")
+            files.append_line(path, "")
 
 
 def test_a_folder_where_a_file_is_needed_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is a folder, but a file is needed there"):
-        durable.append_line(tmp_path, "line")
+        files.append_line(tmp_path, "line")
     (tmp_path / "folder").mkdir()
     with pytest.raises(BadInput, match="folder is a folder, but a file is needed there"):
-        durable.replace_atomically(tmp_path / "folder", b"")
+        files.replace_atomically(tmp_path / "folder", b"")
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_folder_that_does_not_exist_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not exist"):
-        durable.append_line(tmp_path / "none" / "a", "line")
+        files.append_line(tmp_path / "none" / "a", "line")
 
 
 def test_removing_twice_is_fine(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    durable.remove(tmp_path / "a")
-    durable.remove(tmp_path / "a")
+    files.remove_file(tmp_path / "a")
+    files.remove_file(tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_json_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'\xef\xbb\xbf{"a": [1, null, "\xc3\xa4"]}')
-    assert durable.read_json(path) == {"a": [1, None, "ä"]}
+    assert files.read_json(path) == {"a": [1, None, "ä"]}
 
 
 @pytest.mark.parametrize(
@@ -376,13 +376,13 @@ def test_broken_json_is_bad_input_with_its_place(tmp_path: Path, content: bytes,
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=words):
-        durable.read_json(path)
+        files.read_json(path)
 
 
 def test_yaml_is_read_as_plain_data(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text('max_memory:\n  0: "20GB"\n  1: 20\nwhen: 2026-11-15\nnone: ~\non: yes\nlist: [1.5, true]\n')
-    assert durable.read_yaml(path) == {
+    assert files.read_yaml(path) == {
         "max_memory": {"0": "20GB", "1": 20},
         "when": "2026-11-15",
         "none": None,
@@ -411,7 +411,7 @@ def test_broken_yaml_is_bad_input_in_one_sentence_with_its_place(tmp_path: Path,
     path = tmp_path / "a.yaml"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=words) as caught:
-        durable.read_yaml(path)
+        files.read_yaml(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
@@ -429,14 +429,14 @@ def _levels(line: str, levels: int) -> str:
 )
 def test_yaml_whose_aliases_stand_for_too_much_is_refused_unread(first: str, line: str) -> None:
     with pytest.raises(BadInput, match=r"^bomb, line \d+, column \d+: not valid YAML: its aliases stand for more"):
-        durable.parse_yaml(first + _levels(line, 12), "bomb")
-    small = durable.parse_yaml(first + _levels(line, 2), "small")
+        files.parse_yaml(first + _levels(line, 12), "bomb")
+    small = files.parse_yaml(first + _levels(line, 2), "small")
     assert isinstance(small, dict)
     assert set(small) == {"a0", "a1", "a2"}
 
 
 def test_what_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
-    for read in (durable.read_json, durable.read_yaml):
+    for read in (files.read_json, files.read_yaml):
         with pytest.raises(BadInput, match=r"none\.json does not exist\."):
             read(tmp_path / "none.json")
         with pytest.raises(BadInput, match="is a folder, but a file is needed"):
@@ -446,26 +446,26 @@ def test_what_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="cannot be read"):
             read(Path("a\0b"))
     with pytest.raises(BadInput, match="is a folder"):
-        durable.read_lines(tmp_path)
+        files.read_lines(tmp_path)
 
 
 def test_lines_that_are_not_text_are_bad_input_with_their_place(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\ntw\xff\n")
     with pytest.raises(BadInput, match="a, line 2, column 3: not UTF-8 text"):
-        durable.read_lines(path)
+        files.read_lines(path)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the other end of a pipe."""
-    monkeypatch.setattr(durable, "PIPE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(files, "PIPE_TIMEOUT_S", 0.1)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_pipe_that_nobody_writes_to_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for read in (durable.read_json, durable.read_yaml, durable.read_text, durable.read_bytes):
+    for read in (files.read_json, files.read_yaml, files.read_text, files.read_bytes):
         with pytest.raises(BadInput, match=r"pipe is a pipe that nobody writes to\.$"):
             read(tmp_path / "pipe")
 
@@ -481,7 +481,7 @@ def test_a_pipe_is_read_to_its_end_however_slowly_it_is_written(tmp_path: Path, 
     writer = start_python(program, tmp_path / "pipe")
     assert writer.stdout is not None
     assert writer.stdout.readline() == "open\n"
-    assert durable.read_yaml(tmp_path / "pipe") == {"a": 1}
+    assert files.read_yaml(tmp_path / "pipe") == {"a": 1}
     os.close(reader)
 
 
@@ -489,18 +489,18 @@ def test_a_pipe_is_read_to_its_end_however_slowly_it_is_written(tmp_path: Path, 
 def test_a_pipe_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match=r"pipe is a pipe or socket that nobody reads"):
-        durable.replace_atomically(tmp_path / "pipe", b"content")
+        files.replace_atomically(tmp_path / "pipe", b"content")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    durable.replace_atomically(tmp_path / "pipe", b"content")
+    files.replace_atomically(tmp_path / "pipe", b"content")
     assert os.read(reader, 100) == b"content"
     os.close(reader)
 
 
 def test_a_device_that_never_ends_is_refused_and_an_empty_one_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "MOST_STREAM_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "MAX_STREAM_BYTES", 1 << 20)
     with pytest.raises(BadInput, match=r"/dev/zero gives more than 1 MiB"):
-        durable.read_bytes(Path("/dev/zero"))
-    assert durable.read_bytes(Path(os.devnull)) == b""
+        files.read_bytes(Path("/dev/zero"))
+    assert files.read_bytes(Path(os.devnull)) == b""
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
@@ -511,10 +511,10 @@ def test_text_that_no_name_can_have_is_refused(tmp_path: Path, suffix: str, esca
     file = tmp_path / f"settings.{suffix}"
     file.write_text(f'{{"a": ["{escaped}"]}}')
     with pytest.raises(BadInput, match=f"^{file} .*{words}"):
-        durable.read_settings(file)
+        files.read_settings(file)
     file.write_text('{"a": ["\\\\u0000 \\\\ud800 \\ud83d\\ude00"]}')
     if suffix == "json":
-        assert durable.read_settings(file) == {"a": ["\\u0000 \\ud800 \U0001f600"]}
+        assert files.read_settings(file) == {"a": ["\\u0000 \\ud800 \U0001f600"]}
 
 
 def test_a_path_that_no_file_can_have_is_refused_before_it_is_used(tmp_path: Path) -> None:
@@ -525,13 +525,13 @@ def test_a_path_that_no_file_can_have_is_refused_before_it_is_used(tmp_path: Pat
         (tmp_path / "a\0b", "not a usable file name"),
     ):
         with pytest.raises(BadInput, match=words):
-            durable.check_path(path)
-    durable.check_path(tmp_path / "missing" / "file")
-    durable.check_path(tmp_path)
+            files.check_path(path)
+    files.check_path(tmp_path / "missing" / "file")
+    files.check_path(tmp_path)
 
 
 def test_what_the_machine_says_of_a_path_is_no_defect_wherever_it_appears() -> None:
-    assert isinstance(durable.in_words(OSError(errno.ENAMETOOLONG, "x", "name")), BadInput)
-    assert isinstance(durable.in_words(OSError(errno.EROFS, "x", "name")), MachineCannot)
-    assert durable.in_words(OSError(errno.ENOENT, "x", "name")) is None
-    assert durable.in_words(OSError(errno.EROFS, "x")) is None
+    assert isinstance(files.explain_os_error(OSError(errno.ENAMETOOLONG, "x", "name")), BadInput)
+    assert isinstance(files.explain_os_error(OSError(errno.EROFS, "x", "name")), MachineCannot)
+    assert files.explain_os_error(OSError(errno.ENOENT, "x", "name")) is None
+    assert files.explain_os_error(OSError(errno.EROFS, "x")) is None

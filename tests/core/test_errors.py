@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from assay.core import errors
-from assay.core.errors import AssayError, nearest
+from assay.core.errors import AssayError, suggest_nearest
 
 
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("GateSaysNo", 1),
+        ("GateFailed", 1),
         ("BadInput", 2),
         ("MachineCannot", 3),
         ("TrialFailed", 4),
@@ -38,14 +38,17 @@ def test_every_error_is_in_the_drawing_with_its_code() -> None:
 
 
 def test_a_misspelt_word_is_answered_with_the_nearest_ones() -> None:
-    assert nearest("sofmax", ["gemm", "softmax"]) == " Did you mean softmax?"
-    assert nearest("run_a", ["run_b", "run_c"]) in {" Did you mean run_b or run_c?", " Did you mean run_c or run_b?"}
+    assert suggest_nearest("sofmax", ["gemm", "softmax"]) == " Did you mean softmax?"
+    assert suggest_nearest("run_a", ["run_b", "run_c"]) in {
+        " Did you mean run_b or run_c?",
+        " Did you mean run_c or run_b?",
+    }
 
 
 def test_a_word_that_resembles_nothing_gets_no_suggestion() -> None:
-    assert nearest("zebra", ["gemm", "softmax"]) == ""
-    assert nearest("zebra", []) == ""
+    assert suggest_nearest("zebra", ["gemm", "softmax"]) == ""
+    assert suggest_nearest("zebra", []) == ""
 
 
 def test_no_more_than_three_words_are_suggested() -> None:
-    assert nearest("abcd", (f"abcd{n}" for n in range(9))).count("abcd") == 3
+    assert suggest_nearest("abcd", (f"abcd{n}" for n in range(9))).count("abcd") == 3

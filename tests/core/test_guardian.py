@@ -19,7 +19,7 @@ import pytest
 from assay.core import leases, processes
 from assay.core.errors import MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
-from assay.core.stopping import requested, stop_on_signals
+from assay.core.signals import stop_on_signals, stop_reason
 from tests.guardians import guardian_of, guardians_of
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ from assay.core.guardian import Guardian
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 folder, *more = sys.argv[1:]
 with Guardian():
-    leases.take("folder", "a folder", "os:rmdir", {"path": folder})
+    leases.take_lease("folder", "a folder", "os:rmdir", {"path": folder})
     os.mkdir(folder)
-    token = leases.new_id()
-    leases.take("worker", "a worker", "assay.core.processes:kill_marked", {"token": token}, lease_id=token)
+    token = leases.new_lease_id()
+    leases.take_lease("worker", "a worker", "assay.core.processes:kill_marked", {"token": token}, lease_id=token)
     daemon = "import os, time; os.setsid(); print('up', flush=True); time.sleep(60)"
     worker = subprocess.Popen(
-        [sys.executable, "-c", daemon], env={**os.environ, **processes.marks(token)}, stdout=subprocess.PIPE
+        [sys.executable, "-c", daemon], env={**os.environ, **processes.mark_environment(token)}, stdout=subprocess.PIPE
     )
     worker.stdout.readline()
     forked = 0
@@ -59,7 +59,7 @@ def _said(program: subprocess.Popen[str]) -> dict[str, int]:
 
 
 def _gone(pid: int) -> bool:
-    return processes.identify(pid) is None
+    return processes.identify_process(pid) is None
 
 
 def _open_files() -> int:
@@ -120,11 +120,11 @@ def test_a_forked_child_that_keeps_the_pipe_open_deceives_nobody(
 def test_killing_a_mark_kills_the_program_and_not_its_guardian(
     tmp_path: Path, assay_home: Path, start_python: StartPython, eventually: Eventually
 ) -> None:
-    token = leases.new_id()
-    program = start_python(PROGRAM, tmp_path / "made", env={**os.environ, **processes.marks(token)})
+    token = leases.new_lease_id()
+    program = start_python(PROGRAM, tmp_path / "made", env={**os.environ, **processes.mark_environment(token)})
     _said(program)
     guardian = guardian_of(program.pid)
-    assert guardian not in processes.marked(token)
+    assert guardian not in processes.list_marked(token)
     processes.kill_marked(token)
     assert program.wait() == -signal.SIGKILL
     eventually(lambda: _no_leases(assay_home))
@@ -169,7 +169,7 @@ def test_a_guardian_has_loaded_all_it_needs_before_something_is_begun_that_must_
 
 def test_a_lease_still_held_when_the_program_leaves_is_released(tmp_path: Path, assay_home: Path) -> None:
     with Guardian():
-        leases.take("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")})
+        leases.take_lease("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")})
         (tmp_path / "made").mkdir()
     assert not (tmp_path / "made").exists()
     assert _no_leases(assay_home)
@@ -177,7 +177,7 @@ def test_a_lease_still_held_when_the_program_leaves_is_released(tmp_path: Path, 
 
 def test_an_undo_that_fails_is_logged_and_the_lease_kept(assay_home: Path) -> None:
     with Guardian():
-        lease = leases.take("folder", "the folder", "os:rmdir", {"path": "/none/such"})
+        lease = leases.take_lease("folder", "the folder", "os:rmdir", {"path": "/none/such"})
     assert lease.path.exists()
     (line,) = (assay_home / "guardian.log").read_text().splitlines()
     assert "Could not undo the folder (FileNotFoundError" in line
@@ -188,7 +188,7 @@ def test_guardians_within_guardians_are_one(tmp_path: Path) -> None:
         first = guardian_of(os.getpid())
         with Guardian():
             assert guardian_of(os.getpid()) == first
-            leases.take("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")})
+            leases.take_lease("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")})
             (tmp_path / "made").mkdir()
         assert guardian_of(os.getpid()) == first
         assert (tmp_path / "made").exists()
@@ -218,7 +218,7 @@ def test_guardians_of_threads_are_one_until_the_last_has_left() -> None:
 def test_a_forked_child_that_leaves_the_block_releases_nothing_of_its_parent(tmp_path: Path) -> None:
     with contextlib.ExitStack() as block:
         block.enter_context(Guardian())
-        block.enter_context(leases.held("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")}))
+        block.enter_context(leases.hold_lease("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")}))
         (tmp_path / "made").mkdir()
         child = os.fork()
         if child == 0:
@@ -291,7 +291,7 @@ def _cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(stdin: int) -> None:
         raise GuardianNotStarted("there are too many processes")
 
-    monkeypatch.setattr("assay.core.guardian._start", refuse)
+    monkeypatch.setattr("assay.core.guardian._spawn", refuse)
 
 
 def test_where_none_can_be_started_what_needs_one_is_refused(
@@ -312,9 +312,9 @@ def test_what_was_begun_is_undone_where_the_guardian_dies_and_none_can_be_starte
     def held_until_stopped() -> None:
         with stop_on_signals(), Guardian():
             Guardian.require()
-            leases.take("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "not given back")})
+            leases.take_lease("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "not given back")})
             (tmp_path / "not given back").mkdir()
-            with leases.held("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")}):
+            with leases.hold_lease("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")}):
                 (tmp_path / "made").mkdir()
                 _cannot_start(monkeypatch)
                 os.kill(guardian_of(os.getpid()), signal.SIGKILL)
@@ -338,7 +338,7 @@ def test_a_run_that_needs_no_guardian_goes_on_where_none_can_be_started(
         _cannot_start(monkeypatch)
         _kill_guardian(eventually)
         eventually(lambda: not any(thread.name == "guardian" for thread in threading.enumerate()))
-        assert requested() is None
+        assert stop_reason() is None
 
 
 def test_an_undo_finds_the_modules_of_the_program_from_any_folder(
@@ -355,7 +355,7 @@ def test_an_undo_finds_the_modules_of_the_program_from_any_folder(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path, ""])
     with Guardian():
-        leases.take("a", "b", "undo_of_a_test:undo", {"path": str(tmp_path / "proof")})
+        leases.take_lease("a", "b", "undo_of_a_test:undo", {"path": str(tmp_path / "proof")})
     assert (tmp_path / "proof").read_text() == "('/', None)"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.home import home
+from assay.core.files import home_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,42 +36,42 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_home_is_what_the_environment_names(assay_home: Path) -> None:
-    assert home() == assay_home
+    assert home_folder() == assay_home
 
 
 def test_a_home_that_is_missing_is_made_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_HOME", str(tmp_path / "a" / "b"))
-    assert home() == tmp_path / "a" / "b"
-    assert home().stat().st_mode & 0o777 == 0o700
+    assert home_folder() == tmp_path / "a" / "b"
+    assert home_folder().stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_name_the_home_is_in_the_users_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_HOME", "")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert home() == tmp_path / "data" / "assay"
+    assert home_folder() == tmp_path / "data" / "assay"
     monkeypatch.delenv("ASSAY_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     for unusable in ("", "relative/data"):
         monkeypatch.setenv("XDG_DATA_HOME", unusable)
-        assert home() == tmp_path / ".local" / "share" / "assay"
+        assert home_folder() == tmp_path / ".local" / "share" / "assay"
     monkeypatch.delenv("XDG_DATA_HOME")
-    assert home() == tmp_path / ".local" / "share" / "assay"
+    assert home_folder() == tmp_path / ".local" / "share" / "assay"
 
 
 def test_a_relative_home_and_a_tilde_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ASSAY_HOME", "here")
-    assert home() == tmp_path / "here"
+    assert home_folder() == tmp_path / "here"
     monkeypatch.setenv("ASSAY_HOME", "~/there")
-    assert home() == tmp_path / "there"
+    assert home_folder() == tmp_path / "there"
 
 
 def test_a_home_that_is_not_writable_is_said_in_one_sentence(read_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in (read_only, read_only / "new"):
         monkeypatch.setenv("ASSAY_HOME", str(folder))
         with pytest.raises(MachineCannot, match=rf"{folder} is not writable") as caught:
-            home()
+            home_folder()
         assert "\n" not in str(caught.value)
 
 
@@ -81,7 +81,7 @@ def test_a_file_in_the_place_of_the_home_is_bad_input(tmp_path: Path, monkeypatc
     for named in (file, file / "below"):
         monkeypatch.setenv("ASSAY_HOME", str(named))
         with pytest.raises(BadInput, match=rf"^{file} is a file, but a folder is needed there\.$"):
-            home()
+            home_folder()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
@@ -93,17 +93,17 @@ def test_a_home_that_everybody_may_write_into_is_refused(
     folder.chmod(mode)
     monkeypatch.setenv("ASSAY_HOME", str(folder))
     with pytest.raises(MachineCannot, match=rf"^Everybody may write into {folder}.*set ASSAY_HOME") as caught:
-        home()
+        home_folder()
     assert "\n" not in str(caught.value)
     folder.chmod(0o770)
-    assert home() == folder
+    assert home_folder() == folder
 
 
 def test_a_home_in_a_folder_of_everybodys_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for mode in (0o1777, 0o777):
         tmp_path.chmod(mode)
         monkeypatch.setenv("ASSAY_HOME", str(tmp_path / f"home-{mode:o}"))
-        assert home().stat().st_mode & 0o777 == 0o700
+        assert home_folder().stat().st_mode & 0o777 == 0o700
     tmp_path.chmod(0o700)
 
 
@@ -117,7 +117,7 @@ def test_the_home_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     else:
         monkeypatch.setattr(os, "geteuid", lambda: somebody)
     with pytest.raises(MachineCannot, match=rf"^{folder} belongs to another user.*set ASSAY_HOME"):
-        home()
+        home_folder()
 
 
 def test_an_ordinary_user_does_not_use_a_home_of_roots(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_ordinary_user_does_not_use_a_home_of_roots(tmp_path: Path) -> None:
         try:
             os.setresuid(65534, 65534, 65534)
             os.environ["ASSAY_HOME"] = str(folder)
-            home()
+            home_folder()
         except MachineCannot as error:
             code = 0 if "belongs to another user" in str(error) else 2
         finally:
@@ -147,4 +147,4 @@ def test_an_ordinary_user_does_not_use_a_home_of_roots(tmp_path: Path) -> None:
 def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_HOME", "~nobody-of-this-name/assay")
     with pytest.raises(MachineCannot, match="set ASSAY_HOME"):
-        home()
+        home_folder()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core import durable, leases, processes
+from assay.core import files, leases, processes
 from assay.core.errors import MachineCannot
 from assay.core.leases import Lease, LeaseNotReleased
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
     from tests.conftest import Eventually, StartPython
 
-DEAD = replace(processes.current(), start_ticks=0)
-ELSEWHERE = replace(processes.current(), host="elsewhere")
+DEAD = replace(processes.current_process(), start_ticks=0)
+ELSEWHERE = replace(processes.current_process(), host="elsewhere")
 LATER = timedelta(hours=1)
 
 
-def _take(folder: Path, *, owner: processes.Identity | None = None, deadline: datetime | None = None) -> Lease:
+def _take(folder: Path, *, owner: processes.ProcessIdentity | None = None, deadline: datetime | None = None) -> Lease:
     """Take a lease on a folder that its undo removes, make the folder, and give the lease to another owner."""
-    lease = leases.take("folder", f"the folder {folder.name}", "os:rmdir", {"path": str(folder)}, deadline)
+    lease = leases.take_lease("folder", f"the folder {folder.name}", "os:rmdir", {"path": str(folder)}, deadline)
     folder.mkdir()
     if owner is None:
         return lease
     given = lease.model_copy(update={"owner": owner})
-    durable.replace_atomically(lease.path, given.model_dump_json().encode())
+    files.replace_atomically(lease.path, given.model_dump_json().encode())
     return given
 
 
@@ -43,13 +43,13 @@ def _files(home: Path) -> list[Path]:
 
 
 def test_a_lease_is_on_disk_before_anything_is_done(assay_home: Path) -> None:
-    lease = leases.take("power", "the power limit of GPU 0", "os:rmdir", {"path": "/none"})
+    lease = leases.take_lease("power", "the power limit of GPU 0", "os:rmdir", {"path": "/none"})
     (file,) = _files(assay_home)
     assert file == lease.path == assay_home / "leases" / f"{lease.id}.json"
-    assert Lease.model_validate(durable.read_json(file)) == lease
+    assert Lease.model_validate(files.read_json(file)) == lease
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
-    assert lease.owner == processes.current()
+    assert lease.owner == processes.current_process()
     written = json.loads(file.read_text())
     assert written["schema_version"] == 1
     assert written["deadline_at"] is None
@@ -60,10 +60,10 @@ def test_leases_that_everybody_may_add_to_are_not_undone(assay_home: Path, tmp_p
     lease = _take(tmp_path / "folder", owner=DEAD)
     lease.path.parent.chmod(0o777)
     with pytest.raises(MachineCannot, match="Everybody may write into"):
-        leases.reap()
+        leases.reap_leases()
     assert (tmp_path / "folder").is_dir()
     (assay_home / "leases").chmod(0o700)
-    assert [reaped.outcome for reaped in leases.reap()] == ["released"]
+    assert [reaped.outcome for reaped in leases.reap_leases()] == ["released"]
 
 
 def test_a_full_disk_takes_no_lease(assay_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_full_disk_takes_no_lease(assay_home: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(MachineCannot, match="The disk is full"):
-        leases.take("folder", "a folder", "os:rmdir", {"path": "/none"})
+        leases.take_lease("folder", "a folder", "os:rmdir", {"path": "/none"})
     monkeypatch.undo()
     assert _files(assay_home) == []
 
@@ -80,41 +80,43 @@ def test_a_full_disk_takes_no_lease(assay_home: Path, monkeypatch: pytest.Monkey
 def test_releasing_undoes_and_forgets_and_does_nothing_the_second_time(tmp_path: Path, assay_home: Path) -> None:
     folder = tmp_path / "made"
     lease = _take(folder)
-    leases.release(lease)
+    leases.release_lease(lease)
     assert not folder.exists()
     assert _files(assay_home) == []
     folder.mkdir()
-    leases.release(lease)
+    leases.release_lease(lease)
     assert folder.exists()
 
 
 def test_a_lease_may_name_itself_in_its_undo(start_python: StartPython) -> None:
-    token = leases.new_id()
-    lease = leases.take("worker", "a worker", "assay.core.processes:kill_marked", {"token": token}, lease_id=token)
+    token = leases.new_lease_id()
+    lease = leases.take_lease(
+        "worker", "a worker", "assay.core.processes:kill_marked", {"token": token}, lease_id=token
+    )
     program = "import time\nprint('up', flush=True)\ntime.sleep(100)"
-    worker = start_python(program, env={**os.environ, **processes.marks(lease.id)})
+    worker = start_python(program, env={**os.environ, **processes.mark_environment(lease.id)})
     assert worker.stdout is not None
     worker.stdout.readline()
-    leases.release(lease)
+    leases.release_lease(lease)
     assert worker.wait() == -signal.SIGKILL
 
 
 def test_a_lease_that_could_never_be_undone_is_refused(assay_home: Path) -> None:
     with pytest.raises(ValueError, match="undo"):
-        leases.take("a", "b", "os.rmdir", {})
+        leases.take_lease("a", "b", "os.rmdir", {})
     with pytest.raises(ValueError, match="undo"):
-        leases.take("a", "b", "os:rmdir; rm", {})
+        leases.take_lease("a", "b", "os:rmdir; rm", {})
     with pytest.raises(ValueError, match="id"):
-        leases.take("a", "b", "os:rmdir", {}, lease_id="../../elsewhere")
+        leases.take_lease("a", "b", "os:rmdir", {}, lease_id="../../elsewhere")
     with pytest.raises(ValueError, match="timezone"):
-        leases.take("a", "b", "os:rmdir", {}, datetime(2026, 11, 15))
+        leases.take_lease("a", "b", "os:rmdir", {}, datetime(2026, 11, 15))
     assert not (assay_home / "leases").exists()
 
 
 def test_an_id_is_taken_once(tmp_path: Path) -> None:
     lease = _take(tmp_path / "made")
     with pytest.raises(ValueError, match="taken already"):
-        leases.take("a", "b", "os:rmdir", {}, lease_id=lease.id)
+        leases.take_lease("a", "b", "os:rmdir", {}, lease_id=lease.id)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +130,13 @@ def test_an_id_is_taken_once(tmp_path: Path) -> None:
     ],
 )
 def test_an_undo_that_fails_keeps_the_lease_with_its_error(undo: str, args: dict[str, object], why: str) -> None:
-    lease = leases.take("a", "the thing", undo, args)  # type: ignore[arg-type]
+    lease = leases.take_lease("a", "the thing", undo, args)  # type: ignore[arg-type]
     for attempt in (1, 2):
         with pytest.raises(LeaseNotReleased, match=f"Could not undo the thing.*{why}") as caught:
-            leases.release(lease)
+            leases.release_lease(lease)
         assert caught.value.exit_code == 3
         assert "\n" not in str(caught.value)
-        kept = Lease.model_validate(durable.read_json(lease.path))
+        kept = Lease.model_validate(files.read_json(lease.path))
         assert kept.attempts == attempt
         assert kept.last_error is not None
         assert kept.last_error.startswith(why)
@@ -142,13 +144,13 @@ def test_an_undo_that_fails_keeps_the_lease_with_its_error(undo: str, args: dict
 
 def test_held_releases_at_the_end_and_on_an_error(tmp_path: Path, assay_home: Path) -> None:
     folder = tmp_path / "made"
-    with leases.held("folder", "a folder", "os:rmdir", {"path": str(folder)}) as lease:
+    with leases.hold_lease("folder", "a folder", "os:rmdir", {"path": str(folder)}) as lease:
         assert lease.path.exists()
         folder.mkdir()
     assert not folder.exists()
 
     def interrupted() -> None:
-        with leases.held("folder", "a folder", "os:rmdir", {"path": str(folder)}):
+        with leases.hold_lease("folder", "a folder", "os:rmdir", {"path": str(folder)}):
             folder.mkdir()
             raise KeyboardInterrupt
 
@@ -160,20 +162,20 @@ def test_held_releases_at_the_end_and_on_an_error(tmp_path: Path, assay_home: Pa
 
 def test_an_error_of_the_work_is_not_hidden_by_a_failed_release() -> None:
     def fails() -> None:
-        with leases.held("folder", "a folder", "os:rmdir", {"path": "/none/such"}):
+        with leases.hold_lease("folder", "a folder", "os:rmdir", {"path": "/none/such"}):
             raise RuntimeError("the work")
 
     with pytest.raises(RuntimeError, match="the work") as caught:
         fails()
     assert "Could not undo a folder" in caught.value.__notes__[0]
-    with pytest.raises(LeaseNotReleased), leases.held("folder", "a folder", "os:rmdir", {"path": "/none/such"}):
+    with pytest.raises(LeaseNotReleased), leases.hold_lease("folder", "a folder", "os:rmdir", {"path": "/none/such"}):
         pass
 
 
 OWNER = """
 import sys
 from assay.core import leases
-leases.take("folder", "a folder", "os:rmdir", {"path": sys.argv[1]})
+leases.take_lease("folder", "a folder", "os:rmdir", {"path": sys.argv[1]})
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -187,22 +189,22 @@ def test_a_lease_is_left_while_its_owner_lives_and_reaped_when_it_was_killed(
     owner = start_python(OWNER, folder, stdin=subprocess.PIPE)
     assert owner.stdout is not None
     owner.stdout.readline()
-    (report,) = leases.reap()
+    (report,) = leases.reap_leases()
     assert (report.outcome, report.reason) == ("left", f"its owner, process {owner.pid}, is alive")
     assert folder.exists()
     owner.kill()
     owner.wait()
-    (report,) = leases.reap()
+    (report,) = leases.reap_leases()
     assert (report.outcome, report.reason) == ("released", "its owner is dead")
     assert not folder.exists()
     assert _files(assay_home) == []
-    assert leases.reap() == []
+    assert leases.reap_leases() == []
 
 
 def test_an_owner_whose_number_was_given_to_another_process_is_dead(tmp_path: Path) -> None:
     _take(tmp_path / "made", owner=DEAD)
     assert DEAD.pid == os.getpid()
-    assert [report.outcome for report in leases.reap()] == ["released"]
+    assert [report.outcome for report in leases.reap_leases()] == ["released"]
     assert not (tmp_path / "made").exists()
 
 
@@ -210,7 +212,7 @@ def test_a_passed_deadline_releases_even_what_a_living_owner_holds(tmp_path: Pat
     now = datetime.now(UTC)
     _take(tmp_path / "old", deadline=now - LATER)
     _take(tmp_path / "new", deadline=(now + LATER).astimezone(timezone(timedelta(hours=5))))
-    assert [(report.outcome, report.reason) for report in leases.reap()] == [
+    assert [(report.outcome, report.reason) for report in leases.reap_leases()] == [
         ("left", f"its owner, process {os.getpid()}, is alive"),
         ("released", "its deadline has passed"),
     ]
@@ -223,7 +225,7 @@ def test_a_lease_of_another_host_is_left_until_its_deadline(tmp_path: Path) -> N
     _take(tmp_path / "a", owner=ELSEWHERE)
     _take(tmp_path / "b", owner=ELSEWHERE, deadline=now + LATER)
     _take(tmp_path / "c", owner=ELSEWHERE, deadline=now - LATER)
-    c, b, a = leases.reap()
+    c, b, a = leases.reap_leases()
     assert (c.outcome, b.outcome, a.outcome) == ("released", "left", "left")
     assert "another host" in a.reason
     assert "without a deadline" in a.reason
@@ -233,7 +235,7 @@ def test_a_lease_of_another_host_is_left_until_its_deadline(tmp_path: Path) -> N
 def test_what_was_done_last_is_undone_first(tmp_path: Path) -> None:
     _take(tmp_path / "outer", owner=DEAD)
     _take(tmp_path / "outer" / "inner", owner=DEAD)
-    assert [report.outcome for report in leases.reap()] == ["released", "released"]
+    assert [report.outcome for report in leases.reap_leases()] == ["released", "released"]
     assert not (tmp_path / "outer").exists()
 
 
@@ -242,12 +244,12 @@ def test_an_undo_that_fails_while_reaping_is_reported_and_tried_again_later(tmp_
     lease = _take(full, owner=DEAD)
     (full / "file").touch()
     _take(tmp_path / "fine", owner=DEAD)
-    fine, failed = leases.reap()
+    fine, failed = leases.reap_leases()
     assert (fine.outcome, failed.outcome) == ("released", "failed")
     assert "Directory not empty" in failed.reason
-    assert Lease.model_validate(durable.read_json(lease.path)).attempts == 1
+    assert Lease.model_validate(files.read_json(lease.path)).attempts == 1
     (full / "file").unlink()
-    assert [report.outcome for report in leases.reap()] == ["released"]
+    assert [report.outcome for report in leases.reap_leases()] == ["released"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_a_broken_lease_file_is_reported_and_kept_and_stops_nothing(
     _take(tmp_path / "made", owner=DEAD)
     broken = assay_home / "leases" / "0123456789abcdef.json"
     broken.write_bytes(content)
-    reports = {report.outcome: report for report in leases.reap()}
+    reports = {report.outcome: report for report in leases.reap_leases()}
     assert set(reports) == {"broken", "released"}
     assert reports["broken"].file == str(broken)
     assert str(broken) in reports["broken"].reason
@@ -270,7 +272,7 @@ def test_a_lease_under_another_name_and_a_folder_are_no_leases(tmp_path: Path, a
     lease = _take(tmp_path / "made", owner=DEAD)
     lease.path.rename(lease.path.with_name("another-name.json"))
     (assay_home / "leases" / "a-folder-here.json").mkdir()
-    assert [report.outcome for report in leases.reap()] == ["broken", "broken"]
+    assert [report.outcome for report in leases.reap_leases()] == ["broken", "broken"]
     assert (tmp_path / "made").exists()
 
 
@@ -278,7 +280,7 @@ def test_a_lease_under_another_name_and_a_folder_are_no_leases(tmp_path: Path, a
 def test_the_undo_in_another_users_file_is_not_run(tmp_path: Path) -> None:
     lease = _take(tmp_path / "made", owner=DEAD)
     os.chown(lease.path, 65534, 65534)
-    (report,) = leases.reap()
+    (report,) = leases.reap_leases()
     assert (report.outcome, report.reason) == ("left", "it belongs to another user")
     assert (tmp_path / "made").exists()
 
@@ -286,7 +288,7 @@ def test_the_undo_in_another_users_file_is_not_run(tmp_path: Path) -> None:
 def test_all_leases_of_one_process_are_released_and_no_others(tmp_path: Path, assay_home: Path) -> None:
     _take(tmp_path / "mine")
     _take(tmp_path / "other", owner=DEAD)
-    (report,) = leases.release_all_of(processes.current())
+    (report,) = leases.release_owned_by(processes.current_process())
     assert report.outcome == "released"
     assert not (tmp_path / "mine").exists()
     assert (tmp_path / "other").exists()
@@ -305,7 +307,7 @@ def undo(name, started, go):
 """
 REAPER = """
 from assay.core import leases
-print(",".join(sorted(report.outcome for report in leases.reap())))
+print(",".join(sorted(report.outcome for report in leases.reap_leases())))
 """
 
 
@@ -324,9 +326,9 @@ class SlowUndo:
 
     def lease(self, name: str) -> Lease:
         args = {"name": name, "started": str(self.started), "go": str(self.go)}
-        lease = leases.take("a", name, "slow_undo_of_a_test:undo", dict(args))
+        lease = leases.take_lease("a", name, "slow_undo_of_a_test:undo", dict(args))
         lease = lease.model_copy(update={"owner": DEAD})
-        durable.replace_atomically(lease.path, lease.model_dump_json().encode())
+        files.replace_atomically(lease.path, lease.model_dump_json().encode())
         return lease
 
 
@@ -341,7 +343,7 @@ def test_a_second_reaper_leaves_what_the_first_is_undoing(
     slow_undo.lease("one")
     first = start_python(REAPER)
     eventually(slow_undo.has_started)
-    (report,) = leases.reap()
+    (report,) = leases.reap_leases()
     assert report.outcome == "left"
     assert "another process" in report.reason
     slow_undo.go.touch()
@@ -371,7 +373,7 @@ def test_a_reaper_killed_in_the_middle_leaves_the_lease_to_the_next(
     first.kill()
     first.wait()
     slow_undo.go.touch()
-    assert [report.outcome for report in leases.reap()] == ["released"]
+    assert [report.outcome for report in leases.reap_leases()] == ["released"]
     assert slow_undo.started.read_text() == "one\none\n"
     assert _files(assay_home) == []
 
@@ -382,7 +384,7 @@ def test_an_owner_that_releases_waits_for_a_reaper_that_is_at_it(
     lease = slow_undo.lease("one")
     reaper = start_python(REAPER)
     eventually(slow_undo.has_started)
-    releasing = threading.Thread(target=leases.release, args=(lease,))
+    releasing = threading.Thread(target=leases.release_lease, args=(lease,))
     releasing.start()
     releasing.join(0.05)
     assert releasing.is_alive()

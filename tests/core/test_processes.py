@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.conftest import Eventually, StartPython
 
 TOKEN = f"test-{os.getpid()}"
-MARKED = {**os.environ, **processes.marks(TOKEN)}
+MARKED = {**os.environ, **processes.mark_environment(TOKEN)}
 
 
 @pytest.fixture(autouse=True)
@@ -30,51 +30,51 @@ def nothing_is_left_running() -> Iterator[None]:
 
 
 def _gone(pid: int) -> bool:
-    return processes.identify(pid) is None
+    return processes.identify_process(pid) is None
 
 
 def test_a_running_process_is_alive_and_an_ended_one_is_not(start_python: StartPython) -> None:
-    assert processes.alive(processes.current())
+    assert processes.is_alive(processes.current_process())
     process = start_python("input()", stdin=subprocess.PIPE)
-    identity = processes.identify(process.pid)
+    identity = processes.identify_process(process.pid)
     assert identity is not None
-    assert processes.alive(identity)
+    assert processes.is_alive(identity)
     process.communicate("\n")
-    assert not processes.alive(identity)
-    assert processes.identify(process.pid) is None
+    assert not processes.is_alive(identity)
+    assert processes.identify_process(process.pid) is None
 
 
 def test_a_zombie_is_not_alive(eventually: Eventually) -> None:
     process = subprocess.Popen(["sleep", "100"])
-    identity = processes.identify(process.pid)
+    identity = processes.identify_process(process.pid)
     assert identity is not None
     process.kill()
-    eventually(lambda: not processes.alive(identity))
+    eventually(lambda: not processes.is_alive(identity))
     os.kill(process.pid, 0)
     process.wait()
 
 
 def test_a_process_that_got_the_number_of_another_is_another() -> None:
-    me = processes.current()
-    assert not processes.alive(replace(me, start_ticks=me.start_ticks + 1))
+    me = processes.current_process()
+    assert not processes.is_alive(replace(me, start_ticks=me.start_ticks + 1))
 
 
 def test_nothing_survives_a_reboot() -> None:
-    me = processes.current()
+    me = processes.current_process()
     before = replace(me, boot_id="another boot", pid_namespace=1)
-    assert processes.can_see(before)
-    assert not processes.alive(before)
+    assert processes.is_visible(before)
+    assert not processes.is_alive(before)
 
 
 @pytest.mark.parametrize("change", [{"host": "elsewhere", "boot_id": "another boot"}, {"pid_namespace": 1}])
 def test_a_process_of_another_host_or_container_counts_as_alive(change: dict[str, Any]) -> None:
-    other = replace(processes.current(), **{**change, "pid": 2**22 + 1})
-    assert not processes.can_see(other)
-    assert processes.alive(other)
+    other = replace(processes.current_process(), **{**change, "pid": 2**22 + 1})
+    assert not processes.is_visible(other)
+    assert processes.is_alive(other)
 
 
 def test_the_host_is_named_by_a_hash_and_not_by_its_name() -> None:
-    me = processes.current()
+    me = processes.current_process()
     assert len(me.host) == 16
     assert set(me.host) <= set("0123456789abcdef")
     assert os.uname().nodename not in repr(me)
@@ -85,12 +85,12 @@ def test_a_name_with_spaces_and_parentheses_confuses_nobody(tmp_path: Path, name
     program = tmp_path / name
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([program, "100"], env=MARKED)
-    identity = processes.identify(process.pid)
+    identity = processes.identify_process(process.pid)
     started = subprocess.run(["ps", "-o", "comm=", "-p", str(process.pid)], capture_output=True, text=True, check=False)
     assert started.returncode != 0 or started.stdout.strip() == name.strip()
     assert identity is not None
-    assert abs(identity.start_ticks - processes.current().start_ticks) < 3600 * os.sysconf("SC_CLK_TCK")
-    assert processes.alive(identity)
+    assert abs(identity.start_ticks - processes.current_process().start_ticks) < 3600 * os.sysconf("SC_CLK_TCK")
+    assert processes.is_alive(identity)
     assert processes.kill_marked(TOKEN) == 1
     process.wait()
 
@@ -104,7 +104,7 @@ def test_only_the_exact_mark_counts(eventually: Eventually) -> None:
     ]
     others = [subprocess.Popen(["sleep", "100"], env={**os.environ, **extra}) for extra in environments]
     mine = subprocess.Popen(["sleep", "100"], env=MARKED)
-    eventually(lambda: processes.marked(TOKEN) == [mine.pid])
+    eventually(lambda: processes.list_marked(TOKEN) == [mine.pid])
     assert processes.kill_marked(TOKEN) == 1
     assert mine.wait() == -signal.SIGKILL
     assert [other.poll() for other in others] == [None] * 4
@@ -114,13 +114,13 @@ def test_only_the_exact_mark_counts(eventually: Eventually) -> None:
 
 
 def test_killing_what_is_not_there_kills_nothing() -> None:
-    assert processes.marked(TOKEN) == []
+    assert processes.list_marked(TOKEN) == []
     assert processes.kill_marked(TOKEN) == 0
 
 
 @pytest.mark.parametrize("token", ["", "a\0b"])
 def test_a_mark_that_could_hit_others_is_refused(token: str) -> None:
-    for function in (processes.marks, processes.marked, processes.kill_marked):
+    for function in (processes.mark_environment, processes.list_marked, processes.kill_marked):
         with pytest.raises(ValueError, match="mark"):
             function(token)
 
@@ -145,7 +145,7 @@ def test_a_grandchild_that_left_its_session_and_parent_is_killed(start_python: S
     assert parent.stdout is not None
     grandchild = int(parent.stdout.readline())
     parent.wait()
-    assert processes.marked(TOKEN) == [grandchild]
+    assert processes.list_marked(TOKEN) == [grandchild]
     assert processes.kill_marked(TOKEN) == 1
     assert _gone(grandchild)
 
@@ -170,7 +170,7 @@ def test_a_process_that_runs_away_by_forking_is_caught(
     root.stdout.readline()
     root.wait()
     assert processes.kill_marked(TOKEN) >= 1
-    assert processes.marked(TOKEN) == []
+    assert processes.list_marked(TOKEN) == []
 
 
 def test_a_stopped_process_is_killed(start_python: StartPython) -> None:
@@ -251,7 +251,7 @@ def test_unreadable_and_vanishing_processes_are_passed_over(tmp_path: Path, monk
     (tmp_path / "102" / "environ").write_bytes(f"A=1\0{processes.MARK}={TOKEN}\0B=2\0".encode())
     (tmp_path / "self").mkdir()
     monkeypatch.setattr(processes, "_PROC", tmp_path)
-    assert processes.marked(TOKEN) == [102]
+    assert processes.list_marked(TOKEN) == [102]
     monkeypatch.undo()
 
 
@@ -260,7 +260,7 @@ def test_a_sandbox_that_tells_little_still_gives_an_identity(tmp_path: Path, mon
     (tmp_path / str(os.getpid()) / "stat").write_text(f"{os.getpid()} (py) S " + " ".join(map(str, range(4, 53))))
     (tmp_path / "stat").write_text("cpu 1 2 3\nbtime 1700000000\n")
     monkeypatch.setattr(processes, "_PROC", tmp_path)
-    me = processes.current()
+    me = processes.current_process()
     monkeypatch.undo()
     assert (me.boot_id, me.pid_namespace, me.start_ticks) == ("btime-1700000000", 0, 22)
 
@@ -268,5 +268,5 @@ def test_a_sandbox_that_tells_little_still_gives_an_identity(tmp_path: Path, mon
 def test_without_proc_the_machine_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_PROC", tmp_path)
     with pytest.raises(MachineCannot, match="/proc"):
-        processes.current()
+        processes.current_process()
     monkeypatch.undo()

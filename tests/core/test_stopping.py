@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core import stopping
+from assay.core import signals
 from assay.core.errors import AssayError, StopRequested
-from assay.core.lifeline import descendants
-from assay.core.stopping import raise_if_requested, stop_main_thread, stop_on_signals, stops_deferred
+from assay.core.processes import list_descendants
+from assay.core.signals import defer_stop, raise_if_stop_requested, stop_main_thread, stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,13 +168,13 @@ def test_a_request_that_is_lost_is_raised_again(lose: Callable[[], None], capfd:
 
 @pytest.mark.parametrize("lose", LOSSES)
 def test_a_lost_request_is_raised_at_the_next_check(lose: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "_remind", lambda request: None)
+    monkeypatch.setattr(signals, "_remind", lambda request: None)
     ends: list[str] = []
 
     def block() -> None:
         lose()
         ends.append("lost")
-        raise_if_requested()
+        raise_if_stop_requested()
         ends.append("went on")
 
     assert request_in(block) == "Stopped by SIGTERM"
@@ -185,7 +185,7 @@ def test_a_lost_request_is_raised_at_the_next_check(lose: Callable[[], None], mo
 def test_a_lost_request_is_raised_at_the_end_of_the_block(
     lose: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "_remind", lambda request: None)
+    monkeypatch.setattr(signals, "_remind", lambda request: None)
     ends: list[str] = []
 
     def block() -> None:
@@ -215,9 +215,9 @@ def test_a_request_waits_for_what_is_done_whole_or_not_at_all() -> None:
     done: list[str] = []
 
     def block() -> None:
-        with stops_deferred():
+        with defer_stop():
             send()
-            with stops_deferred():
+            with defer_stop():
                 time.sleep(0.5)
             done.append("undone")
         done.append("went on")
@@ -234,7 +234,7 @@ def test_nothing_that_is_deferred_is_held_up_by_the_request_it_is_a_part_of() ->
             send()
             go_on()
         finally:
-            with stops_deferred():
+            with defer_stop():
                 done.append("undone")
 
     assert request_in(block) == "Stopped by SIGTERM"
@@ -255,13 +255,13 @@ def test_other_threads_neither_raise_nor_defer_a_request() -> None:
 
     def work() -> None:
         try:
-            with stop_on_signals(), stops_deferred():
-                raise_if_requested()
+            with stop_on_signals(), defer_stop():
+                raise_if_stop_requested()
         except BaseException as error:  # noqa: BLE001 - whatever it is
             raised.append(error)
 
     def block() -> None:
-        with stops_deferred():
+        with defer_stop():
             send()
             other = threading.Thread(target=work)
             other.start()
@@ -277,12 +277,12 @@ def test_what_is_answered_is_not_raised_again() -> None:
             send()
             go_on()
         except StopRequested:
-            stopping.acknowledge()
+            signals.acknowledge_stop()
         for sent in SIGNALS:
             send(sent)
         time.sleep(0.5)
-        assert stopping.requested() == "Stopped by SIGTERM"
-    assert stopping.requested() is None
+        assert signals.stop_reason() == "Stopped by SIGTERM"
+    assert signals.stop_reason() is None
 
 
 def test_a_hang_up_that_nohup_ignores_stays_ignored() -> None:
@@ -300,7 +300,7 @@ def test_while_there_is_nothing_to_clean_up_a_signal_ends_the_process_at_once(
     sent: signal.Signals, start_python: StartPython
 ) -> None:
     program = start_python(
-        "import time\nfrom assay.core.stopping import exit_on_signals\n"
+        "import time\nfrom assay.core.signals import exit_on_signals\n"
         "exit_on_signals()\nprint('up', flush=True)\n"
         "while True:\n    try:\n        time.sleep(60)\n    except BaseException:\n        pass\n"
     )
@@ -311,6 +311,6 @@ def test_while_there_is_nothing_to_clean_up_a_signal_ends_the_process_at_once(
 
 
 def test_descendants_of_another_process_can_be_listed() -> None:
-    assert os.getpid() in descendants(os.getppid())
-    assert os.getpid() not in descendants(os.getpid())
-    assert descendants(2**22 + 1) == []
+    assert os.getpid() in list_descendants(os.getppid())
+    assert os.getpid() not in list_descendants(os.getpid())
+    assert list_descendants(2**22 + 1) == []

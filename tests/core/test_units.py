@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.core.units import (
-    LONGEST_S,
-    format_span,
+    MAX_DURATION_S,
+    format_duration,
+    format_significant,
     format_time,
     parse_duration_s,
     parse_fraction,
-    significant,
     unit_of,
 )
 
@@ -66,7 +66,7 @@ def test_a_duration_of_more_than_thirty_days_cannot_be_meant(text: str) -> None:
 
 
 def test_thirty_days_are_still_a_duration() -> None:
-    assert parse_duration_s("30d") == LONGEST_S
+    assert parse_duration_s("30d") == MAX_DURATION_S
 
 
 @given(st.floats(min_value=1e-6, max_value=1e6), st.sampled_from(["us", "ms", "s"]))
@@ -78,7 +78,7 @@ def test_whatever_number_is_written_comes_back_in_seconds(number: float, unit: s
 @given(st.text())
 def test_any_text_is_a_duration_or_bad_input_and_nothing_else(text: str) -> None:
     with contextlib.suppress(BadInput):
-        assert 0 < parse_duration_s(text) <= LONGEST_S
+        assert 0 < parse_duration_s(text) <= MAX_DURATION_S
 
 
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("1 %", 0.01), (" 0.01 ", 0.01), ("99.9%", 0.999)])
@@ -121,7 +121,7 @@ def test_a_quantity_carries_its_unit_at_the_end_of_its_name(quantity: str, unit:
     [(0.0, "0"), (1234.5, "1234"), (12.3456, "12.35"), (0.00012345, "0.0001234"), (-2.5, "-2.500"), (98765.4, "98765")],
 )
 def test_a_number_is_written_with_four_digits_that_mean_something(value: float, text: str) -> None:
-    assert significant(value) == text
+    assert format_significant(value) == text
 
 
 @pytest.mark.parametrize(
@@ -133,18 +133,18 @@ def test_a_time_that_rounds_up_to_a_thousand_takes_the_next_unit(microseconds: f
 
 @pytest.mark.parametrize(("value", "text"), [(0.99999, "1.000"), (9.99996, "10.00"), (999.96, "1000")])
 def test_rounding_up_to_the_next_power_of_ten_adds_no_digit(value: float, text: str) -> None:
-    assert significant(value) == text
+    assert format_significant(value) == text
 
 
 @given(st.floats(min_value=1e-9, max_value=1e12) | st.floats(min_value=-1e12, max_value=-1e-9), st.integers(1, 8))
 def test_a_written_number_is_near_the_number_and_has_no_exponent(value: float, digits: int) -> None:
-    text = significant(value, digits)
+    text = format_significant(value, digits)
     assert "e" not in text
     assert float(text) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - digits) * 1.001)
 
 
 def test_what_is_not_finite_is_written_as_such() -> None:
-    assert [significant(value) for value in (math.inf, -math.inf, math.nan)] == ["inf", "-inf", "nan"]
+    assert [format_significant(value) for value in (math.inf, -math.inf, math.nan)] == ["inf", "-inf", "nan"]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_time_that_is_not_finite_is_still_written() -> None:
     ],
 )
 def test_a_span_is_written_in_two_units_at_most(seconds: float, text: str) -> None:
-    assert format_span(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_percentage_without_its_sign_is_shown_with_it() -> None:

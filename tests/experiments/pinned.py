@@ -11,29 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.experiments.comparing.aligning import aligned
-from assay.experiments.comparing.judging import judged
-from assay.experiments.comparing.sources import read
+from assay.experiments.compare.alignment import align_results
+from assay.experiments.compare.kernels import repeat_spread, spread_ratio, stratified_ratio
+from assay.experiments.compare.sources import read_source
+from assay.experiments.compare.verdicts import judge_pairs
 from assay.experiments.energy import EXPERIMENT as ENERGY
-from assay.experiments.energy.result import study_of
+from assay.experiments.energy.study import build_study
 from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.matrix import EXPERIMENT as MATRIX
-from assay.experiments.power.budget.curves import curves_of, swept
-from assay.experiments.power.budget.page import findings_of as budget_findings
-from assay.experiments.power.budget.plan import plan_of
+from assay.experiments.power.budget import fit_curves, plan_budget, select_work
+from assay.experiments.power.budget_report import budget_findings
 from assay.experiments.power.characterize import EXPERIMENT as CHARACTERIZE
 from assay.experiments.power.sweep import EXPERIMENT as SWEEP
-from assay.experiments.power.variability.analysis import look as look_at_fleet
-from assay.experiments.power.variability.findings import findings_of as fleet_findings
-from assay.experiments.power.variability.fleet import fleets_of
-from assay.experiments.regressions.look import look as look_at_history
+from assay.experiments.power.variability.analysis import analyse_fleet as look_at_fleet
+from assay.experiments.power.variability.findings import fleet_findings
+from assay.experiments.power.variability.fleet import group_fleets
+from assay.experiments.regressions import detect_regressions as look_at_history
 from assay.experiments.scaling_prediction import EXPERIMENT as PREDICTION
-from assay.experiments.scaling_prediction.forecast import forecasts
+from assay.experiments.scaling_prediction.forecast import forecast_cells
 from assay.experiments.threshold import EXPERIMENT as THRESHOLD
-from assay.experiments.variance.effects import ratio, spread, spread_ratio
-from assay.store.history.asking import Wanted
-from assay.store.history.place import file_place
-from assay.store.history.series import load
+from assay.store.history.database import file_location
+from assay.store.history.queries import PointFilter, load_series
 from tests.experiments import comparisons, matrices
 from tests.experiments import simulated_histories as histories
 from tests.experiments.contention import worlds as contention
@@ -115,10 +113,13 @@ def _matrix() -> dict[str, Any]:
 
 def _variance() -> dict[str, Any]:
     strata = [{"a": [1.0, 1.1, 1.05], "b": [2.0, 2.2]}, {"a": [1.2, 1.25], "b": [2.1]}, {"c": [3.0, 3.3, 3.1, 3.4]}]
-    spreads = [spread({"a": [[1.0, 1.02, 0.99], [2.0, 2.1]]}), spread({"a": [[1.0, 1.1]], "b": [[5.0, 5.2, 4.9, 5.5]]})]
+    spreads = [
+        repeat_spread({"a": [[1.0, 1.02, 0.99], [2.0, 2.1]]}),
+        repeat_spread({"a": [[1.0, 1.1]], "b": [[5.0, 5.2, 4.9, 5.5]]}),
+    ]
     pairs = [(0, 1), (1, 0), (0, 2), (2, 2)]
     return {
-        "variance": [told(ratio(strata[one], strata[other])) for one, other in pairs],
+        "variance": [told(stratified_ratio(strata[one], strata[other])) for one, other in pairs],
         "spreads": [told(spread_ratio(spreads[one], spreads[other])) for one, other in ((0, 1), (1, 0), (1, 1))],
     }
 
@@ -146,7 +147,7 @@ def _prediction() -> dict[str, Any]:
             records = prediction.measured(wanted, Path(place), samples=samples)
             found[f"prediction, {name}"] = _plain(PREDICTION.analyse(prediction.MACHINE, wanted, records))
             found[f"forecast, {name}"] = [
-                [told(each.time), told(each.efficiency), each.peak_mib] for each in forecasts(wanted, records)
+                [told(each.time), told(each.efficiency), each.peak_mib] for each in forecast_cells(wanted, records)
             ]
     return found
 
@@ -163,12 +164,12 @@ def _fleets() -> dict[str, Any]:
         ("four", four_gpus(1), 0.02),
         ("two", [row for row in four_gpus(2) if row.uuid.endswith(("0", "3"))], 0.02),
     ):
-        looked = [look_at_fleet(fleet, effect) for fleet in fleets_of(rows).fleets]
+        looked = [look_at_fleet(fleet, effect) for fleet in group_fleets(rows).fleets]
         found[f"fleet, {name}"] = _plain(fleet_findings(looked))
         found[f"advice, {name}"] = [told(each.advice) for each in looked]
         found[f"spread, {name}"] = [told(each.spread) for each in looked]
         found[f"together, {name}"] = [
-            [{"verdict": pair.verdict}, told(pair.found)] for each in looked for pair in each.pairs
+            [{"verdict": pair.verdict}, told(pair.association)] for each in looked for pair in each.pairs
         ]
     return found
 
@@ -176,8 +177,8 @@ def _fleets() -> dict[str, Any]:
 def _budgets() -> dict[str, Any]:
     gpus = ((100.0, 180.0), (95.0, 260.0), (90.0, 400.0))
     rows = [r for slot, (speed, knee) in enumerate(gpus) for r in sweep_rows(slot, speed=speed, knee=knee, noise=0.003)]
-    work, kept = swept(rows, None)
-    curves, _ = curves_of(kept, ())
+    work, kept = select_work(rows, None)
+    curves, _ = fit_curves(kept, ())
     found = {}
     for watts, overhead, least in (
         (700.0, 0.0, None),
@@ -185,7 +186,7 @@ def _budgets() -> dict[str, Any]:
         (1500.0, 0.0, 0.7),
         (1900.0, 300.0, None),
     ):
-        plan = plan_of(curves, watts, overhead, least)
+        plan = plan_budget(curves, watts, overhead, least)
         found[f"budget of {watts:g} W less {overhead:g}"] = [
             _plain(budget_findings(plan, work)),
             [[share.watts, share.cap_w] for share in plan.shares],
@@ -266,7 +267,7 @@ def _energy() -> dict[str, Any]:
     asked = energy.options(there, energy.config(backend=server))
     for short in (0.0, 0.04, 0.05, 0.06, 0.5):
         world = energy.World(there, answers={"short_requests": short, "requests": 1.0})
-        rows = study_of(there, asked, world.measured(asked)).result.rows
+        rows = build_study(there, asked, world.measured(asked)).result.rows
         found[f"energy of a server, {short} of its answers short"] = [
             [{"code": note} for row in rows for note in row.notes],
             _plain(ENERGY.analyse(there, asked, world.measured(asked))),
@@ -282,9 +283,9 @@ def _compared() -> dict[str, Any]:
         for name, change in (("same", 1.0), ("slower", 1.2), ("a little", 1.012), ("hardly", 1.022)):
             others = {workload: us * change for workload, us in times.items()}
             other = comparisons.a_run(Path(place) / name, others, seed=2)
-            table = aligned([read(base), read(other)])
+            table = align_results([read_source(base), read_source(other)])
             found[f"compared, {name}"] = [
-                {"verdict": pair.verdict, "ratio": told(pair.ratio)} for pair in judged(table, 0.02)
+                {"verdict": pair.verdict, "ratio": told(pair.ratio)} for pair in judge_pairs(table, 0.02)
             ]
     return found
 
@@ -297,13 +298,13 @@ def _regressions() -> dict[str, Any]:
             logs[0, first:last] += np.log(size)
             logs[1, 50:] += np.log(1.2)
             logs[1, 92:] -= np.log(1.15)
-            database = histories.filled(histories.Made(logs), file_place(Path(place) / f"{number}.sqlite"))
+            database = histories.filled(histories.Made(logs), file_location(Path(place) / f"{number}.sqlite"))
             with database.reading() as connection:
-                seen = look_at_history(load(connection, Wanted()), since_s=None)
-            found[f"history {first} to {last} by {size}"] = seen.model_dump(mode="json", exclude={"steps"})
+                seen = look_at_history(load_series(connection, PointFilter()), since_s=None)
+            found[f"history {first} to {last} by {size}"] = seen.model_dump(mode="json", exclude={"change_points"})
             found[f"steps {first} to {last} by {size}"] = [
-                {"code": step.standing, "verdict": step.verdict, "ratio": step.ratio.model_dump(mode="json")}
-                for step in seen.steps
+                {"code": step.status, "verdict": step.verdict, "ratio": step.ratio.model_dump(mode="json")}
+                for step in seen.change_points
             ]
     return found
 

@@ -9,7 +9,7 @@ from assay.store.records import Records
 
 if TYPE_CHECKING:
     from assay.core.results import Record, Series
-    from assay.stats.summary import Samples
+    from assay.stats.intervals import Samples
 
 
 class Remembered(Records):

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.store.history.database import Database
-from assay.store.history.importing import Imported, write
-from assay.store.history.keys import Key, as_text, named
-from assay.store.history.points import Point, Run, State, Told
+from assay.store.history.database import HistoryDatabase
+from assay.store.history.importing import ImportResult, write_runs
+from assay.store.history.points import HistoryPoint, HistoryRun, RunHistory, RunState
+from assay.store.identity import SeriesKey, canonical_json, series_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from assay.store.history.place import Place
+    from assay.store.history.database import HistoryLocation
 
 FIRST_S = 1_760_000_000.0
 DAY_S = 86400.0
@@ -38,31 +38,31 @@ class Made:
     method: Callable[[int], str] = field(default=lambda _: "median")
     disturbed: frozenset[int] = frozenset()
 
-    def told(self) -> list[Told]:
+    def told(self) -> list[RunHistory]:
         """Return every day's run as the history keeps it."""
         return [
             self._told(day, [self._key(number, self.method(day)) for number in range(len(self.logs))])
             for day in range(self.logs.shape[1])
         ]
 
-    def _key(self, number: int, method: str) -> tuple[str, Key]:
+    def _key(self, number: int, method: str) -> tuple[str, SeriesKey]:
         described = {
             "workload": "softmax",
             "impl": "numpy",
             "params": {"rows": number},
             "config": None,
             "project": None,
-            "place": "a CPU, 2 cores",
+            "location": "a CPU, 2 cores",
             "gpu": None,
             "device": "cpu:0",
             "device_kind": "cpu",
             "conditions": {"isolation": "full"},
         }
-        return named(as_text(described), self.quantity, method)
+        return series_key(canonical_json(described), self.quantity, method)
 
-    def _told(self, day: int, keys: Sequence[tuple[str, Key]]) -> Told:
+    def _told(self, day: int, keys: Sequence[tuple[str, SeriesKey]]) -> RunHistory:
         values = np.exp(self.logs[:, day])
-        run = Run(
+        run = HistoryRun(
             id=f"{day:012x}",
             experiment="run",
             started_s=FIRST_S + day * DAY_S,
@@ -81,18 +81,18 @@ class Made:
             failed=0,
         )
         points = {
-            name: Point(float(value), None, None, 9, "process", "ok", None, day in self.disturbed)
+            name: HistoryPoint(float(value), None, None, 9, "process", "ok", None, day in self.disturbed)
             for (name, _), value in zip(keys, values, strict=True)
             if np.isfinite(value)
         }
-        return Told(run, State(run.id, 1, "0"), dict(keys), points)
+        return RunHistory(run, RunState(run.id, 1, "0"), dict(keys), points)
 
 
-def filled(made: Made, place: Place | None = None) -> Database:
+def filled(made: Made, place: HistoryLocation | None = None) -> HistoryDatabase:
     """Return a history that holds these runs."""
-    database = Database.open() if place is None else Database.open(place)
+    database = HistoryDatabase.open() if place is None else HistoryDatabase.open(place)
     with database.writing() as connection:
-        write(connection, made.told(), Imported())
+        write_runs(connection, made.told(), ImportResult())
     return database
 
 

@@ -11,18 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.core.plan import Command, Method, Role, Source, Subject, Trial
+from assay.core.plan import Command, Method, Role, SourceCheckout, Subject, Trial
 from assay.core.results import Estimate, method_key
-from assay.experiments.comparing.aligning import aligned
-from assay.experiments.comparing.result import compare
-from assay.experiments.comparing.sources import read
-from assay.stats.summary import usual_method
+from assay.experiments.compare.alignment import align_results
+from assay.experiments.compare.report import compare_results
+from assay.experiments.compare.sources import read_source
+from assay.stats.intervals import expected_method
 from tests.experiments.comparisons import run_of, with_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.experiments.comparing.result import Result
+    from assay.experiments.compare.report import ComparisonResult
     from assay.machine.model import Machine
 
 PARAMS = {"rows": 256, "cols": 64, "dtype": "float32"}
@@ -38,7 +38,7 @@ class Measured:
 
     trial: Trial = TRIAL
     on: Machine = L4
-    method: str = usual_method(5)
+    method: str = expected_method(5)
 
     def folder(self, path: Path, time_us: float) -> Path:
         return run_of(path, self.trial, time_us, on=self.on, method=self.method)
@@ -77,7 +77,7 @@ ONE_DIFFERENCE = st.one_of(
     st.just(with_subject(config=None)),
     WORDS.map(lambda name: with_subject(workload=name)),
     st.sampled_from(["numpy", "triton", "helion"]).map(lambda impl: with_subject(impl=impl)),
-    WORDS.map(lambda path: with_subject(source=Source(checkout=f"/{path}", interpreter="python"))),
+    WORDS.map(lambda path: with_subject(source=SourceCheckout(checkout=f"/{path}", interpreter="python"))),
     st.sampled_from(["gpu", "cpu", "numa", "full"]).map(lambda level: with_role(isolation=level)),
     st.just(with_role(metered=("cuda:1",))),
     st.just(with_role(devices=("cpu:0",))),
@@ -102,10 +102,10 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Measured().folder(tmp_path_factory.mktemp("baseline") / "run", 100.0)
 
 
-def found(*paths: Path) -> Result | None:
+def found(*paths: Path) -> ComparisonResult | None:
     """Return the comparison; null where the results do not even share a workload."""
     try:
-        return compare(aligned([read(path) for path in paths]), 0.02)
+        return compare_results(align_results([read_source(path) for path in paths]), 0.02)
     except BadInput:
         return None
 
@@ -154,14 +154,14 @@ def test_any_single_difference_in_identity_never_gets_a_verdict(
             "softmax@torch: conditions differ (power_limit_w not set vs 300)",
         ),
         (Measured(on=with_gpus("NVIDIA H200")), "softmax@torch: device model differs (NVIDIA L4 vs NVIDIA H200)"),
-        (Measured(method="mean"), f"softmax@torch: method differs ({method_key(usual_method(5))} vs mean)"),
+        (Measured(method="mean"), f"softmax@torch: method differs ({method_key(expected_method(5))} vs mean)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_difference_is_named(baseline: Path, tmp_path: Path, other: Measured, said: str) -> None:
     result = found(baseline, other.folder(tmp_path / "run", 200.0))
     assert result is not None
-    assert [each.said for each in result.not_comparable] == [said]
+    assert [each.text for each in result.not_comparable] == [said]
 
 
 def test_commands_that_begin_alike_are_not_the_same(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_findings_without_an_identity_are_not_compared_with_those_that_have_one(
     result = found(baseline / "findings.json", bare)
     assert result is not None
     assert result.pairs == ()
-    assert "parameters differ (cols 64 vs not set" in result.not_comparable[0].said
+    assert "parameters differ (cols 64 vs not set" in result.not_comparable[0].text
 
 
 def test_a_method_is_the_same_whatever_it_counted_and_whether_it_has_an_interval() -> None:

@@ -10,23 +10,41 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Parity
-from assay.experiments.contention import claims
-from assay.experiments.contention.analysis import remarks
-from assay.experiments.contention.cells import Layout
-from assay.experiments.contention.claims import of_losses, of_times, of_variation, trials_of, why_of
-from assay.experiments.contention.effects import Comparison, Effect, compare, differences, effect_of
-from assay.experiments.contention.findings import findings_of
-from assay.experiments.contention.noise import Budget
-from assay.experiments.contention.places import Cell, Place
-from assay.experiments.gate.findings import analyse as of_gate
-from assay.experiments.scaling_prediction.findings import in_us, judged
+from assay.experiments.compare.kernel_report import (
+    analyse_kernels,
+    headline,
+    mismatch_reason,
+    mismatch_verdict,
+    ratio_verdict,
+    time_text,
+)
+from assay.experiments.compare.kernels import RepeatSpread, repeat_spread, spread_ratio, stratified_ratio
+from assay.experiments.contention import findings
+from assay.experiments.contention.effects import (
+    ContentionEffect,
+    PhaseComparison,
+    baseline_differences,
+    compare_phase,
+    judge_effect,
+)
+from assay.experiments.contention.findings import (
+    build_findings,
+    effect_reason,
+    machine_remarks,
+    regret_findings,
+    supporting_trials,
+    time_findings,
+    variation_findings,
+)
+from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
+from assay.experiments.contention.noise import NoiseBudget
+from assay.experiments.gate.report import analyse as of_gate
+from assay.experiments.scaling_prediction.report import judge_share, to_microseconds
 from assay.experiments.threshold import answers as threshold_answers
-from assay.experiments.threshold import findings as threshold_findings
-from assay.experiments.threshold.findings import analyse as of_threshold
-from assay.experiments.variance.effects import Spread, ratio, spread, spread_ratio
-from assay.experiments.variance.findings import analyse, headline, mismatch_reason, mismatch_verdict, time_text, verdict
-from assay.stats.blocks import Ratio
-from assay.stats.shares import Share
+from assay.experiments.threshold import report as threshold_findings
+from assay.experiments.threshold.report import build_findings as of_threshold
+from assay.stats.blocks import BlockRatio
+from assay.stats.ratios import Proportion
 from tests.experiments.contention import worlds as contention
 from tests.experiments.gate import revisions
 from tests.experiments.remembered import Remembered
@@ -34,29 +52,29 @@ from tests.experiments.threshold import crossings
 from tests.machines import machine
 
 if TYPE_CHECKING:
-    from assay.experiments.contention.effects import Table
+    from assay.experiments.contention.effects import LevelTable
     from assay.experiments.contention.options import Phase
 
-HERE, THERE = Place(0, "cpu:0"), Place(1, "cpu:1")
+HERE, THERE = WorkerSlot(0, "cpu:0"), WorkerSlot(1, "cpu:1")
 
 
 def between(low: float | None, high: float | None, value: float = 1.0) -> Estimate:
     return Estimate(value=value, low=low, high=high, unit="×", scope="run", method="made", n=3)
 
 
-def cell(phase: Phase, place: Place, *samples: float) -> Cell:
-    return Cell(place, 1, phase, "call_us", np.array(samples), 0.0, f"{phase} {place.device} {place.worker}")
+def cell(phase: Phase, place: WorkerSlot, *samples: float) -> LayoutCell:
+    return LayoutCell(place, 1, phase, "call_us", np.array(samples), 0.0, f"{phase} {place.device} {place.worker}")
 
 
-def laid(*cells: Cell) -> Layout:
+def laid(*cells: LayoutCell) -> ContentionLayout:
     seen: Any = (Made(block=1, record=Made(trial="seen")),)
-    return Layout(cells=cells, choices=(), seen=seen, missing=(), quantity="call_us")
+    return ContentionLayout(cells=cells, choices=(), phase_trials=seen, missing=(), quantity="call_us")
 
 
-def analysis(*cells: Cell, **changes: Any) -> Any:
+def analysis(*cells: LayoutCell, **changes: Any) -> Any:
     told = {
-        "layout": laid(*cells), "times": {}, "spreads": {}, "picked": {}, "mismatches": {}, "losses": {},
-        "agreements": [], "budgets": [], "sensed": [], "incomparable": None, "overrun": None,
+        "layout": laid(*cells), "times": {}, "spreads": {}, "picks": {}, "mismatches": {}, "losses": {},
+        "agreements": [], "budgets": [], "correlations": [], "incomparable": None, "overrun": None,
     }  # fmt: skip
     return Made(**{**told, **changes})
 
@@ -76,26 +94,26 @@ def test_findings_of_a_gate_are_as_real_as_its_records_and_give_the_reason_or_th
 
 def test_remarks_are_made_only_of_what_is_short_different_or_fixed() -> None:
     two, three = contention.options(), contention.options(devices=("cpu:0", "cpu:1", "cpu:2"))
-    assert remarks(contention.TWO_CORES, two) == ()
-    assert "3 processes share 2 cores" in remarks(contention.TWO_CORES, three)[0]
+    assert machine_remarks(contention.TWO_CORES, two) == ()
+    assert "3 processes share 2 cores" in machine_remarks(contention.TWO_CORES, three)[0]
     fixed = contention.options(subjects=(contention.SOFTMAX, contention.GEMM), tunable=(True, False))
-    (said,) = remarks(contention.TWO_CORES, fixed)
+    (said,) = machine_remarks(contention.TWO_CORES, fixed)
     assert said.startswith("gemm")
     assert "softmax" not in said
     untuned = contention.options(tunable=(False,), tuner=None)
-    assert remarks(contention.TWO_CORES, untuned) == ()
+    assert machine_remarks(contention.TWO_CORES, untuned) == ()
     pair = machine(cores=(2,), gpus=[0, 0])
     on_gpus = contention.options(devices=("cuda:0", "cuda:1"))
-    assert remarks(pair, on_gpus) == ()
+    assert machine_remarks(pair, on_gpus) == ()
     other = pair.model_copy(update={"gpus": (pair.gpus[0], pair.gpus[1].model_copy(update={"name": "Other"}))})
-    assert "Example, Other" in remarks(other, on_gpus)[0]
+    assert "Example, Other" in machine_remarks(other, on_gpus)[0]
 
 
 def test_a_pick_is_held_against_the_next_device_only_where_there_is_one_that_compares() -> None:
-    picked: Any = {("baseline", Place(0, f"cpu:{n}")): {1: f"c{n}"} for n in range(2)}
+    picked: Any = {("baseline", WorkerSlot(0, f"cpu:{n}")): {1: f"c{n}"} for n in range(2)}
 
     def changes(devices: tuple[str, ...], **told: Any) -> int:
-        found = findings_of(contention.options(devices=devices), analysis(picked=picked, **told))
+        found = build_findings(contention.options(devices=devices), analysis(picks=picked, **told))
         return sum(finding.facts["about"] == "mismatch from one device to the next" for finding in found)
 
     assert changes(("cpu:0", "cpu:1")) == 1
@@ -106,11 +124,11 @@ def test_a_pick_is_held_against_the_next_device_only_where_there_is_one_that_com
 def test_more_than_half_of_the_noise_is_more_than_half() -> None:
     cells = (cell("baseline", HERE, 1.0), cell("again", HERE, 1.0), cell("naive", HERE, 1.0))
     budgets = [
-        Budget("alone", {"within": 0.5, "starts": 0.25}, 1.0),
-        Budget("naive", {"within": 0.5625, "starts": 0.25}, 1.0),
-        Budget("isolated", {"within": 0.4, "starts": 0.25}, 1.0),
+        NoiseBudget("alone", {"within": 0.5, "starts": 0.25}, 1.0),
+        NoiseBudget("naive", {"within": 0.5625, "starts": 0.25}, 1.0),
+        NoiseBudget("isolated", {"within": 0.4, "starts": 0.25}, 1.0),
     ]
-    found = findings_of(contention.options(), analysis(*cells, budgets=budgets))
+    found = build_findings(contention.options(), analysis(*cells, budgets=budgets))
     alone, naive, isolated = (f for f in found if f.facts["about"] == "noise")
     assert [alone.verdict, naive.verdict, isolated.verdict] == ["no", "yes", "no"]
     assert alone.records == ("baseline cpu:0 0", "again cpu:0 0")
@@ -120,13 +138,13 @@ def test_more_than_half_of_the_noise_is_more_than_half() -> None:
 
 
 def test_times_go_with_a_sensor_up_to_a_chance_of_one_in_twenty() -> None:
-    sensed = [Made(what="heat", found=Made(rho=0.5, n=9, p=p)) for p in (0.05, 0.0501)]
-    found = findings_of(contention.options(), analysis(sensed=sensed))
+    sensed = [Made(metric="heat", correlation=Made(rho=0.5, n=9, p=p)) for p in (0.05, 0.0501)]
+    found = build_findings(contention.options(), analysis(correlations=sensed))
     assert [f.verdict for f in found if f.facts["about"] == "sensors"] == ["yes", "unsure"]
 
 
 def test_a_claim_rests_on_the_trials_of_its_phases_and_of_its_place_alone() -> None:
-    second = Place(0, "cpu:0", 1)
+    second = WorkerSlot(0, "cpu:0", 1)
     cells = (
         cell("baseline", HERE, 1.0),
         cell("naive", HERE, 1.0),
@@ -134,28 +152,30 @@ def test_a_claim_rests_on_the_trials_of_its_phases_and_of_its_place_alone() -> N
         cell("naive", THERE, 1.0),
     )
     found = analysis(*cells)
-    assert trials_of(found, "naive") == ("naive cpu:0 0", "naive cpu:0 1", "naive cpu:1 0")
-    assert trials_of(found, "naive", place=second) == ("naive cpu:0 0", "naive cpu:0 1")
-    assert trials_of(found, "baseline", place=THERE) == ()
+    assert supporting_trials(found, "naive") == ("naive cpu:0 0", "naive cpu:0 1", "naive cpu:1 0")
+    assert supporting_trials(found, "naive", slot=second) == ("naive cpu:0 0", "naive cpu:0 1")
+    assert supporting_trials(found, "baseline", slot=THERE) == ()
 
 
 def test_every_verdict_on_company_says_what_it_rests_on() -> None:
-    ends = Ratio(1.2, 1.1, 1.3, 4)
-    assert "not measured" in why_of(Effect(None, 0.1, "unsure"), 0.01)
-    assert "no A/A" in why_of(Effect(ends, None, "unsure"), 0.01)
-    assert "one block" in why_of(Effect(Ratio(1.2, None, None, 1), 0.1, "unsure"), 0.01)
-    assert why_of(Effect(ends, 0.1, "yes"), 0.01).startswith("the interval excludes 1")
-    assert why_of(Effect(ends, 0.1, "no"), 0.01).startswith("all of the interval")
-    assert why_of(Effect(ends, 0.1, "unsure"), 0.01).startswith("not decided")
+    ends = BlockRatio(1.2, 1.1, 1.3, 4)
+    assert "not measured" in effect_reason(ContentionEffect(None, 0.1, "unsure"), 0.01)
+    assert "no A/A" in effect_reason(ContentionEffect(ends, None, "unsure"), 0.01)
+    assert "one block" in effect_reason(ContentionEffect(BlockRatio(1.2, None, None, 1), 0.1, "unsure"), 0.01)
+    assert effect_reason(ContentionEffect(ends, 0.1, "yes"), 0.01).startswith("the interval excludes 1")
+    assert effect_reason(ContentionEffect(ends, 0.1, "no"), 0.01).startswith("all of the interval")
+    assert effect_reason(ContentionEffect(ends, 0.1, "unsure"), 0.01).startswith("not decided")
 
 
 def test_places_are_told_of_one_by_one_where_there_are_two() -> None:
-    effect = Effect(Ratio(1.2, 1.1, 1.3, 4), 0.0625, "yes")
+    effect = ContentionEffect(BlockRatio(1.2, 1.1, 1.3, 4), 0.0625, "yes")
     wanted = contention.options(subjects=(contention.SOFTMAX, contention.GEMM), tunable=(True, True))
 
-    def found(*places: Place) -> list[Any]:
-        whole: Any = {phase: Comparison(phase, effect, dict.fromkeys(places, effect)) for phase in ("naive", "again")}
-        return list(of_times(wanted, analysis(times={"call_us": whole})))
+    def found(*places: WorkerSlot) -> list[Any]:
+        whole: Any = {
+            phase: PhaseComparison(phase, effect, dict.fromkeys(places, effect)) for phase in ("naive", "again")
+        }
+        return list(time_findings(wanted, analysis(times={"call_us": whole})))
 
     assert len(found(HERE)) == 2
     assert len(found(HERE, THERE)) == 4
@@ -175,9 +195,9 @@ def test_places_are_told_of_one_by_one_where_there_are_two() -> None:
 def test_repeats_vary_by_little_only_where_all_of_the_interval_does(
     low: float | None, high: float | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "ratio_of", lambda _: Ratio(0.05, low, high, 3))
+    monkeypatch.setattr(findings, "ratio_over_blocks", lambda _: BlockRatio(0.05, low, high, 3))
     found: Any = Made(phases=("baseline",))
-    (finding,) = of_variation(found, analysis())
+    (finding,) = variation_findings(found, analysis())
     assert finding.verdict == said
     assert finding.estimate is not None
     assert finding.estimate.value == pytest.approx(5.0)
@@ -188,7 +208,7 @@ def test_repeats_vary_by_little_only_where_all_of_the_interval_does(
 def test_repeats_of_a_phase_vary_by_what_its_own_cells_say() -> None:
     found = analysis(cell("baseline", HERE, 9.0, 11.0), cell("naive", HERE, 1.0, 3.0))
     wanted: Any = Made(phases=("baseline", "naive", "isolated"))
-    quiet, crowded = of_variation(wanted, found)
+    quiet, crowded = variation_findings(wanted, found)
     assert quiet.estimate is not None
     assert crowded.estimate is not None
     assert (quiet.estimate.value, crowded.estimate.value) == pytest.approx(
@@ -197,52 +217,52 @@ def test_repeats_of_a_phase_vary_by_what_its_own_cells_say() -> None:
 
 
 def test_only_picks_that_never_differed_leave_a_loss_open() -> None:
-    def loss(ratio: Ratio | None) -> Any:
-        losses = {"naive": Comparison("naive", Effect(ratio, 0.0, "no"), {})}
-        (finding,) = of_losses(contention.options(), analysis(losses=losses))
+    def loss(ratio: BlockRatio | None) -> Any:
+        losses = {"naive": PhaseComparison("naive", ContentionEffect(ratio, 0.0, "no"), {})}
+        (finding,) = regret_findings(contention.options(), analysis(losses=losses))
         return finding
 
-    alike = loss(Ratio(1.0, 1.0, 1.0, 3))
+    alike = loss(BlockRatio(1.0, 1.0, 1.0, 3))
     assert (alike.verdict, alike.estimate.low) == ("unsure", None)
-    assert loss(Ratio(1.0, 0.99, 1.01, 3)).verdict == "no"
-    assert (loss(Ratio(1.0, None, None, 1)).verdict, loss(None).verdict) == ("no", "no")
+    assert loss(BlockRatio(1.0, 0.99, 1.01, 3)).verdict == "no"
+    assert (loss(BlockRatio(1.0, None, None, 1)).verdict, loss(None).verdict) == ("no", "no")
 
 
 def test_a_phase_is_held_against_the_mean_of_quiet_and_again_against_the_first() -> None:
-    table: Table = {
+    table: LevelTable = {
         ("baseline", HERE): {1: 0.25, 2: 0.5},
         ("again", HERE): {1: 0.75, 3: 4.0},
-        ("naive", Place(0, "cpu:0", 1)): {1: 2.0, 2: 2.0, 4: 2.0},
+        ("naive", WorkerSlot(0, "cpu:0", 1)): {1: 2.0, 2: 2.0, 4: 2.0},
     }
-    assert differences(table, "again", HERE) == {1: 0.5}
-    assert differences(table, "naive", Place(0, "cpu:0", 1)) == {1: 1.5, 2: 1.5}
+    assert baseline_differences(table, "again", HERE) == {1: 0.5}
+    assert baseline_differences(table, "naive", WorkerSlot(0, "cpu:0", 1)) == {1: 1.5, 2: 1.5}
 
 
 def test_a_place_by_itself_must_differ_surely_enough_for_all_of_them() -> None:
     """Student's t of two blocks is 12.7 at 95 % and 25.5 at 97.5 %: of half a difference of 0.01, 0.127 and 0.255."""
-    table: Table = {
+    table: LevelTable = {
         ("naive", HERE): {1: 0.19, 2: 0.21},
         ("naive", THERE): {1: -0.205, 2: -0.195},
         ("baseline", HERE): {1: -0.0005, 2: 0.0005},
         ("again", HERE): {1: 0.0005, 2: -0.0005},
         ("baseline", THERE): {1: -0.001, 2: 0.001},
         ("again", THERE): {1: 0.001, 2: -0.001},
-        ("isolated", Place(0, "cpu:9")): {1: 3.0, 2: 3.0},
+        ("isolated", WorkerSlot(0, "cpu:9")): {1: 3.0, 2: 3.0},
     }
-    found = compare(table, "naive", 0.01)
+    found = compare_phase(table, "naive", 0.01)
     assert found.overall.verdict != "yes"
-    assert list(found.places) == [HERE, THERE]
-    assert [each.verdict for each in found.places.values()] == ["unsure", "yes"]
+    assert list(found.slots) == [HERE, THERE]
+    assert [each.verdict for each in found.slots.values()] == ["unsure", "yes"]
     # Two A/A ratios of 0.001 and of 0.002: t of 4.3027 over √2.
-    assert [each.floor for each in found.places.values()] == pytest.approx([0.003047, 0.006104], abs=1e-6)
+    assert [each.floor for each in found.slots.values()] == pytest.approx([0.003047, 0.006104], abs=1e-6)
     both = {**table, ("naive", THERE): {1: 0.195, 2: 0.205}}
-    together = compare(both, "naive", 0.01)
-    assert [together.overall.verdict, together.places[HERE].verdict] == ["yes", "yes"]
+    together = compare_phase(both, "naive", 0.01)
+    assert [together.overall.verdict, together.slots[HERE].verdict] == ["yes", "yes"]
 
 
 def test_what_surely_is_no_difference_stays_none() -> None:
-    assert effect_of([0.001, -0.001, 0.0], [0.001, -0.001], 0.05).verdict == "no"
-    assert effect_of([0.5, 0.51, 0.49], [0.001, -0.001], 0.05).verdict == "yes"
+    assert judge_effect([0.001, -0.001, 0.0], [0.001, -0.001], 0.05).verdict == "no"
+    assert judge_effect([0.5, 0.51, 0.49], [0.001, -0.001], 0.05).verdict == "yes"
 
 
 def test_a_threshold_tells_its_parity_its_sizes_and_how_real_it_is() -> None:
@@ -284,10 +304,10 @@ def test_a_threshold_of_one_size_says_why_parity_did_not_pass() -> None:
 def test_a_threshold_from_numbers_without_samples_rests_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     only = crossings.threshold([16, 64])
     wanted = crossings.options(only)
-    place = threshold_answers.Place("threshold", 64, 16, 64)
+    place = threshold_answers.ThresholdLocation("threshold", 64, 16, 64)
     judged_so: Any = Made(threshold=only, points=())
-    told = threshold_answers.Answer(judged_so, place, 64, {}, (), "passed", ())
-    monkeypatch.setattr(threshold_findings, "answers_of", lambda *_: [told])
+    told = threshold_answers.ThresholdAnswer(judged_so, place, 64, {}, (), "passed", ())
+    monkeypatch.setattr(threshold_findings, "answer_thresholds", lambda *_: [told])
     first = of_threshold(wanted, Remembered([], {})).findings[0]
     assert first.estimate is not None
     assert first.estimate.n == 1
@@ -295,20 +315,20 @@ def test_a_threshold_from_numbers_without_samples_rests_on_one(monkeypatch: pyte
 
 
 def test_a_share_is_enough_from_the_edge_on() -> None:
-    assert judged(None, 0.5) == "unsure"
-    assert judged(between(None, None), 0.5) == "unsure"
-    assert judged(between(0.5, 0.75), 0.5) == "yes"
-    assert judged(between(0.25, 0.5), 0.5) == "unsure"
-    assert judged(between(0.25, 0.49), 0.5) == "no"
-    us = in_us(between(0.25, 0.75, 0.5))
+    assert judge_share(None, 0.5) == "unsure"
+    assert judge_share(between(None, None), 0.5) == "unsure"
+    assert judge_share(between(0.5, 0.75), 0.5) == "yes"
+    assert judge_share(between(0.25, 0.5), 0.5) == "unsure"
+    assert judge_share(between(0.25, 0.49), 0.5) == "no"
+    us = to_microseconds(between(0.25, 0.75, 0.5))
     assert (us.value, us.low, us.high, us.unit) == (500000.0, 250000.0, 750000.0, "µs")
-    assert in_us(between(None, None)).low is None
+    assert to_microseconds(between(None, None)).low is None
 
 
 def test_a_ratio_is_longer_beyond_the_minimum_effect_only() -> None:
     told = {(1.5, 2.0): "unsure", (1.6, 2.0): "yes", (1.2, 2.0): "unsure", (1.0, 1.5): "no", (1.0, 1.4): "no"}
-    assert {ends: verdict(between(*ends), 0.5) for ends in told} == told
-    assert verdict(None, 0.5) == verdict(between(None, None), 0.5) == "unsure"
+    assert {ends: ratio_verdict(between(*ends), 0.5) for ends in told} == told
+    assert ratio_verdict(None, 0.5) == ratio_verdict(between(None, None), 0.5) == "unsure"
     words = {
         (1.5, 2.0): "no sure", (1.6, 2.0): "longer", (1.2, 2.0): "no sure", (0.5, 1 / 1.5): "no sure",
         (0.5, 0.6): "less time", (0.5, 0.8): "no sure", (None, None): "too few",
@@ -317,7 +337,7 @@ def test_a_ratio_is_longer_beyond_the_minimum_effect_only() -> None:
     assert "no times" in time_text(None, 0.5)
 
 
-class Known(Share):
+class Known(Proportion):
     """A share whose interval is given."""
 
     ends = (0.0, 0.0)
@@ -326,7 +346,7 @@ class Known(Share):
         return self.ends
 
 
-def known(count: int, low: float, high: float) -> Share:
+def known(count: int, low: float, high: float) -> Proportion:
     share = Known(count, 10)
     object.__setattr__(share, "ends", (low, high))
     return share
@@ -340,14 +360,20 @@ def test_picks_differ_more_often_only_where_the_intervals_lie_apart() -> None:
     assert mismatch_verdict(known(1, 0.1, 0.3), chance) == "no"
     assert mismatch_verdict(known(1, 0.1, 0.4), chance) == "unsure"
     assert mismatch_verdict(known(0, 0.0, 0.4), chance) == "no"
-    assert mismatch_verdict(Share(0, 0), Share(1, 9)) == mismatch_verdict(Share(8, 9), Share(0, 0)) == "unsure"
-    assert "not known" in mismatch_reason(Share(1, 2), Share(0, 0))
-    assert "1 of 4 of the baseline" in mismatch_reason(Share(1, 2), Share(1, 4))
+    assert (
+        mismatch_verdict(Proportion(0, 0), Proportion(1, 9))
+        == mismatch_verdict(Proportion(8, 9), Proportion(0, 0))
+        == "unsure"
+    )
+    assert "not known" in mismatch_reason(Proportion(1, 2), Proportion(0, 0))
+    assert "1 of 4 of the baseline" in mismatch_reason(Proportion(1, 2), Proportion(1, 4))
 
 
 def kernel(name: str, *differ: str) -> Any:
-    share, chance = Share(1, 2), Share(0, 3)
-    picks = Made(mismatch=share, by_chance=chance, shares=(share, chance), devices=(Made(differ=differ),) * 2)
+    share, chance = Proportion(1, 2), Proportion(0, 3)
+    picks = Made(
+        mismatch=share, baseline_mismatch=chance, shares=(share, chance), devices=(Made(differing=differ),) * 2
+    )
     return Made(name=name, times=Made(ratio=None), spreads=Made(ratio=None, samples_ratio=None), picks=picks)
 
 
@@ -357,33 +383,33 @@ def test_three_kernels_are_named_and_the_rest_are_counted() -> None:
     assert "third" in headline(tuple(names[:3]), 0.1)
     assert "; and 1 more" in headline(tuple(names), 0.1)
     assert "fourth" not in headline(tuple(names), 0.1)
-    found = analyse((kernel("first", "block", "warps"), kernel("second")), 0.1).findings
+    found = analyse_kernels((kernel("first", "block", "warps"), kernel("second")), 0.1).findings
     assert [finding.facts["settings"] for finding in found] == ["block, warps", None]
 
 
 def test_the_scatter_of_repeats_is_pooled_over_what_was_timed_twice() -> None:
     """Squares about the means: 0.16 + 0.01 + 0.25, 0.02 and 0.08, with 2, 1 and 1 degrees of freedom."""
     things = {"a": [[0.0, 0.3, 0.9], [0.0, 0.2], [2.0]], "b": [[1.0, 1.4]], "c": [[1.0]]}
-    found = spread({device: [list(map(math.exp, logs)) for logs in each] for device, each in things.items()})
+    found = repeat_spread({device: [list(map(math.exp, logs)) for logs in each] for device, each in things.items()})
     assert found is not None
     assert found.cv == pytest.approx(0.37260, abs=1e-5)  # √(e^0.13 − 1)
     assert found.freedom == 3
-    assert spread({"a": [[1.0], [2.0]], "b": []}) is None
+    assert repeat_spread({"a": [[1.0], [2.0]], "b": []}) is None
 
 
 def test_a_ratio_of_scatters_has_the_interval_of_f() -> None:
-    found = spread_ratio(Spread(0.1, 10), Spread(0.2, 2))
+    found = spread_ratio(RepeatSpread(0.1, 10), RepeatSpread(0.2, 2))
     assert found is not None
     assert found.n == 14
     # F of 2 and 10 degrees of freedom is below 5.456 in 97.5 %, and below 1 / 39.398 in 2.5 %.
     assert (found.value, found.low, found.high) == pytest.approx((2.0, 0.85624, 12.5536), rel=1e-4)
-    still, one = Spread(0.0, 3), Spread(1.0, 3)
+    still, one = RepeatSpread(0.0, 3), RepeatSpread(1.0, 3)
     assert [spread_ratio(*pair) for pair in ((None, one), (one, None), (still, one), (one, still))] == [None] * 4
     assert spread_ratio(one, one) is not None
 
 
 def test_a_ratio_holds_each_device_against_itself() -> None:
-    found = ratio({"a": [1.0, 1.1], "b": [], "c": [9.0]}, {"a": [2.0, 2.2, 2.1], "b": [50.0]})
+    found = stratified_ratio({"a": [1.0, 1.1], "b": [], "c": [9.0]}, {"a": [2.0, 2.2, 2.1], "b": [50.0]})
     assert found is not None
     assert found.n == 5
     assert found.low is not None

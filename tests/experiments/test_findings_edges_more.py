@@ -9,30 +9,39 @@ from typing import Any
 import pytest
 
 from assay.core.results import Check, Estimate
-from assay.experiments.power.characterize.effects import effect, near_against_far, spread, without_company
-from assay.experiments.power.characterize.findings import analyse, gpu_facts, known_enough, why_unsure
-from assay.experiments.power.characterize.headline import NOTHING, headline
-from assay.experiments.power.characterize.numbers import GpuCase
-from assay.experiments.power.characterize.options import Case, LeftOut, Part
+from assay.experiments.power.characterize.findings import (
+    NOTHING_MEASURED,
+    gpu_case_facts,
+    judge_precision,
+    study_findings,
+    study_headline,
+    unsure_reason,
+)
+from assay.experiments.power.characterize.gpu_cases import GpuCase
+from assay.experiments.power.characterize.options import CasePart, CharacterizeCase, SkippedCase
+from assay.experiments.power.characterize.study import (
+    compare_cases,
+    far_over_near_effects,
+    model_spread,
+    uncontended_case,
+)
 from assay.experiments.power.rows import GpuRow
 from assay.experiments.power.variability import analysis as fleets
-from assay.experiments.power.variability.analysis import Looked
-from assay.experiments.power.variability.fleet import fleets_of
-from assay.experiments.power.variability.measures import MEASURES, TIME
-from assay.experiments.power.variability.peers import Apart, Outlier
-from assay.experiments.scaling.analysis import Analysis, Scaled
-from assay.experiments.scaling.analysis import analyse as of_scaling
-from assay.experiments.scaling.facts import Memory, ShapeFacts
-from assay.experiments.scaling.findings import findings_of
-from assay.experiments.scaling.numbers import QUANTITIES, Known
-from assay.experiments.scaling.problem import least_flop
-from assay.experiments.scaling.shapes import Shape
+from assay.experiments.power.variability.analysis import FleetAnalysis
+from assay.experiments.power.variability.fleet import group_fleets
+from assay.experiments.power.variability.measures import MEASURES, TIME_MEASURE
+from assay.experiments.power.variability.outliers import GpuOutlier, PeerDifference
+from assay.experiments.scaling.analysis import AnalysedShape, RankMemory, ScalingAnalysis, ShapeFacts
+from assay.experiments.scaling.analysis import analyse_scaling as of_scaling
+from assay.experiments.scaling.estimates import QUANTITIES, ScalingNumber
+from assay.experiments.scaling.findings import build_findings
+from assay.experiments.scaling.plan import ScalingShape, minimum_flop
 from tests.experiments.power import characterized as power
 from tests.experiments.power.simulated_fleets import four_gpus
 from tests.experiments.remembered import Remembered
 from tests.experiments.scaling import worlds as scaling
 
-NOT_KNOWN = Known(reason="it was not measured")
+NOT_KNOWN = ScalingNumber(reason="it was not measured")
 
 
 def between(low: float | None, high: float | None, value: float = 1.0) -> Estimate:
@@ -48,10 +57,10 @@ def row(case: str, gpu: str, repeat: int, us: float, model: str = "M", **changes
     return GpuRow.model_validate({**told, **changes})
 
 
-def outlier(name: str, gpu: int, value: float, said: Any = "yes") -> Outlier:
+def outlier(name: str, gpu: int, value: float, said: Any = "yes") -> GpuOutlier:
     measure = next(each for each in MEASURES if each.name == name)
-    apart = Apart(value, value, value)
-    return Outlier(gpu, measure, apart, apart, "its peers", 0.01, said)
+    apart = PeerDifference(value, value, value)
+    return GpuOutlier(gpu, measure, apart, apart, "its peers", 0.01, said)
 
 
 def test_a_gpu_stands_out_by_energy_only_where_nothing_else_explains_it() -> None:
@@ -60,12 +69,12 @@ def test_a_gpu_stands_out_by_energy_only_where_nothing_else_explains_it() -> Non
         outlier("time", 4, -0.5), outlier("time", 5, 0.5, "unsure"), outlier("time", 6, 0.0),
     )  # fmt: skip
     nothing: Any = None
-    found = Looked(nothing, 0.01, {}, {}, told, (), None, None, (), nothing)
-    assert [(each.measure.name, each.gpu) for each in found.told] == [
+    found = FleetAnalysis(nothing, 0.01, {}, {}, told, (), None, None, (), nothing)
+    assert [(each.measure.name, each.gpu) for each in found.reported_outliers] == [
         ("time", 1), ("energy", 2), ("power", 3), ("time", 4), ("time", 5), ("time", 6),
     ]  # fmt: skip
-    assert [each.gpu for each in found.surely(TIME)] == [1]
-    assert [each.gpu for each in found.surely(TIME, high=False)] == [4, 6]
+    assert [each.gpu for each in found.surely(TIME_MEASURE)] == [1]
+    assert [each.gpu for each in found.surely(TIME_MEASURE, high=False)] == [4, 6]
 
 
 def test_only_gpus_that_are_surely_slow_are_advised_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,13 +90,13 @@ def test_only_gpus_that_are_surely_slow_are_advised_on(monkeypatch: pytest.Monke
         asked["without"] = without
         return ()
 
-    def outliers(found: Any, *_: Any) -> tuple[Outlier, ...]:
-        return time if found.measure == TIME else (outlier(found.measure.name, 9, 0.5),)
+    def outliers(found: Any, *_: Any) -> tuple[GpuOutlier, ...]:
+        return time if found.measure == TIME_MEASURE else (outlier(found.measure.name, 9, 0.5),)
 
-    monkeypatch.setattr(fleets, "outliers_of", outliers)
-    monkeypatch.setattr(fleets, "levels_of", levels)
-    monkeypatch.setattr(fleets, "advice_of", lambda *told: asked.update(slow=told[3]))
-    fleets.look(fleets_of(four_gpus(1)).fleets[0], 0.02)
+    monkeypatch.setattr(fleets, "find_outliers", outliers)
+    monkeypatch.setattr(fleets, "variance_components", levels)
+    monkeypatch.setattr(fleets, "recommend_gpu", lambda *told: asked.update(slow=told[3]))
+    fleets.analyse_fleet(group_fleets(four_gpus(1)).fleets[0], 0.02)
     assert asked == {"without": frozenset({1, 2, 3, 4}), "slow": [1]}
 
 
@@ -104,7 +113,7 @@ def test_one_case_over_another_takes_what_both_have() -> None:
     rows += [row("over", "1", 1, 130.0, temperature_c=55.0), row("under", "1", 1, 100.0, temperature_c=50.0)]
     rows += [row("over", "1", 2, 130.0), row("over", "2", 1, 999.0), row("under", "3", 1, 1.0)]
     rows += [row("over", "4", 7, 1.0, temperature_c=52.0), row("under", "4", 8, 1.0, temperature_c=50.0)]
-    found = effect(power.options(), rows, "over", "under")
+    found = compare_cases(power.options(), rows, "over", "under")
     assert found is not None
     assert found.energy
     assert found.power
@@ -112,7 +121,7 @@ def test_one_case_over_another_takes_what_both_have() -> None:
     assert found.time.value == pytest.approx(1.195826)  # the root of 1.43
     assert (found.energy.value, found.power.value, found.clock.value) == pytest.approx((2.0, 3.0, 1.5))
     assert (found.gpus, found.hotter_c) == (2, 7.0)
-    assert effect(power.options(), rows, "over", "never") is None
+    assert compare_cases(power.options(), rows, "over", "never") is None
 
 
 def test_the_slowest_gpu_of_a_model_is_found_by_the_mean_of_its_logarithms() -> None:
@@ -120,14 +129,14 @@ def test_the_slowest_gpu_of_a_model_is_found_by_the_mean_of_its_logarithms() -> 
     logs = {"0": (0.0, 0.0, 0.9), "1": (0.2, 0.2, 0.2), "2": (0.1, 0.1, 0.1)}
     rows = [row("c", gpu, n, 100 * math.exp(log)) for gpu, each in logs.items() for n, log in enumerate(each, 1)]
     rows += [row("c", "1", 4, 1e6), row("c", "3", 1, 1.0, "other"), row("d", "4", 1, 1.0)]
-    found = spread("c", "M", rows, 0.01)
+    found = model_spread("c", "M", rows, 0.01)
     assert found is not None
     assert (found.slowest, found.fastest, found.gpus) == ("GPU 0", "GPU 2", 3)
     assert found.ratio.value == pytest.approx(1.221403)  # e^0.2
     assert found.ratio.confidence == pytest.approx(1 - 0.05 / 3)
     assert found.cv == pytest.approx(0.099876, abs=1e-5)
-    assert spread("c", "other", rows, 0.01) is None
-    two = spread("c", "M", [each for each in rows if each.uuid != "0"], 0.01)
+    assert model_spread("c", "other", rows, 0.01) is None
+    two = model_spread("c", "M", [each for each in rows if each.uuid != "0"], 0.01)
     assert two is not None
     assert two.gpus == 2
     assert two.ratio.confidence == pytest.approx(0.95)
@@ -135,20 +144,20 @@ def test_the_slowest_gpu_of_a_model_is_found_by_the_mean_of_its_logarithms() -> 
 
 def test_a_case_is_held_against_the_same_one_without_its_company() -> None:
     noisy, other = power.case("noisy", 1, power.noise()), power.case("other", subject=power.RESNET)
-    named = Case(name="named", base=Part(subject=power.SGEMM, count=1, devices=("cuda:1",)))
+    named = CharacterizeCase(name="named", base=CasePart(subject=power.SGEMM, count=1, devices=("cuda:1",)))
     everything = (other, power.BESIDE, named, power.TWO, noisy, power.ALONE)
-    assert without_company(noisy, everything) == power.ALONE
-    assert without_company(noisy, (power.TWO, named, noisy)) == named
-    assert without_company(noisy, (noisy, power.TWO, other)) is None
-    assert without_company(power.TWO, everything) == named
-    assert without_company(power.ALONE, everything) is None
+    assert uncontended_case(noisy, everything) == power.ALONE
+    assert uncontended_case(noisy, (power.TWO, named, noisy)) == named
+    assert uncontended_case(noisy, (noisy, power.TWO, other)) is None
+    assert uncontended_case(power.TWO, everything) == named
+    assert uncontended_case(power.ALONE, everything) is None
 
 
 def test_far_neighbours_are_held_against_the_same_ones_near() -> None:
     both = [power.case(f"{p} and same", 1, power.noise(1, p), power.noise(1, "same")) for p in ("near", "far")]
     cases = (power.ALONE, power.NEAR, power.FAR, *both)
     rows = [row(case.name, "0", repeat, 100.0) for case in cases for repeat in (1, 2)]
-    found = near_against_far(power.options(*cases), rows)
+    found = far_over_near_effects(power.options(*cases), rows)
     assert [(each.case, each.against) for each in found] == [("far", "near"), ("far and same", "near and same")]
 
 
@@ -165,7 +174,7 @@ def test_findings_rest_on_trials_that_came_off_and_tell_the_last_reason() -> Non
     records = list(kept)
     last = max(place for place, name in enumerate(names) if name == "two")
     records[last] = records[last].model_copy(update={"reason": "at last", "status": "refused", "origin": "fake"})
-    found = analyse(power.FOUR, asked, Remembered(records, kept._kept)).findings
+    found = study_findings(power.FOUR, asked, Remembered(records, kept._kept)).findings
     gpus = {str(f.facts["device"]): f for f in found if f.facts["about"] == "gpu"}
     assert {device: len(f.records) for device, f in gpus.items()} == {
         "cuda:0": 3, "cuda:1": 4, "cuda:2": 4, "cuda:3": 4,
@@ -174,20 +183,20 @@ def test_findings_rest_on_trials_that_came_off_and_tell_the_last_reason() -> Non
     (without,) = (f for f in found if f.facts["about"] == "case")
     assert (without.reason, without.facts["status"], without.origin) == ("at last", "refused", "fake")
     made = [record.model_copy(update={"origin": "simulated"}) for record in records]
-    assert {f.origin for f in analyse(power.FOUR, asked, Remembered(made, kept._kept)).findings} == {"simulated"}
+    assert {f.origin for f in study_findings(power.FOUR, asked, Remembered(made, kept._kept)).findings} == {"simulated"}
 
 
 def test_what_is_told_of_a_gpu_is_what_its_rows_say() -> None:
     rows = tuple(row("c", "0", n, 100.0, power_w=w, held_back={"heat": 0.5}) for n, w in ((1, 1.0), (2, 2.0), (3, 6.0)))
-    found = gpu_facts(GpuCase("c", rows, between(0.9, 1.1), None))
+    found = gpu_case_facts(GpuCase("c", rows, between(0.9, 1.1), None))
     quartiles = [found[name] for name in ("first_quartile_us", "third_quartile_us", "iqr_us")]
     assert (quartiles, found["power_w"], found["held_back"]) == ([1.0, 4.0, 3.0], 3.0, "heat 0.5")
-    assert gpu_facts(GpuCase("c", (row("c", "0", 1, 100.0),), between(0.9, 1.1), None))["held_back"] is None
-    assert known_enough(between(0.75, 1.25), 0.25) == ("yes", None)
-    assert known_enough(between(0.75, 1.25), 0.24)[0] == "no"
-    assert known_enough(between(None, None), 0.25)[0] == "unsure"
-    assert why_unsure(between(0.75, 1.25), "yes", 0.1) is None
-    assert "one repeat" in str(why_unsure(between(None, None), "unsure", 0.1))
+    assert gpu_case_facts(GpuCase("c", (row("c", "0", 1, 100.0),), between(0.9, 1.1), None))["held_back"] is None
+    assert judge_precision(between(0.75, 1.25), 0.25) == ("yes", None)
+    assert judge_precision(between(0.75, 1.25), 0.24)[0] == "no"
+    assert judge_precision(between(None, None), 0.25)[0] == "unsure"
+    assert unsure_reason(between(0.75, 1.25), "yes", 0.1) is None
+    assert "one repeat" in str(unsure_reason(between(None, None), "unsure", 0.1))
 
 
 def gpu(case: str, us: float, joules: float | None, watts: float | None, model: str = "M") -> Any:
@@ -199,7 +208,9 @@ def gpu(case: str, us: float, joules: float | None, watts: float | None, model: 
 
 
 def study(*gpus: Any, **changes: Any) -> Any:
-    return Made(**{"gpus": gpus, "spreads": (), "company": (), "far": (), "pairs": (), "left_out": {}, **changes})
+    return Made(
+        **{"gpus": gpus, "spreads": (), "contention": (), "distance": (), "pairs": (), "skipped": {}, **changes}
+    )
 
 
 def company(name: str, value: float, said: str) -> Any:
@@ -213,20 +224,20 @@ def unequal(case: str, value: float, said: str) -> Any:
 def test_a_headline_of_power_goes_from_the_fastest_to_the_slowest() -> None:
     asked = power.options(power.ALONE, power.TWO)
     gpus = (gpu("alone", 2000.0, 5.0, 150.0), gpu("alone", 1000.0, 4.0, 100.0), gpu("alone", 3000.0, 6.0, 200.0))
-    said = headline(asked, study(gpu("two", 9.0, None, None, "X"), *gpus))
+    said = study_headline(asked, study(gpu("two", 9.0, None, None, "X"), *gpus))
     assert said == "sgemm@torch (n = 2000) takes 1.000 – 3.000 ms, 4.00 – 6.00 J, at 100 – 200 W on 3 × M."
-    assert headline(asked, study(gpus[0])) == "sgemm@torch (n = 2000) takes 2.000 ms, 5.00 J, at 150 W on M."
-    assert "on 2 × M" in headline(asked, study(*gpus[:2]))
-    assert headline(asked, study()) == NOTHING
+    assert study_headline(asked, study(gpus[0])) == "sgemm@torch (n = 2000) takes 2.000 ms, 5.00 J, at 150 W on M."
+    assert "on 2 × M" in study_headline(asked, study(*gpus[:2]))
+    assert study_headline(asked, study()) == NOTHING_MEASURED
     idle = power.options(power.QUIET)
-    assert headline(idle, study(gpu("idle", 1.0, None, 40.0))) == "Only idle power was measured: GPU 0 40 W."
+    assert study_headline(idle, study(gpu("idle", 1.0, None, 40.0))) == "Only idle power was measured: GPU 0 40 W."
 
 
 def test_a_headline_of_power_tells_the_largest_change() -> None:
     asked, one = power.options(power.ALONE, power.TWO), gpu("alone", 2000.0, None, None)
 
     def told(**changes: Any) -> str:
-        return headline(asked, study(one, **changes)).partition("on M.")[2].strip()
+        return study_headline(asked, study(one, **changes)).partition("on M.")[2].strip()
 
     assert told() == ""
     worst = (unequal("alone", 1.5, "yes"), unequal("alone", 1.2, "no"), unequal("two", 3.0, "no"))
@@ -234,18 +245,20 @@ def test_a_headline_of_power_tells_the_largest_change() -> None:
     assert told(spreads=(unequal("alone", 1.5, "no"),)).startswith("None is slower")
     assert told(spreads=(unequal("alone", 1.5, "unsure"),)).startswith("How unequal")
     changed = (company("a", 1.3, "yes"), company("b", 0.5, "yes"), company("c", 9.0, "unsure"))
-    assert told(company=changed) == "Company counts: b: −50 %, and 1 more cases change it."
-    assert told(company=(changed[1], company("d", 1.8, "yes"))).startswith("Company counts: d: +80 %")
-    assert told(company=changed[:1]) == "Company counts: a: +30 %."
-    assert told(company=(company("a", 1.0, "no"),)).startswith("No company")
-    assert "in 1 of 2 cases" in told(company=(company("a", 1.0, "no"), company("b", 1.0, "unsure")))
-    assert told(far=(company("x", 2.0, "no"), company("y", 1.5, "yes"))) == "Far instead of near neighbours: +50 %."
+    assert told(contention=changed) == "Company counts: b: −50 %, and 1 more cases change it."
+    assert told(contention=(changed[1], company("d", 1.8, "yes"))).startswith("Company counts: d: +80 %")
+    assert told(contention=changed[:1]) == "Company counts: a: +30 %."
+    assert told(contention=(company("a", 1.0, "no"),)).startswith("No company")
+    assert "in 1 of 2 cases" in told(contention=(company("a", 1.0, "no"), company("b", 1.0, "unsure")))
+    assert (
+        told(distance=(company("x", 2.0, "no"), company("y", 1.5, "yes"))) == "Far instead of near neighbours: +50 %."
+    )
     pairs = tuple(
         (Made(case=Made(name=name)), Made(status=status))
         for name, status in (("alone", "failed"), ("two", "failed"), ("fine", "ok"))
     )
-    more = power.options(power.ALONE, power.TWO, left_out=(LeftOut(case="far", reason="no"),))
-    said = headline(more, study(one, pairs=pairs, left_out={"far": "no"}))
+    more = power.options(power.ALONE, power.TWO, skipped=(SkippedCase(case="far", reason="no"),))
+    said = study_headline(more, study(one, pairs=pairs, skipped={"far": "no"}))
     assert "1 of 3 cases does not fit here and 1 of 3 went wrong." in said
 
 
@@ -257,43 +270,47 @@ def facts(**changes: Any) -> ShapeFacts:
     return ShapeFacts(**{**told, **changes})
 
 
-def scaled(shape: Shape, found: ShapeFacts | None = None, status: str = "ok", **numbers: Known) -> Scaled:
-    return Scaled(shape, {**dict.fromkeys(QUANTITIES, NOT_KNOWN), **numbers}, found, status)
+def scaled(
+    shape: ScalingShape, found: ShapeFacts | None = None, status: str = "ok", **numbers: ScalingNumber
+) -> AnalysedShape:
+    return AnalysedShape(shape, {**dict.fromkeys(QUANTITIES, NOT_KNOWN), **numbers}, found, status)
 
 
-def claims(*each: Scaled, scores: Any = (), **changes: Any) -> list[Any]:
+def claims(*each: AnalysedShape, scores: Any = (), **changes: Any) -> list[Any]:
     laid = Made(trials=lambda *shapes: tuple(sorted({shape.name for shape in shapes})))
     many = tuple(one for one in each if one.shape.world > 1)
-    return list(findings_of(scaling.options(**changes), Made(laid=laid, scaled=many, all=each, scores=scores)))  # type: ignore[arg-type]
+    return list(build_findings(scaling.options(**changes), Made(timings=laid, scaled=many, all=each, scores=scores)))  # type: ignore[arg-type]
 
 
-def number(low: float, high: float) -> Known:
-    return Known(between(low, high))
+def number(low: float, high: float) -> ScalingNumber:
+    return ScalingNumber(between(low, high))
 
 
 def test_ranks_are_judged_by_where_their_intervals_lie() -> None:
-    def verdicts(speedup: Known, efficiency: Known, exposed: Known, **changes: Any) -> list[str]:
-        one = scaled(Shape(64, 4, 2), speedup=speedup, efficiency=efficiency, exposed_share=exposed)
+    def verdicts(
+        speedup: ScalingNumber, efficiency: ScalingNumber, exposed: ScalingNumber, **changes: Any
+    ) -> list[str]:
+        one = scaled(ScalingShape(64, 4, 2), speedup=speedup, efficiency=efficiency, exposed_share=exposed)
         return [found.verdict for found in claims(one, **changes)[:3]]
 
     assert verdicts(number(1.0, 2.0), number(0.7, 0.8), number(0.05, 0.1)) == ["unsure", "yes", "unsure"]
     assert verdicts(number(1.1, 2.0), number(0.5, 0.69), number(0.12, 0.14)) == ["yes", "no", "no"]
     assert verdicts(number(0.5, 1.0), number(0.6, 0.7), number(0.1, 0.2)) == ["unsure", "unsure", "unsure"]
     assert verdicts(number(0.5, 0.9), number(0.6, 0.7), number(0.01, 0.09)) == ["no", "unsure", "yes"]
-    several = claims(scaled(Shape(64, 4, 2)), scaled(Shape(0, 2, 1)))
+    several = claims(scaled(ScalingShape(64, 4, 2)), scaled(ScalingShape(0, 2, 1)))
     assert [(f.records, f.facts["sequence"]) for f in several[:6:3]] == [
         (("n64-p1-r1", "n64-p2-r2", "n64-p4-r2"), 64), (("p1-r1", "p2-r1"), None),
     ]  # fmt: skip
-    gated = claims(scaled(Shape(64, 2, 1), efficiency=number(0.55, 0.6)), min_efficiency=0.5)
+    gated = claims(scaled(ScalingShape(64, 2, 1), efficiency=number(0.55, 0.6)), min_efficiency=0.5)
     assert gated[0].records == ("n64-p2-r1",)
     assert [found.verdict for found in gated if found.facts["about"] in {"gate", "efficiency"}] == ["yes", "yes"]
 
 
 def test_what_shapes_found_out_is_told_of_each() -> None:
-    shape = Shape(64, 2, 2)
+    shape = ScalingShape(64, 2, 2)
     assert [claims(scaled(shape, None, status))[3].verdict for status in ("failed", "ok")] == ["no", "unsure"]
     checks = {name: Check(error=1.0, tolerance=1.0, measure="m") for name in ("forward", "output", "total")}
-    one = scaled(Shape(64, 1, 1), facts(checks=checks), time=number(1.0, 2.0), speedup=number(1.0, 2.0))
+    one = scaled(ScalingShape(64, 1, 1), facts(checks=checks), time=number(1.0, 2.0), speedup=number(1.0, 2.0))
     said = [found.claim.partition(": ")[2] for found in claims(one)]
     assert said[:3] == ["forward is right", "the result is right", "forward and gradients are right"]
     assert len([words for words in said if words.endswith("is known")]) == 1
@@ -303,28 +320,32 @@ def test_what_shapes_found_out_is_told_of_each() -> None:
     told = [claims(scaled(shape, facts(received_bytes=got, expected_bytes=8.0)))[3] for got in (8.0, 9.0, None)]
     assert [found.verdict for found in told[:2]] == ["yes", "no"]
     assert told[2].facts["about"] != "received_bytes"
-    memory = facts(memory=(Memory(0, "cpu:0", None, None, 3.0, None),))
+    memory = facts(memory=(RankMemory(0, "cpu:0", None, None, 3.0, None),))
     assert next(f for f in claims(scaled(shape, memory)) if f.facts["about"] == "memory").verdict == "unsure"
     scores = [Made(shape=shape, predicted=Made(time_s=None), outcome=o, error=0.1) for o in ("within", "faster")]
     assert [f.reason for f in claims(scores=scores) if f.facts["about"] == "prediction"] == [None, "measured: faster"]
 
 
 def test_one_rank_comes_before_several_at_each_sequence() -> None:
-    alone = tuple(scaled(Shape(length, 1, 1)) for length in (64, 128))
-    several = tuple(scaled(Shape(length, 2, 2)) for length in (64, 128))
+    alone = tuple(scaled(ScalingShape(length, 1, 1)) for length in (64, 128))
+    several = tuple(scaled(ScalingShape(length, 2, 2)) for length in (64, 128))
     nothing: Any = None
-    found = Analysis(nothing, alone, several, (), NOT_KNOWN)
+    found = ScalingAnalysis(nothing, alone, several, (), NOT_KNOWN)
     assert found.all == (alone[0], several[0], alone[1], several[1])
 
 
 def test_the_numbers_of_shapes_follow_from_the_times_of_their_slowest_ranks() -> None:
-    wanted = scaling.options(sequences=(64,), repeat=1, yardstick=scaling.GEMM)
+    wanted = scaling.options(sequences=(64,), repeat=1, matmul=scaling.GEMM)
     found = of_scaling(scaling.FOUR_CORES, wanted, scaling.World().run(wanted))
-    assert [each.shape for each in found.all] == [Shape(64, 1, 1), Shape(64, 2, 1), Shape(64, 2, 2)]
+    assert [each.shape for each in found.all] == [
+        ScalingShape(64, 1, 1),
+        ScalingShape(64, 2, 1),
+        ScalingShape(64, 2, 2),
+    ]
     one, apart, ring = found.all
     # A token of a batch of two takes 100 µs, two fifths of it forward.
     assert [one[name].value for name in ("time", "forward", "backward")] == pytest.approx([12800.0, 5120.0, 7680.0])
-    rate = least_flop(wanted, one.shape) / 0.0128
+    rate = minimum_flop(wanted, one.shape) / 0.0128
     assert one["tflops"].value == pytest.approx(rate / 1e12)
     assert found.matmul.value is not None
     assert ring["tflops"].value is not None

@@ -10,31 +10,36 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate
-from assay.experiments.aggressors import Aggressor
-from assay.experiments.contention.cells import Layout
-from assay.experiments.contention.choices import Mismatch
-from assay.experiments.contention.effects import Comparison, Effect
-from assay.experiments.contention.findings import findings_of
-from assay.experiments.contention.headline import ASK, _cure, _of_callers, _of_kernels, _times, only_callers_wait
-from assay.experiments.contention.headline import headline as of_company
-from assay.experiments.contention.noise import Budget
-from assay.experiments.contention.places import Cell, Choice, Place
-from assay.experiments.energy.headline import ends_of, energy_of, load_of, main_of
-from assay.experiments.energy.headline import headline as of_energy
-from assay.experiments.energy.rows import Cell as EnergyCell
-from assay.experiments.energy.rows import EnergyResult, EnergyRow
-from assay.experiments.scaling.analysis import Analysis, Scaled
-from assay.experiments.scaling.headline import headline as of_ranks
-from assay.experiments.scaling.headline import largest, who
-from assay.experiments.scaling.numbers import QUANTITIES, SPLIT, Known
-from assay.experiments.scaling.shapes import Shape
-from assay.stats.blocks import Ratio
-from assay.stats.shares import Share
+from assay.experiments.contention.aggressors import Aggressor
+from assay.experiments.contention.effects import ContentionEffect, PhaseComparison
+from assay.experiments.contention.findings import build_findings
+from assay.experiments.contention.layout import ContentionLayout, LayoutCell, TunerPick, WorkerSlot
+from assay.experiments.contention.noise import NoiseBudget
+from assay.experiments.contention.report import (
+    CONCURRENCY_HINT,
+    _call_sentence,
+    _effect_text,
+    _isolation_text,
+    _kernel_sentence,
+    only_calls_slow,
+)
+from assay.experiments.contention.report import headline as of_company
+from assay.experiments.contention.tuner_agreement import PickMismatch
+from assay.experiments.energy.findings import format_load, main_figure, smallest_and_largest, token_energy
+from assay.experiments.energy.findings import write_headline as of_energy
+from assay.experiments.energy.result import EnergyCell, EnergyResult, EnergyRow
+from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
+from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, QUANTITIES, ScalingNumber
+from assay.experiments.scaling.findings import find_largest_shape, name_ranks
+from assay.experiments.scaling.findings import write_headline as of_ranks
+from assay.experiments.scaling.plan import ScalingShape
+from assay.stats.blocks import BlockRatio
+from assay.stats.ratios import Proportion
 from tests.experiments.contention import worlds as contention
 from tests.experiments.scaling import worlds as scaling
 from tests.machines import machine
 
-HERE = Place(0, "cpu:0")
+HERE = WorkerSlot(0, "cpu:0")
 
 
 def between(value: float, low: float | None = None, high: float | None = None, **changes: Any) -> Estimate:
@@ -45,8 +50,8 @@ def between(value: float, low: float | None = None, high: float | None = None, *
 # Company: whether it is noisy, why, and what would mend it.
 
 
-def over(value: float, low: float | None, high: float | None, verdict: Any, blocks: int = 4) -> Effect:
-    return Effect(Ratio(value, low, high, blocks), 0.01, verdict)
+def over(value: float, low: float | None, high: float | None, verdict: Any, blocks: int = 4) -> ContentionEffect:
+    return ContentionEffect(BlockRatio(value, low, high, blocks), 0.01, verdict)
 
 
 NOISY = over(2.0, 1.75, 2.25, "yes")
@@ -54,26 +59,30 @@ CALM = over(1.0, 0.96875, 1.03125, "no")
 OPEN = over(1.25, 0.75, 1.75, "unsure")
 
 
-def compared(**effects: Effect) -> dict[Any, Comparison]:
-    return {name: Comparison(name, effect, {}) for name, effect in effects.items()}  # type: ignore[arg-type]
+def compared(**effects: ContentionEffect) -> dict[Any, PhaseComparison]:
+    return {name: PhaseComparison(name, effect, {}) for name, effect in effects.items()}  # type: ignore[arg-type]
 
 
-def timed(phase: Any) -> Cell:
-    return Cell(HERE, 1, phase, "busy_us", np.ones(2), 0.0, "a")
+def timed(phase: Any) -> LayoutCell:
+    return LayoutCell(HERE, 1, phase, "busy_us", np.ones(2), 0.0, "a")
 
 
-def tried(config: Any, reason: str | None = None) -> Choice:
-    return Choice(HERE, 1, "naive", config, reason, None, "a")
+def tried(config: Any, reason: str | None = None) -> TunerPick:
+    return TunerPick(HERE, 1, "naive", config, reason, None, "a")
 
 
 def analysed(
-    times: dict[str, Any] | None = None, *, choices: tuple[Choice, ...] = (), quantity: str = "busy_us", **changes: Any
+    times: dict[str, Any] | None = None,
+    *,
+    choices: tuple[TunerPick, ...] = (),
+    quantity: str = "busy_us",
+    **changes: Any,
 ) -> Any:
     phases = changes.pop("phases", ("baseline",))
-    laid = Layout(tuple(timed(phase) for phase in phases), choices, (), (), quantity)
+    laid = ContentionLayout(tuple(timed(phase) for phase in phases), choices, (), (), quantity)
     told = {
         "layout": laid, "times": times or {}, "spreads": {}, "mismatches": {}, "losses": {}, "budgets": [],
-        "picked": {}, "agreements": [], "sensed": [], "incomparable": None, "overrun": None,
+        "picks": {}, "agreements": [], "correlations": [], "incomparable": None, "overrun": None,
     }  # fmt: skip
     return Made(**{**told, **changes})
 
@@ -85,9 +94,9 @@ def company(*, cores: int = 2, told: dict[str, Any] | None = None, asked: dict[s
     return of_company(machine(cores=(cores,)), wanted, analysed(**found))
 
 
-def mended(naive: Effect, isolated: Effect | None, **asked: Any) -> str:
+def mended(naive: ContentionEffect, isolated: ContentionEffect | None, **asked: Any) -> str:
     """Return what is said to mend noise."""
-    return _cure(contention.options(**asked), naive, isolated)
+    return _isolation_text(contention.options(**asked), naive, isolated)
 
 
 ALONE = {"devices": ("cpu:0",)}
@@ -100,13 +109,13 @@ def test_without_company_the_answer_is_what_measuring_twice_shows() -> None:
         return company(told={"times": {"busy_us": compared(**times)}, **changes}, asked=ALONE)
 
     start = "Nothing runs side by side here, with one device and one worker; "
-    end = f"; {ASK}."
+    end = f"; {CONCURRENCY_HINT}."
     takes = "softmax@numpy takes 1.000× (0.969 – 1.031×) as long"
     assert said({"again": CALM}) == f"{start}measured twice alone in 4 blocks, {takes}{end}"
     once = over(1.5, None, None, "unsure", blocks=1)
     assert said({"again": once}) == f"{start}measured twice alone in 1 block, softmax@numpy takes 1.50× as long{end}"
     assert said({}) == f"{start}nothing was measured twice alone{end}"
-    assert said({"again": Effect(None, None, "unsure")}) == f"{start}nothing was measured twice alone{end}"
+    assert said({"again": ContentionEffect(None, None, "unsure")}) == f"{start}nothing was measured twice alone{end}"
     assert said({}, phases=("naive",)) == f"{start}alone nothing could be measured{end}"
     assert said({}, phases=("naive", "again")) == f"{start}nothing was measured twice alone{end}"
     assert said({}, phases=()) == "Nothing could be measured."
@@ -126,15 +135,15 @@ def test_subjects_are_listed_as_people_do() -> None:
 def test_what_could_not_be_measured_side_by_side_is_not_known() -> None:
     said = "What side by side does is not known, as it could not be measured; nothing was measured twice alone."
     assert company(told={"times": {}}) == said
-    assert company(told={"times": {"busy_us": compared(naive=Effect(None, None, "unsure"))}}) == said
-    untimed = analysed({"busy_us": compared(naive=Effect(None, None, "unsure"))})
+    assert company(told={"times": {"busy_us": compared(naive=ContentionEffect(None, None, "unsure"))}}) == said
+    untimed = analysed({"busy_us": compared(naive=ContentionEffect(None, None, "unsure"))})
     two = machine(cores=(2,))
-    assert _of_kernels(two, contention.options(), untimed, "it takes") == ""
-    assert _of_kernels(two, contention.options(), analysed(), "it takes") == ""
+    assert _kernel_sentence(two, contention.options(), untimed, "it takes") == ""
+    assert _kernel_sentence(two, contention.options(), analysed(), "it takes") == ""
 
 
 def test_a_tuner_that_never_found_anything_is_told_with_its_first_reason() -> None:
-    def said(*choices: Choice) -> str:
+    def said(*choices: TunerPick) -> str:
         return company(told={"choices": choices}).partition(UNTRIED)[2]
 
     assert said() == "."
@@ -148,7 +157,7 @@ def test_a_tuner_that_never_found_anything_is_told_with_its_first_reason() -> No
 
 
 def test_the_answer_is_noisy_not_noisy_or_not_decided() -> None:
-    def said(effect: Effect, **changes: Any) -> str:
+    def said(effect: ContentionEffect, **changes: Any) -> str:
         return company(told={"times": {"busy_us": compared(naive=effect)}, **changes})
 
     assert said(NOISY) == f"Noisy side by side: {LONG}, as 2 processes run at once; {UNTRIED}."
@@ -162,7 +171,7 @@ def test_the_answer_is_noisy_not_noisy_or_not_decided() -> None:
 
 
 def test_a_machine_that_changes_by_itself_is_doubted() -> None:
-    def said(**effects: Effect) -> str:
+    def said(**effects: ContentionEffect) -> str:
         return company(told={"times": {"busy_us": compared(naive=CALM, **effects)}}).partition("average")[2]
 
     assert said() == said(again=CALM) == said(again=OPEN) == "."
@@ -190,14 +199,14 @@ def test_a_machine_that_changes_by_itself_is_doubted() -> None:
 def test_a_ratio_close_to_one_has_three_decimals(
     value: float, low: float | None, high: float | None, written: str
 ) -> None:
-    assert _times(over(value, low, high, "unsure")) == written
-    assert _times(Effect(None, None, "unsure")) == "–"
+    assert _effect_text(over(value, low, high, "unsure")) == written
+    assert _effect_text(ContentionEffect(None, None, "unsure")) == "–"
 
 
 def test_only_callers_wait_where_their_calls_are_surely_longer_and_kernels_are_not() -> None:
-    def waits(kernels: Effect | None, calls: Effect | None, quantity: str = "busy_us") -> bool:
+    def waits(kernels: ContentionEffect | None, calls: ContentionEffect | None, quantity: str = "busy_us") -> bool:
         times = {name: compared(naive=each) for name, each in (("busy_us", kernels), ("call_us", calls)) if each}
-        return only_callers_wait(analysed(times, quantity=quantity))
+        return only_calls_slow(analysed(times, quantity=quantity))
 
     assert waits(CALM, NOISY)
     assert waits(OPEN, NOISY)
@@ -219,7 +228,7 @@ def test_who_waits_for_calls_is_told_where_kernels_are_spared() -> None:
         " so `--isolation full` mends it."
     )
     unknown = analysed({"call_us": calls})
-    assert _of_callers(machine(cores=(2,)), contention.options(), unknown, "it") is None
+    assert _call_sentence(machine(cores=(2,)), contention.options(), unknown, "it") is None
     both = company(told={"times": {"busy_us": compared(naive=NOISY), "call_us": calls}})
     assert both.startswith(f"Noisy side by side: {LONG}")
 
@@ -228,16 +237,16 @@ def test_what_else_company_does_is_said_where_it_is_sure() -> None:
     def also(**changes: Any) -> str:
         return company(told=changes).partition("on average")[2].partition(", as 2 processes")[0]
 
-    def spread(effect: Effect) -> dict[str, Any]:
+    def spread(effect: ContentionEffect) -> dict[str, Any]:
         return {"busy_us": compared(naive=effect), "call_us": compared(naive=NOISY)}
 
-    unmeasured = Effect(None, None, "yes")
+    unmeasured = ContentionEffect(None, None, "yes")
     assert also(spreads=spread(over(3.0, 2.0, 4.0, "yes"))) == ", repeats spread 3.0× as much"
     assert also(spreads=spread(OPEN)) == also(spreads=spread(unmeasured)) == also() == ""
     assert also(losses=compared(naive=over(1.25, 1.1, 1.4, "yes"))) == ", the picks lose 25%"
     assert also(losses=compared(naive=OPEN)) == also(losses=compared(naive=unmeasured)) == ""
-    often = Mismatch(Share(9, 12), Share(0, 12), Share(9, 12), 0)
-    seldom = Mismatch(Share(1, 12), Share(0, 12), Share(1, 12), 0)
+    often = PickMismatch(Proportion(9, 12), Proportion(0, 12), Proportion(9, 12), 0)
+    seldom = PickMismatch(Proportion(1, 12), Proportion(0, 12), Proportion(1, 12), 0)
     assert (often.verdict, seldom.verdict) == ("yes", "unsure")
     assert also(mismatches={"naive": often}) == ", 9 of 12 picks are others"
     assert also(mismatches={"naive": seldom}) == ""
@@ -252,7 +261,7 @@ def test_what_else_company_does_is_said_where_it_is_sure() -> None:
 def test_noise_is_put_down_to_too_few_cores_to_loads_or_to_company() -> None:
     def because(cores: int, *names: str) -> str:
         subjects = [contention.GEMM.model_copy(update={"workload": name}) for name in names]
-        loads = [Aggressor(name=subject.workload, subject=subject, place="host") for subject in subjects]
+        loads = [Aggressor(name=subject.workload, subject=subject, location="host") for subject in subjects]
         said = company(cores=cores, asked={"aggressors": tuple(loads)})
         return said.partition("on average")[2].partition(f"; {UNTRIED}")[0]
 
@@ -271,9 +280,9 @@ def test_isolation_still_noisy_is_mended_by_measuring_one_after_another() -> Non
 
 
 def test_isolation_mends_what_is_surely_less_with_it() -> None:
-    def mends(isolated: Effect, naive: Effect = NOISY) -> bool:
+    def mends(isolated: ContentionEffect, naive: ContentionEffect = NOISY) -> bool:
         said = mended(naive, isolated)
-        takes = _times(isolated)
+        takes = _effect_text(isolated)
         mended_ = f"isolated it takes {takes}, so `--isolation full` mends it"
         open_ = f"whether isolation mends it is not decided: isolated it takes {takes}"
         assert said in {mended_, open_}
@@ -289,35 +298,35 @@ def test_isolation_mends_what_is_surely_less_with_it() -> None:
 
 
 def test_isolation_that_was_not_measured_is_not_judged() -> None:
-    unmeasured = Effect(None, None, "yes")
+    unmeasured = ContentionEffect(None, None, "yes")
     assert mended(NOISY, None) == mended(NOISY, unmeasured) == mended(unmeasured, NOISY) == UNTRIED
     assert mended(unmeasured, CALM) == UNTRIED
 
 
 def test_of_a_calm_machine_the_largest_part_of_its_noise_is_told() -> None:
-    def largest_of(*budgets: Budget) -> str:
+    def largest_of(*budgets: NoiseBudget) -> str:
         times = {"busy_us": compared(naive=CALM)}
         return company(told={"times": times, "budgets": list(budgets)}).partition("on average")[2]
 
     small, large = math.log(1.05) ** 2, math.log(1.25) ** 2
-    alone = Budget("alone", {"within": small, "starts": large, "rest": 1.0}, 2.0)
-    assert largest_of(Budget("naive", {"within": 1.0}, 1.0), alone) == (
+    alone = NoiseBudget("alone", {"within": small, "starts": large, "rest": 1.0}, 2.0)
+    assert largest_of(NoiseBudget("naive", {"within": 1.0}, 1.0), alone) == (
         "; most noise arises from start to start, a spread of 25 %, and more restarts average it out "
         "(`assay run --restarts`)."
     )
-    assert largest_of(Budget("naive", {"within": 1.0}, 1.0)) == "."
-    assert largest_of(Budget("alone", {"within": 0.0}, 0.0)) == "."
+    assert largest_of(NoiseBudget("naive", {"within": 1.0}, 1.0)) == "."
+    assert largest_of(NoiseBudget("alone", {"within": 0.0}, 0.0)) == "."
     assert largest_of() == "."
 
 
 def test_a_pick_that_never_changed_leaves_open_whether_it_does() -> None:
     steady, changing = (
-        {("baseline", HERE): {1: "a", 2: second, 3: "a"}, ("baseline", Place(0, "cpu:1")): {1: second}}
+        {("baseline", HERE): {1: "a", 2: second, 3: "a"}, ("baseline", WorkerSlot(0, "cpu:1")): {1: second}}
         for second in ("a", "b")
     )
 
     def changes(picked: Any) -> list[tuple[str, str | None]]:
-        found = findings_of(contention.options(), analysed(picked=picked))
+        found = build_findings(contention.options(), analysed(picks=picked))
         return [(f.verdict, f.reason) for f in found if str(f.facts["about"]).startswith("mismatch from")]
 
     never = [("unsure", "it never did in 2 comparisons"), ("unsure", "it never did in 1 comparison")]
@@ -327,46 +336,48 @@ def test_a_pick_that_never_changed_leaves_open_whether_it_does() -> None:
 
 # Ranks: what more of them buy, and what limits it.
 
-NOT_KNOWN = Known(reason="it was not measured")
+NOT_KNOWN = ScalingNumber(reason="it was not measured")
 
 
-def number(value: float, low: float | None = None, high: float | None = None) -> Known:
-    return Known(between(value, low, high))
+def number(value: float, low: float | None = None, high: float | None = None) -> ScalingNumber:
+    return ScalingNumber(between(value, low, high))
 
 
-def scaled(shape: Shape, status: str | None = "ok", reason: str | None = None, **numbers: Known) -> Scaled:
-    return Scaled(shape, {**dict.fromkeys(QUANTITIES, NOT_KNOWN), **numbers}, None, status, reason)
+def scaled(
+    shape: ScalingShape, status: str | None = "ok", reason: str | None = None, **numbers: ScalingNumber
+) -> AnalysedShape:
+    return AnalysedShape(shape, {**dict.fromkeys(QUANTITIES, NOT_KNOWN), **numbers}, None, status, reason)
 
 
-def found_of(*each: Scaled) -> Analysis:
+def found_of(*each: AnalysedShape) -> ScalingAnalysis:
     many = tuple(one for one in each if one.shape.world > 1)
     nothing: Any = None
     lengths = dict.fromkeys(one.shape.sequence for one in each)
     ones = {one.shape.sequence: one for one in each if one.shape.world == 1}
-    alone = tuple(ones.get(length, scaled(Shape(length, 1, 1), None)) for length in lengths)
-    return Analysis(laid=nothing, alone=alone, scaled=many, scores=(), matmul=NOT_KNOWN)
+    alone = tuple(ones.get(length, scaled(ScalingShape(length, 1, 1), None)) for length in lengths)
+    return ScalingAnalysis(timings=nothing, alone=alone, scaled=many, scores=(), matmul=NOT_KNOWN)
 
 
-def ranks(*each: Scaled, **asked: Any) -> str:
+def ranks(*each: AnalysedShape, **asked: Any) -> str:
     return of_ranks(scaling.options(**asked), found_of(*each))
 
 
-def limit(**numbers: Known) -> str:
+def limit(**numbers: ScalingNumber) -> str:
     """Return what is said to be lost most, of two ranks in one ring."""
     told: Any = {"efficiency": number(0.75, 0.7, 0.8), **numbers}
-    said = ranks(scaled(Shape(64, 2, 2), speedup=number(1.5), **told))
+    said = ranks(scaled(ScalingShape(64, 2, 2), speedup=number(1.5), **told))
     return said.partition("; ")[2]
 
 
 def test_the_answer_is_about_most_ranks_then_the_largest_ring_then_the_longest_sequence() -> None:
-    def first(*shapes: Shape) -> Shape:
-        return largest(found_of(*(scaled(shape, efficiency=number(0.5)) for shape in shapes))).shape
+    def first(*shapes: ScalingShape) -> ScalingShape:
+        return find_largest_shape(found_of(*(scaled(shape, efficiency=number(0.5)) for shape in shapes))).shape
 
-    assert first(Shape(64, 4, 1), Shape(128, 2, 2)) == Shape(64, 4, 1)
-    assert first(Shape(128, 4, 1), Shape(64, 4, 2)) == Shape(64, 4, 2)
-    assert first(Shape(64, 4, 2), Shape(128, 4, 2), Shape(32, 4, 2)) == Shape(128, 4, 2)
-    unmeasured = found_of(scaled(Shape(64, 8, 1)), scaled(Shape(64, 2, 1), efficiency=number(0.5)))
-    assert largest(unmeasured).shape == Shape(64, 2, 1)
+    assert first(ScalingShape(64, 4, 1), ScalingShape(128, 2, 2)) == ScalingShape(64, 4, 1)
+    assert first(ScalingShape(128, 4, 1), ScalingShape(64, 4, 2)) == ScalingShape(64, 4, 2)
+    assert first(ScalingShape(64, 4, 2), ScalingShape(128, 4, 2), ScalingShape(32, 4, 2)) == ScalingShape(128, 4, 2)
+    unmeasured = found_of(scaled(ScalingShape(64, 8, 1)), scaled(ScalingShape(64, 2, 1), efficiency=number(0.5)))
+    assert find_largest_shape(unmeasured).shape == ScalingShape(64, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -382,27 +393,27 @@ def test_the_answer_is_about_most_ranks_then_the_largest_ring_then_the_longest_s
 )
 def test_ranks_are_named_by_what_they_run_on(devices: tuple[str, ...], world: int, named: str) -> None:
     plain = scaling.options(devices=devices, subject=scaling.GEMM, sequences=())
-    assert who(plain, scaled(Shape(0, world, 1))) == named
+    assert name_ranks(plain, scaled(ScalingShape(0, world, 1))) == named
     attention = scaling.options(devices=devices)
-    assert who(attention, scaled(Shape(64, world, 1))) == f"{named}, each with sequences of its own,"
-    assert who(attention, scaled(Shape(64, world, world))) == f"{named} in one ring"
+    assert name_ranks(attention, scaled(ScalingShape(64, world, 1))) == f"{named}, each with sequences of its own,"
+    assert name_ranks(attention, scaled(ScalingShape(64, world, world))) == f"{named} in one ring"
 
 
 def test_several_rings_are_counted() -> None:
-    assert who(scaling.options(), scaled(Shape(64, 4, 2))) == "4 ranks in 2 rings"
-    assert who(scaling.options(), scaled(Shape(64, 6, 2))) == "6 ranks in 3 rings"
+    assert name_ranks(scaling.options(), scaled(ScalingShape(64, 4, 2))) == "4 ranks in 2 rings"
+    assert name_ranks(scaling.options(), scaled(ScalingShape(64, 6, 2))) == "6 ranks in 3 rings"
 
 
 def test_the_answer_tells_what_ranks_buy_and_at_which_length() -> None:
     numbers: Any = {"speedup": number(1.5, 1.25, 1.75), "efficiency": number(0.75, 0.625, 0.875)}
     gets = "get through 1.50× (1.25 – 1.75×) as much as one"
     end = ", an efficiency of 75 % (62 – 88 %); what limits it is not known: it was not measured."
-    ring, plain = scaled(Shape(64, 2, 2), **numbers), scaled(Shape(0, 2, 1), **numbers)
+    ring, plain = scaled(ScalingShape(64, 2, 2), **numbers), scaled(ScalingShape(0, 2, 1), **numbers)
     assert ranks(ring) == f"2 ranks in one ring {gets} at 64 tokens{end}"
     assert ranks(ring, mode="weak") == f"2 ranks in one ring {gets} at 64 tokens a rank{end}"
     gemm = {"subject": scaling.GEMM, "sequences": ()}
     assert ranks(plain, **gemm) == ranks(plain, mode="weak", **gemm) == f"2 ranks {gets}{end}"
-    lengthy = scaled(Shape(64, 2, 1), **numbers)
+    lengthy = scaled(ScalingShape(64, 2, 1), **numbers)
     assert ranks(lengthy, mode="weak", **gemm) == f"2 ranks {gets} at 64 tokens{end}"
 
 
@@ -418,7 +429,7 @@ def test_nothing_is_lost_from_an_efficiency_of_one_on_unless_its_interval_says_o
 
 
 def test_the_smallest_factor_is_what_most_is_lost_to() -> None:
-    factors = {name: number(0.9, 0.85, 0.95) for name in SPLIT}
+    factors = {name: number(0.9, 0.85, 0.95) for name in EFFICIENCY_FACTORS}
     worst = {**factors, "split_balance": number(0.75, 0.7, 0.8)}
     assert limit(**worst) == "most is lost to imbalance (×0.75): ranks wait for the slowest."
     assert limit(**{**worst, "split_shard": NOT_KNOWN}).startswith("most is lost to imbalance (×0.75)")
@@ -444,12 +455,12 @@ def test_a_loss_that_may_be_none_is_only_perhaps_one() -> None:
 
 
 def test_the_same_ranks_are_told_at_two_other_lengths() -> None:
-    def elsewhere(*others: Scaled) -> str:
-        main = scaled(Shape(512, 4, 2), speedup=number(3.0), efficiency=number(0.75, 0.7, 0.8))
+    def elsewhere(*others: AnalysedShape) -> str:
+        main = scaled(ScalingShape(512, 4, 2), speedup=number(3.0), efficiency=number(0.75, 0.7, 0.8))
         return ranks(main, *others).partition("it was not measured")[2]
 
-    def at(length: int, world: int = 4, ring: int = 2) -> Scaled:
-        return scaled(Shape(length, world, ring), efficiency=number(0.5, 0.25, 0.75))
+    def at(length: int, world: int = 4, ring: int = 2) -> AnalysedShape:
+        return scaled(ScalingShape(length, world, ring), efficiency=number(0.5, 0.25, 0.75))
 
     assert elsewhere() == elsewhere(at(64, 2, 2), at(64, 4, 1)) == "."
     assert elsewhere(at(64)) == ". It is 50 % (25 – 75 %) at 64."
@@ -458,18 +469,18 @@ def test_the_same_ranks_are_told_at_two_other_lengths() -> None:
 
 
 def test_efficiencies_without_an_interval_and_shapes_without_a_number_are_counted() -> None:
-    def doubts(*others: Scaled, off: float | None = 0.125) -> str:
+    def doubts(*others: AnalysedShape, off: float | None = 0.125) -> str:
         ends = (None, None) if off is None else (0.75 - off, 0.75 + off)
-        main = scaled(Shape(512, 4, 2), speedup=number(3.0), efficiency=number(0.75, *ends))
+        main = scaled(ScalingShape(512, 4, 2), speedup=number(3.0), efficiency=number(0.75, *ends))
         return ranks(main, *others).partition("it was not measured")[2]
 
     more = "no interval; more --benchmark-runs, or --repeat 3, give one."
     assert doubts() == "."
     assert doubts(off=None) == f". It has {more}"
-    assert doubts(scaled(Shape(512, 2, 2), efficiency=number(0.5)), off=None) == f". 2 shapes have {more}"
-    failed = [scaled(Shape(length, 2, 2), "failed") for length in (1, 2, 3, 4)]
+    assert doubts(scaled(ScalingShape(512, 2, 2), efficiency=number(0.5)), off=None) == f". 2 shapes have {more}"
+    failed = [scaled(ScalingShape(length, 2, 2), "failed") for length in (1, 2, 3, 4)]
     named = ". Not measured: 1 tokens, 2 ranks in one ring"
-    assert doubts(failed[0], scaled(Shape(5, 2, 2), None), scaled(Shape(6, 2, 2))) == f"{named}."
+    assert doubts(failed[0], scaled(ScalingShape(5, 2, 2), None), scaled(ScalingShape(6, 2, 2))) == f"{named}."
     three = f"{named}; 2 tokens, 2 ranks in one ring; 3 tokens, 2 ranks in one ring"
     assert doubts(*failed[:3]) == f"{three}."
     assert doubts(*failed) == f"{three} and more."
@@ -477,12 +488,12 @@ def test_efficiencies_without_an_interval_and_shapes_without_a_number_are_counte
 
 
 def test_without_one_rank_the_answer_is_what_most_ranks_do() -> None:
-    def timed_at(length: int, world: int, ring: int) -> Scaled:
-        return scaled(Shape(length, world, ring), time=number(2000.0), throughput=number(1500.0))
+    def timed_at(length: int, world: int, ring: int) -> AnalysedShape:
+        return scaled(ScalingShape(length, world, ring), time=number(2000.0), throughput=number(1500.0))
 
     gets = "through 1.50 k tokens/s at"
     why = "in 2.000 ms a call; what more ranks buy is not known: it was not measured."
-    assert ranks() == ranks(scaled(Shape(64, 2, 2))) == "Nothing could be measured."
+    assert ranks() == ranks(scaled(ScalingShape(64, 2, 2))) == "Nothing could be measured."
     assert ranks(timed_at(64, 4, 1), timed_at(128, 2, 2)) == (
         f"4 ranks, each with sequences of its own, get {gets} 64 tokens, {why}"
     )
@@ -493,13 +504,13 @@ def test_without_one_rank_the_answer_is_what_most_ranks_do() -> None:
 
 
 def test_one_rank_alone_is_told_with_why_more_of_them_are_not() -> None:
-    one = scaled(Shape(64, 1, 1), time=number(2000.0), throughput=number(1500.0))
+    one = scaled(ScalingShape(64, 1, 1), time=number(2000.0), throughput=number(1500.0))
     done = "One rank gets through 1.50 k tokens/s at 64 tokens, in 2.000 ms a call"
     assert ranks(one) == f"{done}; what more ranks buy was not asked: `--nproc 2` does."
-    failed = scaled(Shape(64, 2, 2), "failed", "no memory", efficiency=Known(reason="none"))
-    later = scaled(Shape(64, 4, 2), "failed", "another")
+    failed = scaled(ScalingShape(64, 2, 2), "failed", "no memory", efficiency=ScalingNumber(reason="none"))
+    later = scaled(ScalingShape(64, 4, 2), "failed", "another")
     assert ranks(one, failed, later) == f"{done}; what more ranks buy is not known: no memory."
-    untold = scaled(Shape(64, 2, 2), efficiency=Known(reason="one rank was too slow"))
+    untold = scaled(ScalingShape(64, 2, 2), efficiency=ScalingNumber(reason="one rank was too slow"))
     assert ranks(one, untold) == f"{done}; what more ranks buy is not known: one rank was too slow."
 
 
@@ -523,7 +534,7 @@ def energy(*rows: EnergyRow, left_out: dict[str, str] | None = None, gpu: str | 
     return of_energy(
         EnergyResult(
             name="n", model="m", backend="pytorch", config={}, gpu=gpu, started_at="now", rows=rows,
-            left_out=left_out or {},
+            skipped=left_out or {},
         )
     )  # fmt: skip
 
@@ -538,7 +549,7 @@ def test_nothing_measured_is_told_with_the_first_reason() -> None:
 
 def test_the_first_and_the_last_cell_of_each_mode_are_shown() -> None:
     def ends(*cells: EnergyCell) -> list[EnergyCell]:
-        return [row.cell for row in ends_of([told_of(cell) for cell in cells])]
+        return [row.cell for row in smallest_and_largest([told_of(cell) for cell in cells])]
 
     eager = [asked_for("eager", batch) for batch in (1, 2, 4, 8)]
     graphs = [asked_for("graphs", batch) for batch in (1, 2, 4)]
@@ -552,10 +563,10 @@ def test_the_first_and_the_last_cell_of_each_mode_are_shown() -> None:
 def test_whole_requests_stand_for_a_token_where_nothing_is_taken_apart() -> None:
     one, two = asked_for(output_tokens=1), asked_for(output_tokens=2)
     server = asked_for("server", concurrency=16)
-    assert [main_of(cell) for cell in (one, two, server)] == [SERVED, JOULES, SERVED]
-    assert [load_of(told_of(cell)) for cell in (one, server)] == ["batch 1", "16 at once"]
+    assert [main_figure(cell) for cell in (one, two, server)] == [SERVED, JOULES, SERVED]
+    assert [format_load(told_of(cell)) for cell in (one, server)] == ["batch 1", "16 at once"]
     figures = {JOULES: between(1.0), SERVED: between(4.0)}
-    energies = [energy_of(told_of(cell, figures=figures)) for cell in (one, two, server)]
+    energies = [token_energy(told_of(cell, figures=figures)) for cell in (one, two, server)]
     assert [each and each.value for each in energies] == [4.0, 1.0, 4.0]
 
 
@@ -576,8 +587,10 @@ def test_joules_of_every_mode_are_told_and_their_unit_once() -> None:
 
 def test_without_joules_the_speed_is_told_and_why() -> None:
     fast, slow = between(200.0), between(50.0)
-    both = told_of(figures={"decode_tokens_per_s": fast, "output_tokens_per_s": slow}, why_not={JOULES: "no GPU."})
-    only = told_of(asked_for("graphs"), figures={"output_tokens_per_s": slow}, why_not={JOULES: "another"})
+    both = told_of(
+        figures={"decode_tokens_per_s": fast, "output_tokens_per_s": slow}, missing_reasons={JOULES: "no GPU."}
+    )
+    only = told_of(asked_for("graphs"), figures={"output_tokens_per_s": slow}, missing_reasons={JOULES: "another"})
     start = "m on 1 × Example:"
     assert energy(both, only) == (
         f"{start} 200 tokens/s at batch 1, eager, 50.0 tokens/s at batch 1, graphs; energy not told: no GPU."

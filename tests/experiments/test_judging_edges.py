@@ -10,46 +10,42 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Series, SubjectFacts
-from assay.experiments.comparing import judging
-from assay.experiments.contention import consistency, noise, regret
-from assay.experiments.contention.choices import Mismatch
-from assay.experiments.contention.places import Cell, Place
-from assay.experiments.energy import measures
-from assay.experiments.energy.answers import other_length
-from assay.experiments.energy.comparing import Known
-from assay.experiments.gate import answers as gate
-from assay.experiments.matrix import cells as matrix
-from assay.experiments.matrix.meetings import Reading
-from assay.experiments.power.budget.curves import curves_of
-from assay.experiments.power.budget.plan import Plan
-from assay.experiments.power.sweep.binding import binding
-from assay.experiments.power.sweep.optimum import lowest
-from assay.experiments.power.variability import advice, peers
-from assay.experiments.power.variability.advice import Gain
-from assay.experiments.power.variability.measures import TIME, Numbers
-from assay.experiments.power.variability.spread import spread_of
-from assay.experiments.regressions import look
-from assay.experiments.run.rates import facts_of
-from assay.experiments.scaling import numbers as scaling
-from assay.experiments.scaling.forecast import outcome
-from assay.experiments.scaling.links import Link
-from assay.experiments.scaling.prediction import Traffic, predict
+from assay.experiments import regressions
+from assay.experiments.compare import verdicts
+from assay.experiments.contention import effects, noise, regret
+from assay.experiments.contention.layout import LayoutCell, WorkerSlot
+from assay.experiments.contention.tuner_agreement import PickMismatch
+from assay.experiments.energy import estimates
+from assay.experiments.energy.compare import PointValue
+from assay.experiments.energy.observations import describe_length_mismatch
+from assay.experiments.gate import analysis as gate
+from assay.experiments.matrix import analysis as matrix
+from assay.experiments.matrix.analysis import MatrixReading
+from assay.experiments.power.budget import BudgetPlan, fit_curves
+from assay.experiments.power.sweep.curve import find_optimum, judge_binding
+from assay.experiments.power.variability import analysis, outliers
+from assay.experiments.power.variability.analysis import TimeGain
+from assay.experiments.power.variability.measures import TIME_MEASURE, GpuNumbers, time_spread
+from assay.experiments.run.plan import subject_facts
+from assay.experiments.scaling import estimates as scaling
+from assay.experiments.scaling.forecast import judge_prediction
+from assay.experiments.scaling.prediction import LinkModel, RankTraffic, predict_time
 from assay.experiments.threshold import cells as threshold
-from assay.stats.crossed import crossed
-from assay.stats.gates import Judged
-from assay.stats.shares import Share
+from assay.stats.blocks import LimitDecision
+from assay.stats.multiple_comparisons import fit_crossed
+from assay.stats.ratios import Proportion
 from tests.experiments.gate import revisions
 from tests.experiments.power.simulated_sweeps import sweep_rows
 
-HERE = Place(0, "cpu:0")
+HERE = WorkerSlot(0, "cpu:0")
 
 
 def about(value: float, low: float | None = None, high: float | None = None, unit: str = "×") -> Estimate:
     return Estimate(value=value, low=low, high=high, unit=unit, scope="run", method="made", n=3)
 
 
-def cell(block: int, *logs: float) -> Cell:
-    return Cell(HERE, block, "naive", "call_us", np.exp(logs), 0.0, f"block {block}")
+def cell(block: int, *logs: float) -> LayoutCell:
+    return LayoutCell(HERE, block, "naive", "call_us", np.exp(logs), 0.0, f"block {block}")
 
 
 def test_how_far_a_pick_is_behind_is_told_by_the_parts_that_did_not_choose_the_best() -> None:
@@ -65,7 +61,7 @@ def test_how_far_a_pick_is_behind_is_told_by_the_parts_that_did_not_choose_the_b
     record: Any = Made(series=series, trial="t")
     role: Any = Made(name="r", subjects=[Made(config={"block": 1}), Made(config={"block": 2})])
     records: Any = Made(samples=lambda one: taken[one.file])
-    found = regret._judged(records, record, role)
+    found = regret._record_regrets(records, record, role)
     assert found is not None
     assert [each.value for each in found.by_config.values()] == pytest.approx([1.0, 4.0])
 
@@ -75,12 +71,12 @@ def test_the_widest_gap_is_as_sure_as_there_are_pairs_to_choose_it_from(
     devices: int, strict: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(consistency, "_levels", lambda _a, _b, _c, place, _d: {1: float(place.device[-1])})
-    monkeypatch.setattr(consistency, "level_table", lambda *_: {})
-    monkeypatch.setattr(consistency, "effect_of", lambda *told: asked.append(told[3]))
+    monkeypatch.setattr(effects, "_device_levels", lambda _a, _b, _c, place, _d: {1: float(place.device[-1])})
+    monkeypatch.setattr(effects, "level_table", lambda *_: {})
+    monkeypatch.setattr(effects, "judge_effect", lambda *told: asked.append(told[3]))
     wanted: Any = Made(devices=[f"cpu:{number}" for number in range(devices)], workers=1, minimum_effect=0.01)
     nothing: Any = None
-    found = consistency._agreement(nothing, wanted, "call_us", 0, "naive")
+    found = effects._device_agreement(nothing, wanted, "call_us", 0, "naive")
     assert found is not None
     assert (found.slowest, found.fastest) == (f"cpu:{devices - 1}", "cpu:0")
     assert asked == pytest.approx([strict])
@@ -88,38 +84,38 @@ def test_the_widest_gap_is_as_sure_as_there_are_pairs_to_choose_it_from(
 
 def test_picks_stay_the_same_only_where_the_whole_interval_is_small() -> None:
     """Of none of 3 up to 71 % may differ, of none of 100 up to 3.6 %."""
-    assert Mismatch(Share(0, 3), Share(0, 3), Share(0, 3), 0).verdict == "unsure"
-    assert Mismatch(Share(0, 100), Share(0, 100), Share(0, 100), 0).verdict == "no"
+    assert PickMismatch(Proportion(0, 3), Proportion(0, 3), Proportion(0, 3), 0).verdict == "unsure"
+    assert PickMismatch(Proportion(0, 100), Proportion(0, 100), Proportion(0, 100), 0).verdict == "no"
 
 
 def test_starts_that_differ_by_less_than_sampling_explains_add_nothing() -> None:
     """Means of 0 and 0.2 scatter by 0.02; samples of variance 1, two of them, by 0.5."""
-    assert noise._starts([cell(1, -1.0, 1.0), cell(2, -0.8, 1.2)], noise._Drift()) == 0.0
-    steady = noise._starts([cell(1, 0.0, 0.0), cell(2, 0.2, 0.2)], noise._Drift())
+    assert noise._start_variance([cell(1, -1.0, 1.0), cell(2, -0.8, 1.2)], noise._Drift()) == 0.0
+    steady = noise._start_variance([cell(1, 0.0, 0.0), cell(2, 0.2, 0.2)], noise._Drift())
     assert steady == pytest.approx(0.02)
 
 
 def test_a_time_is_faster_than_foreseen_only_where_all_of_its_interval_is() -> None:
     foreseen = about(1.5, 1.0, 2.0, "s")
     told = {(0.5e6, 1.5e6): "within", (0.5e6, 0.9e6): "faster", (1.5e6, 2.5e6): "within", (2.1e6, 2.5e6): "slower"}
-    assert {ends: outcome(foreseen, scaling.Known(about(1e6, *ends))) for ends in told} == told
+    assert {ends: judge_prediction(foreseen, scaling.ScalingNumber(about(1e6, *ends))) for ends in told} == told
 
 
 def test_the_upper_end_of_a_prediction_is_that_of_a_slow_link() -> None:
     """A message takes 0.5 s, its 1,000 bytes another; half as much again over a slow link."""
-    link = Link(name="slow", alpha_s=0.5, beta_bytes_per_s=1000.0, uncertainty=0.5)
-    found = predict(about(1.0, 0.5, 2.0, "s"), Traffic(1, 1000), link).time_s
+    link = LinkModel(name="slow", alpha_s=0.5, beta_bytes_per_s=1000.0, uncertainty=0.5)
+    found = predict_time(about(1.0, 0.5, 2.0, "s"), RankTraffic(1, 1000), link).time_s
     assert (found.low, found.value, found.high) == (0.75, 2.0, 4.25)
 
 
 def test_the_lowest_step_is_told_only_where_another_is_surely_worse() -> None:
-    alike = crossed(np.array([[0.0, 0.2, 0.1], [0.1, 0.0, 0.2]]))
-    found = lowest(alike, [200.0, 300.0], smooth=False)
+    alike = fit_crossed(np.array([[0.0, 0.2, 0.1], [0.1, 0.0, 0.2]]))
+    found = find_optimum(alike, [200.0, 300.0], smooth=False)
     assert found is not None
-    assert (found.may_be, found.told, found.chance) == ((0, 1), False, True)
-    apart = lowest(crossed(np.array([[0.0, 0.01, 0.0], [1.0, 1.0, 1.01]])), [200.0, 300.0], smooth=False)
+    assert (found.may_be, found.is_clear, found.chance) == ((0, 1), False, True)
+    apart = find_optimum(fit_crossed(np.array([[0.0, 0.01, 0.0], [1.0, 1.0, 1.01]])), [200.0, 300.0], smooth=False)
     assert apart is not None
-    assert (apart.may_be, apart.told) == ((0,), True)
+    assert (apart.may_be, apart.is_clear) == ((0,), True)
 
 
 @pytest.mark.parametrize(("longest", "said"), [(1.05, "not clear"), (1.0, "does not bind"), (None, "does not bind")])
@@ -129,14 +125,14 @@ def test_a_cap_does_not_bind_only_where_calls_surely_take_no_longer(longest: flo
         longer_at_most=longest,
     )  # fmt: skip
     wanted: Any = Made(knob="power_limit_w", minimum_effect=0.01)
-    assert binding(wanted, step, step) == said
+    assert judge_binding(wanted, step, step) == said
 
 
 def test_a_budget_binds_by_what_its_overhead_leaves() -> None:
     nothing: Any = None
 
-    def plan(watts: float) -> Plan:
-        return Plan(watts, 100.0, (), 0.0, 950.0, nothing, None, None)
+    def plan(watts: float) -> BudgetPlan:
+        return BudgetPlan(watts, 100.0, (), 0.0, 950.0, nothing, None, None)
 
     assert [plan(watts).binds for watts in (1000.0, 1050.0, 1100.0)] == [True, False, False]
 
@@ -144,7 +140,7 @@ def test_a_budget_binds_by_what_its_overhead_leaves() -> None:
 def test_a_step_that_draws_more_than_its_cap_costs_what_it_draws() -> None:
     rows = sweep_rows(0, repeats=1)
     hungry = [row.model_copy(update={"power_w": 230.0}) if row.setting == 200.0 else row for row in rows]
-    lowest_w = [min(watts for watts, _ in curves_of(told, ())[0][0].points) for told in (rows, hungry)]
+    lowest_w = [min(watts for watts, _ in fit_curves(told, ())[0][0].points) for told in (rows, hungry)]
     assert lowest_w == [200.0, 230.0]
 
 
@@ -152,17 +148,17 @@ def test_a_step_that_draws_more_than_its_cap_costs_what_it_draws() -> None:
 def test_any_gpu_will_do_only_where_none_surely_gains_enough(
     high: float, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guesses = Made(best=lambda: ((0,), 0.75), gain=lambda _: Gain(0.01, -0.01, high))
-    monkeypatch.setattr(advice, "_Guesses", lambda *_: guesses)
+    guesses = Made(best=lambda: ((0,), 0.75), gain=lambda _: TimeGain(0.01, -0.01, high))
+    monkeypatch.setattr(analysis, "_ShrunkTimes", lambda *_: guesses)
     fleet: Any = Made(hosts=("h", "i"))
-    told = Numbers(TIME, np.zeros(2), np.ones(2), np.ones(2), "runs")
-    assert advice.advice_of(fleet, told, (), (), 0.02).answer == answer
+    told = GpuNumbers(TIME_MEASURE, np.zeros(2), np.ones(2), np.ones(2), "runs")
+    assert analysis.recommend_gpu(fleet, told, (), (), 0.02).answer == answer
 
 
 def test_the_slowest_and_the_fastest_are_apart_by_the_studentised_range() -> None:
     """Of two numbers with ten degrees of freedom it is 3.151 at 95 %; their common error is 0.1."""
-    told = Numbers(TIME, np.array([0.0, 1.0]), np.array([0.1, 0.1]), np.array([10.0, 10.0]), "runs")
-    found = spread_of(told)
+    told = GpuNumbers(TIME_MEASURE, np.array([0.0, 1.0]), np.array([0.1, 0.1]), np.array([10.0, 10.0]), "runs")
+    found = time_spread(told)
     assert found is not None
     assert found.low is not None
     assert found.high is not None
@@ -171,15 +167,15 @@ def test_the_slowest_and_the_fastest_are_apart_by_the_studentised_range() -> Non
 
 def test_an_interval_holds_for_all_gpus_that_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of ten is told of, at 99.5 %: Student's t of five degrees of freedom is 4.7733."""
-    monkeypatch.setattr(peers, "unlikely", lambda distances, *_, **__: distances)
-    monkeypatch.setattr(peers, "discoveries", lambda distances: np.where(distances > 0.5, 0.01, 0.9))
+    monkeypatch.setattr(outliers, "outlier_p_values", lambda distances, *_, **__: distances)
+    monkeypatch.setattr(outliers, "false_discovery_rates", lambda distances: np.where(distances > 0.5, 0.01, 0.9))
     values = np.array([1.0, *[0.0] * 9])
-    told = Numbers(TIME, values, np.full(10, 0.03), np.full(10, 5.0), "runs")
+    told = GpuNumbers(TIME_MEASURE, values, np.full(10, 0.03), np.full(10, 5.0), "runs")
     centres: Any = Made(
         reference=np.zeros(10), reference_error=np.full(10, 0.04), fleet=0.0, fleet_error=0.0, fitted=1,
         against=("its peers",) * 10, scale=0.1,
     )  # fmt: skip
-    (found,) = peers.outliers_of(told, centres, 0.01)
+    (found,) = outliers.find_outliers(told, centres, 0.01)
     # Errors of 0.03 and 0.04 are one of 0.05 together.
     assert (found.peers.low, found.peers.high) == pytest.approx((0.76134, 1.23866), abs=1e-4)
 
@@ -187,7 +183,7 @@ def test_an_interval_holds_for_all_gpus_that_are_told_of(monkeypatch: pytest.Mon
 def test_a_size_rests_on_the_fewest_processes_of_its_points_unless_one_fails() -> None:
     def processes(*points: tuple[str, int]) -> int:
         judged: Any = [Made(decisive=Made(state=state), processes=count) for state, count in points]
-        return threshold._processes(judged)
+        return threshold._count_processes(judged)
 
     assert processes(("clears", 5), ("open", 2), ("clears", 7)) == 2
     assert processes(("clears", 2), ("fails", 5), ("fails", 7)) == 7
@@ -196,14 +192,14 @@ def test_a_size_rests_on_the_fewest_processes_of_its_points_unless_one_fails() -
 def test_every_question_of_a_gate_has_its_part_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def judge(*told: Any) -> Judged:
+    def judge(*told: Any) -> LimitDecision:
         asked.append(told[1:])
-        return Judged("unsure", None)
+        return LimitDecision("unsure", None)
 
     records = revisions.World({"call_us": 1.0, "peak_mib": 1.0}).measured(revisions.options())
-    monkeypatch.setattr(gate, "judge", judge)
-    gate.answers(revisions.options(minimum_effect=0.03, lower_is_better=("peak_mib",)), records)
-    gate.answers(revisions.options(minimum_effect=0.03), records)
+    monkeypatch.setattr(gate, "decide_limit", judge)
+    gate.build_answers(revisions.options(minimum_effect=0.03, lower_is_better=("peak_mib",)), records)
+    gate.build_answers(revisions.options(minimum_effect=0.03), records)
     assert asked == [(0.03, 2), (0.03, 2), (0.03, 1)]
 
 
@@ -212,19 +208,19 @@ def test_answers_of_another_length_are_told_of_beyond_one_in_twenty() -> None:
         counts = {"requests": 20.0, "short_requests": short, "long_requests": 0.0, "answer_tokens": 100.0}
         window = Made(count=lambda *names: sum(counts[name] for name in names))
         seen: Any = Made(whole=(window,), cell=Made(output_tokens=8))
-        return other_length(seen)
+        return describe_length_mismatch(seen)
 
     assert told(1.0) is None
     assert told(2.0) == "answers had 5.0 tokens on average, not 8"
 
 
 def test_a_number_without_one_of_the_two_ends_must_be_twice_as_far() -> None:
-    bare, whole = Known(3.0), Known(3.0, 2.5, 3.5)
-    assert not Known(1.0, 0.5, 1.75).surely_below(bare)
-    assert Known(1.0, 0.5, 1.25).surely_below(bare)
-    assert not Known(1.25).surely_below(whole)
-    assert Known(1.0).surely_below(whole)
-    assert Known(1.0, 0.5, 2.0).surely_below(whole)
+    bare, whole = PointValue(3.0), PointValue(3.0, 2.5, 3.5)
+    assert not PointValue(1.0, 0.5, 1.75).surely_below(bare)
+    assert PointValue(1.0, 0.5, 1.25).surely_below(bare)
+    assert not PointValue(1.25).surely_below(whole)
+    assert PointValue(1.0).surely_below(whole)
+    assert PointValue(1.0, 0.5, 2.0).surely_below(whole)
 
 
 def test_the_first_token_of_a_request_is_made_when_its_prompt_is_read() -> None:
@@ -236,8 +232,8 @@ def test_the_first_token_of_a_request_is_made_when_its_prompt_is_read() -> None:
 
     whole = window(60.0, requests=2.0, output_tokens=12.0, input_tokens=100.0)
     phases = {"prefill": (window(10.0, input_tokens=100.0),), "decode": (window(20.0, output_tokens=10.0),)}
-    seen: Any = Made(of=lambda _: (whole,), is_server=False, windows=phases)
-    found = measures._phases_share(seen)
+    seen: Any = Made(windows_of=lambda _: (whole,), is_server=False, windows=phases)
+    found = estimates._phases_share(seen)
     assert not isinstance(found, str)
     assert [draw.value for draw in found] == pytest.approx([0.5])
 
@@ -248,16 +244,16 @@ def test_one_number_of_a_single_process_leaves_a_ratio_in_doubt() -> None:
     def number(processes: int, *draws: float) -> Any:
         return Made(model="M", processes=processes, draws=draws)
 
-    assert judging._doubt(ratio, [number(5)], [number(5), number(1)]) == "one process"
-    assert judging._doubt(ratio, [number(1)], [number(5)]) == "one process"
-    assert judging._doubt(ratio, [number(5)], [number(1, 2.0)]) is None
+    assert verdicts._find_doubt(ratio, [number(5)], [number(5), number(1)]) == "one process"
+    assert verdicts._find_doubt(ratio, [number(1)], [number(5)]) == "one process"
+    assert verdicts._find_doubt(ratio, [number(5)], [number(1, 2.0)]) is None
 
 
 @pytest.mark.parametrize(("left", "said"), [(0.4, None), (0.2, "taken back"), (0.3, None)])
 def test_a_step_is_taken_back_only_where_surely_less_than_half_is_left(left: float, said: str | None) -> None:
     """The error of what is left is 0.2: an interval of 0.784 is 3.92 of it wide."""
-    step: Any = Made(stands=True, low=0.6, high=1.384, left=left, way=1, size=1.0)
-    assert look._standing(step, (), 0.01) == said
+    step: Any = Made(significant=True, low=0.6, high=1.384, left=left, direction=1, size=1.0)
+    assert regressions._unjudged_status(step, (), 0.01) == said
 
 
 def test_a_victim_without_isolation_is_held_against_itself_without_isolation() -> None:
@@ -271,15 +267,15 @@ def test_a_victim_without_isolation_is_held_against_itself_without_isolation() -
         ("isolated", "n"): 1.5,
     }
     found = {
-        Reading(row, phase, aggressor, "median"): dict.fromkeys(blocks, value)
+        MatrixReading(row, phase, aggressor, "median"): dict.fromkeys(blocks, value)
         for (phase, aggressor), value in times.items()
     }
-    quiet = matrix.Quiet(row, "median", None, None)
-    one = matrix._cell(found, quiet, "n", 0.01)
+    quiet = matrix.VictimBaseline(row, "median", None, None)
+    one = matrix._matrix_cell(found, quiet, "n", 0.01)
     assert one.naive is not None
     assert one.isolated is not None
-    assert one.less is not None
-    assert (one.naive.value, one.isolated.value, one.less.value) == pytest.approx((3.0, 1.5, 2.0))
+    assert one.reduction is not None
+    assert (one.naive.value, one.isolated.value, one.reduction.value) == pytest.approx((3.0, 1.5, 2.0))
 
 
 def test_the_work_of_a_call_is_that_of_all_ranks_of_one_start() -> None:
@@ -290,6 +286,6 @@ def test_the_work_of_a_call_is_that_of_all_ranks_of_one_start() -> None:
 
     told = [evidence(1, 0), evidence(1, 1), evidence(2, 0), evidence(2, 1), evidence(1, 0, "other")]
     record: Any = Made(evidence=told)
-    found = facts_of([Made(evidence=()), record], "r")  # type: ignore[list-item]
+    found = subject_facts([Made(evidence=()), record], "r")  # type: ignore[list-item]
     assert found is not None
     assert (found.flop, found.bytes_moved) == (4.0, 6.0)

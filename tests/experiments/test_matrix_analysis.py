@@ -10,11 +10,21 @@ import pytest
 from assay.core.plan import Subject
 from assay.core.results import Estimate, Evidence, SubjectFacts
 from assay.experiments.matrix import EXPERIMENT
-from assay.experiments.matrix.cells import matrix_of
-from assay.experiments.matrix.effects import effect, judge, logs, margin, measure, together
-from assay.experiments.matrix.intensity import Intensity, intensity, mean
-from assay.experiments.matrix.meetings import Row, samples_of
-from assay.experiments.matrix.plan import block_of
+from assay.experiments.matrix.analysis import (
+    AggressorLoad,
+    VictimRow,
+    aggressor_load,
+    block_means,
+    build_matrix,
+    compute_measure,
+    effect_margin,
+    judge_outcome,
+    log_ratios,
+    mean_load,
+    ratio_estimate,
+    victim_samples,
+)
+from assay.experiments.matrix.plan import build_block
 from assay.store.records import Records
 from tests.experiments.matrices import CPU, HBM, MACHINE, MEMORY, SOFTMAX, folder_in, options, world
 
@@ -97,7 +107,7 @@ def test_tails_and_jitter_are_judged_beside_the_median(tmp_path: Path) -> None:
     naive = {
         trial.id
         for number in range(1, wanted.repeat + 1)
-        for trial in block_of(wanted, number).trials
+        for trial in build_block(wanted, number).trials
         if trial.settings["phase"] == "naive"
     }
     for series in (s for record in records if record.trial in naive for s in record.series):
@@ -165,7 +175,7 @@ def test_nothing_measured_is_said(tmp_path: Path) -> None:
 def test_a_gpu_has_a_row_for_its_kernels_and_one_for_what_a_caller_waits(tmp_path: Path) -> None:
     wanted = options(devices=("cuda:0",), aggressors=(CPU, HBM))
     folder = folder_in(tmp_path)
-    matrix = matrix_of(wanted, world(folder, wanted, cured_and_not))
+    matrix = build_matrix(wanted, world(folder, wanted, cured_and_not))
     assert [(row.device, row.quantity) for row in matrix.rows] == [("cuda:0", "busy_us"), ("cuda:0", "call_us")]
     assert matrix.cell(matrix.rows[1], "cpu").outcome == "cured by isolation"
 
@@ -183,20 +193,23 @@ def test_where_nothing_matters_a_large_matrix_seldom_says_that_something_does() 
         culprits = 0
         for _ in range(6):
             alone, again, bare = reading(), reading(), reading()
-            beyond, pinned = margin(logs(again, alone), 0.02), together(alone, again)
-            found = [judge(effect(reading(), bare), effect(reading(), pinned), None, beyond) for _ in range(5)]
+            beyond, pinned = effect_margin(log_ratios(again, alone), 0.02), block_means(alone, again)
+            found = [
+                judge_outcome(ratio_estimate(reading(), bare), ratio_estimate(reading(), pinned), None, beyond)
+                for _ in range(5)
+            ]
             culprits += sum(outcome != "no effect seen" for outcome in found)
         wrong += culprits > 0
     assert wrong / tries <= 0.05, wrong / tries
 
 
 def test_measures_that_cannot_be_told_are_null() -> None:
-    assert measure(np.array([]), "median") is None
-    assert measure(np.array([0.0, 0.0]), "median") is None
-    assert measure(np.ones(99), "p99") is None
-    assert measure(np.array([3.0]), "jitter") is None
-    assert measure(np.ones(50), "jitter") is None
-    assert measure(np.array([1.0, 3.0]), "median") == 2.0
+    assert compute_measure(np.array([]), "median") is None
+    assert compute_measure(np.array([0.0, 0.0]), "median") is None
+    assert compute_measure(np.ones(99), "p99") is None
+    assert compute_measure(np.array([3.0]), "jitter") is None
+    assert compute_measure(np.ones(50), "jitter") is None
+    assert compute_measure(np.array([1.0, 3.0]), "median") == 2.0
 
 
 def test_intensity_is_what_was_done_in_a_second_and_null_where_it_is_not_known() -> None:
@@ -205,11 +218,11 @@ def test_intensity_is_what_was_done_in_a_second_and_null_where_it_is_not_known()
         allowed_cores=(1,), thread_limit=None, memory_nodes=None, setup_s=0.1, load_calls=500, load_s=2.0,
         load_cpu_s=3.0, subjects=(SubjectFacts(subject=0, bytes_moved=4e6),),
     )  # fmt: skip
-    assert intensity(told) == Intensity(gb_s=1.0, gflops=None, cores=1.5)
-    assert intensity(told.model_copy(update={"load_s": 0.0})) == Intensity(None, None, None)
-    assert intensity(told.model_copy(update={"subjects": ()})) == Intensity(None, None, 1.5)
-    assert mean([Intensity(1.0, None, 1.0), Intensity(3.0, None, None)]) == Intensity(2.0, None, 1.0)
-    assert mean([]) == Intensity(None, None, None)
+    assert aggressor_load(told) == AggressorLoad(gb_s=1.0, gflops=None, cores=1.5)
+    assert aggressor_load(told.model_copy(update={"load_s": 0.0})) == AggressorLoad(None, None, None)
+    assert aggressor_load(told.model_copy(update={"subjects": ()})) == AggressorLoad(None, None, 1.5)
+    assert mean_load([AggressorLoad(1.0, None, 1.0), AggressorLoad(3.0, None, None)]) == AggressorLoad(2.0, None, 1.0)
+    assert mean_load([]) == AggressorLoad(None, None, None)
 
 
 def test_two_victims_of_one_name_and_several_devices_are_told_apart(tmp_path: Path) -> None:
@@ -228,22 +241,23 @@ def ratio(low: float, value: float, high: float) -> Estimate:
 
 def test_what_counts_by_a_hair_only_isolated_is_not_called_a_harm_of_isolation() -> None:
     naive, isolated = ratio(1.019, 1.023, 1.026), ratio(1.021, 1.022, 1.023)
-    assert judge(naive, isolated, ratio(0.998, 1.001, 1.004), 1.02) == "not cured"
-    assert judge(naive, ratio(1.3, 1.4, 1.5), ratio(0.70, 0.73, 0.76), 1.02) == "hurts only isolated"
-    assert judge(ratio(0.99, 1.0, 1.01), isolated, ratio(0.97, 0.98, 0.99), 1.02) == "hurts only isolated"
+    assert judge_outcome(naive, isolated, ratio(0.998, 1.001, 1.004), 1.02) == "not cured"
+    assert judge_outcome(naive, ratio(1.3, 1.4, 1.5), ratio(0.70, 0.73, 0.76), 1.02) == "hurts only isolated"
+    assert judge_outcome(ratio(0.99, 1.0, 1.01), isolated, ratio(0.97, 0.98, 0.99), 1.02) == "hurts only isolated"
 
 
 def test_victims_in_turns_share_their_trials_and_are_told_apart(tmp_path: Path) -> None:
     other = SOFTMAX.model_copy(update={"params": {"rows": 1}})
     wanted, folder = options(victims=(SOFTMAX, other), in_turns=True), folder_in(tmp_path)
-    assert len(block_of(wanted, 1).trials) == len(block_of(options(), 1).trials)
-    found = matrix_of(wanted, world(folder, wanted, cured_and_not))
+    assert len(build_block(wanted, 1).trials) == len(build_block(options(), 1).trials)
+    found = build_matrix(wanted, world(folder, wanted, cured_and_not))
     assert [row.victim for row in found.rows] == [0, 1]
     for row in found.rows:
         assert found.cell(row, "cpu").outcome == "cured by isolation"
         assert found.cell(row, "memory").outcome == "not cured"
     records = world(folder, wanted, cured_and_not)
     medians = [
-        float(np.median(samples_of(wanted, records, records[0], Row(victim, "cpu:0", "call_us")))) for victim in (0, 1)
+        float(np.median(victim_samples(wanted, records, records[0], VictimRow(victim, "cpu:0", "call_us"))))
+        for victim in (0, 1)
     ]
     assert medians[1] == pytest.approx(10 * medians[0])

@@ -11,17 +11,26 @@ import pytest
 
 from assay.core.plan import Subject
 from assay.core.results import Estimate, Evidence, SubjectFacts
-from assay.experiments.matrix import findings
-from assay.experiments.matrix.cells import Cell, Matrix
-from assay.experiments.matrix.effects import effect, exceeds, judge, logs, margin, measure, together
-from assay.experiments.matrix.findings import headline
-from assay.experiments.matrix.meetings import Row
-from assay.experiments.matrix.plan import Meeting
+from assay.experiments.matrix import report
+from assay.experiments.matrix.analysis import (
+    ContentionMatrix,
+    MatrixCell,
+    VictimRow,
+    block_means,
+    compute_measure,
+    effect_margin,
+    exceeds,
+    judge_outcome,
+    log_ratios,
+    ratio_estimate,
+)
+from assay.experiments.matrix.plan import MatrixPair
+from assay.experiments.matrix.report import headline
 from tests.experiments.matrices import options
 
 if TYPE_CHECKING:
     from assay.core.results import Finding
-    from assay.experiments.matrix.options import MatrixOptions
+    from assay.experiments.matrix.plan import MatrixOptions
 
 BEYOND = 1.25
 
@@ -36,14 +45,16 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     return Estimate(value=value, low=low, high=high, unit="×", scope="run", method="made", n=4)
 
 
-def cell(outcome: Any = "hurts", aggressor: str = "cpu", victim: int = 0, **changes: Any) -> Cell:
-    told = {"naive": ratio(2.0, 1.9, 2.1), "isolated": ratio(1.5, 1.4, 1.6), "less": None, "beyond": 1.02}
-    row = Row(victim, "cpu:0", "call_us")
-    return Cell(**{"row": row, "aggressor": aggressor, "measure": "median", "outcome": outcome, **told, **changes})
+def cell(outcome: Any = "hurts", aggressor: str = "cpu", victim: int = 0, **changes: Any) -> MatrixCell:
+    told = {"naive": ratio(2.0, 1.9, 2.1), "isolated": ratio(1.5, 1.4, 1.6), "reduction": None, "beyond": 1.02}
+    row = VictimRow(victim, "cpu:0", "call_us")
+    return MatrixCell(
+        **{"row": row, "aggressor": aggressor, "measure": "median", "outcome": outcome, **told, **changes}
+    )
 
 
-def said(*cells: Cell, victims: int = 1) -> str:
-    return headline(many(victims), Matrix((), cells, (), ()))
+def said(*cells: MatrixCell, victims: int = 1) -> str:
+    return headline(many(victims), ContentionMatrix((), cells, (), ()))
 
 
 def record(trial: str, status: str = "ok", reason: str | None = None, **changes: Any) -> Any:
@@ -51,37 +62,40 @@ def record(trial: str, status: str = "ok", reason: str | None = None, **changes:
 
 
 def found(
-    monkeypatch: pytest.MonkeyPatch, *cells: Cell, pairs: tuple[tuple[Meeting, Any], ...] = (), victims: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    *cells: MatrixCell,
+    pairs: tuple[tuple[MatrixPair, Any], ...] = (),
+    victims: int = 1,
 ) -> list[Finding]:
-    monkeypatch.setattr(findings, "matrix_of", lambda options, records: Matrix((), cells, (), pairs))
+    monkeypatch.setattr(report, "build_matrix", lambda options, records: ContentionMatrix((), cells, (), pairs))
     nothing: Any = None
-    return list(findings.analyse(many(victims), nothing).findings)
+    return list(report.analyse(many(victims), nothing).findings)
 
 
 def test_a_measure_is_told_from_its_fewest_samples_on() -> None:
     hundred = np.arange(1.0, 101.0)
-    assert measure(hundred, "p99") == pytest.approx(99.01)  # a hundredth of the way from the 99th to the 100th
-    assert measure(hundred[:99], "p99") is None
-    assert measure(np.array([1.0, 2.0, 9.0]), "median") == 2.0
-    assert measure(np.array([1.0, 3.0]), "jitter") == pytest.approx(math.sqrt(2) / 2)
-    assert measure(np.array([1.0, 2.0, 9.0]), "jitter") == pytest.approx(math.sqrt(19) / 4)
-    assert measure(np.array([0.25, 0.75]), "jitter") == pytest.approx(math.sqrt(2) / 2)
-    assert measure(np.array([-1.0, 1.0]), "jitter") is None
-    assert measure(np.array([4.0]), "median") == 4.0
-    assert measure(np.array([4.0]), "jitter") is None
+    assert compute_measure(hundred, "p99") == pytest.approx(99.01)  # a hundredth of the way from the 99th to the 100th
+    assert compute_measure(hundred[:99], "p99") is None
+    assert compute_measure(np.array([1.0, 2.0, 9.0]), "median") == 2.0
+    assert compute_measure(np.array([1.0, 3.0]), "jitter") == pytest.approx(math.sqrt(2) / 2)
+    assert compute_measure(np.array([1.0, 2.0, 9.0]), "jitter") == pytest.approx(math.sqrt(19) / 4)
+    assert compute_measure(np.array([0.25, 0.75]), "jitter") == pytest.approx(math.sqrt(2) / 2)
+    assert compute_measure(np.array([-1.0, 1.0]), "jitter") is None
+    assert compute_measure(np.array([4.0]), "median") == 4.0
+    assert compute_measure(np.array([4.0]), "jitter") is None
 
 
 def test_a_measure_is_positive_and_finite() -> None:
-    assert measure(np.array([0.0]), "median") is None
-    assert measure(np.array([0.5]), "median") == 0.5
-    assert measure(np.array([-2.0]), "median") is None
-    assert measure(np.array([math.inf]), "median") is None
+    assert compute_measure(np.array([0.0]), "median") is None
+    assert compute_measure(np.array([0.5]), "median") == 0.5
+    assert compute_measure(np.array([-2.0]), "median") is None
+    assert compute_measure(np.array([math.inf]), "median") is None
 
 
 def test_an_effect_is_taken_over_the_blocks_that_have_both() -> None:
     over, under = {"a": 2.0, "b": 16.0, "c": 5.0}, {"b": 2.0, "d": 3.0, "a": 1.0}
-    assert logs(over, under) == pytest.approx([math.log(2), math.log(8)])
-    one = effect(over, under)
+    assert log_ratios(over, under) == pytest.approx([math.log(2), math.log(8)])
+    one = ratio_estimate(over, under)
     assert one is not None
     assert one.value == pytest.approx(4.0)
     # The logarithms lie ln 2 from their mean; Student's t of one degree is 12.706.
@@ -89,22 +103,22 @@ def test_an_effect_is_taken_over_the_blocks_that_have_both() -> None:
     assert one.high == pytest.approx(4 * math.exp(12.7062 * math.log(2)), rel=1e-4)
     assert (one.n, one.unit, one.scope) == (2, "×", "run")
     assert one.method == "geometric mean of the ratios in 2 blocks, Student's t on their logarithms"
-    assert effect({"a": 1.0}, {"b": 1.0}) is None
+    assert ratio_estimate({"a": 1.0}, {"b": 1.0}) is None
 
 
 def test_two_readings_of_a_block_are_one_and_a_single_one_stands_for_itself() -> None:
-    both = together({"a": 2.0, "b": 5.0}, {"a": 8.0, "c": 7.0})
+    both = block_means({"a": 2.0, "b": 5.0}, {"a": 8.0, "c": 7.0})
     assert both == {"a": pytest.approx(4.0), "b": pytest.approx(5.0), "c": pytest.approx(7.0)}
     assert list(both) == ["a", "b", "c"]
 
 
 def test_what_counts_is_more_than_was_asked_for_and_more_than_chance() -> None:
-    assert margin([], 0.02) == math.inf
-    assert margin([0.01], 0.02) == math.inf
-    assert margin([0.0, 0.0], 0.02) == pytest.approx(1.02)
+    assert effect_margin([], 0.02) == math.inf
+    assert effect_margin([0.01], 0.02) == math.inf
+    assert effect_margin([0.0, 0.0], 0.02) == pytest.approx(1.02)
     # A root mean square of 0.01 over two blocks, with Student's t of two degrees, which is 4.30265.
-    assert margin([0.01, -0.01], 0.02) == pytest.approx(math.exp(0.0430265 / math.sqrt(2)), abs=1e-6)
-    assert margin([0.01, -0.01], 0.04) == pytest.approx(1.04)
+    assert effect_margin([0.01, -0.01], 0.02) == pytest.approx(math.exp(0.0430265 / math.sqrt(2)), abs=1e-6)
+    assert effect_margin([0.01, -0.01], 0.04) == pytest.approx(1.04)
 
 
 def test_a_ratio_lies_beyond_a_bound_where_all_of_its_interval_does() -> None:
@@ -154,11 +168,11 @@ MORE, LESS, ALIKE = ratio(1.3, 1.2, 1.4), ratio(0.8, 0.7, 0.9), ratio(1.0, 0.9, 
 def test_an_outcome_follows_from_both_levels_and_from_how_they_differ(
     naive: Estimate | None, isolated: Estimate | None, less: Estimate | None, outcome: str
 ) -> None:
-    assert judge(naive, isolated, less, BEYOND) == outcome
+    assert judge_outcome(naive, isolated, less, BEYOND) == outcome
 
 
 def test_nothing_is_known_where_nothing_counts() -> None:
-    assert judge(STRONG, NONE, MORE, math.inf) == "not known"
+    assert judge_outcome(STRONG, NONE, MORE, math.inf) == "not known"
 
 
 @pytest.mark.parametrize(
@@ -190,12 +204,12 @@ def test_a_finding_rests_on_what_worked_alone_and_beside_its_aggressor(monkeypat
         load_cpu_s=3.0, subjects=(SubjectFacts(subject=0, bytes_moved=4e6),),
     )  # fmt: skip
     pairs = (
-        (Meeting(0, "cpu:0", "alone"), record("alone")),
-        (Meeting(0, "cpu:0", "again"), record("again", "failed", "it fell over", origin="simulated")),
-        (Meeting(0, "cpu:0", "naive", "cpu"), record("naive", origin="fake", evidence=(pressed,))),
-        (Meeting(0, "cpu:0", "naive", "memory"), record("other aggressor", origin="simulated")),
-        (Meeting(0, "cpu:1", "naive", "cpu"), record("other device", origin="simulated")),
-        (Meeting(1, "cpu:0", "naive", "cpu"), record("other victim", origin="simulated")),
+        (MatrixPair(0, "cpu:0", "alone"), record("alone")),
+        (MatrixPair(0, "cpu:0", "again"), record("again", "failed", "it fell over", origin="simulated")),
+        (MatrixPair(0, "cpu:0", "naive", "cpu"), record("naive", origin="fake", evidence=(pressed,))),
+        (MatrixPair(0, "cpu:0", "naive", "memory"), record("other aggressor", origin="simulated")),
+        (MatrixPair(0, "cpu:1", "naive", "cpu"), record("other device", origin="simulated")),
+        (MatrixPair(1, "cpu:0", "naive", "cpu"), record("other victim", origin="simulated")),
     )
     made = cell("not cured")
     (one,) = found(monkeypatch, made, pairs=pairs, victims=2)
@@ -213,15 +227,15 @@ def test_a_finding_rests_on_what_worked_alone_and_beside_its_aggressor(monkeypat
 
 
 def test_what_never_worked_is_told_with_its_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    beside, alone = Meeting(0, "cpu:0", "naive", "cpu"), Meeting(1, "cpu:0", "alone")
+    beside, alone = MatrixPair(0, "cpu:0", "naive", "cpu"), MatrixPair(1, "cpu:0", "alone")
     pairs = (
         (beside, record("a", "failed", "first")),
         (beside, record("b", "failed", "second")),
         (beside, record("c", "refused", "third")),
         (alone, record("d", "failed", "it fell over")),
-        (Meeting(0, "cpu:0", "naive", "memory"), record("e", "failed", "fourth")),
-        (Meeting(0, "cpu:0", "naive", "memory"), record("f")),
-        (Meeting(0, "cpu:0", "alone"), record("g")),
+        (MatrixPair(0, "cpu:0", "naive", "memory"), record("e", "failed", "fourth")),
+        (MatrixPair(0, "cpu:0", "naive", "memory"), record("f")),
+        (MatrixPair(0, "cpu:0", "alone"), record("g")),
     )
     first, second = found(monkeypatch, pairs=pairs, victims=2)
     assert first.model_dump(exclude_defaults=True) == {
@@ -278,7 +292,7 @@ def test_the_worst_cell_is_the_one_with_the_largest_ratio_of_either_level() -> N
 
 
 def test_no_effect_is_told_with_the_largest_that_may_be_there() -> None:
-    def calm(high: float | None, aggressor: str = "cpu") -> Cell:
+    def calm(high: float | None, aggressor: str = "cpu") -> MatrixCell:
         low = None if high is None else 0.5
         return cell("no effect seen", aggressor, naive=ratio(0.75, low, high))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from assay.core.page import Table
 from assay.core.results import Record, Window
-from assay.experiments.notes import Noted, grouped, merged, notes_table
+from assay.experiments.reporting import NoteGroup, group_notes, merge_sentences, notes_table
 
 WINDOW = Window(host="h", boot_id="b", start_ns=0, end_ns=1, started_at="now")
 
@@ -38,12 +38,12 @@ def test_a_note_of_all_trials_names_none() -> None:
 
 def test_notes_that_differ_only_in_their_numbers_are_one_with_the_range() -> None:
     said = [f"starting takes {s} s, most of the 6.5 s asked for" for s in ("6.3", "10.1", "7")]
-    assert merged(said) == "starting takes 6.3–10.1 s, most of the 6.5 s asked for"
+    assert merge_sentences(said) == "starting takes 6.3–10.1 s, most of the 6.5 s asked for"
 
 
 def test_names_versions_and_devices_are_no_numbers() -> None:
     pairs = [(f"meanwhile {who} used cpu:{n} for 3 s", "t") for n, who in enumerate(("python3.11", "python3.12"))]
-    assert [noted.said for noted in grouped(pairs)] == [said for said, _ in pairs]
+    assert [noted.text for noted in group_notes(pairs)] == [said for said, _ in pairs]
 
 
 def test_a_trial_with_a_name_of_nobody_s_is_told_by_its_block() -> None:
@@ -58,6 +58,6 @@ def test_without_notes_there_is_no_table() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["took 1 s", "took 2.5 s", "is lost"]), st.text(max_size=2)), max_size=12))
 def test_every_trial_that_was_noted_is_in_a_group(pairs: list[tuple[str, str]]) -> None:
-    found: list[Noted] = grouped(pairs)
+    found: list[NoteGroup] = group_notes(pairs)
     assert {trial for noted in found for trial in noted.trials} == {trial for _, trial in pairs}
     assert len(found) == len({said[:4] for said, _ in pairs})

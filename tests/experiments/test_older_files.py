@@ -10,18 +10,26 @@ import pytest
 from assay.core.errors import BadInput
 from assay.core.plan import Subject
 from assay.core.results import Findings
-from assay.experiments.contention.older import older_files
-from assay.experiments.variance.compare import compare
-from assay.experiments.variance.findings import analyse
-from assay.experiments.variance.older_format import KEYS, Older, Pick, Repeats, as_json, parse, typical
-from assay.experiments.variance.sources import read_group
+from assay.experiments.compare.kernel_report import analyse_kernels
+from assay.experiments.compare.kernels import compare_kernels
+from assay.experiments.compare.tunings import (
+    FILE_KEYS,
+    KernelTuning,
+    RepeatedTimes,
+    TuningPick,
+    most_common_pick,
+    parse_tuning,
+    read_group,
+    tuning_as_json,
+)
+from assay.experiments.contention.older_files import older_files
 from tests.experiments.tunings import MACHINE, SOFTMAX, folder_of, options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.experiments.contention.options import ContentionOptions
-    from assay.store.runs import RunFolder
+    from assay.store.run_folder import RunFolder
 
 FOUND = Findings(headline="Side by side it is slower.")
 OLDEST: dict[str, Any] = {
@@ -46,7 +54,7 @@ def test_each_device_has_a_file_in_each_phases_folder_with_the_keys_the_analyser
     names = [f"older/{f}/softmax_gpu{g}.json" for f in ("baseline", "concurrent", "isolated") for g in (0, 1)]
     assert set(names) < set(files)
     one = files["older/baseline/softmax_gpu0.json"]
-    assert set(KEYS) < set(one)
+    assert set(FILE_KEYS) < set(one)
     assert one["best_config"] == {"block": 128}
     assert one["best_time_ms"] == pytest.approx(0.09, rel=0.05)
     assert one["num_configs_tested"] == 3
@@ -79,7 +87,7 @@ def test_the_older_files_and_the_run_folder_give_the_same_verdicts(tmp_path: Pat
         ours = [read_group([folder.path], p) for p in ("baseline", phase)]
         theirs = [read_group([folder.path / "older" / n], "–") for n in ("baseline", name)]
         found = [
-            analyse(compare(*([source.older for source in group.sources] for group in groups)), 0.01)
+            analyse_kernels(compare_kernels(*([source.tuning for source in group.sources] for group in groups)), 0.01)
             for groups in (ours, theirs)
         ]
         assert found[0] == found[1]
@@ -103,20 +111,20 @@ def test_nothing_measured_leaves_a_summary_that_says_so(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read_back_the_same() -> None:
-    older = Older(
+    older = KernelTuning(
         kernel="softmax@numpy",
         device="cpu:0",
-        picks=(Pick(config={"a": 1}, time_ms=2.0, tuning_s=1.0), Pick(config={"a": 2}, time_ms=None)),
-        timed=(Repeats(config={"a": 1}, times_ms=(2.0, 2.5), cvs=(0.1,), by="assay"),),
+        picks=(TuningPick(config={"a": 1}, time_ms=2.0, tuning_s=1.0), TuningPick(config={"a": 2}, time_ms=None)),
+        timed=(RepeatedTimes(config={"a": 1}, times_ms=(2.0, 2.5), cvs=(0.1,), timer="assay"),),
         configs_tested=5,
     )
-    assert parse(json.loads(json.dumps(as_json(older)))) == older
+    assert parse_tuning(json.loads(json.dumps(tuning_as_json(older)))) == older
 
 
 def test_bare_times_of_different_configurations_are_no_repeats() -> None:
-    older = parse(OLDEST)
+    older = parse_tuning(OLDEST)
     assert older.timed == ()
-    assert older.picks == (Pick(config={"block_sizes": [64, 64]}, time_ms=0.5, tuning_s=12.0),)
+    assert older.picks == (TuningPick(config={"block_sizes": [64, 64]}, time_ms=0.5, tuning_s=12.0),)
     assert older.notes == ("its 3 times are of different configurations, and their scatter is no variance",)
 
 
@@ -130,21 +138,21 @@ def test_bare_times_of_different_configurations_are_no_repeats() -> None:
 )
 def test_files_without_anything_usable_say_why(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        parse({**OLDEST, **changes})
+        parse_tuning({**OLDEST, **changes})
 
 
 def test_what_is_wrong_in_a_part_of_a_file_leaves_the_rest() -> None:
-    broken = parse({**OLDEST, "best_time_ms": -1, "all_benchmark_times": [{"config": {"a": 1}, "time_ms": 0}]})
+    broken = parse_tuning({**OLDEST, "best_time_ms": -1, "all_benchmark_times": [{"config": {"a": 1}, "time_ms": 0}]})
     assert broken.picks[0].time_ms is None
     assert "a best_time_ms of -1 is no time" in broken.notes
     assert "1 of its configurations have no time above zero" in broken.notes
-    lacking = parse({key: OLDEST[key] for key in ("kernel_name", "best_time_ms")})
+    lacking = parse_tuning({key: OLDEST[key] for key in ("kernel_name", "best_time_ms")})
     assert lacking.notes[0].startswith("it lacks best_config, all_benchmark_times")
     with pytest.raises(BadInput, match="no JSON object"):
-        parse([1, 2])
+        parse_tuning([1, 2])
 
 
 def test_the_typical_pick_is_the_most_frequent_one() -> None:
-    picks = [Pick(config={"a": a}, time_ms=t) for a, t in ((1, 5.0), (2, 1.0), (2, 3.0))]
-    assert typical(tuple(picks)) == Pick(config={"a": 2}, time_ms=2.0)
-    assert typical(()) is None
+    picks = [TuningPick(config={"a": a}, time_ms=t) for a, t in ((1, 5.0), (2, 1.0), (2, 3.0))]
+    assert most_common_pick(tuple(picks)) == TuningPick(config={"a": 2}, time_ms=2.0)
+    assert most_common_pick(()) is None

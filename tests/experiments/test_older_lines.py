@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.experiments.threshold.older_lines import parse
+from assay.compat.threshold_lines import parse_printed_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ ROWS = [
 
 
 def test_lines_of_both_branches_become_rows_and_others_are_counted() -> None:
-    found = parse(
+    found = parse_printed_lines(
         f"Sliding sweep:\r\n{SLIDING}\r\n\nCompressed sweep:\n  {COMPRESSED}  \nS=512 w=32 FA-2 unsupported\n"
     )
     assert [row.as_json() for row in found.rows] == ROWS
@@ -49,7 +49,9 @@ def test_lines_of_both_branches_become_rows_and_others_are_counted() -> None:
 
 
 def test_a_line_that_was_cut_off_is_told_apart_from_chatter() -> None:
-    found = parse(f"{SLIDING}\n{SLIDING[:-9]}\nS=256 w=32 sliding masked nan ms  fa2 0.10 ms  speedup xnan\n")
+    found = parse_printed_lines(
+        f"{SLIDING}\n{SLIDING[:-9]}\nS=256 w=32 sliding masked nan ms  fa2 0.10 ms  speedup xnan\n"
+    )
     assert (len(found.rows), found.others, found.broken) == (1, 2, (2, 3))
 
 
@@ -58,11 +60,11 @@ def test_a_speed_up_is_not_blamed_for_rounding() -> None:
     for _ in range(300):
         masked, fa2 = rolled.uniform(0.004, 3.0), rolled.uniform(0.006, 3.0)
         line = f"S=256 w=32 sliding masked {masked:.2f} ms  fa2 {fa2:.2f} ms  speedup x{masked / fa2:.2f}"
-        assert parse(line).odd == (), line
+        assert parse_printed_lines(line).odd == (), line
 
 
 def test_a_speed_up_that_its_times_do_not_allow_is_told_and_so_is_a_point_that_comes_twice() -> None:
-    found = parse(f"{SLIDING}\n{SLIDING.replace('x1.20', 'x1.40')}\n")
+    found = parse_printed_lines(f"{SLIDING}\n{SLIDING.replace('x1.20', 'x1.40')}\n")
     assert found.odd == (
         "line 2: the printed speed-up x1.4 disagrees with its times, which say x1.20",
         "line 2: the same point as line 1",

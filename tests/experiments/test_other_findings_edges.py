@@ -10,24 +10,27 @@ import pytest
 
 from assay.core.plan import Subject
 from assay.core.results import Estimate, Record, Window
-from assay.experiments.power.characterize.effects import company_effects, effect, near_against_far, spread, spreads
+from assay.experiments.compare.kernel_report import analyse_kernels as of_groups
+from assay.experiments.compare.kernel_report import headline as headline_of_groups
+from assay.experiments.compare.kernel_report import ratio_verdict, time_text
+from assay.experiments.compare.kernels import ComparedKernel, KernelSpreads, KernelTimes, spread_ratio, stratified_ratio
+from assay.experiments.compare.kernels import repeat_spread as scatter
+from assay.experiments.power.characterize.study import (
+    compare_cases,
+    contention_effects,
+    far_over_near_effects,
+    model_spread,
+    model_spreads,
+)
 from assay.experiments.power.rows import GpuRow
-from assay.experiments.scaling.analysis import COMMUNICATION
-from assay.experiments.scaling.analysis import analyse as of_shapes
-from assay.experiments.scaling.links import link_of
-from assay.experiments.scaling.prediction import Predicted, Traffic
-from assay.experiments.scaling_prediction import findings as predictions
-from assay.experiments.scaling_prediction.findings import headline, judged, named
-from assay.experiments.scaling_prediction.forecast import Forecast
-from assay.experiments.scaling_prediction.options import PredictionOptions
-from assay.experiments.scaling_prediction.plan import Cell, LeftOut
-from assay.experiments.variance.compare import Kernel, Spreads, Times
-from assay.experiments.variance.effects import ratio, spread_ratio
-from assay.experiments.variance.effects import spread as scatter
-from assay.experiments.variance.findings import analyse as of_groups
-from assay.experiments.variance.findings import headline as headline_of_groups
-from assay.experiments.variance.findings import time_text, verdict
-from assay.stats.shares import Share
+from assay.experiments.scaling.analysis import COMMUNICATION_NUMBERS
+from assay.experiments.scaling.analysis import analyse_scaling as of_shapes
+from assay.experiments.scaling.prediction import PredictedTime, RankTraffic, parse_link
+from assay.experiments.scaling_prediction import report as predictions
+from assay.experiments.scaling_prediction.forecast import CellForecast
+from assay.experiments.scaling_prediction.plan import ImpossibleCell, PredictionCell, PredictionOptions
+from assay.experiments.scaling_prediction.report import judge_share, name_cell, write_headline
+from assay.stats.ratios import Proportion
 from tests.experiments.power import characterized as power
 from tests.experiments.scaling import worlds as scaling
 
@@ -48,25 +51,25 @@ def half(value: float, low: float | None, high: float | None) -> Estimate:
 
 def asked(**changes: Any) -> PredictionOptions:
     told = {
-        "subject": ATTENTION, "sequences": (4096,), "counts": (8,), "link": link_of("nvlink4"), "device": "cuda:0",
-        "enough": 0.5, **changes,
+        "subject": ATTENTION, "sequences": (4096,), "counts": (8,), "link": parse_link("nvlink4"), "device": "cuda:0",
+        "required_efficiency": 0.5, **changes,
     }  # fmt: skip
     return PredictionOptions.model_validate(told)
 
 
-def forecast(tokens: int, gpus: int, **changes: Any) -> Forecast:
+def forecast(tokens: int, gpus: int, **changes: Any) -> CellForecast:
     seconds = about(0.25, 0.125, 0.5, "s")
     told: dict[str, Any] = {
-        "shard": tokens // gpus, "traffic": Traffic(3, 1024), "time": Predicted(seconds, 0.125, 0.0625, ()),
+        "shard": tokens // gpus, "traffic": RankTraffic(3, 1024), "time": PredictedTime(seconds, 0.125, 0.0625, ()),
         "speedup": about(4.0, 3.0, 5.0), "efficiency": about(0.625, 0.5, 0.75), "reason": None, "records": ("a", "b"),
         "memory_mib": about(512.0, 256.0, 1024.0, "MiB"), "peak_mib": 100.0,
     }  # fmt: skip
-    return Forecast(cell=Cell(tokens, gpus), **{**told, **changes})
+    return CellForecast(cell=PredictionCell(tokens, gpus), **{**told, **changes})
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, 0.75), (0.75, None)])
 def test_a_share_of_which_one_end_is_missing_is_unsure(low: float | None, high: float | None) -> None:
-    assert judged(half(0.75, low, high), 0.5) == "unsure"
+    assert judge_share(half(0.75, low, high), 0.5) == "unsure"
 
 
 def test_a_prediction_is_told_of_the_most_tokens_over_the_most_gpus() -> None:
@@ -79,23 +82,23 @@ def test_a_prediction_is_told_of_the_most_tokens_over_the_most_gpus() -> None:
     ]
     own = "Predicted, not measured: 8,192 tokens on 8 GPUs over nvlink4 take 250.0 ms (125.0 – 500.0)"
     speed, used = ", 4.00× (3.00 – 5.00×) as fast as one", ", an efficiency of 62 % (50 – 75 %)."
-    assert headline(asked(), several) == f"{own}{speed}{used}"
+    assert write_headline(asked(), several) == f"{own}{speed}{used}"
     one = [forecast(8192, 8, speedup=None)]
-    assert headline(asked(), one) == f"{own}{used}"
+    assert write_headline(asked(), one) == f"{own}{used}"
     bare = [forecast(8192, 8, efficiency=about(0.625), speedup=None)]
-    assert headline(asked(), bare) == f"{own}, an efficiency of 62 %, all without an interval."
+    assert write_headline(asked(), bare) == f"{own}, an efficiency of 62 %, all without an interval."
     untold = [forecast(8192, 8, efficiency=None, reason="one GPU alone is not measured yet")]
     told = "; how efficient that is cannot be said: one GPU alone is not measured yet."
-    assert headline(asked(), untold) == f"{own}{told}"
+    assert write_headline(asked(), untold) == f"{own}{told}"
     nothing = "Nothing can be predicted: no share of a ring could be measured."
-    assert headline(asked(), several[-1:]) == headline(asked(), []) == nothing
+    assert write_headline(asked(), several[-1:]) == write_headline(asked(), []) == nothing
 
 
 def test_cells_are_named_by_what_they_count() -> None:
-    assert named(asked(), Cell(65536, 2)) == "65,536 tokens on 2 GPUs"
-    assert named(asked(), Cell(65536, 1)) == "65,536 tokens on 1 GPU"
-    assert named(asked(mode="weak", device="cpu:0"), Cell(64, 1)) == "64 tokens a rank on 1 rank"
-    assert named(asked(mode="weak", device="cpu:0"), Cell(64, 3)) == "64 tokens a rank on 3 ranks"
+    assert name_cell(asked(), PredictionCell(65536, 2)) == "65,536 tokens on 2 GPUs"
+    assert name_cell(asked(), PredictionCell(65536, 1)) == "65,536 tokens on 1 GPU"
+    assert name_cell(asked(mode="weak", device="cpu:0"), PredictionCell(64, 1)) == "64 tokens a rank on 1 rank"
+    assert name_cell(asked(mode="weak", device="cpu:0"), PredictionCell(64, 3)) == "64 tokens a rank on 3 ranks"
 
 
 def record(trial: str, origin: Origin = "real") -> Record:
@@ -105,10 +108,12 @@ def record(trial: str, origin: Origin = "real") -> Record:
 
 @pytest.fixture
 def predicted(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def of(*found: Forecast, refused: tuple[LeftOut, ...] = (), records: tuple[Record, ...] = ()) -> list[Finding]:
-        monkeypatch.setattr(predictions, "forecasts", lambda *_: found)
-        monkeypatch.setattr(predictions, "left_out", lambda _: refused)
-        return list(predictions.analyse(asked(), records).findings)
+    def of(
+        *found: CellForecast, refused: tuple[ImpossibleCell, ...] = (), records: tuple[Record, ...] = ()
+    ) -> list[Finding]:
+        monkeypatch.setattr(predictions, "forecast_cells", lambda *_: found)
+        monkeypatch.setattr(predictions, "list_impossible_cells", lambda _: refused)
+        return list(predictions.build_findings(asked(), records).findings)
 
     return of
 
@@ -142,7 +147,7 @@ def test_a_prediction_without_an_interval_says_why(predicted: Any) -> None:
     assert predicted(forecast(64, 2, efficiency=about(0.5)))[0].reason == few
     assert predicted(forecast(64, 2, efficiency=about(0.5), reason="it failed"))[0].reason == "it failed"
     assert predicted(forecast(64, 2, reason="it failed"))[0].reason == "it failed"
-    refused = LeftOut(Cell(64, 3), "64 is not divisible among 3 ranks.")
+    refused = ImpossibleCell(PredictionCell(64, 3), "64 is not divisible among 3 ranks.")
     found, left = predicted(forecast(64, 2), refused=(refused,))
     assert found.facts["status"] == "predicted"
     assert left.claim == "Predicted: 64 tokens on 3 GPUs over nvlink4 are at least 50 % efficient"
@@ -152,7 +157,7 @@ def test_a_prediction_without_an_interval_says_why(predicted: Any) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(None, 1.25), (2.0, None)])
 def test_a_ratio_of_which_one_end_is_missing_is_unsure(low: float | None, high: float | None) -> None:
-    assert verdict(half(1.75, low, high), 0.5) == "unsure"
+    assert ratio_verdict(half(1.75, low, high), 0.5) == "unsure"
     said = "takes 1.750× as long as the baseline, of which too few results say how sure that is"
     assert time_text(half(1.75, low, high), 0.5) == said
 
@@ -169,17 +174,23 @@ def test_times_are_compared_in_a_sentence() -> None:
     assert time_text(about(1.5, 1.25, 1.75), 0.25).startswith("shows no sure")
 
 
-def group(name: str, picks: Share, chance: Share, *ratios: Estimate | None) -> Kernel:
+def group(name: str, picks: Proportion, chance: Proportion, *ratios: Estimate | None) -> ComparedKernel:
     times, repeats, samples = ratios
     nothing: Any = None
-    picked: Any = Made(mismatch=picks, by_chance=chance, shares=(picks, chance), devices=())
-    return Kernel(name, Times(1.0, 2.0, (3, 3), times), Spreads(None, None, repeats, nothing, samples), picked, nothing)
+    picked: Any = Made(mismatch=picks, baseline_mismatch=chance, shares=(picks, chance), devices=())
+    return ComparedKernel(
+        name,
+        KernelTimes(1.0, 2.0, (3, 3), times),
+        KernelSpreads(None, None, repeats, nothing, samples),
+        picked,
+        nothing,
+    )
 
 
 def test_all_that_changed_between_groups_is_claimed() -> None:
     longer, same, open_one = about(2.0, 1.75, 2.25), about(1.0, 0.75, 1.5), about(2.0, 1.5, 2.5)
-    one = group("gemm", Share(2, 4), Share(1, 3), longer, same, open_one)
-    found = of_groups((one, group("softmax", Share(0, 0), Share(0, 0), None, None, None)), 0.5)
+    one = group("gemm", Proportion(2, 4), Proportion(1, 3), longer, same, open_one)
+    found = of_groups((one, group("softmax", Proportion(0, 0), Proportion(0, 0), None, None, None)), 0.5)
     assert [(each.claim, each.verdict) for each in found.findings] == [
         ("gemm: the best time is longer than the baseline's", "yes"),
         ("gemm: repeats scatter more than the baseline's", "no"),
@@ -201,7 +212,7 @@ def test_all_that_changed_between_groups_is_claimed() -> None:
 
 
 def test_kernels_beyond_the_third_are_counted() -> None:
-    several = [group(f"k{number}", Share(0, 0), Share(0, 0), None, None, None) for number in range(5)]
+    several = [group(f"k{number}", Proportion(0, 0), Proportion(0, 0), None, None, None) for number in range(5)]
     told = [f"k{number} has no times to compare" for number in range(3)]
     assert headline_of_groups(tuple(several[:3]), 0.1) == f"{'; '.join(told)}."
     assert headline_of_groups(tuple(several[:4]), 0.1) == f"{'; '.join(told)}; and 1 more kernel."
@@ -209,7 +220,9 @@ def test_kernels_beyond_the_third_are_counted() -> None:
 
 
 def test_a_ratio_says_over_how_many_devices_it_is() -> None:
-    both = ratio({"a": [1.0, 1.5], "b": [2.0, 2.5], "c": [3.0]}, {"a": [2.0, 3.0], "b": [4.0, 5.0], "d": [1.0]})
+    both = stratified_ratio(
+        {"a": [1.0, 1.5], "b": [2.0, 2.5], "c": [3.0]}, {"a": [2.0, 3.0], "b": [4.0, 5.0], "d": [1.0]}
+    )
     assert both is not None
     assert both.value == pytest.approx(2.0)
     assert (both.n, both.scope, both.unit) == (8, "run", "×")
@@ -218,16 +231,16 @@ def test_a_ratio_says_over_how_many_devices_it_is() -> None:
     assert both.high is not None
     assert both.low * both.high == pytest.approx(4.0)
     assert both.low < 2.0 < both.high
-    apart = ratio({"a": [1.0], "b": [4.0]}, {"c": [4.0, 8.0], "d": [16.0]})
+    apart = stratified_ratio({"a": [1.0], "b": [4.0]}, {"c": [4.0, 8.0], "d": [16.0]})
     assert apart is not None
     assert apart.value == pytest.approx(4.0)
     assert (apart.n, apart.method) == (5, "log-ratio over 5 results on devices that differ, least squares")
-    single = ratio({"a": [1.0]}, {"a": [3.0]})
+    single = stratified_ratio({"a": [1.0]}, {"a": [3.0]})
     assert single is not None
     assert (single.low, single.high, single.scope, single.n) == (None, None, "process", 2)
     assert single.method == "log-ratio over 2 results on 1 device, too few to tell"
-    assert ratio({"a": [1.0]}, {"b": []}) is None
-    assert ratio({}, {}) is None
+    assert stratified_ratio({"a": [1.0]}, {"b": []}) is None
+    assert stratified_ratio({}, {}) is None
 
 
 def test_what_was_timed_twice_scatters_by_its_squares() -> None:
@@ -267,13 +280,13 @@ def test_company_is_held_against_the_same_case_without_it() -> None:
     noisy = power.case("noisy", 1, power.noise())
     wanted = power.options(power.ALONE, power.TWO, noisy)
     rows = [*rows_of("alone", "0", 100.0, 100.0), *rows_of("noisy", "0", 150.0, 150.0), *rows_of("two", "9", 1.0)]
-    (found,) = company_effects(wanted, rows)
+    (found,) = contention_effects(wanted, rows)
     assert (found.case, found.against, found.verdict, found.gpus, found.hotter_c) == ("noisy", "alone", "yes", 1, None)
     assert (found.time.value, found.time.low) == pytest.approx((1.5, 1.5))
     assert found.time.n == 2
     assert found.time.confidence == pytest.approx(0.95)
     assert (found.energy, found.power, found.clock) == (None, None, None)
-    assert company_effects(power.options(power.ALONE, power.TWO), rows) == []
+    assert contention_effects(power.options(power.ALONE, power.TWO), rows) == []
 
 
 def test_what_both_cases_have_of_each_quantity_is_told() -> None:
@@ -284,13 +297,15 @@ def test_what_both_cases_have_of_each_quantity_is_told() -> None:
         *rows_of("over", "1", 120.0, 120.0, energy_per_call_j=9.0, temperature_c=55.0),
         *rows_of("under", "1", 100.0, 100.0, temperature_c=50.0),
     ]
-    found = effect(power.options(), rows, "over", "under")
+    found = compare_cases(power.options(), rows, "over", "under")
     assert found is not None
     assert found.energy is not None
     assert found.energy.value == pytest.approx(1.5)
     assert found.energy.method == "geometric mean of the ratios in 2 repeats, Student's t on their logarithms"
     assert (found.gpus, found.hotter_c, found.power) == (2, 5.0, None)
-    once = effect(power.options(), [*rows_of("over", "0", 120.0), *rows_of("under", "0", 100.0)], "over", "under")
+    once = compare_cases(
+        power.options(), [*rows_of("over", "0", 120.0), *rows_of("under", "0", 100.0)], "over", "under"
+    )
     assert once is not None
     assert (once.time.low, once.time.high, once.time.n, once.verdict) == (None, None, 1, "unsure")
 
@@ -299,7 +314,7 @@ def test_far_neighbours_are_held_against_near_ones_only() -> None:
     others = power.case("others", 1, power.noise(2, "far"))
     wanted = power.options(power.ALONE, power.NEAR, power.FAR, others)
     rows = [each for case in wanted.cases for each in rows_of(case.name, "0", 100.0, 110.0)]
-    found = near_against_far(wanted, rows)
+    found = far_over_near_effects(wanted, rows)
     assert [(each.case, each.against) for each in found] == [(power.FAR.name, power.NEAR.name)]
 
 
@@ -311,15 +326,15 @@ def test_gpus_of_each_model_are_unequal_by_themselves() -> None:
         *rows_of("alone", "2", 7.0, 7.0, model="N"), *rows_of("alone", "3", 7.0, 7.0, model="N"),
         *rows_of("two", "0", 100.0),
     ]  # fmt: skip
-    unlike, like = spreads(wanted, rows)
+    unlike, like = model_spreads(wanted, rows)
     assert (unlike.case, unlike.model, unlike.slowest, unlike.fastest) == ("alone", "M", "GPU 1", "GPU 0")
     assert unlike.cv == pytest.approx(0.471405, abs=1e-6)
     assert unlike.ratio.value == pytest.approx(2.0)
     assert (unlike.verdict, unlike.gpus) == ("yes", 2)
     assert (like.model, like.verdict, like.cv) == ("N", "no", 0.0)
-    assert spread("alone", "M", [row("alone", "0", 1, 1.0), row("alone", "1", 2, 1.0)], 0.01) is None
+    assert model_spread("alone", "M", [row("alone", "0", 1, 1.0), row("alone", "1", 2, 1.0)], 0.01) is None
     four = [each for gpu in range(4) for each in rows_of("c", str(gpu), 100.0 + gpu, 100.0 + gpu)]
-    several = spread("c", "M", four, 0.01)
+    several = model_spread("c", "M", four, 0.01)
     assert several is not None
     assert several.ratio.confidence == pytest.approx(1 - 0.05 / 6)
 
@@ -335,8 +350,10 @@ def test_nothing_is_sent_for_one_of_two_reasons() -> None:
     found = of_shapes(scaling.FOUR_CORES, short, scaling.World().run(short))
     apart, ring = found.scaled
     assert (apart.shape.ring, ring.shape.ring) == (1, 2)
-    assert {apart[name].reason for name in COMMUNICATION} == {"nothing is sent: each rank has whole sequences"}
-    assert {ring[name].reason for name in COMMUNICATION} == {"nothing is sent: every segment lies within a shard"}
+    assert {apart[name].reason for name in COMMUNICATION_NUMBERS} == {"nothing is sent: each rank has whole sequences"}
+    assert {ring[name].reason for name in COMMUNICATION_NUMBERS} == {
+        "nothing is sent: every segment lies within a shard"
+    }
     assert ring["mfu_datasheet"].reason == "there is no data sheet of a group of cores here"
     assert ring["mfu_matmul"].reason == "no matmul was measured in this run (--yardsticks measures one)"
 
@@ -366,6 +383,6 @@ def test_other_workloads_have_neither_passes_nor_operations() -> None:
     found = of_shapes(scaling.FOUR_CORES, wanted, scaling.World().run(wanted))
     (two,) = found.scaled
     silent = "gemm@torch has no passes, and what it sends is not known"
-    assert {two[name].reason for name in ("forward", "backward", *COMMUNICATION)} == {silent}
+    assert {two[name].reason for name in ("forward", "backward", *COMMUNICATION_NUMBERS)} == {silent}
     uncounted = "its operations are not counted here"
     assert {two[name].reason for name in ("tflops", "mfu_datasheet", "mfu_matmul")} == {uncounted}

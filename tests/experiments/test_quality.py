@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.results import Disturbance, Evidence, Interference, IsolationLimit, Record, Window
-from assay.experiments.quality import disturbed_by, quality_lines, quality_of
+from assay.experiments.reporting import assess_quality, disturbance_text, quality_lines
 
 if TYPE_CHECKING:
     from assay.core.plan import Isolation
 
-LOOKED = Disturbance(looked_s=1.0, steal_share=0.0, outside_cores=0.0, unseen_cores=0.0)
+LOOKED = Disturbance(observed_s=1.0, steal_share=0.0, outside_cores=0.0, unseen_cores=0.0)
 STOLEN = Interference(kind="hypervisor", source="the hypervisor", amount=3.21, unit="%", message="stolen")
 ON_GPU = Interference(kind="gpu_processes", source="train on the GPU", message="others are there")
 
@@ -28,13 +28,13 @@ def record(*disturbed: Interference, **changes: Any) -> Record:
 
 
 def lines(*records: Record) -> list[tuple[str, str]]:
-    return [(line.text, line.tone) for line in quality_lines(quality_of(records))]
+    return [(line.text, line.tone) for line in quality_lines(assess_quality(records))]
 
 
 def test_disturbed_trials_are_counted_and_the_source_is_named_with_its_most() -> None:
     trials = [record(by("ffmpeg", 1.1)), record(by("ffmpeg", 1.4)), *[record()] * 10]
     assert lines(*trials) == [("2 of 12 trials disturbed: ffmpeg (1.4 cores).", "unsure")]
-    (source,) = quality_of(trials).sources
+    (source,) = assess_quality(trials).sources
     assert (source.kind, source.trials, source.amount) == ("processes", 2, 1.4)
 
 
@@ -46,8 +46,8 @@ def test_of_several_sources_the_most_frequent_comes_first_with_its_trials() -> N
 
 
 def test_a_source_that_two_watchers_saw_in_one_trial_disturbed_it_once() -> None:
-    assert quality_of([record(STOLEN, STOLEN.model_copy(update={"amount": 9.0}))]).sources[0].trials == 1
-    assert disturbed_by(quality_of([record(ON_GPU)])) == "1 of 1 trial disturbed: train on the GPU"
+    assert assess_quality([record(STOLEN, STOLEN.model_copy(update={"amount": 9.0}))]).sources[0].trials == 1
+    assert disturbance_text(assess_quality([record(ON_GPU)])) == "1 of 1 trial disturbed: train on the GPU"
 
 
 def test_more_sources_than_fit_a_line_are_counted() -> None:
@@ -56,7 +56,7 @@ def test_more_sources_than_fit_a_line_are_counted() -> None:
 
 
 def test_where_most_trials_are_disturbed_the_line_says_what_to_do() -> None:
-    assert lines(record(STOLEN))[0][0].endswith("; `--strangers wait` waits for a quiet machine.")
+    assert lines(record(STOLEN))[0][0].endswith("; `--on-interference wait` waits for a quiet machine.")
 
 
 def test_a_quiet_run_says_so_and_one_that_nobody_watched_says_nothing() -> None:
@@ -68,7 +68,7 @@ def test_a_quiet_run_says_so_and_one_that_nobody_watched_says_nothing() -> None:
 
 def test_trials_without_a_result_are_not_counted() -> None:
     refused = record(status="refused", reason="others are busy")
-    assert quality_of([refused, record()]).trials == 1
+    assert assess_quality([refused, record()]).trials == 1
 
 
 def test_trials_measured_again_are_counted() -> None:
@@ -86,5 +86,5 @@ def test_isolation_that_did_not_hold_is_told_with_its_reason(held: Isolation) ->
     trials = [record(evidence=(worker, good)), record(evidence=(good,))]
     said = f"Isolation full did not hold in 1 of 2 trials ({held} held): cpu:0 shared core 0 with cpu:2."
     assert lines(*trials) == [("No interference detected in 2 trials.", "plain"), (said, "unsure")]
-    (short,) = quality_of(trials).isolation
-    assert (short.asked, short.held, short.codes) == ("full", held, ("shared_cores",))
+    (short,) = assess_quality(trials).isolation
+    assert (short.requested, short.held, short.codes) == ("full", held, ("shared_cores",))

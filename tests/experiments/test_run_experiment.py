@@ -11,13 +11,11 @@ import pytest
 from assay.core.plan import Done, Subject
 from assay.core.results import Check, Evidence, Record, SubjectFacts, Window
 from assay.experiments.run import EXPERIMENT
-from assay.experiments.run.plan import RunOptions, blocks_of
-from assay.experiments.run.rates import facts_of, yardsticks
-from assay.launch.outcome import RawSeries
+from assay.experiments.run.plan import RunOptions, build_blocks, reference_subjects, subject_facts
+from assay.launch.workers import RawSeries
 from assay.runner import summaries
-from assay.store.plan import Plan
 from assay.store.records import Records
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder, RunPlan
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -67,7 +65,7 @@ def measured(folder: RunFolder, trial: Trial, call_us: dict[str, float], **facts
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    plan = Plan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="now")
+    plan = RunPlan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="now")
     return RunFolder.create(tmp_path / "runs", plan, MACHINE)
 
 
@@ -86,12 +84,12 @@ def test_repeats_are_asked_for_one_by_one_with_the_time_that_is_left(folder: Run
 
 def test_the_same_seed_gives_the_same_trials_and_another_seed_others() -> None:
     many = {"subjects": tuple(Subject(workload=f"w{i}", impl="numpy") for i in range(6))}
-    assert blocks_of(options(**many)) == blocks_of(options(**many))
-    assert blocks_of(options(**many)) != blocks_of(options(**many, seed=1))
+    assert build_blocks(options(**many)) == build_blocks(options(**many))
+    assert build_blocks(options(**many)) != build_blocks(options(**many, seed=1))
 
 
 def test_side_by_side_is_one_trial_of_all_devices() -> None:
-    (block,) = blocks_of(options(devices=("cuda:0", "cuda:1"), mode="concurrent"))
+    (block,) = build_blocks(options(devices=("cuda:0", "cuda:1"), mode="concurrent"))
     (trial,) = block.trials
     assert trial.schedule == "together"
     assert [role.name for role in trial.roles] == ["cuda:0", "cuda:1"]
@@ -99,19 +97,19 @@ def test_side_by_side_is_one_trial_of_all_devices() -> None:
 
 def test_a_gpu_gets_a_matmul_for_each_precision_and_a_copy_as_yardsticks() -> None:
     float32 = SOFTMAX.model_copy(update={"params": {"dtype": "float32"}})
-    sticks = yardsticks((SOFTMAX, float32), "cuda")
+    sticks = reference_subjects((SOFTMAX, float32), "cuda")
     assert [(s.label, s.params["dtype"]) for s in sticks] == [
         ("gemm@torch", "bfloat16"),
         ("gemm@torch", "float32"),
         ("memcpy@torch", "float32"),
     ]
-    assert yardsticks((SOFTMAX,), "cpu") == ()
-    assert yardsticks((Subject(workload="x.py:f", impl="python"),), "cuda") == ()
+    assert reference_subjects((SOFTMAX,), "cpu") == ()
+    assert reference_subjects((Subject(workload="x.py:f", impl="python"),), "cuda") == ()
 
 
 def test_results_on_a_gpu_are_held_against_the_yardsticks(folder: RunFolder) -> None:
-    wanted = options(yardsticks=yardsticks((SOFTMAX,), "cuda"))
-    sticks, repeat = blocks_of(wanted)
+    wanted = options(references=reference_subjects((SOFTMAX,), "cuda"))
+    sticks, repeat = build_blocks(wanted)
     facts = {"gemm": {"flop": 8e9, "bytes_moved": 1e6}, "memcpy": {"bytes_moved": 4e9}}
     records = [
         measured(folder, trial, {"cuda:0": 1000.0}, **facts[trial.roles[0].subjects[0].workload])
@@ -130,7 +128,7 @@ def test_results_on_a_gpu_are_held_against_the_yardsticks(folder: RunFolder) -> 
 
 
 def test_a_failed_trial_is_a_finding_that_says_why(folder: RunFolder) -> None:
-    (block,) = blocks_of(options())
+    (block,) = build_blocks(options())
     good = measured(folder, block.trials[0], {"cuda:0": 5.0})
     bad = good.model_copy(update={"status": "failed", "reason": "it fell over", "estimates": (), "series": ()})
     found = EXPERIMENT.analyse(MACHINE, options(), Records([bad], folder.path))
@@ -144,7 +142,7 @@ def test_a_failed_trial_is_a_finding_that_says_why(folder: RunFolder) -> None:
 
 def test_of_several_ranks_the_slowest_counts(folder: RunFolder) -> None:
     wanted = options(ranks=2, devices=("cpu:0",), restarts=1)
-    ((trial,),) = (block.trials for block in blocks_of(wanted))
+    ((trial,),) = (block.trials for block in build_blocks(wanted))
     raw = [
         RawSeries("ranks", rank, 0, 0, "call_us", 1, 0, 1, np.array(samples).tobytes())
         for rank, samples in enumerate(([1.0, 9.0, 1.0], [5.0, 2.0, 5.0]))
@@ -154,7 +152,7 @@ def test_of_several_ranks_the_slowest_counts(folder: RunFolder) -> None:
 
 
 def test_the_work_of_several_ranks_is_that_of_all_of_them(folder: RunFolder) -> None:
-    (trial,) = blocks_of(options())[0].trials
+    (trial,) = build_blocks(options())[0].trials
     record = measured(folder, trial, {"cuda:0": 10.0}, flop=3.0, bytes_moved=5.0)
     (one,) = record.evidence
     ranks = [
@@ -164,11 +162,11 @@ def test_the_work_of_several_ranks_is_that_of_all_of_them(folder: RunFolder) -> 
         for restart in range(2)
         for rank, flop in enumerate((3.0, 4.0))
     ]
-    facts = facts_of([record.model_copy(update={"evidence": tuple(ranks)})], "cuda:0")
+    facts = subject_facts([record.model_copy(update={"evidence": tuple(ranks)})], "cuda:0")
     assert facts is not None
     assert (facts.flop, facts.bytes_moved) == (7.0, 10.0)
     unsaid = one.model_copy(update={"rank": 1, "subjects": (SubjectFacts(subject=0),)})
-    facts = facts_of([record.model_copy(update={"evidence": (one, unsaid)})], "cuda:0")
+    facts = subject_facts([record.model_copy(update={"evidence": (one, unsaid)})], "cuda:0")
     assert facts is not None
     assert (facts.flop, facts.bytes_moved) == (None, None)
-    assert facts_of([record], "cuda:1") is None
+    assert subject_facts([record], "cuda:1") is None

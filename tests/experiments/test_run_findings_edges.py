@@ -9,14 +9,14 @@ import pytest
 
 from assay.core.plan import Command, Subject
 from assay.core.results import Estimate, Evidence, Finding, Record, Series, SubjectFacts, Window
-from assay.experiments.run import findings
-from assay.experiments.run.findings import analyse, records_of, samples_by_process
-from assay.experiments.run.plan import RunOptions, trials_of
+from assay.experiments.run import report
+from assay.experiments.run.plan import RunOptions, repeat_trials
+from assay.experiments.run.report import analyse, role_records, samples_by_process
 from tests.experiments.remembered import Remembered
 
 if TYPE_CHECKING:
     from assay.core.plan import Trial
-    from assay.stats.summary import Samples
+    from assay.stats.intervals import Samples
 
 SOFTMAX, GEMM = (Subject(workload=name, impl="numpy") for name in ("softmax", "gemm"))
 
@@ -58,7 +58,7 @@ class World:
 
 def trials(wanted: RunOptions, repeat: int = 1) -> dict[tuple[str, str], Trial]:
     """Return a repeat's trials by what is timed in their first role, and its name."""
-    known = trials_of(wanted, f"repeat-{repeat}", repeat)
+    known = repeat_trials(wanted, f"repeat-{repeat}", repeat)
     return {(trial.roles[0].subjects[0].workload, trial.roles[0].name): trial for trial in known}
 
 
@@ -88,9 +88,9 @@ def test_records_are_of_a_subject_in_a_role_in_every_repeat_that_was_asked_for()
             world.add(trial)
     for number, subject in enumerate(("softmax", "gemm")):
         for role in ("cpu:0", "cpu:1"):
-            mine = records_of(wanted, world.all, number, role)
+            mine = role_records(wanted, world.all, number, role)
             assert [record.trial for record in mine] == [planned[repeat][subject, role].id for repeat in (1, 2)]
-    assert records_of(wanted, world.all, 0, "cpu:2") == []
+    assert role_records(wanted, world.all, 0, "cpu:2") == []
 
 
 def test_samples_are_of_one_role_and_quantity_the_slowest_rank_of_each_restart() -> None:
@@ -197,7 +197,7 @@ def test_what_was_never_tried_is_no_finding() -> None:
 def test_a_time_is_known_well_enough_up_to_the_precision_that_was_asked_for(
     off: float | None, judged: tuple[str, str | None]
 ) -> None:
-    assert findings._judge(known(1.0, off), 0.0625) == judged
+    assert report._judge_precision(known(1.0, off), 0.0625) == judged
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,13 @@ def test_a_time_is_known_well_enough_up_to_the_precision_that_was_asked_for(
     ],
 )
 def test_the_answer_says_how_it_was_measured(changes: dict[str, Any], how: str) -> None:
-    said = findings._headline(options(**changes), (finding("a", "cpu:0"),))
+    said = report._headline(options(**changes), (finding("a", "cpu:0"),))
     assert said == f"a takes 2.000 µs on cpu:0 ({how}). The widest interval is ±0.0%."
 
 
 def test_the_answer_names_three_workloads_and_counts_the_others() -> None:
     def said(count: int) -> str:
-        return findings._headline(options(), tuple(finding(f"w{n}", "cpu:0", 1.0 + n) for n in range(count)))
+        return report._headline(options(), tuple(finding(f"w{n}", "cpu:0", 1.0 + n) for n in range(count)))
 
     first = "w0 takes 1.000 µs on cpu:0; w1 takes 2.000 µs on cpu:0"
     end = " (alone). The widest interval is ±0.0%."
@@ -240,13 +240,13 @@ def test_the_answer_names_three_workloads_and_counts_the_others() -> None:
     ],
 )
 def test_the_answer_lists_up_to_four_devices_and_of_more_the_first_three(count: int, listed: str) -> None:
-    said = findings._headline(options(), tuple(finding("a", str(n)) for n in range(count)))
+    said = report._headline(options(), tuple(finding("a", str(n)) for n in range(count)))
     assert said == f"a takes {listed} (alone). The widest interval is ±0.0%."
 
 
 def test_the_answer_has_the_widest_interval_and_counts_those_without_one() -> None:
     def said(*offs: float | None) -> str:
-        text = findings._headline(options(), tuple(finding("a", "0", 1.0, off) for off in offs))
+        text = report._headline(options(), tuple(finding("a", "0", 1.0, off) for off in offs))
         return text.partition(" (alone).")[2]
 
     assert said(0.25, 0.5, 0.125) == " The widest interval is ±50.0%."
@@ -254,5 +254,5 @@ def test_the_answer_has_the_widest_interval_and_counts_those_without_one() -> No
     assert said(None, 0.25, None) == " The widest interval is ±25.0%. 2 have no interval; the table says why."
     assert said(None) == " 1 has no interval; the table says why."
     refused = Finding(claim="c", estimate=None, verdict="no", records=())
-    both = findings._headline(options(), (refused, finding("a", "0", 1.0, 0.25)))
+    both = report._headline(options(), (refused, finding("a", "0", 1.0, 0.25)))
     assert both == "a takes 1.000 µs on 0 (alone). The widest interval is ±25.0%."

@@ -11,44 +11,61 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.core.results import Estimate
-from assay.experiments.variance.compare import compare
-from assay.experiments.variance.effects import ratio, spread, spread_ratio
-from assay.experiments.variance.findings import analyse, mismatch_verdict, time_text, verdict
-from assay.experiments.variance.inputs import Sides, paths_of, sides
-from assay.experiments.variance.matching import not_comparable
-from assay.experiments.variance.older_format import Older, Pick, Repeats
-from assay.experiments.variance.page import page
-from assay.experiments.variance.picks import among, differing
-from assay.experiments.variance.sources import Group, Source, is_phased_run, read_group
-from assay.stats.shares import Share
+from assay.experiments.compare.kernel_report import (
+    analyse_kernels,
+    build_page,
+    mismatch_verdict,
+    ratio_verdict,
+    time_text,
+)
+from assay.experiments.compare.kernels import (
+    compare_kernels,
+    describe_not_comparable,
+    differing_settings,
+    repeat_spread,
+    self_mismatch_share,
+    spread_ratio,
+    stratified_ratio,
+)
+from assay.experiments.compare.sources import ComparisonSides, expand_paths, split_sides
+from assay.experiments.compare.tunings import (
+    KernelTuning,
+    RepeatedTimes,
+    TuningGroup,
+    TuningPick,
+    TuningSource,
+    is_phased_run,
+    read_group,
+)
+from assay.stats.ratios import Proportion
 from tests.experiments.matrices import folder_in
 from tests.experiments.test_older_files import OLDEST
 from tests.experiments.tunings import folder_of, options
 
 if TYPE_CHECKING:
-    from assay.experiments.variance.compare import Kernel
+    from assay.experiments.compare.kernels import ComparedKernel
 
 
-def meant(words: tuple[str, ...], *against: str) -> Sides:
-    return sides(words, against, is_phased=lambda path: path.name == "run")
+def meant(words: tuple[str, ...], *against: str) -> ComparisonSides:
+    return split_sides(words, against, is_phased=lambda path: path.name == "run")
 
 
 def test_the_baseline_is_what_stands_before_against() -> None:
-    assert meant(("a", "b"), "c") == Sides(("a", "b"), ("c",))
+    assert meant(("a", "b"), "c") == ComparisonSides(("a", "b"), ("c",))
 
 
 def test_two_lists_or_two_quoted_globs_need_no_against() -> None:
-    assert meant(("a.json,b.json", "c.json,d.json")) == Sides(("a.json,b.json",), ("c.json,d.json",))
-    assert meant(("base/*.json", "conc/*.json")) == Sides(("base/*.json",), ("conc/*.json",))
+    assert meant(("a.json,b.json", "c.json,d.json")) == ComparisonSides(("a.json,b.json",), ("c.json,d.json",))
+    assert meant(("base/*.json", "conc/*.json")) == ComparisonSides(("base/*.json",), ("conc/*.json",))
 
 
 def test_files_from_folders_that_the_older_tool_named_are_read_as_meant() -> None:
     words = ("x/baseline/a.json", "x/baseline/b.json", "x/concurrent/a.json")
-    assert meant(words) == Sides(words[:2], words[2:])
+    assert meant(words) == ComparisonSides(words[:2], words[2:])
 
 
 def test_a_run_with_phases_is_held_against_itself() -> None:
-    assert meant(("runs/run",)) == Sides(("runs/run",), ("runs/run",))
+    assert meant(("runs/run",)) == ComparisonSides(("runs/run",), ("runs/run",))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +95,7 @@ def test_two_different_folders_are_read_as_the_one_against_the_other(tmp_path: P
     before.mkdir()
     after.mkdir()
     latest.symlink_to(after)
-    assert meant((str(before), str(after))) == Sides((str(before),), (str(after),))
+    assert meant((str(before), str(after))) == ComparisonSides((str(before),), (str(after),))
     with pytest.raises(BadInput, match="not clear"):
         meant((str(after), str(latest)))
 
@@ -87,11 +104,11 @@ def test_words_name_files_lists_and_globs(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     for name in ("a.json", "b.json", "with, comma.json"):
         Path(name).write_text("{}")
-    assert paths_of(["a.json,b.json"])[0] == [Path("a.json"), Path("b.json")]
-    assert paths_of(["a.json b.json", "a.json"])[0] == [Path("a.json"), Path("b.json")]
-    assert paths_of(["[ab].json"])[0] == [Path("a.json"), Path("b.json")]
-    assert paths_of(["with, comma.json"])[0] == [Path("with, comma.json")]
-    assert paths_of(["c*.json", "z.json"]) == ([], ["c*.json fits no file", "z.json does not exist"])
+    assert expand_paths(["a.json,b.json"])[0] == [Path("a.json"), Path("b.json")]
+    assert expand_paths(["a.json b.json", "a.json"])[0] == [Path("a.json"), Path("b.json")]
+    assert expand_paths(["[ab].json"])[0] == [Path("a.json"), Path("b.json")]
+    assert expand_paths(["with, comma.json"])[0] == [Path("with, comma.json")]
+    assert expand_paths(["c*.json", "z.json"]) == ([], ["c*.json fits no file", "z.json does not exist"])
 
 
 def test_files_that_cannot_be_used_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -102,7 +119,7 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_is_read(tmp_path: Path
     other.write_text(json.dumps({"hello": 1}))
     group = read_group([good, empty, cut, other, tmp_path / "gone.json"], "baseline")
     (source,) = group.sources
-    assert (source.older.kernel, source.older.device) == ("softmax", "cuda:3")
+    assert (source.tuning.kernel, source.tuning.device) == ("softmax", "cuda:3")
     assert len(group.unusable) == 4
     assert group.unusable[0].endswith("empty.json is empty")
     assert "not valid JSON" in group.unusable[1]
@@ -113,7 +130,7 @@ def test_run_folders_their_record_files_and_folders_of_older_files_are_read(tmp_
     folder = folder_of(tmp_path, options(), blocks=2)
     for path in (folder.path, folder.path / "records.jsonl"):
         group = read_group([path], "naive")
-        assert [(s.older.kernel, s.older.device, len(s.older.picks)) for s in group.sources] == [
+        assert [(s.tuning.kernel, s.tuning.device, len(s.tuning.picks)) for s in group.sources] == [
             ("softmax@triton", "cuda:0", 2),
             ("softmax@triton", "cuda:1", 2),
         ]
@@ -127,17 +144,17 @@ def test_run_folders_their_record_files_and_folders_of_older_files_are_read(tmp_
     assert "neither a run folder nor" in read_group([tmp_path / "nothing"], "naive").unusable[0]
 
 
-def older(device: str | None, *times_ms: float, block: int = 64, kernel: str = "softmax") -> Older:
+def older(device: str | None, *times_ms: float, block: int = 64, kernel: str = "softmax") -> KernelTuning:
     """Return a kernel tuned as often as there are times, each time with the same pick."""
-    return Older(
+    return KernelTuning(
         kernel=kernel,
         device=device,
-        picks=tuple(Pick(config={"block": block, "warps": 4}, time_ms=t) for t in times_ms),
-        timed=(Repeats(config={"block": block, "warps": 4}, times_ms=times_ms, by="tuner"),),
+        picks=tuple(TuningPick(config={"block": block, "warps": 4}, time_ms=t) for t in times_ms),
+        timed=(RepeatedTimes(config={"block": block, "warps": 4}, times_ms=times_ms, timer="tuner"),),
     )
 
 
-def only(*kernels: Kernel) -> Kernel:
+def only(*kernels: ComparedKernel) -> ComparedKernel:
     (kernel,) = kernels
     return kernel
 
@@ -151,16 +168,16 @@ def test_each_device_is_held_against_itself() -> None:
 
     baseline = [older("cuda:0", *near(1.0)), older("cuda:1", *near(2.0))]
     concurrent = [older("cuda:0", *near(1.1)), older("cuda:1", *near(2.2))]
-    found = only(*compare(baseline, concurrent)).times.ratio
+    found = only(*compare_kernels(baseline, concurrent)).times.ratio
     assert found is not None
     assert found.low is not None
     assert found.high is not None
     assert found.low < 1.1 < found.high
     assert found.high - found.low < 0.05
-    assert verdict(found, 0.01) == "yes"
+    assert ratio_verdict(found, 0.01) == "yes"
 
 
-def run_with(rows: int, dtype: str = "float32", model: str = "NVIDIA L4", **others: str) -> Older:
+def run_with(rows: int, dtype: str = "float32", model: str = "NVIDIA L4", **others: str) -> KernelTuning:
     identity = {
         "workload": {"workload": "softmax"},
         "parameters": {"rows": str(rows)},
@@ -180,23 +197,23 @@ def run_with(rows: int, dtype: str = "float32", model: str = "NVIDIA L4", **othe
         (older("cuda:0", 9.0), "softmax: only one of the groups records its parameters"),
     ],
 )
-def test_kernels_of_other_work_are_not_compared_and_the_difference_is_named(other: Older, said: str) -> None:
-    assert compare([run_with(256)], [other]) == ()
-    assert not_comparable([run_with(256)], [other]) == (said,)
+def test_kernels_of_other_work_are_not_compared_and_the_difference_is_named(other: KernelTuning, said: str) -> None:
+    assert compare_kernels([run_with(256)], [other]) == ()
+    assert describe_not_comparable([run_with(256)], [other]) == (said,)
 
 
 def test_groups_may_differ_in_when_and_beside_whom_they_ran() -> None:
     alone, beside = run_with(256, isolation="none"), run_with(256, isolation="full", schedule="together")
-    assert [kernel.name for kernel in compare([alone], [beside])] == ["softmax"]
-    assert not_comparable([alone], [beside]) == ()
+    assert [kernel.name for kernel in compare_kernels([alone], [beside])] == ["softmax"]
+    assert describe_not_comparable([alone], [beside]) == ()
 
 
 def test_one_result_each_gives_a_ratio_and_no_interval() -> None:
-    found = only(*compare([older("cuda:0", 1.0)], [older("cuda:0", 1.5)])).times.ratio
+    found = only(*compare_kernels([older("cuda:0", 1.0)], [older("cuda:0", 1.5)])).times.ratio
     assert found is not None
     assert found.value == pytest.approx(1.5)
     assert found.low is None
-    assert verdict(found, 0.01) == "unsure"
+    assert ratio_verdict(found, 0.01) == "unsure"
 
 
 def test_an_interval_that_leaves_anything_open_is_told_in_words() -> None:
@@ -212,7 +229,7 @@ def test_intervals_of_the_ratio_cover_the_truth_as_often_as_they_say() -> None:
             {d: (level * shift * np.exp(chance.normal(0, 0.1, 3))).tolist() for d, level in (("a", 1.0), ("b", 3.0))}
             for shift in (1.0, 1.2)
         ]
-        found = ratio(groups[0], groups[1])
+        found = stratified_ratio(groups[0], groups[1])
         assert found is not None
         assert found.low is not None
         assert found.high is not None
@@ -221,29 +238,31 @@ def test_intervals_of_the_ratio_cover_the_truth_as_often_as_they_say() -> None:
 
 
 def test_scatter_is_that_of_repeats_and_never_of_different_configurations() -> None:
-    different = Older(
+    different = KernelTuning(
         kernel="softmax",
-        timed=tuple(Repeats(config={"block": n}, times_ms=(float(n),), by="tuner") for n in (1, 2, 8)),
+        timed=tuple(RepeatedTimes(config={"block": n}, times_ms=(float(n),), timer="tuner") for n in (1, 2, 8)),
     )
-    assert only(*compare([different], [different])).spreads.baseline is None
-    same = spread({"a": [[1.0, 1.1], [50.0, 55.0], [7.0]]})
+    assert only(*compare_kernels([different], [different])).spreads.baseline is None
+    same = repeat_spread({"a": [[1.0, 1.1], [50.0, 55.0], [7.0]]})
     assert same is not None
     assert same.cv == pytest.approx(0.0675, rel=0.01)
     assert same.freedom == 1
-    assert spread({"a": [[1.0], [2.0]], "b": []}) is None
+    assert repeat_spread({"a": [[1.0], [2.0]], "b": []}) is None
     assert spread_ratio(same, None) is None
-    assert spread_ratio(spread({"a": [[1.0, 1.0]]}), same) is None
+    assert spread_ratio(repeat_spread({"a": [[1.0, 1.0]]}), same) is None
 
 
 def test_picks_that_differ_are_counted_named_and_priced_by_the_baseline() -> None:
     times = {64: 1.0, 128: 1.2}
-    tried = tuple(Repeats(config={"block": b, "warps": 4}, times_ms=(t,), by="tuner") for b, t in times.items())
+    tried = tuple(
+        RepeatedTimes(config={"block": b, "warps": 4}, times_ms=(t,), timer="tuner") for b, t in times.items()
+    )
     baseline = [older("cuda:0", 1.0, 1.0, 1.0, 1.0).model_copy(update={"timed": tried})]
     concurrent = [older("cuda:0", 1.1, 1.1, 1.1, 1.1, block=128)]
-    picks = only(*compare(baseline, concurrent)).picks
-    assert (picks.mismatch, picks.by_chance) == (Share(4, 4), Share(0, 2))
+    picks = only(*compare_kernels(baseline, concurrent)).picks
+    assert (picks.mismatch, picks.baseline_mismatch) == (Proportion(4, 4), Proportion(0, 2))
     (device,) = picks.devices
-    assert device.differ == ("block",)
+    assert device.differing == ("block",)
     assert device.cost is not None
     assert device.cost.value == pytest.approx(1.2)
     assert (device.cost.low, device.cost.high) == (None, None)
@@ -251,46 +270,46 @@ def test_picks_that_differ_are_counted_named_and_priced_by_the_baseline() -> Non
 
 def test_what_another_pick_costs_has_an_interval_where_both_were_timed_in_several_processes() -> None:
     times = {64: (1.0, 1.02, 0.98), 128: (1.2, 1.22, 1.19)}
-    tried = tuple(Repeats(config={"block": b, "warps": 4}, times_ms=t, by="assay") for b, t in times.items())
+    tried = tuple(RepeatedTimes(config={"block": b, "warps": 4}, times_ms=t, timer="assay") for b, t in times.items())
     baseline = [older("cuda:0", 1.0).model_copy(update={"timed": tried})]
-    (device,) = only(*compare(baseline, [older("cuda:0", 1.1, block=128)])).picks.devices
+    (device,) = only(*compare_kernels(baseline, [older("cuda:0", 1.1, block=128)])).picks.devices
     assert device.cost is not None
     assert device.cost.low is not None
     assert device.cost.high is not None
     assert 1.1 < device.cost.low < 1.203 < device.cost.high < 1.3
-    (same,) = only(*compare(baseline, [older("cuda:0", 1.1)])).picks.devices
+    (same,) = only(*compare_kernels(baseline, [older("cuda:0", 1.1)])).picks.devices
     assert same.cost is None
 
 
 def test_a_mismatch_counts_only_beyond_what_the_baseline_shows_against_itself() -> None:
-    assert mismatch_verdict(Share(20, 20), Share(0, 10)) == "yes"
-    assert mismatch_verdict(Share(4, 4), Share(0, 0)) == "unsure"
-    assert mismatch_verdict(Share(3, 10), Share(2, 10)) == "unsure"
-    assert mismatch_verdict(Share(0, 10), Share(2, 10)) == "no"
-    assert among(older("a", 1.0, 1.0, 1.0).picks) == Share(0, 1)
-    assert differing({"a": 1, "b": 2}, {"b": 3, "c": 4}) == ("a", "b", "c")
+    assert mismatch_verdict(Proportion(20, 20), Proportion(0, 10)) == "yes"
+    assert mismatch_verdict(Proportion(4, 4), Proportion(0, 0)) == "unsure"
+    assert mismatch_verdict(Proportion(3, 10), Proportion(2, 10)) == "unsure"
+    assert mismatch_verdict(Proportion(0, 10), Proportion(2, 10)) == "no"
+    assert self_mismatch_share(older("a", 1.0, 1.0, 1.0).picks) == Proportion(0, 1)
+    assert differing_settings({"a": 1, "b": 2}, {"b": 3, "c": 4}) == ("a", "b", "c")
 
 
 def test_devices_of_a_group_are_compared_with_each_other() -> None:
     baseline = [older("cuda:0", 1.0, 1.0), older("cuda:1", 1.2, 1.2, block=128)]
-    first, second = only(*compare(baseline, [older("cuda:0", 1.0)])).agreements
+    first, second = only(*compare_kernels(baseline, [older("cuda:0", 1.0)])).agreements
     assert second is None
     assert first is not None
     assert (first.slowest, first.fastest) == ("cuda:1", "cuda:0")
-    assert first.apart == pytest.approx(1.2)
-    assert first.same_pick == Share(0, 2)
+    assert first.slowest_over_fastest == pytest.approx(1.2)
+    assert first.same_pick == Proportion(0, 2)
 
 
 def test_the_page_shows_what_was_compared_and_what_was_not() -> None:
     baseline = [older("cuda:0", 1.0, 1.01), older("cuda:0", 3.0, kernel="gemm")]
     concurrent = [older("cuda:0", 1.3, 1.31, block=128)]
     groups = tuple(
-        Group(tuple(Source("x.json", each) for each in side), said)
+        TuningGroup(tuple(TuningSource("x.json", each) for each in side), said)
         for side, said in ((baseline, ("y.json is empty",)), (concurrent, ()))
     )
-    kernels = compare(baseline, concurrent)
-    found = analyse(kernels, 0.01)
-    shown = page(kernels, found, (groups[0], groups[1]), 0.01)
+    kernels = compare_kernels(baseline, concurrent)
+    found = analyse_kernels(kernels, 0.01)
+    shown = build_page(kernels, found, (groups[0], groups[1]), 0.01)
     assert [section.title for section in shown.sections] == ["Results", "What could not be used"]
     texts = [e.text for e in shown.sections[-1].elements if e.kind == "text"]
     assert texts == ["y.json is empty.", "Only the baseline has gemm: not compared."]

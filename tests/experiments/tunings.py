@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Subject
-from assay.core.results import GpuSeen, Meanwhile, Record, Tried, Tuning, Window
+from assay.core.results import GpuWindowStats, Record, TriedConfig, Tuning, Window, WindowStats
 from assay.experiments.contention.options import ContentionOptions
-from assay.experiments.contention.plan import block_of
-from assay.launch.outcome import RawSeries
+from assay.experiments.contention.plan import build_block
+from assay.launch.workers import RawSeries
 from assay.runner import summaries
-from assay.store.plan import Plan
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder, RunPlan
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -52,11 +51,11 @@ def folder_of(
     seed: int = 0,
 ) -> RunFolder:
     """Return a run folder with its records; beside others, the tuner picks wrongly with the chance ``misled``."""
-    plan = Plan(experiment="contention", options=wanted.as_json(), seed=0, versions={}, cwd="/", created_at="now")
+    plan = RunPlan(experiment="contention", options=wanted.as_json(), seed=0, versions={}, cwd="/", created_at="now")
     folder = RunFolder.create(parent, plan, MACHINE)
     chance = np.random.default_rng(seed)
     for number in range(1, blocks + 1):
-        block = block_of(MACHINE, wanted, number)
+        block = build_block(MACHINE, wanted, number)
         folder.decide(block)
         for trial in block.trials:
             phase = str(trial.settings["phase"])
@@ -79,8 +78,8 @@ def _record(folder: RunFolder, trial: Trial, factor: float, misled: float, chanc
         series=folder.keep_samples(trial.id, 1, raw),
         estimates=summaries(trial, raw),
         tunings=tuple(_tuning(role, factor, misled, chance) for role in timed if role.tuner is not None),
-        meanwhile=Meanwhile(
-            seen_s=1.0, samples=20, cpu_percent=40.0, gpus=(GpuSeen(gpu=0, uuid="GPU-0", power_w=300.0),)
+        during=WindowStats(
+            observed_s=1.0, samples=20, cpu_percent=40.0, gpus=(GpuWindowStats(gpu=0, uuid="GPU-0", power_w=300.0),)
         ),
         status="ok",
     )
@@ -95,7 +94,7 @@ def _tuning(role: Role, factor: float, misled: float, chance: np.random.Generato
         tuner="pick",
         config={"block": best},
         time_us=times[best],
-        tried=tuple(Tried(config={"block": size}, time_us=us) for size, us in times.items()),
+        tried=tuple(TriedConfig(config={"block": size}, time_us=us) for size, us in times.items()),
         tuning_s=1.0,
         start_ns=0,
         end_ns=1,

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.core.results import Parity
-from assay.experiments.threshold.older import FILE, files
+from assay.experiments.threshold.results_file import RESULTS_FILE, build_files
 from tests.experiments.threshold.crossings import PASSED, World, options, threshold
 from tests.machines import machine
 
@@ -39,7 +39,7 @@ def results(
 def _results(names: tuple[str, ...], crossing: float, noise: float, parity: Parity) -> str:
     wanted = options(*(threshold(SIZES, name=name) for name in names))
     world = World(lambda params, time: 1.2 * (params["n"] / crossing) ** 0.4, noise=noise, parity=lambda params: parity)
-    return files(machine(), wanted, world.measured(wanted))[FILE]
+    return build_files(machine(), wanted, world.measured(wanted))[RESULTS_FILE]
 
 
 def leave(folder: Path, content: Any, *, code: int = 0) -> Path:
@@ -67,5 +67,5 @@ def journal(folder: Path) -> None:
         {"event": "released", "at": "2026-11-15T09:32:00Z"},
         {"event": "billed", "number": "sb-1", "usd": 0.031},
     ]
-    told = [{"at": "2026-11-15T09:30:00Z", "order": "0123456789abcdef", "provider": "modal", **line} for line in lines]
+    told = [{"at": "2026-11-15T09:30:00Z", "job_id": "0123456789abcdef", "provider": "modal", **line} for line in lines]
     (folder / "rentals.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in told))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from assay.github.api import Api
+from assay.github.api import GitHubApi
 from tests.github.standin import REPOSITORY, TOKEN
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CUT = "the line was cut"
 
 
-def api_of(github: GitHub, *, token: str = TOKEN, pauses: list[float] | None = None, now: float = 0.0) -> Api:
+def api_of(github: GitHub, *, token: str = TOKEN, pauses: list[float] | None = None, now: float = 0.0) -> GitHubApi:
     """Return the real client of the stand-in; nobody waits."""
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -31,7 +31,7 @@ def api_of(github: GitHub, *, token: str = TOKEN, pauses: list[float] | None = N
         return httpx.Response(answer.status, json=answer.content, headers=dict(answer.headers))
 
     kept: list[float] = [] if pauses is None else pauses
-    return Api(REPOSITORY, token, pause=kept.append, now=lambda: now, transport=httpx.MockTransport(handle))
+    return GitHubApi(REPOSITORY, token, pause=kept.append, now=lambda: now, transport=httpx.MockTransport(handle))
 
 
 @contextmanager

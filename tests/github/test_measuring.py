@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.cli.main import main
-from assay.hosts.remote import parcel
+from assay.hosts.remote import upload
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assay_home: Path) ->
         (tmp_path / "noted").write_text("\n".join([str(Path.cwd()), os.environ.get("ASSAY_SEND", ""), *words]))
         return 3
 
-    monkeypatch.setattr("assay.cli.github_measure.measured", noted)
+    monkeypatch.setattr("assay.cli.github.run_assay", noted)
     return tmp_path
 
 
@@ -61,12 +61,12 @@ def test_a_commit_of_assay_is_sent_as_it_is_and_only_read(folder: Path, monkeypa
     assert measure("--thresholds", "") == 3
     assert (folder / "noted").read_text().split("\n")[1:4] == [str(package), "threshold", "run"]
     monkeypatch.setenv("ASSAY_SEND", str(package))
-    parcel.contents.cache_clear()
+    upload.wheel_contents.cache_clear()
     try:
-        assert "assay/cli/main.py" in parcel.contents()
-        assert not any(name.startswith("assay/github") for name in parcel.contents())
+        assert "assay/cli/main.py" in upload.wheel_contents()
+        assert not any(name.startswith("assay/github") for name in upload.wheel_contents())
     finally:
-        parcel.contents.cache_clear()
+        upload.wheel_contents.cache_clear()
 
 
 @pytest.mark.parametrize(

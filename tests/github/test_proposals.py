@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from assay.cli.main import main
 from assay.core.errors import AssayError, BadInput
-from assay.experiments.threshold.spec import load
+from assay.experiments.threshold.spec import load_thresholds
 from assay.github import results as checking
-from assay.github.body import body, comment, title
-from assay.github.gathered import gather
-from assay.github.proposal import branch_of, checked_path, proposal
+from assay.github.comment import comment_body, pull_request_body, pull_request_title
+from assay.github.proposal import check_config_path, proposal_branch, propose_changes
+from assay.github.results import collect_jobs
 from tests.github.measured import CONFIG, THRESHOLDS, WRONG, journal, leave, results
 from tests.github.serving import served
 from tests.github.standin import REPOSITORY, TOKEN, Answer, Fault, GitHub
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEW = CONFIG.replace("64  # a guess", "128  # Updated by benchmark; a guess")
-BRANCH = branch_of("NVIDIA L4", "configs/base.yaml", "main")
+BRANCH = proposal_branch("NVIDIA L4", "configs/base.yaml", "main")
 SHA = "0123456789" * 4
 
 
@@ -107,7 +107,7 @@ def test_each_device_has_a_pull_request_of_its_own(place: Place) -> None:
     leave(place.folder / "results/results-T4", None, code=3)
     assert place.run("pull-request") == 0
     assert [pull["head"]["ref"] for pull in place.github.pulls] == [
-        branch_of("NVIDIA A100-SXM4-80GB", "configs/base.yaml", "main"),
+        proposal_branch("NVIDIA A100-SXM4-80GB", "configs/base.yaml", "main"),
         BRANCH,
     ]
 
@@ -258,10 +258,13 @@ def test_what_a_machine_wrote_stands_in_code_and_nowhere_else(tmp_path: Path) ->
     file = tmp_path / "results.json"
     file.write_text(json.dumps(content))
     (tmp_path / "thresholds.yaml").write_text(THRESHOLDS)
-    (job,) = gather([file], load(tmp_path / "thresholds.yaml"))
+    (job,) = collect_jobs([file], load_thresholds(tmp_path / "thresholds.yaml"))
     assert job.measured is not None
-    found = proposal(job.measured, "configs/base.yaml", CONFIG)
-    for text in (body(found, (), commit=SHA, run_url=None), comment([(job, found, "done")], commit=SHA, run_url=None)):
+    found = propose_changes(job.measured, "configs/base.yaml", CONFIG)
+    for text in (
+        pull_request_body(found, (), commit=SHA, run_url=None),
+        comment_body([(job, found, "done")], commit=SHA, run_url=None),
+    ):
         outside = re.sub(r"`[^`\n]*`", "", re.sub(r"^```\w+\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
         for word in ("evil", "@everyone", "<img", "heading", "\u202e", "\u200b"):
             assert word not in outside
@@ -269,8 +272,8 @@ def test_what_a_machine_wrote_stands_in_code_and_nowhere_else(tmp_path: Path) ->
         assert text.count("</details>") - text.count("'</details>'") >= 1
         rows = [line for line in text.splitlines() if line.startswith("|")]
         assert {line.count("|") for line in rows} <= {4, 7, 8, 9}
-    assert not set(title(found)) & set("@#`<>[]|\n")
-    assert re.fullmatch(r"assay/thresholds-[a-z0-9-]+", branch_of(HOSTILE, "a.yaml", "main"))
+    assert not set(pull_request_title(found)) & set("@#`<>[]|\n")
+    assert re.fullmatch(r"assay/thresholds-[a-z0-9-]+", proposal_branch(HOSTILE, "a.yaml", "main"))
 
 
 def nested(depth: int) -> list[Any]:
@@ -316,7 +319,7 @@ def test_results_that_fail_their_check_are_refused_with_the_place(tmp_path: Path
     (tmp_path / "thresholds.yaml").write_text(THRESHOLDS)
     (tmp_path / "results.json").write_text(json.dumps(content))
     with pytest.raises(BadInput, match=said):
-        checking.checked(tmp_path / "results.json", load(tmp_path / "thresholds.yaml"))
+        checking.verify_results(tmp_path / "results.json", load_thresholds(tmp_path / "thresholds.yaml"))
 
 
 def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -353,8 +356,8 @@ def test_no_spoilt_value_anywhere_is_a_defect(
     (folder / "spoilt.json").write_text(json.dumps(content))
     (folder / "thresholds.yaml").write_text(THRESHOLDS)
     try:
-        found = checking.checked(folder / "spoilt.json", load(folder / "thresholds.yaml"))
-        text = body(proposal(found, "configs/base.yaml", CONFIG), (), commit=None, run_url=None)
+        found = checking.verify_results(folder / "spoilt.json", load_thresholds(folder / "thresholds.yaml"))
+        text = pull_request_body(propose_changes(found, "configs/base.yaml", CONFIG), (), commit=None, run_url=None)
     except AssayError:
         return
     assert len(text) < 65_536
@@ -365,4 +368,4 @@ def test_no_spoilt_value_anywhere_is_a_defect(
 )
 def test_only_a_configuration_within_the_repository_is_written(path: str) -> None:
     with pytest.raises(BadInput):
-        checked_path(path)
+        check_config_path(path)

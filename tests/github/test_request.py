@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from assay.cli.main import main
 from assay.github import event as events
-from assay.github import outputs
-from assay.github.request import Inputs, Nothing, Request, decide
+from assay.github import request
+from assay.github.request import BenchmarkRequest, NoRequest, WorkflowInputs, decide_request
 from tests.github.serving import api_of, served
 from tests.github.standin import REPOSITORY, TOKEN, GitHub, digest
 
@@ -196,27 +196,33 @@ def test_no_event_whatever_its_content_is_a_defect_or_a_line_more(
     tmp_path_factory: pytest.TempPathFactory, content: Any, name: str
 ) -> None:
     from assay.core.errors import AssayError
-    from assay.github.asking import Asking
+    from assay.github.api import GitHubQueries
 
     file = tmp_path_factory.getbasetemp() / "any-event.json"
     file.write_text(json.dumps(content))
     try:
-        happened = events.read({"GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(file)})
-        found = decide(happened, Inputs(), REPOSITORY, lambda: Asking(api_of(GitHub())))
+        happened = events.read_event({"GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(file)})
+        found = decide_request(happened, WorkflowInputs(), REPOSITORY, lambda: GitHubQueries(api_of(GitHub())))
     except AssayError:
         return
-    assert isinstance(found, Nothing)
+    assert isinstance(found, NoRequest)
 
 
 def test_a_value_with_a_newline_is_never_told(tmp_path: Path) -> None:
     for value in ("a\nb=c", "a\rb", "a\x00", "a\u2028b"):
         with pytest.raises(ValueError, match="cannot be told"):
-            outputs.write(tmp_path / "output", {"name": value})
+            request.write_outputs(tmp_path / "output", {"name": value})
     assert not (tmp_path / "output").exists()
-    odd = Request(
-        gpu_types=("L4",), repository="a/b", commit=SHA, branch="x=y", pull_request=None, create_pr=True, asked_by=None
+    odd = BenchmarkRequest(
+        gpu_types=("L4",),
+        repository="a/b",
+        commit=SHA,
+        branch="x=y",
+        pull_request=None,
+        create_pr=True,
+        requested_by=None,
     )
-    outputs.write(tmp_path / "output", outputs.of_request(odd))
+    request.write_outputs(tmp_path / "output", request.request_outputs(odd))
     assert "branch=x=y\n" in (tmp_path / "output").read_text()
 
 
@@ -224,4 +230,4 @@ def test_a_value_with_a_newline_is_never_told(tmp_path: Path) -> None:
 def test_a_branch_of_an_unusual_name_is_none(branch: str) -> None:
     data = change()
     data["head"]["ref"] = branch
-    assert events.change_of(data).branch is None
+    assert events.parse_pull_request(data).branch is None

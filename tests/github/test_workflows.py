@@ -16,7 +16,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from assay.cli.main import cli
-from assay.github.measuring import Job, words
+from assay.github.measure import MeasureJob, threshold_command
 
 if TYPE_CHECKING:
     from tests.telling import Telling
@@ -158,7 +158,7 @@ def test_there_are_such_calls() -> None:
 
 @pytest.mark.parametrize("thresholds", [None, "bench/thresholds.yaml"])
 def test_what_measures_is_a_command_line_that_is_understood(thresholds: str | None, tmp_path: Path) -> None:
-    found = context(words(Job(gpu="L4"), thresholds, tmp_path))
+    found = context(threshold_command(MeasureJob(gpu="L4"), thresholds, tmp_path))
     assert (found.params["on"], found.params["gpu_type"], found.params["max_cost"]) == ("auto", "L4", 1.0)
     assert found.params["output"] == tmp_path / "results.json"
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.hosts.base import Ended, Loan, Offer, Progress
+from assay.hosts.base import JobEnd, JobProgress, Offer, Rental
 from assay.hosts.rented.provider import NoCapacity
 
 if TYPE_CHECKING:
-    from assay.hosts.base import Order, Watcher
+    from assay.hosts.base import Job, JobWatcher
 
 
 class Moon:
@@ -46,39 +46,39 @@ class Moon:
             Offer.model_validate({"host": self.name, "gpu_count": 1, "name": each["gpu"], **each}) for each in found
         )
 
-    def script(self, order: Order) -> str:
+    def script(self, order: Job) -> str:
         return ""
 
-    def create(self, order: Order) -> Loan:
+    def create(self, order: Job) -> Rental:
         assert order.offer is not None
         if order.offer.name.startswith("full"):
             raise NoCapacity(f"The moon has no {order.offer.name} free now.")
         limit = None if order.limit_s is None else round(order.limit_s)
         self.did(f"create {order.offer.name} gpu={order.gpu} limit={limit} most={order.max_cost_usd}")
-        return Loan(host=self.name, name=order.name, number=order.offer.name)
+        return Rental(host=self.name, name=order.name, number=order.offer.name)
 
-    def run(self, loan: Loan, order: Order, watcher: Watcher) -> Ended:
-        watcher.progress(Progress(state="runs", what=f"{loan.number} is up."))
+    def run(self, loan: Rental, order: Job, watcher: JobWatcher) -> JobEnd:
+        watcher.progress(JobProgress(state="runs", what=f"{loan.number} is up."))
         if "waits" in loan.number:
             time.sleep(60)
         if "taken" in loan.number:
             raise NoCapacity("The machine was taken away, and no other is free.")
         if "broken" in loan.number:
-            return Ended(exit_code=4, reason="The machine broke down")
+            return JobEnd(exit_code=4, reason="The machine broke down")
         watcher.out(" ".join(order.words).encode())
         shutil.copytree(self.folder / "canned", self.folder / order.id)
-        return Ended(exit_code=0)
+        return JobEnd(exit_code=0)
 
-    def collect(self, loan: Loan, order: Order) -> tuple[Path, ...]:
+    def collect(self, loan: Rental, order: Job) -> tuple[Path, ...]:
         here = Path(order.output_dir)
         here.mkdir(parents=True, exist_ok=True)
         runs = [path for path in (self.folder / order.id).glob("*") if not path.is_symlink()]
         return tuple(Path(shutil.move(path, here)) for path in runs)
 
-    def release(self, loan: Loan) -> None:
+    def release(self, loan: Rental) -> None:
         self.did(f"release {loan.number}")
 
-    def list_ours(self) -> tuple[Loan, ...]:
+    def list_ours(self) -> tuple[Rental, ...]:
         return ()
 
 

@@ -8,31 +8,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli import on_node
-from assay.cli.fleet_show import page
+from assay.cli import fleet_node
+from assay.cli.fleet_report import fleet_page
 from assay.cli.main import main
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.page import Text
 from assay.experiments.power.rows import GPUS_FILE
-from assay.hosts import traces
-from assay.hosts.base import Loan
+from assay.hosts import run_job
+from assay.hosts.base import Rental
 from assay.hosts.fleet import rounds
-from assay.hosts.fleet.folder import FILE, NOT_WAITED_FOR, WISH, FleetFolder, Wish, is_fleet
-from assay.hosts.fleet.model import Fleet, Post, Step
-from assay.hosts.traces import FOLDER_VARIABLE
+from assay.hosts.fleet.folder import ABANDONED_REASON, FLEET_FILE, REQUEST_FILE, FleetFolder, NodeRequest, is_fleet
+from assay.hosts.fleet.state import FleetState, NodeProgress, NodeState
+from assay.hosts.run_job import FOLDER_VARIABLE
 from assay.machine.detect import detect
 from assay.machine.model import Gpu
-from assay.store.plan import Plan
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder, RunPlan
 from tests.hosts.test_fleet_book import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from assay.hosts.base import Order
+    from assay.hosts.base import Job
 
-PLAN = Plan(
+PLAN = RunPlan(
     experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="2026-01-01T00:00:00+00:00", monitor=False
 )
 
@@ -49,30 +48,36 @@ class Cluster:
     def nodes(self, place: str | None) -> Mapping[str, str | None]:
         return self.trouble
 
-    def largest(self) -> int:
+    def max_tasks(self) -> int:
         return 2
 
-    def create(self, order: Order, nodes: tuple[str, ...], number: int, at_once: int | None) -> Loan:
+    def create(self, order: Job, nodes: tuple[str, ...], number: int, at_once: int | None) -> Rental:
         self.did.append(f"{number}: {' '.join(nodes)}")
-        return Loan(host="slurm", name=order.name, number=str(number))
+        return Rental(host="slurm", name=order.name, number=str(number))
 
-    def watch(self, loan: Loan, orders: Mapping[str, Order], tell: Callable[[Iterable[Step]], None]) -> None:
+    def watch(self, loan: Rental, orders: Mapping[str, Job], tell: Callable[[Iterable[NodeProgress]], None]) -> None:
         from pathlib import Path
 
-        tell([Step(node=node, state="runs") for node in orders])
+        tell([NodeProgress(node=node, state="runs") for node in orders])
         for node, order in orders.items():
             folder, code = Path(order.folder), self.codes[node].pop(0)
-            wish = Wish.model_validate_json((folder / WISH).read_text())
+            wish = NodeRequest.model_validate_json((folder / REQUEST_FILE).read_text())
             run = Path(wish.resume) if wish.resume else folder.parent / "run-1"
             if not wish.resume:
                 run.mkdir()
                 (run / "plan.json").touch()
             (folder / "run").write_text(f"{run}\n")
-            traces.write_rank(folder, traces.Rank(rank=0, node=node, exit_code=code))
+            run_job.write_rank(folder, run_job.RankRecord(rank=0, node=node, exit_code=code))
             self.meanwhile()
-            tell([Step(node=node, state="done" if code == 0 else "failed", exit_code=code, reason=f"code {code}")])
+            tell(
+                [
+                    NodeProgress(
+                        node=node, state="done" if code == 0 else "failed", exit_code=code, reason=f"code {code}"
+                    )
+                ]
+            )
 
-    def release(self, loan: Loan) -> None:
+    def release(self, loan: Rental) -> None:
         self.did.append("gone")
 
     def cancel(self, name: str) -> None:
@@ -85,8 +90,8 @@ def make(tmp_path: Path) -> Callable[..., FleetFolder]:
         order = ORDER.model_copy(
             update={"folder": str(tmp_path / "fleet"), "words": ("run", "--", "x", "--output-dir")}
         )
-        posts = tuple(Post(node=node) for node in nodes)
-        return FleetFolder.create(Fleet(created_at="2026", order=order, posts=posts).model_copy(update=changes))
+        posts = tuple(NodeState(node=node) for node in nodes)
+        return FleetFolder.create(FleetState(created_at="2026", job=order, posts=posts).model_copy(update=changes))
 
     return make_one
 
@@ -99,7 +104,7 @@ def states(folder: FleetFolder) -> dict[str, tuple[str, int]]:
 def test_arrays_are_no_larger_than_slurm_takes_and_who_died_is_tried_again(make: Callable[..., FleetFolder]) -> None:
     folder, cluster = make("n1", "n2", "n3"), Cluster({"n1": [0], "n2": [None, 0], "n3": [4, 4]})
     said: list[str] = []
-    rounds.carry_out(folder, cluster, said.append)
+    rounds.measure_fleet(folder, cluster, said.append)
     assert cluster.did == ["1: n1 n2", "gone", "2: n3 n2", "gone", "3: n3", "gone"]
     assert states(folder) == {"n1": ("done", 1), "n2": ("done", 2), "n3": ("failed", 2)}
     assert {post.node: post.run for post in folder.fleet.posts} == {
@@ -107,7 +112,7 @@ def test_arrays_are_no_larger_than_slurm_takes_and_who_died_is_tried_again(make:
     }
     assert said[:3] == ["Slurm array 1: 2 nodes", "n1, n2 run", "n1 is done: code 0"]
     assert "n2 is tried again" in said
-    wish = Wish.model_validate_json((folder.path / "n2/order-2" / WISH).read_text())
+    wish = NodeRequest.model_validate_json((folder.path / "n2/order-2" / REQUEST_FILE).read_text())
     assert wish.words == ("run", "--output-dir", str(folder.path / "n2"), "--", "x", "--output-dir")
     assert wish.resume == str(folder.path / "n2/run-1")
 
@@ -115,12 +120,12 @@ def test_arrays_are_no_larger_than_slurm_takes_and_who_died_is_tried_again(make:
 def test_a_node_that_stays_away_is_given_up_and_taken_up_when_it_is_back(make: Callable[..., FleetFolder]) -> None:
     folder, cluster = make("n1", "n2"), Cluster({"n1": [0], "n2": [None, 0]})
     cluster.meanwhile = lambda: cluster.trouble.update(n2="down: unplugged")
-    rounds.carry_out(folder, cluster, lambda line: None)
+    rounds.measure_fleet(folder, cluster, lambda line: None)
     assert states(folder) == {"n1": ("done", 1), "n2": ("failed", 1)}
     cluster.trouble["n2"] = None
     cluster.meanwhile = lambda: None
     again = FleetFolder.open(folder.path)
-    rounds.carry_out(again, cluster, lambda line: None)
+    rounds.measure_fleet(again, cluster, lambda line: None)
     assert cluster.did == ["1: n1 n2", "gone", "2: n2", "gone"]
     assert states(folder) == {"n1": ("done", 1), "n2": ("done", 2)}
 
@@ -129,33 +134,33 @@ def test_ctrl_c_cancels_the_array_and_keeps_what_is_there(make: Callable[..., Fl
     folder, cluster = make("n1", "n2"), Cluster({"n1": [0], "n2": [0]})
     cluster.meanwhile = lambda: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(StopRequested, match="Stopped by SIGINT; the array is gone from the queue"):
-        rounds.carry_out(folder, cluster, lambda line: None)
+        rounds.measure_fleet(folder, cluster, lambda line: None)
     assert cluster.did == ["1: n1 n2", "gone"]
     assert states(folder) == {"n1": ("done", 1), "n2": ("failed", 1)}
     assert folder.fleet.open is None
-    assert folder.fleet.post("n2").reason == NOT_WAITED_FOR
+    assert folder.fleet.post("n2").reason == ABANDONED_REASON
 
 
 def test_what_a_killed_command_left_is_cancelled_and_counted_before_anything_is_sent(
     make: Callable[..., FleetFolder],
 ) -> None:
     folder, cluster = make("n1", "n2"), Cluster({"n1": [], "n2": [0]})
-    folder.begin(("n1", "n2"), "assay-left")
-    traces.write_rank(folder.path / "n1/order-1", traces.Rank(rank=0, node="n1", exit_code=0))
-    rounds.carry_out(FleetFolder.open(folder.path), cluster, lambda line: None)
+    folder.start_round(("n1", "n2"), "assay-left")
+    run_job.write_rank(folder.path / "n1/order-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
+    rounds.measure_fleet(FleetFolder.open(folder.path), cluster, lambda line: None)
     assert cluster.did == ["cancelled assay-left", "2: n2", "gone"]
     assert states(folder) == {"n1": ("done", 1), "n2": ("done", 2)}
 
 
 def test_two_commands_do_not_send_the_same_fleet(make: Callable[..., FleetFolder]) -> None:
     folder = make("n1")
-    with folder.held(), pytest.raises(MachineCannot, match="is being measured by another process"):
-        rounds.carry_out(FleetFolder.open(folder.path), Cluster({"n1": [0]}), lambda line: None)
+    with folder.lock(), pytest.raises(MachineCannot, match="is being measured by another process"):
+        rounds.measure_fleet(FleetFolder.open(folder.path), Cluster({"n1": [0]}), lambda line: None)
 
 
 def test_a_file_that_is_no_fleet_is_said_to_be_none(tmp_path: Path) -> None:
     assert not is_fleet(tmp_path)
-    (tmp_path / FILE).write_text('{"posts": []}')
+    (tmp_path / FLEET_FILE).write_text('{"posts": []}')
     assert is_fleet(tmp_path)
     with pytest.raises(BadInput, match=r"fleet\.json is not what this version of Assay writes"):
         FleetFolder.open(tmp_path)
@@ -183,11 +188,11 @@ def test_a_node_goes_on_with_its_run_only_where_it_is_the_machine_that_began_it(
         did.append(tuple(words))
         return 0
 
-    monkeypatch.setattr("assay.cli.inside.main", note)
+    monkeypatch.setattr("assay.cli.remote_rank.main", note)
     for resume in (None, same, other, tmp_path / "gone"):
-        wish = Wish(words=("run", "x"), resume=None if resume is None else str(resume))
-        (tmp_path / WISH).write_text(wish.model_dump_json())
-        assert on_node.main() == 0
+        wish = NodeRequest(words=("run", "x"), resume=None if resume is None else str(resume))
+        (tmp_path / REQUEST_FILE).write_text(wish.model_dump_json())
+        assert fleet_node.main() == 0
     assert did == [("run", "x"), ("resume", str(same)), ("run", "x"), ("run", "x")]
     assert "cannot be gone on with (kernel: 6.0 → " in capsys.readouterr().err
 
@@ -200,13 +205,13 @@ def test_gpus_are_gathered_by_uuid_with_the_run_that_has_them(make: Callable[...
         run = RunFolder.create(folder.path / node, PLAN, detect().model_copy(update={"gpus": gpus, "driver": "fake 1"}))
         rows = "\n".join(f'{{"uuid": "GPU-{uuid}"}}' for uuid in uuids if uuid != "c")
         run.keep_files({GPUS_FILE: f"{rows}\n"})
-        folder.begin((node,), "assay-x")
+        folder.start_round((node,), "assay-x")
         (folder.path / node / f"order-{folder.fleet.rounds}/run").write_text(f"{run.path}\n")
-    folder.settle()
-    found = {card.uuid: [place.node for place in card.seen] for card in folder.fleet.gpus}
+    folder.update_state()
+    found = {card.uuid: [place.node for place in card.locations] for card in folder.fleet.gpus}
     assert found == {"GPU-a": ["n1"], "GPU-b": ["n1", "n2"]}, "what was there and not measured is not counted"
     assert {card.origin for card in folder.fleet.gpus} == {"fake"}
-    shown = page(folder.fleet, begun=[])
+    shown = fleet_page(folder.fleet, begun=[])
     assert any(
         isinstance(e, Text) and "GPU-b (H200) was found on n1 and n2" in e.text for e in shown.sections[0].elements
     )

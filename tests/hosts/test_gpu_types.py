@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.hosts import prices
-from assay.hosts.choosing import Need, candidate, usd
-from assay.hosts.gpu_types import FAMILIES, TYPES, asked_for, cannot, kind_of, types_of, will_do
+from assay.hosts import offers
+from assay.hosts.choose import RentalRequest, evaluate_offer, format_usd
+from assay.hosts.gpu_types import (
+    FAMILIES,
+    TYPES,
+    parse_gpu_name,
+    parse_gpu_type,
+    reason_unsupported,
+    satisfies,
+    types_in,
+)
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
 SPELLINGS = [(text, each.name) for each in TYPES for text in (each.name, *each.spellings)]
@@ -33,35 +41,35 @@ SPELLINGS = [(text, each.name) for each in TYPES for text in (each.name, *each.s
     ],
 )
 def test_drivers_and_providers_names_are_known(device: str, kind: str) -> None:
-    assert kind_of(device) == kind
+    assert parse_gpu_name(device) == kind
 
 
 @given(st.sampled_from(SPELLINGS), st.data())
 def test_case_and_separators_do_not_matter(spelled: tuple[str, str], data: st.DataObject) -> None:
     text, name = spelled
     mixed = "".join(data.draw(st.sampled_from([c.lower(), c.upper(), *("-_ " if c in "- " else "")])) for c in text)
-    assert kind_of(f"NVIDIA {mixed}") == name
+    assert parse_gpu_name(f"NVIDIA {mixed}") == name
 
 
 def test_no_two_types_share_a_spelling() -> None:
-    assert all(kind_of(text) == name for text, name in SPELLINGS)
-    assert all(kind_of(family) == family for family in FAMILIES)
+    assert all(parse_gpu_name(text) == name for text, name in SPELLINGS)
+    assert all(parse_gpu_name(family) == family for family in FAMILIES)
 
 
 def test_a_family_takes_its_types_and_a_type_only_itself() -> None:
-    assert will_do("A100", "NVIDIA A100-SXM4-40GB")
-    assert will_do("A100-40GB", "NVIDIA A100-SXM4-40GB")
-    assert not will_do("A100-80GB", "NVIDIA A100-SXM4-40GB")
-    assert not will_do("H100", "NVIDIA H200")
-    assert will_do("RTX 2080", "NVIDIA GeForce RTX 2080")
-    assert not will_do("RTX 2080", "NVIDIA GeForce RTX 2080 Ti")
-    assert not will_do("A100-40GB", "NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+    assert satisfies("A100", "NVIDIA A100-SXM4-40GB")
+    assert satisfies("A100-40GB", "NVIDIA A100-SXM4-40GB")
+    assert not satisfies("A100-80GB", "NVIDIA A100-SXM4-40GB")
+    assert not satisfies("H100", "NVIDIA H200")
+    assert satisfies("RTX 2080", "NVIDIA GeForce RTX 2080")
+    assert not satisfies("RTX 2080", "NVIDIA GeForce RTX 2080 Ti")
+    assert not satisfies("A100-40GB", "NVIDIA A100-SXM4-40GB MIG 1g.5gb")
 
 
 def test_what_is_told_as_a_family_may_be_another_type() -> None:
-    assert will_do("H100", "H100")
-    assert not will_do("H100-SXM", "H100")
-    assert types_of("H100") == ("H100-SXM", "H100-PCIe", "H100-NVL")
+    assert satisfies("H100", "H100")
+    assert not satisfies("H100-SXM", "H100")
+    assert types_in("H100") == ("H100-SXM", "H100-PCIe", "H100-NVL")
 
 
 @pytest.mark.parametrize(
@@ -76,33 +84,33 @@ def test_what_is_told_as_a_family_may_be_another_type() -> None:
 )
 def test_an_unknown_type_is_told_with_the_nearest_and_who_offers_them(text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
-        asked_for(text, prices.offered())
+        parse_gpu_type(text, offers.listed_gpu_types())
     assert said in str(caught.value)
 
 
 def test_what_only_a_provider_knows_can_be_asked_for() -> None:
-    assert asked_for("mi 300x", {"moon": ["MI300X"]}) == "MI300X"
+    assert parse_gpu_type("mi 300x", {"moon": ["MI300X"]}) == "MI300X"
 
 
 def test_flash_attention_is_refused_where_it_cannot_work_and_nowhere_else() -> None:
-    refused = cannot("T4", ["sliding_attention@masked", "sliding_attention@flash"])
+    refused = reason_unsupported("T4", ["sliding_attention@masked", "sliding_attention@flash"])
     assert refused is not None
     assert "compute capability 8.0 or later, and a T4 has 7.5" in refused
-    assert cannot("V100", ["compressed_attention@flash"]) is not None
-    assert cannot("T4", ["softmax@torch", "mine.py:flash"]) is None
-    assert all(cannot(each.name, ["x@flash"]) is None for each in TYPES if each.capability >= (8, 0))
-    assert cannot("MI300X", ["x@flash"]) is None
+    assert reason_unsupported("V100", ["compressed_attention@flash"]) is not None
+    assert reason_unsupported("T4", ["softmax@torch", "mine.py:flash"]) is None
+    assert all(reason_unsupported(each.name, ["x@flash"]) is None for each in TYPES if each.capability >= (8, 0))
+    assert reason_unsupported("MI300X", ["x@flash"]) is None
 
 
 def test_the_snapshot_names_kinds_as_assay_does_and_dates_its_prices() -> None:
-    for host, found in prices.snapshot().items():
+    for host, found in offers.load_price_list().items():
         for kind, price in found.usd_per_hour.items():
-            assert kind_of(kind) == kind
+            assert parse_gpu_name(kind) == kind
             assert price > 0
-        assert {offer.priced_on for offer in prices.listed(host)} == {found.priced_on}
-    assert prices.usd_per_hour("modal", "L4") == (0.80, "2026-06")
-    assert prices.usd_per_hour("lambda", "T4") is None
-    assert prices.listed("moon") == ()
+        assert {offer.priced_on for offer in offers.provider_prices(host)} == {found.priced_on}
+    assert offers.listed_usd_per_hour("modal", "L4") == (0.80, "2026-06")
+    assert offers.listed_usd_per_hour("lambda", "T4") is None
+    assert offers.provider_prices("moon") == ()
 
 
 def test_the_documents_table_is_the_snapshot() -> None:
@@ -110,11 +118,15 @@ def test_the_documents_table_is_the_snapshot() -> None:
     told = {
         (host, kind, cell)
         for kind, cells in rows
-        for host, cell in zip(prices.snapshot(), cells.split(" | "), strict=True)
+        for host, cell in zip(offers.load_price_list(), cells.split(" | "), strict=True)
         if cell != "–"
     }
     assert told == {
-        (host, offer.gpu, f"{offer.usd_per_hour:.2f} ({usd(candidate(Need(run_s=240), offer).cost_usd or 0.0)})")
-        for host in prices.snapshot()
-        for offer in prices.listed(host)
+        (
+            host,
+            offer.gpu,
+            f"{offer.usd_per_hour:.2f} ({format_usd(evaluate_offer(RentalRequest(run_s=240), offer).cost_usd or 0.0)})",
+        )
+        for host in offers.load_price_list()
+        for offer in offers.provider_prices(host)
     }

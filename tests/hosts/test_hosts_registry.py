@@ -9,9 +9,9 @@ from assay.hosts import registry
 
 
 def test_a_host_is_named_with_or_without_a_place() -> None:
-    assert registry.parse("local") == ("local", None)
-    assert registry.parse("slurm") == ("slurm", None)
-    assert registry.parse("slurm:gpu,big") == ("slurm", "gpu,big")
+    assert registry.parse_host("local") == ("local", None)
+    assert registry.parse_host("slurm") == ("slurm", None)
+    assert registry.parse_host("slurm:gpu,big") == ("slurm", "gpu,big")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_host_is_named_with_or_without_a_place() -> None:
 )
 def test_what_is_no_host_is_bad_input(text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
-        registry.parse(text)
+        registry.parse_host(text)
     assert said in str(caught.value)
 
 
@@ -37,10 +37,10 @@ def test_a_host_that_is_not_installed_here_is_what_the_machine_cannot(monkeypatc
     with pytest.raises(
         MachineCannot, match=r"--on slurm cannot be asked from here: Slurm's commands are not installed"
     ):
-        registry.find("slurm")
+        registry.find_host("slurm")
 
 
 def test_a_plug_in_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "known", lambda: {"moon": "no.such.module:HOST"})
+    monkeypatch.setattr(registry, "known_hosts", lambda: {"moon": "no.such.module:HOST"})
     with pytest.raises(MachineCannot, match="The host moon cannot be loaded here: No module named 'no'"):
-        registry.find("moon")
+        registry.find_host("moon")

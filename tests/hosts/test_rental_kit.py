@@ -25,6 +25,6 @@ def one_guardian() -> Iterator[None]:
 @pytest.mark.parametrize("check", kit.CHECKS, ids=kit.name_of)
 @pytest.mark.parametrize("provider", ["runpod", "lambda"])
 def test_every_provider_passes_the_kit(
-    provider: str, check: Callable[[kit.Bench], None], monkeypatch: pytest.MonkeyPatch
+    provider: str, check: Callable[[kit.ProviderBench], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(StandInBench(provider, monkeypatch))

@@ -13,8 +13,8 @@ import pytest
 
 from assay.cli.main import main
 from assay.core.errors import AssayError
-from assay.hosts.base import Shipped
-from assay.hosts.errand import carry_out
+from assay.hosts.base import UploadedFile
+from assay.hosts.run_job import run_job
 from tests.hosts.planting import Scan, made_up
 from tests.hosts.ssh.ordering import QUICK, Listener
 from tests.hosts.ssh.ordering import order_for as sent
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from assay.hosts.base import Ended, Order, Watcher
-    from assay.hosts.remote.line import Line
+    from assay.hosts.base import Job, JobEnd, JobWatcher
+    from assay.hosts.remote.connection import RemoteConnection
     from tests.hosts.ssh.server import Server
     from tests.hosts.standins.modal.server import ModalStandIn
 
@@ -60,11 +60,11 @@ class Watched:
     def __init__(self, work: Any, scan: Scan, home: Path) -> None:
         self._work, self._scan, self._home = work, scan, home
 
-    def run(self, line: Line, order: Order, watcher: Watcher) -> Ended:
+    def run(self, line: RemoteConnection, order: Job, watcher: JobWatcher) -> JobEnd:
         self._scan.folder("home meanwhile", self._home)
         self._scan.processes("processes meanwhile")
         assert any("leases" in where for where in self._scan.texts)
-        ended: Ended = self._work.run(line, order, watcher)
+        ended: JobEnd = self._work.run(line, order, watcher)
         return ended
 
     def __getattr__(self, name: str) -> Any:
@@ -87,23 +87,23 @@ def test_nothing_of_modal_s_token_leaves_its_header(
 ) -> None:
     from grpclib import Status
 
-    from assay.hosts.modal.provider import ModalProvider
+    from assay.hosts.providers.modal import ModalProvider
+    from assay.hosts.remote.remote_job import RemoteWork
     from assay.hosts.rented.host import RentedHost
-    from assay.hosts.rented.over_a_line import OverALine
     from tests.hosts.standins.modal.schedules import PACE
     from tests.hosts.standins.modal.server import Fault
 
     token, secret = modal_stand_in.token = (scan.planted["MODAL_TOKEN_ID"], scan.planted["MODAL_TOKEN_SECRET"])
     provider = ModalProvider(answer_within_s=30, launch_within_s=30)
-    host = RentedHost(provider, pace=PACE, work=Watched(OverALine(), scan, assay_home))
+    host = RentedHost(provider, timeouts=PACE, work=Watched(RemoteWork(), scan, assay_home))
     (tmp_path / "tells.py").write_text(TELLS_ALL)
-    files = (Shipped(here=str(tmp_path / "tells.py"), there="tells.py"),)
+    files = (UploadedFile(local_path=str(tmp_path / "tells.py"), remote_path="tells.py"),)
     listener = Listener()
 
     order = sent(tmp_path, "run", "tells.py:fine", *QUICK, files=files).model_copy(
         update={"offer": next(each for each in provider.offers() if each.gpu == "L4")}
     )
-    ended, folders = carry_out(host, order, listener)
+    ended, folders = run_job(host, order, listener)
     assert (ended.exit_code, len(folders)) == (0, 1), listener.said
     (sandbox,) = modal_stand_in.sandboxes.all.values()
     assert (sandbox.home / "told").exists()
@@ -116,12 +116,12 @@ def test_nothing_of_modal_s_token_leaves_its_header(
     scan.text("listener", b"".join((listener.printed, listener.said, *(each.encode() for each in listener.told))))
 
 
-def _refused(scan: Scan, host: Any, order: Order, listener: Listener, modal: ModalStandIn, fault: Any) -> None:
+def _refused(scan: Scan, host: Any, order: Job, listener: Listener, modal: ModalStandIn, fault: Any) -> None:
     """Have Modal say no, with the secret in its words."""
     modal.fail("SandboxCreate", fault)
     another = order.model_copy(update={"id": f"{order.id[:-4]}{len(scan.texts):04d}"})
     with pytest.raises(AssayError) as caught:
-        carry_out(host, another, listener)
+        run_job(host, another, listener)
     scan.text(f"error {fault.status}", str(caught.value))
 
 
@@ -139,11 +139,11 @@ def test_nothing_of_a_provider_s_key_leaves_its_header(
     work: Any = Watched(PretendWork(service.cloud, clock), scan, assay_home)
     host = host_of(name, service, clock, work=work)
 
-    ended, _ = carry_out(host, order_for(name), quiet)
+    ended, _ = run_job(host, order_for(name), quiet)
     assert ended.exit_code == 0
     service.cloud.refuses[f"POST {PATHS[name]}"] = (403, f"{key} may not do that")
     with pytest.raises(AssayError) as refused:
-        carry_out(host, order_for(name, id="fedcba9876543210"), quiet)
+        run_job(host, order_for(name, id="fedcba9876543210"), quiet)
     monkeypatch.setenv(KEYS[name], f"{key}x")
     scan.planted = {**scan.planted, "WRONG_KEY": f"{key}x"}
     with pytest.raises(AssayError) as wrong:
@@ -155,9 +155,9 @@ def test_nothing_of_a_provider_s_key_leaves_its_header(
 
 
 def test_nothing_of_the_environment_goes_over_ssh(gpu1: Server, scan: Scan) -> None:
-    from assay.hosts.remote.ssh_line import SshLine
+    from assay.hosts.remote.connection import SshConnection
 
-    line = SshLine("gpu1")
+    line = SshConnection("gpu1")
     try:
         said = line.do("env; cat /proc/$PPID/cmdline", feed=[b""])
         scan.processes("processes meanwhile")

@@ -10,13 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.isolation.allot import LEVELS, Allotment, allot, at_least, device_names, parse_level
-from assay.isolation.shares import group_count
+from assay.isolation.placement import (
+    LEVELS,
+    Allotment,
+    allot_cores,
+    group_count,
+    includes_level,
+    list_devices,
+    parse_level,
+)
 from tests.machines import machine, machines
 
 if TYPE_CHECKING:
     from assay.core.plan import Isolation
-    from assay.isolation.allot import Placement
+    from assay.isolation.placement import Placement
     from assay.machine.model import Core, Machine
 
 PINNING: tuple[Isolation, ...] = ("cpu", "numa", "full")
@@ -71,7 +78,7 @@ def test_gpus_get_disjoint_cores_when_there_are_enough_and_a_note_says_when_ther
     case: tuple[Machine, tuple[str, ...]], level: Isolation
 ) -> None:
     made, devices = case
-    placement = allot(made, devices, level)
+    placement = allot_cores(made, devices, level)
     assert all(allotment.cpus for allotment in placement.allotments)
     sharing = [note for note in placement.notes if "share cores" in note]
     if suffices(made, devices):
@@ -85,7 +92,7 @@ def test_gpus_get_disjoint_cores_when_there_are_enough_and_a_note_says_when_ther
 @given(gpu_cases(), pinning_levels)
 def test_every_device_gets_whole_physical_cores(case: tuple[Machine, tuple[str, ...]], level: Isolation) -> None:
     made, devices = case
-    for allotment in allot(made, devices, level).allotments:
+    for allotment in allot_cores(made, devices, level).allotments:
         whole = sorted(cpu for core in cores_of(made, allotment) for cpu in core.cpus)
         assert whole == list(allotment.cpus or ())
 
@@ -96,7 +103,7 @@ def test_a_gpu_gets_cores_of_its_own_node_where_the_nodes_are_known(
     case: tuple[Machine, tuple[str, ...]], level: Isolation
 ) -> None:
     made, devices = case
-    placement, nodes = allot(made, devices, level), nodes_of(made, devices)
+    placement, nodes = allot_cores(made, devices, level), nodes_of(made, devices)
     unknown = any("is not known" in note for note in placement.notes)
     assert unknown == (None in nodes.values() and len(made.nodes) > 1)
     for device, node in nodes.items():
@@ -108,7 +115,7 @@ def test_a_gpu_gets_cores_of_its_own_node_where_the_nodes_are_known(
 @given(gpu_cases(), pinning_levels)
 def test_gpus_of_one_node_get_equally_many_cores(case: tuple[Machine, tuple[str, ...]], level: Isolation) -> None:
     made, devices = case
-    placement = allot(made, devices, level)
+    placement = allot_cores(made, devices, level)
     sizes: dict[int | None, set[int]] = {}
     for device, node in nodes_of(made, devices).items():
         sizes.setdefault(node, set()).add(len(cores_of(made, placement.of(device))))
@@ -121,7 +128,7 @@ def test_groups_of_cores_are_disjoint_whole_and_equal(
     case: tuple[Machine, tuple[str, ...], int], level: Isolation
 ) -> None:
     made, devices, groups = case
-    placement = allot(made, devices, level, cpu_groups=groups)
+    placement = allot_cores(made, devices, level, cpu_groups=groups)
     assert_disjoint(placement)
     touched = [cores_of(made, allotment) for allotment in placement.allotments]
     assert len({len(cores) for cores in touched}) == 1
@@ -136,9 +143,9 @@ def test_a_group_has_the_same_cores_whoever_runs_beside_it(
     case: tuple[Machine, tuple[str, ...], int], level: Isolation
 ) -> None:
     made, devices, groups = case
-    together = allot(made, devices, level, cpu_groups=groups)
+    together = allot_cores(made, devices, level, cpu_groups=groups)
     for device in devices:
-        assert allot(made, (device,), level, cpu_groups=groups).of(device) == together.of(device)
+        assert allot_cores(made, (device,), level, cpu_groups=groups).of(device) == together.of(device)
 
 
 @laws
@@ -148,8 +155,8 @@ def test_only_the_full_level_keeps_cores_for_the_parent_and_says_when_there_are_
 ) -> None:
     made, devices = case if on_gpus else (case[0], tuple(f"cpu:{n}" for n in range(group_count(case[0], None))))
     for level in ("none", "gpu", "cpu", "numa"):
-        assert allot(made, devices, parse_level(level)).kept_cpus == ()
-    full = allot(made, devices, "full")
+        assert allot_cores(made, devices, parse_level(level)).kept_cpus == ()
+    full = allot_cores(made, devices, "full")
     used = {cpu for allotment in full.allotments for cpu in allotment.cpus or ()}
     assert not used & set(full.kept_cpus)
     assert used | set(full.kept_cpus) == set(made.cpus)
@@ -163,7 +170,7 @@ def test_a_core_is_kept_whenever_there_are_more_cores_than_groups(
 ) -> None:
     made, _, groups = case
     everyone = tuple(f"cpu:{group}" for group in range(groups))
-    assert bool(allot(made, everyone, "full", cpu_groups=groups).kept_cpus) == (len(made.cores) > groups)
+    assert bool(allot_cores(made, everyone, "full", cpu_groups=groups).kept_cpus) == (len(made.cores) > groups)
 
 
 @laws
@@ -172,10 +179,10 @@ def test_lower_levels_restrict_no_core_no_memory_and_no_thread(case: tuple[Machi
     made, devices = case
     for device in devices:
         uuid = made.gpus[int(device.partition(":")[2])].uuid
-        assert allot(made, devices, "none").of(device) == Allotment(device=device, level="none")
-        assert allot(made, devices, "gpu").of(device) == Allotment(device=device, level="gpu", gpu_uuid=uuid)
+        assert allot_cores(made, devices, "none").of(device) == Allotment(device=device, level="none")
+        assert allot_cores(made, devices, "gpu").of(device) == Allotment(device=device, level="gpu", gpu_uuid=uuid)
     for level in ("none", "gpu"):
-        groups = allot(made, ("cpu:0",), parse_level(level))
+        groups = allot_cores(made, ("cpu:0",), parse_level(level))
         assert groups.of("cpu:0") == Allotment(device="cpu:0", level=parse_level(level))
         assert (groups.kept_cpus, groups.notes) == ((), ())
 
@@ -184,7 +191,7 @@ def test_lower_levels_restrict_no_core_no_memory_and_no_thread(case: tuple[Machi
 @given(gpu_cases())
 def test_each_level_adds_to_the_one_below(case: tuple[Machine, tuple[str, ...]]) -> None:
     made, devices = case
-    cpu, numa, full = (allot(made, devices, level) for level in PINNING)
+    cpu, numa, full = (allot_cores(made, devices, level) for level in PINNING)
     for device in devices:
         cores = cores_of(made, full.of(device))
         assert numa.of(device).cpus == cpu.of(device).cpus
@@ -199,12 +206,12 @@ def test_each_level_adds_to_the_one_below(case: tuple[Machine, tuple[str, ...]])
 @given(gpu_cases(), pinning_levels)
 def test_the_same_question_has_the_same_answer(case: tuple[Machine, tuple[str, ...]], level: Isolation) -> None:
     made, devices = case
-    assert allot(made, devices, level) == allot(made, devices, level)
+    assert allot_cores(made, devices, level) == allot_cores(made, devices, level)
 
 
 def test_two_gpus_on_two_nodes_share_nothing() -> None:
     made = machine(cores=(2, 2), smt=2, gpus=(1, 0))
-    placement = allot(made, ("cuda:0", "cuda:1"), "full")
+    placement = allot_cores(made, ("cuda:0", "cuda:1"), "full")
     assert placement.of("cuda:0") == Allotment(
         device="cuda:0", level="full", cpus=(2, 6), nodes=(1,), threads=1, gpu_uuid="GPU-0"
     )
@@ -214,26 +221,26 @@ def test_two_gpus_on_two_nodes_share_nothing() -> None:
 
 def test_the_note_about_too_few_cores_names_the_node_and_the_gpus() -> None:
     made = machine(cores=(1, 4), gpus=(0, 0, 1))
-    notes = allot(made, ("cuda:0", "cuda:1", "cuda:2"), "cpu").notes
+    notes = allot_cores(made, ("cuda:0", "cuda:1", "cuda:2"), "cpu").notes
     assert notes == ("1 cores on node 0 for 2 GPUs: cuda:0, cuda:1 share cores",)
 
 
 def test_a_gpu_on_a_node_whose_cores_this_process_may_not_use_still_gets_cores() -> None:
     made = machine(cores=(4,), gpus=(1,))
-    placement = allot(made, ("cuda:0",), "numa")
+    placement = allot_cores(made, ("cuda:0",), "numa")
     assert placement.of("cuda:0").cpus == (0, 1, 2, 3)
     assert placement.of("cuda:0").nodes == (0,)
 
 
 def test_gpus_and_groups_of_cores_are_not_placed_side_by_side() -> None:
     with pytest.raises(BadInput, match="their cores would overlap"):
-        allot(machine(gpus=(0,)), ("cuda:0", "cpu:0"), "cpu")
+        allot_cores(machine(gpus=(0,)), ("cuda:0", "cpu:0"), "cpu")
 
 
 def test_there_are_two_groups_of_cores_unless_asked_otherwise_or_there_is_one_core() -> None:
-    assert device_names(machine(cores=(4,), gpus=(0, None))) == ("cuda:0", "cuda:1", "cpu:0", "cpu:1")
-    assert device_names(machine(cores=(1,))) == ("cpu:0",)
-    assert device_names(machine(cores=(4,)), cpu_groups=3) == ("cpu:0", "cpu:1", "cpu:2")
+    assert list_devices(machine(cores=(4,), gpus=(0, None))) == ("cuda:0", "cuda:1", "cpu:0", "cpu:1")
+    assert list_devices(machine(cores=(1,))) == ("cpu:0",)
+    assert list_devices(machine(cores=(4,)), cpu_groups=3) == ("cpu:0", "cpu:1", "cpu:2")
 
 
 def test_groups_that_cannot_be_are_refused() -> None:
@@ -249,9 +256,9 @@ def test_groups_that_cannot_be_are_refused() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_is_read_in_any_case(level: Isolation) -> None:
     assert parse_level(level.upper()) == level
-    assert at_least(level, level)
-    assert at_least("full", level)
-    assert at_least(level, "none")
+    assert includes_level(level, level)
+    assert includes_level("full", level)
+    assert includes_level(level, "none")
 
 
 def test_an_unknown_level_is_answered_with_those_there_are() -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.plan import HOST
-from assay.isolation.allot import LEVELS, Allotment, allot, at_least, parse_level
-from assay.machine.model import Limits, Node
+from assay.isolation.placement import LEVELS, Allotment, allot_cores, includes_level, parse_level
+from assay.machine.model import ControlGroupLimits, NumaNode
 from tests.machines import machine
 
 if TYPE_CHECKING:
     from assay.core.plan import Isolation
-    from assay.isolation.allot import Placement
+    from assay.isolation.placement import Placement
     from assay.machine.model import Machine
 
 
@@ -24,13 +24,13 @@ def cpus(placement: Placement, *names: str) -> list[tuple[int, ...]]:
 
 def test_levels_go_from_none_to_full() -> None:
     for at, level in enumerate(LEVELS):
-        assert [at_least(level, other) for other in LEVELS] == [True] * (at + 1) + [False] * (4 - at)
+        assert [includes_level(level, other) for other in LEVELS] == [True] * (at + 1) + [False] * (4 - at)
         assert parse_level(level) == level
     assert Allotment(device="cpu:0", level="none").worker == 0
 
 
 def test_the_workers_of_a_device_are_told_apart() -> None:
-    placement = allot(machine(cores=(8,), gpus=(0, 0)), ("cuda:0", "cuda:1"), "cpu", workers={"cuda:1": 2})
+    placement = allot_cores(machine(cores=(8,), gpus=(0, 0)), ("cuda:0", "cuda:1"), "cpu", workers={"cuda:1": 2})
     assert [(a.device, a.worker, a.cpus, a.gpu_uuid) for a in placement.allotments] == [
         ("cuda:0", 0, (0, 1, 2, 3), "GPU-0"),
         ("cuda:1", 0, (4, 5), "GPU-1"),
@@ -42,7 +42,7 @@ def test_the_workers_of_a_device_are_told_apart() -> None:
 
 @pytest.mark.parametrize(("level", "uuid"), [("none", None), ("gpu", "GPU-0")])
 def test_below_the_level_of_cores_nothing_but_a_gpu_is_ones_own(level: Isolation, uuid: str | None) -> None:
-    placement = allot(machine(gpus=(0,)), ("cuda:0", HOST), level, workers={"cuda:0": 2})
+    placement = allot_cores(machine(gpus=(0,)), ("cuda:0", HOST), level, workers={"cuda:0": 2})
     assert [(a.device, a.worker, a.gpu_uuid) for a in placement.allotments] == [
         ("cuda:0", 0, uuid),
         ("cuda:0", 1, uuid),
@@ -53,7 +53,7 @@ def test_below_the_level_of_cores_nothing_but_a_gpu_is_ones_own(level: Isolation
 
 def test_the_full_level_alone_keeps_a_core_and_limits_threads() -> None:
     there = machine(cores=(4,), smt=2)
-    cpu, full = (allot(there, ("cpu:0", "cpu:1"), level) for level in ("cpu", "full"))
+    cpu, full = (allot_cores(there, ("cpu:0", "cpu:1"), level) for level in ("cpu", "full"))
     assert (cpus(cpu, "cpu:0", "cpu:1"), cpu.kept_cpus, cpu.notes) == ([(0, 1, 4, 5), (2, 3, 6, 7)], (), ())
     assert (cpus(full, "cpu:0", "cpu:1"), full.kept_cpus, full.notes) == ([(0, 4), (1, 5)], (2, 3, 6, 7), ())
     assert [(p.of("cpu:0").threads, p.of("cpu:0").nodes) for p in (cpu, full)] == [(None, None), (1, (0,))]
@@ -61,8 +61,8 @@ def test_the_full_level_alone_keeps_a_core_and_limits_threads() -> None:
 
 def test_where_no_core_is_left_for_the_parent_only_the_full_level_says_so() -> None:
     there = machine(cores=(2,))
-    assert allot(there, ("cpu:0", "cpu:1"), "numa").notes == ()
-    full = allot(there, ("cpu:0", "cpu:1"), "full")
+    assert allot_cores(there, ("cpu:0", "cpu:1"), "numa").notes == ()
+    full = allot_cores(there, ("cpu:0", "cpu:1"), "full")
     assert full.notes == ("no core is left for the parent: every core is allotted",)
     assert full.kept_cpus == ()
 
@@ -70,7 +70,7 @@ def test_where_no_core_is_left_for_the_parent_only_the_full_level_says_so() -> N
 def with_memory(*mib: float | None, distances: tuple[int, ...]) -> Machine:
     """Return a machine of three nodes of one core each, with so much memory and these distances from node 0."""
     far = (distances, (20, 10, 20), (20, 20, 10)) if distances else ((), (), ())
-    nodes = tuple(Node(id=n, cpus=(n,), memory_mib=mib[n], distances=far[n]) for n in range(3))
+    nodes = tuple(NumaNode(id=n, cpus=(n,), memory_mib=mib[n], distances=far[n]) for n in range(3))
     return machine(cores=(1, 1, 1), gpus=(0,), nodes=nodes)
 
 
@@ -91,7 +91,7 @@ def with_memory(*mib: float | None, distances: tuple[int, ...]) -> Machine:
 def test_memory_comes_from_the_nearest_node_that_has_some(
     mib: tuple[float | None, ...], distances: tuple[int, ...], home: int | None
 ) -> None:
-    placement = allot(with_memory(*mib, distances=distances), ("cuda:0",), "numa")
+    placement = allot_cores(with_memory(*mib, distances=distances), ("cuda:0",), "numa")
     assert placement.of("cuda:0").nodes == (home or 0,)
     told_of = [note for note in placement.notes if note.startswith("node 0 has no memory")]
     assert told_of == ([f"node 0 has no memory: that of node {home}, the nearest, is used"] if home else [])
@@ -100,8 +100,8 @@ def test_memory_comes_from_the_nearest_node_that_has_some(
 
 @pytest.mark.parametrize(("quota", "said"), [(None, False), (4.0, False), (4.5, False), (3.99, True)])
 def test_a_quota_of_exactly_the_allotted_cpus_is_enough(quota: float | None, said: bool) -> None:
-    there = machine(cores=(4,), limits=Limits(cpu_quota=quota))
-    notes = allot(there, ("cpu:0", "cpu:1"), "cpu").notes
+    there = machine(cores=(4,), limits=ControlGroupLimits(cpu_quota=quota))
+    notes = allot_cores(there, ("cpu:0", "cpu:1"), "cpu").notes
     assert notes == (
         ("the control group allows 3.99 CPUs' worth of time on 4 CPUs: busy workers are paused",) if said else ()
     )

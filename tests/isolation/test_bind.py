@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.isolation.allot import Allotment, allot
-from assay.isolation.bind import THREAD_VARIABLES, bind_memory, bound_nodes, environment, pages_by_node
+from assay.isolation.binding import THREAD_VARIABLES, allotment_environment, bind_memory, bound_nodes, pages_by_node
+from assay.isolation.placement import Allotment, allot_cores
 from assay.machine.detect import detect
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 BIND = """
 import json, os, sys
-from assay.isolation.allot import Allotment
-from assay.isolation.bind import bind, bound_nodes
+from assay.isolation.placement import Allotment
+from assay.isolation.binding import bind_process, bound_nodes
 before = sorted(os.sched_getaffinity(0))
-held = bind(Allotment.model_validate_json(sys.argv[1]))
+held = bind_process(Allotment.model_validate_json(sys.argv[1]))
 print(json.dumps({
     "level": held.level,
     "notes": [limit.message for limit in held.limits],
@@ -51,7 +51,7 @@ def one_cpu() -> int:
 
 
 def test_a_process_is_pinned_to_the_cores_it_was_allotted() -> None:
-    allotment = allot(detect(), ("cpu:0",), "cpu").of("cpu:0")
+    allotment = allot_cores(detect(), ("cpu:0",), "cpu").of("cpu:0")
     said = bound(allotment)
     assert (said["level"], said["notes"]) == ("cpu", [])
     assert said["cpus"] == list(allotment.cpus or ())
@@ -65,7 +65,7 @@ def test_a_process_of_a_lower_level_is_left_where_it_was(level: str) -> None:
 
 
 def test_memory_is_bound_to_its_node_or_the_reason_is_said() -> None:
-    allotment = allot(detect(), ("cpu:0",), "full").of("cpu:0")
+    allotment = allot_cores(detect(), ("cpu:0",), "full").of("cpu:0")
     said = bound(allotment)
     assert said["cpus"] == list(allotment.cpus or ())
     if said["level"] == "full":
@@ -117,14 +117,14 @@ def test_on_an_unknown_architecture_memory_is_not_bound_and_the_reason_names_it(
 
 
 def test_a_worker_is_born_with_its_thread_limits_and_its_gpu() -> None:
-    born = environment(Allotment(device="cuda:0", level="full", cpus=(0, 1), threads=2, gpu_uuid="GPU-0"))
+    born = allotment_environment(Allotment(device="cuda:0", level="full", cpus=(0, 1), threads=2, gpu_uuid="GPU-0"))
     assert born == {**dict.fromkeys(THREAD_VARIABLES, "2"), "CUDA_VISIBLE_DEVICES": "GPU-0"}
     assert {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"} <= set(born)
 
 
 def test_without_a_thread_limit_libraries_keep_their_default() -> None:
-    assert environment(Allotment(device="cpu:0", level="numa", cpus=(0,), nodes=(0,))) == {}
-    assert environment(Allotment(device="cpu:0", level="none")) == {}
+    assert allotment_environment(Allotment(device="cpu:0", level="numa", cpus=(0,), nodes=(0,))) == {}
+    assert allotment_environment(Allotment(device="cpu:0", level="none")) == {}
 
 
 def test_pages_are_counted_by_node(tmp_path: Path) -> None:

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.isolation import bind as binding
-from assay.isolation.allot import Allotment
-from assay.isolation.bind import Held, bind, bind_memory, bound_nodes, memory_limits, memory_policy, still_held
+from assay.isolation import binding
+from assay.isolation.binding import (
+    HeldIsolation,
+    bind_memory,
+    bind_process,
+    bound_nodes,
+    memory_limits,
+    memory_policy,
+    recheck_isolation,
+)
+from assay.isolation.placement import Allotment
 from tests.isolation.test_probe_edges import limit
 
 if TYPE_CHECKING:
@@ -104,12 +112,12 @@ def test_memory_is_bound_where_the_kernel_says_bound_and_names_these_nodes(
 
 
 def test_the_lowest_of_all_reasons_is_what_holds() -> None:
-    held = Held("numa").limited(
+    held = HeldIsolation("numa").limited(
         limit("memory_refused", "cpu"), limit("shared_gpu", "none"), limit("shared_cores", "gpu")
     )
     assert (held.level, len(held.limits)) == ("none", 3)
-    assert Held("gpu").limited(limit("memory_refused", "cpu")).level == "gpu"
-    assert Held("cpu").limited() == Held("cpu")
+    assert HeldIsolation("gpu").limited(limit("memory_refused", "cpu")).level == "gpu"
+    assert HeldIsolation("cpu").limited() == HeldIsolation("cpu")
 
 
 @pytest.fixture
@@ -123,24 +131,24 @@ def pinned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 def test_a_worker_is_bound_as_far_as_its_level_asks(
     pinned: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "allowed_cpus", lambda: (0, 1))
+    monkeypatch.setattr(binding, "process_cpus", lambda: (0, 1))
     monkeypatch.setattr(binding, "bind_memory", lambda _: None)
     monkeypatch.setattr(binding, "memory_policy", lambda: (2, (0,)))
-    assert bind(Allotment(device="x", level="none", cpus=(0, 1))) == Held("none")
-    assert bind(Allotment(device="x", level="gpu", cpus=(0, 1))) == Held("gpu")
+    assert bind_process(Allotment(device="x", level="none", cpus=(0, 1))) == HeldIsolation("none")
+    assert bind_process(Allotment(device="x", level="gpu", cpus=(0, 1))) == HeldIsolation("gpu")
     assert pinned == []
-    assert bind(Allotment(device="x", level="cpu", cpus=(0, 1))) == Held("cpu")
-    assert bind(Allotment(device="x", level="cpu")) == Held("cpu")
-    assert bind(Allotment(device="x", level="numa", cpus=(1,), nodes=(0,))) == Held("numa")
+    assert bind_process(Allotment(device="x", level="cpu", cpus=(0, 1))) == HeldIsolation("cpu")
+    assert bind_process(Allotment(device="x", level="cpu")) == HeldIsolation("cpu")
+    assert bind_process(Allotment(device="x", level="numa", cpus=(1,), nodes=(0,))) == HeldIsolation("numa")
     assert pinned == [(0, 1), (), (1,)]
-    assert bind(Allotment(device="x", level="full", cpus=(0,), nodes=(1,))).level == "cpu"
+    assert bind_process(Allotment(device="x", level="full", cpus=(0,), nodes=(1,))).level == "cpu"
 
 
 def test_cores_that_were_not_given_are_named_in_order(
     pinned: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "allowed_cpus", lambda: (0, 1))
-    held = bind(Allotment(device="x", level="cpu", cpus=(5, 0, 3)))
+    monkeypatch.setattr(binding, "process_cpus", lambda: (0, 1))
+    held = bind_process(Allotment(device="x", level="cpu", cpus=(5, 0, 3)))
     assert (held.level, [(one.code, one.cpus) for one in held.limits]) == ("none", [("cpus_missing", (3, 5))])
     assert pinned == [(5, 0, 3)]
 
@@ -167,12 +175,12 @@ def test_only_what_a_level_asks_for_is_looked_at_in_the_end(
     codes: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(binding, "allowed_cpus", lambda: (0, 1))
+    monkeypatch.setattr(binding, "process_cpus", lambda: (0, 1))
     monkeypatch.setattr(binding, "memory_policy", lambda: (2, (3,)))
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     allotment = Allotment.model_validate({"device": "x", "level": level, **allotted})
-    assert [one.code for one in still_held(Held(level), allotment).limits] == codes
+    assert [one.code for one in recheck_isolation(HeldIsolation(level), allotment).limits] == codes
 
 
 def test_threads_that_start_while_others_are_pinned_are_pinned_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +212,7 @@ def test_what_any_thread_may_run_on_is_allowed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(os, "sched_getaffinity", ask)
     monkeypatch.setattr(binding, "_threads", lambda: {11, 12})
-    assert binding.allowed_cpus() == (2, 5, 7)
+    assert binding.process_cpus() == (2, 5, 7)
 
 
 def test_pages_are_added_up_by_node_and_none_is_not_nothing(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.isolation.allot import device_names
-from assay.isolation.devices import choose, kind_of
+from assay.isolation.devices import choose_devices, kind_of
+from assay.isolation.placement import list_devices
 from tests.machines import machine, machines
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ WITHOUT = machine(cores=(8,))
 
 
 def test_with_nothing_said_all_gpus_are_meant() -> None:
-    assert choose(WITH_GPUS) == ("cuda:0", "cuda:1")
+    assert choose_devices(WITH_GPUS) == ("cuda:0", "cuda:1")
 
 
 def test_without_gpus_the_groups_of_cores_are_meant() -> None:
-    assert choose(WITHOUT) == ("cpu:0", "cpu:1")
-    assert choose(WITHOUT, cpu_groups=3) == ("cpu:0", "cpu:1", "cpu:2")
-    assert choose(machine(cores=(1,))) == ("cpu:0",)
+    assert choose_devices(WITHOUT) == ("cpu:0", "cpu:1")
+    assert choose_devices(WITHOUT, cpu_groups=3) == ("cpu:0", "cpu:1", "cpu:2")
+    assert choose_devices(machine(cores=(1,))) == ("cpu:0",)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_without_gpus_the_groups_of_cores_are_meant() -> None:
     ],
 )
 def test_devices_are_named_by_kind_or_by_number(words: tuple[str, ...], meant: tuple[str, ...]) -> None:
-    assert choose(WITH_GPUS, devices=words) == meant
+    assert choose_devices(WITH_GPUS, devices=words) == meant
 
 
 def test_gpus_are_chosen_by_number_in_the_order_given() -> None:
-    assert choose(WITH_GPUS, gpus=("1", "0")) == ("cuda:1", "cuda:0")
+    assert choose_devices(WITH_GPUS, gpus=("1", "0")) == ("cuda:1", "cuda:0")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_words_that_mean_no_device_are_answered_in_a_sentence(
     made: Machine, gpus: tuple[str, ...], devices: tuple[str, ...], error: type[AssayError], message: str
 ) -> None:
     with pytest.raises(error) as caught:
-        choose(made, gpus=gpus, devices=devices)
+        choose_devices(made, gpus=gpus, devices=devices)
     assert message in str(caught.value)
     assert caught.value.exit_code == (2 if error is BadInput else 3)
 
@@ -83,16 +83,16 @@ def test_words_that_mean_no_device_are_answered_in_a_sentence(
 @pytest.mark.parametrize(("groups", "error"), [(0, BadInput), (9, MachineCannot)])
 def test_groups_that_cannot_be_are_refused_before_anything_is_chosen(groups: int, error: type[AssayError]) -> None:
     with pytest.raises(error):
-        choose(WITHOUT, cpu_groups=groups)
+        choose_devices(WITHOUT, cpu_groups=groups)
 
 
 @settings(deadline=None, max_examples=60)
 @given(machines(), st.data())
 def test_whatever_is_chosen_is_there_once_and_of_one_kind(made: Machine, data: st.DataObject) -> None:
-    everything = device_names(made)
+    everything = list_devices(made)
     words = data.draw(st.lists(st.sampled_from(everything), max_size=4, unique=True))
     one_kind = [word for word in words if kind_of(word) == kind_of(words[0])]
-    chosen = choose(made, devices=tuple(one_kind))
+    chosen = choose_devices(made, devices=tuple(one_kind))
     assert set(chosen) <= set(everything)
     assert len(set(chosen)) == len(chosen) > 0
     assert len({kind_of(device) for device in chosen}) == 1

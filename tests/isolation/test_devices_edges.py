@@ -8,7 +8,7 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.isolation import devices
-from assay.machine.model import LostGpu, MigInstance
+from assay.machine.model import MigInstance, UnreachableGpu
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ WHOLE = machine(cores=(4,), gpus=(0, 0))
 
 def meant(there: Machine, *, visible: str | None = None, **asked: Any) -> tuple[str, ...]:
     environment = NOTHING if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    return devices.choose(there, environment=environment, **asked)
+    return devices.choose_devices(there, environment=environment, **asked)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,9 @@ def test_the_beginning_of_a_uuid_is_enough_where_it_fits_one() -> None:
 
 
 def test_a_machine_that_has_only_lost_its_gpus_says_so_and_one_without_says_why() -> None:
-    lost = machine(cores=(4,), lost=(LostGpu(index=0, reason="fell off the bus"), LostGpu(index=1, reason="too hot")))
+    lost = machine(
+        cores=(4,), lost=(UnreachableGpu(index=0, reason="fell off the bus"), UnreachableGpu(index=1, reason="too hot"))
+    )
     for number, reason in (
         ("0", "GPU 0 cannot be reached: fell off the bus"),
         ("1", "GPU 1 cannot be reached: too hot"),
@@ -101,7 +103,7 @@ def test_a_machine_that_has_only_lost_its_gpus_says_so_and_one_without_says_why(
         meant(machine(), gpus=("0",))
     with pytest.raises(MachineCannot, match="There is no GPU here: NVML does not answer"):
         meant(machine(), devices=("cuda",))
-    some = WHOLE.model_copy(update={"lost": (LostGpu(index=2, reason="fell off the bus"),)})
+    some = WHOLE.model_copy(update={"lost": (UnreachableGpu(index=2, reason="fell off the bus"),)})
     assert meant(some, gpus=("1",)) == ("cuda:1",)
     assert meant(some) == ("cuda:0", "cuda:1")
 

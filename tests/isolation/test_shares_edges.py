@@ -8,12 +8,11 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import HOST
-from assay.isolation.allot import allot
-from assay.isolation.shares import equal_groups, group_count, share_out
+from assay.isolation.placement import allot_cores, group_count, share_cores, split_equally
 from tests.machines import machine
 
 if TYPE_CHECKING:
-    from assay.isolation.allot import Placement
+    from assay.isolation.placement import Placement
 
 
 def cpus(placement: Placement, *names: str) -> list[tuple[int, ...]]:
@@ -48,12 +47,12 @@ def test_the_cores_are_parted_in_two_or_as_wanted() -> None:
 def test_a_core_is_left_out_where_every_group_still_has_enough(
     cores: int, count: int, keep: bool, least: int, parts: list[list[int]]
 ) -> None:
-    found = equal_groups(machine(cores=(cores,)).cores, count, keep=keep, least=least)
+    found = split_equally(machine(cores=(cores,)).cores, count, keep=keep, least=least)
     assert [[core.core for core in part] for part in found] == parts
 
 
 def test_one_core_is_enough_for_a_group_unless_more_is_said() -> None:
-    assert [len(part) for part in equal_groups(machine(cores=(2,)).cores, 1, keep=True)] == [1]
+    assert [len(part) for part in split_equally(machine(cores=(2,)).cores, 1, keep=True)] == [1]
 
 
 @pytest.mark.parametrize(("gpus", "names"), [((), ("cpu:0", "cpu:1")), ((0, 0), ("cuda:0", "cuda:1"))])
@@ -61,9 +60,9 @@ def test_a_core_is_kept_only_where_the_device_with_most_workers_can_spare_it(
     gpus: tuple[int, ...], names: tuple[str, str]
 ) -> None:
     there = machine(cores=(4,), gpus=gpus)
-    assert cpus(allot(there, names, "full"), *names) == [(0,), (1,)]
+    assert cpus(allot_cores(there, names, "full"), *names) == [(0,), (1,)]
     for counts in ({names[0]: 2}, {names[1]: 2}):
-        placement = allot(there, names, "full", workers=counts)
+        placement = allot_cores(there, names, "full", workers=counts)
         assert sorted(cpu for each in placement.allotments for cpu in each.cpus or ()) == [0, 1, 2, 3]
         assert [len(each.cpus or ()) for each in placement.allotments if each.device in counts] == [1, 1]
 
@@ -92,7 +91,7 @@ def test_a_core_is_kept_only_where_the_device_with_most_workers_can_spare_it(
 def test_the_host_beside_groups_gets_a_free_group_or_one_more(
     cores: int, names: tuple[str, ...], groups: int, shares: list[tuple[int, ...]], notes: tuple[str, ...]
 ) -> None:
-    placement = allot(machine(cores=(cores,)), names, "cpu", cpu_groups=groups)
+    placement = allot_cores(machine(cores=(cores,)), names, "cpu", cpu_groups=groups)
     assert (cpus(placement, *names), placement.notes) == (shares, notes)
 
 
@@ -115,23 +114,23 @@ def test_the_host_beside_gpus_takes_from_who_has_the_most_for_each(
     notes: int,
 ) -> None:
     names = tuple(f"cuda:{n}" for n in range(len(gpus)))
-    placement = allot(machine(cores=cores, gpus=gpus), (*names, HOST), "cpu")
+    placement = allot_cores(machine(cores=cores, gpus=gpus), (*names, HOST), "cpu")
     assert cpus(placement, HOST, *names) == [host, *rest]
     assert len(placement.notes) == notes
 
 
 @pytest.mark.parametrize(("cores", "said"), [((2,), 0), ((1, 1), 1), ((1, 1, 1), 1)])
 def test_a_gpu_of_no_known_node_is_told_of_where_there_are_several_nodes(cores: tuple[int, ...], said: int) -> None:
-    placement = allot(machine(cores=cores, gpus=(None,)), ("cuda:0",), "cpu")
+    placement = allot_cores(machine(cores=cores, gpus=(None,)), ("cuda:0",), "cpu")
     assert cpus(placement, "cuda:0") == [tuple(range(sum(cores)))]
     assert [note.partition(";")[0] for note in placement.notes] == ["the memory node of cuda:0 is not known"] * said
 
 
 def test_as_many_cores_as_gpus_are_enough_and_one_fewer_is_not() -> None:
-    enough = allot(machine(cores=(2, 1), gpus=(0, 0)), ("cuda:0", "cuda:1"), "cpu")
+    enough = allot_cores(machine(cores=(2, 1), gpus=(0, 0)), ("cuda:0", "cuda:1"), "cpu")
     assert (cpus(enough, "cuda:0", "cuda:1"), enough.notes) == ([(0,), (1,)], ())
     names = ("cuda:0", "cuda:1", "cuda:2")
-    short = allot(machine(cores=(2, 1), gpus=(0, 0, 0)), names, "cpu")
+    short = allot_cores(machine(cores=(2, 1), gpus=(0, 0, 0)), names, "cpu")
     assert cpus(short, *names) == [(0,), (1,), (0,)]
     assert short.notes == ("2 cores on node 0 for 3 GPUs: cuda:0, cuda:1, cuda:2 share cores",)
 
@@ -141,7 +140,7 @@ def test_as_many_cores_as_gpus_are_enough_and_one_fewer_is_not() -> None:
     [(1, [[0, 1]], False), (2, [[0], [1]], False), (3, [[0], [1], [0]], True)],
 )
 def test_the_cores_of_a_device_are_shared_out_to_its_workers(count: int, shares: list[list[int]], said: bool) -> None:
-    seats, notes = share_out(machine(cores=(4,)), {"cpu:0": count}, keep=False)
+    seats, notes = share_cores(machine(cores=(4,)), {"cpu:0": count}, keep=False)
     assert list(seats) == [("cpu:0", worker) for worker in range(count)]
     assert [[core.core for core in part] for part in seats.values()] == shares
     assert notes == (("2 cores of cpu:0 for 3 workers: they share cores",) if said else ())
@@ -150,4 +149,4 @@ def test_the_cores_of_a_device_are_shared_out_to_its_workers(count: int, shares:
 @pytest.mark.parametrize("names", [("cuda:0", "cpu:0"), ("cpu:0", "cuda:0"), ("cuda:0", "cuda:1", "cpu:0")])
 def test_gpus_beside_groups_of_cores_are_refused_in_any_order(names: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="side by side"):
-        allot(machine(gpus=(0, 0)), names, "cpu")
+        allot_cores(machine(gpus=(0, 0)), names, "cpu")

@@ -6,16 +6,16 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-from assay.joules.cuda_keeper import CudaKeeper
+from assay.joules.load import CudaCallLoad
 from tests.joules.world import NS, VirtualRig, VirtualTime, World, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from assay.joules.keeper import Keeper
-    from assay.joules.meters import GpuPowerMeter
-    from assay.timing.options import Options
-    from assay.timing.subject import Bound
+    from assay.joules.load import CallLoad
+    from assay.joules.readings import GpuPowerMeter
+    from assay.timing.options import TimingOptions
+    from assay.timing.setup import BoundCall
     from tests.joules.world import Kind
 
 LAUNCH_NS = 20_000
@@ -73,7 +73,7 @@ class GpuRig(VirtualRig):
 
     per_batch = 20
 
-    def keeper(self, bound: Bound, options: Options) -> Keeper:
+    def prepare_load(self, bound: BoundCall, options: TimingOptions) -> CallLoad:
         kernel: Any = bound.call
         self.bench = a_bench(self.world)
 
@@ -82,7 +82,7 @@ class GpuRig(VirtualRig):
                 self.bench.stream.put(self.per_batch * seconds, watts)
 
         batch_s = self.per_batch * kernel.seconds
-        return CudaKeeper(self.bench, self.world, batch, calls=self.per_batch, batch_s=batch_s, how="in batches")
+        return CudaCallLoad(self.bench, self.world, batch, calls=self.per_batch, batch_s=batch_s, how="in batches")
 
 
 @contextmanager

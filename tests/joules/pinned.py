@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.joules.course import Knot
-from assay.joules.energy import energy
-from assay.joules.judge import judge
-from assay.joules.model import CounterModel, PowerModel, SensorModel
-from assay.joules.plan import plan
-from assay.joules.probe import fit_model
-from assay.joules.readings import Reading
-from assay.joules.rig import polling_s
-from assay.joules.windows import window_energy
+from assay.joules.devices import polling_interval_s
+from assay.joules.load import CallBoundary
+from assay.joules.measure import energy, plan_measurement
+from assay.joules.per_call import estimate_call_energy
+from assay.joules.readings import MeterReading
+from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel, fit_sensor_model
+from assay.joules.window_energy import estimate_window_energy
 from tests.joules.trials import installed, model_of
 from tests.joules.world import Kernel, VirtualRig, hopper_like, no_counter, opened, probed
 from tests.pinning import keep
@@ -64,7 +62,7 @@ def power_w() -> np.ndarray:
     return watts * (1 + 0.01 * np.sin(2 * np.pi * t / 1.7))
 
 
-def readings() -> list[Reading]:
+def readings() -> list[MeterReading]:
     """Return what was read every 10 ms: the counter with its lag, instant and average power with theirs."""
     spent = np.concatenate([[0.0], np.cumsum(power_w()) * STEP_S])
 
@@ -79,7 +77,7 @@ def readings() -> list[Reading]:
         t_s = 0.01 * number + 0.0007
         tick_s = 0.1 * np.floor((t_s + 0.043) / 0.1) - 0.043
         found.append(
-            Reading(
+            MeterReading(
                 t_ns=round(t_s * NS),
                 begin_ns=round((t_s + 0.0002) * NS),
                 end_ns=round((t_s + 0.0042) * NS),
@@ -91,11 +89,11 @@ def readings() -> list[Reading]:
     return found
 
 
-def knots() -> list[Knot]:
+def knots() -> list[CallBoundary]:
     """Return the moments between calls."""
     found, done = [], 0
     for start_s, calls in WORK:
-        found += [Knot(round((start_s + n * CALL_S) * NS), done + n) for n in range(calls + 1)]
+        found += [CallBoundary(round((start_s + n * CALL_S) * NS), done + n) for n in range(calls + 1)]
         done += calls
     return found
 
@@ -105,7 +103,7 @@ def numbers() -> dict[str, Any]:
     seen = readings()
     found: dict[str, Any] = {}
     for name, model in SENSORS.items():
-        judged = judge(seen, knots(), round(OPEN_S * NS), model)
+        judged = estimate_call_energy(seen, knots(), round(OPEN_S * NS), model)
         found[f"per call by {name}"] = {
             **vars(judged.per_call), "method": judged.method, "coverage": judged.coverage, "seen": judged.seen_share,
             "unseen": judged.unseen_share, "crosscheck": judged.crosscheck, "calls": judged.calls,
@@ -113,15 +111,17 @@ def numbers() -> dict[str, Any]:
             "power_w": judged.power_w,
         }  # fmt: skip
         for start_s, end_s in WINDOWS:
-            told = window_energy(seen, round(start_s * NS), round(end_s * NS), model, precision=0.2)
+            told = estimate_window_energy(seen, round(start_s * NS), round(end_s * NS), model, precision=0.2)
             found[f"{start_s} to {end_s} s by {name}"] = told.model_dump(mode="json", exclude={"reason"})
         chance = random.Random(1)
-        found[f"plan for {name}"] = [vars(plan(model, s, 10.0, 0.01, chance)) for s in (0.0001, 0.02, 0.5, 4.0)]
+        found[f"plan for {name}"] = [
+            vars(plan_measurement(model, s, 10.0, 0.01, chance)) for s in (0.0001, 0.02, 0.5, 4.0)
+        ]
     found["energies of kernels"] = {name: _energy(**asked) for name, asked in KERNELS.items()}
-    found["seconds between readings"] = [polling_s(model) for model in (*SENSORS.values(), FAST, NO_SENSOR)]
+    found["seconds between readings"] = [polling_interval_s(model) for model in (*SENSORS.values(), FAST, NO_SENSOR)]
     late = [replace(each, begin_ns=each.begin_ns + NS, end_ns=each.end_ns + NS, t_ns=each.t_ns + NS) for each in seen]
-    shifted = [Knot(knot.t_ns + NS, knot.calls) for knot in knots()]
-    found["the sensors as they are found"] = fit_model(late, shifted, "GPU-0", "1").model_dump(mode="json")
+    shifted = [CallBoundary(knot.t_ns + NS, knot.calls) for knot in knots()]
+    found["the sensors as they are found"] = fit_sensor_model(late, shifted, "GPU-0", "1").model_dump(mode="json")
     return found
 
 

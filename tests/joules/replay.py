@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from assay.joules.course import Knot
-from assay.joules.meters import GpuPowerMeter
-from assay.joules.model import SensorModel
-from assay.joules.readings import Reading
+from assay.joules.load import CallBoundary
+from assay.joules.readings import GpuPowerMeter, MeterReading
+from assay.joules.sensor_model import SensorModel
 from assay.machine import nvidia
 from tests.fakes.fake_nvml import FakeNvml, attached, hopper
 from tests.joules.world import NS, VirtualSampling, VirtualTime
@@ -43,7 +42,7 @@ class Shown:
         return self.values[max(0, bisect_right(self.moments_ns, t_ns) - 1)]
 
 
-def shown(readings: Sequence[Reading]) -> dict[int, Shown]:
+def shown(readings: Sequence[MeterReading]) -> dict[int, Shown]:
     """Return what each field showed, as far as readings tell; a field that never answered is left out."""
     spans = {
         ENERGY: [(r.begin_ns, r.end_ns, r.energy_j) for r in readings],
@@ -82,7 +81,7 @@ class Playback(VirtualTime):
                 self._fake.set_field(0, field, float(value))
 
 
-def played(readings: Sequence[Reading], seed: int = 0) -> list[Reading]:
+def played(readings: Sequence[MeterReading], seed: int = 0) -> list[MeterReading]:
     """Return readings taken anew, through NVML's bindings, of a fake GPU that shows what these readings saw."""
     begin_ns, end_ns = readings[0].t_ns, readings[-1].end_ns
     fields = shown(readings)
@@ -90,7 +89,7 @@ def played(readings: Sequence[Reading], seed: int = 0) -> list[Reading]:
         fake = FakeNvml.create(Path(folder) / "scenario.nvml", [hopper()], start_s=begin_ns / NS)
         for field in {ENERGY, AVERAGE, INSTANT} - set(fields):
             fake.fail_field(0, field)
-        with attached(fake), nvidia.sensors([fake.gpu(0).uuid.decode()]) as (sensor,):
+        with attached(fake), nvidia.open_sensors([fake.gpu(0).uuid.decode()]) as (sensor,):
             time = Playback(fake, fields, begin_ns, seed)
             sampling = VirtualSampling(time, GpuPowerMeter(sensor, time))
             sampling.start()
@@ -102,12 +101,12 @@ def played(readings: Sequence[Reading], seed: int = 0) -> list[Reading]:
 class Recorded:
     """One step of a benchmark as it was kept: its readings, the moments between calls, and how the sensor sees."""
 
-    readings: list[Reading]
-    knots: list[Knot]
+    readings: list[MeterReading]
+    knots: list[CallBoundary]
     model: SensorModel
 
     @classmethod
     def of(cls, kept: dict[str, Any], model: dict[str, Any]) -> Recorded:
         """Return a step of ``benchmarks/energy_gpu.py``."""
-        readings = [Reading(*row) for row in kept["readings"]]
-        return cls(readings, [Knot(*row) for row in kept["knots"]], SensorModel.model_validate(model))
+        readings = [MeterReading(*row) for row in kept["readings"]]
+        return cls(readings, [CallBoundary(*row) for row in kept["knots"]], SensorModel.model_validate(model))

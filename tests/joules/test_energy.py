@@ -8,9 +8,9 @@ import pytest
 
 import assay
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.joules.energy import energy
-from assay.joules.judge import judge
-from assay.joules.values import Energy
+from assay.joules.measure import energy
+from assay.joules.per_call import estimate_call_energy
+from assay.joules.results import Energy
 from tests.joules.trials import installed, model_of
 from tests.joules.world import Kernel, VirtualRig, hopper_like, no_counter, opened, probed
 
@@ -216,18 +216,18 @@ def test_a_gpu_is_refused_where_there_is_none() -> None:
 def test_the_plan_of_a_power_only_card_waits_for_its_window() -> None:
     import random
 
-    from assay.joules.plan import plan
+    from assay.joules.measure import plan_measurement
 
     model = probed(no_counter()).model_copy(update={"instant": None})
     assert model.average is not None
-    todo = plan(model, 0.001, 6.0, 0.05, random.Random(0))
+    todo = plan_measurement(model, 0.001, 6.0, 0.05, random.Random(0))
     assert todo.warm_s is not None
     assert todo.warm_s > model.average.window_s
 
 
 def test_what_comes_with_the_answer_is_enough_to_judge_again() -> None:
     found, _ = measured()
-    again = judge(found.readings, found.knots, found.open_ns, found.sensor)
+    again = estimate_call_energy(found.readings, found.boundaries, found.open_ns, found.sensor)
     assert again.per_call.joules == pytest.approx(found.joules.value, rel=0.002)
     assert again.calls == found.calls
     assert {"readings", "knots", "open_ns"}.isdisjoint(found.as_json())

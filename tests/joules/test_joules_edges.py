@@ -12,16 +12,18 @@ import pytest
 
 from assay.core.errors import MachineCannot
 from assay.core.results import Estimate
-from assay.joules import probe as probing
-from assay.joules.checks import checks
-from assay.joules.clock import HostClock
-from assay.joules.keeper import CpuKeeper
-from assay.joules.kept import keep_model, kept_model
-from assay.joules.meters import GpuPowerMeter, RaplMeter
-from assay.joules.model import CounterModel, PowerModel, SensorModel
-from assay.joules.readings import Reading
-from assay.joules.values import Energy
-from assay.joules.wording import estimate_text, joules_text, percent_text
+from assay.joules import sensor_model as probing
+from assay.joules.load import CpuCallLoad
+from assay.joules.readings import GpuPowerMeter, HostMonotonicClock, MeterReading, RaplMeter
+from assay.joules.results import Energy, format_energy_estimate, format_joules, format_percent
+from assay.joules.sensor_model import (
+    CounterModel,
+    PowerModel,
+    SensorModel,
+    check_sensors,
+    load_sensor_model,
+    save_sensor_model,
+)
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -65,19 +67,21 @@ def test_there_is_no_waiting_for_no_time_and_half_a_second_is_waited_for(monkeyp
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     for seconds in (-1.0, 0.0, 0.5):
-        HostClock().sleep(seconds)
+        HostMonotonicClock().sleep(seconds)
     assert slept == [0.5]
 
 
 def test_two_cards_models_are_kept_beside_each_other_and_found_by_the_doctor() -> None:
     gpu = machine(gpus=(0,)).gpus[0]
     for device, driver in (("GPU-1", "580"), ("GPU-2", "580"), (gpu.uuid, "580.1"), (gpu.uuid, "unknown")):
-        keep_model(SensorModel(device=device, driver=driver, counter=counter(0.1) if driver == "580.1" else None))
-    assert kept_model("GPU-1", "580") == model()
-    assert kept_model("GPU-2", "580") is not None
-    assert [one.verdict for one in checks(machine(gpus=(0,), driver="580.1"))] == ["yes"]
-    assert [one.verdict for one in checks(machine(gpus=(0,), driver=None))] == ["no"]
-    assert [one.verdict for one in checks(machine(gpus=(0,), driver="590"))] == ["unsure"]
+        save_sensor_model(
+            SensorModel(device=device, driver=driver, counter=counter(0.1) if driver == "580.1" else None)
+        )
+    assert load_sensor_model("GPU-1", "580") == model()
+    assert load_sensor_model("GPU-2", "580") is not None
+    assert [one.verdict for one in check_sensors(machine(gpus=(0,), driver="580.1"))] == ["yes"]
+    assert [one.verdict for one in check_sensors(machine(gpus=(0,), driver=None))] == ["no"]
+    assert [one.verdict for one in check_sensors(machine(gpus=(0,), driver="590"))] == ["unsure"]
 
 
 def test_a_mean_over_more_than_a_period_sees_all_of_the_time() -> None:
@@ -86,9 +90,9 @@ def test_a_mean_over_more_than_a_period_sees_all_of_the_time() -> None:
 
 
 def test_a_period_is_written_in_seconds_where_milliseconds_would_be_a_thousand() -> None:
-    assert "every 999 ms" in model(counter=counter(0.9992)).in_words()
-    assert model(counter=counter(0.9995)).in_words().partition(",")[0].endswith(" s")
-    assert model().in_words() == "it shows neither energy nor power"
+    assert "every 999 ms" in model(counter=counter(0.9992)).describe()
+    assert model(counter=counter(0.9995)).describe().partition(",")[0].endswith(" s")
+    assert model().describe() == "it shows neither energy nor power"
 
 
 class Card:
@@ -149,7 +153,7 @@ class Switched:
     def __init__(self) -> None:
         self.told: list[tuple[str, float]] = []
 
-    def keep(self, seconds: float) -> None:
+    def run(self, seconds: float) -> None:
         self.told.append(("keep", seconds))
 
     def rest(self, seconds: float) -> None:
@@ -158,16 +162,16 @@ class Switched:
     def start(self) -> None:
         self.told.append(("start", 0.0))
 
-    def knots(self) -> list[Any]:
+    def boundaries(self) -> list[Any]:
         return []
 
-    def stop(self) -> list[Reading]:
-        return [Reading(5 * MS, 5 * MS, 6 * MS, energy_j=1.0, instant_w=50.0)]
+    def stop(self) -> list[MeterReading]:
+        return [MeterReading(5 * MS, 5 * MS, 6 * MS, energy_j=1.0, instant_w=50.0)]
 
 
 def test_the_probe_switches_a_load_on_and_off_sixteen_times_after_a_long_step() -> None:
     both: Any = Switched()
-    found = probing.probe(both, both, "GPU-1", "580")
+    found = probing.probe_sensors(both, both, "GPU-1", "580")
     assert found == model()  # one reading shows nothing
     assert both.told[:4] == [("start", 0.0), ("rest", 0.5), ("keep", 1.3), ("rest", 0.8)]
     bursts, last = both.told[4:-1], both.told[-1]
@@ -175,30 +179,30 @@ def test_the_probe_switches_a_load_on_and_off_sixteen_times_after_a_long_step() 
     chance = random.Random(5)
     assert [length for _, length in bursts] == pytest.approx([chance.uniform(0.03, 0.17) for _ in range(32)])
     assert last == ("rest", 0.17)
-    assert probing.EVERY_S == 0.002
+    assert probing.PROBE_INTERVAL_S == 0.002
     with pytest.raises(MachineCannot, match="neither energy nor power"):
-        probing.fit_model([], [], "GPU-1", "580")
+        probing.fit_sensor_model([], [], "GPU-1", "580")
 
 
 def test_calls_are_made_until_the_time_is_just_up() -> None:
     clock = Turned()
-    keeper = CpuKeeper(clock.turn_ms, clock, 0.001)
-    keeper.keep(0.003)
-    assert [(knot.t_ns // MS, knot.calls) for knot in keeper.knots()] == [(7, 0), (8, 1), (9, 2), (10, 3)]
+    keeper = CpuCallLoad(clock.turn_ms, clock, 0.001)
+    keeper.run(0.003)
+    assert [(knot.t_ns // MS, knot.calls) for knot in keeper.boundaries()] == [(7, 0), (8, 1), (9, 2), (10, 3)]
 
 
 @pytest.mark.parametrize(("call_s", "calls"), [(1.0, 1), (0.00025, 4), (1.0000005e-6, 999), (0.0, 1_000_000)])
 def test_short_calls_are_put_together_up_to_a_millisecond(call_s: float, calls: int) -> None:
-    keeper = CpuKeeper(lambda: None, Turned(), call_s)
-    keeper.keep(0.0)
-    assert [knot.calls for knot in keeper.knots()] == [0, calls]
+    keeper = CpuCallLoad(lambda: None, Turned(), call_s)
+    keeper.run(0.0)
+    assert [knot.calls for knot in keeper.boundaries()] == [0, calls]
 
 
 def test_energy_is_written_in_the_unit_that_has_up_to_three_digits_before_the_point() -> None:
     joules = (5e-6, 999.9e-6, 1e-3, 5e-3, 5.0, 1000.0, 5e3, 1e6)
     texts = ["5.000 µJ", "999.9 µJ", "1.000 mJ", "5.000 mJ", "5.000 J", "1.000 kJ", "5.000 kJ", "1.000 MJ"]
-    assert [joules_text(one) for one in joules] == texts
-    assert [percent_text(share) for share in (0.99, 0.0012, 0.0001)] == ["99 %", "0.12 %", "0.1 %"]
+    assert [format_joules(one) for one in joules] == texts
+    assert [format_percent(share) for share in (0.99, 0.0012, 0.0001)] == ["99 %", "0.12 %", "0.1 %"]
 
 
 def estimate(value: float) -> Estimate:
@@ -206,9 +210,9 @@ def estimate(value: float) -> Estimate:
 
 
 def test_a_systematic_bound_is_written_where_there_is_one_of_some_energy() -> None:
-    assert estimate_text(estimate(2.0), 0.5) == "2.000 J, systematic ±25 %"
-    assert estimate_text(estimate(2.0), None) == estimate_text(estimate(2.0), 0.0) == "2.000 J"
-    assert "systematic" not in estimate_text(estimate(0.0), 0.5)
+    assert format_energy_estimate(estimate(2.0), 0.5) == "2.000 J, systematic ±25 %"
+    assert format_energy_estimate(estimate(2.0), None) == format_energy_estimate(estimate(2.0), 0.0) == "2.000 J"
+    assert "systematic" not in format_energy_estimate(estimate(0.0), 0.5)
 
 
 def test_an_energy_says_whether_its_precision_was_reached() -> None:

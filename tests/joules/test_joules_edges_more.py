@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.joules import advice, sampling, windows
-from assay.joules import rig as rigs
-from assay.joules.observations import of_counter, of_power
-from assay.joules.plan import plan
-from assay.joules.readings import Reading, counter_series, power_series
-from assay.joules.refusals import Refused
-from assay.joules.sights import Sight
-from assay.joules.ticks import Ticks
-from assay.joules.windows import check_covered, check_ticks, ticks_inside, window_energy
+from assay.joules import devices as rigs
+from assay.joules import readings
+from assay.joules import window_energy as advice
+from assay.joules import window_energy as windows
+from assay.joules.measure import plan_measurement
+from assay.joules.observations import observe_counter, observe_power
+from assay.joules.readings import MeterReading, counter_series, power_series
+from assay.joules.sensor_selection import EnergyRefused, SensorView
+from assay.joules.ticks import SensorTicks
+from assay.joules.window_energy import check_covered, check_ticks, count_ticks, estimate_window_energy
 from tests.joules.test_joules_edges import MS, Turned, counter, model, power
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.joules.model import SensorModel
+    from assay.joules.sensor_model import SensorModel
 
 
 class Waits:
@@ -70,11 +71,11 @@ class Answers:
         self.last_error = "no driver"
         self.clock, self.answers, self.asked = clock, answers, 0
 
-    def read(self) -> Reading | None:
+    def read(self) -> MeterReading | None:
         took_ms, answered = self.answers[self.asked] if self.asked < len(self.answers) else (1, False)
         self.asked += 1
         self.clock.turn_ms(took_ms)
-        return Reading(self.asked, 0, 0) if answered else None
+        return MeterReading(self.asked, 0, 0) if answered else None
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def threadless(monkeypatch: pytest.MonkeyPatch) -> tuple[Waits, list[AtOnce]]:
         threads.append(AtOnce(**how))
         return threads[-1]
 
-    monkeypatch.setattr(sampling, "threading", SimpleNamespace(Event=lambda: event, Thread=thread))
+    monkeypatch.setattr(readings, "threading", SimpleNamespace(Event=lambda: event, Thread=thread))
     return event, threads
 
 
@@ -93,7 +94,7 @@ def test_a_meter_is_given_up_after_twenty_silences_in_a_row(threadless: tuple[Wa
     event, threads = threadless
     clock = Turned()
     meter = Answers(clock, (4, True), *[(1, False)] * 19, (30, True))
-    poller = sampling.Poller(meter, clock, 0.01)
+    poller = readings.MeterPoller(meter, clock, 0.01)
     poller.start()
     assert meter.asked == 1 + 19 + 1 + 20
     assert (event.waited[0], event.waited[1], event.waited[20]) == pytest.approx((0.006, 0.009, 0.0))
@@ -102,7 +103,7 @@ def test_a_meter_is_given_up_after_twenty_silences_in_a_row(threadless: tuple[Wa
     assert threads[0].joined == [5.0]
     event.is_it = False
     silent = Answers(clock)
-    sampling.Poller(silent, clock, 0.0).start()
+    readings.MeterPoller(silent, clock, 0.0).start()
     assert silent.asked == 20
 
 
@@ -111,21 +112,21 @@ def test_a_lost_card_is_given_up_at_once_and_a_stopped_poller_does_not_read(
 ) -> None:
     clock = Turned()
     meter = Answers(clock, (1, True), lost="off the bus")
-    poller = sampling.Poller(meter, clock, 0.01)
+    poller = readings.MeterPoller(meter, clock, 0.01)
     poller.start()
     assert meter.asked == 1
     with pytest.raises(MachineCannot, match="off the bus"):
-        poller.taken()
+        poller.readings()
     threadless[0].set()
-    sampling.Poller(unread := Answers(clock), clock, 0.01).start()
+    readings.MeterPoller(unread := Answers(clock), clock, 0.01).start()
     assert unread.asked == 0
 
 
 def test_series_are_in_seconds_since_a_moment_and_leave_out_what_was_not_said() -> None:
     readings = [
-        Reading(1020 * MS, 1030 * MS, 1050 * MS, energy_j=5.0, instant_w=70.0),
-        Reading(1120 * MS, 1130 * MS, 1160 * MS),
-        Reading(1220 * MS, 1230 * MS, 1270 * MS, energy_j=9.0, instant_w=80.0),
+        MeterReading(1020 * MS, 1030 * MS, 1050 * MS, energy_j=5.0, instant_w=70.0),
+        MeterReading(1120 * MS, 1130 * MS, 1160 * MS),
+        MeterReading(1220 * MS, 1230 * MS, 1270 * MS, energy_j=9.0, instant_w=80.0),
     ]
     counted = counter_series(readings, 1000 * MS)
     assert counted.begin_s.tolist() == pytest.approx([0.03, 0.23])
@@ -146,34 +147,36 @@ class Counts:
     def __init__(self, _: Path, clock: Turned) -> None:
         self.clock = clock
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         self.asked += 1
         begin_ns = self.clock.now_ns()
         self.clock.turn_ms()
-        return Reading(begin_ns, begin_ns, self.clock.now_ns(), energy_j=float(self.asked))
+        return MeterReading(begin_ns, begin_ns, self.clock.now_ns(), energy_j=float(self.asked))
 
 
 def test_a_processors_counter_is_watched_for_just_fifty_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rigs, "RaplMeter", Counts)
-    monkeypatch.setattr(rigs, "Poller", lambda _meter, _clock, every_s: every_s)
-    monkeypatch.setattr(rigs, "first_calls", lambda *_: SimpleNamespace(least_us=2500.0, notes=()))
+    monkeypatch.setattr(rigs, "MeterPoller", lambda _meter, _clock, every_s: every_s)
+    monkeypatch.setattr(rigs, "make_first_calls", lambda *_: SimpleNamespace(least_us=2500.0, notes=()))
     clock = Turned()
-    rig = rigs.CpuRig(Path("/"), clock)
+    rig = rigs.CpuEnergyDevice(Path("/"), clock)
     assert clock.now_ns() == 57 * MS
-    every_s: Any = rig.sampling()
+    every_s: Any = rig.sampler()
     assert every_s == 0.01
     bound: Any = SimpleNamespace(call=lambda: None)
     options: Any = SimpleNamespace(limit_s=1.0, on_gpu=False)
-    assert rig.keeper(bound, options).call_s == pytest.approx(0.0025)
-    monkeypatch.setattr(rigs, "HostClock", Turned)
-    with rigs.rig(options) as found:
+    assert rig.prepare_load(bound, options).call_s == pytest.approx(0.0025)
+    monkeypatch.setattr(rigs, "HostMonotonicClock", Turned)
+    with rigs.open_device(options) as found:
         assert found.device == "cpu"
 
 
 def rapl(*took_ms: int) -> SensorModel:
     """Return the model of a counter read so often, 10 ms apart, that counts 2 J each time."""
-    told = [Reading(10 * i * MS, 10 * i * MS, (10 * i + ms) * MS, energy_j=2.0 * i) for i, ms in enumerate(took_ms)]
-    return rigs.rapl_model(told, "package-0")
+    told = [
+        MeterReading(10 * i * MS, 10 * i * MS, (10 * i + ms) * MS, energy_j=2.0 * i) for i, ms in enumerate(took_ms)
+    ]
+    return rigs.rapl_sensor_model(told, "package-0")
 
 
 def test_a_processors_counter_is_known_from_two_readings_and_its_period_from_three(
@@ -186,17 +189,17 @@ def test_a_processors_counter_is_known_from_two_readings_and_its_period_from_thr
     assert (two.period_s, two.jitter_s, two.lag_s, two.lag_error_s) == pytest.approx((0.01, 0.0025, 0.0, 0.001))
     assert two.quantum_j == 2.0
     times = np.array([0.0, 0.001, 0.003, 0.007, 0.015])
-    monkeypatch.setattr(rigs, "find_ticks", lambda *_: Ticks(times, times, times))
+    monkeypatch.setattr(rigs, "find_ticks", lambda *_: SensorTicks(times, times, times))
     more = rapl(1, 3, 8).counter
     assert more is not None
     assert (more.period_s, more.read_s) == pytest.approx((0.004, 0.004))
 
 
 def test_sensors_are_read_ten_times_a_period_within_bounds() -> None:
-    assert rigs.polling_s(model(counter=counter(0.05), average=power(0.07, 1.0))) == pytest.approx(0.005)
-    assert rigs.polling_s(model(counter=counter(0.001))) == 0.002
-    assert rigs.polling_s(model(average=power(1.0, 1.0))) == 0.01
-    assert rigs.polling_s(model()) == 0.002
+    assert rigs.polling_interval_s(model(counter=counter(0.05), average=power(0.07, 1.0))) == pytest.approx(0.005)
+    assert rigs.polling_interval_s(model(counter=counter(0.001))) == 0.002
+    assert rigs.polling_interval_s(model(average=power(1.0, 1.0))) == 0.01
+    assert rigs.polling_interval_s(model()) == 0.002
 
 
 class Half:
@@ -207,7 +210,7 @@ class Half:
 
 
 def planned(of: SensorModel, call_s: float, budget_s: float, precision: float = 0.01) -> Any:
-    return plan(of, call_s, budget_s, precision, Half())  # type: ignore[arg-type]
+    return plan_measurement(of, call_s, budget_s, precision, Half())  # type: ignore[arg-type]
 
 
 EIGHTH = model(counter=counter(0.125, lag_s=0.0625, read_s=0.03125))
@@ -261,29 +264,29 @@ EVENLY = [0.125 * i for i in range(81)]
 """Ten seconds of ticks."""
 
 
-def of_ticks(times: list[float], values: list[float] | None = None) -> Sight:
+def of_ticks(times: list[float], values: list[float] | None = None) -> SensorView:
     at = np.array(times)
-    ticks = Ticks(at, 100 * at if values is None else np.array(values), np.zeros(len(at)))
-    return Sight("counter", of_counter(ticks, lag_s=0.0, lag_error_s=0.0, quantum_j=0.0), ticks, 0.125)
+    ticks = SensorTicks(at, 100 * at if values is None else np.array(values), np.zeros(len(at)))
+    return SensorView("counter", observe_counter(ticks, lag_s=0.0, lag_error_s=0.0, quantum_j=0.0), ticks, 0.125)
 
 
-def of_watts(times: list[float], seen_share: float) -> Sight:
-    ticks = Ticks(np.array(times), np.full(len(times), 100.0), np.zeros(len(times)))
-    seen = of_power(ticks, window_s=0.125, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
-    return Sight("instant power", seen, ticks, 0.125, 0.0, 0.125, seen_share)
+def of_watts(times: list[float], seen_share: float) -> SensorView:
+    ticks = SensorTicks(np.array(times), np.full(len(times), 100.0), np.zeros(len(times)))
+    seen = observe_power(ticks, window_s=0.125, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
+    return SensorView("instant power", seen, ticks, 0.125, 0.0, 0.125, seen_share)
 
 
-def refusal(check: Callable[[Sight, float, float], None], sight: Sight, start_s: float, end_s: float) -> Any:
+def refusal(check: Callable[[SensorView, float, float], None], sight: SensorView, start_s: float, end_s: float) -> Any:
     try:
         check(sight, start_s, end_s)
-    except Refused as refused:
+    except EnergyRefused as refused:
         return refused.code, refused.needed_s
     return None
 
 
 def test_four_ticks_are_enough_counting_those_at_the_ends() -> None:
     sight = of_ticks(EVENLY)
-    assert ticks_inside(sight, 0.5, 1.0) == 5
+    assert count_ticks(sight, 0.5, 1.0) == 5
     assert refusal(check_ticks, sight, 0.5, 0.875) is None
     assert refusal(check_ticks, sight, 0.5, 0.8125) == ("too_few_ticks", 0.625)
     holed = of_ticks([0.0, 0.125, 0.25, 2.0, 2.125])
@@ -302,11 +305,11 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return the energy from 4 to 6 s by sensors of which each says so many J, give or take so many."""
 
     def told(
-        by: list[tuple[Sight, tuple[float, float] | None]],
+        by: list[tuple[SensorView, tuple[float, float] | None]],
         of: SensorModel | None = None,
-        readings: list[Reading] | None = None,
+        readings: list[MeterReading] | None = None,
         lengths: tuple[float | None, ...] = (None,),
-        ticks: Ticks | None = None,
+        ticks: SensorTicks | None = None,
         **more: float,
     ) -> Any:
         answers, left, seen = [answer for _, answer in by], list(lengths), []
@@ -316,11 +319,11 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             answer = answers.pop(0)
             return None if answer is None else SimpleNamespace(joules=answer[0], error_j=answer[1])
 
-        monkeypatch.setattr(windows, "sights", lambda *_: [sight for sight, _ in by])
-        monkeypatch.setattr(windows, "energy_between", between)
-        monkeypatch.setattr(windows, "long_enough_s", lambda *_: left.pop(0))
-        monkeypatch.setattr(windows, "power_ticks", lambda *_: ticks)
-        found = window_energy(readings or [Reading(0, 0, 0)], 4000 * MS, 6000 * MS, of or model(), **more)
+        monkeypatch.setattr(windows, "select_sensor_views", lambda *_: [sight for sight, _ in by])
+        monkeypatch.setattr(windows, "fit_window_energy", between)
+        monkeypatch.setattr(windows, "sufficient_window_s", lambda *_: left.pop(0))
+        monkeypatch.setattr(windows, "find_power_ticks", lambda *_: ticks)
+        found = estimate_window_energy(readings or [MeterReading(0, 0, 0)], 4000 * MS, 6000 * MS, of or model(), **more)
         return found, seen
 
     return told
@@ -367,8 +370,8 @@ def test_the_shortest_window_that_would_do_is_advised_in_two_digits(tell: Callab
         assert "tells it to ±10 %" in refused.reason
 
 
-def shown(*watts: tuple[int, float]) -> list[Reading]:
-    return [Reading(0, 0, 0), *(Reading(ms * MS, 0, 0, instant_w=w) for ms, w in watts)]
+def shown(*watts: tuple[int, float]) -> list[MeterReading]:
+    return [MeterReading(0, 0, 0), *(MeterReading(ms * MS, 0, 0, instant_w=w) for ms, w in watts)]
 
 
 def test_power_is_checked_against_the_counter_from_the_first_tick_to_the_last(tell: Callable[..., Any]) -> None:
@@ -380,7 +383,9 @@ def test_power_is_checked_against_the_counter_from_the_first_tick_to_the_last(te
     assert tell(by, just, readings)[0].crosscheck == pytest.approx(2.0)
     assert tell(by, model(instant=power(0.125, 0.19)), readings)[0].crosscheck is None
     assert tell(by, just, shown((3999, 900.0)))[0].crosscheck is None
-    ticks = Ticks(np.array([4.0, 4.125, 5.0, 6.0, 6.125]), np.array([900.0, 100.0, 100.0, 520.0, 900.0]), np.zeros(5))
+    ticks = SensorTicks(
+        np.array([4.0, 4.125, 5.0, 6.0, 6.125]), np.array([900.0, 100.0, 100.0, 520.0, 900.0]), np.zeros(5)
+    )
     even = model(instant=power(0.125, 0.125))
     assert tell(by, even, readings, ticks=ticks)[0].crosscheck == pytest.approx(2.0)
     still = [(of_ticks(EVENLY, [5.0] * 81), (240.0, 1.0))]
@@ -391,13 +396,13 @@ def test_power_is_checked_against_the_counter_from_the_first_tick_to_the_last(te
 def test_what_is_no_window_or_no_share_is_bad_input() -> None:
     for start_ns, end_ns, precision in ((5, 5, 0.05), (5, 6, 0.0), (5, 6, 1.0)):
         with pytest.raises(BadInput):
-            window_energy([], start_ns, end_ns, model(), precision=precision)
-    refused = window_energy([], 5000 * MS, 7000 * MS, model(), precision=0.5)
+            estimate_window_energy([], start_ns, end_ns, model(), precision=precision)
+    refused = estimate_window_energy([], 5000 * MS, 7000 * MS, model(), precision=0.5)
     assert (refused.code, refused.window_s) == ("no_readings", 2.0)
 
 
 def advised(
-    monkeypatch: pytest.MonkeyPatch, error_j: float, start_s: float = 2.0, sensors: tuple[Sight, ...] | None = None
+    monkeypatch: pytest.MonkeyPatch, error_j: float, start_s: float = 2.0, sensors: tuple[SensorView, ...] | None = None
 ) -> tuple[float | None, list[Any]]:
     """Return the length for a window of 1 s whose error stays: 6 J would do for each second; and what was expected."""
     expected: list[Any] = []
@@ -408,7 +413,7 @@ def advised(
 
     monkeypatch.setattr(advice, "expected_error_j", error)
     spent: Any = SimpleNamespace(model=None, power_w=64.0)
-    return advice.long_enough_s(sensors or (of_ticks(EVENLY),), spent, (start_s, start_s + 1.0), 0.125), expected
+    return advice.sufficient_window_s(sensors or (of_ticks(EVENLY),), spent, (start_s, start_s + 1.0), 0.125), expected
 
 
 def test_the_advised_length_is_found_by_doubling_and_four_halvings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,15 +430,17 @@ def test_ticks_are_expected_at_the_phase_of_the_last_one_from_six_periods_before
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     uneven = of_ticks([3.0, 3.5, 4.0625])
-    seen = replace(uneven.seen, stretch=0.2, spread_s=np.array([0.01, 0.03, 0.02]), noise=np.array([1.0, 3.0, 2.0]))
-    _, ((counted, *_),) = advised(monkeypatch, 6.0, 2.03, (replace(uneven, seen=seen),))
+    seen = replace(
+        uneven.observations, stretch=0.2, spread_s=np.array([0.01, 0.03, 0.02]), noise=np.array([1.0, 3.0, 2.0])
+    )
+    _, ((counted, *_),) = advised(monkeypatch, 6.0, 2.03, (replace(uneven, observations=seen),))
     assert counted.times_s.tolist() == [1.4375 + 0.125 * i for i in range(20)]
     assert counted.points_s.tolist() == counted.times_s.tolist()
     assert counted.operator.tolist() == np.eye(20).tolist()
     assert (set(counted.spread_s), set(counted.noise)) == ({0.03}, {3.0})
     assert counted.stretch == pytest.approx(0.2 * 17 / 38)  # ticks of 1.0625 s were seen, and 2.375 s are expected
     watched = of_watts(EVENLY, 0.5)
-    watched = replace(watched, reach_s=0.0625, seen=replace(watched.seen, stretch=0.2))
+    watched = replace(watched, reach_s=0.0625, observations=replace(watched.observations, stretch=0.2))
     _, ((power_seen, *_),) = advised(monkeypatch, 6.0, 2.03, (watched,))
     assert power_seen.points_s.tolist() == [*power_seen.times_s, *(power_seen.times_s - 0.0625)]
     assert power_seen.operator.tolist() == np.hstack([16 * np.eye(20), -16 * np.eye(20)]).tolist()

@@ -9,13 +9,20 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate
-from assay.joules.judge import GAIN_SHARE
-from assay.joules.observations import averaged, joined, of_counter, of_power, sensor_covariance, thinned
-from assay.joules.recorded import energies_of_host, energy_of_packages, merged, summed
-from assay.joules.ticks import Ticks
-from assay.joules.values import WindowEnergy
-from assay.joules.window import energy_between
-from assay.monitor.lines import HostSample
+from assay.joules.observations import (
+    average_observations,
+    combine_observations,
+    observe_counter,
+    observe_power,
+    sensor_covariance,
+    thin_observations,
+)
+from assay.joules.per_call import GAIN_SHARE
+from assay.joules.results import WindowEnergy
+from assay.joules.ticks import SensorTicks
+from assay.joules.trial_energy import estimate_host_domains, estimate_package_energy, merge_windows, sum_window_energies
+from assay.joules.window_energy import fit_window_energy
+from assay.monitor.samples import HostSample
 
 S = 1_000_000_000
 
@@ -31,7 +38,7 @@ def readings(**domains: float) -> list[HostSample]:
 
 def test_edges_of_a_processors_counter_are_interpolated_and_as_open_as_the_readings_around_them() -> None:
     """From 1.5 s to 8.5 s at 20 W: 140 J; each edge lies between readings 20 J apart: ±20 J."""
-    told = energy_of_packages(readings(package_0=20.0), [(round(1.5 * S), round(8.5 * S))])
+    told = estimate_package_energy(readings(package_0=20.0), [(round(1.5 * S), round(8.5 * S))])
     assert told.energy is not None
     assert (told.energy.value, told.energy.low, told.energy.high) == pytest.approx((140.0, 120.0, 160.0))
     assert told.energy.n == 7
@@ -39,10 +46,10 @@ def test_edges_of_a_processors_counter_are_interpolated_and_as_open_as_the_readi
 
 
 def test_packages_are_added_and_what_is_within_them_is_not() -> None:
-    told = energy_of_packages(readings(package_0=20.0, package_1=10.0, core=15.0), [(S, 9 * S)])
+    told = estimate_package_energy(readings(package_0=20.0, package_1=10.0, core=15.0), [(S, 9 * S)])
     assert told.energy is not None
     assert told.energy.value == pytest.approx(240.0)
-    each, _ = energies_of_host(readings(package_0=20.0, core=15.0), [(S, 9 * S)])
+    each, _ = estimate_host_domains(readings(package_0=20.0, core=15.0), [(S, 9 * S)])
     assert {name: found.value for name, found in each.items()} == pytest.approx({"package-0": 160.0, "core": 120.0})
 
 
@@ -51,17 +58,17 @@ def test_packages_are_added_and_what_is_within_them_is_not() -> None:
     [([(-S, 5 * S)], "not_covered"), ([(5 * S, 11 * S)], "not_covered"), ([(4 * S + 1, 7 * S)], "too_few_ticks")],
 )
 def test_what_a_processors_counter_cannot_say_is_refused(windows: list[tuple[int, int]], code: str) -> None:
-    told = energy_of_packages(readings(package_0=20.0), windows)
+    told = estimate_package_energy(readings(package_0=20.0), windows)
     assert (told.energy, told.refusal) == (None, code)
 
 
 def test_four_readings_are_enough_where_their_edges_are_a_quarter_at_most() -> None:
-    told = energy_of_packages(readings(package_0=20.0), [(4 * S, 7 * S)])
+    told = estimate_package_energy(readings(package_0=20.0), [(4 * S, 7 * S)])
     assert (told.energy, told.refusal) == (None, "too_wide")  # ±20 J of 60 J
-    told = energy_of_packages(readings(package_0=20.0), [(4 * S, 8 * S)])
+    told = estimate_package_energy(readings(package_0=20.0), [(4 * S, 8 * S)])
     assert told.energy is not None  # ±20 J of 80 J: just a quarter
     back = [*readings(package_0=20.0)[:6], *(host(t, package_0=1.0) for t in range(6, 11))]
-    assert energy_of_packages(back, [(S, 9 * S)]).refusal == "counter_reset"
+    assert estimate_package_energy(back, [(S, 9 * S)]).refusal == "counter_reset"
 
 
 def part(value: float, error: float, systematic: float = 0.0) -> WindowEnergy:
@@ -72,30 +79,30 @@ def part(value: float, error: float, systematic: float = 0.0) -> WindowEnergy:
 
 
 def test_windows_are_added_and_their_errors_too_as_one_sensor_makes_them_alike() -> None:
-    told = summed([part(10.0, 3.0, 0.5), part(20.0, 4.0, 0.25)], "of the GPU")
+    told = sum_window_energies([part(10.0, 3.0, 0.5), part(20.0, 4.0, 0.25)], "of the GPU")
     assert told.energy is not None
     assert (told.energy.value, told.energy.low, told.energy.high, told.energy.n) == (30.0, 23.0, 37.0, 10)
     assert told.note == "of the GPU; beside the interval the sensor may be off by ±0.75 J"
 
 
 def test_windows_that_overlap_are_one() -> None:
-    assert merged([(5, 6), (0, 10), (10, 12), (13, 14)]) == [(0, 12), (13, 14)]
-    assert merged([(0, 10), (2, 3)]) == [(0, 10)]
+    assert merge_windows([(5, 6), (0, 10), (10, 12), (13, 14)]) == [(0, 12), (13, 14)]
+    assert merge_windows([(0, 10), (2, 3)]) == [(0, 10)]
 
 
-def ticks(times: list[float], values: list[float], **more: Any) -> Ticks:
-    return Ticks(np.array(times), np.array(values), np.full(len(times), 0.01), **more)
+def ticks(times: list[float], values: list[float], **more: Any) -> SensorTicks:
+    return SensorTicks(np.array(times), np.array(values), np.full(len(times), 0.01), **more)
 
 
 def test_a_counter_shows_the_integral_as_it_was_a_lag_ago() -> None:
-    seen = of_counter(ticks([1.0, 2.0], [5.0, 6.0], shift_s=0.03), lag_s=0.2, lag_error_s=0.04, quantum_j=0.12)
+    seen = observe_counter(ticks([1.0, 2.0], [5.0, 6.0], shift_s=0.03), lag_s=0.2, lag_error_s=0.04, quantum_j=0.12)
     assert seen.times_s.tolist() == seen.points_s.tolist() == pytest.approx([0.8, 1.8])
     assert seen.shift_s == pytest.approx(0.05)
     assert seen.noise.tolist() == pytest.approx([0.12 / math.sqrt(12)] * 2)
 
 
 def test_a_power_reading_shows_how_far_the_integral_went_in_its_window() -> None:
-    seen = of_power(
+    seen = observe_power(
         ticks([1.0, 2.0, 3.0], [100.0, 200.0, 400.0], shift_s=0.03),
         window_s=0.5, lag_s=0.1, lag_error_s=0.04, since_s=1.0,
     )  # fmt: skip
@@ -104,20 +111,20 @@ def test_a_power_reading_shows_how_far_the_integral_went_in_its_window() -> None
     assert seen.operator.tolist() == [[2.0, 0.0, -2.0, 0.0], [0.0, 2.0, 0.0, -2.0]]
     assert seen.noise.tolist() == pytest.approx([2.0, 2.0])
     assert seen.shift_s == pytest.approx(0.05)
-    exactly = of_power(ticks([1.6], [1.0]), window_s=0.5, lag_s=0.1, lag_error_s=0.0, since_s=1.0)
+    exactly = observe_power(ticks([1.6], [1.0]), window_s=0.5, lag_s=0.1, lag_error_s=0.0, since_s=1.0)
     assert len(exactly) == 1
 
 
 def test_two_sensors_are_off_in_time_by_the_worse_of_the_two() -> None:
-    one = of_counter(ticks([1.0], [5.0], shift_s=0.03, stretch=0.2), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
-    other = of_counter(ticks([2.0], [6.0], shift_s=0.05, stretch=0.1), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
-    both = joined(one, other)
+    one = observe_counter(ticks([1.0], [5.0], shift_s=0.03, stretch=0.2), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
+    other = observe_counter(ticks([2.0], [6.0], shift_s=0.05, stretch=0.1), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
+    both = combine_observations(one, other)
     assert (both.shift_s, both.stretch) == pytest.approx((0.05, 0.2))
     assert both.operator.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 def test_to_be_off_in_time_is_to_be_off_by_that_times_the_power() -> None:
-    seen = of_counter(
+    seen = observe_counter(
         ticks([1.0, 3.0], [0.0, 0.0], shift_s=0.03, stretch=0.1), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0
     )
     found = sensor_covariance(seen, np.array([100.0, 200.0]))
@@ -128,16 +135,16 @@ def test_to_be_off_in_time_is_to_be_off_by_that_times_the_power() -> None:
 
 
 def test_observations_are_thinned_but_for_those_next_to_edges() -> None:
-    seen = of_counter(ticks([float(t) for t in range(20)], [0.0] * 20), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
-    assert thinned(seen, (9.5,), 2, 4).times_s.tolist() == [0, 5, 8, 9, 10, 11, 15]
+    seen = observe_counter(ticks([float(t) for t in range(20)], [0.0] * 20), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
+    assert thin_observations(seen, (9.5,), 2, 4).times_s.tolist() == [0, 5, 8, 9, 10, 11, 15]
 
 
 def test_readings_away_from_edges_are_averaged_and_their_noise_with_them() -> None:
-    seen = of_power(
+    seen = observe_power(
         ticks([float(t) for t in range(1, 9)], [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0]),
         window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0,
     )  # fmt: skip
-    found = averaged(seen, (4.5,), 1, 3)
+    found = average_observations(seen, (4.5,), 1, 3)
     assert found.values.tolist() == pytest.approx([15.0, 30.0, 40.0, 50.0, 65.0, 80.0])
     assert found.times_s.tolist() == pytest.approx([1.5, 3.0, 4.0, 5.0, 6.5, 8.0])
     assert found.noise.tolist() == pytest.approx([0.4 / math.sqrt(2), 0.4, 0.4, 0.4, 0.4 / math.sqrt(2), 0.4])
@@ -146,14 +153,14 @@ def test_readings_away_from_edges_are_averaged_and_their_noise_with_them() -> No
 def test_a_steady_power_is_its_joules_and_the_edges_are_what_is_open() -> None:
     """At 100 W for 5 s between ticks of 0.1 s: 500 J, known to a part of what two ticks hold."""
     times = [0.1 * n for n in range(101)]
-    seen = of_counter(ticks(times, [100.0 * t for t in times]), lag_s=0.0, lag_error_s=0.0, quantum_j=0.001)
-    spent = energy_between(seen, 2.05, 7.05, period_s=0.1)
+    seen = observe_counter(ticks(times, [100.0 * t for t in times]), lag_s=0.0, lag_error_s=0.0, quantum_j=0.001)
+    spent = fit_window_energy(seen, 2.05, 7.05, period_s=0.1)
     assert spent is not None
     assert spent.joules == pytest.approx(500.0, rel=1e-3)
     assert spent.power_w == pytest.approx(100.0, rel=0.01)
     assert 1.0 < spent.error_j < 20.0
-    late = of_counter(ticks(times, [100.0 * t for t in times]), lag_s=0.0, lag_error_s=0.05, quantum_j=0.001)
-    later = energy_between(late, 2.05, 7.05, period_s=0.1)
+    late = observe_counter(ticks(times, [100.0 * t for t in times]), lag_s=0.0, lag_error_s=0.05, quantum_j=0.001)
+    later = fit_window_energy(late, 2.05, 7.05, period_s=0.1)
     assert later is not None
     assert later.error_j == pytest.approx(spent.error_j, rel=0.2)  # both edges are late alike, where power is the same
-    assert energy_between(seen, 2.05, 2.3, period_s=0.1) is None
+    assert fit_window_energy(seen, 2.05, 2.3, period_s=0.1) is None

@@ -13,20 +13,30 @@ import numpy as np
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.joules import energy as measuring
-from assay.joules import judge as judging
-from assay.joules import percall
-from assay.joules.course import Course, Knot, course_of
-from assay.joules.judge import Judged, judge, unseen_share
-from assay.joules.kriging import Fit, integrated, returning
-from assay.joules.observations import joined, of_counter, of_power
-from assay.joules.percall import PerCall, energy_per_call
-from assay.joules.plan import Plan
-from assay.joules.readings import Reading
-from assay.joules.refusals import Refused
-from assay.joules.sights import Sight, Stream
-from assay.joules.ticks import Ticks
-from assay.timing.options import Options
+from assay.joules import measure as measuring
+from assay.joules import per_call as judging
+from assay.joules import per_call as percall
+from assay.joules.load import CallBoundary, DeviceActivity, build_activity
+from assay.joules.measure import EnergyPlan
+from assay.joules.observations import (
+    KrigingFit,
+    bridge_covariance,
+    combine_observations,
+    integrated_covariance,
+    observe_counter,
+    observe_power,
+)
+from assay.joules.per_call import (
+    CallEnergyEstimate,
+    PerCallEnergy,
+    estimate_call_energy,
+    fit_call_energy,
+    unseen_energy_share,
+)
+from assay.joules.readings import MeterReading
+from assay.joules.sensor_selection import EnergyRefused, SensorStream, SensorView
+from assay.joules.ticks import SensorTicks
+from assay.timing.options import TimingOptions
 from tests.joules.test_joules_edges import model, power
 
 if TYPE_CHECKING:
@@ -35,7 +45,7 @@ if TYPE_CHECKING:
     from assay.joules.observations import Observations
 
 S = 1_000_000_000
-COURSE = Course(np.array([0.25, 0.375, 0.5, 0.5625, 0.6875, 0.8125]), np.array([0.0, 1.0, 2.0, 2.0, 3.0, 4.0]))
+COURSE = DeviceActivity(np.array([0.25, 0.375, 0.5, 0.5625, 0.6875, 0.8125]), np.array([0.0, 1.0, 2.0, 2.0, 3.0, 4.0]))
 """Four calls of 0.125 s, and a rest of 0.0625 s in the middle."""
 OPEN_S = 0.375
 TICKS_S = [0.125, 0.375, 0.3125, 0.4375, 0.53125, 0.625, 0.8125, 0.875]
@@ -45,8 +55,9 @@ TICKS_S = [0.125, 0.375, 0.3125, 0.4375, 0.53125, 0.625, 0.8125, 0.875]
 def counted(times_s: list[float], noise_j: float = 0.5) -> Observations:
     """Return what a counter shows at some moments: from 0 J to 2000 J, each 0.5 J off."""
     at = np.array(times_s)
-    seen = of_counter(Ticks(at, np.linspace(0.0, 2000.0, len(at)), np.zeros(len(at))), lag_s=0.0, lag_error_s=0.0,
-                      quantum_j=0.0)  # fmt: skip
+    seen = observe_counter(
+        SensorTicks(at, np.linspace(0.0, 2000.0, len(at)), np.zeros(len(at))), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0
+    )
     return replace(seen, noise=np.full(len(at), noise_j))
 
 
@@ -62,13 +73,13 @@ class Fits:
         self.target: float | None = 16.0
         self.target_variance: float | None = 0.01
 
-    def __call__(self, columns: Any, observed: Any, covariance: Any, target: Any = None) -> Fit:
+    def __call__(self, columns: Any, observed: Any, covariance: Any, target: Any = None) -> KrigingFit:
         number = len(self.asked) - 1
         self.asked.append(SimpleNamespace(columns=columns, observed=observed, covariance=covariance, target=target))
         likely = self.likely.get(number, 0.0)
         if target is None:
-            return Fit(self.coefficients, self.variances, 0.0)
-        return Fit(self.coefficients, self.variances, likely, self.target, self.target_variance)
+            return KrigingFit(self.coefficients, self.variances, 0.0)
+        return KrigingFit(self.coefficients, self.variances, likely, self.target, self.target_variance)
 
 
 USUAL = [100.0, 40.0, 10.0, 8.0, 15.0]
@@ -82,7 +93,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fits]:
         coefficients: list[float] = USUAL, variances: list[float] = SURE, likely: dict[int, float] | None = None
     ) -> Fits:
         found = Fits(coefficients, variances, likely or {})
-        monkeypatch.setattr(percall, "fit", found)
+        monkeypatch.setattr(percall, "fit_kriging", found)
         return found
 
     return made
@@ -90,7 +101,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fits]:
 
 def test_what_a_counter_shows_is_a_start_and_rests_and_calls(fits: Callable[..., Fits]) -> None:
     made = fits()
-    energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     start, idle, pause, warm, calls = made.asked[0].columns.T.tolist()
     assert start == [1.0] * 8
     assert idle == [-0.125, 0, 0, 0, 0, 0, 0, 0]
@@ -101,22 +112,22 @@ def test_what_a_counter_shows_is_a_start_and_rests_and_calls(fits: Callable[...,
 
 
 def test_a_rest_after_the_first_knot_is_a_pause_and_not_idle() -> None:
-    course = Course(np.array([0.25, 0.375, 0.5, 0.625]), np.array([0.0, 0.0, 1.0, 2.0]))
-    found = percall._Columns.of(counted([0.125, 0.3125, 0.5, 0.625]), course, 0.5)
+    course = DeviceActivity(np.array([0.25, 0.375, 0.5, 0.625]), np.array([0.0, 0.0, 1.0, 2.0]))
+    found = percall._EnergyColumns.of(counted([0.125, 0.3125, 0.5, 0.625]), course, 0.5)
     assert found.names == ("start", "idle", "pause", "warm", "calls")
     assert found.values[:, 1:3].T.tolist() == [[-0.125, 0, 0, 0], [0, 0.0625, 0.125, 0.125]]
 
 
 def test_the_rough_fit_takes_readings_for_a_thousandth_of_their_range_off_at_least(fits: Callable[..., Fits]) -> None:
     made = fits()
-    energy_per_call(counted(TICKS_S, noise_j=0.5), COURSE, OPEN_S)
+    fit_call_energy(counted(TICKS_S, noise_j=0.5), COURSE, OPEN_S)
     assert made.asked[0].covariance.tolist() == pytest.approx(4 * np.eye(8))
     made = fits()
-    energy_per_call(counted(TICKS_S, noise_j=3.0), COURSE, OPEN_S)
+    fit_call_energy(counted(TICKS_S, noise_j=3.0), COURSE, OPEN_S)
     assert made.asked[0].covariance.tolist() == pytest.approx(9 * np.eye(8))
     made = fits()
     still = replace(counted(TICKS_S, noise_j=0.0), values=np.full(8, 5.0))
-    energy_per_call(still, COURSE, OPEN_S)
+    fit_call_energy(still, COURSE, OPEN_S)
     assert np.diag(made.asked[0].covariance).tolist() == [1e-12] * 8
 
 
@@ -134,19 +145,21 @@ def test_power_may_swing_in_calls_and_stray_from_call_to_call_and_ticks_may_jitt
 ) -> None:
     """Calls draw 120 W: 1.4 times the 80 W above rest, or at least a quarter of it."""
     made = fits([100.0, idle_w, 10.0, 8.0, 15.0])
-    energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     tried = list(product(DRIFTS, MEMORIES_S, JITTERS))
     assert len(made.asked) == 1 + len(tried) == 85
-    swings = swing_w**2 * returning(PHASES_S, PHASES_S, 0.125, 0.125 / 6)
+    swings = swing_w**2 * bridge_covariance(PHASES_S, PHASES_S, 0.125, 0.125 / 6)
     levels = np.where(LEVELS_W == 40.0, idle_w, 120.0)
     for (drift, memory_s, jitter), asked in zip(tried, made.asked[1:], strict=True):
-        strays = (120 * drift) ** 2 * integrated(WORKED_S, WORKED_S, memory_s)
+        strays = (120 * drift) ** 2 * integrated_covariance(WORKED_S, WORKED_S, memory_s)
         moved = np.diag((jitter * 0.09375 * levels) ** 2)  # the ticks are 3/32 s apart, in the middle
         assert asked.covariance == pytest.approx(swings + strays + 0.25 * np.eye(8) + moved)
-        ends = integrated(WORKED_S, np.array([0.375, 0.75]), memory_s)
+        ends = integrated_covariance(WORKED_S, np.array([0.375, 0.75]), memory_s)
         assert asked.target.columns.tolist() == [0, 0, 0, 0, 1]
         assert asked.target.with_data == pytest.approx((120 * drift) ** 2 * (ends[:, 1] - ends[:, 0]) / 3)
-        own = integrated(np.array([0.375]), np.array([0.375]), memory_s)[0, 0]  # three calls worked for 0.375 s
+        own = integrated_covariance(np.array([0.375]), np.array([0.375]), memory_s)[
+            0, 0
+        ]  # three calls worked for 0.375 s
         assert asked.target.variance == pytest.approx((120 * drift) ** 2 * own / 9)
 
 
@@ -158,7 +171,7 @@ def test_an_energy_is_as_open_as_the_fit_and_as_power_strays_and_a_little_more(f
     """Ticks in the window: four, so two degrees of freedom. Power strays by 2 % for 0.3 s in three calls of 0.125 s."""
     at = 4 * 12 + 2 * 4 + 1
     fits(likely={at: 5.0, at + 1: 5.0, 80: 5.0})
-    found = energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    found = fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     assert found is not None
     strayed_j = 15 * 0.02 * math.sqrt(1.6)
     assert found.error_j == pytest.approx(math.hypot(T_2 * math.hypot(0.1, strayed_j), 0.032), rel=1e-9)
@@ -171,13 +184,13 @@ def test_of_equally_likely_drifts_the_first_is_taken_and_a_short_memory_is_each_
     fits: Callable[..., Fits],
 ) -> None:
     made = fits()
-    found = energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    found = fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     assert found is not None
     assert found.drift == 0.0005
     assert found.error_j == pytest.approx(math.hypot(T_2 * 0.1, 0.032), rel=1e-9)
     made = fits()
     made.target = made.target_variance = None
-    nothing = energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    nothing = fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     assert nothing is not None
     assert (nothing.joules, nothing.error_j) == (0.0, 0.0)
 
@@ -188,7 +201,7 @@ def test_the_interval_reaches_as_far_as_ticks_but_two_allow(
 ) -> None:
     fits()
     more = [0.7, 0.75][: inside - 4]
-    found = energy_per_call(counted([*TICKS_S, *more]), COURSE, OPEN_S)
+    found = fit_call_energy(counted([*TICKS_S, *more]), COURSE, OPEN_S)
     assert found is not None
     assert found.ticks == inside
     assert found.idle_error_w == pytest.approx(reach * 0.25)
@@ -196,8 +209,8 @@ def test_the_interval_reaches_as_far_as_ticks_but_two_allow(
 
 def test_fewer_than_four_ticks_or_no_call_say_nothing(fits: Callable[..., Fits]) -> None:
     fits()
-    assert energy_per_call(counted([t for t in TICKS_S if t != 0.625]), COURSE, OPEN_S) is None
-    assert energy_per_call(counted(TICKS_S), Course(COURSE.times_s, np.zeros(6)), OPEN_S) is None
+    assert fit_call_energy(counted([t for t in TICKS_S if t != 0.625]), COURSE, OPEN_S) is None
+    assert fit_call_energy(counted(TICKS_S), DeviceActivity(COURSE.times_s, np.zeros(6)), OPEN_S) is None
 
 
 def test_ticks_next_to_the_edges_are_kept_and_sixty_four_others(
@@ -210,8 +223,8 @@ def test_ticks_next_to_the_edges_are_kept_and_sixty_four_others(
         asked.append(how)
         return seen
 
-    monkeypatch.setattr(percall, "thinned", thinned)
-    energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    monkeypatch.setattr(percall, "thin_observations", thinned)
+    fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     assert asked == [((0.25, 0.375, 0.8125), 4, 64)]
 
 
@@ -220,7 +233,7 @@ def test_the_power_of_a_rest_is_told_where_it_is_known_to_a_fifth(
     fits: Callable[..., Fits], variance: float, told: float | None
 ) -> None:
     fits(variances=[1.0, 0.0625, variance, 1.0, 1.0])
-    found = energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    found = fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     assert found is not None
     assert found.pause_w == told
     assert found.rest_w == (10.0 if told else 40.0)
@@ -235,22 +248,22 @@ def test_a_rest_known_to_just_a_fifth_is_told_and_one_that_is_not_seen_is_not(
         asked.append((confidence, freedom))
         return 2.0
 
-    monkeypatch.setattr(percall, "quantile", quantile)
+    monkeypatch.setattr(percall, "t_quantile", quantile)
     fits(variances=[1.0, -1e-20, 1.0, 1.0, 1.0])
-    found = energy_per_call(counted(TICKS_S), COURSE, OPEN_S)
+    found = fit_call_energy(counted(TICKS_S), COURSE, OPEN_S)
     assert found is not None
     assert asked == [(0.95, 2)]
     assert (found.pause_w, found.idle_error_w) == (10.0, 0.0)
-    straight = Course(np.array([0.25, 0.375, 0.5, 0.625, 0.75]), np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
+    straight = DeviceActivity(np.array([0.25, 0.375, 0.5, 0.625, 0.75]), np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
     made = fits([100.0, 8.0, 15.0], [1.0, 1.0, 1.0])
-    unseen = energy_per_call(counted([0.3, 0.4, 0.5, 0.6, 0.7]), straight, OPEN_S)
+    unseen = fit_call_energy(counted([0.3, 0.4, 0.5, 0.6, 0.7]), straight, OPEN_S)
     assert unseen is not None
     assert (unseen.idle_w, unseen.idle_error_w, unseen.pause_w, unseen.rest_w) == (None, None, None, None)
     assert made.asked[0].columns.shape == (5, 3)
 
 
 def columns_of(names: tuple[str, ...], values: list[list[float]]) -> Any:
-    return percall._Columns(names, np.array(values))
+    return percall._EnergyColumns(names, np.array(values))
 
 
 @pytest.mark.parametrize(
@@ -266,8 +279,8 @@ def test_what_is_roughly_known_is_never_negative_and_nothing_where_it_is_not_sho
     monkeypatch: pytest.MonkeyPatch, coefficients: dict[str, float], joules: float, rest_w: float
 ) -> None:
     shown = columns_of(tuple(coefficients), [[1.0] * len(coefficients)] * 8)
-    monkeypatch.setattr(percall, "fit", Fits(list(coefficients.values()), [4.0] * len(coefficients), {}))
-    calls = percall._Calls.of(counted(TICKS_S), COURSE, OPEN_S, shown)
+    monkeypatch.setattr(percall, "fit_kriging", Fits(list(coefficients.values()), [4.0] * len(coefficients), {}))
+    calls = percall._MeasuredCalls.of(counted(TICKS_S), COURSE, OPEN_S, shown)
     assert (calls.joules, calls.rest_w) == (joules, rest_w)
     assert (calls.count, calls.call_s) == (3.0, 0.125)
     assert calls.phase_s.tolist() == PHASES_S.tolist()
@@ -277,7 +290,7 @@ def test_what_is_roughly_known_is_never_negative_and_nothing_where_it_is_not_sho
 
 def test_the_mean_of_many_calls_strays_less_and_what_is_over_within_a_call_does_not_count() -> None:
     nothing = np.array([])
-    calls = percall._Calls(counted(TICKS_S), 15.0, 0.1, 10.0, 0.0, nothing, nothing, nothing)
+    calls = percall._MeasuredCalls(counted(TICKS_S), 15.0, 0.1, 10.0, 0.0, nothing, nothing, nothing)
 
     def strayed(memory_s: float) -> float:
         found: Any = SimpleNamespace(drift=0.02, memory_s=memory_s)
@@ -289,7 +302,7 @@ def test_the_mean_of_many_calls_strays_less_and_what_is_over_within_a_call_does_
 
 
 def test_a_column_is_shown_where_it_is_more_than_next_to_nothing() -> None:
-    shown: Any = percall._shows
+    shown: Any = percall._is_visible
     assert not shown(np.array([5.0, 5.0]), counts=True)
     assert shown(np.array([5.0, 5.0]), counts=False)
     assert not shown(np.array([0.0, 1e-9]), counts=True)
@@ -300,15 +313,15 @@ def test_a_column_is_shown_where_it_is_more_than_next_to_nothing() -> None:
 
 def watts(times_s: list[float]) -> Observations:
     at = np.array(times_s)
-    ticks = Ticks(at, np.full(len(at), 100.0), np.zeros(len(at)))
-    return of_power(ticks, window_s=0.0625, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
+    ticks = SensorTicks(at, np.full(len(at), 100.0), np.zeros(len(at)))
+    return observe_power(ticks, window_s=0.0625, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
 
 
 def test_a_power_reading_has_no_start_and_a_counter_beside_it_has_one() -> None:
-    alone = percall._Columns.of(watts([0.125, 0.4375, 0.5625, 0.8125]), COURSE, OPEN_S)
+    alone = percall._EnergyColumns.of(watts([0.125, 0.4375, 0.5625, 0.8125]), COURSE, OPEN_S)
     assert alone.names == ("idle", "pause", "calls")
     assert alone.values.tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 8.0], [0.0, 1.0, 0.0], [0.0, 0.0, 8.0]]
-    both = percall._Columns.of(joined(counted(TICKS_S), watts([0.125, 0.4375])), COURSE, OPEN_S)
+    both = percall._EnergyColumns.of(combine_observations(counted(TICKS_S), watts([0.125, 0.4375])), COURSE, OPEN_S)
     assert both.names == ("start", "idle", "pause", "warm", "calls")
     assert both.values[:, 0].tolist() == [1.0] * 8 + [0.0] * 2
 
@@ -317,11 +330,11 @@ def test_joules_of_calls_come_out_as_they_went_in() -> None:
     """At 480 W in calls of 0.125 s and 80 W in between, read every 1/32 s: 60 J a call."""
     at = [n / 32 for n in range(41)]
     knots = [0.25, 0.375, 0.5, 0.5625, *(0.5625 + n / 8 for n in range(1, 5))]
-    course = Course(np.array(knots), np.array([0.0, 1.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+    course = DeviceActivity(np.array(knots), np.array([0.0, 1.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
     rested = course.rested_s(np.array(at))
     spent = 80 * rested + 480 * (np.array(at) - rested)
     seen = replace(counted(at), values=spent, noise=np.full(len(at), 0.001))
-    found = energy_per_call(seen, course, OPEN_S)
+    found = fit_call_energy(seen, course, OPEN_S)
     assert found is not None
     assert (found.joules, found.idle_w, found.pause_w) == pytest.approx((60.0, 80.0, 80.0), rel=1e-3)
     assert (found.drift, found.ticks) == (0.0005, 22)
@@ -330,17 +343,24 @@ def test_joules_of_calls_come_out_as_they_went_in() -> None:
 # --- who is believed
 
 
-def per_call(joules: float = 10.0, error_j: float = 0.5, **more: Any) -> PerCall:
+def per_call(joules: float = 10.0, error_j: float = 0.5, **more: Any) -> PerCallEnergy:
     told: dict[str, Any] = {"idle_w": 40.0, "idle_error_w": 2.0, "pause_w": None, "ticks": 9, "drift": 0.01, **more}
-    return PerCall(joules=joules, error_j=error_j, **told)
+    return PerCallEnergy(joules=joules, error_j=error_j, **told)
 
 
-def judged(found: PerCall | None = None, **more: Any) -> Judged:
+def judged(found: PerCallEnergy | None = None, **more: Any) -> CallEnergyEstimate:
     told: dict[str, Any] = {
-        "method": "counter", "coverage": 1.0, "seen_share": 1.0, "unseen_share": 0.0, "crosscheck": None, "calls": 4,
-        "window_s": 3.0, "rests_s": 1.0, **more,
-    }  # fmt: skip
-    return Judged(per_call=found or per_call(), **told)
+        "method": "counter",
+        "coverage": 1.0,
+        "seen_share": 1.0,
+        "unseen_share": 0.0,
+        "crosscheck": None,
+        "calls": 4,
+        "window_s": 3.0,
+        "rests_s": 1.0,
+        **more,
+    }
+    return CallEnergyEstimate(per_call=found or per_call(), **told)
 
 
 def test_a_call_lasts_what_rests_leave_and_may_be_off_by_gain_by_what_is_unseen_and_by_rests() -> None:
@@ -353,35 +373,39 @@ def test_a_call_lasts_what_rests_leave_and_may_be_off_by_gain_by_what_is_unseen_
 
 
 def test_calls_as_long_as_what_a_power_reading_sees_may_be_missed_by_half_of_what_it_does_not() -> None:
-    assert unseen_share(0.25, 0.5, 0.0625) == 0.1875  # half of the calls' time falls beside
-    assert unseen_share(0.25, 0.5, 0.125) == 0.375
-    assert unseen_share(0.25, 0.5, 9.0) == 0.375
-    assert unseen_share(1.0, 0.5, 9.0) == 0.0
+    assert unseen_energy_share(0.25, 0.5, 0.0625) == 0.1875  # half of the calls' time falls beside
+    assert unseen_energy_share(0.25, 0.5, 0.125) == 0.375
+    assert unseen_energy_share(0.25, 0.5, 9.0) == 0.375
+    assert unseen_energy_share(1.0, 0.5, 9.0) == 0.0
 
 
 EVENLY = [0.125 * i for i in range(33)]
-CALLS = [Knot(S + i * S // 4, i) for i in range(5)] + [Knot(9 * S // 4 + i * S // 4, 4 + i) for i in range(5)]
+CALLS = [CallBoundary(S + i * S // 4, i) for i in range(5)] + [
+    CallBoundary(9 * S // 4 + i * S // 4, 4 + i) for i in range(5)
+]
 """Four calls of 0.25 s from 1 s on, a quarter of rest, and four more until 3.25 s."""
 
 
-def by_counter(times_s: list[float] = EVENLY, shift_s: float = 0.015) -> Sight:
+def by_counter(times_s: list[float] = EVENLY, shift_s: float = 0.015) -> SensorView:
     at = np.array(times_s)
-    ticks = Ticks(at, 100 * at, np.zeros(len(at)), shift_s=shift_s)
-    return Sight("counter", of_counter(ticks, lag_s=0.0, lag_error_s=0.0, quantum_j=0.0), ticks, 0.125)
+    ticks = SensorTicks(at, 100 * at, np.zeros(len(at)), shift_s=shift_s)
+    return SensorView("counter", observe_counter(ticks, lag_s=0.0, lag_error_s=0.0, quantum_j=0.0), ticks, 0.125)
 
 
-def by_power(times_s: list[float] = EVENLY, name: str = "instant power", seen_share: float = 1.0) -> Sight:
+def by_power(times_s: list[float] = EVENLY, name: str = "instant power", seen_share: float = 1.0) -> SensorView:
     at = np.array(times_s)
-    ticks = Ticks(at, np.full(len(at), 100.0), np.zeros(len(at)))
-    seen = of_power(ticks, window_s=0.0625, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
-    return Sight(name, seen, ticks, 0.125, 0.0, 0.0625, seen_share)
+    ticks = SensorTicks(at, np.full(len(at), 100.0), np.zeros(len(at)))
+    seen = observe_power(ticks, window_s=0.0625, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
+    return SensorView(name, seen, ticks, 0.125, 0.0, 0.0625, seen_share)
 
 
 @pytest.fixture
 def judge_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return what is judged of calls from 1.2 s on by sensors that each find what is told."""
 
-    def of(*by: tuple[Sight, PerCall | None], open_ns: int = 12 * S // 10, knots: list[Knot] = CALLS) -> Any:
+    def of(
+        *by: tuple[SensorView, PerCallEnergy | None], open_ns: int = 12 * S // 10, knots: list[CallBoundary] = CALLS
+    ) -> Any:
         asked: list[Any] = []
         answers = [answer for _, answer in by]
 
@@ -391,13 +415,13 @@ def judge_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
         spans: list[Any] = []
 
-        def sights(_: Any, span: Any) -> list[Sight]:
+        def sights(_: Any, span: Any) -> list[SensorView]:
             spans.append(span)
             return [sight for sight, _ in by]
 
-        monkeypatch.setattr(judging, "sights", sights)
-        monkeypatch.setattr(judging, "energy_per_call", found)
-        one = judge([Reading(0, 0, 0)], knots, open_ns, model())
+        monkeypatch.setattr(judging, "select_sensor_views", sights)
+        monkeypatch.setattr(judging, "fit_call_energy", found)
+        one = estimate_call_energy([MeterReading(0, 0, 0)], knots, open_ns, model())
         return SimpleNamespace(judged=one, asked=asked, spans=spans)
 
     return of
@@ -418,9 +442,9 @@ def test_calls_are_judged_from_the_first_that_begins_after_the_warm_up(judge_by:
 
 def test_without_a_call_after_the_warm_up_nothing_is_told(judge_by: Callable[..., Any]) -> None:
     late: list[dict[str, Any]] = [{"open_ns": 3 * S + 1}, {"open_ns": 4 * S}]
-    none: list[dict[str, Any]] = [{"knots": []}, {"knots": [Knot(5, 0), Knot(6, 0)]}]
+    none: list[dict[str, Any]] = [{"knots": []}, {"knots": [CallBoundary(5, 0), CallBoundary(6, 0)]}]
     for of in (*late, *none):
-        with pytest.raises(Refused, match=r"^no call ended after the warm-up$") as refusal:
+        with pytest.raises(EnergyRefused, match=r"^no call ended after the warm-up$") as refusal:
             judge_by((by_counter(), per_call()), **of)
         assert refusal.value.code == "no_calls"
     assert judge_by((by_counter(), per_call()), open_ns=3 * S).judged.calls == 1
@@ -444,12 +468,12 @@ def test_one_sensor_that_can_tell_is_enough_and_the_first_refusal_is_told_otherw
     judge_by: Callable[..., Any],
 ) -> None:
     assert judge_by((by_counter(), None), (by_power(), per_call())).judged.method == "instant power"
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(EnergyRefused) as refusal:
         judge_by((by_counter(), None), (by_power(), per_call(0.0)))
     assert refusal.value.code == "too_few_ticks"
     expected = "too few readings: the sensor ticks every 125 ms, and at least 4 ticks must fall into the calls"
     assert str(refusal.value) == expected
-    with pytest.raises(Refused, match=r"^the sensor shows no energy that calls explain$") as refusal:
+    with pytest.raises(EnergyRefused, match=r"^the sensor shows no energy that calls explain$") as refusal:
         judge_by((by_power(), per_call(0.0)), (by_counter(), None))
     assert refusal.value.code == "no_energy"
     assert judge_by((by_counter(), per_call(0.5))).judged.per_call.joules == 0.5
@@ -459,11 +483,11 @@ def test_power_may_be_missing_for_a_tenth_of_the_calls_and_that_counts_as_unseen
     judge_by: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holed = [t for t in EVENLY if not 1.5 < t < 2.0]  # from 1.5 s to 2 s of the 2 s from 1.25 s on
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(EnergyRefused) as refusal:
         judge_by((by_power(holed), per_call()))
     assert refusal.value.code == "not_covered"
     assert str(refusal.value) == "readings are missing: instant power was not read for 0.5 s of the 2 s of calls"
-    monkeypatch.setattr(judging, "MOST_GAPS", 0.25)
+    monkeypatch.setattr(judging, "MAX_GAP_SHARE", 0.25)
     assert judge_by((by_power(holed), per_call())).judged.unseen_share == 0.25
     monkeypatch.undo()
     assert judge_by((by_counter(holed), per_call())).judged.unseen_share == 0.0
@@ -472,7 +496,7 @@ def test_power_may_be_missing_for_a_tenth_of_the_calls_and_that_counts_as_unseen
 def test_a_gap_of_an_eighth_is_too_much(judge_by: Callable[..., Any]) -> None:
     close = [t / 32 for t in range(129)]
     eighth, sixteenth = ([t for t in close if not 1.5 < t < until] for until in (1.75, 1.625))
-    with pytest.raises(Refused, match=r"was not read for 0\.25 s of the 2 s"):
+    with pytest.raises(EnergyRefused, match=r"was not read for 0\.25 s of the 2 s"):
         judge_by((replace(by_power(eighth), period_s=0.03125), per_call()))
     told = judge_by((replace(by_power(sixteenth), period_s=0.03125, seen_share=0.5), per_call())).judged
     assert told.unseen_share == pytest.approx(0.25 + 0.0625)
@@ -481,7 +505,7 @@ def test_a_gap_of_an_eighth_is_too_much(judge_by: Callable[..., Any]) -> None:
 def test_a_sensor_that_was_not_read_to_the_end_is_refused(judge_by: Callable[..., Any]) -> None:
     early = [t for t in EVENLY if t <= 2.75]
     for sight in (by_counter(early), by_power(early)):
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(EnergyRefused) as refusal:
             judge_by((sight, per_call()))
         assert refusal.value.code == "not_covered"
         assert str(refusal.value) == f"readings are missing: {sight.method} was not read for 0.5 s of the 2 s of calls"
@@ -490,17 +514,17 @@ def test_a_sensor_that_was_not_read_to_the_end_is_refused(judge_by: Callable[...
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> Callable[..., float | None]:
     """Return the crosscheck of calls of 2 J against power readings at some moments."""
-    course = course_of(CALLS, 0)
+    course = build_activity(CALLS, 0)
 
-    def of(shown: dict[str, dict[float, float]], found: PerCall, **powers: Any) -> float | None:
-        def ticks(_: Any, which: str, *__: Any, **___: Any) -> Ticks | None:
+    def of(shown: dict[str, dict[float, float]], found: PerCallEnergy, **powers: Any) -> float | None:
+        def ticks(_: Any, which: str, *__: Any, **___: Any) -> SensorTicks | None:
             if which not in shown:
                 return None
             at = np.array(list(shown[which]))
-            return Ticks(at, np.array(list(shown[which].values())), np.zeros(len(at)))
+            return SensorTicks(at, np.array(list(shown[which].values())), np.zeros(len(at)))
 
-        monkeypatch.setattr(judging, "power_ticks", ticks)
-        stream = Stream([Reading(0, 0, 0)], model(**powers))
+        monkeypatch.setattr(judging, "find_power_ticks", ticks)
+        stream = SensorStream([MeterReading(0, 0, 0)], model(**powers))
         return judging._crosscheck(stream, by_counter(), course, found, 1.25)
 
     return of
@@ -551,27 +575,27 @@ class Device:
         self.told.append((what, seconds))
         self.at_ns += round(seconds * S)
 
-    def keep(self, seconds: float) -> None:
+    def run(self, seconds: float) -> None:
         self._pass("keep", seconds)
 
     def rest(self, seconds: float) -> None:
         self._pass("rest", seconds)
 
-    def knots(self) -> list[Knot]:
-        return [Knot(1, 2)]
+    def boundaries(self) -> list[CallBoundary]:
+        return [CallBoundary(1, 2)]
 
-    def sampling(self) -> Device:
+    def sampler(self) -> Device:
         return self
 
     def start(self) -> None:
         self.told.append(("start", 0.0))
 
-    def taken(self) -> list[Reading]:
-        return [Reading(0, 0, 0)]
+    def readings(self) -> list[MeterReading]:
+        return [MeterReading(0, 0, 0)]
 
-    def stop(self) -> list[Reading]:
+    def stop(self) -> list[MeterReading]:
         self.told.append(("stop", 0.0))
-        return [Reading(7, 0, 0)]
+        return [MeterReading(7, 0, 0)]
 
 
 class Even:
@@ -581,22 +605,22 @@ class Even:
         return (low + high) / 2
 
 
-PLAN = Plan(idle_s=1.0, warm_s=0.5, round_s=0.375, measure_s=1.0, dither_s=0.0, after_s=0.25)
+PLAN = EnergyPlan(idle_s=1.0, warm_s=0.5, round_s=0.375, measure_s=1.0, dither_s=0.0, after_s=0.25)
 BEFORE = [("start", 0.0), ("rest", 1.0), ("keep", 0.5)]
 ROUNDS = [("keep", 0.375), ("keep", 0.375), ("keep", 0.25)]
 
 
-def chosen(budget_s: float = 3.5, precision: float = 0.05) -> Options:
-    return Options("cpu", "warm", precision=precision, budget_s=budget_s)
+def chosen(budget_s: float = 3.5, precision: float = 0.05) -> TimingOptions:
+    return TimingOptions("cpu", "warm", precision=precision, budget_s=budget_s)
 
 
 @pytest.fixture
 def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    def of(on: Any, todo: Plan, options: Options, *errors: float) -> Any:
+    def of(on: Any, todo: EnergyPlan, options: TimingOptions, *errors: float) -> Any:
         left = [judged(per_call(10.0, error)) for error in errors]
-        monkeypatch.setattr(measuring, "plan", lambda *_: todo)
-        monkeypatch.setattr(measuring, "judge", lambda *_: left.pop(0))
-        return measuring.take(on, on, options, Even())  # type: ignore[arg-type]
+        monkeypatch.setattr(measuring, "plan_measurement", lambda *_: todo)
+        monkeypatch.setattr(measuring, "estimate_call_energy", lambda *_: left.pop(0))
+        return measuring.run_measurement(on, on, options, Even())  # type: ignore[arg-type]
 
     return of
 
@@ -608,7 +632,7 @@ def test_a_device_rests_is_warmed_up_and_measured_once_where_that_is_precise_eno
     taken = take(on, PLAN, chosen(10.0), 0.5)
     assert on.told == [*BEFORE, *ROUNDS, ("rest", 0.25), ("stop", 0.0)]
     assert (taken.open_ns, taken.took_s) == (6_500_000_000, 2.75)
-    assert (taken.readings, taken.knots) == ([Reading(7, 0, 0)], [Knot(1, 2)])
+    assert (taken.readings, taken.boundaries) == ([MeterReading(7, 0, 0)], [CallBoundary(1, 2)])
     cold = Device()
     assert take(cold, replace(PLAN, warm_s=None), chosen(10.0), 0.5).open_ns == 6 * S
     assert cold.told[:3] == [("start", 0.0), ("rest", 1.0), ("keep", 0.375)]
@@ -621,9 +645,15 @@ def test_it_is_measured_again_where_there_is_time_for_more_than_a_round_and_a_ca
     on = Device()
     again = take(on, PLAN, chosen(3.625), 0.51, 0.4)
     assert on.told == [
-        *BEFORE, *ROUNDS, ("rest", 0.25), ("keep", 0.375), ("keep", 0.25), ("rest", 0.25), ("stop", 0.0),
-    ]  # fmt: skip
-    assert (again.judged.per_call.error_j, again.took_s) == (0.4, 3.625)
+        *BEFORE,
+        *ROUNDS,
+        ("rest", 0.25),
+        ("keep", 0.375),
+        ("keep", 0.25),
+        ("rest", 0.25),
+        ("stop", 0.0),
+    ]
+    assert (again.estimate.per_call.error_j, again.took_s) == (0.4, 3.625)
 
 
 def test_a_budget_ends_the_first_measurement_too(take: Callable[..., Any]) -> None:
@@ -639,31 +669,33 @@ def test_rounds_end_where_half_a_call_is_left_and_rest_in_between_where_calls_ar
     todo: Any = replace(PLAN, dither_s=0.125)
     chance: Any = Even()
     on: Any = Device()
-    measuring._measure(on, on, todo, 5 * S + 437_500_000, chance)  # 0.0625 s would be left, half a call
+    measuring._run_rounds(on, on, todo, 5 * S + 437_500_000, chance)  # 0.0625 s would be left, half a call
     assert on.told == [("keep", 0.375)]
     on = Device()
-    measuring._measure(on, on, todo, 5 * S + 500_000_000, chance)
+    measuring._run_rounds(on, on, todo, 5 * S + 500_000_000, chance)
     assert on.told == [("keep", 0.375), ("rest", 0.0625), ("keep", 0.0625)]
     on = Device()
-    measuring._measure(on, on, replace(todo, dither_s=0.0), 5 * S + 437_500_001, chance)
+    measuring._run_rounds(on, on, replace(todo, dither_s=0.0), 5 * S + 437_500_001, chance)
     assert [what for what, _ in on.told] == ["keep", "keep"]
 
 
 def test_a_refusal_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*_: Any) -> Any:
-        raise Refused("no_calls", "no call ended")
+        raise EnergyRefused("no_calls", "no call ended")
 
-    monkeypatch.setattr(measuring, "judge", refuses)
+    monkeypatch.setattr(measuring, "estimate_call_energy", refuses)
     on: Any = Device()
     with pytest.raises(MachineCannot, match=r"^Joules cannot be told: no call ended\.$"):
-        measuring._look(on, on, on, PLAN, 0)
+        measuring._estimate_now(on, on, on, PLAN, 0)
 
 
-def told(one: Judged, *, net: bool = False, on: Any = None, options: Options | None = None, **taken: Any) -> Any:
+def told(
+    one: CallEnergyEstimate, *, net: bool = False, on: Any = None, options: TimingOptions | None = None, **taken: Any
+) -> Any:
     device: Any = on or Device()
-    found = measuring.Taken(one, taken.pop("plan", PLAN), [Reading(7, 0, 0)], [Knot(1, 2)], 9, 2.5)
+    found = measuring.EnergyRun(one, taken.pop("plan", PLAN), [MeterReading(7, 0, 0)], [CallBoundary(1, 2)], 9, 2.5)
     bound: Any = SimpleNamespace(name="kernel")
-    return measuring._result(bound, device, device, options or chosen(), found, net=net)
+    return measuring._build_result(bound, device, device, options or chosen(), found, net=net)
 
 
 def test_an_energy_is_told_with_all_it_rests_on() -> None:
@@ -677,7 +709,7 @@ def test_an_energy_is_told_with_all_it_rests_on() -> None:
     assert (found.calls, found.window_s, found.rests_s, found.idle_w, found.ticks) == (7, 2.0, 0.25, 40.0, 9)
     assert (found.precision_wanted, found.precision_reached, found.stopped) == (0.05, 0.05, "precise enough")
     assert (found.coverage, found.crosscheck, found.took_s, found.open_ns) == (0.9, 1.05, 2.5, 9)
-    assert (found.readings, found.knots) == ((Reading(7, 0, 0),), (Knot(1, 2),))
+    assert (found.readings, found.boundaries) == ((MeterReading(7, 0, 0),), (CallBoundary(1, 2),))
     assert found.notes == ("as it came", "as it came")
     assert told(judged(per_call(10.0, 0.51))).stopped == "budget spent"
 
@@ -713,10 +745,12 @@ def test_what_the_device_waits_for_the_host_is_taken_off_at_the_power_of_a_rest(
     assert unknown.notes == ("as it came", "as it came")
 
 
-def said(one: Judged, *, call_s: float = 0.125, budget_s: float = 3.5, warm_s: float | None = 0.5) -> list[str]:
+def said(
+    one: CallEnergyEstimate, *, call_s: float = 0.125, budget_s: float = 3.5, warm_s: float | None = 0.5
+) -> list[str]:
     keeper: Any = Device(call_s)
-    taken: Any = SimpleNamespace(judged=one, plan=replace(PLAN, warm_s=warm_s))
-    return measuring._said(taken, keeper, chosen(budget_s), None)
+    taken: Any = SimpleNamespace(estimate=one, plan=replace(PLAN, warm_s=warm_s))
+    return measuring._result_notes(taken, keeper, chosen(budget_s), None)
 
 
 def test_long_and_cold_calls_are_said_so() -> None:
@@ -749,5 +783,8 @@ def test_a_missing_counter_and_missing_readings_are_said_so() -> None:
 def test_without_more_to_say_three_seconds_are_spent_for_five_percent() -> None:
     asked = inspect.signature(measuring.energy).parameters
     assert {name: asked[name].default for name in ("precision", "budget_s", "net", "limit_s")} == {
-        "precision": 0.05, "budget_s": 3.0, "net": False, "limit_s": 60.0,
-    }  # fmt: skip
+        "precision": 0.05,
+        "budget_s": 3.0,
+        "net": False,
+        "limit_s": 60.0,
+    }

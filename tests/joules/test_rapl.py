@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.joules.energy import energy
-from assay.joules.meters import RaplMeter
-from assay.joules.rig import CpuRig
+from assay.joules.devices import CpuEnergyDevice
+from assay.joules.measure import energy
+from assay.joules.readings import RaplMeter
 from tests.joules.trials import installed
 from tests.joules.world import NS, VirtualSampling, VirtualTime
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.joules.sampling import Sampling
+    from assay.joules.readings import ReadingSampler
 
 RANGE_UJ = 262_143_328_850
 DOMAINS = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:0:1": "dram", "intel-rapl:1": "psys"}
@@ -72,10 +72,10 @@ class Processor(VirtualTime):
             os.pwrite(self._files[folder], f"{counted:>20}".encode(), 0)
 
 
-class VirtualCpuRig(CpuRig):
+class VirtualCpuRig(CpuEnergyDevice):
     """The processor's rig, read as virtual time passes."""
 
-    def sampling(self) -> Sampling:
+    def sampler(self) -> ReadingSampler:
         return VirtualSampling(self.clock, self._meter, 0.01)  # type: ignore[arg-type]
 
 

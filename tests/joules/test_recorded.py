@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.joules.recorded import (
-    energies_of_host,
-    energy_of_gpus,
-    energy_of_packages,
+from assay.joules.trial_energy import (
+    estimate_gpu_windows,
+    estimate_host_domains,
+    estimate_package_energy,
     gpu_readings,
-    merged,
-    spent_by_gpu,
+    merge_windows,
+    sum_gpu_energy,
 )
-from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
+from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 from tests.monitor.pacing import S, header
 
 if TYPE_CHECKING:
-    from assay.joules.recorded import Told, Windows
-    from assay.monitor.lines import Line
+    from assay.joules.trial_energy import TimeWindows, TrialEnergy
+    from assay.monitor.samples import RecordingLine
 
 GPUS = {0: "GPU-of-nobody"}
 
 
-def watched(watts: float, lasting_s: float, *, back_at_s: float | None = None) -> list[Line]:
+def watched(watts: float, lasting_s: float, *, back_at_s: float | None = None) -> list[RecordingLine]:
     """Return what a recorder writes of a counter that ticks every 100 ms and is read every 100 ms."""
-    lines: list[Line] = [header(gpus=1)]
+    lines: list[RecordingLine] = [header(gpus=1)]
     for tick in range(round(lasting_s * 10)):
         at_s = tick / 10 + 0.03
         counted = 1e6 + watts * int(10 * at_s) / 10
@@ -39,8 +39,8 @@ def watched(watts: float, lasting_s: float, *, back_at_s: float | None = None) -
     return lines
 
 
-def energy(lines: list[Line], windows: Windows) -> Told:
-    return energy_of_gpus(spent_by_gpu(lines, GPUS, windows, "1").values())
+def energy(lines: list[RecordingLine], windows: TimeWindows) -> TrialEnergy:
+    return sum_gpu_energy(estimate_gpu_windows(lines, GPUS, windows, "1").values())
 
 
 def test_a_windows_energy_is_told_with_an_interval_and_how() -> None:
@@ -83,32 +83,32 @@ def package(at_s: float, joules: float) -> HostSample:
 
 def test_processors_are_told_by_their_counters_and_the_edges_are_in_the_interval() -> None:
     lines = [package(t / 5, 10.0 * t / 5) for t in range(100)]
-    told = energy_of_packages(lines, [(round(3.05 * S), round(13.05 * S))])
+    told = estimate_package_energy(lines, [(round(3.05 * S), round(13.05 * S))])
     assert told.energy is not None
     assert told.energy.value == pytest.approx(200.0)
     assert told.energy.low == pytest.approx(200.0 - 4.0)
-    assert energy_of_packages(lines, [(round(0.05 * S), round(0.15 * S))]).energy is None
-    assert energy_of_packages(lines, [(15 * S, 60 * S)]).energy is None
-    unread = energy_of_packages([HostSample(t_ns=0, tick=0)], [(0, S)])
+    assert estimate_package_energy(lines, [(round(0.05 * S), round(0.15 * S))]).energy is None
+    assert estimate_package_energy(lines, [(15 * S, 60 * S)]).energy is None
+    unread = estimate_package_energy([HostSample(t_ns=0, tick=0)], [(0, S)])
     assert unread.note is not None
     assert "not there, or may not be read" in unread.note
 
 
 def test_a_processors_counter_read_fewer_than_four_times_in_a_window_is_refused() -> None:
     lines = [package(t / 2, 10.0 * t / 2) for t in range(40)]
-    told = energy_of_packages(lines, [(round(3.1 * S), round(4.6 * S))])
+    told = estimate_package_energy(lines, [(round(3.1 * S), round(4.6 * S))])
     assert (told.energy, told.refusal) == (None, "too_few_ticks")
-    assert energy_of_packages(lines, [(round(3.1 * S), round(9.1 * S))]).energy is not None
+    assert estimate_package_energy(lines, [(round(3.1 * S), round(9.1 * S))]).energy is not None
 
 
 def test_a_processors_counter_that_vanishes_is_not_extrapolated_and_takes_no_sum_down() -> None:
     lines = [package(t / 5, 10.0 * t / 5) for t in range(100)]
     for place in range(40, 100):
         lines[place] = lines[place].model_copy(update={"package_energy_j": {"package-0": 10.0 * place / 5}})
-    told = energy_of_packages(lines, [(3 * S, 13 * S)])
+    told = estimate_package_energy(lines, [(3 * S, 13 * S)])
     assert (told.energy, told.refusal) == (None, "not_covered")
-    assert energies_of_host(lines, [(3 * S, 13 * S)])[0] == {}
-    before = energy_of_packages(lines, [(S, 7 * S)]).energy
+    assert estimate_host_domains(lines, [(3 * S, 13 * S)])[0] == {}
+    before = estimate_package_energy(lines, [(S, 7 * S)]).energy
     assert before is not None
     assert before.value == pytest.approx(120.0, rel=0.02)
 
@@ -118,11 +118,11 @@ def test_a_platforms_counter_is_not_added_to_those_of_its_packages() -> None:
         HostSample(t_ns=round(t / 5 * S), tick=0, package_energy_j={"package-0": 2.0 * t, "psys": 6.0 * t})
         for t in range(100)
     ]
-    told = energy_of_packages(lines, [(3 * S, 13 * S)]).energy
+    told = estimate_package_energy(lines, [(3 * S, 13 * S)]).energy
     assert told is not None
     assert told.value == pytest.approx(100.0, rel=0.02)
 
 
 def test_windows_that_overlap_are_one() -> None:
-    assert merged([(5, 9), (0, 3), (2, 4), (9, 12)]) == [(0, 4), (5, 12)]
-    assert merged([]) == []
+    assert merge_windows([(5, 9), (0, 3), (2, 4), (9, 12)]) == [(0, 4), (5, 12)]
+    assert merge_windows([]) == []

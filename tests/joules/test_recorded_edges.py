@@ -13,35 +13,41 @@ import pytest
 
 from assay.core.errors import MachineCannot
 from assay.core.results import Estimate
-from assay.joules import advice, recorded, sampling, window
-from assay.joules.keeper import CpuKeeper
-from assay.joules.kriging import Fit, integrated
-from assay.joules.model import CounterModel, PowerModel, SensorModel
-from assay.joules.observations import Observations, joined, of_counter, of_power
-from assay.joules.readings import Reading, counter_series, power_series
-from assay.joules.recorded import (
-    ASSUMED,
-    Spent,
-    energies_of_host,
-    energy_of_gpus,
-    energy_of_packages,
-    gpu_readings,
-    merged,
-    spent_by_gpu,
-    summed,
+from assay.joules import readings, trial_energy, window_energy
+from assay.joules.load import CpuCallLoad
+from assay.joules.observations import (
+    KrigingFit,
+    Observations,
+    combine_observations,
+    integrated_covariance,
+    observe_counter,
+    observe_power,
 )
-from assay.joules.sights import Sight
-from assay.joules.ticks import Ticks
-from assay.joules.values import WindowEnergy
-from assay.joules.window import Model, energy_between, expected_error_j
-from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
+from assay.joules.readings import MeterReading, counter_series, power_series
+from assay.joules.results import WindowEnergy
+from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel
+from assay.joules.sensor_selection import SensorView
+from assay.joules.ticks import SensorTicks
+from assay.joules.trial_energy import (
+    ASSUMED_SENSOR_MODEL,
+    GpuWindowEnergies,
+    estimate_gpu_windows,
+    estimate_host_domains,
+    estimate_package_energy,
+    gpu_readings,
+    merge_windows,
+    sum_gpu_energy,
+    sum_window_energies,
+)
+from assay.joules.window_energy import PowerVariation, expected_error_j, fit_window_energy
+from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 from tests.joules.test_joules_edges import MS, Turned
 from tests.joules.test_joules_edges_more import AtOnce, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
 
 S = 1_000_000_000
 
@@ -52,7 +58,7 @@ S = 1_000_000_000
 def test_of_a_gpu_that_was_not_looked_at_ten_ticks_a_second_are_assumed() -> None:
     counter = CounterModel(period_s=0.1, jitter_s=0.05, quantum_j=0.001, lag_s=0.05, lag_error_s=0.05, read_s=0.01)
     average = PowerModel(period_s=0.1, window_s=1.0, lag_s=0.1, lag_error_s=0.1, with_counter=False, explained=0.0)
-    assert SensorModel(device="assumed", driver="any", counter=counter, average=average) == ASSUMED
+    assert SensorModel(device="assumed", driver="any", counter=counter, average=average) == ASSUMED_SENSOR_MODEL
 
 
 def part(value: float, error: float | None = 1.0, systematic: float | None = 0.5, **more: Any) -> WindowEnergy:
@@ -69,45 +75,53 @@ def test_each_gpu_is_asked_for_each_window_by_what_is_known_of_its_sensors(monke
         asked.append((len(readings), start_ns, end_ns, model, precision))
         return part(float(start_ns))
 
-    monkeypatch.setattr(recorded, "kept_model", lambda uuid, driver: known if (uuid, driver) == ("b", "580") else None)
-    monkeypatch.setattr(recorded, "window_energy", told)
-    lines: list[Line] = [GpuSample(t_ns=1, tick=0, gpu=3, power_average_w=5.0)]
-    found = spent_by_gpu(lines, {0: "a", 3: "b"}, [(1, 5), (7, 9)], "580")
+    monkeypatch.setattr(
+        trial_energy, "load_sensor_model", lambda uuid, driver: known if (uuid, driver) == ("b", "580") else None
+    )
+    monkeypatch.setattr(trial_energy, "estimate_window_energy", told)
+    lines: list[RecordingLine] = [GpuSample(t_ns=1, tick=0, gpu=3, power_average_w=5.0)]
+    found = estimate_gpu_windows(lines, {0: "a", 3: "b"}, [(1, 5), (7, 9)], "580")
     assert asked == [
-        (0, 1, 5, ASSUMED, 0.25), (0, 7, 9, ASSUMED, 0.25), (1, 1, 5, known, 0.25), (1, 7, 9, known, 0.25),
-    ]  # fmt: skip
-    assert found == {0: Spent((part(1.0), part(7.0)), True), 3: Spent((part(1.0), part(7.0)), False)}
-    told_of_all = energy_of_gpus(found.values())
+        (0, 1, 5, ASSUMED_SENSOR_MODEL, 0.25),
+        (0, 7, 9, ASSUMED_SENSOR_MODEL, 0.25),
+        (1, 1, 5, known, 0.25),
+        (1, 7, 9, known, 0.25),
+    ]
+    assert found == {
+        0: GpuWindowEnergies((part(1.0), part(7.0)), True),
+        3: GpuWindowEnergies((part(1.0), part(7.0)), False),
+    }
+    told_of_all = sum_gpu_energy(found.values())
     assert told_of_all.energy is not None
     assert (told_of_all.energy.value, told_of_all.energy.low, told_of_all.energy.high) == (16.0, 12.0, 20.0)
     assert told_of_all.note == (
         "of the GPU, and of nothing else in the machine; how its sensor sees was not looked at (assay.energy does so), "
         "so that the interval is wide; beside the interval the sensor may be off by ±2 J"
     )
-    known_alone = energy_of_gpus([found[3]])
+    known_alone = sum_gpu_energy([found[3]])
     assert known_alone.note == (
         "of the GPU, and of nothing else in the machine; beside the interval the sensor may be off by ±1 J"
     )
 
 
 def test_a_sum_has_all_methods_once_and_leaves_out_what_is_not_known() -> None:
-    found = summed([part(10.0), part(20.0, None, None, method="RAPL"), part(5.0, 2.0)], "of it")
+    found = sum_window_energies([part(10.0), part(20.0, None, None, method="RAPL"), part(5.0, 2.0)], "of it")
     assert found.energy is not None
     assert (found.energy.value, found.energy.low, found.energy.high) == (35.0, 32.0, 38.0)
     assert (found.energy.method, found.energy.n, found.energy.unit) == ("counter; RAPL", 15, "J")
     assert found.note == "of it; beside the interval the sensor may be off by ±1 J"
     assert found.refusal is None
     refused = WindowEnergy(joules=None, reason="it was dark", code="no_sensor", window_s=1.0)
-    told = summed([part(1.0), refused], "of it")
+    told = sum_window_energies([part(1.0), refused], "of it")
     assert (told.energy, told.note, told.refusal) == (None, "not told: it was dark", "no_sensor")
-    assert summed([], "of it").note == "nothing was timed"
+    assert sum_window_energies([], "of it").note == "nothing was timed"
 
 
 def host(t_s: float, **joules: float) -> HostSample:
     return HostSample(t_ns=round(t_s * S), tick=0, package_energy_j={k.replace("_", "-"): v for k, v in joules.items()})
 
 
-def uneven(moments: Sequence[float], joules: Sequence[float]) -> list[Line]:
+def uneven(moments: Sequence[float], joules: Sequence[float]) -> list[RecordingLine]:
     return [host(t, package_0=j) for t, j in zip(moments, joules, strict=True)]
 
 
@@ -115,22 +129,22 @@ NOT_THERE = "not told: the processor's energy counters are not there, or may not
 
 
 def test_only_what_the_host_said_of_its_energy_counts() -> None:
-    others: list[Line] = [GpuSample(t_ns=0, tick=0, gpu=0), HostSample(t_ns=0, tick=0)]
-    for found in (energy_of_packages(others, [(0, S)]), energy_of_packages([], [(0, S)])):
+    others: list[RecordingLine] = [GpuSample(t_ns=0, tick=0, gpu=0), HostSample(t_ns=0, tick=0)]
+    for found in (estimate_package_energy(others, [(0, S)]), estimate_package_energy([], [(0, S)])):
         assert (found.energy, found.note, found.refusal) == (None, NOT_THERE, "no_sensor")
-    assert energies_of_host(others, [(0, S)]) == ({}, NOT_THERE)
-    only = energy_of_packages([host(0, psys=1.0)], [(0, S)])
+    assert estimate_host_domains(others, [(0, S)]) == ({}, NOT_THERE)
+    only = estimate_package_energy([host(0, psys=1.0)], [(0, S)])
     assert (only.note, only.refusal) == ("not told: no energy counter of a processor package answers", "no_sensor")
     mixed = [*others, *uneven(range(6), range(6))]
-    whole = energy_of_packages(mixed, [(0, 5 * S)]).energy
+    whole = estimate_package_energy(mixed, [(0, 5 * S)]).energy
     assert whole is not None
     assert (whole.value, whole.n) == (5.0, 6)
-    each, how = energies_of_host(mixed, [(0, 5 * S)])
+    each, how = estimate_host_domains(mixed, [(0, 5 * S)])
     assert (each["package-0"].value, how) == (5.0, "of whoever ran on the processors")
 
 
-def told_of(lines: list[Line], start_s: float, end_s: float) -> Any:
-    return energy_of_packages(lines, [(round(start_s * S), round(end_s * S))])
+def told_of(lines: list[RecordingLine], start_s: float, end_s: float) -> Any:
+    return estimate_package_energy(lines, [(round(start_s * S), round(end_s * S))])
 
 
 def test_edges_are_as_open_as_the_readings_around_them_which_may_be_the_first_and_the_last() -> None:
@@ -175,32 +189,32 @@ def test_a_window_whose_edges_are_more_than_a_quarter_is_too_short() -> None:
 
 def test_a_processors_energy_says_how_far_it_may_be_off_and_what_power_that_is() -> None:
     t_s, spent = np.arange(10.0, 16.0), np.array([0.0, 10.0, 20.0, 30.0, 40.0, math.nan])
-    found = recorded._interpolated(t_s, spent, 10.0, 14.0)
+    found = trial_energy._interpolate_counter(t_s, spent, 10.0, 14.0)
     assert (found.window_s, found.systematic_j, found.power_w, found.method) == (4.0, 2.0, 10.0, "RAPL")
     assert found.joules is not None
     assert (found.joules.value, found.joules.low, found.joules.high, found.joules.n) == (40.0, 30.0, 50.0, 5)
-    refused = recorded._interpolated(t_s, spent, 10.0, 14.5)
+    refused = trial_energy._interpolate_counter(t_s, spent, 10.0, 14.5)
     assert (refused.joules, refused.code, refused.window_s) == (None, "not_covered", 4.5)
 
 
 def test_a_domain_that_cannot_be_told_takes_the_others_with_it_and_says_why() -> None:
-    lines: list[Line] = [host(t, core=5.0 * t, package_0=10.0 * t if t < 3 else 1.0) for t in range(6)]
+    lines: list[RecordingLine] = [host(t, core=5.0 * t, package_0=10.0 * t if t < 3 else 1.0) for t in range(6)]
     expected = "not told: the processor's energy counter went back meanwhile"
-    assert energies_of_host(lines, [(0, 5 * S)]) == ({}, expected)
-    two: list[Line] = [host(t, core=5.0 * t, package_0=10.0 * t) for t in range(11)]
-    each, _ = energies_of_host(two, [(0, 5 * S), (6 * S, 10 * S)])
+    assert estimate_host_domains(lines, [(0, 5 * S)]) == ({}, expected)
+    two: list[RecordingLine] = [host(t, core=5.0 * t, package_0=10.0 * t) for t in range(11)]
+    each, _ = estimate_host_domains(two, [(0, 5 * S), (6 * S, 10 * S)])
     assert {name: found.value for name, found in each.items()} == {"core": 45.0, "package-0": 90.0}
 
 
 def test_domains_that_the_first_reading_does_not_have_are_left_out() -> None:
-    more: list[Line] = [host(t, package_0=10.0 * t, package_1=5.0 * t) for t in range(1, 6)]
+    more: list[RecordingLine] = [host(t, package_0=10.0 * t, package_1=5.0 * t) for t in range(1, 6)]
     lines = [host(0, package_0=0.0), *more]
-    assert set(energies_of_host(lines, [(0, 5 * S)])[0]) == {"package-0"}
+    assert set(estimate_host_domains(lines, [(0, 5 * S)])[0]) == {"package-0"}
     assert told_of(lines, 0.0, 5.0).energy.value == 50.0
 
 
 def test_a_gpus_readings_are_in_order_and_a_counters_answer_takes_as_long_as_was_written() -> None:
-    lines: list[Line] = [
+    lines: list[RecordingLine] = [
         GpuMeterSample(t_ns=900, tick=0, gpu=0, energy_j=7.0, took_us=2.5),
         GpuMeterSample(t_ns=500, tick=0, gpu=0, energy_j=6.0),
         GpuMeterSample(t_ns=400, tick=0, gpu=0),
@@ -210,20 +224,20 @@ def test_a_gpus_readings_are_in_order_and_a_counters_answer_takes_as_long_as_was
         host(0.1, package_0=1.0),
     ]
     assert gpu_readings(lines, 0) == [
-        Reading(500, 500, 500, energy_j=6.0),
-        Reading(700, 700, 700, instant_w=1.0, average_w=2.0, usage_w=3.0),
-        Reading(900, 900, 3400, energy_j=7.0),
+        MeterReading(500, 500, 500, energy_j=6.0),
+        MeterReading(700, 700, 700, instant_w=1.0, average_w=2.0, usage_w=3.0),
+        MeterReading(900, 900, 3400, energy_j=7.0),
     ]
 
 
 def test_windows_that_touch_or_lie_within_each_other_are_one() -> None:
-    assert merged([(5, 9), (0, 3), (2, 4), (9, 12), (6, 7), (13, 14)]) == [(0, 4), (5, 12), (13, 14)]
-    assert merged([(0, 10), (2, 3), (11, 12)]) == [(0, 10), (11, 12)]
-    assert merged([]) == []
+    assert merge_windows([(5, 9), (0, 3), (2, 4), (9, 12), (6, 7), (13, 14)]) == [(0, 4), (5, 12), (13, 14)]
+    assert merge_windows([(0, 10), (2, 3), (11, 12)]) == [(0, 10), (11, 12)]
+    assert merge_windows([]) == []
 
 
 def test_series_hold_each_reading_in_seconds_since_a_moment() -> None:
-    readings = [Reading(3 * S, 4 * S, 6 * S, 1.0, 2.0, 3.0, 4.0), Reading(5 * S, 7 * S, 8 * S, 5.0)]
+    readings = [MeterReading(3 * S, 4 * S, 6 * S, 1.0, 2.0, 3.0, 4.0), MeterReading(5 * S, 7 * S, 8 * S, 5.0)]
     counted = counter_series(readings, S)
     assert len(counted) == 2
     assert (counted.begin_s.tolist(), counted.end_s.tolist(), counted.energy_j.tolist()) == ([3, 6], [5, 7], [1, 5])
@@ -239,15 +253,15 @@ def test_series_hold_each_reading_in_seconds_since_a_moment() -> None:
 def counted(times_s: Sequence[float]) -> Observations:
     """Return a counter's ticks, each 0.5 J off and all of them 0.1 s; the last shows 1000 J."""
     at = np.array(times_s, dtype=np.float64)
-    ticks = Ticks(at, np.linspace(0.0, 1000.0, len(at)), np.zeros(len(at)), shift_s=0.1)
-    seen = of_counter(ticks, lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
+    ticks = SensorTicks(at, np.linspace(0.0, 1000.0, len(at)), np.zeros(len(at)), shift_s=0.1)
+    seen = observe_counter(ticks, lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
     return replace(seen, noise=np.full(len(at), 0.5))
 
 
 def watts(times_s: Sequence[float]) -> Observations:
     at = np.array(times_s, dtype=np.float64)
-    ticks = Ticks(at, np.full(len(at), 100.0), np.zeros(len(at)))
-    return of_power(ticks, window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
+    ticks = SensorTicks(at, np.full(len(at), 100.0), np.zeros(len(at)))
+    return observe_power(ticks, window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
 
 
 class Fits:
@@ -257,19 +271,19 @@ class Fits:
         self.rough, self.likely = np.array(rough), likely
         self.asked: list[Any] = []
 
-    def __call__(self, columns: Any, observed: Any, covariance: Any, target: Any = None) -> Fit:
+    def __call__(self, columns: Any, observed: Any, covariance: Any, target: Any = None) -> KrigingFit:
         number = len(self.asked) - 1
         self.asked.append(SimpleNamespace(columns=columns, observed=observed, covariance=covariance, target=target))
         if target is None:
-            return Fit(self.rough, np.eye(len(self.rough)), 0.0)
-        return Fit(self.rough, np.eye(1), self.likely.get(number, 0.0), 360.0, 4.0)
+            return KrigingFit(self.rough, np.eye(len(self.rough)), 0.0)
+        return KrigingFit(self.rough, np.eye(1), self.likely.get(number, 0.0), 360.0, 4.0)
 
 
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fits]:
     def made(rough: Sequence[float] = (100.0, 40.0, 120.0, 60.0), likely: dict[int, float] | None = None) -> Fits:
         found = Fits(list(rough), likely or {})
-        monkeypatch.setattr(window, "fit", found)
+        monkeypatch.setattr(window_energy, "fit_kriging", found)
         return found
 
     return made
@@ -285,15 +299,15 @@ T_2 = 4.302652729911275
 
 def strayed(stray: float, memory_s: float, jump: float) -> Any:
     """Return the covariance of what strays, at 120 W and ticks of 0.5 s."""
-    unseen = 1.21 * integrated(SINCE_S, SINCE_S, 0.125)
-    return 14400 * (unseen + jump**2 * STEPS @ STEPS.T + stray**2 * integrated(SINCE_S, SINCE_S, memory_s))
+    unseen = 1.21 * integrated_covariance(SINCE_S, SINCE_S, 0.125)
+    return 14400 * (unseen + jump**2 * STEPS @ STEPS.T + stray**2 * integrated_covariance(SINCE_S, SINCE_S, memory_s))
 
 
 def test_a_window_is_a_start_and_a_level_and_what_strays_unseen_with_a_memory_and_by_jumps(
     fits: Callable[..., Fits],
 ) -> None:
     made = fits()
-    energy_between(counted(TICKS_S), 2.0, 5.0, period_s=0.5)
+    fit_window_energy(counted(TICKS_S), 2.0, 5.0, period_s=0.5)
     rough, *others = made.asked
     before, within, after = [-1, 0, 0, 0, 0, 0], [0, 0, 1, 2, 3, 3], [0, 0, 0, 0, 0, 1]
     assert rough.columns.T.tolist() == [[1] * 6, before, within, after]
@@ -306,52 +320,52 @@ def test_a_window_is_a_start_and_a_level_and_what_strays_unseen_with_a_memory_an
         assert asked.covariance == pytest.approx(process[:6, :6] + sensor)
         assert asked.target.columns.tolist() == [0.0, 3.0]
         assert asked.target.with_data == pytest.approx(process[:6, 7] - process[:6, 6])
-        lasting = integrated(np.array([3.0]), np.array([3.0]), memory_s)[0, 0]
-        unseen = integrated(np.array([3.0]), np.array([3.0]), 0.125)[0, 0]
+        lasting = integrated_covariance(np.array([3.0]), np.array([3.0]), memory_s)[0, 0]
+        unseen = integrated_covariance(np.array([3.0]), np.array([3.0]), 0.125)[0, 0]
         own = 14400 * (1.21 * unseen + 9 * jump**2 + stray**2 * lasting)
         assert asked.target.variance == pytest.approx(own)
 
 
 def test_the_likeliest_way_to_stray_is_told_and_the_first_of_equals(fits: Callable[..., Fits]) -> None:
     fits()
-    found = energy_between(counted(TICKS_S), 2.0, 5.0, period_s=0.5)
+    found = fit_window_energy(counted(TICKS_S), 2.0, 5.0, period_s=0.5)
     assert found is not None
-    assert (found.model, found.joules, found.power_w) == (Model(0.001, 0.02, 0.0), 360.0, 120.0)
+    assert (found.model, found.joules, found.power_w) == (PowerVariation(0.001, 0.02, 0.0), 360.0, 120.0)
     assert found.error_j == pytest.approx(2 * T_2)  # six ticks, less a start, a level and two edges
     fits(likely={19: 2.0, 20: 3.0, 40: 3.0})
-    likely = energy_between(counted([*TICKS_S, 7.0]), 2.0, 5.0, period_s=0.5)
+    likely = fit_window_energy(counted([*TICKS_S, 7.0]), 2.0, 5.0, period_s=0.5)
     assert likely is not None
-    assert likely.model == Model(0.3, 0.1, 0.0)
+    assert likely.model == PowerVariation(0.3, 0.1, 0.0)
     assert likely.error_j == pytest.approx(2 * 3.182446305284263)
 
 
 def test_a_window_of_four_ticks_is_told_counting_those_at_its_edges(fits: Callable[..., Fits]) -> None:
     fits()
-    assert energy_between(counted(TICKS_S), 2.0, 5.0, period_s=0.5) is not None
-    assert energy_between(counted(TICKS_S), 2.01, 5.0, period_s=0.5) is None
-    assert energy_between(counted(TICKS_S), 2.0, 4.99, period_s=0.5) is None
+    assert fit_window_energy(counted(TICKS_S), 2.0, 5.0, period_s=0.5) is not None
+    assert fit_window_energy(counted(TICKS_S), 2.01, 5.0, period_s=0.5) is None
+    assert fit_window_energy(counted(TICKS_S), 2.0, 4.99, period_s=0.5) is None
 
 
 def test_what_is_not_seen_beside_a_window_is_taken_for_the_power_within_it(fits: Callable[..., Fits]) -> None:
     made = fits([100.0, 120.0])
-    energy_between(counted([2.0, 3.0, 4.0, 5.0]), 2.0, 5.0, period_s=0.5)
+    fit_window_energy(counted([2.0, 3.0, 4.0, 5.0]), 2.0, 5.0, period_s=0.5)
     assert made.asked[0].columns.T.tolist() == [[1] * 4, [0, 1, 2, 3]]
-    levels, power_w = window._roughly(counted([2.0, 3.0, 4.0, 5.0]), 1.5, 5.5)
+    levels, power_w = window_energy._rough_power(counted([2.0, 3.0, 4.0, 5.0]), 1.5, 5.5)
     assert (levels.tolist(), power_w) == ([120.0] * 4, 120.0)
 
 
 def test_power_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "fit", Fits([100.0, -40.0, -120.0, 60.0], {}))
-    levels, power_w = window._roughly(counted(TICKS_S), 2.0, 5.0)
+    monkeypatch.setattr(window_energy, "fit_kriging", Fits([100.0, -40.0, -120.0, 60.0], {}))
+    levels, power_w = window_energy._rough_power(counted(TICKS_S), 2.0, 5.0)
     assert power_w == 1e-9
     assert levels.tolist() == [0.0, 0.0, 0.0, 0.0, 0.0, 60.0]
-    monkeypatch.setattr(window, "fit", Fits([1e-9 * 1.2] * 4, {}))
-    assert window._roughly(counted(TICKS_S), 2.0, 5.0)[1] == 1.2e-9
+    monkeypatch.setattr(window_energy, "fit_kriging", Fits([1e-9 * 1.2] * 4, {}))
+    assert window_energy._rough_power(counted(TICKS_S), 2.0, 5.0)[1] == 1.2e-9
 
 
 def test_power_readings_have_a_level_and_no_start(fits: Callable[..., Fits]) -> None:
     made = fits([40.0, 120.0])
-    energy_between(watts([1.5, 2.5, 3.5, 4.5, 5.0]), 2.0, 5.0, period_s=0.5)
+    fit_window_energy(watts([1.5, 2.5, 3.5, 4.5, 5.0]), 2.0, 5.0, period_s=0.5)
     assert made.asked[0].columns.T.tolist() == [[1, 0, 0, 0, 0], [0, 1, 1, 1, 1]]
     assert made.asked[1].columns.tolist() == [[1.0]] * 5
     assert made.asked[1].target.columns.tolist() == [3.0]
@@ -360,7 +374,7 @@ def test_power_readings_have_a_level_and_no_start(fits: Callable[..., Fits]) -> 
 def test_an_error_is_expected_under_a_model_whatever_is_read(fits: Callable[..., Fits]) -> None:
     made = fits()
     seen = counted(TICKS_S)
-    error_j = expected_error_j(seen, 2.0, 5.0, period_s=0.5, model=Model(0.3, 0.7, 0.5), power_w=120.0)
+    error_j = expected_error_j(seen, 2.0, 5.0, period_s=0.5, model=PowerVariation(0.3, 0.7, 0.5), power_w=120.0)
     (asked,) = made.asked
     process = strayed(0.3, 0.7, 0.5)
     assert asked.covariance == pytest.approx(process[:6, :6] + 0.25 * np.eye(6) + 0.01 * np.full((6, 6), 14400.0))
@@ -368,8 +382,8 @@ def test_an_error_is_expected_under_a_model_whatever_is_read(fits: Callable[...,
 
 
 def test_few_degrees_of_freedom_are_two_and_an_open_fit_is_no_error() -> None:
-    asked = window._Asked(np.ones((4, 2)), np.ones(2), np.eye(4))
-    fitted = Fit(np.ones(2), np.eye(2), 0.0, 1.0, 9.0)
+    asked = window_energy._WindowTarget(np.ones((4, 2)), np.ones(2), np.eye(4))
+    fitted = KrigingFit(np.ones(2), np.eye(2), 0.0, 1.0, 9.0)
     assert asked.error_j(counted([1.0, 2.0, 3.0, 4.0]), fitted) == pytest.approx(3 * T_2)
     assert asked.error_j(counted(range(8)), fitted) == pytest.approx(3 * 2.7764451051977987)
     assert asked.error_j(counted(range(8)), replace(fitted, target_variance=None)) == 0.0
@@ -389,9 +403,9 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Observations], list[An
 
             return called
 
-        monkeypatch.setattr(window, "thinned", noted("thinned"))
-        monkeypatch.setattr(window, "averaged", noted("averaged"))
-        assert window._reduced(seen, 2.0, 5.0) is seen
+        monkeypatch.setattr(window_energy, "thin_observations", noted("thinned"))
+        monkeypatch.setattr(window_energy, "average_observations", noted("averaged"))
+        assert window_energy._reduce_observations(seen, 2.0, 5.0) is seen
         return asked
 
     return of
@@ -402,7 +416,7 @@ def test_a_counter_is_thinned_and_power_readings_are_averaged(reduced: Callable[
     powers = [("thinned", (2.0, 5.0), 8, 600), ("averaged", (2.0, 5.0), 8, 40)]
     assert reduced(counted(TICKS_S)) == counter
     assert reduced(watts(TICKS_S)) == powers
-    assert reduced(joined(counted(TICKS_S), watts(TICKS_S))) == counter
+    assert reduced(combine_observations(counted(TICKS_S), watts(TICKS_S))) == counter
     one = counted([3.0])
     assert reduced(replace(one, operator=np.array([[1e-9]]))) == powers
     assert reduced(replace(one, operator=np.array([[-1.2e-9]]))) == counter
@@ -410,7 +424,7 @@ def test_a_counter_is_thinned_and_power_readings_are_averaged(reduced: Callable[
 
 def test_a_column_is_shown_where_it_is_more_than_next_to_nothing() -> None:
     columns = np.array([[0.0, 1e-9, -1.2e-9], [0.0, -1e-9, 0.0]])
-    assert window._shown(columns).tolist() == [False, False, True]
+    assert window_energy._visible_columns(columns).tolist() == [False, False, True]
 
 
 # --- who keeps a device busy and reads its meter
@@ -420,18 +434,22 @@ def test_a_column_is_shown_where_it_is_more_than_next_to_nothing() -> None:
     ("call_s", "calls"), [(0.25, 1), (0.001, 1), (0.00025, 4), (1.0000005e-6, 999), (0.0, 1_000_000)]
 )
 def test_calls_are_put_together_up_to_a_millisecond(call_s: float, calls: int) -> None:
-    assert CpuKeeper(lambda: None, Turned(), call_s)._per_chunk == calls
+    assert CpuCallLoad(lambda: None, Turned(), call_s)._per_chunk == calls
 
 
 def test_a_host_is_kept_busy_until_a_moment_and_knows_when_each_chunk_was_over() -> None:
     clock = Turned()
-    keeper = CpuKeeper(clock.turn_ms, clock, 0.0005, ("as it came",))
-    keeper.keep(0.004)
+    keeper = CpuCallLoad(clock.turn_ms, clock, 0.0005, ("as it came",))
+    keeper.run(0.004)
     keeper.rest(0.25)
-    keeper.keep(0.0)
-    assert [(knot.t_ns // MS, knot.calls) for knot in keeper.knots()] == [
-        (7, 0), (9, 2), (11, 4), (261, 4), (263, 6),
-    ]  # fmt: skip
+    keeper.run(0.0)
+    assert [(knot.t_ns // MS, knot.calls) for knot in keeper.boundaries()] == [
+        (7, 0),
+        (9, 2),
+        (11, 4),
+        (261, 4),
+        (263, 6),
+    ]
     assert (keeper.call_s, keeper.gap_s, keeper.notes) == (0.0005, None, ("as it came",))
 
 
@@ -445,34 +463,36 @@ class Silent:
         self.asked = 0
         self._answered = answered
 
-    def read(self) -> Reading | None:
+    def read(self) -> MeterReading | None:
         self.asked += 1
         if self.asked > 30:
             raise KeyError("asked for too long")
-        return Reading(self.asked, 0, 0) if self.asked in self._answered else None
+        return MeterReading(self.asked, 0, 0) if self.asked in self._answered else None
 
 
 @pytest.fixture
-def polled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Silent], sampling.Poller]:
+def polled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Silent], readings.MeterPoller]:
     """Return a poller that has read a meter until it gave it up, without a thread."""
 
-    def of(meter: Silent) -> sampling.Poller:
-        monkeypatch.setattr(sampling, "threading", SimpleNamespace(Event=Waits, Thread=AtOnce))
-        poller = sampling.Poller(meter, Turned(), 0.01)
+    def of(meter: Silent) -> readings.MeterPoller:
+        monkeypatch.setattr(readings, "threading", SimpleNamespace(Event=Waits, Thread=AtOnce))
+        poller = readings.MeterPoller(meter, Turned(), 0.01)
         poller.start()
         return poller
 
     return of
 
 
-def test_a_meter_is_given_up_at_the_twentieth_silence_in_a_row(polled: Callable[[Silent], sampling.Poller]) -> None:
+def test_a_meter_is_given_up_at_the_twentieth_silence_in_a_row(
+    polled: Callable[[Silent], readings.MeterPoller],
+) -> None:
     for meter, asked in ((Silent(), 20), (Silent(1), 21), (Silent(5, 9), 29)):
         with pytest.raises(MachineCannot, match=r"^The device stopped saying what it spends: no driver\.$"):
-            polled(meter).taken()
+            polled(meter).readings()
         assert meter.asked == asked
     lost = Silent(1, lost="off the bus")
     with pytest.raises(MachineCannot, match=r"^The device stopped saying what it spends: off the bus\.$"):
-        polled(lost).taken()
+        polled(lost).readings()
     assert lost.asked == 1
 
 
@@ -482,7 +502,7 @@ def test_a_meter_is_given_up_at_the_twentieth_silence_in_a_row(polled: Callable[
 def test_a_length_is_looked_for_by_doubling_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error stays at 24 J; at 64 W three quarters of an eighth are 6 J for each second."""
     at = np.arange(0.0, 9.0, 0.125)
-    sensor = Sight("counter", counted(at.tolist()), Ticks(at, at, at), 0.125)
+    sensor = SensorView("counter", counted(at.tolist()), SensorTicks(at, at, at), 0.125)
     spent: Any = SimpleNamespace(model=None, power_w=64.0)
 
     def lengths(error_j: float, window_s: tuple[float, float]) -> tuple[float | None, list[float]]:
@@ -493,8 +513,8 @@ def test_a_length_is_looked_for_by_doubling_up_to_a_minute(monkeypatch: pytest.M
             tried.append(end_s - start_s)
             return error_j
 
-        monkeypatch.setattr(advice, "expected_error_j", error)
-        return advice.long_enough_s((sensor,), spent, window_s, 0.125), tried
+        monkeypatch.setattr(window_energy, "expected_error_j", error)
+        return window_energy.sufficient_window_s((sensor,), spent, window_s, 0.125), tried
 
     found, tried = lengths(24.0, (2.0, 5.0))
     assert tried == pytest.approx([3.0, 6.0, 18**0.5, 3 * 2**0.25, 3 * 2**0.375, 3 * 2**0.4375])

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from assay.joules.judge import judge
-from assay.joules.readings import Reading
-from assay.joules.windows import window_energy
+from assay.joules.per_call import estimate_call_energy
+from assay.joules.readings import MeterReading
+from assay.joules.window_energy import estimate_window_energy
 from benchmarks import energy_gpu
 from tests.joules.gpu_world import GpuRig, opened_gpu
 from tests.joules.replay import AVERAGE, ENERGY, INSTANT, Recorded, played, shown
@@ -46,7 +46,7 @@ def energies(kept: Kept, seed: int = 0) -> list[float]:
     ratios = []
     for each in kept["energy"]:
         recorded = Recorded.of(each, each["result"]["sensor"])
-        again = judge(played(recorded.readings, seed), recorded.knots, each["open_ns"], recorded.model)
+        again = estimate_call_energy(played(recorded.readings, seed), recorded.knots, each["open_ns"], recorded.model)
         waited_s = again.call_s - each["result"]["call_us"] / 1e6  # for the host, which was taken off
         joules = again.per_call.joules - (again.per_call.rest_w or 0.0) * waited_s
         ratios.append(joules / each["result"]["joules"]["value"])
@@ -59,7 +59,7 @@ def windows(kept: Kept, seed: int = 0) -> list[float]:
     for each in kept["simple"] + kept["long"]:
         recorded = Recorded.of(each, each["sensor"])
         start_ns, end_ns = recorded.knots[0].t_ns, recorded.knots[-1].t_ns
-        again = window_energy(
+        again = estimate_window_energy(
             played(recorded.readings, seed), start_ns, end_ns, recorded.model, precision=energy_gpu.ROUGHLY
         )
         assert (again.joules is None) == (each["window"]["joules"] is None)
@@ -69,9 +69,9 @@ def windows(kept: Kept, seed: int = 0) -> list[float]:
 
 
 def test_a_field_changes_halfway_between_the_last_old_reading_and_the_first_new_one() -> None:
-    first = Reading(0, 1000, 2000, energy_j=5.0, instant_w=70.0)
-    readings = [first, Reading(10_000, 11_000, 14_000, energy_j=5.0, instant_w=90.5),
-                Reading(20_000, 21_000, 23_000, energy_j=9.0, instant_w=90.5)]  # fmt: skip
+    first = MeterReading(0, 1000, 2000, energy_j=5.0, instant_w=70.0)
+    readings = [first, MeterReading(10_000, 11_000, 14_000, energy_j=5.0, instant_w=90.5),
+                MeterReading(20_000, 21_000, 23_000, energy_j=9.0, instant_w=90.5)]  # fmt: skip
     found = shown(readings)
     assert set(found) == {ENERGY, INSTANT}
     assert found[ENERGY].values == [5000, 9000]
@@ -80,7 +80,7 @@ def test_a_field_changes_halfway_between_the_last_old_reading_and_the_first_new_
 
 
 def test_played_back_readings_show_what_was_recorded_at_moments_of_their_own(synthetic: Kept) -> None:
-    readings = [Reading(*row) for row in synthetic["energy"][0]["readings"]]
+    readings = [MeterReading(*row) for row in synthetic["energy"][0]["readings"]]
     again = played(readings, seed=3)
     assert {r.energy_j for r in again} <= {r.energy_j for r in readings}
     assert {r.instant_w for r in again} <= {r.instant_w for r in readings}
@@ -89,7 +89,7 @@ def test_played_back_readings_show_what_was_recorded_at_moments_of_their_own(syn
 
 
 def test_a_field_that_was_not_offered_is_not_offered_again(synthetic: Kept) -> None:
-    readings = [replace(Reading(*row), average_w=None) for row in synthetic["energy"][0]["readings"]]
+    readings = [replace(MeterReading(*row), average_w=None) for row in synthetic["energy"][0]["readings"]]
     assert AVERAGE not in shown(readings)
     assert all(r.average_w is None for r in played(readings[:60]))
 

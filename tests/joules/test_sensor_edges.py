@@ -9,47 +9,68 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.joules import sensor_fit, ticks
-from assay.joules.course import Course, Knot, course_of
-from assay.joules.kriging import Target, fit, integrated, returning
-from assay.joules.model import CounterModel, PowerModel
-from assay.joules.observations import Observations, averaged, covariance, joined, of_counter, of_power, thinned
-from assay.joules.readings import CounterSeries, PowerSeries, Reading
-from assay.joules.refusals import Refused
-from assay.joules.sensor_fit import fit_counter, fit_power, quantum_of
-from assay.joules.sights import Sight, Stream, power_ticks, sights, stream
-from assay.joules.ticks import Ticks, find_ticks, held_ticks
+from assay.joules import sensor_model, ticks
+from assay.joules.load import CallBoundary, DeviceActivity, build_activity
+from assay.joules.observations import (
+    KrigingTarget,
+    Observations,
+    average_observations,
+    bridge_covariance,
+    combine_observations,
+    fit_kriging,
+    integrated_covariance,
+    observation_covariance,
+    observe_counter,
+    observe_power,
+    thin_observations,
+)
+from assay.joules.readings import CounterSeries, MeterReading, PowerSeries
+from assay.joules.sensor_model import CounterModel, PowerModel, counter_quantum_j, fit_counter, fit_power
+from assay.joules.sensor_selection import (
+    EnergyRefused,
+    SensorStream,
+    SensorView,
+    find_power_ticks,
+    open_stream,
+    select_sensor_views,
+)
+from assay.joules.ticks import SensorTicks, find_held_ticks, find_ticks
 from tests.joules.test_joules_edges import counter, model, power
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.joules.model import SensorModel
+    from assay.joules.sensor_model import SensorModel
 
 MS = 1_000_000
-KNOTS = [Knot(1_000 * MS, 0), Knot(2_000 * MS, 10), Knot(2_500 * MS, 10), Knot(3_500 * MS, 30)]
-NEVER = Course(np.array([100.0, 101.0]), np.array([0.0, 1.0]))
+KNOTS = [
+    CallBoundary(1_000 * MS, 0),
+    CallBoundary(2_000 * MS, 10),
+    CallBoundary(2_500 * MS, 10),
+    CallBoundary(3_500 * MS, 30),
+]
+NEVER = DeviceActivity(np.array([100.0, 101.0]), np.array([0.0, 1.0]))
 """On only long after everything."""
 
 
-def moved(times_s: Any, values: Any = None, **more: Any) -> Ticks:
+def moved(times_s: Any, values: Any = None, **more: Any) -> SensorTicks:
     at = np.array(times_s, dtype=np.float64)
     shown = at if values is None else np.array(values, dtype=np.float64)
-    return Ticks(at, shown, more.pop("spread_s", np.zeros(len(at))), **more)
+    return SensorTicks(at, shown, more.pop("spread_s", np.zeros(len(at))), **more)
 
 
 # --- courses
 
 
 def test_a_course_that_begins_with_a_rest_is_not_empty() -> None:
-    assert not course_of([Knot(0, 3), Knot(5, 3), Knot(9, 4)], 0).is_empty
-    assert course_of([Knot(0, 3), Knot(5, 4), Knot(9, 3)], 0).is_empty
-    assert course_of([Knot(0, 3)], 0).is_empty
-    assert not course_of([Knot(0, 3), Knot(5, 4)], 0).is_empty
+    assert not build_activity([CallBoundary(0, 3), CallBoundary(5, 3), CallBoundary(9, 4)], 0).is_empty
+    assert build_activity([CallBoundary(0, 3), CallBoundary(5, 4), CallBoundary(9, 3)], 0).is_empty
+    assert build_activity([CallBoundary(0, 3)], 0).is_empty
+    assert not build_activity([CallBoundary(0, 3), CallBoundary(5, 4)], 0).is_empty
 
 
 def test_a_device_is_busy_from_where_a_call_begins_until_just_before_it_ends() -> None:
-    course = course_of(KNOTS, 0)
+    course = build_activity(KNOTS, 0)
     at = np.array([0.9, 1.0, 2.0, 2.4, 2.5, 3.4, 3.5])
     assert course.is_busy(at).tolist() == [False, True, False, False, True, True, False]
     assert course.busy_s(2.25, 3.0) == pytest.approx(0.5)
@@ -59,7 +80,7 @@ def test_a_device_is_busy_from_where_a_call_begins_until_just_before_it_ends() -
 
 
 def test_knots_are_counted_from_a_moment_and_looked_up_from_one_on() -> None:
-    course = course_of(KNOTS, 500 * MS)
+    course = build_activity(KNOTS, 500 * MS)
     assert course.times_s.tolist() == [0.5, 1.5, 2.0, 3.0]
     assert course.calls.tolist() == [0.0, 10.0, 10.0, 30.0]
     assert [course.first_at_or_after(t) for t in (0.0, 1.5, 1.51, 3.0, 3.01)] == [0.5, 1.5, 2.0, 3.0, None]
@@ -71,7 +92,7 @@ def test_knots_are_counted_from_a_moment_and_looked_up_from_one_on() -> None:
 def test_least_squares_with_a_likelihood_that_leaves_the_line_out_of_account() -> None:
     """0, 1 and 5 about their line: it rises by 2.5 and leaves 0.5, -1 and 0.5."""
     columns = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-    found = fit(columns, np.array([0.0, 1.0, 5.0]), 4.0 * np.eye(3))
+    found = fit_kriging(columns, np.array([0.0, 1.0, 5.0]), 4.0 * np.eye(3))
     assert found.coefficients.tolist() == pytest.approx([-0.5, 2.5])
     assert found.covariance.tolist() == pytest.approx(np.array([[10.0, -6.0], [-6.0, 6.0]]) / 3)
     expected = -0.5 * 1.5 / 4 - 1.5 * math.log(4) - 0.5 * math.log(6 / 16)
@@ -81,7 +102,7 @@ def test_least_squares_with_a_likelihood_that_leaves_the_line_out_of_account() -
 
 def test_exact_readings_are_taken_for_a_billionth_off_so_that_they_can_be_compared() -> None:
     """Two readings that stray by 2 alike, and each by itself by a billionth of the variance of 4."""
-    found = fit(np.ones((2, 1)), np.array([1.0, 1.0]), np.full((2, 2), 4.0))
+    found = fit_kriging(np.ones((2, 1)), np.array([1.0, 1.0]), np.full((2, 2), 4.0))
     expected = -0.5 * (math.log(8) + math.log(4e-9)) - 0.5 * math.log(2 / 8)
     assert found.log_likelihood == pytest.approx(expected, abs=1e-4)
     assert found.coefficients.tolist() == pytest.approx([1.0])
@@ -89,33 +110,37 @@ def test_exact_readings_are_taken_for_a_billionth_off_so_that_they_can_be_compar
 
 def test_a_target_is_its_columns_and_what_the_rest_of_the_data_says_of_it() -> None:
     """1 and 3 are 2 on average; the target goes half with the first, which is 1 below."""
-    found = fit(np.ones((2, 1)), np.array([1.0, 3.0]), np.eye(2), Target(np.ones(1), np.array([0.5, 0.0]), 1.0))
+    found = fit_kriging(
+        np.ones((2, 1)), np.array([1.0, 3.0]), np.eye(2), KrigingTarget(np.ones(1), np.array([0.5, 0.0]), 1.0)
+    )
     assert (found.target, found.target_variance) == pytest.approx((1.5, 0.875))
-    sure = fit(np.ones((2, 1)), np.array([1.0, 3.0]), np.eye(2), Target(np.ones(1), np.array([2.0, 0.0]), 1.0))
+    sure = fit_kriging(
+        np.ones((2, 1)), np.array([1.0, 3.0]), np.eye(2), KrigingTarget(np.ones(1), np.array([2.0, 0.0]), 1.0)
+    )
     assert (sure.target, sure.target_variance) == pytest.approx((0.0, 0.0), abs=1e-6)
 
 
 def test_strays_of_a_short_memory_add_up_and_those_of_a_call_return() -> None:
     one, other = np.array([0.5, -0.5]), np.array([1.0])
     tail = 0.25 * (math.exp(-1) + math.exp(-2) - math.exp(-1) - 1 + 1 + 2 - 1)
-    assert integrated(one, other, 0.5)[0, 0] == pytest.approx(tail)
+    assert integrated_covariance(one, other, 0.5)[0, 0] == pytest.approx(tail)
     away = 0.25 * (1 + math.exp(-1) + 2 + math.exp(-2) - 3 - math.exp(-3) - 1)
-    assert integrated(one, other, 0.5)[1, 0] == pytest.approx(away)
+    assert integrated_covariance(one, other, 0.5)[1, 0] == pytest.approx(away)
     whole = 2 * 0.25 * (2 + math.exp(-2) - 1)
     half = 2 * 0.25 * (1 + math.exp(-1) - 1)
-    assert returning(one[:1], one[:1], 1.0, 0.5)[0, 0] == pytest.approx(half - tail**2 / whole)
+    assert bridge_covariance(one[:1], one[:1], 1.0, 0.5)[0, 0] == pytest.approx(half - tail**2 / whole)
 
 
 # --- observations
 
 
 def seen_at(times_s: Sequence[float], **more: Any) -> Observations:
-    found = of_counter(moved(times_s), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
+    found = observe_counter(moved(times_s), lag_s=0.0, lag_error_s=0.0, quantum_j=0.0)
     return replace(found, **more)
 
 
 def test_a_few_rows_keep_what_belongs_to_them() -> None:
-    shown = of_power(moved([1.0, 2.0, 3.0], [5.0, 6.0, 7.0], spread_s=np.array([0.1, 0.2, 0.3]), shift_s=0.5,
+    shown = observe_power(moved([1.0, 2.0, 3.0], [5.0, 6.0, 7.0], spread_s=np.array([0.1, 0.2, 0.3]), shift_s=0.5,
                            stretch=0.25), window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0)  # fmt: skip
     some = replace(shown, noise=np.array([1.0, 2.0, 3.0])).rows(np.array([0, 2]))
     assert some.times_s.tolist() == [1.0, 3.0]
@@ -126,42 +151,45 @@ def test_a_few_rows_keep_what_belongs_to_them() -> None:
 
 
 def test_no_power_reading_is_no_observation() -> None:
-    nothing = of_power(moved([1.0]), window_s=2.0, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
+    nothing = observe_power(moved([1.0]), window_s=2.0, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
     assert len(nothing) == 0
     assert nothing.operator.shape == (0, 0)
-    negative = of_power(moved([1.0], [-3.0]), window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
+    negative = observe_power(moved([1.0], [-3.0]), window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
     assert negative.noise.tolist() == [0.0]
 
 
 def test_readings_are_averaged_by_twos_but_not_across_those_next_to_an_edge() -> None:
     times = [float(t) for t in range(1, 10)]
-    shown = of_power(moved(times, [10 * t for t in times]), window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
+    shown = observe_power(moved(times, [10 * t for t in times]), window_s=0.5, lag_s=0.0, lag_error_s=0.0, since_s=0.0)
     shown = replace(shown, spread_s=np.full(9, 0.3), noise=np.full(9, 0.4), shift_s=0.5, stretch=0.25)
-    found = averaged(shown, (1.5,), 1, 4)  # two alone and seven in averages of two
+    found = average_observations(shown, (1.5,), 1, 4)  # two alone and seven in averages of two
     assert found.values.tolist() == [10.0, 20.0, 35.0, 55.0, 75.0, 90.0]
     root = math.sqrt(2)
     assert found.spread_s.tolist() == pytest.approx([0.3, 0.3, *[0.3 / root] * 3, 0.3])
     assert found.noise.tolist() == pytest.approx([0.4, 0.4, *[0.4 / root] * 3, 0.4])
     assert found.operator[2].tolist() == pytest.approx([0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, 0, 0, 0, 0, 0])
     assert (found.shift_s, found.stretch) == (0.5, 0.25)
-    ends = averaged(shown, (0.5,), 1, 4)  # the first alone, eight in averages of two
+    ends = average_observations(shown, (0.5,), 1, 4)  # the first alone, eight in averages of two
     assert ends.values.tolist() == [10.0, 25.0, 45.0, 65.0, 85.0]
-    assert averaged(shown, (20.0,), 1, 8).values.tolist() == shown.values.tolist()
+    assert average_observations(shown, (20.0,), 1, 8).values.tolist() == shown.values.tolist()
 
 
 def test_observations_out_of_order_are_thinned_by_their_time_and_stay_where_they_were() -> None:
-    found = thinned(seen_at([5.0, 1.0, 4.0, 0.0, 3.0, 2.0, 6.0]), (0.5,), 1, 3)
+    found = thin_observations(seen_at([5.0, 1.0, 4.0, 0.0, 3.0, 2.0, 6.0]), (0.5,), 1, 3)
     assert found.times_s.tolist() == [1.0, 0.0, 3.0, 6.0]
-    assert thinned(seen_at([0.0, 1.0, 2.0]), (-1.0,), 2, 1).times_s.tolist() == [0.0, 1.0]
-    assert thinned(seen_at([0.0, 1.0, 2.0]), (9.0,), 1, 3).times_s.tolist() == [0.0, 1.0, 2.0]
+    assert thin_observations(seen_at([0.0, 1.0, 2.0]), (-1.0,), 2, 1).times_s.tolist() == [0.0, 1.0]
+    assert thin_observations(seen_at([0.0, 1.0, 2.0]), (9.0,), 1, 3).times_s.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_two_sensors_that_are_joined_see_nothing_of_each_other() -> None:
     one = seen_at([1.0, 2.0], shift_s=0.5, stretch=0.125)
-    other = of_power(moved([3.0], [7.0]), window_s=0.5, lag_s=0.0, lag_error_s=0.25, since_s=0.0)
-    for both in (joined(one, replace(other, stretch=0.25)), joined(replace(other, stretch=0.25), one)):
+    other = observe_power(moved([3.0], [7.0]), window_s=0.5, lag_s=0.0, lag_error_s=0.25, since_s=0.0)
+    for both in (
+        combine_observations(one, replace(other, stretch=0.25)),
+        combine_observations(replace(other, stretch=0.25), one),
+    ):
         assert (both.shift_s, both.stretch) == (0.5, 0.25)
-    both = joined(one, other)
+    both = combine_observations(one, other)
     assert both.operator.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 2, -2]]
     assert (both.times_s.tolist(), both.points_s.tolist()) == ([1, 2, 3], [1, 2, 3, 2.5])
     assert (both.values.tolist(), both.noise.tolist()) == ([1, 2, 7], [0, 0, pytest.approx(0.035)])
@@ -169,10 +197,10 @@ def test_two_sensors_that_are_joined_see_nothing_of_each_other() -> None:
 
 def test_a_covariance_is_of_the_process_and_of_the_sensor() -> None:
     shown = seen_at([1.0, 3.0], spread_s=np.array([0.1, 0.2]), noise=np.array([2.0, 3.0]))
-    found = covariance(shown, np.array([[5.0, 1.0], [1.0, 6.0]]), np.array([10.0, 20.0]))
+    found = observation_covariance(shown, np.array([[5.0, 1.0], [1.0, 6.0]]), np.array([10.0, 20.0]))
     assert found.tolist() == pytest.approx(np.array([[10.0, 1.0], [1.0, 31.0]]))
     stretched = seen_at([1.0, 5.0], stretch=0.5)  # 2 s before their middle, and 2 s after it
-    found = covariance(stretched, np.zeros((2, 2)), np.array([10.0, 20.0]))
+    found = observation_covariance(stretched, np.zeros((2, 2)), np.array([10.0, 20.0]))
     assert found.tolist() == pytest.approx(np.array([[100.0, -200.0], [-200.0, 400.0]]))
 
 
@@ -193,10 +221,10 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what is asked of even spacing, which is never found."""
     asked: list[Any] = []
 
-    def evenly(low: Any, high: Any, spacing_s: float, *, known: bool) -> None:
-        asked.append((low.tolist(), high.tolist(), spacing_s, known))
+    def evenly(low: Any, high: Any, spacing_s: float, *, is_known: bool) -> None:
+        asked.append((low.tolist(), high.tolist(), spacing_s, is_known))
 
-    monkeypatch.setattr(ticks, "_evenly", evenly)
+    monkeypatch.setattr(ticks, "_fit_even_ticks", evenly)
     return asked
 
 
@@ -215,13 +243,15 @@ def test_a_tick_is_not_further_before_the_reading_that_shows_it_than_ticks_are_a
 
 
 def test_a_spacing_is_guessed_from_three_ticks_by_the_shorter_distances() -> None:
-    assert ticks._guess(np.array([0.0, 1.0, 2.5]), np.array([1.0, 1.5, 4.5])) == 1.125
-    assert ticks._guess(np.array([0.0, 1.0]), np.array([1.0, 1.5])) is None
-    assert ticks._guess(np.ones(3), np.ones(3)) is None
+    assert ticks._guess_period(np.array([0.0, 1.0, 2.5]), np.array([1.0, 1.5, 4.5])) == 1.125
+    assert ticks._guess_period(np.array([0.0, 1.0]), np.array([1.0, 1.5])) is None
+    assert ticks._guess_period(np.ones(3), np.ones(3)) is None
 
 
 def evenly(low: Sequence[float], high: Sequence[float], spacing_s: float, *, known: bool) -> Any:
-    return ticks._evenly(np.array(low, dtype=np.float64), np.array(high, dtype=np.float64), spacing_s, known=known)
+    return ticks._fit_even_ticks(
+        np.array(low, dtype=np.float64), np.array(high, dtype=np.float64), spacing_s, is_known=known
+    )
 
 
 def test_too_few_ticks_or_blurred_ones_have_no_spacing() -> None:
@@ -254,7 +284,7 @@ def test_ticks_that_stray_are_even_up_to_a_share_of_their_spacing(monkeypatch: p
     twice = evenly([0.0, 2.0, 4.4, 6.0], [0.0, 2.0, 4.4, 6.0], 2.0, known=False)
     assert (twice.period_s, twice.jitter_s) == pytest.approx((2.04, 0.22))
     assert evenly([0.0, 1.0, 2.35, 3.0], [0.0, 1.0, 2.35, 3.0], 1.0, known=False) is None
-    monkeypatch.setattr(ticks, "UNEVEN", 0.25)
+    monkeypatch.setattr(ticks, "MAX_JITTER_SHARE", 0.25)
     assert evenly([0.0, 1.5], [0.0, 1.5], 1.0, known=True).jitter_s == 0.25
     assert evenly([0.0, 1.501], [0.0, 1.501], 1.0, known=True).jitter_s < 0.25
 
@@ -276,18 +306,18 @@ def test_found_ticks_say_how_far_they_stray_and_may_move() -> None:
 
 def test_the_middle_of_ticks_may_be_where_all_bounds_allow_it() -> None:
     low, high, around = np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.array([-0.5, 0.5])
-    allowed = ticks._Allowed.by(low, high, around, np.array([1.0, 0.5]))
+    allowed = ticks._FeasibleSpacings.by(low, high, around, np.array([1.0, 0.5]))
     assert (allowed.after_s.tolist(), allowed.before_s.tolist()) == ([0.5, 0.75], [1.0, 0.75])
     assert allowed.slack_s.tolist() == [0.5, 0.0]
 
 
 def test_the_centroid_of_what_is_allowed_is_taken_or_what_is_wrong_by_least() -> None:
     after = np.array([0.0, 1.0, 3.0])
-    found = ticks._Allowed(np.array([1.0, 2.0, 4.0]), after, np.full(3, 2.0)).middle()
+    found = ticks._FeasibleSpacings(np.array([1.0, 2.0, 4.0]), after, np.full(3, 2.0)).middle()
     assert found == pytest.approx((4 / 3, 7 / 6, math.sqrt(33 / 108), math.sqrt(2 / 9)))
-    just = ticks._Allowed(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 5.0]), np.full(3, 2.0))
+    just = ticks._FeasibleSpacings(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 5.0]), np.full(3, 2.0))
     assert just.middle() == (2.0, 2.0, 0.0, 0.0)
-    crossed = ticks._Allowed(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.5, 5.0]), np.full(3, 2.0))
+    crossed = ticks._FeasibleSpacings(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.5, 5.0]), np.full(3, 2.0))
     assert crossed.middle() == (2.0, 2.25, 0.0, 0.0)
 
 
@@ -303,13 +333,13 @@ def test_the_centroid_of_what_is_allowed_is_taken_or_what_is_wrong_by_least() ->
 def test_spacings_are_looked_at_again_up_to_one_beyond_those_that_are_allowed(
     slack: list[float], ends: tuple[float, float]
 ) -> None:
-    found = ticks._finer(np.arange(1.0, 8.0), np.array(slack))
+    found = ticks._refine_periods(np.arange(1.0, 8.0), np.array(slack))
     assert found.tolist() == pytest.approx(np.linspace(*ends, 7))
 
 
 def test_ticks_are_numbered_twice_the_second_time_by_the_spacing_of_the_first() -> None:
     def numbered(middle: list[float], spacing_s: float) -> list[float]:
-        found: list[float] = ticks._numbered(np.array(middle), spacing_s).tolist()
+        found: list[float] = ticks._number_ticks(np.array(middle), spacing_s).tolist()
         return found
 
     assert numbered([0.0, 1.1, 2.0, 5.0], 1.0) == [0, 1, 2, 5]
@@ -322,11 +352,11 @@ def test_ticks_are_numbered_twice_the_second_time_by_the_spacing_of_the_first() 
 
 def test_spacings_are_tried_around_a_straight_line_and_near_one_that_is_known() -> None:
     middle, around, widths = np.array([0.0, 1.0, 2.0]), np.array([-1.0, 0.0, 1.0]), np.array([0.1, 0.1, 0.4])
-    free = ticks._candidates(middle, around, widths, 1.1, known=False)
+    free = ticks._candidate_periods(middle, around, widths, 1.1, is_known=False)
     assert free.tolist() == pytest.approx(np.linspace(0.8, 1.2, 81))
-    near = ticks._candidates(middle, around, widths, 1.1, known=True)
+    near = ticks._candidate_periods(middle, around, widths, 1.1, is_known=True)
     assert near.tolist() == pytest.approx(np.linspace(1.078, 1.122, 81))
-    two = ticks._candidates(middle[:2], np.array([-0.5, 0.5]), widths[:2], 1.1, known=True)
+    two = ticks._candidate_periods(middle[:2], np.array([-0.5, 0.5]), widths[:2], 1.1, is_known=True)
     assert two.tolist() == [1.1]
 
 
@@ -334,9 +364,9 @@ def test_spacings_are_tried_around_a_straight_line_and_near_one_that_is_known() 
 def holding(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return the ticks of something that showed 1, 2, 3 … at some moments, where it moved at some others."""
 
-    def held(times_s: list[float], by: Ticks, *, anchor_s: float | None = None, period_s: float = 0.5) -> Any:
+    def held(times_s: list[float], by: SensorTicks, *, anchor_s: float | None = None, period_s: float = 0.5) -> Any:
         monkeypatch.setattr(ticks, "find_ticks", lambda *_: by)
-        return held_ticks(np.array(times_s), np.arange(1.0, len(times_s) + 1), period_s, anchor_s)
+        return find_held_ticks(np.array(times_s), np.arange(1.0, len(times_s) + 1), period_s, anchor_s)
 
     return held
 
@@ -372,7 +402,7 @@ def test_ticks_that_were_placed_by_what_moved_go_on_from_the_first_of_them(holdi
 
 
 def test_lags_from_before_until_long_after_and_windows_up_to_seconds_are_tried() -> None:
-    lags, windows = sensor_fit.LAGS_S, sensor_fit.WINDOWS_S
+    lags, windows = sensor_model.LAGS_S, sensor_model.WINDOWS_S
     assert (len(lags), lags[0], lags[-1]) == (211, -0.02, pytest.approx(0.4))
     assert (len(windows), windows[0], windows[-1]) == (48, pytest.approx(0.004), pytest.approx(1.6))
 
@@ -381,15 +411,15 @@ def test_lags_from_before_until_long_after_and_windows_up_to_seconds_are_tried()
 def counts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return the model of a counter of given ticks, and the noise that its lag was looked for with."""
 
-    def found(by: Ticks, lag: tuple[float, float] = (0.01, 0.04)) -> Any:
+    def found(by: SensorTicks, lag: tuple[float, float] = (0.01, 0.04)) -> Any:
         noises: list[float] = []
 
-        def lagging(_: Ticks, __: Course, noise_j: float) -> tuple[float, float]:
+        def lagging(_: SensorTicks, __: DeviceActivity, noise_j: float) -> tuple[float, float]:
             noises.append(noise_j)
             return lag
 
-        monkeypatch.setattr(sensor_fit, "find_ticks", lambda *_: by)
-        monkeypatch.setattr(sensor_fit, "_lag", lagging)
+        monkeypatch.setattr(sensor_model, "find_ticks", lambda *_: by)
+        monkeypatch.setattr(sensor_model, "_fit_lag", lagging)
         begin = np.arange(3.0)
         series = CounterSeries(begin, begin + np.array([0.001, 0.002, 0.006]), np.array([0.0, 0.24, 0.6]))
         return fit_counter(series, NEVER), noises
@@ -420,10 +450,10 @@ def test_a_counter_that_ticks_unevenly_has_the_middle_of_its_spacings_and_too_fe
 
 
 def test_a_quantum_is_the_largest_that_all_steps_are_multiples_of() -> None:
-    assert quantum_of(np.array([5.0, 5.002, 5.002, 4.999])) == 0.001
-    assert quantum_of(np.array([0.0, 1e-6, 3e-6])) == 1e-6
-    assert quantum_of(np.array([0.0, 1e-6])) == 1e-6
-    assert quantum_of(np.array([2.0, 2.0])) == quantum_of(np.array([2.0])) == 0.0
+    assert counter_quantum_j(np.array([5.0, 5.002, 5.002, 4.999])) == 0.001
+    assert counter_quantum_j(np.array([0.0, 1e-6, 3e-6])) == 1e-6
+    assert counter_quantum_j(np.array([0.0, 1e-6])) == 1e-6
+    assert counter_quantum_j(np.array([2.0, 2.0])) == counter_quantum_j(np.array([2.0])) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -439,39 +469,41 @@ def test_a_quantum_is_the_largest_that_all_steps_are_multiples_of() -> None:
 def test_a_lag_is_where_least_is_left_and_as_open_as_others_leave_hardly_more(
     monkeypatch: pytest.MonkeyPatch, steepness: float, best_s: float, noise_j: float, error_s: float
 ) -> None:
-    monkeypatch.setattr(sensor_fit, "_unexplained", lambda _, __, lag: 2 + steepness * (lag - best_s) ** 2)
-    lag_s, found_s = sensor_fit._lag(moved(range(11)), NEVER, noise_j)
+    monkeypatch.setattr(sensor_model, "_residual", lambda _, __, lag: 2 + steepness * (lag - best_s) ** 2)
+    lag_s, found_s = sensor_model._fit_lag(moved(range(11)), NEVER, noise_j)
     assert lag_s == pytest.approx(best_s, abs=1e-7)
     assert found_s == pytest.approx(error_s, abs=1e-7)
 
 
 def test_a_lag_that_leaves_just_four_variances_more_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
-    def left(_: Ticks, __: Course, lag_s: float) -> float:
+    def left(_: SensorTicks, __: DeviceActivity, lag_s: float) -> float:
         return 2.0 if abs(lag_s - 0.05) < 1e-9 else 3.0 if abs(lag_s - 0.05) < 0.009 else 100.0
 
-    monkeypatch.setattr(sensor_fit, "_unexplained", left)
-    assert sensor_fit._lag(moved(range(11)), NEVER, 0.1) == pytest.approx((0.05, 0.004))
+    monkeypatch.setattr(sensor_model, "_residual", left)
+    assert sensor_model._fit_lag(moved(range(11)), NEVER, 0.1) == pytest.approx((0.05, 0.004))
 
 
 def test_what_a_line_in_time_and_on_time_leaves_is_squared() -> None:
-    assert sensor_fit._unexplained(moved(range(4), [1.0, -1.0, -1.0, 1.0]), NEVER, 0.0) == pytest.approx(4.0)
-    load = Course(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 1.0, 2.0]))
+    assert sensor_model._residual(moved(range(4), [1.0, -1.0, -1.0, 1.0]), NEVER, 0.0) == pytest.approx(4.0)
+    load = DeviceActivity(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 1.0, 2.0]))
     times = np.arange(0.25, 6.0, 0.5)
     on = np.array([load.busy_s(0.0, t) for t in times - 0.25])
     by = moved(times, 3 + 2 * times + 5 * on)
-    assert sensor_fit._unexplained(by, load, 0.25) == pytest.approx(0.0, abs=1e-9)
-    assert sensor_fit._unexplained(by, load, 0.0) > 1.0
-    assert sensor_fit._on_s(load, times) - sensor_fit._on_s(load, np.zeros(1)) == pytest.approx(
+    assert sensor_model._residual(by, load, 0.25) == pytest.approx(0.0, abs=1e-9)
+    assert sensor_model._residual(by, load, 0.0) > 1.0
+    assert sensor_model._on_s(load, times) - sensor_model._on_s(load, np.zeros(1)) == pytest.approx(
         np.array([load.busy_s(0.0, t) for t in times])
     )
 
 
-def looked(by: Ticks, load: Course, windows_s: list[float], lags_s: list[float]) -> tuple[float, float, float]:
-    return sensor_fit._window(by, load, np.array(windows_s), np.array(lags_s))
+def looked(
+    by: SensorTicks, load: DeviceActivity, windows_s: list[float], lags_s: list[float]
+) -> tuple[float, float, float]:
+    return sensor_model._fit_window(by, load, np.array(windows_s), np.array(lags_s))
 
 
 def test_a_window_and_a_lag_are_those_under_which_on_time_explains_most() -> None:
-    load = Course(np.array([1.0, 2.0, 3.0, 3.5, 5.0, 6.0]), np.array([0.0, 1.0, 1.0, 2.0, 2.0, 3.0]))
+    load = DeviceActivity(np.array([1.0, 2.0, 3.0, 3.5, 5.0, 6.0]), np.array([0.0, 1.0, 1.0, 2.0, 2.0, 3.0]))
     times = np.arange(1.0, 8.5, 0.375)
     share = np.array([load.busy_s(t - 0.75, t - 0.25) / 0.5 for t in times])
     found = looked(moved(times, 50 + 100 * share), load, [0.25, 0.5, 1.0], [0.0, 0.25, 0.5])
@@ -482,7 +514,7 @@ def test_a_window_and_a_lag_are_those_under_which_on_time_explains_most() -> Non
 
 def test_how_much_on_time_explains_is_a_share_of_the_variance() -> None:
     """1, 2 and 4 W while it was off, on and on: 4/7 of the variance."""
-    load = Course(np.array([1.0, 3.0]), np.array([0.0, 1.0]))
+    load = DeviceActivity(np.array([1.0, 3.0]), np.array([0.0, 1.0]))
     assert looked(moved([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]), load, [0.5], [0.0]) == pytest.approx((0.5, 0.0, 4 / 7))
     assert looked(moved([1.0, 2.0, 3.0]), NEVER, [0.5, 0.25], [0.125, 0.25]) == (0.5, 0.125, 0.0)
 
@@ -490,7 +522,7 @@ def test_how_much_on_time_explains_is_a_share_of_the_variance() -> None:
 def test_a_load_that_was_hardly_on_explains_as_much_and_one_that_was_next_to_never_does_not() -> None:
     """On for 0.1 µs of a reading's millisecond, or for a tenth of that and less."""
     for on_s, explained in ((1e-7, 1.0), (4e-10, 2 / 3 * 0.16)):
-        load = Course(np.array([2.0 - on_s, 2.0]), np.array([0.0, 1.0]))
+        load = DeviceActivity(np.array([2.0 - on_s, 2.0]), np.array([0.0, 1.0]))
         found = looked(moved([1.0, 2.0, 3.0], [1.0, 2.0, 1.0]), load, [0.001], [0.0])
         assert found[2] == pytest.approx(explained, rel=1e-3)
 
@@ -500,18 +532,22 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return the model of a power reading by what moved, by windows and lags that fit best; and where was looked."""
 
     def found(
-        *best: tuple[float, float, float], n: int = 8, by: Ticks | None = None, held: bool = True, beside: Any = None
+        *best: tuple[float, float, float],
+        n: int = 8,
+        by: SensorTicks | None = None,
+        held: bool = True,
+        beside: Any = None,
     ) -> Any:
         asked, left = [], list(best)
 
-        def window(_: Any, __: Course, windows_s: Any, lags_s: Any) -> tuple[float, float, float]:
+        def window(_: Any, __: DeviceActivity, windows_s: Any, lags_s: Any) -> tuple[float, float, float]:
             asked.append((windows_s, lags_s))
             return left.pop(0)
 
         ticking = by or moved(range(8), period_s=0.5, shift_s=0.03)
-        monkeypatch.setattr(sensor_fit, "find_ticks", lambda *_: ticking)
-        monkeypatch.setattr(sensor_fit, "held_ticks", lambda *_: ticking if held else None)
-        monkeypatch.setattr(sensor_fit, "_window", window)
+        monkeypatch.setattr(sensor_model, "find_ticks", lambda *_: ticking)
+        monkeypatch.setattr(sensor_model, "find_held_ticks", lambda *_: ticking if held else None)
+        monkeypatch.setattr(sensor_model, "_fit_window", window)
         return fit_power(PowerSeries(np.arange(float(n)), np.ones(n)), NEVER, beside), asked
 
     return found
@@ -546,10 +582,10 @@ def test_a_power_reading_that_on_and_off_do_not_explain_is_not_understood(shows:
 
 
 def test_sensors_tick_together_at_the_same_spacing_and_the_same_moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    def together(one: Ticks, other: Ticks) -> bool:
-        return sensor_fit._together(one, other)
+    def together(one: SensorTicks, other: SensorTicks) -> bool:
+        return sensor_model._tick_together(one, other)
 
-    def even(period_s: float | None, *times_s: float) -> Ticks:
+    def even(period_s: float | None, *times_s: float) -> SensorTicks:
         return moved(times_s, period_s=period_s)
 
     half = even(0.5, 0.0, 0.7, 1.0, 1.7)  # the third of four counts
@@ -564,8 +600,8 @@ def test_sensors_tick_together_at_the_same_spacing_and_the_same_moments(monkeypa
     assert not together(half, even(0.5 / 1.004, 9.1, 6.5))
     assert not together(half, even(None, 9.1, 6.5))
     assert not together(even(None, 9.1, 6.5), half)
-    monkeypatch.setattr(sensor_fit, "ALIKE", 0.25)
-    monkeypatch.setattr(sensor_fit, "TOGETHER", 0.25)
+    monkeypatch.setattr(sensor_model, "SAME_PERIOD_SHARE", 0.25)
+    monkeypatch.setattr(sensor_model, "SAME_PHASE_SHARE", 0.25)
     assert together(even(1.25, 0.0, 2.5), even(1.0, 0.0, 0.0))
     assert together(even(1.0, 0.0, 2.25), even(1.0, 0.0, 0.0))
 
@@ -577,8 +613,8 @@ EIGHTHS = [0.125 * i for i in range(17)]
 """Two seconds of ticks."""
 
 
-def sight(times_s: Sequence[float], *, lag_s: float = 0.0, reach_s: float = 0.0, seen_share: float = 1.0) -> Sight:
-    return Sight("counter", seen_at(times_s), moved(times_s), 0.125, lag_s, reach_s, seen_share)
+def sight(times_s: Sequence[float], *, lag_s: float = 0.0, reach_s: float = 0.0, seen_share: float = 1.0) -> SensorView:
+    return SensorView("counter", seen_at(times_s), moved(times_s), 0.125, lag_s, reach_s, seen_share)
 
 
 def test_ticks_two_and_a_half_periods_apart_still_follow_each_other() -> None:
@@ -614,14 +650,14 @@ def test_a_sensor_that_is_read_more_rarely_than_it_ticks_has_more_time() -> None
 
 
 def test_what_is_not_said_of_a_sight_is_as_of_a_counter_without_lag() -> None:
-    plain = Sight("counter", seen_at([1.0]), moved([1.0]), 0.125)
+    plain = SensorView("counter", seen_at([1.0]), moved([1.0]), 0.125)
     assert (plain.lag_s, plain.reach_s, plain.seen_share, plain.is_counter) == (0.0, 0.0, 1.0, True)
     assert not replace(plain, method="instant power").is_counter
 
 
 def counting(
     energies: dict[float, float], *, until_s: float = 4.0, watts: dict[str, Callable[[float], float]] | None = None
-) -> list[Reading]:
+) -> list[MeterReading]:
     """Return readings every 62.5 ms from 5 s on: of a counter of 2 J each 0.125 s, and of power where that is told.
 
     ``energies`` is by how much the counter moved beside, at moments since the first reading.
@@ -632,12 +668,14 @@ def counting(
         joules = 2.0 * (i // 2) + sum(step for at_s, step in energies.items() if t_s >= at_s)
         at_ns = 5_000 * MS + round(t_s * 1e9)
         more: dict[str, float] = {f"{which}_w": of(t_s) for which, of in (watts or {}).items()}
-        found.append(Reading(at_ns, at_ns, at_ns + 5 * MS, energy_j=joules, **more))
+        found.append(MeterReading(at_ns, at_ns, at_ns + 5 * MS, energy_j=joules, **more))
     return found
 
 
-def seen_of(readings: list[Reading], of: SensorModel, span_s: tuple[float, float] = (1.0, 3.0)) -> list[Sight]:
-    return sights(stream(readings, of), span_s)
+def seen_of(
+    readings: list[MeterReading], of: SensorModel, span_s: tuple[float, float] = (1.0, 3.0)
+) -> list[SensorView]:
+    return select_sensor_views(open_stream(readings, of), span_s)
 
 
 COUNTS = model(counter=counter(0.125, lag_s=0.03125, lag_error_s=0.25, quantum_j=math.sqrt(12.0)))
@@ -648,9 +686,9 @@ def test_a_counter_that_was_read_to_the_end_is_all_that_is_needed() -> None:
     readings = counting({}, watts={"instant": lambda t_s: 8 * t_s // 1})
     (only,) = seen_of(readings, both)
     assert (only.method, only.period_s, only.lag_s, only.reach_s, only.seen_share) == ("counter", 0.125, 0.03125, 0, 1)
-    assert only.seen.shift_s == pytest.approx(0.25, rel=0.01)
-    assert only.seen.noise.tolist() == pytest.approx([1.0] * 32)
-    assert only.seen.times_s.tolist() == pytest.approx([0.125 * i - 0.03125 for i in range(1, 33)], abs=0.07)
+    assert only.observations.shift_s == pytest.approx(0.25, rel=0.01)
+    assert only.observations.noise.tolist() == pytest.approx([1.0] * 32)
+    assert only.observations.times_s.tolist() == pytest.approx([0.125 * i - 0.03125 for i in range(1, 33)], abs=0.07)
     assert [one.method for one in seen_of(readings, both, (1.0, 9.0))] == ["counter", "instant power"]
 
 
@@ -660,21 +698,21 @@ def test_every_power_reading_is_taken_where_there_is_no_counter() -> None:
     told = seen_of(readings, model(average=power(0.125, 0.5), instant=late, usage=power(0.125, 0.5)))
     assert [one.method for one in told] == ["instant power", "average power"]
     assert (told[0].period_s, told[0].lag_s, told[0].reach_s, told[0].seen_share) == (0.125, 0.03125, 0.0625, 0.5)
-    assert told[0].seen.shift_s == pytest.approx(0.25, rel=0.01)
-    assert float(told[0].seen.points_s.min()) >= 0.0
-    with pytest.raises(Refused) as refusal:
+    assert told[0].observations.shift_s == pytest.approx(0.25, rel=0.01)
+    assert float(told[0].observations.points_s.min()) >= 0.0
+    with pytest.raises(EnergyRefused) as refusal:
         seen_of(readings, model(usage=power(0.125, 0.5)))
     assert refusal.value.code == "no_sensor"
     assert str(refusal.value) == "the device has no energy counter, and no power reading of it is understood"
-    with pytest.raises(Refused, match="no energy counter"):
+    with pytest.raises(EnergyRefused, match="no energy counter"):
         seen_of(readings, model())
 
 
 def test_no_reading_is_refused_and_times_are_since_the_first() -> None:
-    with pytest.raises(Refused, match=r"^nothing was read of the device's sensors$") as refusal:
-        stream([], COUNTS)
+    with pytest.raises(EnergyRefused, match=r"^nothing was read of the device's sensors$") as refusal:
+        open_stream([], COUNTS)
     assert refusal.value.code == "no_readings"
-    of = Stream(counting({}, watts={"usage": lambda t_s: t_s}), COUNTS)
+    of = SensorStream(counting({}, watts={"usage": lambda t_s: t_s}), COUNTS)
     assert (of.origin_ns, of.at_s(6_500 * MS)) == (5_000 * MS, 1.5)
     assert of.power("usage").t_s.tolist() == of.power("usage").watts.tolist()
     assert len(of.power("instant")) == 0
@@ -682,12 +720,12 @@ def test_no_reading_is_refused_and_times_are_since_the_first() -> None:
 
 def test_a_counter_that_went_back_within_a_span_is_refused_with_how_far() -> None:
     """At 2 s it had shown 30 J, and shows 32 J less 13 J: it went back by 11 J."""
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(EnergyRefused) as refusal:
         seen_of(counting({2.0: -13.0, 2.5: -9.0}), COUNTS)
     assert refusal.value.code == "counter_reset"
     expected = "the energy counter went back by 11 J meanwhile, as after a reload of the driver"
     assert str(refusal.value) == expected
-    with pytest.raises(Refused, match="went back by 13 J"):
+    with pytest.raises(EnergyRefused, match="went back by 13 J"):
         seen_of(counting({2.0625: -13.0}), COUNTS)
 
 
@@ -701,13 +739,13 @@ def test_a_counter_that_went_back_beside_a_span_is_read_from_there_or_until_ther
     (whole,) = seen_of(counting({0.0625: 1.0}), COUNTS)
     assert whole.ticks.values.tolist() == [1.0, *(1.0 + 2 * i for i in range(1, 33))]
     for span in ((0.7549, 3.4375), (0.755, 3.4376)):
-        with pytest.raises(Refused, match="went back by 98 J"):
+        with pytest.raises(EnergyRefused, match="went back by 98 J"):
             seen_of(fell, COUNTS, span)
 
 
-def placed(series: dict[str, Callable[[float], float]], how: PowerModel, **more: Any) -> Ticks | None:
+def placed(series: dict[str, Callable[[float], float]], how: PowerModel, **more: Any) -> SensorTicks | None:
     until_s = more.pop("until_s", 1.0)
-    return power_ticks(Stream(counting({}, watts=series, until_s=until_s), model()), "instant", how, **more)
+    return find_power_ticks(SensorStream(counting({}, watts=series, until_s=until_s), model()), "instant", how, **more)
 
 
 def test_a_power_that_did_not_move_ticks_with_the_counter_or_anywhere() -> None:

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.joules.checks import checks
-from assay.joules.kept import keep_model, kept_model
-from assay.joules.model import CounterModel, PowerModel, SensorModel
-from assay.joules.probe import fit_model
-from assay.joules.sensor_fit import quantum_of
+from assay.joules.sensor_model import (
+    CounterModel,
+    PowerModel,
+    SensorModel,
+    check_sensors,
+    counter_quantum_j,
+    fit_sensor_model,
+    load_sensor_model,
+    save_sensor_model,
+)
 from assay.machine.detect import detect
 from tests.fakes.fake_nvml import attached, hopper
 from tests.joules.world import Kind, coarse, hopper_like, no_counter, no_instant, probed
@@ -85,16 +90,16 @@ def test_a_card_that_shows_nothing_is_refused() -> None:
     )
     model = probed(mute)
     assert (model.counter, model.instant, model.average, model.usage) == (None, None, None, None)
-    assert model.in_words() == "it shows neither energy nor power"
+    assert model.describe() == "it shows neither energy nor power"
     with pytest.raises(MachineCannot, match="neither energy nor power"):
-        fit_model([], [], "GPU-x", "580")
+        fit_sensor_model([], [], "GPU-x", "580")
 
 
 def test_the_quantum_is_what_all_steps_are_multiples_of() -> None:
     import numpy as np
 
-    assert quantum_of(np.array([5.0, 5.0, 11.0, 20.0])) == 3.0
-    assert quantum_of(np.array([1.0, 1.0])) == 0.0
+    assert counter_quantum_j(np.array([5.0, 5.0, 11.0, 20.0])) == 3.0
+    assert counter_quantum_j(np.array([1.0, 1.0])) == 0.0
 
 
 def a_model(device: str = "GPU-1", driver: str = "580.00") -> SensorModel:
@@ -104,35 +109,35 @@ def a_model(device: str = "GPU-1", driver: str = "580.00") -> SensorModel:
 
 
 def test_a_model_is_kept_by_gpu_and_driver() -> None:
-    keep_model(a_model())
-    assert kept_model("GPU-1", "580.00") == a_model()
-    assert kept_model("GPU-1", "590.00") is None
-    assert kept_model("GPU-2", "580.00") is None
+    save_sensor_model(a_model())
+    assert load_sensor_model("GPU-1", "580.00") == a_model()
+    assert load_sensor_model("GPU-1", "590.00") is None
+    assert load_sensor_model("GPU-2", "580.00") is None
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"device": "GPU-1"}', '{"schema_version": 99}'])
 def test_a_kept_model_that_cannot_be_read_is_found_out_again(assay_home: Path, content: str) -> None:
-    keep_model(a_model())
+    save_sensor_model(a_model())
     (file,) = (assay_home / "sensors").iterdir()
     file.write_text(content, encoding="utf-8")
-    assert kept_model("GPU-1", "580.00") is None
+    assert load_sensor_model("GPU-1", "580.00") is None
 
 
 def test_a_kept_model_that_was_changed_is_found_out_again(assay_home: Path) -> None:
-    keep_model(a_model())
+    save_sensor_model(a_model())
     (file,) = (assay_home / "sensors").iterdir()
     whole = file.read_bytes()
     for damaged in (whole.replace(b'"lag_s": ', b'"lag_s": 1'), whole[:50] + b"\xff" + whole[50:], bytes(len(whole))):
         assert damaged != whole
         file.write_bytes(damaged)
-        assert kept_model("GPU-1", "580.00") is None
+        assert load_sensor_model("GPU-1", "580.00") is None
 
 
 def test_the_doctor_shows_what_is_known_of_each_gpu(make_fake_nvml: MakeFakeNvml) -> None:
     with attached(make_fake_nvml([hopper(), hopper()])):
         machine = detect()
-    keep_model(a_model(machine.gpus[0].uuid, machine.driver or ""))
-    known, unknown = checks(machine)
+    save_sensor_model(a_model(machine.gpus[0].uuid, machine.driver or ""))
+    known, unknown = check_sensors(machine)
     assert known.verdict == "yes"
     assert known.reason is not None
     assert "ticks every 100 ms" in known.reason

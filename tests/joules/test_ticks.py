@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from assay.joules.ticks import find_ticks, held_ticks
+from assay.joules.ticks import find_held_ticks, find_ticks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def test_a_held_value_has_a_tick_each_period_also_where_it_stayed_the_same() -> 
     t = np.arange(0, 2, 0.007)
     values = np.where((t > 0.53) & (t < 1.23), 5.0, 1.0)
     values[(t > 1.43) & (t < 1.53)] = 7.0
-    found = held_ticks(t, values, 0.1)
+    found = find_held_ticks(t, values, 0.1)
     assert found is not None
     assert np.diff(found.times_s) == pytest.approx(0.1, rel=0.01)
     assert np.mod(found.times_s, 0.1) == pytest.approx(0.03, abs=0.008)
@@ -102,7 +102,7 @@ def test_a_held_value_has_a_tick_each_period_also_where_it_stayed_the_same() -> 
 
 def test_a_value_that_never_moved_has_ticks_only_where_one_is_known() -> None:
     t = np.arange(0, 1, 0.01)
-    assert held_ticks(t, np.ones(len(t)), 0.1) is None
-    found = held_ticks(t, np.ones(len(t)), 0.1, anchor_s=5.04)
+    assert find_held_ticks(t, np.ones(len(t)), 0.1) is None
+    found = find_held_ticks(t, np.ones(len(t)), 0.1, anchor_s=5.04)
     assert found is not None
     assert found.times_s == pytest.approx(np.arange(0.04, 1.0, 0.1)[: len(found)])

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput
-from assay.joules.model import SensorModel
-from assay.joules.windows import window_energy
+from assay.joules.sensor_model import SensorModel
+from assay.joules.window_energy import estimate_window_energy
 from tests.joules.trials import LEAD_S, LOADS, SENSORS, draw_load, model_of, window_trial
 from tests.joules.world import NS, VirtualSampling, hopper_like, no_counter, opened, probed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.joules.readings import Reading
+    from assay.joules.readings import MeterReading
     from tests.joules.world import Kind
 
 
-def recorded(seconds: float = 4.0, *, counter: bool = True, watts: float = 400.0) -> list[Reading]:
+def recorded(seconds: float = 4.0, *, counter: bool = True, watts: float = 400.0) -> list[MeterReading]:
     """Read a GPU that draws a constant power from 11 s on."""
     with opened(hopper_like() if counter else no_counter()) as (world, meter):
         world.fake.set_power(0, watts, 11.0)
@@ -33,7 +33,7 @@ def recorded(seconds: float = 4.0, *, counter: bool = True, watts: float = 400.0
 
 
 def test_a_window_comes_with_its_joules_both_bounds_and_what_they_rest_on() -> None:
-    found = window_energy(recorded(), 11 * NS, 13 * NS, model_of("Hopper"))
+    found = estimate_window_energy(recorded(), 11 * NS, 13 * NS, model_of("Hopper"))
     assert found.joules is not None
     assert found.joules.value == pytest.approx(800.0, rel=0.005)
     assert found.joules.low is not None
@@ -87,11 +87,13 @@ def test_a_window_of_fewer_than_four_ticks_is_refused_whatever_precision_is_aske
     for length_s in (0.05, 0.15, 0.25, 0.29):
         end_ns = 12 * NS + round(length_s * NS)
         for precision in (0.05, 0.5, 0.99):
-            found = window_energy(readings, 12 * NS, end_ns, model_of("Hopper"), precision=precision)
+            found = estimate_window_energy(readings, 12 * NS, end_ns, model_of("Hopper"), precision=precision)
             assert (found.joules, found.code) == (None, "too_few_ticks")
         assert "too short" in str(found)
     assert found.needed_s is not None
-    longer = window_energy(readings, 12 * NS, 12 * NS + round(found.needed_s * NS), model_of("Hopper"), precision=0.99)
+    longer = estimate_window_energy(
+        readings, 12 * NS, 12 * NS + round(found.needed_s * NS), model_of("Hopper"), precision=0.99
+    )
     assert longer.joules is not None
     assert longer.ticks is not None
     assert longer.ticks >= 4
@@ -134,24 +136,26 @@ def test_following_the_advice_gives_the_promised_bound(card: str, length_s: floa
         world.pass_ns(round(5.6 * NS))
         readings = sampling.stop()
     start_ns = round(start_s * NS)
-    refused = window_energy(readings, start_ns, start_ns + round(length_s * NS), model, precision=precision)
+    refused = estimate_window_energy(readings, start_ns, start_ns + round(length_s * NS), model, precision=precision)
     assert (refused.joules, refused.code) == (None, "too_wide")
     assert refused.needed_s is not None
     assert length_s < refused.needed_s < 4.0
-    found = window_energy(readings, start_ns, start_ns + round(refused.needed_s * NS), model, precision=precision)
+    found = estimate_window_energy(
+        readings, start_ns, start_ns + round(refused.needed_s * NS), model, precision=precision
+    )
     assert found.joules is not None, found.reason
     assert (found.joules.relative_half_width or 1.0) <= precision
 
 
 def test_a_precision_that_no_window_reaches_is_not_promised() -> None:
-    found = window_energy(
+    found = estimate_window_energy(
         recorded(counter=False), 11 * NS, 13 * NS, model_without("instant power alone"), precision=0.001
     )
     assert (found.code, found.needed_s) == ("too_wide", None)
     assert "no window of up to" in str(found)
 
 
-def stepped(readings: list[Reading], after_s: float, by_j: float) -> list[Reading]:
+def stepped(readings: list[MeterReading], after_s: float, by_j: float) -> list[MeterReading]:
     return [
         replace(r, energy_j=r.energy_j + by_j) if r.energy_j is not None and r.begin_ns > after_s * NS else r
         for r in readings
@@ -160,7 +164,7 @@ def stepped(readings: list[Reading], after_s: float, by_j: float) -> list[Readin
 
 @pytest.mark.parametrize("by_j", [-50.0, -990_000.0])
 def test_a_counter_that_goes_back_inside_the_window_is_refused(by_j: float) -> None:
-    found = window_energy(stepped(recorded(), 12.0, by_j), 11 * NS + NS // 2, 13 * NS, model_of("Hopper"))
+    found = estimate_window_energy(stepped(recorded(), 12.0, by_j), 11 * NS + NS // 2, 13 * NS, model_of("Hopper"))
     assert found.joules is None
     assert found.reason is not None
     assert "went back" in found.reason
@@ -168,14 +172,16 @@ def test_a_counter_that_goes_back_inside_the_window_is_refused(by_j: float) -> N
 
 @pytest.mark.parametrize("at_s", [11.2, 13.6])
 def test_a_counter_that_goes_back_outside_the_window_does_no_harm(at_s: float) -> None:
-    found = window_energy(stepped(recorded(4.5), at_s, -5000.0), 11 * NS + NS // 2, 13 * NS, model_of("Hopper"))
+    found = estimate_window_energy(
+        stepped(recorded(4.5), at_s, -5000.0), 11 * NS + NS // 2, 13 * NS, model_of("Hopper")
+    )
     assert found.joules is not None
     assert found.joules.value == pytest.approx(600.0, rel=0.02)
 
 
 def test_missing_readings_are_refused() -> None:
     readings = [r for r in recorded() if not 11.7 * NS < r.t_ns < 12.8 * NS]
-    found = window_energy(readings, 11 * NS + NS // 2, 13 * NS, model_of("Hopper"), precision=0.5)
+    found = estimate_window_energy(readings, 11 * NS + NS // 2, 13 * NS, model_of("Hopper"), precision=0.5)
     assert (found.joules, found.code) == (None, "not_covered")
     assert "readings are missing" in str(found)
 
@@ -187,14 +193,14 @@ def test_a_sensor_that_stops_answering_within_the_window_is_not_extrapolated(cou
         r if r.t_ns < 12.4 * NS else replace(r, energy_j=None, instant_w=None, average_w=None)
         for r in recorded(counter=counter)
     ]
-    found = window_energy(readings, 11 * NS, 13 * NS, model_without(card), precision=0.5)
+    found = estimate_window_energy(readings, 11 * NS, 13 * NS, model_without(card), precision=0.5)
     assert (found.joules, found.code) == (None, "not_covered")
     assert "of the 2 s" in str(found)
 
 
 def test_a_counter_that_stops_answering_leaves_the_window_to_power_readings() -> None:
     readings = [replace(r, energy_j=None) if r.t_ns > 12.4 * NS else r for r in recorded(4.0)]
-    found = window_energy(readings, 11 * NS + NS // 2, 13 * NS + NS // 2, model_of("Hopper"), precision=0.2)
+    found = estimate_window_energy(readings, 11 * NS + NS // 2, 13 * NS + NS // 2, model_of("Hopper"), precision=0.2)
     assert found.joules is not None
     assert found.method == "average power"
     assert found.joules.value == pytest.approx(800.0, rel=0.05)
@@ -206,9 +212,9 @@ def test_power_is_not_integrated_over_a_long_hole(hole_s: float, told: bool) -> 
     model = model_without("instant power alone")
     hole = (12.05 * NS, (12.05 + hole_s) * NS)
     readings = recorded(8.0, counter=False)
-    whole = window_energy(readings, 11 * NS, 17 * NS, model, precision=0.9)
+    whole = estimate_window_energy(readings, 11 * NS, 17 * NS, model, precision=0.9)
     holed = [r for r in readings if not hole[0] < r.t_ns < hole[1]]
-    found = window_energy(holed, 11 * NS, 17 * NS, model, precision=0.9)
+    found = estimate_window_energy(holed, 11 * NS, 17 * NS, model, precision=0.9)
     assert whole.joules is not None
     if told:
         assert found.joules is not None
@@ -220,9 +226,9 @@ def test_power_is_not_integrated_over_a_long_hole(hole_s: float, told: bool) -> 
 
 def test_without_a_counter_the_power_reading_with_the_narrowest_bound_is_integrated() -> None:
     readings = recorded(counter=False)
-    both = window_energy(readings, 11 * NS, 13 * NS, model_without("power alone"), precision=0.5)
-    average = window_energy(readings, 11 * NS, 13 * NS, model_without("average power alone"), precision=0.5)
-    instant = window_energy(readings, 11 * NS, 13 * NS, model_without("instant power alone"), precision=0.5)
+    both = estimate_window_energy(readings, 11 * NS, 13 * NS, model_without("power alone"), precision=0.5)
+    average = estimate_window_energy(readings, 11 * NS, 13 * NS, model_without("average power alone"), precision=0.5)
+    instant = estimate_window_energy(readings, 11 * NS, 13 * NS, model_without("instant power alone"), precision=0.5)
     assert (both.method, average.method, instant.method) == ("average power", "average power", "instant power")
     assert both.joules is not None
     assert average.joules is not None
@@ -234,7 +240,7 @@ def test_without_a_counter_the_power_reading_with_the_narrowest_bound_is_integra
 
 def test_power_that_sees_a_part_of_the_time_has_its_blindness_in_the_systematic_bound() -> None:
     model = model_without("instant power alone")
-    found = window_energy(recorded(counter=False), 11 * NS, 13 * NS, model, precision=0.5)
+    found = estimate_window_energy(recorded(counter=False), 11 * NS, 13 * NS, model, precision=0.5)
     assert found.joules is not None
     assert found.method == "instant power"
     assert found.joules.value == pytest.approx(800.0, rel=0.05)
@@ -242,7 +248,7 @@ def test_power_that_sees_a_part_of_the_time_has_its_blindness_in_the_systematic_
     assert found.systematic_j > 0.3 * found.joules.value
     assert found.coverage == pytest.approx(0.25, abs=0.03)
     assert found.crosscheck is None
-    assert window_energy(recorded(counter=False), 11 * NS, 13 * NS, model, precision=0.01).joules is None
+    assert estimate_window_energy(recorded(counter=False), 11 * NS, 13 * NS, model, precision=0.01).joules is None
 
 
 def test_power_over_a_longer_window_is_known_better() -> None:
@@ -251,7 +257,7 @@ def test_power_over_a_longer_window_is_known_better() -> None:
     lengths = (2.0, 5.0, 10.0)
     halves = []
     for length_s in lengths:
-        found = window_energy(readings, 12 * NS, 12 * NS + round(length_s * NS), model, precision=0.9)
+        found = estimate_window_energy(readings, 12 * NS, 12 * NS + round(length_s * NS), model, precision=0.9)
         assert found.joules is not None
         halves.append(found.joules.relative_half_width or 1.0)
     assert halves[1] < 0.75 * halves[0]
@@ -260,12 +266,12 @@ def test_power_over_a_longer_window_is_known_better() -> None:
 
 def test_without_any_sensor_it_is_refused() -> None:
     blind = SensorModel(device="GPU-x", driver="580")
-    assert "no energy counter" in str(window_energy(recorded(), 11 * NS, 13 * NS, blind))
-    assert "nothing was read" in str(window_energy([], 11 * NS, 13 * NS, blind))
+    assert "no energy counter" in str(estimate_window_energy(recorded(), 11 * NS, 13 * NS, blind))
+    assert "nothing was read" in str(estimate_window_energy([], 11 * NS, 13 * NS, blind))
 
 
 def test_what_makes_no_window_is_bad_input() -> None:
     with pytest.raises(BadInput, match="ends after it begins"):
-        window_energy([], 5, 5, model_of("Hopper"))
+        estimate_window_energy([], 5, 5, model_of("Hopper"))
     with pytest.raises(BadInput, match="precision"):
-        window_energy([], 5, 6, model_of("Hopper"), precision=-1.0)
+        estimate_window_energy([], 5, 6, model_of("Hopper"), precision=-1.0)

@@ -10,9 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 from unittest.mock import patch
 
-from assay.joules import rig as rigs
-from assay.joules.energy import energy
-from assay.joules.windows import window_energy
+from assay.joules import devices as rigs
+from assay.joules.measure import energy
+from assay.joules.window_energy import estimate_window_energy
 from tests.joules.world import (
     NS,
     Kernel,
@@ -30,9 +30,9 @@ from tests.joules.world import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from assay.joules.model import SensorModel
-    from assay.joules.readings import Reading
-    from assay.joules.rig import Rig
+    from assay.joules.devices import EnergyDevice
+    from assay.joules.readings import MeterReading
+    from assay.joules.sensor_model import SensorModel
     from tests.joules.world import Profile
 
 Load = Literal["steady", "begins with the window", "levels", "bursts", "ramp", "sensor's period"]
@@ -93,7 +93,7 @@ def window_trial(sensor: str, model: SensorModel, load: Load, seed: int, lengths
         world.pass_ns(round((end_s + 0.5) * NS) - world.now_ns())
         readings = sampling.stop()
         true_j = world.fake.true_energy_j(0, start_s, end_s)
-    found = window_energy(readings, round(start_s * NS), round(end_s * NS), model, precision=0.5)
+    found = estimate_window_energy(readings, round(start_s * NS), round(end_s * NS), model, precision=0.5)
     assert found.joules is not None, found.reason
     assert found.joules.low is not None
     assert found.joules.high is not None
@@ -107,7 +107,7 @@ def window_trial(sensor: str, model: SensorModel, load: Load, seed: int, lengths
     )
 
 
-def difference(readings: list[Reading], start_s: float, end_s: float) -> float:
+def difference(readings: list[MeterReading], start_s: float, end_s: float) -> float:
     """Return what reading the counter at both ends says, in J: as it stands, whenever it last ticked."""
     shown = [next(r.energy_j for r in readings if r.end_ns >= t_s * NS) for t_s in (start_s, end_s)]
     assert shown[0] is not None
@@ -115,7 +115,7 @@ def difference(readings: list[Reading], start_s: float, end_s: float) -> float:
     return shown[1] - shown[0]
 
 
-def average(readings: list[Reading], start_s: float, end_s: float) -> float:
+def average(readings: list[MeterReading], start_s: float, end_s: float) -> float:
     """Return what polling the average power says, in J."""
     inside = [r for r in readings if start_s * NS <= r.t_ns <= end_s * NS]
     watts = [w for r in inside if (w := r.average_w if r.average_w is not None else r.usage_w) is not None]
@@ -172,14 +172,14 @@ def call_trial(sensor: str, model: SensorModel, length: Length, seed: int, budge
 
 
 @contextmanager
-def installed(rig: Rig) -> Iterator[None]:
+def installed(rig: EnergyDevice) -> Iterator[None]:
     """Let ``assay.energy`` measure on a rig, whatever device is asked for."""
 
     @contextmanager
-    def given(_options: object) -> Iterator[Rig]:
+    def given(_options: object) -> Iterator[EnergyDevice]:
         yield rig
 
-    with patch.object(rigs, "rig", given):
+    with patch.object(rigs, "open_device", given):
         yield
 
 

@@ -10,24 +10,22 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.joules.keeper import CpuKeeper
-from assay.joules.meters import GpuPowerMeter
-from assay.joules.probe import probe
+from assay.joules.load import CpuCallLoad
+from assay.joules.readings import GpuPowerMeter
+from assay.joules.sensor_model import probe_sensors
 from assay.machine import nvidia
-from assay.timing.subject import first_calls
+from assay.timing.setup import make_first_calls
 from tests.fakes.fake_nvml import FakeNvml, Gpu, Sensor, ampere, attached, hopper, volta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.results import Origin
-    from assay.joules.clock import Clock
-    from assay.joules.keeper import Keeper
-    from assay.joules.model import SensorModel
-    from assay.joules.readings import Meter, Reading
-    from assay.joules.sampling import Sampling
-    from assay.timing.options import Options
-    from assay.timing.subject import Bound
+    from assay.joules.load import CallLoad
+    from assay.joules.readings import EnergyMeter, MeterReading, ReadingSampler, SleepingClock
+    from assay.joules.sensor_model import SensorModel
+    from assay.timing.options import TimingOptions
+    from assay.timing.setup import BoundCall
 
 NS = 1_000_000_000
 Profile = tuple[tuple[float, float], ...]
@@ -148,12 +146,12 @@ class Kernel:
 class VirtualSampling:
     """Reads a meter as virtual time passes; an answer takes a while, as a real one's, and is of a moment within."""
 
-    def __init__(self, time: VirtualTime, meter: Meter, every_s: float | None = None) -> None:
+    def __init__(self, time: VirtualTime, meter: EnergyMeter, every_s: float | None = None) -> None:
         self._time = time
         self._meter = meter
         self._every_ns = round((every_s or (0.01 if time.read_s[1] > 0.002 else 0.002)) * NS)
-        self._readings: list[Reading] = []
-        self._answer: Reading | None = None
+        self._readings: list[MeterReading] = []
+        self._answer: MeterReading | None = None
         self._asked = False
         self.due_ns = 0
 
@@ -178,15 +176,15 @@ class VirtualSampling:
             self._readings.append(replace(self._answer, begin_ns=self._begin_ns, end_ns=self._end_ns))
         self._ask_at(max(self._end_ns, self._begin_ns + self._every_ns))
 
-    def taken(self) -> list[Reading]:
+    def readings(self) -> list[MeterReading]:
         if self._meter.lost is not None:
             raise MachineCannot(f"The device stopped saying what it spends: {self._meter.lost}.")
         return list(self._readings)
 
-    def stop(self) -> list[Reading]:
+    def stop(self) -> list[MeterReading]:
         if self in self._time.samplings:
             self._time.samplings.remove(self)
-        return self.taken()
+        return self.readings()
 
 
 class VirtualRig:
@@ -198,18 +196,18 @@ class VirtualRig:
 
     def __init__(self, world: World, meter: GpuPowerMeter, model: SensorModel) -> None:
         self.world = world
-        self.clock: Clock = world
+        self.clock: SleepingClock = world
         self.model = model
         self._meter = meter
 
-    def keeper(self, bound: Bound, options: Options) -> Keeper:
+    def prepare_load(self, bound: BoundCall, options: TimingOptions) -> CallLoad:
         before_ns = self.world.now_ns()
-        first_calls(bound, lambda: None, options.limit_s)
+        make_first_calls(bound, lambda: None, options.limit_s)
         call_s = getattr(bound.call, "seconds", (self.world.now_ns() - before_ns) / 3 / NS)
         self.world.draw(self.world.idle_w)
-        return CpuKeeper(bound.call, self.world, call_s)
+        return CpuCallLoad(bound.call, self.world, call_s)
 
-    def sampling(self) -> Sampling:
+    def sampler(self) -> ReadingSampler:
         return VirtualSampling(self.world, self._meter)
 
 
@@ -218,7 +216,7 @@ def opened(kind: Kind, seed: int = 0, made: type[World] = World) -> Iterator[tup
     """Give a world with one such GPU, 10 s old, and its meter."""
     with TemporaryDirectory() as folder:
         fake = FakeNvml.create(Path(folder) / "scenario.nvml", [kind.gpu], start_s=10.0)
-        with attached(fake), nvidia.sensors([fake.gpu(0).uuid.decode()]) as (sensor,):
+        with attached(fake), nvidia.open_sensors([fake.gpu(0).uuid.decode()]) as (sensor,):
             world = made(fake, kind, seed)
             yield world, GpuPowerMeter(sensor, world)
 
@@ -226,5 +224,5 @@ def opened(kind: Kind, seed: int = 0, made: type[World] = World) -> Iterator[tup
 def probed(kind: Kind, seed: int = 0, load_w: float = 300.0) -> SensorModel:
     """Return what the probe finds of such a GPU."""
     with opened(kind, seed) as (world, meter):
-        load = CpuKeeper(Kernel(world, ((0.001, load_w),)), world, 0.001)
-        return probe(load, VirtualSampling(world, meter, 0.002), world.fake.gpu(0).uuid.decode(), "580.00-fake")
+        load = CpuCallLoad(Kernel(world, ((0.001, load_w),)), world, 0.001)
+        return probe_sensors(load, VirtualSampling(world, meter, 0.002), world.fake.gpu(0).uuid.decode(), "580.00-fake")

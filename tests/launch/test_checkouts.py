@@ -10,10 +10,17 @@ import pytest
 
 from assay.core import leases
 from assay.core.errors import MachineCannot
-from assay.core.plan import Command, Metric, Source, Subject
-from assay.launch.checkouts import Checkouts, Revision, checked_out, place_for, set_up
-from assay.launch.sources import moved, surroundings
-from assay.launch.undo import remove_checkout
+from assay.core.plan import Command, Metric, SourceCheckout, Subject
+from assay.launch.checkouts import (
+    Checkouts,
+    Revision,
+    check_out,
+    checkout_environment,
+    checkout_path,
+    relocate_path,
+    set_up_checkouts,
+)
+from assay.launch.worktrees import remove_checkout
 from tests.repositories import commit, git, sample, worktrees
 from tests.running import quickly, role
 
@@ -35,7 +42,7 @@ def repository(tmp_path: Path) -> Path:
 def planned(repository: Path, *, setup: str | None = None, python: str | None = None) -> Checkouts:
     def revision(name: str) -> Revision:
         found = git(repository, "rev-parse", name)
-        place = str(place_for("0123abcd", name))
+        place = str(checkout_path("0123abcd", name))
         return Revision.model_validate(
             {"name": name, "ref": name, "commit": found, "checkout": place, "interpreter": sys.executable}
         )
@@ -44,13 +51,13 @@ def planned(repository: Path, *, setup: str | None = None, python: str | None = 
     return Checkouts(repository=str(repository), folder="", revisions=revisions, setup=setup, python=python)
 
 
-def source(checkout: Path, **changes: str) -> Source:
-    return Source.model_validate({"checkout": str(checkout), "interpreter": sys.executable, **changes})
+def source(checkout: Path, **changes: str) -> SourceCheckout:
+    return SourceCheckout.model_validate({"checkout": str(checkout), "interpreter": sys.executable, **changes})
 
 
 def test_both_revisions_are_there_and_then_nothing_of_them(repository: Path, assay_home: Path) -> None:
     wanted = planned(repository)
-    with checked_out(wanted):
+    with check_out(wanted):
         texts = [Path(r.checkout, "src/sample/core.py").read_text() for r in wanted.revisions]
         assert ["MS = 20" in texts[0], "MS = 21" in texts[1]] == [True, True]
         assert len(worktrees(repository)) == 5
@@ -64,7 +71,7 @@ def test_hooks_of_the_repository_are_not_run(repository: Path) -> None:
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {repository}/hooked\n")
     hook.chmod(0o755)
-    with checked_out(planned(repository)):
+    with check_out(planned(repository)):
         pass
     assert not (repository / "hooked").exists()
 
@@ -73,8 +80,8 @@ def test_within_a_hook_git_is_asked_about_the_checkout(repository: Path, monkeyp
     monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", "elsewhere")
     wanted = planned(repository, setup="git rev-parse --show-toplevel > told")
-    with checked_out(wanted) as marked:
-        set_up(wanted, marked)
+    with check_out(wanted) as marked:
+        set_up_checkouts(wanted, marked)
         for revision in wanted.revisions:
             assert Path(revision.checkout, "told").read_text().strip() == str(Path(revision.checkout).resolve())
 
@@ -88,7 +95,7 @@ def test_a_checkout_that_was_cut_off_in_the_making_is_undone_twice_without_harm(
     cut_off = repository / ".git/worktrees/0123abcd-base"
     cut_off.mkdir(parents=True)
     (cut_off / "locked").write_text("initializing")
-    checkout = place_for("0123abcd", "base")
+    checkout = checkout_path("0123abcd", "base")
     checkout.mkdir(parents=True)
     for _ in range(2):
         remove_checkout("a-token", str(repository), str(checkout))
@@ -98,9 +105,9 @@ def test_a_checkout_that_was_cut_off_in_the_making_is_undone_twice_without_harm(
 
 
 def test_a_lease_removes_a_checkout_whose_repository_is_gone(repository: Path) -> None:
-    with checked_out(planned(repository)):
+    with check_out(planned(repository)):
         repository.rename(repository.with_name("moved"))
-    assert not any(place_for("0123abcd", name).exists() for name in ("base", "head"))
+    assert not any(checkout_path("0123abcd", name).exists() for name in ("base", "head"))
 
 
 def test_a_revision_that_cannot_be_checked_out_is_named_with_the_words_of_git(repository: Path) -> None:
@@ -123,28 +130,28 @@ def test_what_stands_where_a_checkout_belongs_is_left_alone(repository: Path) ->
 
 
 def enter(wanted: Checkouts) -> None:
-    with checked_out(wanted):
+    with check_out(wanted):
         pass
 
 
 def test_an_interpreter_that_cannot_run_a_worker_says_what_it_lacks(repository: Path) -> None:
     bare = planned(repository, setup=f"{sys.executable} -m venv --without-pip .venv")
-    with checked_out(bare) as marked:
+    with check_out(bare) as marked:
         with pytest.raises(MachineCannot, match=r"of the base revision .* cannot import numpy, .*--setup install"):
-            set_up(bare, marked)
+            set_up_checkouts(bare, marked)
         elsewhere = bare.model_copy(update={"setup": None, "python": "env/bin/python"})
         with pytest.raises(MachineCannot, match="no interpreter env/bin/python in the base revision"):
-            set_up(elsewhere, marked)
+            set_up_checkouts(elsewhere, marked)
 
 
 def test_what_a_set_up_leaves_running_ends_with_its_checkout(repository: Path) -> None:
     wanted = planned(repository, setup="sleep 1000 & echo $! > pid")
-    with checked_out(wanted) as marked:
-        set_up(wanted, marked)
+    with check_out(wanted) as marked:
+        set_up_checkouts(wanted, marked)
         pids = [int(Path(revision.checkout, "pid").read_text()) for revision in wanted.revisions]
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not any(_runs(pid) for pid in pids)
-    assert leases.reap() == []
+    assert leases.reap_leases() == []
 
 
 def _runs(pid: int) -> bool:
@@ -161,13 +168,13 @@ def test_paths_into_the_working_tree_lead_into_the_checkout(tmp_path: Path) -> N
     (checkout / "env/pyvenv.cfg").touch()
     at = source(checkout, instead_of="/repo", interpreter=str(checkout / "env/bin/python"))
     given = {"PYTHONPATH": "/repo/lib:/elsewhere", "PATH": "/bin", "GIT_DIR": "/repo/.git", "HOME": "/h"}
-    assert surroundings(at, given) == {
+    assert checkout_environment(at, given) == {
         "PYTHONPATH": f"{checkout}/src:{checkout}:{checkout}/lib:/elsewhere",
         "PATH": f"{checkout}/env/bin:/bin",
         "VIRTUAL_ENV": f"{checkout}/env",
         "HOME": "/h",
     }
-    assert moved(Path("/repository"), at) == Path("/repository")
+    assert relocate_path(Path("/repository"), at) == Path("/repository")
 
 
 @pytest.mark.full
@@ -219,7 +226,7 @@ def test_a_command_of_a_checkout_runs_in_it_and_imports_from_it(measure: Measure
     repository = sample(workplace / "repo", base_ms=5, head_ms=8)
     (repository / "src/sample/core.py").write_text("MS = 1000\n")
     commit(repository, "neither")
-    with checked_out(planned(repository)):
+    with check_out(planned(repository)):
         argv = (sys.executable, "bench.py")
         metric = Metric(name="took_ms", pattern="took ([0-9.]+)")
         roles = [

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from assay.core.plan import Subject
-from assay.launch.outcome import RawSeries
-from assay.launch.samples import joined
+from assay.launch.workers import RawSeries, join_series
 from assay.runner import summaries
 from tests.running import function, quickly, role
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.launch.outcome import Outcome
+    from assay.launch.workers import TrialOutcome
     from tests.running import Measure
 
 NAPS = "import time\n\ndef nap(ms):\n    time.sleep(ms / 1000)\n"
@@ -29,7 +28,7 @@ def nap(workplace: Path) -> Subject:
     return Subject(workload="naps.py:nap", impl="python", params={"ms": 5})
 
 
-def samples(outcome: Outcome, of: str) -> dict[str, np.ndarray]:
+def samples(outcome: TrialOutcome, of: str) -> dict[str, np.ndarray]:
     return {s.quantity: np.frombuffer(s.data) for s in outcome.series if s.role == of}
 
 
@@ -76,7 +75,7 @@ def raw(quantity: str, start_ns: int, *values: float, of: str = "r") -> RawSerie
 
 def test_starts_of_several_stretches_count_from_the_first() -> None:
     parts = [raw("start_us", 1_000_000, 0.0, 5.0), raw("start_us", 3_000_000, 0.0, 5.0), raw("call_us", 1, 4.0)]
-    starts, _ = joined(parts)
+    starts, _ = join_series(parts)
     assert np.frombuffer(starts.data).tolist() == [0.0, 5.0, 2000.0, 2005.0]
     assert (starts.start_ns, starts.end_ns) == (1_000_000, 3_000_100)
 

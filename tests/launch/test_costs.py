@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Stage
-from assay.launch.costs import costs
-from assay.launch.outcome import RawSeries
+from assay.launch.stages import token_costs
+from assay.launch.workers import RawSeries
 
 
 def stage(subject: int, restart: int, joules: float | None) -> Stage:
@@ -41,7 +41,7 @@ def test_energy_is_told_per_token_made_else_per_token_read_over_processes() -> N
         stage(0, 0, 50.0), stage(1, 0, 40.0), stage(1, 1, 40.0), stage(1, 2, 40.0),
         stage(2, 0, 25.0), stage(3, 0, None),
     ]  # fmt: skip
-    made, read = costs(stages, series)
+    made, read = token_costs(stages, series)
     assert (made.subject, made.quantity, made.n, made.estimate.scope) == (1, "output_token_j", 3, "run")
     assert made.estimate.value == pytest.approx(2.0)
     assert made.estimate.low is not None
@@ -52,7 +52,7 @@ def test_energy_is_told_per_token_made_else_per_token_read_over_processes() -> N
 
 def test_two_processes_are_not_a_run() -> None:
     series = [counted(1, restart, "output_tokens", 10, 10) for restart in range(2)]
-    (made,) = costs([stage(1, 0, 40.0), stage(1, 1, 42.0)], series)
+    (made,) = token_costs([stage(1, 0, 40.0), stage(1, 1, 42.0)], series)
     assert (made.n, made.estimate.scope) == (2, "process")
     assert "fewer than the 3" in made.estimate.method
 
@@ -60,10 +60,10 @@ def test_two_processes_are_not_a_run() -> None:
 def test_one_process_has_the_spread_of_its_calls_beside_the_sensors_interval() -> None:
     times = [90.0, 110.0] * 10
     series = [counted(1, 0, "output_tokens", *([10.0] * 20)), counted(1, 0, "call_us", *times)]
-    (made,) = costs([stage(1, 0, 400.0)], series)
+    (made,) = token_costs([stage(1, 0, 400.0)], series)
     half = made.estimate.relative_half_width
     assert half is not None
     assert half > 0.011, "the sensor alone is sure to 1 %"
     assert "spread of its calls" in made.estimate.method
-    (unseen,) = costs([stage(1, 0, 400.0)], series[:1])
+    (unseen,) = token_costs([stage(1, 0, 400.0)], series[:1])
     assert unseen.estimate.low is None

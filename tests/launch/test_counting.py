@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.launch import profilers
-from assay.launch.counting import count
-from assay.launch.profilers import Calls
-from assay.monitor.kernels.ncu import PERCENTAGES
+from assay.launch import tracing
+from assay.launch.tracing import ProfilerCalls, run_ncu
+from assay.monitor.kernel_trace.ncu import PERCENTAGES
 from tests.fakes.fake_ncu import HANGS, fake_ncu, lacks, says
 from tests.monitor import ncu_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.launch.counting import Counting
-    from assay.worker.wish import Begins
+    from assay.launch.tracing import NcuResult
+    from assay.worker.request import PhaseStarted
 
-CALLS = Calls(
+CALLS = ProfilerCalls(
     workload="my folder/it's.py:f",
     params={"n": "3", "text": "a b"},
     device="cuda:1",
@@ -37,7 +36,7 @@ DRAM = PERCENTAGES["dram_utilisation_percent"]
 class Watcher:
     """Nobody who looks."""
 
-    def begins(self, begins: Begins) -> None:
+    def begins(self, begins: PhaseStarted) -> None:
         assert begins.phase == "counting"
 
     def tick(self) -> None:
@@ -56,10 +55,10 @@ class Counted:
         self.folder = folder
         self._monkeypatch = monkeypatch
 
-    def __call__(self, body: str, *, version: str = ncu_texts.VERSION, timeout_s: float = 20.0) -> Counting:
+    def __call__(self, body: str, *, version: str = ncu_texts.VERSION, timeout_s: float = 20.0) -> NcuResult:
         programs = fake_ncu(self.folder / "bin", body, version=version)
         self._monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-        return count(CALLS, self.folder, timeout_s=timeout_s, watcher=Watcher())
+        return run_ncu(CALLS, self.folder, timeout_s=timeout_s, watcher=Watcher())
 
     @property
     def asked(self) -> list[str]:
@@ -80,7 +79,7 @@ def test_an_ncu_that_may_not_read_counters_is_told_with_what_mends_it(counted: C
     found = counted(says(ncu_texts.PERMISSION, code=1))
     assert found.refusal is not None
     assert "ERR_NVGPUCTRPERM" in found.refusal.reason
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in str(found.refusal.mend)
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in str(found.refusal.fix)
 
 
 def test_a_table_in_which_nothing_could_be_read_is_no_table(counted: Counted) -> None:
@@ -117,14 +116,14 @@ def test_without_ncu_it_is_told_how_to_install_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=ubuntu\n")
-    found = count(CALLS, tmp_path, timeout_s=1.0, watcher=Watcher(), root=tmp_path)
+    found = run_ncu(CALLS, tmp_path, timeout_s=1.0, watcher=Watcher(), root=tmp_path)
     assert found.refusal is not None
     assert "not on the path" in found.refusal.reason
-    assert "apt-get install nsight-compute" in str(found.refusal.mend)
+    assert "apt-get install nsight-compute" in str(found.refusal.fix)
 
 
 def test_command_lines_survive_a_shell_whatever_the_names_are() -> None:
-    lines = profilers.ready_made(CALLS)
+    lines = tracing.profiler_commands(CALLS)
     assert len(lines) == 5
     for line in lines.values():
         assert "\n" not in line
@@ -135,6 +134,6 @@ def test_command_lines_survive_a_shell_whatever_the_names_are() -> None:
 
 
 def test_on_a_cpu_there_is_no_profiler_to_name() -> None:
-    lines = profilers.ready_made(CALLS.model_copy(update={"device": "cpu:0", "visible": None}))
+    lines = tracing.profiler_commands(CALLS.model_copy(update={"device": "cpu:0", "visible": None}))
     assert list(lines) == ["the calls alone"]
     assert not lines["the calls alone"].startswith("env ")

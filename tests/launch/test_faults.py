@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.core import copies
+from assay.core import processes
 from assay.core.plan import Command, Subject
 from assay.workloads import registry
 from tests.running import function, quickly, role, survivors, wait_for
@@ -43,7 +43,7 @@ def test_a_worker_that_fails_says_how(measure: Measure, name: str, reason: str) 
 @pytest.mark.parametrize("how", [{}, {"benchmark_runs": 3}, {"warmup_runs": 3}, {"continuous": True}])
 def test_copies_of_a_worker_do_not_go_on_with_its_work(measure: Measure, assay_home: Path, how: dict[str, Any]) -> None:
     outcome = measure(role("cpu:0", function("forks_and_returns")), method=quickly(**how))
-    assert outcome.reason == f"cpu:0: {copies.REASON}"
+    assert outcome.reason == f"cpu:0: {processes.FORKED_COPY_REASON}"
     assert survivors(assay_home) == []
 
 
@@ -90,7 +90,7 @@ def test_work_that_moves_itself_to_other_cores_was_not_isolated(measure: Measure
 
 @pytest.mark.full
 def test_a_function_that_changed_since_it_was_planned_is_refused(measure: Measure, workplace: Path) -> None:
-    subject = registry.subject("bad.py:fine", device_kind="cpu")
+    subject = registry.resolve_subject("bad.py:fine", device_kind="cpu")
     assert measure(role("cpu:0", subject)).status == "ok"
     (workplace / "bad.py").write_text("def fine():\n    return 2\n")
     outcome = measure(role("cpu:0", subject))
@@ -119,9 +119,9 @@ def test_no_lease_is_left_after_a_trial(measure: Measure, assay_home: Path) -> N
 
 
 def test_a_wrong_result_publishes_no_time(measure: Measure, workplace: Path) -> None:
-    from assay.workloads.softmax_numpy import WORKLOAD
+    from assay.workloads.ops.softmax import SOFTMAX_NUMPY
 
-    params = WORKLOAD.defaults() | {"distribution": "no such thing"}
+    params = SOFTMAX_NUMPY.defaults() | {"distribution": "no such thing"}
     outcome = measure(role("cpu:0", Subject(workload="softmax", impl="numpy", params=params)))
     assert outcome.status == "failed"
     assert outcome.series == []

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import TO_THE_END, Role
-from assay.launch.budget import share_out
+from assay.core.plan import UNREACHABLE_PRECISION, Role
+from assay.launch.trial import split_duration
 from tests.running import function, quickly, role
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.launch.outcome import Outcome, RawSeries
+    from assay.launch.workers import RawSeries, TrialOutcome
     from tests.running import Measure
 
 
-def only(outcome: Outcome, **wanted: object) -> RawSeries:
+def only(outcome: TrialOutcome, **wanted: object) -> RawSeries:
     found = [s for s in outcome.series if all(getattr(s, k) == v for k, v in wanted.items())]
     assert len(found) == 1
     return found[0]
@@ -75,7 +75,7 @@ def test_roles_together_start_at_one_moment_and_keep_each_other_company(measure:
         role("a", function("fine")),
         role("b", function("fine")),
         schedule="together",
-        method=quickly(duration_s=1.5, precision=TO_THE_END),
+        method=quickly(duration_s=1.5, precision=UNREACHABLE_PRECISION),
     )
     assert outcome.status == "ok", outcome.reason
     first, second = only(outcome, role="a"), only(outcome, role="b")
@@ -173,5 +173,5 @@ def test_the_parent_stays_on_the_core_that_is_left_for_it(measure: Measure, work
 def test_the_duration_is_shared_out_over_restarts(
     duration_s: float, restarts: int, setup_s: float, expected: tuple[int, float]
 ) -> None:
-    shares = share_out(duration_s, restarts, setup_s)
+    shares = split_duration(duration_s, restarts, setup_s)
     assert (shares.restarts, shares.share_s) == pytest.approx(expected)

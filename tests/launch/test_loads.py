@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.plan import HOST, Role, Subject
-from assay.worker.timer import DEEPEST, QUEUED_S, deeper
+from assay.worker.timer import MAX_QUEUE_DEPTH, QUEUE_S, next_depth
 from assay.workloads import registry
 from tests.running import function, quickly, role, wait_for
 
@@ -24,7 +24,7 @@ TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="cores c
 
 
 def hog(name: str = "cpu_hog@python", **given: str) -> Subject:
-    return registry.subject(name, device_kind="cpu", given=given)
+    return registry.resolve_subject(name, device_kind="cpu", explicit=given)
 
 
 def load(name: str, subject: Subject, **more: object) -> Role:
@@ -125,8 +125,8 @@ def test_a_load_that_fails_says_how(measure: Measure, workplace: Path) -> None:
 def test_a_load_queues_a_few_milliseconds_of_work_before_it_waits() -> None:
     rounds = 1
     for _ in range(20):
-        rounds = deeper(rounds, rounds * 10e-6)
-    assert QUEUED_S / 2 <= rounds * 10e-6 <= 2 * QUEUED_S
-    assert deeper(DEEPEST, 0.0) == DEEPEST
-    assert deeper(8, 1.0) == 4
-    assert deeper(1, 1.0) == 1
+        rounds = next_depth(rounds, rounds * 10e-6)
+    assert QUEUE_S / 2 <= rounds * 10e-6 <= 2 * QUEUE_S
+    assert next_depth(MAX_QUEUE_DEPTH, 0.0) == MAX_QUEUE_DEPTH
+    assert next_depth(8, 1.0) == 4
+    assert next_depth(1, 1.0) == 1

@@ -53,7 +53,7 @@ def test_each_pair_is_timed_in_rounds_and_checked_and_a_bad_one_is_left_out_with
     medians = {series.subject: float(np.median(np.frombuffer(series.data))) for series in found.series}
     assert medians[10] > medians[11]
     facts = found.evidence[0].subjects
-    assert [each.left_out for each in facts if each.left_out] == [
+    assert [each.skipped for each in facts if each.skipped] == [
         "out of memory: 8 GiB",
         "ValueError: no kernel for this size",
     ]
@@ -82,7 +82,7 @@ def test_where_none_fits_into_memory_each_is_left_out(measure: Measure) -> None:
     found = measure(in_pairs(pair("too_large")), method=quickly(rounds=4))
     assert found.status == "ok"
     assert found.series == []
-    assert found.evidence[0].subjects[1].left_out == "out of memory: 8 GiB"
+    assert found.evidence[0].subjects[1].skipped == "out of memory: 8 GiB"
 
 
 def test_pairs_are_two_and_two_and_have_their_rounds() -> None:

@@ -66,15 +66,15 @@ def test_under_a_cap_calls_take_longer_and_joules_are_those_that_were_spent(
     assert np.median(records.samples(beside)) == pytest.approx(1e3 * MCYCLES / 1980 * 1e3, rel=0.05)
     starts_us = records.samples(series_of(record, "timed on cuda:0", "start_us"))
     assert len(starts_us) == calls.n
-    assert record.meanwhile is not None
-    for gpu in record.meanwhile.gpus:
+    assert record.during is not None
+    for gpu in record.during.gpus:
         truth_j = fake.true_energy_j(gpu.gpu, calls.start_ns / 1e9, calls.end_ns / 1e9)
         assert gpu.energy is not None, gpu.energy_note
         assert gpu.energy.low is not None
         assert gpu.energy.high is not None
         assert gpu.energy.low <= truth_j <= gpu.energy.high
     assert record.energy is not None
-    assert record.energy.value == pytest.approx(sum(g.energy.value for g in record.meanwhile.gpus if g.energy))
+    assert record.energy.value == pytest.approx(sum(g.energy.value for g in record.during.gpus if g.energy))
     assert record.settled is not None
     assert record.settled.steady
     assert record.settled.waited_s >= 3.0
@@ -129,16 +129,16 @@ def test_a_gpu_lost_while_it_is_timed_fails_the_trial_and_its_limit_is_restored_
     assert sum("Could not undo" in note for note in notes) == 2
     assert fake.gpu(0).power_limit_mw == 300_000
     with attached(fake):
-        assert [report.outcome for report in leases.reap()] == ["failed", "failed"]
+        assert [report.outcome for report in leases.reap_leases()] == ["failed", "failed"]
         fake.find(0)
-        assert [report.outcome for report in leases.reap()] == ["released", "released"]
+        assert [report.outcome for report in leases.reap_leases()] == ["released", "released"]
     assert (fake.gpu(0).power_limit_mw, fake.gpu(0).sm_lock_max_mhz) == (700_000, 0)
     assert list((assay_home / "leases").glob("*.json")) == []
 
 
 def test_a_gpu_lost_while_nothing_ran_on_it_fails_the_trial_too(make_fake_nvml: MakeFakeNvml, tmp_path: Path) -> None:
     fake = make_fake_nvml([hopper()], virtual=False)
-    idle = registry.subject("idle", device_kind="cuda", given={"context": "false", "period_s": "0.02"})
+    idle = registry.resolve_subject("idle", device_kind="cuda", explicit={"context": "false", "period_s": "0.02"})
     trial = Trial(block="b", roles=(role("cuda:0", idle),), method=Method(duration_s=0.3, continuous=True))
     with attached(fake):
         launcher = Launcher(detect(), LocalStarter(tmp_path, tmp_path))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from assay.core.plan import Role, Subject
-from assay.launch.cause import all_refused, by_cause
-from assay.launch.handle import Failure
+from assay.launch.workers import WorkerFailure, all_refused, sort_by_root_cause
 from tests.running import function, quickly, role, survivors, wait_for
 
 if TYPE_CHECKING:
@@ -42,11 +41,11 @@ def meets(end, calls=[]):
     dist.all_reduce(torch.ones(4))
 """
 
-GONE = Failure("rank 0 of ring", "RuntimeError: Connection closed by peer", by_another=True)
-ENDED = Failure("rank 3 of ring", "it was ended, as rank 0 of ring had failed", by_another=True)
-KILLED = Failure("rank 1 of ring", "the worker died of SIGKILL: somebody, or the kernel, killed it")
-MEMORY = Failure("rank 2 of ring", "out of memory: CUDA out of memory")
-NO_GPU = Failure("rank 1 of ring", "PyTorch here sees no CUDA GPU.", refused=True)
+GONE = WorkerFailure("rank 0 of ring", "RuntimeError: Connection closed by peer", caused_by_peer=True)
+ENDED = WorkerFailure("rank 3 of ring", "it was ended, as rank 0 of ring had failed", caused_by_peer=True)
+KILLED = WorkerFailure("rank 1 of ring", "the worker died of SIGKILL: somebody, or the kernel, killed it")
+MEMORY = WorkerFailure("rank 2 of ring", "out of memory: CUDA out of memory")
+NO_GPU = WorkerFailure("rank 1 of ring", "PyTorch here sees no CUDA GPU.", refused=True)
 
 
 @pytest.fixture
@@ -61,10 +60,10 @@ def turns(who: str, sleep_s: float = 0.0) -> Subject:
 
 
 def test_what_others_saw_of_an_end_never_stands_before_its_cause() -> None:
-    assert by_cause([GONE, ENDED, KILLED]) == [KILLED, GONE, ENDED]
-    assert by_cause([GONE, KILLED, ENDED, MEMORY]) == [MEMORY, KILLED, GONE, ENDED]
-    assert by_cause([GONE, ENDED]) == [GONE, ENDED]
-    assert by_cause([]) == []
+    assert sort_by_root_cause([GONE, ENDED, KILLED]) == [KILLED, GONE, ENDED]
+    assert sort_by_root_cause([GONE, KILLED, ENDED, MEMORY]) == [MEMORY, KILLED, GONE, ENDED]
+    assert sort_by_root_cause([GONE, ENDED]) == [GONE, ENDED]
+    assert sort_by_root_cause([]) == []
 
 
 def test_a_machine_that_cannot_refuses_though_the_other_ranks_had_to_be_ended() -> None:

@@ -10,36 +10,35 @@ import pytest
 from assay.core.errors import AssayError, MachineCannot, StopRequested, TrialFailed, WrongResult
 from assay.core.plan import Subject
 from assay.core.results import SubjectFacts
-from assay.launch.several import time_in_processes
-from assay.worker.wish import Timed, Wish
+from assay.launch.one_shot import time_in_processes
+from assay.worker.request import TimeRequest, TimeResult
 from tests.timing.test_over_processes import compared, measured
 
 if TYPE_CHECKING:
-    from assay.launch.once import Watcher
-    from assay.launch.several import Failure, Outcome
-    from assay.worker.wish import Begins
+    from assay.launch.one_shot import ProcessFailure, ProcessOutcomes, ProgressWatcher
+    from assay.worker.request import PhaseStarted
 
 SHARE_S = 2.0
 
 
-def timed(call_us: float, took_s: float = 1.5) -> Timed:
+def timed(call_us: float, took_s: float = 1.5) -> TimeResult:
     found = measured(call_us).model_copy(update={"took_s": took_s})
-    return Timed(facts=(SubjectFacts(subject=0),), budget_s=SHARE_S, measurement=found)
+    return TimeResult(facts=(SubjectFacts(subject=0),), budget_s=SHARE_S, measurement=found)
 
 
 @dataclass
 class Starts:
     """Stands for processes: what each gives, or how it fails."""
 
-    script: list[Timed | AssayError | StopRequested]
-    wishes: list[Wish] = field(default_factory=list)
+    script: list[TimeResult | AssayError | StopRequested]
+    wishes: list[TimeRequest] = field(default_factory=list)
     begun: list[tuple[int, int]] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[ProcessFailure] = field(default_factory=list)
     closed: int = 0
     printed: int = 3
     tail: str = "the last words"
 
-    def __call__(self, wish: Wish) -> Any:
+    def __call__(self, wish: TimeRequest) -> Any:
         self.wishes.append(wish)
         return self
 
@@ -49,7 +48,7 @@ class Starts:
     def __exit__(self, *_: object) -> None:
         self.closed += 1
 
-    def wait(self, _watcher: Watcher) -> Timed:
+    def wait(self, _watcher: ProgressWatcher) -> TimeResult:
         came = self.script[len(self.wishes) - 1]
         if isinstance(came, AssayError | StopRequested):
             raise came
@@ -58,20 +57,20 @@ class Starts:
     def process(self, number: int, of: int) -> None:
         self.begun.append((number, of))
 
-    def begins(self, begins: Begins) -> None: ...
+    def begins(self, begins: PhaseStarted) -> None: ...
 
     def tick(self) -> None: ...
 
 
-def ask(processes: int) -> Wish:
-    return Wish(
+def ask(processes: int) -> TimeRequest:
+    return TimeRequest(
         subjects=(Subject(workload="f.py:f", impl="function"),), device="cpu", cache=None, method="auto",
         precision=0.01, budget_s=10.0,
         processes=processes, by=None, minimum_effect=0.01, limit_s=60.0, lock_mhz=None, seed=3,
     )  # fmt: skip
 
 
-def ran(starts: Starts, processes: int = 5) -> Outcome:
+def ran(starts: Starts, processes: int = 5) -> ProcessOutcomes:
     return time_in_processes(ask(processes), starts, on_failure=starts.failures.append, start=starts)
 
 
@@ -95,7 +94,8 @@ def test_one_process_gives_what_it_measured_and_no_more() -> None:
 
 def test_comparisons_are_put_together_too() -> None:
     answers = [
-        Timed(facts=(SubjectFacts(subject=0),), budget_s=SHARE_S, comparison=compared(ratio)) for ratio in (1.5, 1.6)
+        TimeResult(facts=(SubjectFacts(subject=0),), budget_s=SHARE_S, comparison=compared(ratio))
+        for ratio in (1.5, 1.6)
     ]
     found = ran(Starts(list(answers)), processes=2).timed().comparison
     assert found is not None

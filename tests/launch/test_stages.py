@@ -45,7 +45,7 @@ def test_stages_follow_one_another_in_one_process_and_one_that_fails_is_left_out
     assert all(end - start >= 50e6 for start, end in windows.values())
     assert len({e.pid for e in found.evidence}) == 2
     facts = found.evidence[0].subjects
-    assert [bool(each.left_out) for each in facts] == [False, True, False]
+    assert [bool(each.skipped) for each in facts] == [False, True, False]
     assert all(each.reached for each in facts)
 
 
@@ -65,10 +65,10 @@ def test_what_the_first_stage_lacks_nobody_has(measure: Measure) -> None:
 def test_what_cannot_be_on_any_machine_is_told_as_such(measure: Measure) -> None:
     nonsense = Subject(workload="sofmax", impl="numpy")
     found = measure(in_stages(nonsense, function("fine")), method=staged())
-    assert (found.status, found.senseless) == ("failed", True)
+    assert (found.status, found.invalid_request) == ("failed", True)
     assert not found.stderr_tail
     later = measure(in_stages(function("fine"), nonsense), method=staged())
-    assert [each.senseless for each in later.evidence[0].subjects] == [False, True]
+    assert [each.invalid_request for each in later.evidence[0].subjects] == [False, True]
 
 
 def test_stages_that_do_not_fit_the_duration_are_said(measure: Measure) -> None:
@@ -94,14 +94,14 @@ def test_each_stage_has_the_joules_that_were_spent_in_it_on_all_metered_gpus(
     assert (record.status, record.origin) == ("ok", "fake"), record.reason
     assert [stage.subject for stage in record.stages] == [0, 1]
     for stage in record.stages:
-        assert stage.meanwhile is not None
-        assert [gpu.gpu for gpu in stage.meanwhile.gpus] == [0, 2]
+        assert stage.during is not None
+        assert [gpu.gpu for gpu in stage.during.gpus] == [0, 2]
         assert stage.energy is not None, stage.energy_note
         assert stage.energy.low is not None
         assert stage.energy.high is not None
         true_j = [fake.true_energy_j(gpu, stage.start_ns / 1e9, stage.end_ns / 1e9) for gpu in (0, 2)]
         assert stage.energy.low <= sum(true_j) <= stage.energy.high
-        idle = stage.meanwhile.gpus[1].energy
+        idle = stage.during.gpus[1].energy
         assert idle is not None
         assert idle.value == pytest.approx(true_j[1], rel=0.1)
     small, large = (stage.energy.value / stage.calls for stage in record.stages if stage.energy is not None)

@@ -61,12 +61,12 @@ def test_a_rank_that_dies_elsewhere_is_named_and_nobody_hangs(workplace: Path, a
 def test_more_ranks_than_torchrun_has_are_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     from assay.cli.run import rank_count
 
-    assert Torchrun.found({}) is None
+    assert Torchrun.from_environment({}) is None
     around = {
         "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1",
         "TORCHELASTIC_RUN_ID": "x",
     }  # fmt: skip
-    place = Torchrun.found(around)
+    place = Torchrun.from_environment(around)
     assert place is not None
     assert (place.rank, place.world_size, place.agent_store) == (1, 2, False)
     for name, value in around.items():

@@ -14,8 +14,8 @@ import pytest
 
 from assay.core.errors import MachineCannot
 from assay.core.plan import Method, Role, Subject, Trial
-from assay.launch.placing import Placing
-from assay.launch.ranks import free_port
+from assay.launch.local import find_free_port
+from assay.launch.placement import TrialPlacement
 from assay.worker.rendezvous import Torchrun, devices_of_ranks, own_address
 from tests.machines import machine
 from tests.running import survivors, wait_for
@@ -35,7 +35,7 @@ def place(rank: int, *, world: int = 8, local: int = 4, address: str = "127.0.0.
         "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank % local), "LOCAL_WORLD_SIZE": str(local),
         "GROUP_RANK": str(rank // local), "MASTER_ADDR": address, "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "x",
     }  # fmt: skip
-    found = Torchrun.found(around)
+    found = Torchrun.from_environment(around)
     assert found is not None
     return found
 
@@ -61,7 +61,7 @@ def both_nodes(workplace: Path, rendezvous: list[list[str]], *arguments: str) ->
 @pytest.mark.parametrize("backend", ["static", "c10d"])
 def test_two_torchruns_measure_as_one(backend: str, workplace: Path, assay_home: Path) -> None:
     pytest.importorskip("torch")
-    port = free_port()
+    port = find_free_port()
     static = [["--node-rank", str(n), "--master-addr", "127.0.0.1", "--master-port", str(port)] for n in range(2)]
     c10d = [["--rdzv-backend", "c10d", "--rdzv-id", "two", "--rdzv-endpoint", f"localhost:{port}"]] * 2
     ended = both_nodes(workplace, static if backend == "static" else c10d, "run", "bad.py:notes_rank", *QUICK, "--json")
@@ -122,7 +122,7 @@ def test_a_rank_elsewhere_gets_the_gpu_and_the_cores_of_its_own_node() -> None:
         }
     )
     planned = trial(("cuda:0", "cuda:1", "cuda:0", "cuda:1"))
-    placing = Placing(planned, here, {2: there, 3: there})
+    placing = TrialPlacement(planned, here, {2: there, 3: there})
     role = planned.roles[0]
     uuids = [placing.allotment(role, rank).gpu_uuid for rank in range(4)]
     assert uuids == [here.gpus[0].uuid, here.gpus[1].uuid, "GPU-there-0", "GPU-there-1"]
@@ -135,13 +135,13 @@ def test_a_node_without_the_gpu_is_named() -> None:
     here, there = machine(cores=(4,), gpus=(0, 0)), machine(cores=(4,), gpus=(0,))
     planned = trial(("cuda:0", "cuda:1", "cuda:0", "cuda:1"))
     with pytest.raises(MachineCannot, match="Rank 3 would work on cuda:1, but its node has no such GPU"):
-        Placing(planned, here, {2: there, 3: there})
+        TrialPlacement(planned, here, {2: there, 3: there})
 
 
 def test_ranks_are_counted_against_the_cores_of_their_own_node() -> None:
     here = machine(cores=(2,))
     there = machine(cores=(2,)).model_copy(update={"boot_id": "another"})
     planned = trial(("cpu:0",) * 4, "none")
-    assert Placing(planned, here, {2: there, 3: there}).notes() == []
-    assert Placing(planned, here, {3: there}).notes() == ["3 ranks of ring share 2 CPUs"]
-    assert Placing(planned, here, {}).notes() == ["4 ranks of ring share 2 CPUs"]
+    assert TrialPlacement(planned, here, {2: there, 3: there}).notes() == []
+    assert TrialPlacement(planned, here, {3: there}).notes() == ["3 ranks of ring share 2 CPUs"]
+    assert TrialPlacement(planned, here, {}).notes() == ["4 ranks of ring share 2 CPUs"]

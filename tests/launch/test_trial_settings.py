@@ -10,7 +10,7 @@ from assay.core import leases
 from assay.core.guardian import Guardian, GuardianLost
 from assay.core.leases import LeaseNotReleased
 from assay.core.plan import Method, Role, Subject, Trial
-from assay.launch.settings import SettingRefused, Settings
+from assay.launch.settings import GpuSettings, SettingRefused
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
 from tests.fakes.fake_nvml import MigInstance, attached, hopper
@@ -68,7 +68,7 @@ AS_FOUND = [(700.0, 0, 0), (700.0, 0, 0)]
 
 def test_the_gpus_of_timed_roles_are_set_and_those_of_loads_left(fake: FakeNvml, machine: Machine) -> None:
     notes: list[str] = []
-    with Settings().held(trial("cuda:0", power_limit_w=300, sm_mhz=1200, phase="capped"), machine, notes):
+    with GpuSettings().held(trial("cuda:0", power_limit_w=300, sm_mhz=1200, phase="capped"), machine, notes):
         assert is_set(fake) == [(300.0, 1200, 1200), (700.0, 0, 0)]
     assert is_set(fake) == AS_FOUND
     assert notes == [
@@ -78,7 +78,7 @@ def test_the_gpus_of_timed_roles_are_set_and_those_of_loads_left(fake: FakeNvml,
 
 
 def test_settings_of_other_meaning_touch_no_gpu(fake: FakeNvml, machine: Machine) -> None:
-    with Settings().held(trial("cuda:0", phase="alone", power_limit_w=None), machine, []):
+    with GpuSettings().held(trial("cuda:0", phase="alone", power_limit_w=None), machine, []):
         assert fake.setting_calls() == []
 
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_set_is_refused_with_the_reason_and_leaves_nothing_change
     machine: Machine,
     assay_home: Path,
 ) -> None:
-    with pytest.raises(SettingRefused, match=why), Settings().held(trial(*devices, **settings), machine, []):
+    with pytest.raises(SettingRefused, match=why), GpuSettings().held(trial(*devices, **settings), machine, []):
         pytest.fail("it was measured")
     assert is_set(fake) == AS_FOUND
     assert kept(assay_home) == 0
@@ -129,7 +129,7 @@ def fall_over() -> None:
 def test_an_error_of_the_trial_undoes_every_setting_and_is_what_is_seen(fake: FakeNvml, machine: Machine) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        Settings().held(trial("cuda:0", "cuda:1", power_limit_w=300, sm_mhz=1200), machine, []),
+        GpuSettings().held(trial("cuda:0", "cuda:1", power_limit_w=300, sm_mhz=1200), machine, []),
     ):
         fall_over()
     assert is_set(fake) == AS_FOUND
@@ -140,7 +140,7 @@ def test_an_error_of_the_trial_undoes_every_setting_and_is_what_is_seen(fake: Fa
 
 def test_a_limit_that_somebody_else_changed_meanwhile_is_told(fake: FakeNvml, machine: Machine) -> None:
     notes: list[str] = []
-    with Settings().held(trial("cuda:0", power_limit_w=300), machine, notes):
+    with GpuSettings().held(trial("cuda:0", power_limit_w=300), machine, notes):
         fake.set_power_limit(0, 500.0)
     assert notes[1:] == [
         "cuda:0: the power limit was 500 W in the end; somebody else set it, or a reset did",
@@ -151,7 +151,7 @@ def test_a_limit_that_somebody_else_changed_meanwhile_is_told(fake: FakeNvml, ma
 def test_what_cannot_be_undone_is_raised_kept_and_refuses_later_trials_until_it_can(
     fake: FakeNvml, machine: Machine, assay_home: Path
 ) -> None:
-    settings = Settings()
+    settings = GpuSettings()
     with (
         pytest.raises(LeaseNotReleased, match="assay reap"),
         settings.held(trial("cuda:0", "cuda:1", power_limit_w=300), machine, []),
@@ -179,12 +179,12 @@ def test_beside_an_error_of_the_trial_what_cannot_be_undone_is_noted(
     fake: FakeNvml, machine: Machine, assay_home: Path
 ) -> None:
     notes: list[str] = []
-    with pytest.raises(ZeroDivisionError), Settings().held(trial("cuda:0", power_limit_w=300), machine, notes):
+    with pytest.raises(ZeroDivisionError), GpuSettings().held(trial("cuda:0", power_limit_w=300), machine, notes):
         lose_and_fall_over(fake)
     assert "Could not undo power limit" in notes[-1]
     fake.find(0)
-    (lease,) = [leases._read(path) for path in (assay_home / "leases").glob("*.json")]
-    leases.release(lease)
+    (lease,) = [leases._read_lease(path) for path in (assay_home / "leases").glob("*.json")]
+    leases.release_lease(lease)
     assert is_set(fake) == AS_FOUND
 
 
@@ -196,7 +196,7 @@ def test_without_a_guardian_nothing_is_set_and_the_run_ends(
 
     before = is_set(fake)
     monkeypatch.setattr(Guardian, "require", lost)
-    with pytest.raises(GuardianLost), Settings().held(trial("cuda:0", power_limit_w=300.0), machine, []):
+    with pytest.raises(GuardianLost), GpuSettings().held(trial("cuda:0", power_limit_w=300.0), machine, []):
         pytest.fail("it was measured")
     assert is_set(fake) == before
     assert list((assay_home / "leases").glob("*.json")) == []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.running import Measure
 
 PICK = Tuner(name="pick", budget_s=0.5)
-SOFTMAX = registry.subject("softmax@numpy", device_kind="cpu", given={"rows": "64", "cols": "128"})
+SOFTMAX = registry.resolve_subject("softmax@numpy", device_kind="cpu", explicit={"rows": "64", "cols": "128"})
 
 
 def tuning(name: str, subject: Subject = SOFTMAX, *, tuner: Tuner = PICK, device: str = "cpu:0") -> Role:
@@ -36,7 +36,7 @@ def test_tuners_together_start_at_one_moment_and_each_tells_what_it_tried(measur
     outcome = measure(*roles, schedule="together")
     assert outcome.status == "ok", outcome.reason
     assert [each.role for each in outcome.tunings] == ["cpu:0", "cpu:1"]
-    configs = list(registry.find("softmax", "numpy").configs(SOFTMAX.params))
+    configs = list(registry.find_workload("softmax", "numpy").configs(SOFTMAX.params))
     for each in outcome.tunings:
         assert (each.restart, each.subject, each.tuner, each.reason) == (0, 0, "pick", None)
         assert each.config in configs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from assay.machine.strangers import Process, Snapshot
+from assay.machine.interference import ProcessSnapshot, ProcessUsage
 
 TICK_S = 0.01
 INIT = 1
@@ -74,15 +74,15 @@ class World:
             parent.children_s += node.own_s + node.children_s
             del self.nodes[node.pid]
 
-    def look(self, *, counts_cpus: bool = True) -> Snapshot:
+    def look(self, *, counts_cpus: bool = True) -> ProcessSnapshot:
         """Return what a look at this world shows, in whole ticks."""
-        return Snapshot(
+        return ProcessSnapshot(
             at_s=self.at_s,
             cpus=self.cpus if counts_cpus else None,
             busy_s=_ticks(self.spent_s),
             idle_s=_ticks(self.cpus * self.at_s - self.spent_s),
             processes=tuple(
-                Process(
+                ProcessUsage(
                     pid=node.pid,
                     start_ticks=node.start,
                     parent=node.parent,

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.machine.cgroups import limits
-from assay.machine.cores import allowed_cpus
-from assay.machine.model import Limits
+from assay.machine.linux import allowed_cpus, read_limits
+from assay.machine.model import ControlGroupLimits
 from tests.fakes.trees import one_socket, write
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ MOUNT = "sys/fs/cgroup"
 
 
 def test_a_machine_without_control_groups_has_no_limits(tmp_path: Path) -> None:
-    assert limits(tmp_path) == Limits()
+    assert read_limits(tmp_path) == ControlGroupLimits()
 
 
 def test_a_group_that_only_the_host_can_name_is_looked_up_at_the_mount(tmp_path: Path) -> None:
@@ -32,7 +31,7 @@ def test_a_group_that_only_the_host_can_name_is_looked_up_at_the_mount(tmp_path:
             f"{MOUNT}/cpu/cpu.cfs_period_us": 100000,
         },
     )
-    assert limits(tmp_path).cpu_quota == 0.5
+    assert read_limits(tmp_path).cpu_quota == 0.5
 
 
 @pytest.mark.parametrize("path", ["/", "/../../elsewhere"])
@@ -46,7 +45,7 @@ def test_a_group_outside_of_what_is_mounted_leaves_the_mount(path: str, tmp_path
             "sys/elsewhere/cpu.max": "1 100000",
         },
     )
-    assert limits(tmp_path).cpu_quota == 2.0
+    assert read_limits(tmp_path).cpu_quota == 2.0
 
 
 def test_a_hybrid_machine_has_the_second_version_beside_the_first(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_a_hybrid_machine_has_the_second_version_beside_the_first(tmp_path: Path
             f"{MOUNT}/unified/memory.max": 2**30,
         },
     )
-    assert limits(tmp_path) == Limits(cpus=(0, 1), memory_mib=1024.0)
+    assert read_limits(tmp_path) == ControlGroupLimits(cpus=(0, 1), memory_mib=1024.0)
 
 
 @pytest.mark.parametrize("content", ["", "max", "max 100000", "nonsense", "1 2 3"])
@@ -67,7 +66,7 @@ def test_what_is_no_quota_is_no_limit(content: str, tmp_path: Path) -> None:
         tmp_path,
         {"proc/self/cgroup": "0::/", f"{MOUNT}/cgroup.controllers": "cpu", f"{MOUNT}/cpu.max": content},
     )
-    assert limits(tmp_path).cpu_quota is None
+    assert read_limits(tmp_path).cpu_quota is None
 
 
 def test_a_group_that_would_leave_nothing_is_not_believed(tmp_path: Path) -> None:
@@ -92,4 +91,4 @@ def test_the_lowest_quota_on_the_way_up_counts(quotas: list[float], tmp_path_fac
     for depth, quota in enumerate(quotas):
         folder = "/".join([MOUNT, *parts[: depth + 1]])
         write(root, {f"{folder}/cpu.max": f"{round(quota * 100000)} 100000"})
-    assert limits(root).cpu_quota == min(round(quota * 100000) / 100000 for quota in quotas)
+    assert read_limits(root).cpu_quota == min(round(quota * 100000) / 100000 for quota in quotas)

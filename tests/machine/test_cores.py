@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.machine.cores import allowed_cpus, node_of_cpu, parse_cpu_list, physical_cores
+from assay.machine.linux import allowed_cpus, node_of_cpu, parse_cpu_list, read_physical_cores
 from assay.machine.model import Core
 from tests.machines import write_tree
 
@@ -50,7 +50,7 @@ def test_two_lists_joined_by_a_comma_hold_what_both_hold(some: set[int], others:
 
 def test_two_sockets_with_two_threads_a_core_are_four_cores_on_two_nodes(tmp_path: Path) -> None:
     root = write_tree(tmp_path, TWO_SOCKETS, allowed="0-7", nodes=TWO_NODES, online="0-7")
-    assert physical_cores(root) == (
+    assert read_physical_cores(root) == (
         Core(package=0, core=0, node=0, cpus=(0, 4)),
         Core(package=0, core=1, node=0, cpus=(1, 5)),
         Core(package=1, core=0, node=1, cpus=(2, 6)),
@@ -62,39 +62,39 @@ def test_two_sockets_with_two_threads_a_core_are_four_cores_on_two_nodes(tmp_pat
 def test_a_kernel_without_nodes_has_all_cores_on_one(tmp_path: Path) -> None:
     root = write_tree(tmp_path, TWO_SOCKETS, allowed="0-7")
     assert node_of_cpu(root) == {}
-    assert [core.node for core in physical_cores(root)] == [0, 0, 0, 0]
-    assert [core.cpus for core in physical_cores(root)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert [core.node for core in read_physical_cores(root)] == [0, 0, 0, 0]
+    assert [core.cpus for core in read_physical_cores(root)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
 
 
 def test_a_core_that_is_switched_off_is_no_core_though_the_mask_allows_it(tmp_path: Path) -> None:
     running = {cpu: place for cpu, place in TWO_SOCKETS.items() if cpu not in {3, 7, 6}}
     root = write_tree(tmp_path, running, allowed="0-127", nodes={0: "0-1,4-5", 1: "2"}, online="0-2,4-5")
-    assert [core.cpus for core in physical_cores(root)] == [(0, 4), (1, 5), (2,)]
+    assert [core.cpus for core in read_physical_cores(root)] == [(0, 4), (1, 5), (2,)]
 
 
 def test_only_cpus_that_this_process_may_use_count(tmp_path: Path) -> None:
     root = write_tree(tmp_path, TWO_SOCKETS, allowed="0,4-6", nodes=TWO_NODES, online="0-7")
     assert allowed_cpus(root) == {0, 4, 5, 6}
-    assert [(core.node, core.cpus) for core in physical_cores(root)] == [(0, (0, 4)), (0, (5,)), (1, (6,))]
+    assert [(core.node, core.cpus) for core in read_physical_cores(root)] == [(0, (0, 4)), (0, (5,)), (1, (6,))]
 
 
 def test_cores_are_in_order_of_their_nodes_and_then_of_their_cpus(tmp_path: Path) -> None:
     flat = {cpu: (0, 9 - cpu) for cpu in range(10)}
     root = write_tree(tmp_path, flat, allowed="0-9", nodes={0: "1,3,5,7,9", 10: "0,2,4,6,8"})
-    assert [core.cpus[0] for core in physical_cores(root)] == [1, 3, 5, 7, 9, 0, 2, 4, 6, 8]
-    assert {core.node for core in physical_cores(root)} == {0, 10}
+    assert [core.cpus[0] for core in read_physical_cores(root)] == [1, 3, 5, 7, 9, 0, 2, 4, 6, 8]
+    assert {core.node for core in read_physical_cores(root)} == {0, 10}
 
 
 def test_where_the_kernel_shows_no_topology_each_cpu_is_a_core(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {}, allowed="0-3")
-    assert [core.cpus for core in physical_cores(root)] == [(0,), (1,), (2,), (3,)]
+    assert [core.cpus for core in read_physical_cores(root)] == [(0,), (1,), (2,), (3,)]
 
 
 def test_a_package_without_a_number_is_the_first(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {0: (-1, 0), 1: (-1, 1)}, allowed="0-1")
-    assert [core.package for core in physical_cores(root)] == [0, 0]
+    assert [core.package for core in read_physical_cores(root)] == [0, 0]
 
 
 def test_here_the_cores_hold_each_cpu_of_this_process_once() -> None:
-    cpus = [cpu for core in physical_cores(Path("/")) for cpu in core.cpus]
+    cpus = [cpu for core in read_physical_cores(Path("/")) for cpu in core.cpus]
     assert sorted(cpus) == sorted(os.sched_getaffinity(0))

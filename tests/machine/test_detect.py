@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.machine.detect import detect
-from assay.machine.model import differences
+from assay.machine.model import describe_differences
 from tests.fakes.fake_nvml import attached, hopper
 from tests.machines import write_tree
 
@@ -62,7 +62,7 @@ def test_this_machine_is_described() -> None:
 
 
 def test_two_looks_at_this_machine_show_the_same_machine() -> None:
-    assert differences(detect(), detect()) == []
+    assert describe_differences(detect(), detect()) == []
 
 
 def test_the_host_is_not_named_unless_the_user_asks(monkeypatch: pytest.MonkeyPatch) -> None:

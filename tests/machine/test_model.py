@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from pydantic import ValidationError
 
-from assay.machine.model import Machine, differences
+from assay.machine.model import Machine, describe_differences
 from tests.machines import machine, machines
 
 HERE = machine(cores=(4, 4), smt=2, gpus=(0, 1), driver="560.1", versions={"numpy": "2.0", "torch": "2.11"})
@@ -25,7 +25,7 @@ def with_gpu(index: int, **changes: object) -> Machine:
 def test_a_machine_does_not_differ_from_itself_read_back(seen: Machine) -> None:
     back = Machine.model_validate(json.loads(json.dumps(seen.as_json())))
     assert back == seen
-    assert differences(seen, back) == []
+    assert describe_differences(seen, back) == []
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_machine_does_not_differ_from_itself_read_back(seen: Machine) -> None:
     ],
 )
 def test_what_may_change_while_a_run_goes_on_is_no_difference(changes: dict[str, object]) -> None:
-    assert differences(HERE, HERE.model_copy(update=changes)) == []
+    assert describe_differences(HERE, HERE.model_copy(update=changes)) == []
 
 
 @pytest.mark.parametrize(
@@ -59,34 +59,34 @@ def test_what_may_change_while_a_run_goes_on_is_no_difference(changes: dict[str,
     ],
 )
 def test_what_changed_is_said_in_words(changes: dict[str, object], words: str) -> None:
-    assert differences(HERE, HERE.model_copy(update=changes)) == [words]
+    assert describe_differences(HERE, HERE.model_copy(update=changes)) == [words]
 
 
 def test_another_gpu_in_the_same_place_is_told_by_its_uuid() -> None:
-    assert differences(HERE, with_gpu(1, uuid="GPU-x")) == ["gpus 1 uuid: GPU-1 → GPU-x"]
+    assert describe_differences(HERE, with_gpu(1, uuid="GPU-x")) == ["gpus 1 uuid: GPU-1 → GPU-x"]
 
 
 def test_another_thread_count_a_core_is_told_by_its_cpus() -> None:
     one_thread = machine(cores=(1,), smt=1, gpus=())
     two_threads = machine(cores=(1,), smt=2, gpus=())
-    assert differences(one_thread, two_threads) == ["cores 0 cpus: [0] → [0, 1]"]
+    assert describe_differences(one_thread, two_threads) == ["cores 0 cpus: [0] → [0, 1]"]
 
 
 def test_several_changes_are_all_named() -> None:
     now = with_gpu(0, name="Other").model_copy(update={"kernel": "6.2.0"})
-    assert len(differences(HERE, now)) == 2
+    assert len(describe_differences(HERE, now)) == 2
 
 
 def test_a_change_deep_in_a_long_list_does_not_read_as_no_change() -> None:
     before, after = (machine(cores=(64,), smt=smt) for smt in (1, 2))
-    for words in differences(before, after):
+    for words in describe_differences(before, after):
         was, _, now = words.partition(": ")[2].partition(" → ")
         assert was != now
         assert len(words) < 160
 
 
 def test_very_long_values_are_cut() -> None:
-    words = differences(HERE, HERE.model_copy(update={"cpu_model": "x" * 500}))
+    words = describe_differences(HERE, HERE.model_copy(update={"cpu_model": "x" * 500}))
     assert len(words[0]) < 160
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import MachineCannot
-from assay.machine import nvidia, throttle
+from assay.machine import nvidia, nvml
 from assay.machine.detect import detect
-from assay.machine.model import GpuState, Link, LostGpu, differences
+from assay.machine.model import GpuLink, GpuState, UnreachableGpu, describe_differences
 from tests.fakes.fake_nvml import GpuProcess, MigInstance, NvLink, ampere, attached, hopper, volta
 from tests.fakes.trees import eight_gpus_on_two_nodes, two_sockets_with_smt, with_gpus
 
@@ -51,7 +51,7 @@ STATES = {
 
 def test_the_nvidia_module_is_a_vendor() -> None:
     vendor: Vendor = nvidia
-    assert vendor.look is nvidia.look
+    assert vendor.list_gpus is nvidia.list_gpus
 
 
 def test_a_gpu_is_described_with_its_settings(make_fake_nvml: MakeFakeNvml) -> None:
@@ -91,9 +91,9 @@ def test_a_field_that_fails_is_null_and_spoils_no_other(
 ) -> None:
     fake = make_fake_nvml()
     with attached(fake):
-        whole = nvidia.look().gpus[0]
+        whole = nvidia.list_gpus().gpus[0]
         fake.fail(function, code)
-        gpu = nvidia.look().gpus[0]
+        gpu = nvidia.list_gpus().gpus[0]
     assert gpu.state is not None
     assert whole.state is not None
     if field in STATES.values():
@@ -107,7 +107,7 @@ def test_a_field_that_fails_is_null_and_spoils_no_other(
 
 def test_an_old_card_has_nulls_for_what_it_lacks(make_fake_nvml: MakeFakeNvml) -> None:
     with attached(make_fake_nvml([replace(volta(), ecc=None)])):
-        gpu = nvidia.look().gpus[0]
+        gpu = nvidia.list_gpus().gpus[0]
     assert (gpu.ecc, gpu.mig, gpu.instances, gpu.memory_node) == (None, None, (), None)
 
 
@@ -122,7 +122,7 @@ def test_changing_clocks_temperature_power_and_load_leave_the_identity_alone(mak
         fake.add_process(0, GpuProcess(pid=1, memory_bytes=2**33))
         now = detect()
     assert before.gpus[0].state != now.gpus[0].state
-    assert differences(before, now) == []
+    assert describe_differences(before, now) == []
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_changed_setting_is_a_difference(
     with attached(fake):
         before = detect()
         setattr(fake.gpu(0), attribute, value)
-        assert differences(before, detect()) == [words]
+        assert describe_differences(before, detect()) == [words]
 
 
 def test_cutting_a_gpu_into_instances_is_a_difference(make_fake_nvml: MakeFakeNvml) -> None:
@@ -149,7 +149,7 @@ def test_cutting_a_gpu_into_instances_is_a_difference(make_fake_nvml: MakeFakeNv
     with attached(fake):
         before = detect()
         fake.set_mig(0, [MigInstance()])
-        assert differences(before, detect()) == ["gpus 0 mig: False → True", "gpus 0 instances: 0 → 1"]
+        assert describe_differences(before, detect()) == ["gpus 0 mig: False → True", "gpus 0 instances: 0 → 1"]
 
 
 def test_a_lost_gpu_is_listed_with_its_reason_and_the_others_are_described(make_fake_nvml: MakeFakeNvml) -> None:
@@ -158,7 +158,7 @@ def test_a_lost_gpu_is_listed_with_its_reason_and_the_others_are_described(make_
     with attached(fake):
         here = detect()
     assert [gpu.index for gpu in here.gpus] == [0, 2]
-    assert here.lost == (LostGpu(index=1, reason="GPU is lost"),)
+    assert here.lost == (UnreachableGpu(index=1, reason="GPU is lost"),)
     assert here.gpu_note is None
     assert [link.gpus for link in here.links] == [(0, 2)]
 
@@ -169,14 +169,14 @@ def test_a_gpu_that_is_lost_while_it_is_described_is_lost(make_fake_nvml: MakeFa
     with attached(fake):
         here = detect()
     assert [gpu.index for gpu in here.gpus] == [1]
-    assert here.lost == (LostGpu(index=0, reason="GPU is lost"),)
+    assert here.lost == (UnreachableGpu(index=0, reason="GPU is lost"),)
 
 
 def test_a_gpu_that_this_process_may_not_open_is_listed_with_its_reason(make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml([hopper(), hopper()])
     fake.fail("nvmlDeviceGetHandleByIndex", NO_PERMISSION, gpu=0)
     with attached(fake):
-        assert detect().lost == (LostGpu(index=0, reason="Insufficient Permissions"),)
+        assert detect().lost == (UnreachableGpu(index=0, reason="Insufficient Permissions"),)
 
 
 def test_a_driver_that_is_gone_is_a_normal_answer_with_a_note(make_fake_nvml: MakeFakeNvml) -> None:
@@ -185,7 +185,7 @@ def test_a_driver_that_is_gone_is_a_normal_answer_with_a_note(make_fake_nvml: Ma
     with attached(fake):
         here = detect()
         with pytest.raises(MachineCannot, match="NVML does not answer: Driver Not Loaded"):
-            nvidia.touch("GPU-any")
+            nvidia.smoke_test("GPU-any")
         assert nvidia.processes() == ()
     assert (here.gpus, here.gpu_note) == ((), "NVML does not answer: Driver Not Loaded")
 
@@ -194,7 +194,7 @@ def test_a_driver_that_stops_answering_after_the_start_is_said_in_the_note(make_
     fake = make_fake_nvml()
     fake.fail("nvmlDeviceGetCount", UNKNOWN)
     with attached(fake):
-        assert nvidia.look().note == "NVML stopped answering: Unknown Error"
+        assert nvidia.list_gpus().note == "NVML stopped answering: Unknown Error"
 
 
 def test_bindings_that_do_not_match_the_library_cost_only_the_field(
@@ -209,7 +209,7 @@ def test_bindings_that_do_not_match_the_library_cost_only_the_field(
         monkeypatch.setattr(pynvml, "nvmlDeviceGetEccMode", refuse)
         monkeypatch.delattr(pynvml, "nvmlDeviceGetNumaNodeId")
         monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: b"Some \xff Card")
-        gpu = nvidia.look().gpus[0]
+        gpu = nvidia.list_gpus().gpus[0]
     assert (gpu.ecc, gpu.memory_node, gpu.name) == (None, None, "Some � Card")
 
 
@@ -224,9 +224,9 @@ def test_gpus_linked_directly_count_their_nvlinks(make_fake_nvml: MakeFakeNvml) 
     with attached(fake):
         here = detect()
     assert here.links == (
-        Link(gpus=(0, 1), nvlinks=4, path="switch"),
-        Link(gpus=(0, 2), nvlinks=2, path="bridge"),
-        Link(gpus=(1, 2), nvlinks=0, path="node"),
+        GpuLink(gpus=(0, 1), nvlinks=4, path="switch"),
+        GpuLink(gpus=(0, 2), nvlinks=2, path="bridge"),
+        GpuLink(gpus=(1, 2), nvlinks=0, path="node"),
     )
     assert here.link(2, 0) == here.links[1]
     assert here.link(1, 1) is None
@@ -236,7 +236,7 @@ def test_gpus_linked_through_switches_have_all_links_to_each_other(make_fake_nvm
     into_switches = tuple(NvLink(f"00000000:{0xC0 + n % 4:02X}:00.0", to_switch=True) for n in range(18))
     broken = (*into_switches[:17], replace(into_switches[17], active=False))
     with attached(make_fake_nvml([replace(hopper(), links=links) for links in (into_switches, into_switches, broken)])):
-        links = nvidia.look().links
+        links = nvidia.list_gpus().links
     assert [link.nvlinks for link in links] == [18, 17, 17]
 
 
@@ -244,7 +244,7 @@ def test_pairs_whose_common_ancestor_is_not_told_have_no_path(make_fake_nvml: Ma
     fake = make_fake_nvml([hopper(), hopper()])
     fake.fail("nvmlDeviceGetTopologyCommonAncestor", NOT_SUPPORTED)
     with attached(fake):
-        assert nvidia.look().links == (Link(gpus=(0, 1)),)
+        assert nvidia.list_gpus().links == (GpuLink(gpus=(0, 1)),)
 
 
 def test_where_sysfs_does_not_say_the_cores_that_nvml_calls_near_give_the_node(
@@ -279,9 +279,9 @@ def test_a_gpu_behind_a_long_pci_domain_is_found_in_sysfs(tmp_path: Path, make_f
 def test_touching_a_gpu_asks_it_something(make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml([replace(hopper(), mig=(MigInstance(uuid="MIG-a"),)), hopper()])
     with attached(fake):
-        for uuid in ("MIG-a", *(gpu.uuid for gpu in nvidia.look().gpus)):
+        for uuid in ("MIG-a", *(gpu.uuid for gpu in nvidia.list_gpus().gpus)):
             asked = fake.calls("nvmlDeviceGetMemoryInfo")
-            nvidia.touch(uuid)
+            nvidia.smoke_test(uuid)
             assert fake.calls("nvmlDeviceGetMemoryInfo") > asked
 
 
@@ -293,43 +293,43 @@ def test_a_gpu_lost_between_detection_and_use_is_said_in_a_sentence(
     with attached(fake):
         here = detect(tree.root)
         fake.lose(5)
-        nvidia.touch(here.gpus[4].uuid)
+        nvidia.smoke_test(here.gpus[4].uuid)
         with pytest.raises(MachineCannot, match=f"GPU {here.gpus[5].uuid} does not answer: GPU is lost") as caught:
-            nvidia.touch(here.gpus[5].uuid)
-        assert differences(here, detect(tree.root))
+            nvidia.smoke_test(here.gpus[5].uuid)
+        assert describe_differences(here, detect(tree.root))
     assert caught.value.exit_code == 3
     assert caught.value.__cause__ is None
 
 
 def test_a_gpu_that_was_never_there_is_said_in_a_sentence(make_fake_nvml: MakeFakeNvml) -> None:
     with attached(make_fake_nvml()), pytest.raises(MachineCannot, match="GPU GPU-nobody does not answer: Not Found"):
-        nvidia.touch("GPU-nobody")
+        nvidia.smoke_test("GPU-nobody")
 
 
 def test_a_gpu_that_refuses_an_answer_is_said_in_a_sentence(make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml()
     fake.fail("nvmlDeviceGetMemoryInfo", NO_PERMISSION)
     with attached(fake):
-        uuid = nvidia.look().gpus[0].uuid
+        uuid = nvidia.list_gpus().gpus[0].uuid
         with pytest.raises(MachineCannot, match="does not answer: Insufficient Permissions"):
-            nvidia.touch(uuid)
+            nvidia.smoke_test(uuid)
 
 
 def test_nvml_is_left_as_it_was_found(make_fake_nvml: MakeFakeNvml) -> None:
     with attached(make_fake_nvml()) as pynvml:
         detect()
         with pytest.raises(MachineCannot):
-            nvidia.touch("GPU-nobody")
+            nvidia.smoke_test("GPU-nobody")
         with pytest.raises(pynvml.NVMLError):
             pynvml.nvmlDeviceGetCount()
 
 
 @given(st.integers(0, 2**11 - 1))
 def test_every_throttle_reason_of_a_mask_is_named_once(mask: int) -> None:
-    words = throttle.in_words(mask)
+    words = nvml.describe_throttle(mask)
     assert len(set(words)) == len(words) == mask.bit_count()
-    assert set(words) <= set(throttle.REASONS.values())
+    assert set(words) <= set(nvml.THROTTLE_REASONS.values())
 
 
 def test_a_throttle_reason_that_nobody_has_named_yet_is_not_hidden() -> None:
-    assert throttle.in_words(0x1004) == ("power cap", "reason 0x1000")
+    assert nvml.describe_throttle(0x1004) == ("power cap", "reason 0x1000")

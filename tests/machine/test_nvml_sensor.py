@@ -10,13 +10,13 @@ import pytest
 
 from assay.core.errors import MachineCannot
 from assay.machine import nvidia
-from assay.machine.sensors import GpuMeter, GpuReading, PcieRate
+from assay.machine.vendor import GpuMeter, GpuReading, PcieRate
 from tests.fakes.fake_nvml import FakeNvml, Gpu, GpuProcess, MigInstance, ampere, attached, hopper, volta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from assay.machine.nvml_sensor import NvmlSensor
+    from assay.machine.nvml import NvmlSensor
     from tests.fakes.plugin import MakeFakeNvml
 
 NOT_SUPPORTED, NO_PERMISSION, UNKNOWN, GPU_IS_LOST = 3, 4, 999, 15
@@ -58,7 +58,7 @@ def busy(make_fake_nvml: MakeFakeNvml) -> FakeNvml:
 
 @contextmanager
 def sensor_of(fake: FakeNvml) -> Iterator[NvmlSensor]:
-    with attached(fake), nvidia.sensors([fake.gpu(0).uuid.decode()]) as (sensor,):
+    with attached(fake), nvidia.open_sensors([fake.gpu(0).uuid.decode()]) as (sensor,):
         yield sensor
 
 
@@ -242,7 +242,7 @@ def test_pcie_throughput_is_in_kilobytes_and_becomes_megabytes(busy: FakeNvml) -
 def test_sensors_come_in_the_order_asked_for(make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml([hopper(), hopper()])
     uuids = [fake.gpu(index).uuid.decode() for index in (1, 0)]
-    with attached(fake), nvidia.sensors(uuids) as sensors:
+    with attached(fake), nvidia.open_sensors(uuids) as sensors:
         assert [sensor.uuid for sensor in sensors] == uuids
 
 
@@ -250,12 +250,12 @@ def test_a_gpu_that_nvml_does_not_list_is_refused(busy: FakeNvml) -> None:
     with (
         attached(busy),
         pytest.raises(MachineCannot, match="NVML lists no GPU GPU-nowhere"),
-        nvidia.sensors(["GPU-nowhere"]),
+        nvidia.open_sensors(["GPU-nowhere"]),
     ):
         pass
 
 
 def test_without_a_driver_there_are_no_sensors(busy: FakeNvml) -> None:
     busy.fail("nvmlInit_v2", 9)
-    with attached(busy), pytest.raises(MachineCannot, match="NVML does not answer"), nvidia.sensors(["GPU-0"]):
+    with attached(busy), pytest.raises(MachineCannot, match="NVML does not answer"), nvidia.open_sensors(["GPU-0"]):
         pass

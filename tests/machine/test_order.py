@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.machine.cuda_devices import AllGpusHidden, cuda_order
 from assay.machine.model import Gpu, MigInstance
-from assay.machine.order import AllHidden, cuda_order
 
 if TYPE_CHECKING:
     from assay.core.errors import AssayError
@@ -83,10 +83,10 @@ def test_cuda_stops_at_the_first_word_that_names_nothing_and_a_note_says_so(
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("", AllHidden, "CUDA_VISIBLE_DEVICES is empty: it hides every GPU."),
-        ("  ", AllHidden, "CUDA_VISIBLE_DEVICES is empty: it hides every GPU."),
-        ("-1", AllHidden, "CUDA_VISIBLE_DEVICES=-1 hides every GPU."),
-        ("NoDevFiles", AllHidden, "CUDA_VISIBLE_DEVICES=NoDevFiles hides every GPU."),
+        ("", AllGpusHidden, "CUDA_VISIBLE_DEVICES is empty: it hides every GPU."),
+        ("  ", AllGpusHidden, "CUDA_VISIBLE_DEVICES is empty: it hides every GPU."),
+        ("-1", AllGpusHidden, "CUDA_VISIBLE_DEVICES=-1 hides every GPU."),
+        ("NoDevFiles", AllGpusHidden, "CUDA_VISIBLE_DEVICES=NoDevFiles hides every GPU."),
         ("7,0", MachineCannot, "begins with 7, which is no GPU of this machine (its GPUs are 0 to 3)"),
         ("GPU-zzz", MachineCannot, "begins with GPU-zzz, which is no GPU of this machine"),
         ("GPU-", MachineCannot, "begins with GPU-, which fits several GPUs"),

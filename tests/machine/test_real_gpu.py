@@ -8,12 +8,12 @@ import time
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.isolation.devices import choose
+from assay.isolation.devices import choose_devices
 from assay.machine import nvidia
+from assay.machine.cuda_devices import AllGpusHidden, cuda_order
 from assay.machine.detect import detect
-from assay.machine.model import Machine, differences
-from assay.machine.order import AllHidden, cuda_order
-from assay.machine.strangers import snapshot, strangers
+from assay.machine.interference import find_outside_activity, take_snapshot
+from assay.machine.model import Machine, describe_differences
 
 pytestmark = pytest.mark.gpu
 
@@ -41,14 +41,14 @@ def test_every_gpu_says_who_it_is(here: Machine) -> None:
 
 def test_a_real_machine_is_known_again_while_its_clocks_move(here: Machine) -> None:
     time.sleep(0.5)
-    assert differences(here, detect()) == []
+    assert describe_differences(here, detect()) == []
 
 
 def test_a_real_gpu_is_touched(here: Machine) -> None:
     for gpu in here.gpus:
-        nvidia.touch(gpu.uuid)
+        nvidia.smoke_test(gpu.uuid)
     with pytest.raises(MachineCannot):
-        nvidia.touch("GPU-00000000-0000-0000-0000-000000000000")
+        nvidia.smoke_test("GPU-00000000-0000-0000-0000-000000000000")
 
 
 def test_cuda_counts_the_gpus_as_foretold(here: Machine) -> None:
@@ -57,7 +57,7 @@ def test_cuda_counts_the_gpus_as_foretold(here: Machine) -> None:
         pytest.skip("PyTorch sees no CUDA")
     try:
         order = cuda_order(here.gpus, os.environ)
-    except AllHidden as hidden:
+    except AllGpusHidden as hidden:
         pytest.skip(str(hidden))
     assert torch.cuda.device_count() == len(order.devices)
     for device in order.devices:
@@ -69,16 +69,16 @@ def test_this_process_on_a_real_gpu_is_no_stranger(here: Machine) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("PyTorch sees no CUDA")
-    before = snapshot()
+    before = take_snapshot()
     torch.zeros(2**20, device="cuda")
     torch.cuda.synchronize()
-    after = snapshot()
+    after = take_snapshot()
     grown = {p.pid for p in after.gpu_processes} - {p.pid for p in before.gpu_processes}
     print("on the GPU before", before.gpu_processes, "after", after.gpu_processes, "comparable", after.pids_comparable)
     if after.pids_comparable and grown:
         assert os.getpid() in grown
-        assert os.getpid() not in {p.pid for p in strangers(before, after, {os.getpid()}).gpu_processes}
+        assert os.getpid() not in {p.pid for p in find_outside_activity(before, after, {os.getpid()}).gpu_processes}
 
 
 def test_all_gpus_are_chosen_when_nothing_is_said(here: Machine) -> None:
-    assert all(device.startswith("cuda:") for device in choose(here, environment={}))
+    assert all(device.startswith("cuda:") for device in choose_devices(here, environment={}))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.machine.permissions import missing_to_set
+from assay.machine.doctor import missing_rights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,5 +29,5 @@ def test_only_root_with_the_capability_may(
     if effective is not None:
         (tmp_path / "proc/self").mkdir(parents=True)
         (tmp_path / "proc/self/status").write_text(f"Name:\tpython\nCapPrm:\t0\nCapEff:\t{effective}\n")
-    found = missing_to_set(tmp_path, user_id=user_id)
+    found = missing_rights(tmp_path, user_id=user_id)
     assert found is None if said is None else said in str(found)

@@ -15,7 +15,7 @@ from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianNotStarted
 from assay.core.leases import LeaseNotReleased
-from assay.core.stopping import stop_on_signals
+from assay.core.signals import stop_on_signals
 from assay.machine import nvidia
 from tests.fakes.fake_nvml import MigInstance, attached, hopper
 from tests.guardians import guardian_of, guardians_of
@@ -73,7 +73,7 @@ def test_a_power_limit_holds_until_its_lease_is_released(fake: FakeNvml, assay_h
     assert limit_w(fake) == 450.5
     assert lease.args["watts"] == 700.0
     assert kept(assay_home) == [lease.path]
-    leases.release(lease)
+    leases.release_lease(lease)
     assert limit_w(fake) == 700.0
     assert kept(assay_home) == []
 
@@ -81,9 +81,9 @@ def test_a_power_limit_holds_until_its_lease_is_released(fake: FakeNvml, assay_h
 def test_limits_set_one_upon_the_other_are_undone_one_after_the_other(fake: FakeNvml) -> None:
     outer = nvidia.set_power_limit(UUID, 500.0)
     inner = nvidia.set_power_limit(UUID, 300.0)
-    leases.release(inner)
+    leases.release_lease(inner)
     assert limit_w(fake) == 500.0
-    leases.release(outer)
+    leases.release_lease(outer)
     assert limit_w(fake) == 700.0
 
 
@@ -98,7 +98,7 @@ def test_a_limit_that_another_run_holds_is_left_to_it(
     fake: FakeNvml, assay_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_another(nvidia.set_power_limit(UUID, 500.0), 4711)
-    monkeypatch.setattr("assay.core.processes.alive", lambda owner: True)
+    monkeypatch.setattr("assay.core.processes.is_alive", lambda owner: True)
     with pytest.raises(MachineCannot, match="held by another run, process 4711"):
         nvidia.set_power_limit(UUID, 300.0)
     assert limit_w(fake) == 500.0
@@ -109,7 +109,7 @@ def test_what_a_dead_run_left_is_undone_before_a_limit_is_set_anew(fake: FakeNvm
     of_another(nvidia.set_power_limit(UUID, 250.0), 2**22 - 1)
     lease = nvidia.set_power_limit(UUID, 400.0)
     assert lease.args["watts"] == 700.0
-    leases.release(lease)
+    leases.release_lease(lease)
     assert limit_w(fake) == 700.0
     assert kept(assay_home) == []
 
@@ -118,9 +118,9 @@ def test_clocks_kept_for_one_run_are_not_locked_by_another(
     fake: FakeNvml, assay_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = nvidia.claim_sm_clocks(UUID)
-    leases.release(nvidia.lock_sm_clocks(UUID, 1200, 1200))
+    leases.release_lease(nvidia.lock_sm_clocks(UUID, 1200, 1200))
     of_another(claim, 4711)
-    monkeypatch.setattr("assay.core.processes.alive", lambda owner: True)
+    monkeypatch.setattr("assay.core.processes.is_alive", lambda owner: True)
     with pytest.raises(MachineCannot, match="held by another run"):
         nvidia.lock_sm_clocks(UUID, 1200, 1200)
     assert lock_mhz(fake) == (0, 0)
@@ -129,7 +129,7 @@ def test_clocks_kept_for_one_run_are_not_locked_by_another(
 def test_locked_clocks_hold_until_their_lease_is_released(fake: FakeNvml, assay_home: Path) -> None:
     lease = nvidia.lock_sm_clocks(UUID, 1200, 1200)
     assert lock_mhz(fake) == (1200, 1200)
-    leases.release(lease)
+    leases.release_lease(lease)
     assert lock_mhz(fake) == (0, 0)
     assert kept(assay_home) == []
 
@@ -227,10 +227,10 @@ def test_a_gpu_lost_while_a_limit_holds_keeps_the_lease_until_it_is_back(fake: F
     lease = nvidia.set_power_limit(UUID, 300.0)
     fake.lose(0)
     with pytest.raises(LeaseNotReleased, match="GPU is lost"):
-        leases.release(lease)
+        leases.release_lease(lease)
     assert kept(assay_home) == [lease.path]
     fake.find(0)
-    leases.release(lease)
+    leases.release_lease(lease)
     assert limit_w(fake) == 700.0
     assert kept(assay_home) == []
 
@@ -294,7 +294,7 @@ def test_a_guardian_killed_between_the_check_and_the_change_is_replaced(
     eventually(lambda: guardians_of(os.getpid()) not in ([], [guardian]))
     monkeypatch.undo()
     assert limit_w(fake) == 300.0
-    leases.release(lease)
+    leases.release_lease(lease)
 
 
 def test_a_limit_is_restored_and_the_holder_stopped_where_no_guardian_can_be_had(
@@ -309,12 +309,12 @@ def test_a_limit_is_restored_and_the_holder_stopped_where_no_guardian_can_be_had
         with stop_on_signals():
             lease = nvidia.set_power_limit(UUID, 300.0)
             try:
-                monkeypatch.setattr("assay.core.guardian._start", refuse)
+                monkeypatch.setattr("assay.core.guardian._spawn", refuse)
                 os.kill(guardian_of(os.getpid()), signal.SIGKILL)
                 time.sleep(60)
             finally:
                 seen.append(limit_w(fake))
-                leases.release(lease)
+                leases.release_lease(lease)
 
     with pytest.raises(StopRequested, match="no other could be started: there are too many processes"):
         hold()
@@ -337,10 +337,10 @@ def test_reaping_restores_what_a_holder_that_was_killed_with_its_guardian_left(
     holder.kill()
     holder.wait()
     with attached(fake):
-        left = {lease.kind for lease in leases.left_behind()}
-        outcomes = {report.outcome for report in leases.reap()}
+        left = {lease.kind for lease in leases.find_orphaned_leases()}
+        outcomes = {report.outcome for report in leases.reap_leases()}
     assert left == {"power limit", "locked clock"}
     assert outcomes == {"released"}
-    assert leases.left_behind() == []
+    assert leases.find_orphaned_leases() == []
     assert (limit_w(fake), lock_mhz(fake)) == (700.0, (0, 0))
     assert kept(assay_home) == []

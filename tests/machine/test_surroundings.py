@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.machine.cores import describe_cpu
-from assay.machine.model import Mps
-from assay.machine.surroundings import container, hypervisor, mps
+from assay.machine.linux import detect_container, detect_hypervisor, detect_mps, read_cpu
+from assay.machine.model import MpsStatus
 from tests.fakes.trees import machine_tree, one_socket, sockets, write
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def test_a_virtual_machine_is_known_by_the_processors_flag(
     files: dict[str, str], kind: str | None, tmp_path: Path
 ) -> None:
     write(tmp_path, files)
-    assert hypervisor(tmp_path) == kind
+    assert detect_hypervisor(tmp_path) == kind
 
 
 @pytest.mark.parametrize(
@@ -56,24 +55,24 @@ def test_a_container_is_known_by_what_it_leaves_lying_about(
     files: dict[str, str], kind: str | None, tmp_path: Path
 ) -> None:
     write(tmp_path, files)
-    assert container(tmp_path) == kind
+    assert detect_container(tmp_path) == kind
 
 
 @pytest.mark.parametrize(
     ("files", "variables", "found"),
     [
         ({"proc/17/comm": "bash"}, {}, None),
-        ({"proc/17/comm": "nvidia-cuda-mps"}, {}, Mps(daemon=True, pipe=False)),
-        ({"tmp/nvidia-mps/control": ""}, {}, Mps(daemon=False, pipe=True)),
+        ({"proc/17/comm": "nvidia-cuda-mps"}, {}, MpsStatus(daemon=True, pipe=False)),
+        ({"tmp/nvidia-mps/control": ""}, {}, MpsStatus(daemon=False, pipe=True)),
         ({"tmp/nvidia-mps/control": ""}, {"CUDA_MPS_PIPE_DIRECTORY": "/run/mine"}, None),
-        ({"run/mine/control": ""}, {"CUDA_MPS_PIPE_DIRECTORY": "/run/mine"}, Mps(daemon=False, pipe=True)),
+        ({"run/mine/control": ""}, {"CUDA_MPS_PIPE_DIRECTORY": "/run/mine"}, MpsStatus(daemon=False, pipe=True)),
     ],
 )
 def test_the_multi_process_service_is_noticed_by_its_process_or_its_pipe(
-    files: dict[str, str], variables: dict[str, str], found: Mps | None, tmp_path: Path
+    files: dict[str, str], variables: dict[str, str], found: MpsStatus | None, tmp_path: Path
 ) -> None:
     write(tmp_path, files)
-    assert mps(tmp_path, variables) == found
+    assert detect_mps(tmp_path, variables) == found
 
 
 @pytest.mark.parametrize(
@@ -89,41 +88,41 @@ def test_the_multi_process_service_is_noticed_by_its_process_or_its_pipe(
 )
 def test_turbo_is_read_from_either_switch(files: dict[str, str], turbo: bool | None, tmp_path: Path) -> None:
     write(tmp_path, {f"sys/devices/system/cpu/{name}": content for name, content in files.items()})
-    assert describe_cpu(tmp_path).turbo is turbo
+    assert read_cpu(tmp_path).turbo is turbo
 
 
 def test_the_governor_is_that_of_the_cores_this_process_may_use(tmp_path: Path) -> None:
     root = machine_tree(tmp_path, sockets(1, 4, 1), allowed="0-1")
     policies = {0: "performance", 1: "performance", 2: "powersave", 3: "powersave"}
     write(root, {f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": word for cpu, word in policies.items()})
-    assert describe_cpu(root).governor == "performance"
+    assert read_cpu(root).governor == "performance"
 
 
 def test_different_governors_are_all_named(tmp_path: Path) -> None:
     root = one_socket(tmp_path).root
     policies = {0: "powersave", 1: "performance"}
     write(root, {f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": word for cpu, word in policies.items()})
-    assert describe_cpu(root).governor == "performance, powersave"
+    assert read_cpu(root).governor == "performance, powersave"
 
 
 def test_cores_kept_from_the_scheduler_are_named(tmp_path: Path) -> None:
     root = one_socket(tmp_path).root
-    assert describe_cpu(root).isolated_cpus == ()
+    assert read_cpu(root).isolated_cpus == ()
     write(root, {"sys/devices/system/cpu/isolated": "2-3"})
-    assert describe_cpu(root).isolated_cpus == (2, 3)
+    assert read_cpu(root).isolated_cpus == (2, 3)
 
 
 def test_cpus_that_could_be_plugged_in_are_not_called_switched_off(tmp_path: Path) -> None:
     root = one_socket(tmp_path).root
     write(root, {"sys/devices/system/cpu/offline": "4-127"})
-    assert describe_cpu(root).offline_cpus == ()
+    assert read_cpu(root).offline_cpus == ()
 
 
 def test_siblings_are_known_by_their_list_where_core_numbers_repeat(tmp_path: Path) -> None:
-    from assay.machine.cores import physical_cores
+    from assay.machine.linux import read_physical_cores
 
     root = machine_tree(tmp_path, {0: (0, 0), 1: (0, 1), 2: (0, 0), 3: (0, 1)})
     for cpu in range(4):
         write(root, {f"sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list": cpu})
-    assert [core.cpus for core in physical_cores(root)] == [(0,), (1,), (2,), (3,)]
-    assert describe_cpu(root).smt is False
+    assert [core.cpus for core in read_physical_cores(root)] == [(0,), (1,), (2,), (3,)]
+    assert read_cpu(root).smt is False

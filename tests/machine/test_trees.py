@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.machine.cores import physical_cores
 from assay.machine.detect import detect
-from assay.machine.model import Core, Machine, Node, differences
+from assay.machine.linux import read_physical_cores
+from assay.machine.model import Core, Machine, NumaNode, describe_differences
 from tests.fakes import trees
 from tests.fakes.fake_nvml import attached
 
@@ -55,7 +55,7 @@ def detected(tmp_path: Path, make_fake_nvml: MakeFakeNvml) -> Detect:
 def test_one_socket_is_four_cores_on_one_node(detected: Detect) -> None:
     there = detected(trees.one_socket)
     assert [core.cpus for core in there.cores] == [(0,), (1,), (2,), (3,)]
-    assert there.nodes == (Node(id=0, cpus=(0, 1, 2, 3), memory_mib=65536.0, distances=(10,)),)
+    assert there.nodes == (NumaNode(id=0, cpus=(0, 1, 2, 3), memory_mib=65536.0, distances=(10,)),)
     assert (there.cpu.packages, there.cpu.smt, there.cpu.offline_cpus) == (1, False, ())
     assert there.kernel == "6.1.0-described"
 
@@ -138,7 +138,7 @@ def test_every_machine_is_the_same_after_being_written_and_read(
     there = detected(describe)
     back = Machine.model_validate(json.loads(json.dumps(there.as_json())))
     assert back == there
-    assert differences(there, back) == []
+    assert describe_differences(there, back) == []
 
 
 @pytest.mark.full
@@ -148,7 +148,7 @@ def test_every_machine_is_known_again_at_a_second_look(
 ) -> None:
     tree = describe(tmp_path / "root")
     with attached(make_fake_nvml(tree.gpus)):
-        assert differences(detect(tree.root), Machine.detect(tree.root)) == []
+        assert describe_differences(detect(tree.root), Machine.detect(tree.root)) == []
 
 
 @st.composite
@@ -169,7 +169,7 @@ def test_cores_part_what_affinity_and_control_group_allow_and_name_their_other_s
     if group is not None:
         trees.write(root, {"proc/self/cgroup": "1:cpuset:/"})
         trees.write(root, {"sys/fs/cgroup/cpuset/cpuset.cpus": trees.cpu_list(sorted(group))})
-    cores = physical_cores(root)
+    cores = read_physical_cores(root)
     allowed = (affinity & group if group is not None else affinity) or affinity
     assert sorted(cpu for core in cores for cpu in core.cpus) == sorted(allowed)
     for core in cores:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.monitor.kernels.rows import CallSpan, Kernel
+from assay.monitor.kernel_trace.rows import CallSpan, KernelRow
 
 Event = dict[str, Any]
 BASE_US = 3_897_978_062_675.0
@@ -71,7 +71,7 @@ def span(at_ns: int, *, before_us: float = 2.0, after_us: float = 3.0, took_us: 
     )
 
 
-def row(index: int, name: str = "k", start_us: float = 0.0, duration_us: float = 1.0, **more: Any) -> Kernel:
-    return Kernel(
+def row(index: int, name: str = "k", start_us: float = 0.0, duration_us: float = 1.0, **more: Any) -> KernelRow:
+    return KernelRow(
         **{"index": index, "kind": "kernel", "name": name, "start_s": start_us / 1e6, "duration_us": duration_us} | more
     )

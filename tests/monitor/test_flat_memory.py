@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.machine import nvidia
-from assay.monitor.gpus import GpuSource
-from assay.monitor.host import HostSource
-from assay.monitor.reading import header as header_of
-from assay.monitor.recorder import Beside, Recorder
-from assay.monitor.sinks import FileSink, writer_for
-from assay.monitor.wire import Stop
+from assay.monitor.channel import StopRecording
+from assay.monitor.gpu_sampler import GpuSampler
+from assay.monitor.host_sampler import HostSampler
+from assay.monitor.reader import read_header as header_of
+from assay.monitor.recorder import BackgroundSampler, Recorder
+from assay.monitor.writers import RecordingFile, formatter_for
 from tests.fakes.fake_nvml import GpuProcess, attached, hopper
 from tests.monitor.pacing import VirtualPace, at_once, header
 
 if TYPE_CHECKING:
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
     from tests.fakes.plugin import MakeFakeNvml
 
 WARM, LAST = 1000, 3000
@@ -41,25 +41,25 @@ def test_eight_gpus_at_100_hz_take_no_more_memory_as_time_goes_on(tmp_path: Path
     for gpu in range(8):
         fake.set_processes(gpu, [GpuProcess(pid=1, memory_bytes=2**30)])
     pace = VirtualPace(fake)
-    pace.order(LAST / 100 + 0.005, Stop(reason="enough"))
+    pace.order(LAST / 100 + 0.005, StopRecording(reason="enough"))
     blocks: dict[int, int] = {}
     resident: dict[int, int] = {}
 
-    with attached(fake), nvidia.sensors([fake.gpu(index).uuid.decode() for index in range(8)]) as sensors:
-        gpus, host = GpuSource(dict(enumerate(sensors)), pace), HostSource(Path("/"), pace)
+    with attached(fake), nvidia.open_sensors([fake.gpu(index).uuid.decode() for index in range(8)]) as sensors:
+        gpus, host = GpuSampler(dict(enumerate(sensors)), pace), HostSampler(Path("/"), pace)
 
-        def look(tick: int) -> list[Line]:
+        def look(tick: int) -> list[RecordingLine]:
             if tick in {WARM, LAST}:
                 gc.collect()
                 blocks[tick], resident[tick] = sys.getallocatedblocks(), resident_bytes()
             return gpus.read(tick)
 
         path = tmp_path / "a.jsonl"
-        sink = FileSink(path, writer_for(path, None))
-        slow = {gpus.read_meters: 10, host.read: 10, gpus.read_slowly: 100}
-        beside = [Beside(look_slowly, every, at_once) for look_slowly, every in slow.items()]
+        sink = RecordingFile(path, formatter_for(path, None))
+        slow = {gpus.read_meters: 10, host.read: 10, gpus.read_processes_and_pcie: 100}
+        beside = [BackgroundSampler(look_slowly, every, at_once) for look_slowly, every in slow.items()]
         head = header(0.01, 8, host_every=10)
-        end = Recorder(head, sink, pace, look=look, beside=beside, answer=lambda answer: None).run()
+        end = Recorder(head, sink, pace, sample=look, background=beside, answer=lambda answer: None).run()
         sink.close()
     assert (end.ticks, end.missed) == (LAST + 1, 0)
     assert header_of(path) == head

@@ -10,19 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.machine import nvidia
-from assay.monitor.gpus import GIVE_UP_AFTER, GpuSource
-from assay.monitor.lines import Ended, GpuMeterSample, GpuPcie, GpuProcesses, GpuSample
-from assay.monitor.pcie import READ_WITHIN_S, WRAP, ByteCount
-from assay.monitor.recorder import Beside
+from assay.monitor.channel import StopRecording
+from assay.monitor.gpu_sampler import COUNTER_WRAP, GIVE_UP_AFTER, PCIE_WRAP_LIMIT_S, ByteCounter, GpuSampler
+from assay.monitor.recorder import BackgroundSampler
+from assay.monitor.samples import GpuLost, GpuMeterSample, GpuPcie, GpuProcesses, GpuSample
 from assay.monitor.statistics import summarise
-from assay.monitor.wire import Stop
 from tests.fakes.fake_nvml import FakeNvml, GpuProcess, ampere, attached, hopper, volta
 from tests.monitor.pacing import S, VirtualPace, at_once, header, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
     from tests.fakes.plugin import MakeFakeNvml
 
 UNKNOWN, UNINITIALIZED, NOT_SUPPORTED = 999, 1, 3
@@ -30,26 +29,28 @@ UNSIGNED_INT = 1
 LineT = TypeVar("LineT")
 
 
-def of(lines: list[Line], kind: type[LineT]) -> list[LineT]:
+def of(lines: list[RecordingLine], kind: type[LineT]) -> list[LineT]:
     return [line for line in lines if isinstance(line, kind)]
 
 
 @contextmanager
-def source(fake: FakeNvml, pace: VirtualPace) -> Iterator[GpuSource]:
+def source(fake: FakeNvml, pace: VirtualPace) -> Iterator[GpuSampler]:
     uuids = [fake.gpu(index).uuid.decode() for index in range(fake.gpu_count)]
-    with attached(fake), nvidia.sensors(uuids) as sensors:
-        yield GpuSource(dict(enumerate(sensors)), pace)
+    with attached(fake), nvidia.open_sensors(uuids) as sensors:
+        yield GpuSampler(dict(enumerate(sensors)), pace)
 
 
-def watch(fake: FakeNvml, seconds: float, *, interval_s: float = 0.1, slowly_s: float | None = 1.0) -> list[Line]:
+def watch(
+    fake: FakeNvml, seconds: float, *, interval_s: float = 0.1, slowly_s: float | None = 1.0
+) -> list[RecordingLine]:
     """Record all GPUs of a fake for some of its time."""
     pace = VirtualPace(fake)
-    pace.order(fake.now_s() + seconds, Stop(reason="enough"))
+    pace.order(fake.now_s() + seconds, StopRecording(reason="enough"))
     head = header(interval_s, fake.gpu_count, t_ns=fake.now_ns())
     with source(fake, pace) as gpus:
-        beside = [Beside(gpus.read_meters, max(1, round(0.1 / interval_s)), at_once)]
+        beside = [BackgroundSampler(gpus.read_meters, max(1, round(0.1 / interval_s)), at_once)]
         if slowly_s is not None:
-            beside.append(Beside(gpus.read_slowly, round(slowly_s / interval_s), at_once))
+            beside.append(BackgroundSampler(gpus.read_processes_and_pcie, round(slowly_s / interval_s), at_once))
         shelf, _, _ = recorded(pace, head, gpus.read, beside=beside, pulse=gpus.pulse)
     return shelf.lines
 
@@ -124,7 +125,7 @@ def test_no_byte_is_lost_when_the_counter_of_32_bits_begins_anew(
     (found,) = summarise(lines).sources
     for quantity, rate in (("pcie_tx_bytes", 60e9), ("pcie_rx_bytes", 1e3)):
         (counted,) = (each for each in found.counted if each.quantity == quantity)
-        assert counted.over_s == pytest.approx((found.n - 1) * interval_s, abs=READ_WITHIN_S)
+        assert counted.over_s == pytest.approx((found.n - 1) * interval_s, abs=PCIE_WRAP_LIMIT_S)
         assert counted.difference == pytest.approx(rate * counted.over_s)
 
 
@@ -132,7 +133,7 @@ def test_between_ticks_that_are_far_apart_only_the_bytes_are_read(make_fake_nvml
     fake = make_fake_nvml([hopper()])
     watch(fake, 10.0, interval_s=5.0, slowly_s=None)
     assert fake.calls("nvmlDeviceGetUtilizationRates") == 2
-    assert fake.calls("nvmlDeviceGetFieldValues") >= 10.0 / READ_WITHIN_S
+    assert fake.calls("nvmlDeviceGetFieldValues") >= 10.0 / PCIE_WRAP_LIMIT_S
 
 
 def test_a_card_that_does_not_count_bytes_is_left_alone_between_ticks(make_fake_nvml: MakeFakeNvml) -> None:
@@ -141,18 +142,18 @@ def test_a_card_that_does_not_count_bytes_is_left_alone_between_ticks(make_fake_
     assert fake.calls("nvmlDeviceGetFieldValues") == 2 + 2 * 2  # two looks, and two calls at each for the meters
 
 
-@given(st.lists(st.integers(0, WRAP - 1), min_size=1, max_size=50))
+@given(st.lists(st.integers(0, COUNTER_WRAP - 1), min_size=1, max_size=50))
 def test_steps_smaller_than_the_counter_are_counted_exactly(steps: list[int]) -> None:
-    counter, truth = ByteCount(), 0
+    counter, truth = ByteCounter(), 0
     assert counter.add(0) == 0
     for step in steps:
         truth += step
-        assert counter.add(truth % WRAP) == truth
+        assert counter.add(truth % COUNTER_WRAP) == truth
 
 
 def test_a_counter_of_64_bits_that_goes_back_is_not_mistaken_for_one_that_wraps() -> None:
-    counter = ByteCount()
-    assert [counter.add(raw) for raw in (WRAP + 5, 7, None, 9)] == [WRAP + 5, 7, None, 9]
+    counter = ByteCounter()
+    assert [counter.add(raw) for raw in (COUNTER_WRAP + 5, 7, None, 9)] == [COUNTER_WRAP + 5, 7, None, 9]
 
 
 def test_the_slow_pcie_call_is_made_once_a_second_where_they_are_not(make_fake_nvml: MakeFakeNvml) -> None:
@@ -177,7 +178,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_its_own_series_and_the_others_go_on(m
     lines = watch(fake, 5.0)
     ticks = {gpu: [s.tick for s in of(lines, GpuSample) if s.gpu == gpu] for gpu in (0, 1)}
     assert ticks == {0: list(range(50)), 1: list(range(20))}
-    (ended,) = of(lines, Ended)
+    (ended,) = of(lines, GpuLost)
     assert (ended.gpu, ended.t_ns) == (1, 2 * S)
     assert "lost" in ended.reason.lower()
     found = summarise(lines)
@@ -200,7 +201,7 @@ def test_nvml_that_is_gone_ends_every_series_with_its_reason(make_fake_nvml: Mak
         fake.fail(name, UNINITIALIZED, from_s=1.0)
     lines = watch(fake, 5.0)
     assert len(of(lines, GpuSample)) == 2 * 10
-    ended = of(lines, Ended)
+    ended = of(lines, GpuLost)
     assert [(line.gpu, line.t_ns) for line in ended] == [(gpu, S + (GIVE_UP_AFTER - 1) * S // 10) for gpu in (0, 1)]
     assert all("stopped answering" in line.reason and "Uninitialized" in line.reason for line in ended)
 
@@ -209,15 +210,15 @@ def test_what_fails_for_a_moment_is_asked_again(make_fake_nvml: MakeFakeNvml) ->
     fake = make_fake_nvml([hopper()])
     fake.fail("nvmlDeviceGetFieldValues", UNKNOWN, from_s=1.0, until_s=1.15)
     lines = watch(fake, 2.0)
-    assert of(lines, Ended) == []
+    assert of(lines, GpuLost) == []
     nulls = [s.tick for s in of(lines, GpuSample) if s.power_instant_w is None]
     assert nulls == [10, 11]
 
 
 def test_a_recording_of_a_fake_says_so() -> None:
-    from assay.machine.vendor import View
-    from assay.monitor.choice import origin_of
+    from assay.machine.vendor import GpuInventory
+    from assay.monitor.options import driver_origin
 
-    assert origin_of(View(driver="580.00-assay-fake")) == "fake"
-    assert origin_of(View(driver="580.65.06")) == "real"
-    assert origin_of(View()) == "real"
+    assert driver_origin(GpuInventory(driver="580.00-assay-fake")) == "fake"
+    assert driver_origin(GpuInventory(driver="580.65.06")) == "real"
+    assert driver_origin(GpuInventory()) == "real"

@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.monitor.host import HostSource
-from assay.monitor.host_cpu import CpuUse, look_at_cpus, use_between
-from assay.monitor.host_traffic import read_disks, read_network
-from assay.monitor.rapl import Rapl
-from assay.monitor.top import TopSource
+from assay.monitor.host_sampler import (
+    CpuUsage,
+    HostSampler,
+    RaplCounters,
+    TopProcessSampler,
+    cpu_usage_between,
+    read_cpus,
+    read_disks,
+    read_network,
+)
 from tests.fakes.trees import write
 from tests.monitor.pacing import VirtualPace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.monitor.lines import HostSample
+    from assay.monitor.samples import HostSample
 
 NET = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
@@ -64,10 +69,10 @@ def tree(tmp_path: Path) -> Path:
 
 def second_look(tree: Path, changes: dict[str, object], *, after_s: float = 1.0) -> HostSample:
     pace = VirtualPace()
-    source = HostSource(tree, pace)
+    source = HostSampler(tree, pace)
     write(tree, changes)
     pace.spend(after_s)
-    return source.look(1)
+    return source.sample(1)
 
 
 def test_everything_that_the_kernel_shows_is_read(tree: Path) -> None:
@@ -90,20 +95,20 @@ def test_everything_that_the_kernel_shows_is_read(tree: Path) -> None:
 
 def test_what_a_kernel_does_not_show_is_null_and_spoils_nothing(tmp_path: Path) -> None:
     pace = VirtualPace()
-    sample = HostSource(tmp_path, pace).look(0)
+    sample = HostSampler(tmp_path, pace).sample(0)
     measured = sample.model_dump(exclude_none=True, exclude={"kind", "t_ns", "tick"})
     assert all(value == {} for value in measured.values())
 
 
 def test_shares_of_too_short_a_time_are_null_and_counted_in_the_next(tree: Path) -> None:
     pace = VirtualPace()
-    source = HostSource(tree, pace)
+    source = HostSampler(tree, pace)
     write(tree, {"proc/stat": stat((1, 0, 0, 100, 0, 0, 0, 0), IDLE)})
     pace.spend(0.01)
-    assert source.look(0).cpu_percent is None
+    assert source.sample(0).cpu_percent is None
     write(tree, {"proc/stat": stat((10, 0, 0, 190, 0, 0, 0, 0), (0, 0, 0, 200, 0, 0, 0, 0))})
     pace.spend(1.0)
-    assert source.look(1).core_percent == {0: 10.0, 1: 0.0}
+    assert source.sample(1).core_percent == {0: 10.0, 1: 0.0}
 
 
 def test_a_cpu_that_was_switched_on_meanwhile_is_left_out_until_it_was_seen_twice(tree: Path) -> None:
@@ -112,10 +117,10 @@ def test_a_cpu_that_was_switched_on_meanwhile_is_left_out_until_it_was_seen_twic
 
 
 def test_an_idle_time_that_goes_back_is_not_a_negative_share() -> None:
-    from assay.monitor.host_cpu import CpuLook, Ticks
+    from assay.monitor.host_sampler import CpuSnapshot, CpuTicks
 
-    before, after = CpuLook({-1: Ticks(100, 500, 5)}), CpuLook({-1: Ticks(99, 510, 4)})
-    assert use_between(before, after) == CpuUse(cpu_percent=0.0, steal_percent=0.0)
+    before, after = CpuSnapshot({-1: CpuTicks(100, 500, 5)}), CpuSnapshot({-1: CpuTicks(99, 510, 4)})
+    assert cpu_usage_between(before, after) == CpuUsage(cpu_percent=0.0, steal_percent=0.0)
 
 
 def test_clocks_come_from_cpuinfo_where_sysfs_has_none(tree: Path) -> None:
@@ -137,7 +142,7 @@ def test_a_container_without_hardware_of_its_own_counts_its_interfaces(tree: Pat
 
 def test_old_kernels_without_steal_time_are_read(tmp_path: Path) -> None:
     write(tmp_path, {"proc/stat": "cpu  1 2 3 4\ncpu0 1 2 3 4"})
-    assert look_at_cpus(tmp_path).ticks[0].whole == 10
+    assert read_cpus(tmp_path).ticks[0].whole == 10
 
 
 def rapl(tree: Path, energy_uj: int, *, domain: str = "intel-rapl:0", name: str = "package-0") -> None:
@@ -149,7 +154,7 @@ def test_processor_energy_counts_from_the_beginning_and_goes_on_where_the_counte
     rapl(tmp_path, 900_000)
     rapl(tmp_path, 5, domain="intel-rapl:0:0", name="core")
     rapl(tmp_path, 10, domain="intel-rapl:0:1", name="dram")
-    meter = Rapl(tmp_path)
+    meter = RaplCounters(tmp_path)
     assert meter.read_j() == {"package-0": 0.0, "package-0/dram": 0.0}
     rapl(tmp_path, 100_000)
     rapl(tmp_path, 500_010, domain="intel-rapl:0:1", name="dram")
@@ -161,7 +166,7 @@ def test_processor_energy_counts_from_the_beginning_and_goes_on_where_the_counte
 def test_processor_energy_that_may_not_be_read_is_left_out(tmp_path: Path) -> None:
     rapl(tmp_path, 1)
     (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
-    assert Rapl(tmp_path).read_j() == {}
+    assert RaplCounters(tmp_path).read_j() == {}
 
 
 def process(tree: Path, pid: int, name: str, ticks: int, allowed: str) -> None:
@@ -174,7 +179,7 @@ def test_the_busiest_processes_are_told_with_where_they_may_run(tree: Path) -> N
     write(tree, {"proc/uptime": "100.00 50.00"})
     process(tree, 10, "train (gpu)", 0, "0-3,8")
     process(tree, 11, "idle", 500, "0-15")
-    source = TopSource(tree, VirtualPace())
+    source = TopProcessSampler(tree, VirtualPace())
     write(tree, {"proc/uptime": "110.00 50.00"})
     process(tree, 10, "train (gpu)", 800, "0-3,8")
     process(tree, 12, "new", 200, "1")
@@ -190,6 +195,6 @@ def test_this_very_machine_can_be_read() -> None:
     from pathlib import Path
 
     pace = VirtualPace()
-    source = HostSource(Path("/"), pace)
-    assert source.shape().core_percent.keys() == {cpu for cpu in look_at_cpus(Path("/")).ticks if cpu >= 0}
-    assert source.look(0).context_switches
+    source = HostSampler(Path("/"), pace)
+    assert source.shape().core_percent.keys() == {cpu for cpu in read_cpus(Path("/")).ticks if cpu >= 0}
+    assert source.sample(0).context_switches

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.monitor.kernels import drawn, kineto
-from assay.monitor.kernels.rows import Kernel, as_csv, calls_as_rows
-from assay.monitor.kernels.sensors import with_sensors
-from assay.monitor.kernels.timeline import CALLS, KERNELS, OPERATORS, timeline
-from assay.monitor.lines import GpuSample
+from assay.monitor import perfetto
+from assay.monitor.kernel_trace import kineto
+from assay.monitor.kernel_trace.report import CALL_ROWS, KERNEL_ROWS, OPERATOR_ROWS, build_timeline, with_sensors
+from assay.monitor.kernel_trace.rows import KernelRow, calls_as_rows, format_csv
 from assay.monitor.perfetto import write_events
+from assay.monitor.samples import GpuSample
 from tests.monitor.kernel_events import BASE_US, copy, kernel, launch, mark, operator, row, span
 from tests.monitor.pacing import S, header
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
 
 AT_NS = 45_000 * S
 """When the first mark was set, by the host's clock."""
@@ -45,8 +45,8 @@ EVENTS = [
 
 def test_each_kernel_and_copy_is_a_row_of_the_call_that_launched_it() -> None:
     shuffled = random.Random(3).sample(EVENTS, len(EVENTS))
-    found = timeline("softmax", CALLS_MADE, shuffled, on_gpu=True)
-    assert found.rows_are == KERNELS
+    found = build_timeline("softmax", CALLS_MADE, shuffled, on_gpu=True)
+    assert found.rows_are == KERNEL_ROWS
     first, copied, second = found.kernels
     assert [k.call for k in found.kernels] == [0, 0, 1]
     assert [k.kind for k in found.kernels] == ["kernel", "copy", "kernel"]
@@ -59,7 +59,7 @@ def test_each_kernel_and_copy_is_a_row_of_the_call_that_launched_it() -> None:
 
 def test_rows_lie_on_the_hosts_clock_within_the_error_that_is_told() -> None:
     rough = (span(AT_NS, before_us=9.0, after_us=30.0), span(AT_NS + 60_000, before_us=30.0, after_us=1.0))
-    clock = kineto.clock_of(EVENTS, rough)
+    clock = kineto.fit_clock(EVENTS, rough)
     assert clock is not None
     assert clock.error_us == pytest.approx(5.0, abs=0.01)
     assert abs(clock.host_ns(BASE_US + 100.0) - (AT_NS + 100_000)) <= 5_000
@@ -67,10 +67,10 @@ def test_rows_lie_on_the_hosts_clock_within_the_error_that_is_told() -> None:
 
 def test_a_clock_that_drifts_is_told_with_its_whole_error() -> None:
     drifting = (span(AT_NS), span(AT_NS + 160_000))
-    clock = kineto.clock_of(EVENTS, drifting)
+    clock = kineto.fit_clock(EVENTS, drifting)
     assert clock is not None
     assert clock.error_us > 50
-    assert kineto.clock_of([], CALLS_MADE) is None
+    assert kineto.fit_clock([], CALLS_MADE) is None
 
 
 def test_on_a_cpu_the_outermost_operators_are_the_rows() -> None:
@@ -82,17 +82,17 @@ def test_on_a_cpu_the_outermost_operators_are_the_rows() -> None:
         operator("aten::relu", 40.0, 5.0),
         operator("aten::mm", 2.0, 60.0, thread=100),
     ]
-    found = timeline("f", CALLS_MADE[:1], events, on_gpu=False)
-    assert found.rows_are == OPERATORS
+    found = build_timeline("f", CALLS_MADE[:1], events, on_gpu=False)
+    assert found.rows_are == OPERATOR_ROWS
     assert [k.name for k in found.kernels] == ["aten::linear", "aten::mm", "aten::relu"]
     assert {k.call for k in found.kernels} == {0}
 
 
 def test_where_the_profiler_saw_nothing_the_calls_are_the_rows() -> None:
-    found = timeline("f", CALLS_MADE, [mark(0, 0.0, 5.0)], on_gpu=True)
-    assert found.rows_are == CALLS
+    found = build_timeline("f", CALLS_MADE, [mark(0, 0.0, 5.0)], on_gpu=True)
+    assert found.rows_are == CALL_ROWS
     assert found.notes == ("PyTorch's profiler saw nothing on the GPU in these calls",)
-    assert timeline("f", CALLS_MADE, [], on_gpu=False).notes == ()
+    assert build_timeline("f", CALLS_MADE, [], on_gpu=False).notes == ()
     assert [(k.call, k.start_s, k.duration_us) for k in found.kernels] == [(0, 0.0, 50.0), (1, 60e-6, 50.0)]
 
 
@@ -118,20 +118,20 @@ def test_rows_without_a_clock_or_of_another_gpu_have_no_sensors() -> None:
 
 
 def test_the_table_has_a_column_for_everything_and_nothing_for_null() -> None:
-    text = as_csv([row(0, 'a,"b"<c>', grid=(4, 2, 1), start_us=0.25, throttle="none")], origin="fake")
+    text = format_csv([row(0, 'a,"b"<c>', grid=(4, 2, 1), start_us=0.25, throttle="none")], origin="fake")
     (found,) = csv.DictReader(io.StringIO(text))
-    assert [*found] == [*Kernel.model_fields, "origin"]
+    assert [*found] == [*KernelRow.model_fields, "origin"]
     assert (found["name"], found["grid"], found["start_s"]) == ('a,"b"<c>', "4x2x1", "0.00000025")
     assert (found["sm_mhz"], found["throttle"], found["origin"]) == ("", "none", "fake")
 
 
 def test_the_trace_for_perfetto_holds_kernels_and_sensors_on_one_clock(tmp_path: Path) -> None:
-    found = timeline("softmax", CALLS_MADE, EVENTS, on_gpu=True)
+    found = build_timeline("softmax", CALLS_MADE, EVENTS, on_gpu=True)
     look = GpuSample(t_ns=AT_NS + 120_000, tick=0, gpu=1, power_instant_w=512.5)
     kernels = with_sensors(found.kernels, [look], gpu=1)
     zero_ns = AT_NS - 1_000_000
-    lines: list[Line] = [header(0.1, 2, t_ns=AT_NS - S), look]
-    write_events(drawn.events(kernels, EVENTS, found.clock, lines, zero_ns), tmp_path / "t.json")
+    lines: list[RecordingLine] = [header(0.1, 2, t_ns=AT_NS - S), look]
+    write_events(perfetto.kernel_trace_events(kernels, EVENTS, found.clock, lines, zero_ns), tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     first = next(e for e in events if e.get("cat") == "kernel")
     assert first["ts"] == pytest.approx(1100.0, abs=0.6)
@@ -144,14 +144,16 @@ def test_the_trace_for_perfetto_holds_kernels_and_sensors_on_one_clock(tmp_path:
 
 def test_calls_by_the_hosts_clock_are_slices_of_their_own() -> None:
     rows = calls_as_rows(CALLS_MADE, "f")
-    events = list(drawn.events(rows, [], None, [header(0.1, 0, host_every=1)], AT_NS))
+    events = list(perfetto.kernel_trace_events(rows, [], None, [header(0.1, 0, host_every=1)], AT_NS))
     assert [(e["ts"], e["dur"]) for e in events if e["ph"] == "X"] == [(3.0, 50.0), (63.0, 50.0)]
 
 
 def test_without_a_common_clock_no_sensor_is_put_in_a_wrong_place() -> None:
-    found = timeline("f", CALLS_MADE, [kernel("k", 1, 0.0, 1.0)], on_gpu=True)
+    found = build_timeline("f", CALLS_MADE, [kernel("k", 1, 0.0, 1.0)], on_gpu=True)
     assert found.clock is None
     assert "could not be tied" in found.notes[0]
     assert found.kernels[0].start_ns is None
-    events = list(drawn.events(found.kernels, [kernel("k", 1, 0.0, 1.0)], None, [header(0.1, 1), *looks(0.0)], 0))
+    events = list(
+        perfetto.kernel_trace_events(found.kernels, [kernel("k", 1, 0.0, 1.0)], None, [header(0.1, 1), *looks(0.0)], 0)
+    )
     assert [e["ph"] for e in events] == ["X"]

@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.monitor.kernels.counters import plain_name, with_counters
-from assay.monitor.kernels.ncu import PERCENTAGES, Counted
-from assay.monitor.kernels.page import page_of
-from assay.monitor.kernels.summary import CountersRead, Extent, TraceSummary, by_name, extent
-from assay.monitor.kernels.timeline import KERNELS
+from assay.monitor.kernel_trace.ncu import PERCENTAGES, NcuKernel, plain_name, with_counters
+from assay.monitor.kernel_trace.report import (
+    KERNEL_ROWS,
+    CountersRead,
+    TraceExtent,
+    TraceSummary,
+    group_by_name,
+    trace_extent,
+    trace_page,
+)
 from tests.monitor import ncu_texts
 from tests.monitor.kernel_events import row
 
@@ -20,9 +25,9 @@ if TYPE_CHECKING:
     import random
 
 
-def counted(*names: str) -> list[Counted]:
+def counted(*names: str) -> list[NcuKernel]:
     metric = PERCENTAGES["sm_efficiency_percent"]
-    return [Counted(name=name, metrics={metric: 10.0 * number}) for number, name in enumerate(names)]
+    return [NcuKernel(name=name, metrics={metric: 10.0 * number}) for number, name in enumerate(names)]
 
 
 def efficiencies(names: str, others: str) -> list[float | None]:
@@ -76,18 +81,18 @@ def test_kernels_are_summed_by_name_the_longest_first() -> None:
         row(1, "b", 20, 60),
         row(2, "a", 90, 30, sm_efficiency_percent=90.0),
     ]
-    b, a = by_name(rows)
+    b, a = group_by_name(rows)
     assert (b.name, b.count, b.total_us, b.share, b.sm_efficiency_percent) == ("b", 1, 60, 0.6, None)
     assert (a.count, a.total_us, a.mean_us, a.share) == (2, 40, 20, 0.4)
     assert a.sm_efficiency_percent == pytest.approx(80.0)
 
 
 def test_what_runs_at_once_is_busy_once_and_gaps_are_idle() -> None:
-    found = extent([row(0, "a", 0, 40), row(1, "b", 10, 10), row(2, "a", 60, 40)])
+    found = trace_extent([row(0, "a", 0, 40), row(1, "b", 10, 10), row(2, "a", 60, 40)])
     assert found.span_s == pytest.approx(100e-6)
     assert found.busy_s == pytest.approx(80e-6)
     assert found.idle_share == pytest.approx(0.2)
-    assert extent([]) == Extent()
+    assert trace_extent([]) == TraceExtent()
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), min_size=1, max_size=12), st.randoms())
@@ -95,7 +100,7 @@ def test_busy_time_is_the_union_whatever_the_order(spans: list[tuple[int, int]],
     rows = [row(n, "k", start, length) for n, (start, length) in enumerate(spans)]
     dice.shuffle(rows)
     union = {microsecond for start, length in spans for microsecond in range(start, start + length)}
-    busy_s = extent(rows).busy_s
+    busy_s = trace_extent(rows).busy_s
     assert busy_s == pytest.approx(len(union) / 1e6)
 
 
@@ -103,10 +108,10 @@ def test_the_page_says_what_is_missing_and_how_to_mend_it() -> None:
     rows = [row(n, "k" * 80, 2 * n) for n in range(2)] + [row(2 + n, f"k{n}", 10 + 2 * n) for n in range(25)]
     summary = TraceSummary(
         workload="softmax@torch", params={}, device="cuda:0", gpu="Example", calls=1, warmup=0, rows=27,
-        rows_are=KERNELS, extent=extent(rows), by_name=by_name(rows), notes=("something is so",),
-        counters=CountersRead(refused="they may not be read", mend="be root"), origin="fake",
+        rows_are=KERNEL_ROWS, extent=trace_extent(rows), by_name=group_by_name(rows), notes=("something is so",),
+        counters=CountersRead(refused="they may not be read", fix="be root"), origin="fake",
     )  # fmt: skip
-    page = page_of(summary)
+    page = trace_page(summary)
     assert page.lead.startswith("27 kernels of 1 call took")
     assert page.origin == "fake"
     table, known = page.sections

@@ -12,9 +12,9 @@ import pytest
 
 import assay
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.processes import identify
-from assay.monitor.lines import GpuSample, HostSample
-from assay.monitor.recording import RecorderDied
+from assay.core.processes import identify_process
+from assay.monitor.client import RecorderDied
+from assay.monitor.samples import GpuSample, HostSample
 from tests.fakes.fake_nvml import FakeNvml, attached, hopper
 from tests.running import wait_for
 
@@ -170,7 +170,7 @@ def test_an_error_of_the_program_is_what_the_program_gets() -> None:
         raise KeyError("mine")
     assert monitor.recording.end is not None
     assert "KeyError" in monitor.recording.end.reason
-    assert identify(monitor.recording.pid) is None
+    assert identify_process(monitor.recording.pid) is None
 
 
 def test_an_error_of_the_program_counts_more_than_the_recorders_death() -> None:

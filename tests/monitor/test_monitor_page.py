@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.page import Lines, Table, Text, Timeline
-from assay.monitor.lines import End, Ended, GpuMeterSample, GpuSample, HostSample, Mark
-from assay.monitor.page import page_of
-from assay.reports.write import write_report
+from assay.core.page import LinePlot, Table, Text, Timeline
+from assay.monitor.report import recording_page
+from assay.monitor.samples import GpuLost, GpuMeterSample, GpuSample, HostSample, Mark, RecordingEnd
+from assay.reports.html import write_report
 from tests.monitor.pacing import WALL_NS, S, header
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.core.page import Page
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
 
 
-def story(*, end: bool = True) -> list[Line]:
+def story(*, end: bool = True) -> list[RecordingLine]:
     """Return ten seconds of two GPUs and a host: one GPU is held back for a while, the other is lost."""
-    lines: list[Line] = [header(0.1, 2, host_every=1)]
+    lines: list[RecordingLine] = [header(0.1, 2, host_every=1)]
     for tick in range(100):
         t_ns = tick * S // 10
         held = ("power cap",) if 30 <= tick < 60 else ("idle",)
@@ -43,20 +43,20 @@ def story(*, end: bool = True) -> list[Line]:
         if tick < 50:
             lines.append(GpuSample(t_ns=t_ns, tick=tick, gpu=1, power_usage_w=50.0))
         lines.append(HostSample(t_ns=t_ns, tick=tick, cpu_percent=50.0, core_percent={0: 1.0, 1: 99.0}))
-    lines.append(Ended(t_ns=5 * S, gpu=1, reason="GPU is lost"))
+    lines.append(GpuLost(t_ns=5 * S, gpu=1, reason="GPU is lost"))
     lines.append(Mark(t_ns=6 * S, name="epoch 1", start_ns=2 * S, end_ns=6 * S))
     if end:
-        lines.append(End(t_ns=10 * S, wall_ns=WALL_NS + 10 * S, ticks=100, missed=0, reason="enough"))
+        lines.append(RecordingEnd(t_ns=10 * S, wall_ns=WALL_NS + 10 * S, ticks=100, missed=0, reason="enough"))
     return lines
 
 
 def page(*, end: bool = True) -> Page:
-    return page_of(story(end=end), name="a.jsonl")[1]
+    return recording_page(story(end=end), name="a.jsonl")[1]
 
 
-def figure(name: str) -> Lines | Timeline:
+def figure(name: str) -> LinePlot | Timeline:
     found = next(one for one in page().figures if one.name == name)
-    assert isinstance(found, Lines | Timeline)
+    assert isinstance(found, LinePlot | Timeline)
     return found
 
 
@@ -96,12 +96,12 @@ def test_what_is_worth_knowing_stands_first() -> None:
 
 
 def test_how_many_samples_had_a_value_is_told() -> None:
-    lines: list[Line] = [header(0.1, 1)]
+    lines: list[RecordingLine] = [header(0.1, 1)]
     lines += [
         GpuSample(t_ns=tick * S // 10, tick=tick, gpu=0, power_average_w=100.0 if tick < 17 else None, sm_mhz=1500)
         for tick in range(61)
     ]
-    found, shown = page_of(lines, name="a.jsonl")
+    found, shown = recording_page(lines, name="a.jsonl")
     level = found.sources[0].level("power_average_w")
     assert level is not None
     assert (level.n, found.sources[0].n) == (17, 61)
@@ -113,7 +113,7 @@ def test_how_many_samples_had_a_value_is_told() -> None:
 
 
 def test_a_counter_or_a_sensor_of_the_host_that_vanishes_is_told() -> None:
-    lines: list[Line] = [header(0.1, 1, host_every=10)]
+    lines: list[RecordingLine] = [header(0.1, 1, host_every=10)]
     for tick in range(200):
         t_ns = tick * S // 10
         lines.append(GpuSample(t_ns=t_ns, tick=tick, gpu=0, sm_mhz=1500))
@@ -121,7 +121,7 @@ def test_a_counter_or_a_sensor_of_the_host_that_vanishes_is_told() -> None:
             lines.append(GpuMeterSample(t_ns=t_ns, tick=tick, gpu=0, energy_j=tick if tick < 60 else None, took_us=1.0))
             energy = {"package-0": float(tick)} if tick < 100 else {}
             lines.append(HostSample(t_ns=t_ns, tick=tick, cpu_percent=5.0, package_energy_j=energy))
-    found, shown = page_of(lines, name="a.jsonl")
+    found, shown = recording_page(lines, name="a.jsonl")
     texts = [e.text for s in shown.sections for e in s.elements if isinstance(e, Text)]
     assert "GPU 0, Example: energy, counter difference: last read 14.9 s before the last sample." in texts
     assert "Host: processor package-0: energy, counter difference: last read 10.0 s before the last sample." in texts
@@ -147,6 +147,6 @@ def test_every_report_draws_the_page(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_a_single_sample_has_a_page_too(tmp_path: Path) -> None:
-    _, empty = page_of([header(gpus=1)], name="a.jsonl")
+    _, empty = recording_page([header(gpus=1)], name="a.jsonl")
     assert empty.figures == ()
     assert write_report(empty, tmp_path)

@@ -10,24 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.monitor.lines import (
-    Beat,
+from assay.monitor.samples import (
     BusyProcess,
-    End,
-    Ended,
+    GpuLost,
     GpuMeterSample,
     GpuProcesses,
     GpuSample,
+    Heartbeat,
     HostSample,
     Mark,
+    RecordingEnd,
     TopProcesses,
 )
 from assay.monitor.statistics import summarise
 from tests.monitor.pacing import WALL_NS, S, header
 
 if TYPE_CHECKING:
-    from assay.monitor.lines import Line
-    from assay.monitor.summary import Counted, SourceStatistics
+    from assay.monitor.samples import RecordingLine
+    from assay.monitor.statistics import CounterStatistics, SourceStatistics
 
 LASTING = st.integers(1, 3 * S)
 """Longer gaps are not bridged."""
@@ -42,11 +42,11 @@ def meter(tick: int, at_s: float, energy_j: float, index: int = 0) -> GpuMeterSa
     return GpuMeterSample(t_ns=round(at_s * S), tick=tick, gpu=index, energy_j=energy_j)
 
 
-def only(lines: list[Line]) -> SourceStatistics:
+def only(lines: list[RecordingLine]) -> SourceStatistics:
     return summarise([header(gpus=1), *lines]).sources[0]
 
 
-def counted(source: SourceStatistics, quantity: str) -> Counted:
+def counted(source: SourceStatistics, quantity: str) -> CounterStatistics:
     return next(one for one in source.counted if one.quantity == quantity)
 
 
@@ -63,7 +63,7 @@ def test_levels_have_their_mean_their_time_mean_and_their_extremes() -> None:
 @given(st.lists(st.tuples(LASTING, LEVELS), min_size=2, max_size=50))
 def test_the_time_mean_is_the_area_under_straight_lines_over_the_time(steps: list[tuple[int, float]]) -> None:
     t_ns, area = 0, 0.0
-    lines: list[Line] = []
+    lines: list[RecordingLine] = []
     for tick, (lasting, value) in enumerate(steps):
         t_ns += lasting
         if lines:
@@ -119,11 +119,11 @@ def test_an_energy_counter_must_have_ticked_four_times() -> None:
 
 
 def test_energies_of_gpus_are_not_added_where_they_are_not_of_the_same_time() -> None:
-    both: list[Line] = [meter(t, float(t), 10.0 * t, index) for t in range(11) for index in range(2)]
+    both: list[RecordingLine] = [meter(t, float(t), 10.0 * t, index) for t in range(11) for index in range(2)]
     assert summarise([header(gpus=2), *both]).together.energy_j == 200.0
     short = [line for line in both if not (isinstance(line, GpuMeterSample) and line.gpu == 1 and line.t_ns > 5 * S)]
     assert summarise([header(gpus=2), *short]).together.energy_j is None
-    lost = summarise([header(gpus=2), *short, Ended(t_ns=5 * S, gpu=1, reason="GPU is lost")])
+    lost = summarise([header(gpus=2), *short, GpuLost(t_ns=5 * S, gpu=1, reason="GPU is lost")])
     assert (lost.partial, lost.together.energy_j) == (True, None)
     assert not summarise([header(gpus=2), *both]).partial
 
@@ -158,7 +158,7 @@ def test_joules_are_the_difference_of_the_counter_over_the_time_between_its_read
 
 @pytest.mark.parametrize("readings", [(100.0, 200.0, 0.0, 50.0), (100.0, 200.0, 199.0, 250.0)])
 def test_a_counter_that_resets_or_goes_back_gives_no_joules_but_says_so(readings: tuple[float, ...]) -> None:
-    lines: list[Line] = [meter(tick, tick / 10, value) for tick, value in enumerate(readings)]
+    lines: list[RecordingLine] = [meter(tick, tick / 10, value) for tick, value in enumerate(readings)]
     found = summarise([header(gpus=1), *lines])
     energy = counted(found.sources[0], "energy_j")
     assert (energy.difference, energy.per_s) == (None, None)
@@ -172,13 +172,18 @@ def test_missed_samples_are_those_between_the_first_and_the_last_tick() -> None:
 
 
 def test_dear_counters_beside_the_ticks_are_not_taken_for_ticks() -> None:
-    lines: list[Line] = [gpu(0, 0.0, sm_mhz=1), meter(0, 0.05, 1.0), gpu(1, 0.1, sm_mhz=1), meter(7, 0.15, 2.0)]
+    lines: list[RecordingLine] = [
+        gpu(0, 0.0, sm_mhz=1),
+        meter(0, 0.05, 1.0),
+        gpu(1, 0.1, sm_mhz=1),
+        meter(7, 0.15, 2.0),
+    ]
     source = only(lines)
     assert (source.n, source.missed) == (2, 0)
 
 
 def test_the_hosts_samples_are_expected_every_so_many_ticks() -> None:
-    lines: list[Line] = [HostSample(t_ns=tick, tick=tick, load_1m=1.0) for tick in (0, 10, 20, 40)]
+    lines: list[RecordingLine] = [HostSample(t_ns=tick, tick=tick, load_1m=1.0) for tick in (0, 10, 20, 40)]
     found = summarise([header(host_every=10), *lines])
     host = found.of("host")
     assert host is not None
@@ -186,7 +191,7 @@ def test_the_hosts_samples_are_expected_every_so_many_ticks() -> None:
 
 
 def test_each_cpu_and_each_node_has_statistics_of_its_own() -> None:
-    lines: list[Line] = [
+    lines: list[RecordingLine] = [
         HostSample(t_ns=S * tick, tick=tick, core_percent={0: 10.0 * tick, 3: 50.0}, numa_miss={1: 7 * tick})
         for tick in range(3)
     ]
@@ -205,7 +210,7 @@ def test_a_reason_counts_from_the_sample_that_gave_it_to_the_next() -> None:
 
 def test_the_peak_of_the_sum_is_of_one_tick_and_not_the_sum_of_the_peaks() -> None:
     powers = [(700.0, 100.0), (100.0, 700.0), (450.0, 450.0)]
-    lines: list[Line] = [
+    lines: list[RecordingLine] = [
         gpu(tick, tick / 10, index, power_instant_w=watts, power_average_w=1.0)
         for tick, both in enumerate(powers)
         for index, watts in enumerate(both)
@@ -217,7 +222,7 @@ def test_the_peak_of_the_sum_is_of_one_tick_and_not_the_sum_of_the_peaks() -> No
 
 
 def test_a_tick_at_which_one_gpu_says_nothing_has_no_sum() -> None:
-    lines: list[Line] = [
+    lines: list[RecordingLine] = [
         gpu(0, 0.0, 0, power_instant_w=100.0),
         gpu(0, 0.0, 1, power_instant_w=100.0),
         gpu(1, 0.1, 0, power_instant_w=900.0),
@@ -227,19 +232,19 @@ def test_a_tick_at_which_one_gpu_says_nothing_has_no_sum() -> None:
 
 
 def test_cards_that_name_their_power_differently_are_summed_and_the_names_said() -> None:
-    lines: list[Line] = [gpu(0, 0.0, 0, power_instant_w=300.0), gpu(0, 0.0, 1, power_usage_w=50.0)]
+    lines: list[RecordingLine] = [gpu(0, 0.0, 0, power_instant_w=300.0), gpu(0, 0.0, 1, power_usage_w=50.0)]
     together = summarise([header(gpus=2), *lines]).together
     assert (together.peak_power_w, together.peak_power_of) == (350.0, "power_instant_w, power_usage_w")
 
 
 def test_a_wall_clock_that_jumps_is_told_and_touches_no_time() -> None:
-    lines: list[Line] = [
+    lines: list[RecordingLine] = [
         meter(0, 0.0, 0.0),
-        Beat(t_ns=S, wall_ns=WALL_NS + S, missed=0),
+        Heartbeat(t_ns=S, wall_ns=WALL_NS + S, missed=0),
         meter(10, 1.0, 100.0),
-        Beat(t_ns=2 * S, wall_ns=WALL_NS + 2 * S + 3600 * S, missed=0),
+        Heartbeat(t_ns=2 * S, wall_ns=WALL_NS + 2 * S + 3600 * S, missed=0),
         meter(20, 2.0, 200.0),
-        Beat(t_ns=3 * S, wall_ns=WALL_NS + 3 * S + 3600 * S + 10_000_000, missed=0),
+        Heartbeat(t_ns=3 * S, wall_ns=WALL_NS + 3 * S + 3600 * S + 10_000_000, missed=0),
     ]
     found = summarise([header(gpus=1), *lines])
     (note,) = found.notes
@@ -249,18 +254,18 @@ def test_a_wall_clock_that_jumps_is_told_and_touches_no_time() -> None:
 
 
 def test_a_recording_tells_marks_processes_and_how_it_ended() -> None:
-    lines: list[Line] = [
+    lines: list[RecordingLine] = [
         Mark(t_ns=S, name="begun", start_ns=S),
         Mark(t_ns=3 * S, name="step", start_ns=2 * S, end_ns=3 * S),
         GpuProcesses(t_ns=S, gpu=0, count=3, memory_mib=1.0),
         GpuProcesses(t_ns=2 * S, gpu=0, count=1, memory_mib=1.0),
-        Ended(t_ns=4 * S, gpu=0, reason="GPU is lost"),
+        GpuLost(t_ns=4 * S, gpu=0, reason="GPU is lost"),
     ]
     cut = summarise([header(gpus=1), *lines])
     assert [(mark.name, mark.start_s, mark.end_s) for mark in cut.marks] == [("begun", 1.0, None), ("step", 2.0, 3.0)]
     assert (cut.sources[0].most_processes, cut.sources[0].ended) == (3, "GPU is lost")
     assert not cut.finished
-    end = End(t_ns=5 * S, wall_ns=WALL_NS + 5 * S, ticks=1, missed=0, reason="enough")
+    end = RecordingEnd(t_ns=5 * S, wall_ns=WALL_NS + 5 * S, ticks=1, missed=0, reason="enough")
     assert summarise([header(gpus=1), *lines, end]).finished
 
 

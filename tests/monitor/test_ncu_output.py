@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.monitor.kernels import ncu
+from assay.monitor.kernel_trace import ncu
 from tests.monitor import ncu_texts as said
 
 READ, WRITTEN = ncu.SYSMEM_READ, ncu.SYSMEM_WRITE
@@ -43,12 +43,12 @@ def test_counters_become_columns_and_system_memory_is_told_as_a_share_of_its_lin
     softmax, _, fill = ncu.read_counters(said.WIDE)
     link = ncu.link_bytes_per_s(5, 16)
     assert link == pytest.approx(63.0e9, rel=1e-3)
-    columns = ncu.columns_of(softmax, link)
+    columns = ncu.counter_columns(softmax, link)
     assert columns["sm_efficiency_percent"] == 97.05
     assert columns["sysmem_read_bytes"] == 1024 * 32
     assert columns["sysmem_utilisation_percent"] == pytest.approx(100 * 1024 * 32 / 41.184e-6 / 63.008e9)
-    assert ncu.columns_of(softmax, None)["sysmem_utilisation_percent"] is None
-    assert ncu.columns_of(fill, link)["dram_utilisation_percent"] is None
+    assert ncu.counter_columns(softmax, None)["sysmem_utilisation_percent"] is None
+    assert ncu.counter_columns(fill, link)["dram_utilisation_percent"] is None
 
 
 def test_an_unknown_link_carries_an_unknown_amount() -> None:
@@ -58,7 +58,7 @@ def test_an_unknown_link_carries_an_unknown_amount() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "mend"),
+    ("text", "reason", "fix"),
     [
         (said.PERMISSION, "only administrators", "NVreg_RestrictProfilingToAdminUsers=0"),
         (said.HELD, "DCGM", "dcgmi profile --pause"),
@@ -71,12 +71,12 @@ def test_an_unknown_link_carries_an_unknown_amount() -> None:
         ("", "ended with exit code 3 and printed no table", None),
     ],
 )
-def test_a_refusal_is_told_with_what_mends_it(text: str, reason: str, mend: str | None) -> None:
-    refusal = ncu.refusal_of(text, 3)
+def test_a_refusal_is_told_with_what_mends_it(text: str, reason: str, fix: str | None) -> None:
+    refusal = ncu.diagnose_failure(text, 3)
     assert reason in refusal.reason
     assert "\n" not in refusal.reason
-    assert (refusal.mend is None) == (mend is None)
-    assert mend is None or mend in str(refusal.mend)
+    assert (refusal.fix is None) == (fix is None)
+    assert fix is None or fix in str(refusal.fix)
 
 
 def test_metrics_that_a_chip_lacks_are_found_in_its_complaint() -> None:
@@ -86,8 +86,8 @@ def test_metrics_that_a_chip_lacks_are_found_in_its_complaint() -> None:
 
 
 def test_versions_are_read_and_those_that_are_too_old_are_known() -> None:
-    assert ncu.version_of(said.VERSION) == "2025.3"
-    assert not ncu.too_old("2025.3")
-    assert ncu.version_of(said.OLD_VERSION) == "2019.5"
-    assert ncu.too_old("2019.5")
-    assert ncu.version_of("no such thing") is None
+    assert ncu.parse_version(said.VERSION) == "2025.3"
+    assert not ncu.is_too_old("2025.3")
+    assert ncu.parse_version(said.OLD_VERSION) == "2019.5"
+    assert ncu.is_too_old("2019.5")
+    assert ncu.parse_version("no such thing") is None

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput
-from assay.monitor.lines import GpuSample, HostSample, Mark
 from assay.monitor.perfetto import check_writable, write_trace
+from assay.monitor.samples import GpuSample, HostSample, Mark
 from tests.monitor.pacing import S, header
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
 
 
-def trace(path: Path, *lines: Line) -> list[dict[str, Any]]:
+def trace(path: Path, *lines: RecordingLine) -> list[dict[str, Any]]:
     head = header(0.1, 2, host_every=1, t_ns=5 * S)
     write_trace([head, *lines], path / "t.json")
     content = json.loads((path / "t.json").read_text())

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.processes import identify
+from assay.core.processes import identify_process
 from assay.machine import nvidia
-from assay.monitor.choice import choose, origin_of
-from assay.monitor.lines import End, Ended, GpuSample, HostSample, Mark
-from assay.monitor.options import RecordingOptions
-from assay.monitor.reading import read, read_window
-from assay.monitor.recording import RecorderDied, Recording
+from assay.monitor.client import RecorderDied, Recording
+from assay.monitor.options import RecordingOptions, driver_origin, select_gpus
+from assay.monitor.reader import read_recording, read_window
+from assay.monitor.samples import GpuLost, GpuSample, HostSample, Mark, RecordingEnd
 from tests.fakes.fake_nvml import attached, hopper
 from tests.running import wait_for
 
@@ -34,7 +33,7 @@ def options(path: Path, **changes: object) -> RecordingOptions:
 
 
 def samples(path: Path) -> list[HostSample]:
-    return [line for line in read(path) if isinstance(line, HostSample)]
+    return [line for line in read_recording(path) if isinstance(line, HostSample)]
 
 
 def test_a_recording_begins_with_its_header_and_ends_with_its_end(tmp_path: Path) -> None:
@@ -43,13 +42,13 @@ def test_a_recording_begins_with_its_header_and_ends_with_its_end(tmp_path: Path
         wait_for(lambda: any(line.kind == "host" for line in recording.latest()))
         recording.mark("  a\nname ")
         recording.span("a span", recording.header.t_ns, recording.header.t_ns + 5)
-    lines = list(read(path))
+    lines = list(read_recording(path))
     assert lines[0] == recording.header
     assert lines[-1] == recording.end
     assert [(m.name, m.end_ns is None) for m in lines if isinstance(m, Mark)] == [("a name", True), ("a span", False)]
     assert recording.end is not None
     assert recording.end.reason == "told to"
-    assert identify(recording.pid) is None
+    assert identify_process(recording.pid) is None
 
 
 def test_a_flush_puts_all_until_then_into_the_file(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_a_recorder_that_is_killed_leaves_its_data_and_its_parent_is_told(tmp_pa
     with pytest.raises(RecorderDied):
         recording.stop()
     kept = samples(path)
-    assert not any(isinstance(line, End) for line in read(path))
+    assert not any(isinstance(line, RecordingEnd) for line in read_recording(path))
     assert kept[: len(promised)] == promised
     assert recording.close() is not None
 
@@ -99,7 +98,7 @@ def test_a_recorder_told_to_end_by_a_signal_finishes_its_file(tmp_path: Path) ->
     recording = Recording.start(options(path))
     os.kill(recording.pid, signal.SIGTERM)
     assert recording.stop().reason == "the recorder got SIGTERM"
-    assert list(read(path))[-1].kind == "end"
+    assert list(read_recording(path))[-1].kind == "end"
 
 
 def test_ctrl_c_is_for_the_parent_alone(tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_ctrl_c_is_for_the_parent_alone(tmp_path: Path) -> None:
 STARTER = """
 import os, signal, sys, threading, time
 from assay.monitor.options import RecordingOptions
-from assay.monitor.recording import Recording
+from assay.monitor.client import Recording
 
 def start():
     global recording
@@ -138,9 +137,9 @@ def test_a_recorder_ends_with_its_parent_however_that_ends(
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     wait_for(lambda: len(samples(path)) > 0)
-    assert identify(pid) is not None
+    assert identify_process(pid) is not None
     parent.kill()
-    wait_for(lambda: identify(pid) is None)
+    wait_for(lambda: identify_process(pid) is None)
     assert len(samples(path)) > 0
 
 
@@ -153,9 +152,9 @@ def test_a_recorder_started_by_a_thread_outlives_it_and_ends_in_good_order(
     pid = int(parent.stdout.readline())
     wait_for(lambda: len(samples(path)) > 3)
     parent.kill()
-    wait_for(lambda: identify(pid) is None)
-    last = list(read(path))[-1]
-    assert isinstance(last, End)
+    wait_for(lambda: identify_process(pid) is None)
+    last = list(read_recording(path))[-1]
+    assert isinstance(last, RecordingEnd)
     assert last.reason == "the process that started it ended"
 
 
@@ -167,7 +166,7 @@ def test_threads_may_speak_to_a_recorder_at_once(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    names = {line.name for line in read(path) if isinstance(line, Mark)}
+    names = {line.name for line in read_recording(path) if isinstance(line, Mark)}
     assert names == {f"{number}-{n}" for number in range(4) for n in range(20)}
 
 
@@ -206,27 +205,27 @@ def test_a_gpu_lost_midway_ends_its_series_and_the_recording_goes_on(
     fake = make_fake_nvml([hopper(), hopper()], virtual=False)
     path = tmp_path / "a.jsonl"
     with attached(fake):
-        view = nvidia.look()
-        told = options(path, gpus=choose(view, None), origin=origin_of(view), host=False)
+        view = nvidia.list_gpus()
+        told = options(path, gpus=select_gpus(view, None), origin=driver_origin(view), host=False)
         with Recording.start(told) as recording:
             wait_for(lambda: recording.flush() and _ticks(path, 1) > 3)
             fake.lose(1)
             before = _ticks(path, 0)
             wait_for(lambda: recording.flush() and _ticks(path, 0) > before + 5)
-    lines = list(read(path))
-    (ended,) = [line for line in lines if isinstance(line, Ended)]
+    lines = list(read_recording(path))
+    (ended,) = [line for line in lines if isinstance(line, GpuLost)]
     assert ended.gpu == 1
     assert recording.header.origin == "fake"
 
 
 def _ticks(path: Path, gpu: int) -> int:
-    return sum(isinstance(line, GpuSample) and line.gpu == gpu for line in read(path))
+    return sum(isinstance(line, GpuSample) and line.gpu == gpu for line in read_recording(path))
 
 
 def test_a_driver_that_is_gone_before_the_beginning_is_said(tmp_path: Path, make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml([hopper()], virtual=False)
     with attached(fake):
-        told = options(tmp_path / "a.jsonl", gpus=choose(nvidia.look(), [0]), host=False)
+        told = options(tmp_path / "a.jsonl", gpus=select_gpus(nvidia.list_gpus(), [0]), host=False)
         fake.fail("nvmlInit_v2", 9)
         with pytest.raises(MachineCannot, match="NVML does not answer"):
             Recording.start(told)

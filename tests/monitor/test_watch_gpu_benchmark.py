@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.timing.cuda import bench, calibrate, stamped
-from assay.timing.cuda.stamps import Stamps
+from assay.timing.cuda import device, timers
+from assay.timing.cuda.device import StampPairs
 from benchmarks import clock, watch, watch_gpu
 from benchmarks.watch_gpu_tables import AGAIN, ALONE, MARGINS, SHOWN, shift, shifts, table
 from tests.fakes.fake_nvml import attached
 
 if TYPE_CHECKING:
-    from assay.timing.cuda.work import Work
+    from assay.timing.cuda.timers import GpuCallBatch
     from tests.fakes.plugin import MakeFakeNvml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,22 +191,22 @@ def test_no_round_begins_that_would_not_end_in_time(
 
 
 def test_kernels_are_stamped_one_by_one_less_what_the_stamps_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = np.array(stamped.layout(watch_gpu.CALLS))
+    places = np.array(timers.slot_layout(watch_gpu.CALLS))
     shown_us = np.where(places == "spin", 7.0, np.where(places == "wide", 7.5, 12.0)) + 0.1 * (places == "call")
     taken: list[str] = []
 
     class Clock:
-        def __init__(self, _bench: object, work: Work) -> None:
+        def __init__(self, _bench: object, work: GpuCallBatch) -> None:
             assert (work.state, work.calls, work.operations) == ("warm", watch_gpu.CALLS, 1)
 
         def take(self) -> None:
             taken.append("batch")
 
-    known = SimpleNamespace(reference_us={"spin warm": 5.0, "wide warm": 5.5})
-    slots = SimpleNamespace(read=lambda count: Stamps(1e3 * shown_us[:count], None))
-    monkeypatch.setattr(bench, "bench", lambda _: SimpleNamespace(slots=slots, known=known))
-    monkeypatch.setattr(calibrate, "calibrate", lambda _: None)
-    monkeypatch.setattr(stamped, "GraphClock", Clock)
+    calibration = SimpleNamespace(reference_us={"spin warm": 5.0, "wide warm": 5.5})
+    slots = SimpleNamespace(read=lambda count: StampPairs(1e3 * shown_us[:count], None))
+    monkeypatch.setattr(device, "gpu_timing_device", lambda _: SimpleNamespace(slots=slots, calibration=calibration))
+    monkeypatch.setattr(timers, "calibrate_device", lambda _: None)
+    monkeypatch.setattr(timers, "GraphTimer", Clock)
     torch = ModuleType("torch")
     torch.__dict__.update(
         manual_seed=lambda _: None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from assay.core.plan import Command, Metric
-from assay.workloads.command import run_once
+from assay.workloads.command import run_command
 from tests.fakes import cuda_build
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def test_a_signal_ends_it_after_the_kernel_in_flight_with_whole_lines_and_a_chec
 
 def test_assay_runs_it_as_a_command_and_reads_its_numbers(programs: Path) -> None:
     metric = Metric(name="median_us", pattern='"median_us": ([0-9.]+)')
-    found = run_once(Command(argv=(str(programs / "sgemm"), "16", "3", "0"), metrics=(metric,)))
+    found = run_command(Command(argv=(str(programs / "sgemm"), "16", "3", "0"), metrics=(metric,)))
     assert found["median_us"] == found["kernel_us"]
     assert found["rate_gflops"] > 0
     assert found["kernel_min_us"] <= found["kernel_us"] <= found["kernel_max_us"]

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.page import (
-    Bar,
     Column,
-    Dot,
     HeatMap,
-    Line,
-    Lines,
+    LinePlot,
     Page,
-    Scatter,
+    PlotLine,
+    ScatterPlot,
+    ScatterPoint,
     Section,
-    Strip,
-    Strips,
+    StripPlot,
+    StripRow,
     Table,
     Text,
     Timeline,
+    TimelineBar,
 )
 from assay.reports.html import to_html
 
@@ -38,65 +38,65 @@ def _samples(seed: int, middle: float, spread: float, n: int, strays: int = 0) -
     return tuple(body + [middle * chance.uniform(2, 9) for _ in range(strays)])
 
 
-def strips() -> Strips:
-    return Strips(
+def strips() -> StripPlot:
+    return StripPlot(
         title="Time of one call, every sample",
         name="call_times",
         axis="time of one call",
         unit="ms",
         strips=(
-            Strip(label="softmax@torch", samples=_samples(1, 1.23, 0.03, 240), value=1.231, low=1.224, high=1.239),
-            Strip(
+            StripRow(label="softmax@torch", samples=_samples(1, 1.23, 0.03, 240), value=1.231, low=1.224, high=1.239),
+            StripRow(
                 label="softmax@triton, with online normalisation and a long name",
                 samples=_samples(2, 1.02, 0.05, 12000, 9),
                 value=1.019,
                 low=1.012,
                 high=1.027,
             ),
-            Strip(label="examples/kernels/my_softmax.py:fused_softmax_v2", samples=(1.1, 1.14, 1.09), value=1.11),
-            Strip(label="softmax@numpy", samples=()),
+            StripRow(label="examples/kernels/my_softmax.py:fused_softmax_v2", samples=(1.1, 1.14, 1.09), value=1.11),
+            StripRow(label="softmax@numpy", samples=()),
         ),
         note="Both were measured in one process, call by call in turns, so that they share every disturbance.",
     )
 
 
-def lines() -> Lines:
+def lines() -> LinePlot:
     x = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
     mid = tuple(60 * v / (1 + v / 14) for v in x)
     other: tuple[float | None, ...] = tuple(48 * v / (1 + v / 40) if v != 16 else None for v in x)
-    return Lines(
+    return LinePlot(
         title="Throughput grows with the batch until the memory is busy",
         name="throughput",
         x_axis="batch size",
         y_axis="throughput (requests/s)",
         log_x=True,
         lines=(
-            Line(label="alone", x=x, y=mid, low=tuple(0.94 * v for v in mid), high=tuple(1.07 * v for v in mid)),
-            Line(label="beside a memory-bound neighbour", x=x, y=other),
+            PlotLine(label="alone", x=x, y=mid, low=tuple(0.94 * v for v in mid), high=tuple(1.07 * v for v in mid)),
+            PlotLine(label="beside a memory-bound neighbour", x=x, y=other),
         ),
         note="The band is the 95 % interval.",
     )
 
 
-def long_lines() -> Lines:
+def long_lines() -> LinePlot:
     chance = random.Random(7)
     x = tuple(i * 0.01 for i in range(5000))
     drift = [1700.0]
     for _ in x[1:]:
         drift.append(drift[-1] * 0.995 + 1700 * 0.005 + chance.gauss(0, 6))
-    return Lines(
+    return LinePlot(
         title="Clock of the multiprocessors",
         name="clocks",
         x_axis="time (s)",
         y_axis="clock (MHz)",
         markers=False,
-        lines=(Line(label="GPU 0", x=x, y=tuple(drift)),),
+        lines=(PlotLine(label="GPU 0", x=x, y=tuple(drift)),),
     )
 
 
-def scatter() -> Scatter:
+def scatter() -> ScatterPlot:
     dots = tuple(
-        Dot(
+        ScatterPoint(
             label=f"batch {2**n}",
             group=group,
             x=speed * 2 ** (n * 0.9),
@@ -110,7 +110,7 @@ def scatter() -> Scatter:
         for group, speed, cost in (("eager", 12.0, 11.7), ("graphs", 13.0, 10.9))
         for n in range(5)
     )
-    return Scatter(
+    return ScatterPlot(
         title="Joules by speed",
         name="pareto",
         x_axis="tokens/s",
@@ -168,15 +168,15 @@ def timeline() -> Timeline:
         title="What ran when",
         name="what_ran",
         bars=(
-            Bar(lane="GPU 0", label="warm-up", start_s=0.4, end_s=3),
-            Bar(lane="GPU 0", label="softmax@torch", start_s=3, end_s=12, tone="good"),
-            Bar(lane="GPU 0", label="softmax@triton", start_s=15, end_s=21, tone="good"),
-            Bar(lane="GPU 0", label="failed: out of memory", start_s=21.1, end_s=22, tone="bad"),
-            Bar(lane="GPU 1", label="load (copy)", start_s=2, end_s=27.4),
-            Bar(lane="GPU 1", label="overlaps", start_s=20, end_s=29, tone="unsure"),
-            Bar(lane="host, the process that watches", label="monitor", start_s=0, end_s=30),
+            TimelineBar(lane="GPU 0", label="warm-up", start_s=0.4, end_s=3),
+            TimelineBar(lane="GPU 0", label="softmax@torch", start_s=3, end_s=12, tone="good"),
+            TimelineBar(lane="GPU 0", label="softmax@triton", start_s=15, end_s=21, tone="good"),
+            TimelineBar(lane="GPU 0", label="failed: out of memory", start_s=21.1, end_s=22, tone="bad"),
+            TimelineBar(lane="GPU 1", label="load (copy)", start_s=2, end_s=27.4),
+            TimelineBar(lane="GPU 1", label="overlaps", start_s=20, end_s=29, tone="unsure"),
+            TimelineBar(lane="host, the process that watches", label="monitor", start_s=0, end_s=30),
         ),
-        lines=(Line(label="GPU 0, power", x=t, y=power),),
+        lines=(PlotLine(label="GPU 0, power", x=t, y=power),),
         lines_axis="power (W)",
         note="Power is read every 250 ms.",
     )
@@ -249,28 +249,28 @@ def full_page() -> Page:
 def nasty_figures() -> tuple[Figure, ...]:
     """Return figures that are hard to draw: odd names, nothing measured, one value only, strays, many decades."""
     return (
-        Strips(
+        StripPlot(
             title=NASTY,
             name="odd_strips",
             axis=NASTY,
             unit="%",
             strips=(
-                Strip(label=NASTY, samples=(5.0,) * 9, value=5.0, low=5.0, high=5.0),
-                Strip(label=LONG, samples=(-1.0, float("nan"), float("inf")), value=-1.0),
-                Strip(label="", samples=()),
+                StripRow(label=NASTY, samples=(5.0,) * 9, value=5.0, low=5.0, high=5.0),
+                StripRow(label=LONG, samples=(-1.0, float("nan"), float("inf")), value=-1.0),
+                StripRow(label="", samples=()),
             ),
         ),
-        Strips(
+        StripPlot(
             title="Decades",
             name="decades",
             axis="time",
             unit="s",
             strips=(
-                Strip(label="fast", samples=_samples(3, 2e-6, 0.1, 50), value=2e-6, low=1.9e-6, high=2.1e-6),
-                Strip(label="slow", samples=_samples(4, 3e-2, 0.1, 50)),
+                StripRow(label="fast", samples=_samples(3, 2e-6, 0.1, 50), value=2e-6, low=1.9e-6, high=2.1e-6),
+                StripRow(label="slow", samples=_samples(4, 3e-2, 0.1, 50)),
             ),
         ),
-        Lines(
+        LinePlot(
             title=NASTY,
             name="odd_lines",
             x_axis=LONG,
@@ -278,11 +278,13 @@ def nasty_figures() -> tuple[Figure, ...]:
             log_x=True,
             log_y=True,
             lines=(
-                Line(label=NASTY, x=(0.0, 1.0), y=(None, None)),
-                Line(label=LONG, x=(1.0, 2.0, 3.0), y=(None, 5.0, None), low=(None, 4.0, None), high=(None, 6.0, None)),
+                PlotLine(label=NASTY, x=(0.0, 1.0), y=(None, None)),
+                PlotLine(
+                    label=LONG, x=(1.0, 2.0, 3.0), y=(None, 5.0, None), low=(None, 4.0, None), high=(None, 6.0, None)
+                ),
             ),
         ),
-        Scatter(
+        ScatterPlot(
             title=NASTY,
             name="odd_scatter",
             x_axis=LONG,
@@ -293,21 +295,28 @@ def nasty_figures() -> tuple[Figure, ...]:
             path_label=NASTY,
             tones={"plain": LONG},
             dots=(
-                Dot(label=NASTY, group=NASTY, x=0.0, y=-5.0, x_low=-1.0, x_high=1.0),
-                *(Dot(label=LONG, group=LONG, x=1e9, y=1e-9) for _ in range(9)),
-                Dot(label="", x=1e9, y=3.0, y_low=3.0, y_high=3.0),
+                ScatterPoint(label=NASTY, group=NASTY, x=0.0, y=-5.0, x_low=-1.0, x_high=1.0),
+                *(ScatterPoint(label=LONG, group=LONG, x=1e9, y=1e-9) for _ in range(9)),
+                ScatterPoint(label="", x=1e9, y=3.0, y_low=3.0, y_high=3.0),
             ),
         ),
-        Scatter(title="One", name="one_dot", x_axis="", y_axis="y", dots=(Dot(label="a", x=5.0, y=5.0),), log_x=True),
-        Scatter(
+        ScatterPlot(
+            title="One",
+            name="one_dot",
+            x_axis="",
+            y_axis="y",
+            dots=(ScatterPoint(label="a", x=5.0, y=5.0),),
+            log_x=True,
+        ),
+        ScatterPlot(
             title="Many",
             name="many_dots",
             x_axis="x",
             y_axis="y",
-            dots=tuple(Dot(label=f"dot {i}", x=i % 11, y=i * 7 % 23) for i in range(70)),
+            dots=tuple(ScatterPoint(label=f"dot {i}", x=i % 11, y=i * 7 % 23) for i in range(70)),
             path=(3, 9),
         ),
-        Lines(title="Nothing", name="no_lines", x_axis="x", y_axis="y", lines=(Line(label="", x=(), y=()),)),
+        LinePlot(title="Nothing", name="no_lines", x_axis="x", y_axis="y", lines=(PlotLine(label="", x=(), y=()),)),
         HeatMap(
             title=NASTY, name="no_cells", rows=(LONG, NASTY), columns=("", LONG), cells=((None,) * 2,) * 2, unit=""
         ),
@@ -323,8 +332,11 @@ def nasty_figures() -> tuple[Figure, ...]:
         Timeline(
             title=NASTY,
             name="instant",
-            bars=(Bar(lane=LONG, label=NASTY, start_s=1, end_s=1), Bar(lane=LONG, label="", start_s=1, end_s=1)),
-            lines=(Line(label=NASTY, x=(), y=()),),
+            bars=(
+                TimelineBar(lane=LONG, label=NASTY, start_s=1, end_s=1),
+                TimelineBar(lane=LONG, label="", start_s=1, end_s=1),
+            ),
+            lines=(PlotLine(label=NASTY, x=(), y=()),),
             lines_axis=NASTY,
         ),
     )

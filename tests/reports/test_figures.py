@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from assay.core.page import Bar, HeatMap, Strip, Strips
-from assay.reports.drawing.theme import DARK, LIGHT, contrast, readable_on
-from assay.reports.drawing.timeline import stacked
-from assay.reports.figures import draw, save_png, svg_and_remarks, to_png, to_svg
-from assay.reports.wording import describe
+from assay.core.page import HeatMap, StripPlot, StripRow, TimelineBar
+from assay.reports.drawing.lines import stack_bars
+from assay.reports.drawing.sheet import DARK, LIGHT, contrast, readable_on
+from assay.reports.figures import draw_figure, save_png, svg_and_remarks, to_png, to_svg
+from assay.reports.text import describe_figure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.core.page import Figure, Page
-    from assay.reports.drawing.theme import Theme
+    from assay.reports.drawing.sheet import Theme
 
 
 def words(figure: Figure) -> str:
@@ -53,19 +53,19 @@ def test_an_svg_is_one_element_of_valid_xml_without_scripts_or_links(figure: Fig
 
 def test_text_between_the_tags_is_not_touched() -> None:
     name = 'id="x" href="#y" url(#z) 1.23456 font-family: a;'
-    strips = Strips(title="t", name="n", axis=name, unit="", strips=(Strip(label="a", samples=(1.0,)),))
+    strips = StripPlot(title="t", name="n", axis=name, unit="", strips=(StripRow(label="a", samples=(1.0,)),))
     assert name in words(strips)
 
 
 def test_drawing_leaves_the_users_settings_alone(page: Page) -> None:
     before = dict(mpl.rcParams)
-    draw(page.figures[0], dark=True)
+    draw_figure(page.figures[0], dark=True)
     to_svg(page.figures[0], dark=True)
     assert dict(mpl.rcParams) == before
 
 
 def test_units_stand_on_the_axes() -> None:
-    strips = Strips(title="t", name="n", axis="time", unit="ms", strips=(Strip(label="a", samples=(1.0, 2.0)),))
+    strips = StripPlot(title="t", name="n", axis="time", unit="ms", strips=(StripRow(label="a", samples=(1.0, 2.0)),))
     assert "time (ms)" in words(strips)
     heat_map = HeatMap(title="t", name="n", rows=("a",), columns=("b",), cells=((None,),), unit="GB/s")
     assert "GB/s" in words(heat_map)
@@ -74,7 +74,7 @@ def test_units_stand_on_the_axes() -> None:
 
 def test_a_large_sample_is_thinned_and_says_so() -> None:
     samples = tuple(1 + (i * 7919 % 5000) / 5000 for i in range(5000))
-    strips = Strips(title="t", name="n", axis="time", unit="ms", strips=(Strip(label="a", samples=samples),))
+    strips = StripPlot(title="t", name="n", axis="time", unit="ms", strips=(StripRow(label="a", samples=samples),))
     assert to_svg(strips, dark=False).count("<use") < 400
     assert "300 dots per row, evenly ranked among up to 5,000 samples." in words(strips)
     assert svg_and_remarks(strips, dark=False, prefix="p")[1][0].startswith("300 dots per row")
@@ -82,13 +82,13 @@ def test_a_large_sample_is_thinned_and_says_so() -> None:
 
 def test_strays_beyond_the_axis_are_counted() -> None:
     samples = (*(1 + i / 1000 for i in range(300)), 50.0)
-    strips = Strips(title="t", name="n", axis="time", unit="ms", strips=(Strip(label="a", samples=samples),))
+    strips = StripPlot(title="t", name="n", axis="time", unit="ms", strips=(StripRow(label="a", samples=samples),))
     assert "1, up to 50 ▸" in words(strips)
 
 
 def test_an_interval_that_goes_on_beyond_the_axis_ends_in_an_arrow_and_says_so() -> None:
-    vast = Strip(label="a", samples=(0.5, 1.3), value=0.8, low=1e-3, high=600.0)
-    strips = Strips(title="t", name="n", axis="time", unit="×", strips=(vast,), centre=1.0)
+    vast = StripRow(label="a", samples=(0.5, 1.3), value=0.8, low=1e-3, high=600.0)
+    strips = StripPlot(title="t", name="n", axis="time", unit="×", strips=(vast,), centre=1.0)
     assert "A bar that ends in an arrow goes on beyond the axis." in words(strips)
     narrow = strips.model_copy(update={"strips": (vast.model_copy(update={"low": 0.5, "high": 1.3}),)})
     assert "arrow" not in words(narrow)
@@ -97,25 +97,25 @@ def test_an_interval_that_goes_on_beyond_the_axis_ends_in_an_arrow_and_says_so()
 def test_cells_that_are_not_decided_have_their_number_and_no_colour() -> None:
     told = {"title": "t", "name": "n", "rows": ("a",), "columns": ("b", "c"), "unit": "×", "centre": 1.0}
     heat_map = HeatMap(**told, cells=((1.31, 9.0),), unsure=((True, False),))
-    drawing = draw(heat_map, dark=False)
+    drawing = draw_figure(heat_map, dark=False)
     faces = [patch.get_facecolor() for patch in drawing.axes[0].patches]
     assert mpl.colors.same_color(faces[0], LIGHT.rule)
     assert mpl.colors.same_color(faces[1], LIGHT.above)
     assert {"1.31", "9.00", "not decided: the interval has 1 in it"} <= set(words(heat_map).splitlines())
     assert "From 2-fold on, the colour does not grow." in words(heat_map)
-    assert "1 not decided" in describe(heat_map)
+    assert "1 not decided" in describe_figure(heat_map)
     with pytest.raises(ValueError, match="what is unsure does not fit"):
         HeatMap(**told, cells=((1.31, 9.0),), unsure=((True,),))
 
 
 def test_a_drawing_of_numbers_that_nobody_measured_says_so(page: Page) -> None:
-    told = [text.get_text() for text in draw(page.figures[0], dark=False, origin="fake").texts]
+    told = [text.get_text() for text in draw_figure(page.figures[0], dark=False, origin="fake").texts]
     assert "These numbers come from a fake source." in told
 
 
 def test_bars_that_overlap_stand_below_each_other() -> None:
-    bars = [Bar(lane="a", label=str(i), start_s=i, end_s=i + 1.5) for i in range(4)]
-    levels = stacked(bars)["a"]
+    bars = [TimelineBar(lane="a", label=str(i), start_s=i, end_s=i + 1.5) for i in range(4)]
+    levels = stack_bars(bars)["a"]
     assert len(levels) == 2
     for level in levels:
         assert all(one.end_s <= other.start_s for one, other in itertools.pairwise(level))

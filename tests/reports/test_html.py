@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.reports.html import to_html
-from assay.reports.wording import one_line, visible, with_code
+from assay.reports.text import one_line, split_code, visible_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def test_a_text_is_shown_as_it_was_written(text: str) -> None:
     reader = Reader(to_html(page))
     assert {tag for tag, _ in reader.tags} <= OURS
     assert reader.text.get("h1", "") == one_line(text)
-    shown = "".join(part for part, _ in with_code(visible(text).strip()))
+    shown = "".join(part for part, _ in split_code(visible_text(text).strip()))
     assert reader.text.get("p", "").startswith(shown)
     assert shown in reader.text.get("th", "")
 

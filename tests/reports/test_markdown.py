@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.reports.markdown import to_markdown
-from assay.reports.wording import one_line, visible, with_code
+from assay.reports.text import one_line, split_code, visible_text
 
 if TYPE_CHECKING:
     from assay.core.results import Origin
@@ -32,8 +32,8 @@ def texts(html: str, tag: str) -> list[str]:
 
 def seen(text: str) -> str:
     """Return what a reader sees of a text: what stands in backticks without them, spaces made equal."""
-    lines = (" ".join(line.split()) for line in visible(text).strip().split("\n"))
-    return " ".join("".join(part for part, _ in with_code(line)) for line in lines if line)
+    lines = (" ".join(line.split()) for line in visible_text(text).strip().split("\n"))
+    return " ".join("".join(part for part, _ in split_code(line)) for line in lines if line)
 
 
 @given(words)

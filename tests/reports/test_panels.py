@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from assay.core.page import Line, Lines
-from assay.reports.figures import to_png
-from assay.reports.panels import MARGIN, save_panels, to_panels
+from assay.core.page import LinePlot, PlotLine
+from assay.reports.figures import PANEL_MARGIN, save_panels, to_panels, to_png
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def lines(note: str | None = None) -> Lines:
-    return Lines(
+def lines(note: str | None = None) -> LinePlot:
+    return LinePlot(
         title="Speedup",
         name="speedup",
         x_axis="ranks",
         y_axis="speedup, ×",
-        lines=(Line(label="a", x=(1.0, 2.0), y=(1.0, 1.8)),),
+        lines=(PlotLine(label="a", x=(1.0, 2.0), y=(1.0, 1.8)),),
         note=note,
     )
 
@@ -38,7 +37,7 @@ def size(png: bytes) -> tuple[int, int]:
 def test_figures_stand_in_two_columns(count: int, rows: int, columns: int) -> None:
     height, width = size(to_png(lines()))
     sheet = size(to_panels([lines()] * count))
-    assert sheet == (rows * (height + 2 * MARGIN), columns * (width + 2 * MARGIN))
+    assert sheet == (rows * (height + 2 * PANEL_MARGIN), columns * (width + 2 * PANEL_MARGIN))
 
 
 def test_a_note_is_on_the_sheet_as_no_caption_stands_beside_it() -> None:
@@ -57,9 +56,9 @@ def test_a_sheet_is_the_same_every_time_and_is_never_empty(tmp_path: Path) -> No
 
 
 def test_an_interval_without_neighbours_is_drawn() -> None:
-    bare = lines().model_copy(update={"lines": (Line(label="a", x=(1.0, 2.0), y=(1.0, 1.8)),)})
+    bare = lines().model_copy(update={"lines": (PlotLine(label="a", x=(1.0, 2.0), y=(1.0, 1.8)),)})
     one = bare.model_copy(
-        update={"lines": (Line(label="a", x=(1.0, 2.0), y=(1.0, 1.8), low=(None, 1.75), high=(None, 1.79)),)}
+        update={"lines": (PlotLine(label="a", x=(1.0, 2.0), y=(1.0, 1.8), low=(None, 1.75), high=(None, 1.79)),)}
     )
     pixels = [np.asarray(imread(io.BytesIO(to_png(each)))) for each in (bare, one)]
     assert not np.array_equal(pixels[0], pixels[1])

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from assay.core.plan import Block, Method, Role, Subject, Trial
 from assay.core.results import Record, Stage, Window
-from assay.reports.progress import PlainProgress, outcome
+from assay.reports.progress import PlainProgress, describe_outcome
 
 
 def trial(seed: int) -> Trial:
@@ -46,5 +46,5 @@ def test_stages_are_counted_and_not_listed() -> None:
         for n in (0, 1)
     )
     record = refused(trial(1)).model_copy(update={"status": "ok", "reason": None, "stages": stages})
-    assert outcome(record) == "4 stages in 2 processes, 8.0 s measured"
-    assert outcome(record.model_copy(update={"stages": stages[:1]})) == "1 stage, 2.0 s measured"
+    assert describe_outcome(record) == "4 stages in 2 processes, 8.0 s measured"
+    assert describe_outcome(record.model_copy(update={"stages": stages[:1]})) == "1 stage, 2.0 s measured"

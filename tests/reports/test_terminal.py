@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from assay.core.page import Bar, Column, HeatMap, Page, Section, Strip, Strips, Table, Text, Timeline
-from assay.reports.terminal import print_page
-from assay.reports.terminal_figures import sparkline
+from assay.core.page import Column, HeatMap, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
+from assay.reports.terminal import draw_sparkline, print_page
 
 if TYPE_CHECKING:
     from assay.core.results import Origin
@@ -84,14 +83,14 @@ def test_a_table_too_wide_is_shown_in_parts_that_lose_nothing() -> None:
 
 
 def test_a_strip_shows_where_its_samples_lie() -> None:
-    strips = Strips(
+    strips = StripPlot(
         title="t",
         name="n",
         axis="time",
         unit="ms",
         strips=(
-            Strip(label="low", samples=(1.0,) * 5, value=1.0, low=0.9, high=1.1),
-            Strip(label="high", samples=(2.0,) * 5),
+            StripRow(label="low", samples=(1.0,) * 5, value=1.0, low=0.9, high=1.1),
+            StripRow(label="high", samples=(2.0,) * 5),
         ),
     )
     lines = printed(Page(title="p", lead="l", sections=(Section(title="s", elements=(strips,)),))).split("\n")
@@ -113,8 +112,8 @@ def test_a_cell_that_is_not_decided_is_marked_and_not_coloured() -> None:
 
 def test_a_lane_shows_the_more_serious_of_two_bars() -> None:
     bars = (
-        Bar(lane="gpu", label="x", start_s=0, end_s=10),
-        Bar(lane="gpu", label="boom", start_s=9.9, end_s=10, tone="bad"),
+        TimelineBar(lane="gpu", label="x", start_s=0, end_s=10),
+        TimelineBar(lane="gpu", label="boom", start_s=9.9, end_s=10, tone="bad"),
     )
     timeline = Timeline(title="t", name="n", bars=bars)
     shown = printed(Page(title="p", lead="l", sections=(Section(title="s", elements=(timeline,)),)))
@@ -123,10 +122,10 @@ def test_a_lane_shows_the_more_serious_of_two_bars() -> None:
 
 
 def test_a_sparkline_rises_with_its_values_and_leaves_gaps() -> None:
-    assert sparkline([0, 1, None, 7], 10) == "▁▂ █"
-    assert sparkline([3.0, 3.0], 10) == "▁▁"
-    assert sparkline([], 10) == ""
-    assert len(sparkline([float(i) for i in range(1000)], 20)) == 20
+    assert draw_sparkline([0, 1, None, 7], 10) == "▁▂ █"
+    assert draw_sparkline([3.0, 3.0], 10) == "▁▁"
+    assert draw_sparkline([], 10) == ""
+    assert len(draw_sparkline([float(i) for i in range(1000)], 20)) == 20
 
 
 def test_an_output_that_knows_only_ascii_gets_ascii(page: Page, nasty: Page) -> None:

@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from assay.core.results import Estimate
-from assay.reports.timed import print_comparison, print_measurement
-from assay.timing.values import Clock, Compared, Comparison, Measurement, ProcessTimes
+from assay.reports.measurement import print_comparison, print_measurement
+from assay.timing.results import ClockSummary, ComparedFunction, Comparison, Measurement, ProcessTimes
 
 
 def us(value: float, half: float | None = 0.004) -> Estimate:
@@ -23,21 +23,21 @@ MEASURED = Measurement(
     name="softmax@torch", device="cuda:0", cache="cold", method="graph", why="it can be captured",
     busy_us=us(13.6), span_us=us(14.2), call_us=us(995.0, 0.02), cycles=us(26_900.0), decisive="busy_us",
     instrument_error_us=0.3, operations=2, precision_wanted=0.01, precision_reached=0.004, stopped="precise enough",
-    shape="steady", warmed_up=True, clock=Clock(mhz_low=1500, mhz=1800, mhz_high=1980), samples=1234, calls=40,
+    shape="steady", warmed_up=True, clock=ClockSummary(mhz_low=1500, mhz=1800, mhz_high=1980), samples=1234, calls=40,
     took_s=0.31, notes=("the clock was held back (power cap): read times together with cycles",),
 )  # fmt: skip
 
 COMPARED = Comparison(
     first="old", first_us=us(10.0),
     others=(
-        Compared(name="new", verdict="faster", ratio=0.5, low=0.49, high=0.51, time_us=us(5.0)),
-        Compared(name="worse", verdict="slower", ratio=2.0, low=1.9, high=2.1, time_us=us(20.0)),
-        Compared(name="alike", verdict="same", ratio=1.0, low=0.999, high=1.001, time_us=us(10.0)),
-        Compared(name="who knows", verdict="unsure", ratio=1.1, low=None, high=None, time_us=us(11.0, None),
+        ComparedFunction(name="new", verdict="faster", ratio=0.5, low=0.49, high=0.51, time_us=us(5.0)),
+        ComparedFunction(name="worse", verdict="slower", ratio=2.0, low=1.9, high=2.1, time_us=us(20.0)),
+        ComparedFunction(name="alike", verdict="same", ratio=1.0, low=0.999, high=1.001, time_us=us(10.0)),
+        ComparedFunction(name="who knows", verdict="unsure", ratio=1.1, low=None, high=None, time_us=us(11.0, None),
                  reason="the ratio switches between two levels"),
     ),
     quantity="busy_us", minimum_effect=0.01, device="cuda:0", cache="warm", methods={"old": "graph", "new": "queue"},
-    pairs=44, stopped="budget spent", clock=Clock(mhz_low=1980, mhz=1980, mhz_high=1980), took_s=12.0,
+    pairs=44, stopped="budget spent", clock=ClockSummary(mhz_low=1980, mhz=1980, mhz_high=1980), took_s=12.0,
     notes=("new: its calls differ",),
 )  # fmt: skip
 

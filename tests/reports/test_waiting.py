@@ -6,17 +6,17 @@ import io
 
 from rich.console import Console
 
-from assay.reports.waiting import WaitingLine
-from assay.worker.wish import Begins
+from assay.reports.progress import StatusLine
+from assay.worker.request import PhaseStarted
 
-LOADING = Begins(phase="loading", name="f", within_s=60)
-CALLING = Begins(phase="calling", name="f", within_s=60)
-TIMING = Begins(phase="timing", name="f and\ng", within_s=60)
+LOADING = PhaseStarted(phase="loading", name="f", within_s=60)
+CALLING = PhaseStarted(phase="calling", name="f", within_s=60)
+TIMING = PhaseStarted(phase="timing", name="f and\ng", within_s=60)
 
 
 def said(*, terminal: bool) -> str:
     buffer = io.StringIO()
-    line = WaitingLine(Console(file=buffer, width=60, force_terminal=terminal), budget_s=10.0)
+    line = StatusLine(Console(file=buffer, width=60, force_terminal=terminal), budget_s=10.0)
     line.tick()
     for begins in (LOADING, CALLING, TIMING):
         line.begins(begins)
@@ -40,7 +40,7 @@ def test_on_a_terminal_one_line_is_renewed_and_taken_away() -> None:
 
 def test_of_several_processes_it_says_which_and_for_how_long() -> None:
     buffer = io.StringIO()
-    line = WaitingLine(Console(file=buffer, width=60))
+    line = StatusLine(Console(file=buffer, width=60))
     for number in (1, 2):
         line.process(number, 2)
         line.begins(LOADING)
@@ -61,7 +61,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_measurement() -> None:
 
     for terminal in (True, False):
         log = Full()
-        line = WaitingLine(Console(file=log, force_terminal=terminal), budget_s=1.0)
+        line = StatusLine(Console(file=log, force_terminal=terminal), budget_s=1.0)
         line.begins(TIMING)
         line.close()
         assert log.refused

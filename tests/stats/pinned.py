@@ -14,32 +14,22 @@ import numpy as np
 from scipy import special
 
 from assay.stats import (
-    anytime,
-    best,
     blocks,
-    changes,
-    components,
+    changepoint,
     concave,
-    crossed,
+    correlation,
     crossover,
-    distributions,
-    gates,
-    grouped,
     intervals,
-    longrun,
-    metered,
+    multiple_comparisons,
+    numerics,
     outliers,
-    paired,
-    partial,
-    quantiles,
-    ranks,
     ratios,
-    resampled,
+    selection,
+    sensor_intervals,
+    sequential,
     shape,
-    shares,
-    summary,
-    wander,
-)  # fmt: skip
+    variance,
+)
 from tests.pinning import keep, told
 
 if TYPE_CHECKING:
@@ -97,41 +87,43 @@ def _samples() -> dict[str, Any]:
                 "mean": intervals.mean_interval(values),
                 "neighbours": [intervals.autocorrelation(values, lag) for lag in (1, 2)],
                 "effective": intervals.effective_size(values),
-                "refusal": intervals.refusal_of(values),
-                "torn": intervals.torn_between(values),
-                "tail": [quantiles.quantile_interval(values, share) for share in (0.5, 0.9, 0.99)],
-                "shape": shape.shape_of(values),
-                "moves": [shape.moved_by(values), shape.may_still_move(values), shape.outlier_share(values)],
-                "wanders": [wander.wanders(values), wander.wanders(values, straight=False)],
-                "ranges": [wander.range_of_medians(values), wander.range_of_means(values)],
-                "scores": wander.normal_scores(values)[:5],
-                "long run": longrun.long_run(values),
-                "winsorised": [longrun.robust_scale(values), longrun.winsorised(values).max()],
+                "refusal": intervals.interval_refusal(values),
+                "torn": intervals.find_competing_levels(values),
+                "tail": [intervals.quantile_interval(values, share) for share in (0.5, 0.9, 0.99)],
+                "shape": shape.classify_shape(values),
+                "moves": [shape.relative_median_range(values), shape.is_unsettled(values), shape.outlier_share(values)],
+                "wanders": [shape.wanders(values), shape.wanders(values, straight=False)],
+                "ranges": [shape.range_of_medians(values), shape.range_of_means(values)],
+                "scores": shape.normal_scores(values)[:5],
+                "long run": numerics.long_run_variance(values),
+                "winsorised": [numerics.robust_scale(values), numerics.winsorize(values).max()],
                 "drawn": _drawn(values),
-                "summary": summary.summarise("role", 0, "call_us", "us", [values]).model_dump(exclude={"role"}),
+                "summary": intervals.summarize_samples("role", 0, "call_us", "us", [values]).model_dump(
+                    exclude={"role"}
+                ),
             }
     return found
 
 
 def _drawn(values: Samples) -> Any:
-    chosen = resampled.indices(values, 1)
+    chosen = intervals.draw_indices(values, 1)
     return [
-        resampled.why_no_interval(values) is None,
-        resampled.among_draws(resampled.medians(values, chosen)),
-        resampled.over_repeats(values),
-        resampled.over_repeats(values - 100),
+        intervals.explain_no_process_interval(values) is None,
+        intervals.draws_interval(intervals.medians_of_draws(values, chosen)),
+        intervals.repeats_interval(values),
+        intervals.repeats_interval(values - 100),
     ]
 
 
 def _pairs() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    plan = anytime.looks(16, 600)
+    plan = sequential.plan_looks(16, 600)
     for name, family in FAMILIES.items():
         first = family(600)
         for change in (1.0, 1.004, 1.01, 1.05, 0.8):
             second = first * change * np.exp(0.004 * noise(600, 11))
             for look in (plan[0], plan[len(plan) // 2], plan[-1]):
-                compared = paired.compare_at(first, second, look, block=1 if change > 1 else 4)
+                compared = sequential.compare_at_look(first, second, look, block=1 if change > 1 else 4)
                 found[f"{name} against {change} at {look.n}"] = compared
     return found
 
@@ -139,47 +131,68 @@ def _pairs() -> dict[str, Any]:
 def _processes() -> dict[str, Any]:
     medians = (100 * np.exp(0.02 * noise(12, 12))).tolist()
     draws = [
-        metered.Draw(value, share, 100, 0.01 + share)
+        sensor_intervals.ProcessReading(value, share, 100, 0.01 + share)
         for value, share in zip(medians, np.abs(0.01 * noise(12, 13)).tolist(), strict=True)
     ]
-    levels = [ratios.level(m, m * 0.98, m * 1.03, p) for m, p in zip(medians, (None, 1, 2, 3, 5, 9), strict=False)]
+    levels = [
+        ratios.log_estimate(m, m * 0.98, m * 1.03, p) for m, p in zip(medians, (None, 1, 2, 3, 5, 9), strict=False)
+    ]
     known = [each for each in levels if each is not None]
-    sides = [ratios.ratio(known[0], other) for other in known[1:]] + [ratios.Level(0.3, 0.01, 4.0)]
+    sides = [ratios.divide_estimates(known[0], other) for other in known[1:]] + [ratios.LogEstimate(0.3, 0.01, 4.0)]
     made = np.round(50 + noise(30, 14))
     return {
         "medians": {n: intervals.restarts_interval(medians[:n])[:3] for n in (2, 3, 6, 12)},
-        "metered": {n: vars(metered.typical(draws[:n])) for n in (1, 2, 3, 12)},
+        "metered": {n: vars(sensor_intervals.combine_processes(draws[:n])) for n in (1, 2, 3, 12)},
         "metered without a sensor": {
-            n: vars(metered.typical([metered.Draw(d.value, None, 10, 0.02) for d in draws[:n]])) for n in (1, 2, 4)
+            n: vars(
+                sensor_intervals.combine_processes(
+                    [sensor_intervals.ProcessReading(d.value, None, 10, 0.02) for d in draws[:n]]
+                )
+            )
+            for n in (1, 2, 4)
         },
-        "of no sign": vars(metered.typical([metered.Draw(v - 100, None, None, 0.5) for v in medians])),
-        "rates": [metered.rate_spread(made[:n], 1 + 0.1 * noise(30, 15)[:n]) for n in (1, 2, 7, 30)],
+        "of no sign": vars(
+            sensor_intervals.combine_processes(
+                [sensor_intervals.ProcessReading(v - 100, None, None, 0.5) for v in medians]
+            )
+        ),
+        "rates": [sensor_intervals.rate_spread(made[:n], 1 + 0.1 * noise(30, 15)[:n]) for n in (1, 2, 7, 30)],
         "ratios": [[each.log, each.error, each.degrees, each.interval(), each.interval(0.8)] for each in sides],
-        "mean of ratios": ratios.mean(known),
-        "pooled": [ratios.pooled([(medians[:a], medians[a : a + b]), (medians[6:9], medians[9:])]) for a, b in
-                   ((1, 1), (2, 3), (3, 3))],
-        "decided": [ratios.decide(sides, effect) for effect in (0.0, 0.01, 0.05)],
-        "drawn": ratios.drawn(medians),
-        "estimates": [summary.estimate([FAMILIES["noisy"](40) * m for m in medians[:n]], "us") for n in (1, 2, 5)],
-        "gate": [
-            [vars(gates.judge((0.05 * noise(n, 16) + shift).tolist(), 0.02, q)) for q in (1, 3)]
-            for n in (3, 10, 40) for shift in (0.0, 0.03, 0.2)
+        "mean of ratios": ratios.geometric_mean(known),
+        "pooled": [
+            ratios.pooled_ratio([(medians[:a], medians[a : a + b]), (medians[6:9], medians[9:])])
+            for a, b in ((1, 1), (2, 3), (3, 3))
         ],
-        "restarts": [gates.restarts_needed((0.05 * noise(8, 16) + s).tolist(), 0.02, 2) for s in (0.03, 0.3)],
-        "looks of a gate": gates.looks(4, 64),
-    }  # fmt: skip
+        "decided": [ratios.decide_ratios(sides, effect) for effect in (0.0, 0.01, 0.05)],
+        "drawn": ratios.log_estimate_of_draws(medians),
+        "estimates": [
+            intervals.estimate_median([FAMILIES["noisy"](40) * m for m in medians[:n]], "us") for n in (1, 2, 5)
+        ],
+        "gate": [
+            [vars(blocks.decide_limit((0.05 * noise(n, 16) + shift).tolist(), 0.02, q)) for q in (1, 3)]
+            for n in (3, 10, 40)
+            for shift in (0.0, 0.03, 0.2)
+        ],
+        "restarts": [blocks.estimate_restarts_needed((0.05 * noise(8, 16) + s).tolist(), 0.02, 2) for s in (0.03, 0.3)],
+        "looks of a gate": blocks.plan_gate_looks(4, 64),
+    }
 
 
 def _looks() -> dict[str, Any]:
-    plan = anytime.looks()
+    plan = sequential.plan_looks()
     values = FAMILIES["remembering"](4000)
     return {
         "plan": plan,
-        "another plan": anytime.looks(16, 900, 2.0),
-        "intervals": [anytime.interval_at(values[: look.n], look, 0.95, about) for look in plan[::4] for about in
-                      ("median", "mean")],
-        "decided": [anytime.decide(values[: look.n], look, p) for look in plan[::3] for p in (0.002, 0.01, 0.05)],
-    }  # fmt: skip
+        "another plan": sequential.plan_looks(16, 900, 2.0),
+        "intervals": [
+            sequential.interval_at_look(values[: look.n], look, 0.95, about)
+            for look in plan[::4]
+            for about in ("median", "mean")
+        ],
+        "decided": [
+            sequential.decide_to_stop(values[: look.n], look, p) for look in plan[::3] for p in (0.002, 0.01, 0.05)
+        ],
+    }
 
 
 def _races() -> dict[str, Any]:
@@ -190,7 +203,7 @@ def _races() -> dict[str, Any]:
         ("a crowd", [0.01 * n for n in range(14)], 0.03),
         ("one fails", [0.0, 0.01, 0.3], 0.01),
     ):
-        race = best.Race.start(len(truth), tolerance=0.02)
+        race = selection.Race.start(len(truth), tolerance=0.02)
         for number in range(1, 25):
             drawn = scatter * noise(len(truth), 100 + number) + (0.5 if number % 7 == 0 else 0.0)
             times = {c: 50 * math.exp(truth[c] + drawn[c]) for c in race.contenders}
@@ -214,10 +227,14 @@ def _series() -> dict[str, Any]:
         "with spikes": 0.01 * noise(60, 26) + 0.3 * (noise(60, 27) > 1.6),
     }
     hosts = [np.asarray(np.arange(len(each)) % 2, dtype=np.int64) for each in made.values()]
-    alone = changes.steps(list(made.values()))
-    on_two = changes.steps(list(made.values()), hosts, [0, 0, 0, 1, 1, 1, 1])
+    alone = changepoint.find_level_shifts(list(made.values()))
+    on_two = changepoint.find_level_shifts(list(made.values()), hosts, [0, 0, 0, 1, 1, 1, 1])
     return {
-        "chances": [changes.chance(evidence, runs) for evidence in (2.0, 8.0, 12.0) for runs in (5, 30, 300)],
+        "chances": [
+            changepoint.false_alarm_probability(evidence, runs)
+            for evidence in (2.0, 8.0, 12.0)
+            for runs in (5, 30, 300)
+        ],
         **dict(zip(made, alone, strict=True)),
         **{f"{name}, on two hosts": each for name, each in zip(made, on_two, strict=True)},
     }
@@ -226,42 +243,68 @@ def _series() -> dict[str, Any]:
 def _many() -> dict[str, Any]:
     table = 0.02 * noise(40, 30).reshape(5, 8) + np.arange(5)[:, None] * 0.03 + np.arange(8) * 0.1
     table[1, 2] = table[4, 5] = np.nan
-    cross = crossed.crossed(table)
+    cross = multiple_comparisons.fit_crossed(table)
     distances = np.concatenate([noise(30, 31), [6.0, -9.0]])
     codes = np.repeat(np.arange(4), 6), np.repeat(np.arange(12), 2)
     values = noise(24, 32) + 2 * noise(4, 33)[codes[0]] + noise(12, 34)[codes[1]]
     below = ("calls", np.abs(noise(12, 35)), np.arange(12))
     one, other, third = (noise(25, seed) for seed in (36, 37, 38))
-    pairs = [ranks.correlation(one.tolist()[:n], (one + k * other).tolist()[:n]) for n in (5, 8, 25) for k in (0.3, 3)]
-    several = [blocks.together([[0.1, None, 0.3], [0.2, 0.25, 0.31], [None, 0.2, 0.2]])]
+    pairs = [
+        correlation.rank_correlation(one.tolist()[:n], (one + k * other).tolist()[:n])
+        for n in (5, 8, 25)
+        for k in (0.3, 3)
+    ]
+    several = [blocks.average_units([[0.1, None, 0.3], [0.2, 0.25, 0.31], [None, 0.2, 0.2]])]
     return {
         "crossed": [cross.effects, cross.scatter, cross.freedom, cross.may_be_lowest(), cross.may_be_lowest(0.5)],
         "against": [cross.against(0), cross.against(3, 0.9, two_sided=False)],
         "contrasts": [cross.contrast(1, 4), cross.contrast(0, 3)],
-        "unlikely": [outliers.unlikely(distances[-n:], 0.1, fitted=f, least=0.2) for n in (4, 8, 32) for f in (1, 3)],
-        "scale": [outliers.scale_of(distances), outliers.tails_of(distances), outliers.tails_of(distances**3)],
-        "rates": [outliers.discoveries(np.array([0.01, 0.04, np.nan, 0.03, 0.5])),
-                  outliers.together(np.array([0.01, 0.04, np.nan, 0.03, 0.5]))],
-        "components": [
-            components.components(values, [("host", codes[0]), ("run", codes[1])]),
-            components.components(values, [("host", codes[0]), ("run", codes[1])], below, spent={"run": 3}),
+        "unlikely": [
+            outliers.outlier_p_values(distances[-n:], 0.1, fitted=f, least=0.2) for n in (4, 8, 32) for f in (1, 3)
         ],
-        "associations": [partial.association(one[:n], one + k * other, [third[:n]][:e], spent=s)
-                         if n == 25 else partial.association(one[:n], (one + k * other)[:n], [third[:n]][:e], spent=s)
-                         for n in (5, 9, 25) for k in (0.5, 2.0) for e in (0, 1) for s in (0, 2)],
+        "scale": [
+            outliers.estimate_scale(distances),
+            outliers.estimate_tail_freedom(distances),
+            outliers.estimate_tail_freedom(distances**3),
+        ],
+        "rates": [
+            outliers.false_discovery_rates(np.array([0.01, 0.04, np.nan, 0.03, 0.5])),
+            outliers.holm_p_values(np.array([0.01, 0.04, np.nan, 0.03, 0.5])),
+        ],
+        "components": [
+            variance.estimate_components(values, [("host", codes[0]), ("run", codes[1])]),
+            variance.estimate_components(values, [("host", codes[0]), ("run", codes[1])], below, spent={"run": 3}),
+        ],
+        "associations": [
+            correlation.partial_correlation(one[:n], one + k * other, [third[:n]][:e], spent=s)
+            if n == 25
+            else correlation.partial_correlation(one[:n], (one + k * other)[:n], [third[:n]][:e], spent=s)
+            for n in (5, 9, 25)
+            for k in (0.5, 2.0)
+            for e in (0, 1)
+            for s in (0, 2)
+        ],
         "correlations": pairs,
-        "holm": ranks.holm([each for each in pairs if each is not None]),
-        "ratios of blocks": [blocks.ratio_of((0.03 * noise(n, 39) + 0.02).tolist()) for n in (1, 2, 5, 20)],
-        "by chance": [blocks.by_chance((0.01 * noise(n, 40)).tolist(), b) for n in (1, 3, 10) for b in (2, 5)],
-        "judged": [blocks.judge(blocks.ratio_of((0.01 * noise(9, 41) + s).tolist()), f) for s in (0.0, 0.02, 0.1)
-                   for f in (None, 0.01, 0.05)],
+        "holm": correlation.adjust_holm([each for each in pairs if each is not None]),
+        "ratios of blocks": [blocks.ratio_over_blocks((0.03 * noise(n, 39) + 0.02).tolist()) for n in (1, 2, 5, 20)],
+        "by chance": [blocks.aa_noise_floor((0.01 * noise(n, 40)).tolist(), b) for n in (1, 3, 10) for b in (2, 5)],
+        "judged": [
+            blocks.decide_difference(blocks.ratio_over_blocks((0.01 * noise(9, 41) + s).tolist()), f)
+            for s in (0.0, 0.02, 0.1)
+            for f in (None, 0.01, 0.05)
+        ],
         "together": several,
-        "groups": [grouped.means(values, codes[0], 4), grouped.medians(values, codes[0], 4),
-                   grouped.variances(values, codes[0], 4)],
-        "shares": [[shares.Share(k, n).value, shares.Share(k, n).interval(), shares.Share(k, n).interval(0.5)]
-                   for k, n in ((0, 0), (0, 5), (3, 5), (5, 5), (200, 1000))],
-        "more often": [shares.more_often(a, b) for a, b in ((0, 0), (5, 0), (5, 4), (30, 10))],
-    }  # fmt: skip
+        "groups": [
+            variance.group_means(values, codes[0], 4),
+            variance.group_medians(values, codes[0], 4),
+            variance.group_variances(values, codes[0], 4),
+        ],
+        "shares": [
+            [ratios.Proportion(k, n).value, ratios.Proportion(k, n).interval(), ratios.Proportion(k, n).interval(0.5)]
+            for k, n in ((0, 0), (0, 5), (3, 5), (5, 5), (200, 1000))
+        ],
+        "more often": [ratios.mcnemar_p(a, b) for a, b in ((0, 0), (5, 0), (5, 4), (30, 10))],
+    }
 
 
 def _thresholds() -> dict[str, Any]:
@@ -271,40 +314,43 @@ def _thresholds() -> dict[str, Any]:
             [shift * (size - 3) + scatter * noise(n, 50 + 10 * size + p) + 0.05 * p for p in range(2)]
             for size, n in enumerate((0, 4, 10, 24, 40, 300))
         ]
-        between = crossover.between_processes(cells)
-        bounds = [crossover.bound(each, 1.1, between) if size != 2 else None for size, each in enumerate(cells)]
-        decision = crossover.decide(bounds)
+        between = crossover.variance_between_processes(cells)
+        bounds = [crossover.bound_speedup(each, 1.1, between) if size != 2 else None for size, each in enumerate(cells)]
+        decision = crossover.decide_threshold(bounds)
         means = [each.mean for each in bounds if each is not None]
         found[name] = [
-            between, bounds, decision, decision.monotone, crossover.next_place(bounds),
-            [crossover.next_place(bounds[:n]) for n in range(1, 7)], crossover.next_place(bounds, most=20, enough=5),
-            crossover.isotonic(means, [each.pairs for each in bounds if each is not None]),
-        ]  # fmt: skip
+            between,
+            bounds,
+            decision,
+            decision.monotone,
+            crossover.next_size(bounds),
+            [crossover.next_size(bounds[:n]) for n in range(1, 7)],
+            crossover.next_size(bounds, most=20, enough=5),
+            crossover.isotonic_regression(means, [each.pairs for each in bounds if each is not None]),
+        ]
     found["looks"] = [crossover.next_look(n) for n in (0, 5, 30, 100, 500, 5000)]
     return found
 
 
 def _curves() -> dict[str, Any]:
     x = np.array([100.0, 150.0, 150.0, 200.0, 300.0, 450.0])
-    fitted = [concave.concave_fit(x, y) for y in (np.sqrt(x), np.minimum(x, 250.0) + 5 * noise(6, 60), 500 - x)]
-    shared = [concave.share_out(fitted, total) for total in (200.0, 500.0, 900.0, 2000.0)]
+    fitted = [concave.fit_concave(x, y) for y in (np.sqrt(x), np.minimum(x, 250.0) + 5 * noise(6, 60), 500 - x)]
+    shared = [concave.allocate_total(fitted, total) for total in (200.0, 500.0, 900.0, 2000.0)]
     return {
         "fits": [[curve.y[::7], curve.low, curve.top, curve.at(170.0), curve.reaches(15.0)] for curve in fitted],
-        "shares": [*shared, concave.share_out(fitted, 900.0, [200.0, 100.0, 310.0])],
+        "shares": [*shared, concave.allocate_total(fitted, 900.0, [200.0, 100.0, 310.0])],
     }
 
 
 def _distributions() -> dict[str, Any]:
     freedoms = (1, 2, 3.5, 30, 1e6)
     return {
-        "normal": [distributions.normal_quantile(p) for p in (1e-9, 0.025, 0.5, 0.9)],
-        "student": [distributions.student_quantile(p, f) for p in (1e-6, 0.025, 0.5, 0.995) for f in freedoms],
-        "of student": [distributions.student_cdf(t, f) for t in (-3.0, 0.0, 0.7) for f in freedoms],
-        "f": [distributions.f_quantile(p, a, b) for p in (0.05, 0.95) for a in (1, 4) for b in (3, 50)],
-        "binomial": [
-            distributions.binomial_beyond(k, n, p) for k, n in ((0, 1), (3, 10), (49, 50)) for p in (0.1, 0.9)
-        ],
-        "beta": [distributions.incomplete_beta(a, b, x) for a, b in ((0.5, 0.5), (3.0, 20.0)) for x in (0.0, 0.2, 0.9)],
+        "normal": [numerics.normal_quantile(p) for p in (1e-9, 0.025, 0.5, 0.9)],
+        "student": [numerics.student_quantile(p, f) for p in (1e-6, 0.025, 0.5, 0.995) for f in freedoms],
+        "of student": [numerics.student_cdf(t, f) for t in (-3.0, 0.0, 0.7) for f in freedoms],
+        "f": [numerics.f_quantile(p, a, b) for p in (0.05, 0.95) for a in (1, 4) for b in (3, 50)],
+        "binomial": [numerics.binomial_beyond(k, n, p) for k, n in ((0, 1), (3, 10), (49, 50)) for p in (0.1, 0.9)],
+        "beta": [numerics.incomplete_beta(a, b, x) for a, b in ((0.5, 0.5), (3.0, 20.0)) for x in (0.0, 0.2, 0.9)],
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from assay.stats.best import TOLERANCE, Race
+from assay.stats.selection import TOLERANCE, Race
 from tests.stats.noise_families import MEMORY, centres, related
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from unittest import mock
 
 import numpy as np
 
-from assay.stats import anytime
-from assay.stats.anytime import Look, decide, interval_at, looks
+from assay.stats import sequential
 from assay.stats.intervals import median_interval
-from assay.stats.paired import compare_at
-from assay.stats.shape import RAREST, shape_of, unsteady
+from assay.stats.sequential import InterimLook, compare_at_look, decide_to_stop, interval_at_look, plan_looks
+from assay.stats.shape import MIN_RARE_SHARE, classify_shape, find_unsteadiness
 from tests.stats.noise_families import (
     NOISE,
     Family,
@@ -48,8 +47,8 @@ def shapes(family: Family, n: int, repeats: int, seed: int) -> Outcome:
     outcome = Outcome()
     for row, centre in zip(rows, around, strict=True):
         share = float(np.mean(centre > 0))
-        hidden = family == "two levels" and not RAREST <= share <= 1 - RAREST
-        outcome.counts["hidden" if hidden else shape_of(row).name] += 1
+        hidden = family == "two levels" and not MIN_RARE_SHARE <= share <= 1 - MIN_RARE_SHARE
+        outcome.counts["hidden" if hidden else classify_shape(row).name] += 1
     return outcome
 
 
@@ -66,16 +65,16 @@ def fixed_intervals(family: Family, n: int, repeats: int, seed: int) -> Outcome:
     return Outcome(Counter(held))
 
 
-Intervals = dict[Look, tuple[float, float] | None]
+Intervals = dict[InterimLook, tuple[float, float] | None]
 
 
-def _first_enough(row: Samples, intervals: Intervals, precision: float) -> Look | None:
+def _first_enough(row: Samples, intervals: Intervals, precision: float) -> InterimLook | None:
     """Return the look at which measuring stops; the intervals of the looks are known and not computed again."""
-    with mock.patch.object(anytime, "interval_at", lambda _, look, __: intervals[look]):
-        return next((look for look in intervals if decide(row, look, precision) == "enough"), None)
+    with mock.patch.object(sequential, "interval_at_look", lambda _, look, __: intervals[look]):
+        return next((look for look in intervals if decide_to_stop(row, look, precision) == "enough"), None)
 
 
-def _stretch(row: Samples, look: Look, peeking: tuple[float, float] | None) -> float | None:
+def _stretch(row: Samples, look: InterimLook, peeking: tuple[float, float] | None) -> float | None:
     fixed = median_interval(row[: look.n])
     if peeking is None or fixed is None:
         return None
@@ -87,9 +86,9 @@ def peeked_medians(
 ) -> Outcome:
     """Count series in which any look's interval misses the median of the window so far; stop at ±0.5 %."""
     rows, around = draw(family, np.random.default_rng(seed), repeats, last)
-    outcome, plan = Outcome(), looks(first, last)
+    outcome, plan = Outcome(), plan_looks(first, last)
     for row, centre in zip(rows, around, strict=True):
-        intervals = {look: interval_at(row, look) for look in plan}
+        intervals = {look: interval_at_look(row, look) for look in plan}
         seen = {_held(interval, truth(family, centre[: look.n])) for look, interval in intervals.items()}
         outcome.counts["missed" if "missed" in seen else "held"] += 1
         stop = _first_enough(row, intervals, precision)
@@ -109,9 +108,9 @@ def _pairs(
 def peeked_ratios(family: Family, last: int, repeats: int, seed: int, *, shared: bool, first: int = 100) -> Outcome:
     """Count series of pairs in which any look's interval misses the true mean log-ratio, 0."""
     firsts, seconds = _pairs(family, np.random.default_rng(seed), repeats, last, 1.0, shared=shared)
-    outcome, plan = Outcome(), looks(first, last)
+    outcome, plan = Outcome(), plan_looks(first, last)
     for logs in np.log(seconds) - np.log(firsts):
-        missed = any(_held(interval_at(logs, look, estimand="mean"), 0.0) == "missed" for look in plan)
+        missed = any(_held(interval_at_look(logs, look, estimand="mean"), 0.0) == "missed" for look in plan)
         outcome.counts["missed" if missed else "held"] += 1
     return outcome
 
@@ -121,17 +120,17 @@ def verdicts(
 ) -> Outcome:
     """Count the verdicts on a true ratio, measuring until one is sure or ``last`` pairs are taken."""
     firsts, seconds = _pairs(family, np.random.default_rng(seed), repeats, last, ratio, shared=shared)
-    return _judged(firsts, seconds, looks(first, last))
+    return _judged(firsts, seconds, plan_looks(first, last))
 
 
-def _judged(firsts: Samples, seconds: Samples, plan: tuple[Look, ...]) -> Outcome:
+def _judged(firsts: Samples, seconds: Samples, plan: tuple[InterimLook, ...]) -> Outcome:
     outcome = Outcome()
     for one, other in zip(firsts, seconds, strict=True):
-        found = compare_at(one, other, plan[0])
+        found = compare_at_look(one, other, plan[0])
         for look in plan[1:]:
             if found.verdict != "unsure":
                 break
-            found = compare_at(one, other, look)
+            found = compare_at_look(one, other, look)
         outcome.counts[found.verdict] += 1
         outcome.stopped_at.append(found.pairs)
     return outcome
@@ -148,15 +147,15 @@ def windows(family: Slow | str, n: int, repeats: int, seed: int) -> Outcome:
     without its noise ("level"); and how often the window is called unsteady.
     """
     rng = np.random.default_rng(seed)
-    outcome, plan = Outcome(), looks(16, n)
+    outcome, plan = Outcome(), plan_looks(16, n)
     moving = family not in STILL
     paths = slow_path(family, rng, repeats, n) if moving else np.zeros((repeats, n))  # type: ignore[arg-type]
     rows = np.exp(paths + NOISE * related(rng, STILL.get(family, 0.0), repeats, n))
     for row, path in zip(rows, paths, strict=True):
-        interval = interval_at(row, plan[-1])
+        interval = interval_at_look(row, plan[-1])
         outcome.counts[_held(interval, median_around(path) if moving else 1.0)] += 1
         outcome.counts["level"] += _held(interval, float(np.exp(np.median(path)))) == "covered"
-        outcome.counts["unsteady"] += unsteady(row) is not None
+        outcome.counts["unsteady"] += find_unsteadiness(row) is not None
     return outcome
 
 
@@ -166,4 +165,4 @@ def own_noise(family: Slow, last: int, repeats: int, seed: int, *, ratio: float 
     sides = [
         np.exp(slow_path(family, rng, repeats, last) + NOISE * rng.standard_normal((repeats, last))) for _ in range(2)
     ]
-    return _judged(sides[0], ratio * sides[1], looks(first, last))
+    return _judged(sides[0], ratio * sides[1], plan_looks(first, last))

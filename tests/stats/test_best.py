@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.stats.best import Place, Race
+from assay.stats.selection import CandidateRank, Race
 from tests.stats.chances import at_least, at_most
 from tests.stats.races import RACE_NOISES, Field, RaceNoise, Races, race, races
 
@@ -203,7 +203,7 @@ def test_a_failed_candidate_never_wins_and_who_left_is_not_asked_again(
 def test_nothing_is_known_before_the_first_round() -> None:
     standing = Race.start(2).standing()
     assert (standing.winner, standing.probability, standing.expected_regret) == (None, 0.0, math.inf)
-    assert standing.ranking == (Place(0, None, None, None, 0), Place(1, None, None, None, 0))
+    assert standing.ranking == (CandidateRank(0, None, None, None, 0), CandidateRank(1, None, None, None, 0))
     assert Race.start(0).decided
     assert Race.start(0).standing().ranking == ()
 
@@ -214,7 +214,7 @@ def test_one_candidate_wins_as_soon_as_it_has_run() -> None:
     assert done.decided
     standing = done.standing()
     assert (standing.winner, standing.probability, standing.expected_regret) == (0, 1.0, 0.0)
-    assert standing.ranking == (Place(0, 0.0, 0.0, 0.0, 1),)
+    assert standing.ranking == (CandidateRank(0, 0.0, 0.0, 0.0, 1),)
 
 
 def test_where_everybody_fails_nobody_wins() -> None:

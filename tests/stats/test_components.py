@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.stats.components import components
+from assay.stats.variance import estimate_components
 from tests.stats.chances import at_least, at_most
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_intervals_hold_the_variance_of_every_level_as_often_as_they_say(gpus: i
     held = dict.fromkeys(TRUE, 0)
     estimates: dict[str, list[float]] = {name: [] for name in TRUE}
     for _ in range(REPEATS):
-        for one in components(*nested(chance, gpus, even=even)):
+        for one in estimate_components(*nested(chance, gpus, even=even)):
             assert one.variance is not None
             assert one.low is not None
             assert one.high is not None
@@ -57,7 +57,8 @@ def test_a_level_whose_members_are_each_alone_is_part_of_the_one_above() -> None
     gpu = np.array([0, 0, 1, 1, 2, 2])
     host, each = np.zeros(6, dtype=np.intp), np.arange(6)
     found = {
-        one.level: one for one in components(values, [("hosts", host), ("GPUs", gpu), ("runs", each), ("x", each)])
+        one.level: one
+        for one in estimate_components(values, [("hosts", host), ("GPUs", gpu), ("runs", each), ("x", each)])
     }
     assert found["hosts"].variance is None
     assert found["hosts"].within is None
@@ -70,7 +71,7 @@ def test_a_level_whose_members_are_each_alone_is_part_of_the_one_above() -> None
 def test_members_of_the_same_number_under_other_parents_are_others() -> None:
     values = np.array([1.0, 2.0, 5.0, 6.0])
     gpu, run = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    (_, runs) = components(values, [("GPUs", gpu), ("runs", run)])
+    (_, runs) = estimate_components(values, [("GPUs", gpu), ("runs", run)])
     assert runs.members == 4
 
 
@@ -78,7 +79,7 @@ def test_shares_add_up_and_variances_that_are_only_known_count_among_them() -> N
     chance = np.random.default_rng(5)
     values, levels = nested(chance, 12, even=True)
     below = "calls", np.full(12, 0.02**2), np.arange(12)
-    found = components(values, levels, below)
+    found = estimate_components(values, levels, below)
     assert [one.level for one in found] == ["GPUs", "runs", "restarts", "calls"]
     assert sum(one.share or 0.0 for one in found) == pytest.approx(1.0)
     assert found[-1].variance == pytest.approx(0.02**2)
@@ -87,12 +88,12 @@ def test_shares_add_up_and_variances_that_are_only_known_count_among_them() -> N
 
 def test_of_one_value_nothing_can_be_told() -> None:
     zero = np.zeros(1, dtype=np.intp)
-    assert [one.variance for one in components(np.ones(1), [("GPUs", zero), ("runs", zero)])] == [None, None]
+    assert [one.variance for one in estimate_components(np.ones(1), [("GPUs", zero), ("runs", zero)])] == [None, None]
 
 
 def test_two_clusters_whose_variances_are_far_apart_leave_anything_open() -> None:
     below = "calls", np.array([1e-12, 1.0]), np.array([0, 1])
-    found = components(np.arange(4.0), [("GPUs", np.array([0, 0, 1, 1])), ("runs", np.arange(4))], below)[-1]
+    found = estimate_components(np.arange(4.0), [("GPUs", np.array([0, 0, 1, 1])), ("runs", np.arange(4))], below)[-1]
     assert found.low is not None
     assert found.high is not None
     assert found.low < 1e-3

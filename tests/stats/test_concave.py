@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.stats.concave import Concave, concave_fit, share_out
+from assay.stats.concave import ConcaveCurve, allocate_total, fit_concave
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,20 +19,20 @@ SLOPES = st.lists(st.floats(0.0, 5.0), min_size=0, max_size=3)
 
 
 @st.composite
-def curves(draw: st.DrawFn) -> Concave:
+def curves(draw: st.DrawFn) -> ConcaveCurve:
     """A concave curve with knots at whole numbers."""
     slopes = sorted(draw(SLOPES), reverse=True)
     steps = draw(st.lists(st.integers(1, 3), min_size=len(slopes), max_size=len(slopes)))
     start, height = draw(st.integers(1, 4)), draw(st.floats(0.5, 3.0))
     x = list(itertools.accumulate([start, *steps]))
     y = list(itertools.accumulate([height, *(slope * step for slope, step in zip(slopes, steps, strict=True))]))
-    return Concave(tuple(map(float, x)), tuple(y))
+    return ConcaveCurve(tuple(map(float, x)), tuple(y))
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(curves(), min_size=1, max_size=3), st.integers(0, 30))
-def test_no_way_to_share_out_on_a_grid_is_better(several: list[Concave], total: int) -> None:
-    given_out = share_out(several, float(total))
+def test_no_way_to_share_out_on_a_grid_is_better(several: list[ConcaveCurve], total: int) -> None:
+    given_out = allocate_total(several, float(total))
     least = sum(curve.low for curve in several)
     if given_out is None:
         assert total < least
@@ -53,7 +53,7 @@ def test_no_way_to_share_out_on_a_grid_is_better(several: list[Concave], total: 
 def test_a_fit_never_falls_and_never_rises_faster_than_before(seed: int, points: int, noise: float) -> None:
     chance = np.random.default_rng(seed)
     x = np.sort(chance.choice(np.arange(100.0, 700.0, 10.0), points, replace=False))
-    fit = concave_fit(x, 50 * (1 - np.exp(-x / 200)) * (1 + chance.normal(0, noise, points)))
+    fit = fit_concave(x, 50 * (1 - np.exp(-x / 200)) * (1 + chance.normal(0, noise, points)))
     slopes = np.diff(fit.y) / np.diff(fit.x)
     assert (slopes >= -1e-9).all()
     assert (np.diff(slopes) <= 1e-6).all()
@@ -65,7 +65,7 @@ def test_between_points_of_a_bent_curve_a_fit_is_nearer_than_chords() -> None:
         return 100 * (1 - np.exp(-watts / 250))
 
     x = np.arange(200.0, 701.0, 100.0)
-    fit, between = concave_fit(x, true(x)), np.linspace(200, 700, 101)
+    fit, between = fit_concave(x, true(x)), np.linspace(200, 700, 101)
     chords = np.abs(np.interp(between, x, true(x)) / true(between) - 1).max()
     ours = np.abs(np.array([fit.at(watts) for watts in between]) / true(between) - 1).max()
     assert ours < chords / 4
@@ -73,11 +73,11 @@ def test_between_points_of_a_bent_curve_a_fit_is_nearer_than_chords() -> None:
 
 
 def test_a_level_part_is_not_paid_for_and_heights_are_found_again() -> None:
-    curve = Concave((1.0, 2.0, 4.0), (1.0, 3.0, 3.0))
+    curve = ConcaveCurve((1.0, 2.0, 4.0), (1.0, 3.0, 3.0))
     assert curve.top == 2.0
-    assert share_out([curve], 10.0) == [2.0]
-    assert share_out([curve], 0.5) is None
-    assert share_out([curve, curve], 5.0, [1.5, 3.0]) == [2.0, 3.0]
+    assert allocate_total([curve], 10.0) == [2.0]
+    assert allocate_total([curve], 0.5) is None
+    assert allocate_total([curve, curve], 5.0, [1.5, 3.0]) == [2.0, 3.0]
     assert curve.reaches(2.0) == 1.5
     assert curve.reaches(0.5) == 1.0
     assert curve.reaches(3.5) is None

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from assay.stats.cosine import cosine_transform
-from assay.stats.distributions import (
+from assay.stats.numerics import (
     binomial_beyond,
+    cosine_transform,
     f_quantile,
     incomplete_beta,
     normal_quantile,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from assay.stats.kinds import RHO, Kinds, Usual
+from assay.stats.level_model import RHO, NoisePrior, SeriesKinds
 
 BEFORE = [0.15, 0.12, 0.16, 0.18, 0.19, 0.14, 0.06]
 SURE = 1000.0
@@ -18,8 +18,8 @@ def fits_best(place: int, offset: float = 0.0) -> list[float]:
     return [offset - (0.0 if each == place else SURE) for each in range(7)]
 
 
-def kinds(*each: int) -> Kinds:
-    return Kinds(np.array(each, dtype=np.int64))
+def kinds(*each: int) -> SeriesKinds:
+    return SeriesKinds(np.array(each, dtype=np.int64))
 
 
 def test_the_grid_of_resemblances_is_this() -> None:
@@ -73,8 +73,8 @@ def test_a_hundred_series_that_are_alike_are_worth_two_hundred_runs_of_which_one
 
 
 def test_what_is_usual_is_nothing_until_it_is_kept_at_a_place() -> None:
-    usual = Usual.nothing(2, 3)
-    one = Usual(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]), np.array([7.0, 8.0, 9.0]))
+    usual = NoisePrior.nothing(2, 3)
+    one = NoisePrior(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]), np.array([7.0, 8.0, 9.0]))
     usual.put(1, one)
     assert (usual.freedom.tolist(), usual.squares.tolist(), usual.spikes.tolist()) == (
         [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from assay.stats.order import median, quantiles
+from assay.stats.numerics import median, quantiles
 
 SERIES = arrays(np.float64, st.integers(1, 60), elements=st.floats(-1e12, 1e12))
 

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.stats.anytime import decide, looks
-from assay.stats.shape import may_still_move, moved_by, unsteady
-from assay.stats.wander import FEWEST, normal_scores, range_of_means, range_of_medians, wanders
+from assay.stats.sequential import decide_to_stop, plan_looks
+from assay.stats.shape import (
+    MIN_WANDER_SAMPLES,
+    find_unsteadiness,
+    is_unsettled,
+    normal_scores,
+    range_of_means,
+    range_of_medians,
+    relative_median_range,
+    wanders,
+)
 from tests.stats.chances import at_least, at_most
 from tests.stats.noise_families import NOISE, Slow, related, slow_path
 from tests.stats.simulations import windows
@@ -32,7 +40,7 @@ def test_equal_samples_share_the_middle_of_their_ranks() -> None:
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("n", [FEWEST, 500])
+@pytest.mark.parametrize("n", [MIN_WANDER_SAMPLES, 500])
 def test_noise_that_forgets_seldom_wanders(rho: float, n: int) -> None:
     rows = related(np.random.default_rng(1), rho, 2 * REPEATS, n)
     assert sum(map(wanders, rows)) <= at_most(0.02, 2 * REPEATS)
@@ -69,8 +77,8 @@ def test_the_range_of_means_is_that_of_eighths() -> None:
 
 
 def test_how_far_a_window_moved_is_a_share_of_its_median() -> None:
-    assert moved_by(np.repeat([10.0, 11.0], 40)) == pytest.approx(1 / 10.5)
-    assert moved_by(np.zeros(80)) == math.inf
+    assert relative_median_range(np.repeat([10.0, 11.0], 40)) == pytest.approx(1 / 10.5)
+    assert relative_median_range(np.zeros(80)) == math.inf
 
 
 @settings(deadline=None, max_examples=40)
@@ -84,22 +92,22 @@ def test_quantised_noise_is_not_called_unsteady_for_its_ties(seed: int, ticks: i
 
 def test_a_movement_too_small_to_matter_is_not_called_one() -> None:
     small, large = (1 + size * np.linspace(-1, 1, 500) ** 3 for size in (1e-4, 1e-2))
-    assert unsteady(small) is None
-    assert unsteady(large) == "drift"
+    assert find_unsteadiness(small) is None
+    assert find_unsteadiness(large) == "drift"
 
 
 def test_a_clock_that_dwells_is_called_switching() -> None:
-    assert unsteady(np.tile(np.repeat([1.0, 1.1], 60), 4) + 0.01 * np.random.default_rng(5).standard_normal(480)) == (
-        "switching"
-    )
+    assert find_unsteadiness(
+        np.tile(np.repeat([1.0, 1.1], 60), 4) + 0.01 * np.random.default_rng(5).standard_normal(480)
+    ) == ("switching")
 
 
 def test_a_few_samples_whose_neighbours_resemble_each_other_are_too_soon_to_stop() -> None:
     rng = np.random.default_rng(6)
     walks, noise = np.cumsum(rng.standard_normal((REPEATS, 32)), axis=1), rng.standard_normal((REPEATS, 32))
-    assert sum(map(may_still_move, walks)) >= at_least(0.9, REPEATS)
-    assert sum(map(may_still_move, noise)) <= at_most(0.12, REPEATS)
-    assert not may_still_move(np.ones(16))
+    assert sum(map(is_unsettled, walks)) >= at_least(0.9, REPEATS)
+    assert sum(map(is_unsettled, noise)) <= at_most(0.12, REPEATS)
+    assert not is_unsettled(np.ones(16))
 
 
 @pytest.mark.parametrize("family", ["random walk", "dwell 50–500", "thermal decay"])
@@ -119,8 +127,8 @@ def test_intervals_of_windows_that_stand_still_are_given(family: str) -> None:
 
 
 def test_a_precise_look_at_a_window_that_moves_is_not_enough_before_the_last() -> None:
-    rows, plan = moving("random walk", 600, 9), looks(16, 600)
+    rows, plan = moving("random walk", 600, 9), plan_looks(16, 600)
     for row in rows[:20]:
         for look in plan[:-1]:
-            assert decide(row, look, 0.05) == "more" or unsteady(row[: look.n]) is None
-    assert any(decide(row, plan[-1], 0.5) == "enough" for row in rows[:20])
+            assert decide_to_stop(row, look, 0.05) == "more" or find_unsteadiness(row[: look.n]) is None
+    assert any(decide_to_stop(row, plan[-1], 0.5) == "enough" for row in rows[:20])

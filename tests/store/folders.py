@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.plan import Block, Method, Role, Subject, Trial
 from assay.core.results import Estimate, Findings, Record, Summary, Window
-from assay.core.seals import append_sealed
-from assay.stats.summary import usual_method
-from assay.store.plan import Plan
-from assay.store.runs import Decision, RunFolder
+from assay.core.seals import append_sealed_line
+from assay.stats.intervals import expected_method
+from assay.store.run_folder import BlockDecision, RunFolder, RunPlan
 from benchmarks.resealing import RUN_ID, write_lines
 from tests.machines import machine
 
@@ -43,7 +42,7 @@ def summary(
 ) -> Summary:
     """Return what a record says of one quantity, to ±1 %, or without an interval."""
     ends = {"low": value * 0.99 if known else None, "high": value * 1.01 if known else None}
-    found = Estimate(value=value, **ends, unit="µs", scope="run", method=usual_method(1), n=10)
+    found = Estimate(value=value, **ends, unit="µs", scope="run", method=expected_method(1), n=10)
     shape = {"n": 10, "mean": value, "quartiles": (value,) * 3, "minimum": value, "maximum": value}
     return Summary(role=role, subject=subject, quantity=quantity, estimate=found, cv=0.01, autocorrelation=0.0, **shape)
 
@@ -74,10 +73,10 @@ def write_run(
     begun = (FIRST + timedelta(days=day)).isoformat(timespec="milliseconds")
     planned = {"experiment": "run", "options": {}, "seed": 0, "versions": {"assay": "1"}, "cwd": "/home/me/project"}
     path.mkdir(parents=True)
-    folder = RunFolder.begin(path, Plan(**{**planned, "created_at": begun, **plan}), on, RUN_ID)
+    folder = RunFolder.begin(path, RunPlan(**{**planned, "created_at": begun, **plan}), on, RUN_ID)
     blocks = {t.block: [one for one, _ in told if one.block == t.block] for t, _ in told}
     decisions = [
-        Decision(block=Block(name=name, why="because", trials=tuple(trials)), attempt=1, decided_at=begun)
+        BlockDecision(block=Block(name=name, why="because", trials=tuple(trials)), attempt=1, decided_at=begun)
         for name, trials in blocks.items()
     ]
     write_lines(path / "blocks.jsonl", RUN_ID, (one.as_json() for one in decisions))
@@ -91,6 +90,6 @@ def measured_again(path: Path, value: float) -> None:
     """Have a run's only block measured again, as `assay resume` does."""
     decided = RunFolder.open(path).decisions()[0]
     again = decided.model_copy(update={"attempt": 2})
-    append_sealed(path / "blocks.jsonl", again.model_dump_json(), "")
+    append_sealed_line(path / "blocks.jsonl", again.model_dump_json(), "")
     for of in again.block.trials:
-        append_sealed(path / "records.jsonl", record(of, value, attempt=2).model_dump_json(), "")
+        append_sealed_line(path / "records.jsonl", record(of, value, attempt=2).model_dump_json(), "")

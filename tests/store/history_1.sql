@@ -11,7 +11,7 @@ CREATE TABLE assay_runs (
 
 CREATE TABLE assay_series (
     number INTEGER NOT NULL PRIMARY KEY, key TEXT NOT NULL UNIQUE, workload TEXT NOT NULL, impl TEXT NOT NULL,
-    params TEXT NOT NULL, params_digest TEXT NOT NULL, config TEXT, project TEXT, place TEXT NOT NULL,
+    params TEXT NOT NULL, params_digest TEXT NOT NULL, config TEXT, project TEXT, location TEXT NOT NULL,
     gpu TEXT, device TEXT, device_kind TEXT NOT NULL, conditions TEXT NOT NULL, quantity TEXT NOT NULL,
     unit TEXT NOT NULL);
 
@@ -23,8 +23,8 @@ CREATE TABLE assay_points (
 INSERT INTO assay_runs (number, id, experiment, started_s, host, hostname, host_class, driver, git_commit, git_dirty, versions, options_digest, origin, folder, headline, trials, failed, lines, state)
 VALUES (1, '5d32e1d53762', 'run', 1767225600.0, '0123456789abcdef', NULL, 'Example 9000, 4 cores', NULL, NULL, NULL, '{"assay":"1"}', '44136fa355b3', 'real', '/home/me/runs/run-20260101-000000-4f2a', 'It took a while.', 1, 0, 2, '9094aee19a5e25cb');
 
-INSERT INTO assay_series (workload, impl, params, config, project, place, gpu, device, device_kind, conditions, quantity, number, key, params_digest, unit)
-VALUES ('softmax', 'numpy', '{"rows":0}', NULL, NULL, 'Example 9000, 4 cores', NULL, 'cpu:0', 'cpu', '{"isolation":"full"}', 'call_us', 1, '018a0c170de5', '23193d3a6f66', 'µs');
+INSERT INTO assay_series (workload, impl, params, config, project, location, gpu, device, device_kind, conditions, quantity, number, key, params_digest, unit)
+VALUES ('softmax', 'numpy', '{"rows":0}', NULL, NULL, 'Example 9000, 4 cores', NULL, 'cpu:0', 'cpu', '{"isolation":"full"}', 'call_us', 1, '63a45ba0d31d', '23193d3a6f66', 'µs');
 
 INSERT INTO assay_points (series, run, value, low, high, n, scope, status, reason)
 VALUES (1, 1, 10.0, 9.9, 10.1, 10, 'run', 'ok', NULL);

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from assay.core.lifeline import die_with_parent
+from assay.core.processes import die_with_parent
 from tests.needing import need
 from tests.running import Ran, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from assay.store.history.place import Place
+    from assay.store.history.database import HistoryLocation
     from tests.telling import Telling
 
 PASSWORD = "correct-horse"  # noqa: S105 - of a server that lives as long as the tests
@@ -121,17 +121,17 @@ def postgres() -> Iterator[Server]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def history_place(
     request: pytest.FixtureRequest, assay_home: Path, monkeypatch: pytest.MonkeyPatch, telling: Telling
-) -> Place:
+) -> HistoryLocation:
     """An empty history, once in a file and once on a server; ``ASSAY_HISTORY`` names the server."""
-    from assay.store.history.place import file_place, read
+    from assay.store.history.database import file_location, parse_location
 
     if request.param == "sqlite":
-        return file_place(assay_home / "history.sqlite")
+        return file_location(assay_home / "history.sqlite")
     server: Server = request.getfixturevalue("postgres")
     telling("what ran on PostgreSQL", server.version())
     url = server.fresh()
     monkeypatch.setenv("ASSAY_HISTORY", url)
-    return read(url)
+    return parse_location(url)
 
 
 class Command(Protocol):

@@ -16,8 +16,8 @@ import pytest
 from assay.cli.main import main
 from assay.core.errors import BadInput, DamagedFile
 from assay.core.results import Series
-from assay.store import samples
-from assay.store.runs import RunFolder
+from assay.store import records
+from assay.store.run_folder import RunFolder
 from benchmarks import evidence
 from benchmarks.mutations import mutate, numbers_in
 from benchmarks.resealing import reseal
@@ -179,14 +179,14 @@ def test_damage_changes_no_number_and_is_no_defect(
 
 @pytest.mark.parametrize("name", ["../outside.npy", "samples/../../outside.npy", "link.npy", "/etc/passwd", "a\0b"])
 def test_a_record_that_names_a_file_outside_its_folder_is_refused(good: Path, name: str) -> None:
-    data = samples.to_bytes(np.ones(3))
+    data = records.samples_to_bytes(np.ones(3))
     (good.parent / "outside.npy").write_bytes(data)
     (good / "link.npy").symlink_to(good.parent / "outside.npy")
     series = Series(
         role="r", rank=0, subject=0, restart=0, quantity="call_us", unit="µs", file=name, n=3, start_ns=0, end_ns=1
     )
     with pytest.raises(BadInput, match="outside of it"):
-        samples.load(good, series)
+        records.load_samples(good, series)
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,12 @@ def test_a_record_that_names_a_file_outside_its_folder_is_refused(good: Path, na
     ],
 )
 def test_samples_that_no_measurement_gives_are_refused(tmp_path: Path, array: Any, said: str) -> None:
-    (tmp_path / "s.npy").write_bytes(samples.to_bytes(array))
+    (tmp_path / "s.npy").write_bytes(records.samples_to_bytes(array))
     series = Series(
         role="r", rank=0, subject=0, restart=0, quantity="call_us", unit="µs", file="s.npy", n=3, start_ns=0, end_ns=1
     )
     with pytest.raises(DamagedFile, match=said):
-        samples.load(tmp_path, series)
+        records.load_samples(tmp_path, series)
 
 
 def test_an_empty_sample_file_is_no_interruption(good: Path, called: Called) -> None:

@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from assay.cli.remember import remember
+from assay.cli.history_hook import import_into_history
 from assay.core.errors import BadInput, MachineCannot
-from assay.store.history import place as module
-from assay.store.history.asking import Wanted, runs
-from assay.store.history.database import _LOCK, Database, insert_many
-from assay.store.history.faults import Damaged
-from assay.store.history.importing import Imported, import_run, import_runs, write
-from assay.store.history.place import Place, file_place, place, read
-from assay.store.history.points import told
+from assay.store.history import database as module
+from assay.store.history.database import (
+    _WRITE_LOCK,
+    HistoryDamaged,
+    HistoryDatabase,
+    HistoryLocation,
+    file_location,
+    history_location,
+    insert_many,
+    parse_location,
+)
+from assay.store.history.importing import ImportResult, import_run, import_runs, write_runs
+from assay.store.history.points import read_run
+from assay.store.history.queries import PointFilter, list_runs
 from assay.store.history.tables import POINTS
-from assay.store.runs import RunFolder
+from assay.store.run_folder import RunFolder
 from tests.store.folders import write_run
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ def run(tmp_path: Path) -> Path:
 def file(assay_home: Path) -> Path:
     """A history in a file, with nothing in it yet."""
     path = assay_home / "history.sqlite"
-    Database.open(file_place(path))
+    HistoryDatabase.open(file_location(path))
     return path
 
 
@@ -56,7 +63,7 @@ def unwritable(tmp_path: Path) -> Iterator[Path]:
         mounting = subprocess.run(["mount", "-t", "tmpfs", "none", folder], capture_output=True, text=True, check=False)
         if mounting.returncode != 0:
             pytest.skip(f"root may write everywhere and cannot mount: {mounting.stderr.strip()}")
-    database = Database.open(file_place(folder / "history.sqlite"))
+    database = HistoryDatabase.open(file_location(folder / "history.sqlite"))
     import_runs(database, [write_run(tmp_path / "older")])
     if root:
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
@@ -70,7 +77,7 @@ def unwritable(tmp_path: Path) -> Iterator[Path]:
         folder.chmod(0o700)
 
 
-def held(where: Place) -> sqlite3.Connection | psycopg.Connection[tuple[object, ...]]:
+def held(where: HistoryLocation) -> sqlite3.Connection | psycopg.Connection[tuple[object, ...]]:
     """Return a connection of another writer that holds the lock until it is closed."""
     if where.file is not None:
         writer = sqlite3.connect(where.file, isolation_level=None)
@@ -78,18 +85,18 @@ def held(where: Place) -> sqlite3.Connection | psycopg.Connection[tuple[object, 
         return writer
     url = where.url.set(drivername="postgresql").render_as_string(hide_password=False)
     server = psycopg.connect(url)
-    server.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    server.execute("SELECT pg_advisory_xact_lock(%s)", [_WRITE_LOCK])
     return server
 
 
-def test_who_holds_the_lock_is_waited_for_and_then_said(history_place: Place, run: Path) -> None:
+def test_who_holds_the_lock_is_waited_for_and_then_said(history_place: HistoryLocation, run: Path) -> None:
     impatient = replace(history_place, wait_s=0.05)
-    database = Database.open(impatient)
+    database = HistoryDatabase.open(impatient)
     writer = held(history_place)
     with pytest.raises(MachineCannot, match=r"is being written by another process, and stayed so for 0\.05 s"):
         import_run(run, impatient)
     with database.reading() as connection:
-        assert runs(connection, Wanted()) == []
+        assert list_runs(connection, PointFilter()) == []
     writer.close()
     import_run(run, impatient)
 
@@ -97,9 +104,9 @@ def test_who_holds_the_lock_is_waited_for_and_then_said(history_place: Place, ru
 def test_a_run_that_cannot_be_remembered_is_a_line_on_stderr(
     file: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "WAIT_S", 0.05)
-    writer = held(file_place(file))
-    remember(run)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.05)
+    writer = held(file_location(file))
+    import_into_history(run)
     writer.close()
     said = capsys.readouterr()
     assert said.out == ""
@@ -111,16 +118,18 @@ def test_a_run_that_cannot_be_remembered_is_a_line_on_stderr(
 def test_a_verb_that_meets_a_lock_ends_with_3(
     file: Path, run: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
-    monkeypatch.setattr(module, "WAIT_S", 0.05)
-    writer = held(file_place(file))
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.05)
+    writer = held(file_location(file))
     ran = command("history", "import", run)
     writer.close()
     assert ran.code == 3
     assert ran.err.startswith("assay: The history ")
 
 
-def test_a_history_that_is_removed_meanwhile_is_said(history_place: Place, run: Path, postgres: Server) -> None:
-    database = Database.open(history_place)
+def test_a_history_that_is_removed_meanwhile_is_said(
+    history_place: HistoryLocation, run: Path, postgres: Server
+) -> None:
+    database = HistoryDatabase.open(history_place)
     if history_place.file is not None:
         history_place.file.unlink()
     else:
@@ -133,23 +142,23 @@ def test_a_history_that_is_removed_meanwhile_is_said(history_place: Place, run: 
 
 def test_a_folder_that_is_gone_is_said(tmp_path: Path, run: Path) -> None:
     with pytest.raises(MachineCannot, match=r"gone/history\.sqlite cannot be opened"):
-        import_run(run, file_place(tmp_path / "gone" / "history.sqlite"))
+        import_run(run, file_location(tmp_path / "gone" / "history.sqlite"))
 
 
 def test_a_history_that_cannot_be_written_can_still_be_read(unwritable: Path, run: Path, tmp_path: Path) -> None:
-    where = file_place(unwritable / "history.sqlite")
-    with Database.open(where).reading() as connection:
-        assert len(runs(connection, Wanted())) == 1
+    where = file_location(unwritable / "history.sqlite")
+    with HistoryDatabase.open(where).reading() as connection:
+        assert len(list_runs(connection, PointFilter())) == 1
     with pytest.raises(MachineCannot, match=r"history\.sqlite cannot be written: attempt to write a readonly database"):
         import_run(run, where)
     with pytest.raises(MachineCannot, match=r"new\.sqlite cannot be opened"):
-        import_run(run, file_place(unwritable / "new.sqlite"))
+        import_run(run, file_location(unwritable / "new.sqlite"))
 
 
 def test_a_server_that_lets_nobody_write_says_so(postgres: Server, run: Path) -> None:
     url = postgres.fresh()
-    Database.open(read(url))
-    where = read(f"{url}%20-cdefault_transaction_read_only%3Don")
+    HistoryDatabase.open(parse_location(url))
+    where = parse_location(f"{url}%20-cdefault_transaction_read_only%3Don")
     with pytest.raises(MachineCannot, match="cannot be written: cannot execute INSERT in a read-only transaction"):
         import_run(run, where)
 
@@ -159,8 +168,8 @@ def test_a_damaged_file_is_said_and_a_rebuild_sets_it_aside(
     content: bytes, file: Path, run: Path, command: Command
 ) -> None:
     file.write_bytes(content)
-    with pytest.raises(Damaged, match=r"is damaged \(.*\); `assay history import --rebuild RUNS` makes it anew"):
-        Database.open(file_place(file))
+    with pytest.raises(HistoryDamaged, match=r"is damaged \(.*\); `assay history import --rebuild RUNS` makes it anew"):
+        HistoryDatabase.open(file_location(file))
     listed = command("history", "list")
     assert (listed.code, listed.out) == (3, "")
     rebuilt = command("history", "import", "--rebuild", run)
@@ -172,11 +181,11 @@ def test_a_damaged_file_is_said_and_a_rebuild_sets_it_aside(
 
 
 def test_a_file_that_is_damaged_deep_inside_is_said(file: Path, run: Path, tmp_path: Path) -> None:
-    database = Database.open(file_place(file))
+    database = HistoryDatabase.open(file_location(file))
     import_runs(database, [write_run(tmp_path / "many", [1.0] * 300)])
     content = file.read_bytes()
     file.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with pytest.raises(Damaged, match="is damaged"):
+    with pytest.raises(HistoryDamaged, match="is damaged"):
         import_runs(database, [run])
 
 
@@ -194,19 +203,19 @@ def test_a_server_that_is_down_or_refuses_is_said_without_the_password(
         (missing, "does not exist"),
     ):
         with pytest.raises(MachineCannot, match=r"^The history postgresql://.* cannot be used: ") as caught:
-            import_run(run, read(url))
+            import_run(run, parse_location(url))
         assert said in str(caught.value)
         assert "hunter2" not in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_hangs_up_in_the_middle_is_said_and_keeps_nothing(postgres: Server, run: Path) -> None:
-    where = read(postgres.fresh())
-    database = Database.open(where)
+    where = parse_location(postgres.fresh())
+    database = HistoryDatabase.open(where)
 
-    def write_half(database: Database) -> None:
+    def write_half(database: HistoryDatabase) -> None:
         with database.writing() as connection:
-            write(connection, [told(RunFolder.open(run))], Imported())
+            write_runs(connection, [read_run(RunFolder.open(run))], ImportResult())
             backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
             postgres.execute(f"SELECT pg_terminate_backend({backend})")
             insert_many(connection, POINTS, [(1, 2, 1.0, None, None, 1, "run", "ok", None, 0)])
@@ -214,7 +223,7 @@ def test_a_server_that_hangs_up_in_the_middle_is_said_and_keeps_nothing(postgres
     with pytest.raises(MachineCannot, match=r"^The history postgresql://.* cannot be used: "):
         write_half(database)
     with database.reading() as connection:
-        assert runs(connection, Wanted()) == []
+        assert list_runs(connection, PointFilter()) == []
 
 
 @pytest.mark.full
@@ -249,25 +258,25 @@ def test_a_url_that_means_nothing_is_bad_input_and_not_shown(
 ) -> None:
     monkeypatch.setenv("ASSAY_HISTORY", said)
     with pytest.raises(BadInput, match=sentence) as caught:
-        place()
+        history_location()
     assert "hunter2" not in str(caught.value)
 
 
 def test_where_a_history_is(monkeypatch: pytest.MonkeyPatch, assay_home: Path, tmp_path: Path) -> None:
     def found(said: str) -> str | None:
         monkeypatch.setenv("ASSAY_HISTORY", said)
-        there = place()
+        there = history_location()
         return None if there is None else there.shown
 
     assert found("") == str(assay_home / "history.sqlite")
     assert found("off") is None
     assert found(f"{tmp_path}/h.db") == found(f"sqlite:///{tmp_path}/h.db") == f"{tmp_path}/h.db"
     assert found("postgres://me:secret@host:5433/db?sslmode=require&password=s2") == "postgresql://me@host:5433/db"
-    secret = read("postgresql://me:s1@host/db?password=s2")
+    secret = parse_location("postgresql://me:s1@host/db?password=s2")
     assert secret.scrubbed("s1 and s2 fail") == "*** and *** fail"
 
 
 def test_without_psycopg_a_server_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MachineCannot, match=r"needs psycopg.*pip install 'gpu-assay\[postgres\]'"):
-        Database(read("postgresql://me@host/db"))
+        HistoryDatabase(parse_location("postgresql://me@host/db"))

@@ -6,28 +6,27 @@ from typing import Any
 
 import pytest
 
-from assay.core.plan import Method, Role, Source, Subject, Trial
+from assay.core.plan import Method, Role, SourceCheckout, Subject, Trial
 from assay.core.results import Interference
 from assay.machine.model import Gpu, MigInstance
-from assay.store.history.keys import Key, Keys, named
-from assay.store.history.points import Point, points_of
-from assay.store.history.reading import Entry
+from assay.store.history.points import HistoryPoint, ShortRecord, series_points
+from assay.store.identity import SeriesKey, SeriesKeys, series_key
 from tests.machines import machine
 from tests.store.folders import HOST, record, softmax, summary, trial
 
 GPUS = machine(gpus=(0, 0))
 
 
-def entry(of: Trial, value: float | None = 100.0, **changes: Any) -> tuple[Entry, Trial]:
-    return Entry.model_validate_json(record(of, value, **changes).model_dump_json()), of
+def entry(of: Trial, value: float | None = 100.0, **changes: Any) -> tuple[ShortRecord, Trial]:
+    return ShortRecord.model_validate_json(record(of, value, **changes).model_dump_json()), of
 
 
-def points(*records: tuple[Entry, Trial], keys: Keys | None = None) -> dict[str, Point]:
-    return points_of(records, keys or Keys(HOST, "/home/me/project"))[1]
+def points(*records: tuple[ShortRecord, Trial], keys: SeriesKeys | None = None) -> dict[str, HistoryPoint]:
+    return series_points(records, keys or SeriesKeys(HOST, "/home/me/project"))[1]
 
 
-def key(of: Trial, *, keys: Keys | None = None) -> Key:
-    (found,) = points_of([entry(of)], keys or Keys(HOST, "/home/me/project"))[0].values()
+def key(of: Trial, *, keys: SeriesKeys | None = None) -> SeriesKey:
+    (found,) = series_points([entry(of)], keys or SeriesKeys(HOST, "/home/me/project"))[0].values()
     return found
 
 
@@ -38,7 +37,7 @@ USUAL = trial()
     "other",
     [
         trial(block="repeat-2", seed=7),
-        trial(restarts=5, cooldown_s=1.0, retakes=2, strangers="wait"),
+        trial(restarts=5, cooldown_s=1.0, retakes=2, on_interference="wait"),
         trial(method=Method(duration_s=60, precision=0.05, warmup_runs=3)),
         trial(softmax(digest="another")),
     ],
@@ -79,13 +78,13 @@ BESIDE = ROLE.model_copy(update={"name": "cpu:1", "devices": ("cpu:1",)})
     ids=lambda other: "",
 )
 def test_other_work_another_device_or_other_conditions_are_another_series(other: Trial) -> None:
-    keys = Keys(HOST, "/home/me/project")
+    keys = SeriesKeys(HOST, "/home/me/project")
     described = keys.described(other, other.roles[0], other.roles[0].subjects[0])
     usual = keys.described(USUAL, ROLE, ROLE.subjects[0])
-    assert named(described, "call_us", "median")[0] != named(usual, "call_us", "median")[0]
+    assert series_key(described, "call_us", "median")[0] != series_key(usual, "call_us", "median")[0]
 
 
-def estimated(method: str) -> tuple[Entry, Trial]:
+def estimated(method: str) -> tuple[ShortRecord, Trial]:
     told = summary(100.0)
     return entry(
         USUAL, estimates=[told.model_copy(update={"estimate": told.estimate.model_copy(update={"method": method})})]
@@ -110,7 +109,7 @@ def test_counts_and_a_missing_interval_make_no_other_method(one: str, other: str
 
 def test_each_quantity_is_a_series_but_when_a_call_began_is_none() -> None:
     told = [summary(1.0, quantity) for quantity in ("call_us", "busy_us", "start_us")]
-    known = points_of([entry(USUAL, estimates=told)], Keys(HOST, "/"))[0]
+    known = series_points([entry(USUAL, estimates=told)], SeriesKeys(HOST, "/"))[0]
     assert sorted(one.quantity for one in known.values()) == ["busy_us", "call_us"]
 
 
@@ -118,45 +117,45 @@ def test_a_gpu_is_known_by_its_uuid_wherever_it_is_plugged_in() -> None:
     swapped = GPUS.model_copy(
         update={"gpus": tuple(g.model_copy(update={"index": 1 - g.index, "name": "Renamed"}) for g in GPUS.gpus)}
     )
-    before = key(trial(device="cuda:0"), keys=Keys(GPUS, "/"))
-    described = (Keys(GPUS, "/"), trial(device="cuda:0")), (Keys(swapped, "/"), trial(device="cuda:1"))
-    names = {named(k.described(t, t.roles[0], t.roles[0].subjects[0]), "call_us", "m")[0] for k, t in described}
-    assert (before.place, before.gpu, before.device, before.device_kind) == ("GPU-0", "Example", None, "cuda")
+    before = key(trial(device="cuda:0"), keys=SeriesKeys(GPUS, "/"))
+    described = (SeriesKeys(GPUS, "/"), trial(device="cuda:0")), (SeriesKeys(swapped, "/"), trial(device="cuda:1"))
+    names = {series_key(k.described(t, t.roles[0], t.roles[0].subjects[0]), "call_us", "m")[0] for k, t in described}
+    assert (before.location, before.gpu, before.device, before.device_kind) == ("GPU-0", "Example", None, "cuda")
     assert len(names) == 1
-    assert key(trial(device="cuda:1"), keys=Keys(GPUS, "/")).place == "GPU-1"
+    assert key(trial(device="cuda:1"), keys=SeriesKeys(GPUS, "/")).location == "GPU-1"
 
 
 def test_an_instance_of_a_gpu_is_known_by_its_own_uuid() -> None:
     cut = Gpu(
         index=0, uuid="GPU-0", name="H", mig=True, instances=(MigInstance(number=0, uuid="MIG-7", parent="GPU-0"),)
     )
-    found = key(trial(device="cuda:0/0"), keys=Keys(machine(gpus=(0,)).model_copy(update={"gpus": (cut,)}), "/"))
-    assert found.place == "MIG-7"
+    found = key(trial(device="cuda:0/0"), keys=SeriesKeys(machine(gpus=(0,)).model_copy(update={"gpus": (cut,)}), "/"))
+    assert found.location == "MIG-7"
 
 
 def test_ranks_on_several_gpus_are_a_series_of_all_of_them() -> None:
     role = Role(name="ranks", subjects=(softmax(),), ranks=2, devices=("cuda:1", "cuda:0"), isolation="full")
     of = trial(roles=(role,))
-    found = key(of, keys=Keys(GPUS, "/"))
-    assert (found.place, found.conditions["ranks"]) == ("GPU-0 GPU-1", 2)
+    found = key(of, keys=SeriesKeys(GPUS, "/"))
+    assert (found.location, found.conditions["ranks"]) == ("GPU-0 GPU-1", 2)
 
 
 def test_hosts_of_one_class_share_their_series_and_others_do_not() -> None:
     twin = HOST.model_copy(update={"host": "another", "boot_id": "b", "memory_mib": 1.0})
-    assert key(USUAL, keys=Keys(twin, "/")) == key(USUAL, keys=Keys(HOST, "/"))
-    assert key(USUAL, keys=Keys(machine(cores=(8,)), "/")) != key(USUAL, keys=Keys(HOST, "/"))
+    assert key(USUAL, keys=SeriesKeys(twin, "/")) == key(USUAL, keys=SeriesKeys(HOST, "/"))
+    assert key(USUAL, keys=SeriesKeys(machine(cores=(8,)), "/")) != key(USUAL, keys=SeriesKeys(HOST, "/"))
 
 
 @pytest.mark.parametrize("impl", ["python", "command"])
 def test_functions_and_commands_belong_to_their_project(impl: str) -> None:
     of = trial(softmax(workload="bench.py:step", impl=impl))
-    keys = [key(of, keys=Keys(HOST, cwd)) for cwd in ("/a/one", "/b/one", "/a/two")]
+    keys = [key(of, keys=SeriesKeys(HOST, cwd)) for cwd in ("/a/one", "/b/one", "/a/two")]
     assert keys[0] == keys[1] != keys[2]
-    assert key(USUAL, keys=Keys(HOST, "/a/one")) == key(USUAL, keys=Keys(HOST, "/a/two"))
+    assert key(USUAL, keys=SeriesKeys(HOST, "/a/one")) == key(USUAL, keys=SeriesKeys(HOST, "/a/two"))
 
 
 def test_what_another_checkout_measured_is_no_part_of_the_history() -> None:
-    of = trial(softmax(source=Source(checkout="/tmp/base", interpreter="python")), softmax(1))
+    of = trial(softmax(source=SourceCheckout(checkout="/tmp/base", interpreter="python")), softmax(1))
     told = [summary(1.0, subject=0), summary(2.0, subject=1)]
     assert [point.value for point in points(entry(of, estimates=told)).values()] == [2.0]
 

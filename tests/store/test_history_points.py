@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput
-from assay.store.history.points import state_of, told
-from assay.store.history.reading import entries
-from assay.store.runs import RunFolder
+from assay.store.history.points import read_run, read_short_records, run_state
+from assay.store.run_folder import RunFolder
 from benchmarks.resealing import reseal
 from tests.store.folders import HOST, measured_again, record, softmax, trial, write_run
 
@@ -24,7 +23,7 @@ def opened(path: Path) -> RunFolder:
 
 def test_a_run_says_what_it_was_when_where_and_of_which_code(tmp_path: Path) -> None:
     host = HOST.model_copy(update={"git_commit": "c0ffee", "git_dirty": True, "driver": "580", "hostname": None})
-    run = told(opened(write_run(tmp_path / "r", day=1, on=host))).run
+    run = read_run(opened(write_run(tmp_path / "r", day=1, on=host))).run
     assert (run.started_at, run.experiment, run.host) == ("2026-01-02T00:00:00+00:00", "run", "0123456789abcdef")
     assert (run.git_commit, run.git_dirty, run.driver, run.hostname) == ("c0ffee", True, "580", None)
     assert (run.host_class, run.headline) == ("Example 9000, 4 cores", "It took a while.")
@@ -32,20 +31,20 @@ def test_a_run_says_what_it_was_when_where_and_of_which_code(tmp_path: Path) -> 
 
 
 def test_a_run_is_the_same_run_wherever_its_folder_is_moved(tmp_path: Path) -> None:
-    before = state_of(opened(write_run(tmp_path / "a")))
+    before = run_state(opened(write_run(tmp_path / "a")))
     shutil.move(tmp_path / "a", tmp_path / "b")
-    assert state_of(opened(tmp_path / "b")) == before
-    assert state_of(opened(write_run(tmp_path / "c", day=1))).id != before.id
+    assert run_state(opened(tmp_path / "b")) == before
+    assert run_state(opened(write_run(tmp_path / "c", day=1))).id != before.id
 
 
 def test_a_run_that_went_on_is_in_another_state(tmp_path: Path) -> None:
     path = write_run(tmp_path / "r")
-    before = state_of(opened(path))
+    before = run_state(opened(path))
     measured_again(path, 50.0)
-    after = state_of(opened(path))
+    after = run_state(opened(path))
     assert (after.id, after.lines) == (before.id, before.lines + 2)
     assert after.digest != before.digest
-    (point,) = told(opened(path)).points.values()
+    (point,) = read_run(opened(path)).points.values()
     assert point.value == 50.0
 
 
@@ -58,7 +57,7 @@ def test_the_records_that_count_are_those_of_the_run_folder(tmp_path: Path) -> N
         (path / "blocks.jsonl").read_text().replace(trials[1].model_dump_json() + ",", "", 1)
     )
     reseal(path)
-    found = entries(opened(path))
+    found = read_short_records(opened(path))
     counting = opened(path).records()
     assert [(entry.trial, entry.estimates[0].estimate.value) for entry, _ in found] == [
         (one.trial, one.estimates[0].estimate.value) for one in counting
@@ -74,21 +73,21 @@ def test_each_record_finds_its_own_trial_in_a_block_that_is_not_whole(tmp_path: 
     lines = (path / "records.jsonl").read_text().splitlines(keepends=True)
     (path / "records.jsonl").write_text("".join(lines[:left_out] + lines[left_out + 1 :]))
     reseal(path)
-    assert all(entry.trial == of.id for entry, of in entries(opened(path)))
-    assert len(entries(opened(path))) == 2
+    assert all(entry.trial == of.id for entry, of in read_short_records(opened(path)))
+    assert len(read_short_records(opened(path))) == 2
 
 
 def test_a_trial_that_stands_twice_in_its_block_confuses_nothing(tmp_path: Path) -> None:
     trials = [trial(softmax(0)), trial(softmax(0)), trial(softmax(1))]
     path = write_run(tmp_path / "r", records=[(of, record(of)) for of in trials])
-    assert [of.roles[0].subjects[0].params["rows"] for _, of in entries(opened(path))] == [0, 1]
+    assert [of.roles[0].subjects[0].params["rows"] for _, of in read_short_records(opened(path))] == [0, 1]
 
 
 def test_the_least_real_of_its_records_marks_a_run(tmp_path: Path) -> None:
     trials = [trial(softmax(rows)) for rows in range(2)]
     mixed = [(trials[0], record(trials[0])), (trials[1], record(trials[1], origin="fake"))]
-    assert told(opened(write_run(tmp_path / "r", records=mixed))).run.origin == "fake"
-    assert told(opened(write_run(tmp_path / "s"))).run.origin == "real"
+    assert read_run(opened(write_run(tmp_path / "r", records=mixed))).run.origin == "fake"
+    assert read_run(opened(write_run(tmp_path / "s"))).run.origin == "real"
 
 
 @pytest.mark.parametrize(
@@ -104,16 +103,16 @@ def test_what_cannot_be_read_is_said_in_a_sentence(tmp_path: Path, file: str, co
     (path / "seal.json").unlink()
     (path / file).write_text(content)
     with pytest.raises(BadInput, match=said):
-        told(opened(path))
+        read_run(opened(path))
 
 
 def test_a_record_of_a_newer_version_is_said_in_a_sentence(tmp_path: Path) -> None:
     path = write_run(tmp_path / "r")
     reseal(path, lambda record: {**record, "schema_version": 99})
     with pytest.raises(BadInput, match=r"records\.jsonl holds a line.*less"):
-        told(opened(path))
+        read_run(opened(path))
 
 
 def test_a_moment_that_is_none_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="created_at is not a time: 'now'"):
-        told(opened(write_run(tmp_path / "r", created_at="now")))
+        read_run(opened(write_run(tmp_path / "r", created_at="now")))

@@ -9,27 +9,35 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput
-from assay.store.history import series as module
-from assay.store.history.asking import Wanted, listed, run_named, runs, series_named
-from assay.store.history.database import Database
+from assay.store.history import queries as module
+from assay.store.history.database import HistoryDatabase
 from assay.store.history.importing import import_runs
-from assay.store.history.page import run_page, runs_page, series_list, series_page
-from assay.store.history.series import Course, course_named, load
+from assay.store.history.queries import (
+    PointFilter,
+    SeriesHistory,
+    find_run,
+    find_series,
+    list_run,
+    list_runs,
+    load_named_series,
+    load_series,
+)
+from assay.store.history.report import run_page, runs_page, series_list_page, series_page
 from tests.machines import machine
 from tests.store.folders import FIRST, HOST, record, softmax, trial, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.store.history.place import Place
+    from assay.store.history.database import HistoryLocation
 
 GPU = machine(gpus=(0,), driver="580", host="another")
 
 
 @pytest.fixture
-def database(history_place: Place, tmp_path: Path) -> Database:
+def database(history_place: HistoryLocation, tmp_path: Path) -> HistoryDatabase:
     """Four days of softmax with 0 and 1 rows, one of them a failure, one on fakes, and a day on a GPU."""
-    found = Database.open(history_place)
+    found = HistoryDatabase.open(history_place)
     for day, values in enumerate([(10.0, 1.0), (11.0, None), (12.0, 3.0)]):
         host = HOST.model_copy(update={"git_commit": f"c{day}"})
         write_run(tmp_path / f"run-{day}", values, day=day, on=host)
@@ -40,14 +48,14 @@ def database(history_place: Place, tmp_path: Path) -> Database:
     return found
 
 
-def loaded(database: Database, wanted: Wanted | None = None) -> dict[str, Course]:
+def loaded(database: HistoryDatabase, wanted: PointFilter | None = None) -> dict[str, SeriesHistory]:
     """Return series by their implementation and rows."""
     with database.reading() as connection:
-        found = load(connection, wanted or Wanted())
+        found = load_series(connection, wanted or PointFilter())
     return {f"{course.key.impl} {course.key.params['rows']}": course for course in found}
 
 
-def test_a_series_is_all_points_of_a_key_in_time_order(database: Database) -> None:
+def test_a_series_is_all_points_of_a_key_in_time_order(database: HistoryDatabase) -> None:
     found = loaded(database)
     assert sorted(found) == ["numpy 0", "numpy 1", "torch 0"]
     full, gap = found["numpy 0"], found["numpy 1"]
@@ -62,39 +70,39 @@ def test_a_series_is_all_points_of_a_key_in_time_order(database: Database) -> No
     assert gap.n.tolist() == [10, 0, 10]
 
 
-def test_numbers_that_are_not_real_are_left_out_unless_they_are_asked_for(database: Database) -> None:
-    assert loaded(database, Wanted(origins=("fake",)))["numpy 0"].value.tolist() == [99.0]
-    everything = loaded(database, Wanted(origins=None))["numpy 0"]
+def test_numbers_that_are_not_real_are_left_out_unless_they_are_asked_for(database: HistoryDatabase) -> None:
+    assert loaded(database, PointFilter(origins=("fake",)))["numpy 0"].value.tolist() == [99.0]
+    everything = loaded(database, PointFilter(origins=None))["numpy 0"]
     assert [run.origin for run in everything.runs] == ["real", "real", "real", "fake"]
 
 
 FILTERS = [
-    (Wanted(workload="softmax"), {"numpy 0": 3, "numpy 1": 3, "torch 0": 1}),
-    (Wanted(workload="softmax@torch"), {"torch 0": 1}),
-    (Wanted(gpu="exam"), {"torch 0": 1}),
-    (Wanted(gpu="gpu-0"), {"torch 0": 1}),
-    (Wanted(gpu="100%"), {}),
-    (Wanted(quantity="busy_us"), {}),
-    (Wanted(since_s=FIRST.timestamp() + 86400), {"numpy 0": 2, "numpy 1": 2, "torch 0": 1}),
-    (Wanted(since_s=FIRST.timestamp() + 86400, workload="softmax@numpy"), {"numpy 0": 2, "numpy 1": 2}),
+    (PointFilter(workload="softmax"), {"numpy 0": 3, "numpy 1": 3, "torch 0": 1}),
+    (PointFilter(workload="softmax@torch"), {"torch 0": 1}),
+    (PointFilter(gpu="exam"), {"torch 0": 1}),
+    (PointFilter(gpu="gpu-0"), {"torch 0": 1}),
+    (PointFilter(gpu="100%"), {}),
+    (PointFilter(quantity="busy_us"), {}),
+    (PointFilter(since_s=FIRST.timestamp() + 86400), {"numpy 0": 2, "numpy 1": 2, "torch 0": 1}),
+    (PointFilter(since_s=FIRST.timestamp() + 86400, workload="softmax@numpy"), {"numpy 0": 2, "numpy 1": 2}),
 ]
 
 
 def test_filters_choose_series_and_runs_by_whichever_way_points_are_read(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: HistoryDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for few, (wanted, expected) in itertools.product((0, 4, 500), FILTERS):
-        monkeypatch.setattr(module, "FEW", few)
+        monkeypatch.setattr(module, "MAX_NUMBERS_PER_QUERY", few)
         assert {name: len(course) for name, course in loaded(database, wanted).items()} == expected, wanted
 
 
-def test_an_empty_history_has_no_series(history_place: Place) -> None:
-    assert loaded(Database.open(history_place)) == {}
+def test_an_empty_history_has_no_series(history_place: HistoryLocation) -> None:
+    assert loaded(HistoryDatabase.open(history_place)) == {}
 
 
-def test_runs_are_listed_the_newest_first(database: Database) -> None:
+def test_runs_are_listed_the_newest_first(database: HistoryDatabase) -> None:
     with database.reading() as connection:
-        found = runs(connection, Wanted(origins=None))
+        found = list_runs(connection, PointFilter(origins=None))
         assert [(one.run.started_at[8:10], one.workloads, one.points) for one in found] == [
             ("04", ("softmax@numpy",), 2),
             ("03", ("softmax@numpy",), 2),
@@ -102,52 +110,57 @@ def test_runs_are_listed_the_newest_first(database: Database) -> None:
             ("02", ("softmax@numpy",), 2),
             ("01", ("softmax@numpy",), 2),
         ]
-        assert len(runs(connection, Wanted(origins=None), limit=2)) == 2
-        assert [one.run.driver for one in runs(connection, Wanted(gpu="Example"))] == ["580"]
-        for wanted, said in ((Wanted(workload="sofmax"), "Did you mean softmax"), (Wanted(gpu="GPU-9"), "GPU-0")):
+        assert len(list_runs(connection, PointFilter(origins=None), limit=2)) == 2
+        assert [one.run.driver for one in list_runs(connection, PointFilter(gpu="Example"))] == ["580"]
+        for wanted, said in (
+            (PointFilter(workload="sofmax"), "Did you mean softmax"),
+            (PointFilter(gpu="GPU-9"), "GPU-0"),
+        ):
             with pytest.raises(BadInput, match=said):
-                runs(connection, wanted)
+                list_runs(connection, wanted)
 
 
-def test_a_run_is_found_by_its_id_its_folder_or_as_the_latest(database: Database, tmp_path: Path) -> None:
+def test_a_run_is_found_by_its_id_its_folder_or_as_the_latest(database: HistoryDatabase, tmp_path: Path) -> None:
     with database.reading() as connection:
-        run = run_named(connection, str(tmp_path / "run-1"))
+        run = find_run(connection, str(tmp_path / "run-1"))
         assert run is not None
         for name in (run.id, run.id[:6], "run-1"):
-            assert run_named(connection, name) == run
-        latest = run_named(connection, "latest")
+            assert find_run(connection, name) == run
+        latest = find_run(connection, "latest")
         assert latest is not None
         assert latest.folder == str(tmp_path / "fakes")
-        assert run_named(connection, "run-9") is None
+        assert find_run(connection, "run-9") is None
 
 
-def test_a_series_is_found_by_its_key_or_by_words_that_fit_no_other(database: Database) -> None:
+def test_a_series_is_found_by_its_key_or_by_words_that_fit_no_other(database: HistoryDatabase) -> None:
     names = {name: course.name for name, course in loaded(database).items()}
     with database.reading() as connection:
-        assert series_named(connection, names["numpy 1"][:5]) == names["numpy 1"]
-        assert series_named(connection, "softmax@numpy rows=1") == names["numpy 1"]
-        assert series_named(connection, "Torch") == names["torch 0"]
+        assert find_series(connection, names["numpy 1"][:5]) == names["numpy 1"]
+        assert find_series(connection, "softmax@numpy rows=1") == names["numpy 1"]
+        assert find_series(connection, "Torch") == names["torch 0"]
         with pytest.raises(BadInput, match=r"'numpy' is 2 series; name one by its key: [0-9a-f]{12} \(softmax@numpy"):
-            series_named(connection, "numpy")
+            find_series(connection, "numpy")
         with pytest.raises(BadInput, match=r"no run or series 'sofmax' in the history. Did you mean softmax"):
-            series_named(connection, "sofmax")
+            find_series(connection, "sofmax")
         with pytest.raises(BadInput, match="has no simulated numbers"):
-            course_named(connection, "torch", ("simulated",))
+            load_named_series(connection, "torch", ("simulated",))
 
 
-def test_in_an_empty_history_nothing_is_found(history_place: Place) -> None:
+def test_in_an_empty_history_nothing_is_found(history_place: HistoryLocation) -> None:
     with (
-        Database.open(history_place).reading() as connection,
+        HistoryDatabase.open(history_place).reading() as connection,
         pytest.raises(BadInput, match="the history is empty"),
     ):
-        series_named(connection, "softmax")
+        find_series(connection, "softmax")
 
 
-def test_pages_say_what_is_known_and_what_is_not(database: Database) -> None:
+def test_pages_say_what_is_known_and_what_is_not(database: HistoryDatabase) -> None:
     found = loaded(database)
     with database.reading() as connection:
-        every = runs(connection, Wanted(origins=None))
-        one = run_page(listed(connection, every[0].run), load(connection, Wanted(run=every[0].run.id, origins=None)))
+        every = list_runs(connection, PointFilter(origins=None))
+        one = run_page(
+            list_run(connection, every[0].run), load_series(connection, PointFilter(run=every[0].run.id, origins=None))
+        )
     gap = series_page(found["numpy 1"])
     assert "3 runs from 2026-01-01 00:00 to 2026-01-03 00:00 (UTC), 1 without a value" in gap.lead
     assert "the last value is 3.000 µs" in gap.lead
@@ -157,4 +170,4 @@ def test_pages_say_what_is_known_and_what_is_not(database: Database) -> None:
     assert [row[-1] for row in table.rows] == ["ok", "failed: it fell over", "ok"]  # type: ignore[union-attr]
     assert one.origin == "fake"
     assert "fake numbers" in str(runs_page(every, more=True))
-    assert "3 series" in series_list(list(found.values())).lead
+    assert "3 series" in series_list_page(list(found.values())).lead

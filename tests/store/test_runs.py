@@ -15,18 +15,17 @@ import pytest
 from assay.core.errors import BadInput, DamagedFile, MachineCannot
 from assay.core.plan import Block, Method, Role, Subject, Trial
 from assay.core.results import Record, Window
-from assay.launch.outcome import RawSeries
+from assay.launch.workers import RawSeries
 from assay.machine.detect import detect
 from assay.store import schemas
-from assay.store.plan import Plan
-from assay.store.runs import RunFolder, run_paths
+from assay.store.run_folder import RunFolder, RunPlan, run_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 MACHINE = detect()
-PLAN = Plan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="now")
+PLAN = RunPlan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="now")
 TRIAL = Trial(
     block="b",
     roles=(Role(name="cpu:0", subjects=(Subject(workload="w", impl="numpy"),), devices=("cpu:0",)),),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from assay.core.errors import BadInput
-from assay.store.yaml_edit import diff, edited
+from assay.store.yaml_edit import edit_text, unified_diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,23 +56,23 @@ def loaded(text: str) -> Any:
     ],
 )
 def test_only_the_value_and_the_mark_change(before: str, changes: dict[str, Scalar], after: str) -> None:
-    assert edited(before, changes) == after
-    assert edited(after, changes) == after
+    assert edit_text(before, changes) == after
+    assert edit_text(after, changes) == after
 
 
 @pytest.mark.parametrize("same", ["w: 64\n", "w: 0x40  # hex\n", "w: 64.0\n", "w:  64 \n"])
 def test_a_value_that_is_the_same_is_left_alone(same: str) -> None:
-    assert edited(same, {"w": 64}) == same
+    assert edit_text(same, {"w": 64}) == same
 
 
 def test_truth_and_text_are_not_numbers() -> None:
-    assert edited("w: true\n", {"w": 1}, None) == "w: 1\n"
-    assert edited("w: '64'\n", {"w": 64}, None) == "w: 64\n"
-    assert edited("w: .nan\n", {"w": math.nan}) == "w: .nan\n"
+    assert edit_text("w: true\n", {"w": 1}, None) == "w: 1\n"
+    assert edit_text("w: '64'\n", {"w": 64}, None) == "w: 64\n"
+    assert edit_text("w: .nan\n", {"w": math.nan}) == "w: .nan\n"
 
 
 def test_without_a_mark_no_comment_is_written() -> None:
-    assert edited("w: 64  # keep\nv: 1\n", {"w": 1, "v": 2}, None) == "w: 1  # keep\nv: 2\n"
+    assert edit_text("w: 64  # keep\nv: 1\n", {"w": 1, "v": 2}, None) == "w: 1  # keep\nv: 2\n"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_cannot_be_changed_by_itself_is_refused_in_a_sentence_with_its_line
     text: str, key: str, said: str
 ) -> None:
     with pytest.raises(BadInput) as refused:
-        edited(text, {key: 64}, name="base.yaml")
+        edit_text(text, {key: 64}, name="base.yaml")
     assert str(refused.value).startswith(("base.yaml", "'"))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -119,16 +119,16 @@ def test_what_cannot_be_changed_by_itself_is_refused_in_a_sentence_with_its_line
 @pytest.mark.parametrize("mark", ["", "two\nlines", " blank", "# hash"])
 def test_a_mark_is_one_line_of_text(mark: str) -> None:
     with pytest.raises(BadInput, match="cannot be a comment"):
-        edited("a: 1\n", {"a": 2}, mark)
+        edit_text("a: 1\n", {"a": 2}, mark)
 
 
 def test_the_difference_is_shown_as_a_unified_diff() -> None:
     before = "a: 1\nb: 2"
-    assert diff(before, edited(before, {"b": 3}, None), "c.yaml") == (
+    assert unified_diff(before, edit_text(before, {"b": 3}, None), "c.yaml") == (
         "--- c.yaml\n+++ c.yaml\n@@ -1,2 +1,2 @@\n a: 1\n-b: 2\n\\ No newline at end of file\n"
         "+b: 3\n\\ No newline at end of file\n"
     )
-    assert diff(before, before, "c.yaml") == ""
+    assert unified_diff(before, before, "c.yaml") == ""
 
 
 NAMES = st.sampled_from(["a", "b", "win", "cmp", "x-y", "'q u'", "0"])
@@ -187,15 +187,15 @@ def test_every_other_character_stays_and_the_parsed_document_differs_in_that_key
     before, old, rest, key = parts
     text = before + old + rest
     expected = changed(_read(text), key.split("."), value)
-    bare = edited(text, {key: value}, None)
+    bare = edit_text(text, {key: value}, None)
     assert bare.startswith(before)
     assert bare.endswith(rest)
     assert _read(bare) == expected
-    marked = edited(text, {key: value})
+    marked = edit_text(text, {key: value})
     assert _read(marked) == expected
     assert marked.startswith(before)
-    assert edited(marked, {key: value}) == marked
-    assert edited(marked, {key: value}, None) == marked
+    assert edit_text(marked, {key: value}) == marked
+    assert edit_text(marked, {key: value}, None) == marked
     if bare != text:
         line = rest.partition("\n")[0]
         assert marked.count(M) == text.count(M) + (M not in line)

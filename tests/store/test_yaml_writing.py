@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.durable import locked
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.files import file_lock
 from assay.store import yaml_edit
-from assay.store.yaml_edit import edited, preview, write
+from assay.store.yaml_edit import edit_file, edit_text, preview_edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,21 +26,21 @@ TEXT = "runtime:\n  win: 64  # windows\n  cmp: 16\n"
 ENDLESS = """
 import sys
 from pathlib import Path
-from assay.store.yaml_edit import write
+from assay.store.yaml_edit import edit_file
 print("ready", flush=True)
 value = 0
 while True:
     value += 1
-    write(Path(sys.argv[1]), {sys.argv[2]: value % 7 + 1})
+    edit_file(Path(sys.argv[1]), {sys.argv[2]: value % 7 + 1})
 """
 
 
 EIGHT_TIMES = """
 import sys
 from pathlib import Path
-from assay.store.yaml_edit import write
+from assay.store.yaml_edit import edit_file
 for value in range(1, 9):
-    write(Path(sys.argv[1]), {sys.argv[2]: value})
+    edit_file(Path(sys.argv[1]), {sys.argv[2]: value})
 """
 
 
@@ -52,9 +52,9 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_changed_and_the_difference_returned(config: Path) -> None:
-    shown = preview(config, {"runtime.win": 128})
+    shown = preview_edit(config, {"runtime.win": 128})
     assert config.read_text() == TEXT
-    assert write(config, {"runtime.win": 128}) == shown
+    assert edit_file(config, {"runtime.win": 128}) == shown
     assert shown.splitlines()[-2:] == ["+  win: 128  # Updated by benchmark; windows", "   cmp: 16"]
     assert config.read_text() == "runtime:\n  win: 128  # Updated by benchmark; windows\n  cmp: 16\n"
     assert [path.name for path in config.parent.iterdir()] == ["base.yaml"]
@@ -62,7 +62,7 @@ def test_a_file_is_changed_and_the_difference_returned(config: Path) -> None:
 
 def test_a_file_that_says_so_already_is_not_written(config: Path) -> None:
     before = config.stat()
-    assert write(config, {"runtime.win": 64}) == ""
+    assert edit_file(config, {"runtime.win": 64}) == ""
     after = config.stat()
     assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
 
@@ -71,7 +71,7 @@ def test_permissions_stay_and_links_go_on_pointing(config: Path, tmp_path: Path)
     config.chmod(0o604)
     link = tmp_path / "link.yaml"
     link.symlink_to("base.yaml")
-    write(link, {"runtime.cmp": 32})
+    edit_file(link, {"runtime.cmp": 32})
     assert link.is_symlink()
     assert "cmp: 32" in config.read_text()
     assert stat.S_IMODE(config.stat().st_mode) == 0o604
@@ -80,7 +80,7 @@ def test_permissions_stay_and_links_go_on_pointing(config: Path, tmp_path: Path)
 def test_bytes_that_are_not_utf_8_are_refused_with_their_line(config: Path) -> None:
     config.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(BadInput, match=r"base.yaml, line 2, column 4: not UTF-8 text"):
-        write(config, {"a": 2})
+        edit_file(config, {"a": 2})
     assert config.read_bytes() == b"a: 1\nb: \xff\n"
 
 
@@ -92,15 +92,15 @@ def test_what_is_no_file_is_named(tmp_path: Path, made: str) -> None:
     elif made == "circle":
         path.symlink_to(path)
     with pytest.raises(BadInput, match=r"c\.yaml (does not exist|is a folder|cannot be read)"):
-        write(path, {"a": 1})
+        edit_file(path, {"a": 1})
 
 
 def test_a_writer_that_does_not_let_go_is_told_of(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_edit, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(yaml_edit, "LOCK_TIMEOUT_S", 0.0)
     said = r"base.yaml is being edited by another process"
-    with config.open("rb") as file, locked(file.fileno()), pytest.raises(MachineCannot, match=said):
-        write(config, {"runtime.win": 1})
-    write(config, {"runtime.win": 1})
+    with config.open("rb") as file, file_lock(file.fileno()), pytest.raises(MachineCannot, match=said):
+        edit_file(config, {"runtime.win": 1})
+    edit_file(config, {"runtime.win": 1})
 
 
 def test_writers_at_once_all_land(config: Path) -> None:
@@ -113,7 +113,7 @@ def test_writers_at_once_all_land(config: Path) -> None:
 
 @pytest.fixture
 def versions() -> set[str]:
-    return {TEXT, *(edited(TEXT, {"runtime.win": n}) for n in range(1, 8))}
+    return {TEXT, *(edit_text(TEXT, {"runtime.win": n}) for n in range(1, 8))}
 
 
 def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new(
@@ -128,7 +128,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new(
         os.kill(writer.pid, signal.SIGKILL)
         assert writer.wait() == -signal.SIGKILL
         assert config.read_text() in versions
-    write(config, {"runtime.win": 640})
+    edit_file(config, {"runtime.win": 640})
     assert "win: 640" in config.read_text()
 
 
@@ -139,10 +139,10 @@ def moments() -> Iterator[float]:
 def test_json_gets_no_mark_as_it_has_no_comments(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text('{"a": {"b": 5}, "c": 1}\n')
-    write(path, {"a.b": 64})
+    edit_file(path, {"a.b": 64})
     assert path.read_text() == '{"a": {"b": 64}, "c": 1}\n'
 
 
 def test_a_device_is_not_read_without_end() -> None:
     with pytest.raises(BadInput, match="a file is needed"):
-        preview(Path("/dev/zero"), {"a": 1})
+        preview_edit(Path("/dev/zero"), {"a": 1})

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.timing import adaptive, clocks, compare, measure, pick, turns
-from assay.timing.company import Company
-from assay.timing.instrument import Batch, Samples
-from assay.timing.rig import Rigged
-from assay.timing.subject import FirstCalls
+from assay.timing import compare, conditions, interleaved, measure, pick, sampling
+from assay.timing.conditions import ContextSwitchCounter
+from assay.timing.sampling import SampleBatch, Samples
+from assay.timing.setup import FirstCalls, TimedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from assay.timing.instrument import Instrument
-    from assay.timing.options import ClockReader, Options
-    from assay.timing.subject import Bound
-    from assay.timing.values import Quantity
+    from assay.timing.options import ClockReader, TimingOptions
+    from assay.timing.results import TimeQuantity
+    from assay.timing.sampling import Instrument
+    from assay.timing.setup import BoundCall
 
 PER_BATCH = 8
 BATCH_S = 0.001
@@ -36,9 +35,9 @@ class VirtualTime:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Let all that decides when to stop read this clock; nobody else wants the core in this time."""
-        for module in (adaptive, clocks, compare, measure, pick, turns):
+        for module in (sampling, conditions, compare, measure, pick, interleaved):
             patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now_s))
-        patch.setattr(Company, "notes", lambda _: ())
+        patch.setattr(ContextSwitchCounter, "notes", lambda _: ())
 
 
 @dataclass
@@ -54,14 +53,14 @@ class Known:
     batches: int = 0
     closed: bool = False
 
-    def take(self) -> Batch:
+    def take(self) -> SampleBatch:
         values = self.draw(self.batches * PER_BATCH, PER_BATCH)
         self.batches += 1
         self.time.now_s += BATCH_S
         if self.mhz is None:
-            return Batch({self.primary: values})
+            return SampleBatch({self.primary: values})
         mhz = self.mhz(self.batches)
-        return Batch({self.primary: values, "cycles": values * mhz}, mhz)
+        return SampleBatch({self.primary: values, "cycles": values * mhz}, mhz)
 
     def replan(self) -> bool:
         return False
@@ -92,18 +91,18 @@ class KnownRig:
     """A rig that gives each function, by name, an instrument of known truth."""
 
     instruments: dict[str, Instrument]
-    decisive: Quantity = "call_us"
+    decisive: TimeQuantity = "call_us"
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     set_ups: list[str] = field(default_factory=list)
 
-    def first_calls(self, bound: Bound, options: Options) -> FirstCalls:
+    def first_calls(self, bound: BoundCall, options: TimingOptions) -> FirstCalls:
         return FirstCalls(steady=True, least_us=1.0)
 
-    def set_up(self, bound: Bound, options: Options, first: FirstCalls) -> Rigged:
+    def set_up(self, bound: BoundCall, options: TimingOptions, first: FirstCalls) -> TimedCall:
         self.set_ups.append(bound.name)
         instrument = self.instruments[bound.name]
-        return Rigged(bound, instrument, self.decisive, self.device, "it is known", notes=self.notes)
+        return TimedCall(bound, instrument, self.decisive, self.device, "it is known", notes=self.notes)
 
     def reader(self) -> ClockReader | None:
         return None
@@ -111,7 +110,7 @@ class KnownRig:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Be the rig of every device."""
         for module in (compare, measure, pick):
-            patch.setattr(module, "rig", lambda _options: self)
+            patch.setattr(module, "select_timer_setup", lambda _options: self)
 
 
 def nothing() -> None:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assay.timing.company import Company
+from assay.timing.conditions import ContextSwitchCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class VirtualMachine:
         """Be the clock of the whole process."""
         patch.setattr(time, "perf_counter_ns", self.read)
         patch.setattr(time, "perf_counter", lambda: self.read() / 1e9)
-        patch.setattr(Company, "notes", lambda _: ())
+        patch.setattr(ContextSwitchCounter, "notes", lambda _: ())
 
     def read(self) -> int:
         self.passes(self.read_ns)

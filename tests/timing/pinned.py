@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.timing import calibration, stretch
+from assay.timing import calibration, interleaved
 from assay.timing.compare import compare
 from assay.timing.do_bench import do_bench
-from assay.timing.instrument import Batch
 from assay.timing.measure import measure
 from assay.timing.pick import pick
-from assay.timing.rig import Rigged
-from assay.timing.subject import Bound
-from assay.timing.wallclock import WallClock
+from assay.timing.sampling import SampleBatch
+from assay.timing.setup import BoundCall, TimedCall
+from assay.timing.wall import WallTimer
 from tests.pinning import keep
 from tests.timing.machine_clock import VirtualMachine
 
@@ -56,15 +55,15 @@ def numbers() -> dict[str, Any]:
             for asked in (None, 0.001, 0.02):
                 found[f"{title}: a stretch to {asked}"] = _stretch(machine, calls(300, 40_000), asked)
             found[f"{title}: a stretch whose first round is slow"] = _slow_at_first(machine)
-            found[f"{title}: the clock itself"] = _checked(calibration.of_host())
+            found[f"{title}: the clock itself"] = _checked(calibration.calibrate_host_clock())
     found["clocks that are off"] = [_checked(clock) for clock in CLOCKS]
     return found
 
 
 def _stretch(machine: VirtualMachine, calls: dict[str, Any], precision: float | None) -> Any:
     """Return what is sampled in turns within a tenth of a second."""
-    rigged = [Rigged(Bound(name, call), WallClock(call), "call_us", "cpu", "") for name, call in calls.items()]
-    taken = stretch.take(rigged, until_ns=machine.now_ns + 100_000_000, precision=precision, seed=5)
+    rigged = [TimedCall(BoundCall(name, call), WallTimer(call), "call_us", "cpu", "") for name, call in calls.items()]
+    taken = interleaved.sample_interleaved(rigged, until_ns=machine.now_ns + 100_000_000, precision=precision, seed=5)
     return [
         taken.end_ns - taken.start_ns,
         [[s.subject, len(s.samples), sum(s.samples), s.calls_per_sample] for s in taken.series],
@@ -81,9 +80,9 @@ class _Slow:
         self._machine = machine
         self._lengths_ns = iter((20_000_000, 5_000_000))
 
-    def take(self) -> Batch:
+    def take(self) -> SampleBatch:
         self._machine.passes(next(self._lengths_ns, 1_000_000))
-        return Batch({"call_us": np.full(8, 1000.0)})
+        return SampleBatch({"call_us": np.full(8, 1000.0)})
 
     def replan(self) -> bool:
         return False
@@ -94,19 +93,21 @@ class _Slow:
 
 def _slow_at_first(machine: VirtualMachine) -> Any:
     """Return how far a stretch of a tenth of a second goes, and with how many samples."""
-    rigged = Rigged(Bound("slow", lambda: None), _Slow(machine), "call_us", "cpu", "")
-    taken = stretch.take([rigged], until_ns=machine.now_ns + 100_000_000, precision=None, seed=5)
+    rigged = TimedCall(BoundCall("slow", lambda: None), _Slow(machine), "call_us", "cpu", "")
+    taken = interleaved.sample_interleaved([rigged], until_ns=machine.now_ns + 100_000_000, precision=None, seed=5)
     return [taken.end_ns - taken.start_ns, len(taken.series[0].samples)]
 
 
-def _spun(true_us: float, read_us: float, disturbed: float) -> calibration.Spun:
-    return calibration.Spun(
+def _spun(true_us: float, read_us: float, disturbed: float) -> calibration.SpinTiming:
+    return calibration.SpinTiming(
         true_us=true_us, read_us=read_us, low_us=read_us, high_us=read_us, disturbed_share=disturbed
     )
 
 
 CLOCKS = [
-    calibration.Calibration(clock=clock, step_ns=32.0, floor_us=1.0, spins=(_spun(5.0, *first), _spun(500.0, *second)))
+    calibration.ClockCalibration(
+        clock=clock, step_ns=32.0, floor_us=1.0, spins=(_spun(5.0, *first), _spun(500.0, *second))
+    )
     for clock in ("host", "cuda:0")
     for first, second in (
         ((5.1, 0.0), (504.0, 0.05)),
@@ -118,8 +119,8 @@ CLOCKS = [
 ]
 
 
-def _checked(clock: calibration.Calibration) -> Any:
-    return [clock.model_dump(mode="json"), [each.model_dump(mode="json") for each in calibration.checks([clock])]]
+def _checked(clock: calibration.ClockCalibration) -> Any:
+    return [clock.model_dump(mode="json"), [each.model_dump(mode="json") for each in calibration.check_clocks([clock])]]
 
 
 def _plain(told: Any) -> Any:

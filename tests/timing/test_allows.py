@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput
-from assay.timing.cuda.allows import Allows, choose, find_out
+from assay.timing.cuda.timers import Capability, choose_method, probe_capability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CAPTURED = Allows(waits=False, captures=True, operations=1)
-NOT_CAPTURED = Allows(waits=False, captures=False, refusal="its calls differ from each other")
-WAITS = Allows(waits=True, captures=False, refusal="it waits for the GPU")
-NOTHING = Allows(waits=False, captures=True, operations=0)
+CAPTURED = Capability(waits=False, captures=True, operations=1)
+NOT_CAPTURED = Capability(waits=False, captures=False, refusal="its calls differ from each other")
+WAITS = Capability(waits=True, captures=False, refusal="it waits for the GPU")
+NOTHING = Capability(waits=False, captures=True, operations=0)
 
 
 @pytest.mark.parametrize(
@@ -30,32 +30,32 @@ NOTHING = Allows(waits=False, captures=True, operations=0)
         (NOTHING, "wall", "launches nothing"),
     ],
 )
-def test_a_call_gets_the_best_method_it_allows_and_the_reason(allows: Allows, method: str, words: str) -> None:
-    chosen, why = choose(allows, "auto")
+def test_a_call_gets_the_best_method_it_allows_and_the_reason(allows: Capability, method: str, words: str) -> None:
+    chosen, why = choose_method(allows, "auto")
     assert chosen == method
     assert re.search(words, why)
 
 
 @pytest.mark.parametrize("wanted", ["graph", "queue", "trace", "wall"])
 def test_what_is_asked_for_is_taken_where_it_can_be(wanted: Any) -> None:
-    assert choose(CAPTURED, wanted) == (wanted, "asked for")
+    assert choose_method(CAPTURED, wanted) == (wanted, "asked for")
 
 
 def test_a_graph_of_what_cannot_be_captured_is_bad_input_with_the_reason() -> None:
     with pytest.raises(BadInput, match=r"cannot be held in a graph: its calls differ from each other\."):
-        choose(NOT_CAPTURED, "graph")
+        choose_method(NOT_CAPTURED, "graph")
     with pytest.raises(BadInput, match="cannot be held in a graph: it waits"):
-        choose(WAITS, "graph")
+        choose_method(WAITS, "graph")
 
 
 def test_a_call_that_waits_cannot_be_queued() -> None:
     with pytest.raises(BadInput, match="cannot be queued"):
-        choose(WAITS, "queue")
+        choose_method(WAITS, "queue")
 
 
 @pytest.mark.parametrize("wanted", ["trace", "wall"])
 def test_a_call_that_waits_can_be_traced_or_timed_by_the_host(wanted: Any) -> None:
-    assert choose(WAITS, wanted)[0] == wanted
+    assert choose_method(WAITS, wanted)[0] == wanted
 
 
 class GatedBench:
@@ -85,7 +85,7 @@ class GatedBench:
 
 def found_out(call_ns: Callable[[int], int]) -> tuple[bool, list[int]]:
     bench: Any = GatedBench(call_ns)
-    return find_out(bench, bench.call, None, steady=False, limit_s=60).waits, bench.gates_ns
+    return probe_capability(bench, bench.call, None, steady=False, limit_s=60).waits, bench.gates_ns
 
 
 def test_a_host_that_is_slow_is_not_taken_for_a_call_that_waits() -> None:

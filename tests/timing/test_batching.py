@@ -11,27 +11,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.timing.adaptive import collect, warm_up
-from assay.timing.batching import ALIKE, LONGEST_COMMON_SAMPLE_NS, alike, contradicted, least_ns, plan_batches
 from assay.timing.compare import compare
-from assay.timing.cuda.stamped import SHORT_US, QueueClock
-from assay.timing.cuda.work import Work
-from assay.timing.lanes import calls_in_a_sample, calls_in_samples
+from assay.timing.continuous import probe_all_calls_per_sample, probe_calls_per_sample
+from assay.timing.cuda.timers import SHORT_US, GpuCallBatch, QueueTimer
+from assay.timing.interleaved import equalize_plans, shortest_round_s, warm_up_all
 from assay.timing.measure import measure
 from assay.timing.pick import pick
-from assay.timing.rig import batched_alike
-from assay.timing.subject import Bound, FirstCalls, first_calls
-from assay.timing.turns import round_seconds, share_plans, warm_all
-from assay.timing.wall import Timed
-from assay.timing.wall import warm_up as warm_up_plainly
-from assay.timing.wallclock import BATCH_NS, MOST_PER_BATCH, SHORTEST_SAMPLE_NS, WallClock, share_batches
+from assay.timing.sampling import (
+    LONGEST_COMMON_SAMPLE_NS,
+    SIMILAR_FACTOR,
+    collect_samples,
+    contradicts_probe,
+    group_durations,
+    plan_batches,
+    probe_shortest_ns,
+    warm_up,
+)
+from assay.timing.setup import BoundCall, FirstCalls, equalize_first_calls, make_first_calls
+from assay.timing.wall import (
+    BATCH_NS,
+    MAX_SAMPLES_PER_BATCH,
+    SHORTEST_SAMPLE_NS,
+    TimedSubject,
+    WallTimer,
+    plan_shared_batches,
+)
+from assay.timing.wall import warm_up_subjects as warm_up_plainly
 from assay.worker.protocol import TakeBlock
-from assay.worker.timer import Timer
-from assay.workloads.base import Prepared
+from assay.worker.timer import SubjectTimer
+from assay.workloads.base import PreparedWorkload
 from tests.timing.machine_clock import VirtualMachine
 
 if TYPE_CHECKING:
-    from assay.timing.batching import Batching
+    from assay.timing.sampling import BatchPlan
 
 SLOW_NS = 2_000_000.0
 
@@ -51,9 +63,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> VirtualMachine:
 def test_one_slow_call_does_not_change_how_many_make_a_sample(
     machine: VirtualMachine, number: int, slow_ns: float
 ) -> None:
-    undisturbed = WallClock(machine.call(400.0))
-    clock = WallClock(machine.call(400.0, slow={number: slow_ns}))
-    assert clock.batching == undisturbed.batching
+    undisturbed = WallTimer(machine.call(400.0))
+    clock = WallTimer(machine.call(400.0, slow={number: slow_ns}))
+    assert clock.batch_plan == undisturbed.batch_plan
     assert clock.calls_per_sample == math.ceil(SHORTEST_SAMPLE_NS / clock.shortest_ns) == 125
     assert clock.floor_ns == undisturbed.floor_ns
 
@@ -63,18 +75,18 @@ def test_one_slow_call_does_not_change_how_many_make_a_sample(
 def test_the_probe_reads_the_same_with_and_without_a_slow_call(ns: float, number: int, slow_ns: float) -> None:
     def probed(slow: dict[int, float]) -> float:
         machine = VirtualMachine(read_ns=0)
-        return least_ns(machine.call(round(ns), slow=slow), enough_ns=SHORTEST_SAMPLE_NS, clock=machine.read)
+        return probe_shortest_ns(machine.call(round(ns), slow=slow), enough_ns=SHORTEST_SAMPLE_NS, clock=machine.read)
 
     assert probed({number: slow_ns}) == pytest.approx(probed({}), rel=1e-9) == pytest.approx(round(ns), rel=1e-9)
 
 
 def test_a_call_timed_by_itself_is_probed_more_than_once(machine: VirtualMachine) -> None:
-    assert WallClock(machine.call(400.0, slow={1: SLOW_NS}), alone=True).shortest_ns == 440.0
+    assert WallTimer(machine.call(400.0, slow={1: SLOW_NS}), single_calls=True).shortest_ns == 440.0
 
 
 def test_a_long_call_is_probed_twice(machine: VirtualMachine) -> None:
     begun_ns = machine.now_ns
-    WallClock(machine.call(2_000_000_000.0))
+    WallTimer(machine.call(2_000_000_000.0))
     assert machine.now_ns - begun_ns == pytest.approx(2 * 2e9, rel=0.001)
 
 
@@ -101,7 +113,7 @@ def test_a_candidate_with_a_slow_call_is_not_at_a_disadvantage(machine: VirtualM
 
 def test_first_calls_say_how_long_the_shortest_took(machine: VirtualMachine) -> None:
     def first(slow: dict[int, float], **more: Any) -> FirstCalls:
-        return first_calls(Bound("f", machine.call(1_000.0, slow=slow)), lambda: None, 60.0, **more)
+        return make_first_calls(BoundCall("f", machine.call(1_000.0, slow=slow)), lambda: None, 60.0, **more)
 
     for number in (1, 2, 3):
         assert first({number: SLOW_NS}).least_us == pytest.approx(1.0, rel=0.2)
@@ -114,23 +126,23 @@ def test_first_calls_say_how_long_the_shortest_took(machine: VirtualMachine) -> 
 def test_a_lane_puts_as_many_calls_together_whatever_one_call_takes(number: int) -> None:
     machine = VirtualMachine()
     call = machine.call(10_000.0, slow={number: 5_000_000.0})
-    assert calls_in_a_sample(call, lambda: None, machine.read) == 200
+    assert probe_calls_per_sample(call, lambda: None, machine.read) == 200
 
 
 def test_a_plain_warm_up_that_one_call_uses_up_makes_another(machine: VirtualMachine) -> None:
-    slow = Timed(machine.call(5_000.0, slow={1: 1e9}), lambda: None)
+    slow = TimedSubject(machine.call(5_000.0, slow={1: 1e9}), lambda: None)
     assert warm_up_plainly([slow], runs=None, share_s=0.5) == (10,)
 
 
 def test_a_slow_round_does_not_decide_how_many_are_planned(machine: VirtualMachine) -> None:
-    clock = WallClock(machine.call(100_000.0))
-    quick_s = round_seconds([clock], budget_s=60.0)
-    slow = WallClock(machine.call(100_000.0, slow={5: 1e9}))
-    assert round_seconds([slow], budget_s=60.0) == pytest.approx(quick_s, rel=1e-6)
+    clock = WallTimer(machine.call(100_000.0))
+    quick_s = shortest_round_s([clock], budget_s=60.0)
+    slow = WallTimer(machine.call(100_000.0, slow={5: 1e9}))
+    assert shortest_round_s([slow], budget_s=60.0) == pytest.approx(quick_s, rel=1e-6)
 
 
 def test_a_slow_batch_does_not_say_what_one_costs(machine: VirtualMachine) -> None:
-    warm = warm_up(WallClock(machine.call(100_000.0, slow={40: 3e9})), budget_s=5.0)
+    warm = warm_up(WallTimer(machine.call(100_000.0, slow={40: 3e9})), budget_s=5.0)
     assert warm.batch_s == pytest.approx(16 * 100_080e-9, rel=0.01)
 
 
@@ -139,25 +151,25 @@ def test_a_slow_batch_does_not_say_what_one_costs(machine: VirtualMachine) -> No
 
 def test_a_probe_of_calls_that_were_slow_at_first_is_repeated(machine: VirtualMachine) -> None:
     slow_at_first = dict.fromkeys(range(1, 12), 1_000_000.0)
-    clock = WallClock(machine.call(1_000.0, slow=slow_at_first))
+    clock = WallTimer(machine.call(1_000.0, slow=slow_at_first))
     assert clock.calls_per_sample == 1
     warm = warm_up(clock, budget_s=5.0)
     assert clock.calls_per_sample == 1, "all calls so far were slow"
-    collected = collect(clock, warm, precision=0.01, budget_s=5.0)
+    collected = collect_samples(clock, warm, precision=0.01, budget_s=5.0)
     assert clock.calls_per_sample == 50
     assert collected.samples["call_us"] == pytest.approx(1.0, rel=0.001)
 
 
 def test_a_probe_of_calls_that_were_quick_at_first_is_repeated(machine: VirtualMachine) -> None:
     slow_later = dict.fromkeys(range(130, 100_000), 20_000.0)
-    clock = WallClock(machine.call(1_000.0, slow=slow_later))
+    clock = WallTimer(machine.call(1_000.0, slow=slow_later))
     assert clock.calls_per_sample == 50
     warm_up(clock, budget_s=5.0)
     assert clock.calls_per_sample == 3
 
 
 def test_a_probe_that_the_samples_bear_out_is_not_repeated(machine: VirtualMachine) -> None:
-    clock = WallClock(machine.call(1_000.0))
+    clock = WallTimer(machine.call(1_000.0))
     clock.take()
     assert not clock.replan()
 
@@ -168,7 +180,7 @@ def test_a_function_that_never_agrees_with_its_probe_is_timed_all_the_same(machi
     def fickle() -> None:
         machine.passes(1_000.0 if next(calls) // 400 % 2 else 200_000.0)
 
-    clock = WallClock(fickle)
+    clock = WallTimer(fickle)
     warm_up(clock, budget_s=0.5)
     assert (clock.take().quantities["call_us"] > 0).all()
 
@@ -180,20 +192,22 @@ def test_a_function_that_never_agrees_with_its_probe_is_timed_all_the_same(machi
 def test_samples_contradict_a_probe_where_they_are_far_too_short_or_too_long(
     sample_ns: float, calls: int, expected: bool
 ) -> None:
-    assert contradicted(sample_ns, 50_000, 50_000, calls) == expected
+    assert contradicts_probe(sample_ns, 50_000, 50_000, calls) == expected
 
 
 # Calls that take turns
 
 
-def planned(call_ns: list[float], **more: bool) -> list[Batching]:
-    return plan_batches(call_ns, shortest_ns=SHORTEST_SAMPLE_NS, batch_ns=BATCH_NS, most_samples=MOST_PER_BATCH, **more)
+def planned(call_ns: list[float], **more: bool) -> list[BatchPlan]:
+    return plan_batches(
+        call_ns, shortest_ns=SHORTEST_SAMPLE_NS, batch_ns=BATCH_NS, most_samples=MAX_SAMPLES_PER_BATCH, **more
+    )
 
 
 def test_durations_form_groups_where_there_is_a_gap() -> None:
-    assert alike([0.71, 0.40, 61.0, 0.43, 55.0]) == [0.40, 0.40, 55.0, 0.40, 55.0]
-    assert alike([2.0, 1.0]) == [2.0, 1.0]
-    assert alike([]) == []
+    assert group_durations([0.71, 0.40, 61.0, 0.43, 55.0]) == [0.40, 0.40, 55.0, 0.40, 55.0]
+    assert group_durations([2.0, 1.0]) == [2.0, 1.0]
+    assert group_durations([]) == []
 
 
 def test_calls_that_take_about_as_long_are_put_together_alike() -> None:
@@ -223,29 +237,29 @@ def test_plans_are_fair_whatever_takes_turns(call_ns: list[float]) -> None:
     for one, plan in zip(call_ns, plans, strict=True):
         assert one * plan.calls_per_sample >= SHORTEST_SAMPLE_NS * (1 - 1e-9)
         for other, its in zip(call_ns, plans, strict=True):
-            if max(one, other) < ALIKE * min(one, other):
+            if max(one, other) < SIMILAR_FACTOR * min(one, other):
                 assert plan == its
 
 
 def test_the_loop_costs_the_same_where_as_many_calls_are_put_together(machine: VirtualMachine) -> None:
-    clocks = [WallClock(machine.call(ns)) for ns in (5_500.0, 5_600.0)]
+    clocks = [WallTimer(machine.call(ns)) for ns in (5_500.0, 5_600.0)]
     machine.read_ns = 90
-    clocks.append(WallClock(machine.call(5_700.0)))
+    clocks.append(WallTimer(machine.call(5_700.0)))
     assert clocks[0].floor_ns != clocks[2].floor_ns
-    share_batches(clocks)
-    assert len({(clock.floor_ns, clock.batching) for clock in clocks}) == 1
+    plan_shared_batches(clocks)
+    assert len({(clock.floor_ns, clock.batch_plan) for clock in clocks}) == 1
 
 
 def test_warming_up_together_leaves_the_same_batches(machine: VirtualMachine) -> None:
-    clocks = [WallClock(machine.call(ns)) for ns in (24_900.0, 25_100.0)]
+    clocks = [WallTimer(machine.call(ns)) for ns in (24_900.0, 25_100.0)]
     assert clocks[0].calls_per_sample != clocks[1].calls_per_sample
-    warm_all(clocks, budget_s=1.0)
-    assert clocks[0].batching == clocks[1].batching
+    warm_up_all(clocks, budget_s=1.0)
+    assert clocks[0].batch_plan == clocks[1].batch_plan
 
 
 def test_a_worker_that_takes_turns_puts_its_subjects_together_alike(machine: VirtualMachine) -> None:
-    prepared = [Prepared(machine.call(24_900.0)), Prepared(machine.call(25_100.0, slow={1: SLOW_NS}))]
-    timer = Timer(prepared, ["a", "b"])
+    prepared = [PreparedWorkload(machine.call(24_900.0)), PreparedWorkload(machine.call(25_100.0, slow={1: SLOW_NS}))]
+    timer = SubjectTimer(prepared, ["a", "b"])
     timer.set_up("cpu:0", None, 60.0)
     stretch = timer.take(TakeBlock(duration_s=0.05))
     assert [series.calls_per_sample for series in stretch.series] == [3, 3]
@@ -253,8 +267,8 @@ def test_a_worker_that_takes_turns_puts_its_subjects_together_alike(machine: Vir
 
 
 def test_pairs_are_put_together_alike(machine: VirtualMachine) -> None:
-    prepared = [Prepared(machine.call(24_900.0, slow={2: SLOW_NS})), Prepared(machine.call(25_100.0))]
-    timer = Timer(prepared, ["a", "b"])
+    prepared = [PreparedWorkload(machine.call(24_900.0, slow={2: SLOW_NS})), PreparedWorkload(machine.call(25_100.0))]
+    timer = SubjectTimer(prepared, ["a", "b"])
     timer.set_up("cpu:0", None, 60.0)
     series = timer.take_pair((0, 1), rounds=4, until_ns=machine.now_ns + 10**8, seed=0)
     assert len({each.calls_per_sample for each in series}) == 1
@@ -263,20 +277,20 @@ def test_pairs_are_put_together_alike(machine: VirtualMachine) -> None:
 def test_lanes_put_calls_together_alike() -> None:
     machine = VirtualMachine()
     sides = [(machine.call(ns), lambda: None) for ns in (990_000.0, 1_010_000.0, 9_000.0)]
-    assert calls_in_samples(sides, machine.read) == [3, 3, 223]
+    assert probe_all_calls_per_sample(sides, machine.read) == [3, 3, 223]
 
 
 def test_batches_on_a_gpu_go_by_the_shortest_first_call_of_those_alike() -> None:
     firsts = [FirstCalls(steady=True, least_us=us) for us in (25.0, 20.0, 300.0)]
-    assert [each.least_us for each in batched_alike(firsts)] == [20.0, 20.0, 300.0]
+    assert [each.least_us for each in equalize_first_calls(firsts)] == [20.0, 20.0, 300.0]
 
 
 # Batches of a GPU: one sample of all calls, or one of each
 
 
-def stamped(typical_us: float) -> QueueClock:
+def stamped(typical_us: float) -> QueueTimer:
     bench: Any = SimpleNamespace()
-    clock = QueueClock(bench, Work(lambda: None, "cold", calls=8))
+    clock = QueueTimer(bench, GpuCallBatch(lambda: None, "cold", calls=8))
     clock.average_by(typical_us)
     clock.typical_us = typical_us
     return clock
@@ -304,7 +318,7 @@ def test_calls_around_the_limit_do_not_go_back_and_forth() -> None:
 
 def test_short_calls_that_take_turns_are_averaged_alike() -> None:
     clocks = [stamped(0.98 * SHORT_US), stamped(1.02 * SHORT_US), stamped(20 * SHORT_US)]
-    share_plans(clocks)
+    equalize_plans(clocks)
     assert [clock.calls_per_sample for clock in clocks] == [8, 8, 1]
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import assay.timing.cuda.bench
-import assay.timing.cuda.calibrate
+import assay.timing.cuda.device
+import assay.timing.cuda.timers
 from assay.timing import calibration
-from assay.timing.calibration import Calibration, Spun, checks
-from assay.timing.cuda import stamped
-from assay.timing.instrument import Batch
+from assay.timing.calibration import ClockCalibration, SpinTiming, check_clocks
+from assay.timing.cuda import timers
+from assay.timing.sampling import SampleBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_the_hosts_clock_steps_by_the_least_that_it_moved_and_costs_the_median(m
 
     monkeypatch.setattr(calibration, "time", ticking)
     monkeypatch.setattr(calibration, "_host_spins", spins)
-    found = calibration.of_host()
+    found = calibration.calibrate_host_clock()
     assert (found.clock, found.step_ns, found.floor_us, found.event_overhead_us) == ("host", 1.0, 0.04, None)
     assert [each.true_us for each in found.spins] == spun == [5.0, 50.0, 500.0]
     assert ticking.reads == 2000
@@ -54,8 +54,8 @@ def test_the_hosts_clock_steps_by_the_least_that_it_moved_and_costs_the_median(m
 class Stopwatch:
     """Stands for the wall clock: it tries a call once, and then reads 7 µs, one more each time."""
 
-    def __init__(self, call: Callable[[], None], *, alone: bool) -> None:
-        assert alone
+    def __init__(self, call: Callable[[], None], *, single_calls: bool) -> None:
+        assert single_calls
         self._call = call
         self._reads_us = 6.0
         call()
@@ -71,21 +71,21 @@ def test_what_a_spin_overshot_is_taken_off_what_was_read(
     step_ns: int, overshot_us: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "time", Ticking(step_ns))
-    monkeypatch.setattr(calibration, "WallClock", Stopwatch)
+    monkeypatch.setattr(calibration, "WallTimer", Stopwatch)
     found = calibration._host_spins(2.0)
     assert found == pytest.approx(np.arange(7.0, 67.0) - overshot_us, abs=1e-9)
 
 
 def test_a_spin_is_told_by_its_quartiles_and_by_how_often_it_was_disturbed() -> None:
-    found = calibration._spun(3.0, np.array([1.0, 5.0, 3.0, 2.0, 4.0]))
+    found = calibration._summarize_spins(3.0, np.array([1.0, 5.0, 3.0, 2.0, 4.0]))
     # Disturbed is more than 3.15 µs and the 0.2 µs that a GPU's clock may be off: two of five.
-    assert found == Spun(true_us=3.0, read_us=3.0, low_us=2.0, high_us=4.0, disturbed_share=0.4)
+    assert found == SpinTiming(true_us=3.0, read_us=3.0, low_us=2.0, high_us=4.0, disturbed_share=0.4)
     assert found.error_us == 0.0
 
 
 def test_a_spin_a_twentieth_longer_and_a_fifth_of_a_microsecond_is_just_not_disturbed() -> None:
     for longest, share in ((105.2, 0.0), (105.3, 0.25), (107.6, 0.25)):
-        assert calibration._spun(100.0, np.array([100.0, 100.0, 100.0, longest])).disturbed_share == share
+        assert calibration._summarize_spins(100.0, np.array([100.0, 100.0, 100.0, longest])).disturbed_share == share
 
 
 class Known:
@@ -104,13 +104,13 @@ class Known:
             synchronize=lambda: self.journal.append("synchronize"),
         )
         self.bench = SimpleNamespace(
-            known=SimpleNamespace(empty_us=1.5),
+            calibration=SimpleNamespace(empty_us=1.5),
             kernels=SimpleNamespace(launch=self._launch),
             torch=SimpleNamespace(cuda=cuda),
         )
-        patch.setattr(assay.timing.cuda.bench, "bench", lambda _: self.bench)
-        patch.setattr(assay.timing.cuda.calibrate, "calibrate", self._calibrate)
-        patch.setattr(stamped, "GraphClock", self._clock)
+        patch.setattr(assay.timing.cuda.device, "gpu_timing_device", lambda _: self.bench)
+        patch.setattr(assay.timing.cuda.timers, "calibrate_device", self._calibrate)
+        patch.setattr(timers, "GraphTimer", self._clock)
 
     def _calibrate(self, on: object) -> None:
         assert on is self.bench
@@ -129,7 +129,7 @@ class Known:
         """Return a clock whose first two batches are slow, the third 2 µs and each after it 1 µs longer."""
         self.works.append((work.state, work.calls))
         batches = iter([900.0, 800.0, 2.0, 3.0, 4.0, 5.0])
-        take = lambda: Batch({"span_us": np.array([next(batches)])})  # noqa: E731 - a method of what stands for a clock
+        take = lambda: SampleBatch({"span_us": np.array([next(batches)])})  # noqa: E731 - a method of what stands for a clock
         return SimpleNamespace(take=take, close=lambda: self.journal.append(f"closed {len(list(batches))}"))
 
     def _event(self, *, enable_timing: bool) -> Any:
@@ -143,7 +143,7 @@ def test_a_gpus_clock_is_told_by_spins_behind_the_first_two_batches_less_an_empt
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     known = Known(monkeypatch)
-    found = calibration.of_gpu(1)
+    found = calibration.calibrate_gpu_clock(1)
     assert (found.clock, found.step_ns, found.floor_us, known.calibrated) == ("cuda:1", 32.0, 1.5, 1)
     assert [each.true_us for each in found.spins] == [1.0, 2.0, 5.0, 20.0, 200.0]
     # The median of 2 to 5 µs is 3.5 µs, the quartiles 2.75 and 4.25 µs, and 1.5 µs are taken off each.
@@ -158,16 +158,16 @@ def test_events_add_what_they_read_longer_in_the_median_than_a_spin_and_an_empty
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Known(monkeypatch)
-    assert calibration.of_gpu(0).event_overhead_us == pytest.approx(2.0)
+    assert calibration.calibrate_gpu_clock(0).event_overhead_us == pytest.approx(2.0)
 
 
-def spun(true_us: float, read_us: float, disturbed: float = 0.0) -> Spun:
-    return Spun(true_us=true_us, read_us=read_us, low_us=read_us, high_us=read_us, disturbed_share=disturbed)
+def spun(true_us: float, read_us: float, disturbed: float = 0.0) -> SpinTiming:
+    return SpinTiming(true_us=true_us, read_us=read_us, low_us=read_us, high_us=read_us, disturbed_share=disturbed)
 
 
-def judged(clock: str, *spins: Spun, events_us: float | None = None) -> list[Finding]:
-    made = Calibration(clock=clock, step_ns=31.6, floor_us=0.456, event_overhead_us=events_us, spins=spins)
-    return checks([made])
+def judged(clock: str, *spins: SpinTiming, events_us: float | None = None) -> list[Finding]:
+    made = ClockCalibration(clock=clock, step_ns=31.6, floor_us=0.456, event_overhead_us=events_us, spins=spins)
+    return check_clocks([made])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_what_a_clock_showed_is_told_whole() -> None:
     ],
 )
 def test_the_worst_spin_is_the_one_furthest_off_for_what_it_may_be(
-    spins: tuple[Spun, ...], worst_us: float, error_us: float
+    spins: tuple[SpinTiming, ...], worst_us: float, error_us: float
 ) -> None:
     reading, _ = judged("host", *spins)
     assert reading.facts["error_us"] == error_us
@@ -229,13 +229,13 @@ def test_the_worst_spin_is_the_one_furthest_off_for_what_it_may_be(
 @pytest.mark.parametrize(("first", "second", "verdict"), [(0.0, 0.05, "yes"), (0.06, 0.0, "no"), (0.0, 0.06, "no")])
 def test_a_twentieth_of_the_spins_may_be_disturbed_and_no_more(first: float, second: float, verdict: str) -> None:
     _, quiet = judged("cuda:0", spun(5.0, 5.0, first), spun(20.0, 20.0, second))
-    told = "see what else runs (assay run --strangers refuse does)" if verdict == "no" else None
+    told = "see what else runs (assay run --on-interference refuse does)" if verdict == "no" else None
     assert (quiet.claim, quiet.verdict, quiet.facts["fix"]) == ("The clock of cuda:0 is not disturbed", verdict, told)
     assert quiet.facts["disturbed_share"] == max(first, second)
 
 
 def test_every_clock_is_judged_twice() -> None:
-    made = Calibration(clock="host", step_ns=1.0, floor_us=0.1, spins=(spun(5.0, 5.0),))
-    assert [each.claim[:10] for each in checks([made, made.model_copy(update={"clock": "cuda:0"})])] == [
+    made = ClockCalibration(clock="host", step_ns=1.0, floor_us=0.1, spins=(spun(5.0, 5.0),))
+    assert [each.claim[:10] for each in check_clocks([made, made.model_copy(update={"clock": "cuda:0"})])] == [
         "The host's", "The host's", "The clock ", "The clock ",
     ]  # fmt: skip

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.core.results import GpuMoment
-from assay.machine.glance import Glance
-from assay.timing.clocks import EVERY_S, ClockWatch, locked
+from assay.core.results import GpuSnapshot
+from assay.machine.nvidia import GpuSnapshotReader
+from assay.timing.conditions import READ_INTERVAL_S, ClockWatch, locked_clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,9 @@ UUID = "GPU-fa4e0000-0000-4000-8000-000000000000"
 def test_without_a_reader_nothing_is_seen() -> None:
     watch = ClockWatch(None)
     watch.begin()
-    watch.look()
+    watch.label_batch()
     watch.end()
-    seen = watch.seen(None, [])
+    seen = watch.summary(None, [])
     assert (seen.mhz, seen.before, seen.after, seen.throttled_share) == (None, None, None, None)
     assert watch.uuid is None
 
@@ -33,46 +33,46 @@ def test_without_a_reader_nothing_is_seen() -> None:
 def test_looks_that_follow_each_other_closely_are_one(virtual: VirtualTime) -> None:
     looks: list[float] = []
 
-    def reader() -> GpuMoment:
+    def reader() -> GpuSnapshot:
         looks.append(virtual.now_s)
-        return GpuMoment(uuid="GPU-1")
+        return GpuSnapshot(uuid="GPU-1")
 
     watch = ClockWatch(reader)
     for _ in range(10):
-        watch.look()
-        virtual.now_s += EVERY_S / 4
+        watch.label_batch()
+        virtual.now_s += READ_INTERVAL_S / 4
     assert len(looks) == pytest.approx(3, abs=1)
 
 
 def test_a_gpu_that_stops_answering_is_no_failure(virtual: VirtualTime) -> None:
-    moments = iter([GpuMoment(uuid="GPU-1", throttle=()), None, None])
+    moments = iter([GpuSnapshot(uuid="GPU-1", throttle=()), None, None])
     watch = ClockWatch(lambda: next(moments))
     watch.begin()
-    watch.look()
+    watch.label_batch()
     watch.end()
-    assert watch.seen(None, []).after is None
+    assert watch.summary(None, []).after is None
 
 
 def test_reasons_are_told_once_and_harmless_ones_not_at_all(virtual: VirtualTime) -> None:
     moments = iter([("power cap",), ("idle",), ("power cap", "heat"), ()])
-    watch = ClockWatch(lambda: GpuMoment(uuid="GPU-1", throttle=next(moments)))
+    watch = ClockWatch(lambda: GpuSnapshot(uuid="GPU-1", throttle=next(moments)))
     for _ in range(4):
-        watch.look()
+        watch.label_batch()
         virtual.now_s += 1.0
     assert watch.throttled == ("power cap", "heat")
-    assert watch.seen(None, []).throttled_share == 0.5
+    assert watch.summary(None, []).throttled_share == 0.5
 
 
 def test_the_clocks_that_were_counted_are_summed_up() -> None:
-    seen = ClockWatch(None).seen(1410, [1900.0, 1980.0, 1500.0])
+    seen = ClockWatch(None).summary(1410, [1900.0, 1980.0, 1500.0])
     assert (seen.mhz_low, seen.mhz, seen.mhz_high, seen.locked_mhz) == (1500.0, 1900.0, 1980.0, 1410)
 
 
 def test_a_clock_is_held_for_the_length_of_the_block_and_given_back(
     fake_nvml: FakeNvml, fake_pynvml: object, assay_home: Path
 ) -> None:
-    watch = ClockWatch(Glance(UUID))
-    with locked(watch, 1410):
+    watch = ClockWatch(GpuSnapshotReader(UUID))
+    with locked_clock(watch, 1410):
         assert fake_nvml.gpu(0).sm_lock_max_mhz == 1410
         assert len(list((assay_home / "leases").glob("*.json"))) == 1
     assert fake_nvml.gpu(0).sm_lock_max_mhz != 1410
@@ -80,18 +80,18 @@ def test_a_clock_is_held_for_the_length_of_the_block_and_given_back(
 
 
 def test_a_clock_is_given_back_when_the_block_fails(fake_nvml: FakeNvml, fake_pynvml: object) -> None:
-    with pytest.raises(ZeroDivisionError), locked(ClockWatch(Glance(UUID)), 1410):
+    with pytest.raises(ZeroDivisionError), locked_clock(ClockWatch(GpuSnapshotReader(UUID)), 1410):
         raise ZeroDivisionError
     assert fake_nvml.gpu(0).sm_lock_max_mhz != 1410
 
 
 def test_the_clock_of_a_gpu_that_nvml_does_not_know_cannot_be_held() -> None:
-    with pytest.raises(MachineCannot, match="NVML does not know this GPU"), locked(ClockWatch(None), 1410):
+    with pytest.raises(MachineCannot, match="NVML does not know this GPU"), locked_clock(ClockWatch(None), 1410):
         pytest.fail("it went on")
 
 
 def test_without_a_wish_nothing_is_held(fake_nvml: FakeNvml, fake_pynvml: object, assay_home: Path) -> None:
     before = fake_nvml.gpu(0).sm_lock_max_mhz
-    with locked(ClockWatch(Glance(UUID)), None):
+    with locked_clock(ClockWatch(GpuSnapshotReader(UUID)), None):
         assert fake_nvml.gpu(0).sm_lock_max_mhz == before
         assert not (assay_home / "leases").exists()

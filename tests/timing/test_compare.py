@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import assay
-from assay.timing.compare import confirmed
-from assay.timing.turns import Turn
+from assay.timing.compare import confirm_by_cycles
+from assay.timing.interleaved import RoundMedians
 from tests.timing.faking import PER_BATCH, Known, KnownRig, noisy, nothing
 
 if TYPE_CHECKING:
-    from assay.timing.instrument import Samples
-    from assay.timing.values import Verdict
+    from assay.timing.results import Verdict
+    from assay.timing.sampling import Samples
     from tests.timing.faking import VirtualTime
 
 
@@ -137,8 +137,8 @@ def test_a_difference_in_time_that_is_none_in_cycles_is_taken_back_where_the_clo
     assert other.reason == "it is slower in time, and in cycles same: the clock moved (2000 and 1800 MHz in the median)"
 
 
-def turn(*mhz: float) -> Turn:
-    return Turn(us=[1.0] * len(mhz), cycles=[1.0] * len(mhz), mhz=list(mhz))
+def turn(*mhz: float) -> RoundMedians:
+    return RoundMedians(us=[1.0] * len(mhz), cycles=[1.0] * len(mhz), mhz=list(mhz))
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def turn(*mhz: float) -> Turn:
 def test_a_verdict_is_taken_back_only_where_the_clock_moved_and_cycles_disagree(
     verdict: Verdict, by_cycles: Verdict | None, second_mhz: float, left: Verdict
 ) -> None:
-    found, reason = confirmed(verdict, by_cycles, turn(2000.0), turn(second_mhz))
+    found, reason = confirm_by_cycles(verdict, by_cycles, turn(2000.0), turn(second_mhz))
     assert found == left
     assert (reason is not None) == (found != verdict)
 
 
 def test_a_verdict_without_any_clock_stands() -> None:
-    assert confirmed("slower", "same", Turn(us=[1.0]), Turn(us=[1.0])) == ("slower", None)
+    assert confirm_by_cycles("slower", "same", RoundMedians(us=[1.0]), RoundMedians(us=[1.0])) == ("slower", None)
 
 
 @pytest.mark.parametrize("functions", [{}, {"a": nothing}, [nothing, nothing], (nothing,)])

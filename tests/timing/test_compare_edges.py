@@ -13,22 +13,19 @@ import pytest
 
 import assay
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.results import GpuMoment
-from assay.stats.anytime import Look
-from assay.timing import compare, options, wall, wallclock
-from assay.timing.batching import Batching
-from assay.timing.clocks import ClockWatch
-from assay.timing.company import Company
-from assay.timing.compare import Contest, Raced, confirmed
-from assay.timing.lanes import Kept, WallLane, calls_in_a_sample
-from assay.timing.options import Options
-from assay.timing.processes import over_processes
-from assay.timing.rig import Rigged, wall_only
-from assay.timing.subject import Bound, FirstCalls, _digest, first_calls
-from assay.timing.turns import Order, Turn
-from assay.timing.values import Candidate, Comparison, Measurement, ProcessTimes
-from assay.timing.wall import Timed
-from assay.timing.wallclock import WallClock
+from assay.core.results import GpuSnapshot
+from assay.stats.sequential import InterimLook
+from assay.timing import compare, options, wall
+from assay.timing.compare import ComparisonRounds, ComparisonSetup, confirm_by_cycles
+from assay.timing.conditions import ClockWatch, ContextSwitchCounter
+from assay.timing.continuous import StreamSamples, WallCallStream, probe_calls_per_sample
+from assay.timing.interleaved import RoundMedians, RoundOrder
+from assay.timing.options import TimingOptions
+from assay.timing.processes import combine_processes
+from assay.timing.results import Comparison, Measurement, PickCandidate, ProcessTimes
+from assay.timing.sampling import BatchPlan
+from assay.timing.setup import BoundCall, FirstCalls, TimedCall, _digest, make_first_calls, set_up_wall_timer
+from assay.timing.wall import TimedSubject, WallTimer
 from tests.timing.faking import KnownRig, VirtualTime, nothing
 from tests.timing.machine_clock import VirtualMachine
 from tests.timing.test_measure_edges import Tape
@@ -37,17 +34,18 @@ from tests.timing.test_over_processes import compared, measured, merged_all, us
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.timing.values import Verdict
+    from assay.timing.results import Verdict
 
-EARLY, LATE = Look(3, 0.125, early=True), Look(6, 0.875)
+EARLY, LATE = InterimLook(3, 0.125, early=True), InterimLook(6, 0.875)
 
 
-def contest(*tapes: Tape, budget_s: float = 5.0, device: str = "cpu", **more: Any) -> Contest:
+def contest(*tapes: Tape, budget_s: float = 5.0, device: str = "cpu", **more: Any) -> ComparisonSetup:
     sides = [
-        Rigged(Bound(name, nothing), tape, "call_us", device, "") for name, tape in zip("abcd", tapes, strict=False)
+        TimedCall(BoundCall(name, nothing), tape, "call_us", device, "")
+        for name, tape in zip("abcd", tapes, strict=False)
     ]
-    chosen = Options(device, "cold" if device != "cpu" else "warm", budget_s=budget_s, **more)
-    return Contest(tuple(sides), "call_us", 0.01, chosen)
+    chosen = TimingOptions(device, "cold" if device != "cpu" else "warm", budget_s=budget_s, **more)
+    return ComparisonSetup(tuple(sides), "call_us", 0.01, chosen)
 
 
 class Rounds:
@@ -62,16 +60,16 @@ class Rounds:
         self.tried = 0
         self.decided_at: set[int] = set()
         self.watch = ClockWatch(None)
-        patch.setattr(compare, "round_seconds", self._round_seconds)
-        patch.setattr(compare, "planned", self._plan)
-        patch.setattr(compare, "share_plans", self._share)
-        patch.setattr(compare, "_decided", lambda _, look, __: look.n in self.decided_at)
+        patch.setattr(compare, "shortest_round_s", self._round_seconds)
+        patch.setattr(compare, "looks_between", self._plan)
+        patch.setattr(compare, "equalize_plans", self._share)
+        patch.setattr(compare, "_all_decided", lambda _, look, __: look.n in self.decided_at)
 
     def _round_seconds(self, _: object, __: float) -> float:
         self.tried += 1
         return self.round_s[min(self.tried, len(self.round_s)) - 1]
 
-    def _plan(self, first: int, last: int) -> list[Look]:
+    def _plan(self, first: int, last: int) -> list[InterimLook]:
         self.planned.append((first, last))
         return self.looks
 
@@ -81,8 +79,8 @@ class Rounds:
     def tapes(self, count: int = 2, **how: Any) -> list[Tape]:
         return [Tape([[10.0]], self.time, took_s=(1.0 / count,), **how) for _ in range(count)]
 
-    def taken(self, *tapes: Tape, seed: int = 0, budget_s: float = 5.0) -> Raced:
-        return compare._take_turns(contest(*(tapes or self.tapes()), budget_s=budget_s), seed, self.watch)
+    def taken(self, *tapes: Tape, seed: int = 0, budget_s: float = 5.0) -> ComparisonRounds:
+        return compare._run_rounds(contest(*(tapes or self.tapes()), budget_s=budget_s), seed, self.watch)
 
 
 @pytest.fixture
@@ -119,8 +117,8 @@ def test_the_last_round_begins_no_later_than_the_budget_ends_and_two_are_always_
     budget_s: float, pairs: int, share: float, rounds: Rounds
 ) -> None:
     found = rounds.taken(budget_s=budget_s)
-    assert (found.look, found.stopped) == (Look(pairs, share), "budget spent")
-    assert [len(turn.us) for turn in found.turns] == [pairs, pairs]
+    assert (found.look, found.stopped) == (InterimLook(pairs, share), "budget spent")
+    assert [len(turn.us) for turn in found.medians] == [pairs, pairs]
     assert len(rounds.watch.labels) == pairs
 
 
@@ -128,14 +126,14 @@ def test_rounds_end_where_all_is_decided_at_a_planned_look_or_at_the_end(rounds:
     for at, pairs in ((3, 3), (6, 6)):
         rounds.decided_at = {at}
         found = rounds.taken()
-        assert (found.look.n, len(found.turns[0].us), found.stopped) == (pairs, pairs, "decided")
+        assert (found.look.n, len(found.medians[0].us), found.stopped) == (pairs, pairs, "decided")
     assert found.look.share == LATE.share
 
 
 def test_as_many_rounds_as_are_kept_ended_it_where_they_were_taken_in_time(
     rounds: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "MOST_ROUNDS", 4)
+    monkeypatch.setattr(compare, "MAX_ROUNDS", 4)
     for budget_s, stopped in ((100.0, "sample limit"), (4.0, "sample limit"), (3.75, "budget spent")):
         found = rounds.taken(budget_s=budget_s)
         assert (found.look.n, found.stopped) == (4, stopped)
@@ -144,13 +142,13 @@ def test_as_many_rounds_as_are_kept_ended_it_where_they_were_taken_in_time(
 def test_a_function_without_rivals_takes_its_rounds_too(rounds: Rounds) -> None:
     (alone,) = rounds.tapes(1)
     found = rounds.taken(alone)
-    assert (len(found.turns), found.look.n) == (1, 6)
-    told = compare._comparison(contest(alone), found, ClockWatch(None), 1.0)
+    assert (len(found.medians), found.look.n) == (1, 6)
+    told = compare._build_comparison(contest(alone), found, ClockWatch(None), 1.0)
     assert (told.others, told.pairs) == ((), 6)
 
 
-def turn(*us_: float, cycles: Sequence[float] = (), mhz: Sequence[float] = ()) -> Turn:
-    return Turn(list(us_), list(cycles), list(mhz))
+def turn(*us_: float, cycles: Sequence[float] = (), mhz: Sequence[float] = ()) -> RoundMedians:
+    return RoundMedians(list(us_), list(cycles), list(mhz))
 
 
 class Judge:
@@ -159,10 +157,10 @@ class Judge:
     def __init__(self, patch: pytest.MonkeyPatch, **says: str) -> None:
         self.asked: list[tuple[list[float], list[float], float]] = []
         self._says = says
-        patch.setattr(compare, "compare_at", self)
+        patch.setattr(compare, "compare_at_look", self)
 
     def __call__(
-        self, first: Any, second: Any, look: Look, *, minimum_effect: float, confidence: float, block: int
+        self, first: Any, second: Any, look: InterimLook, *, minimum_effect: float, confidence: float, block: int
     ) -> Any:
         assert (minimum_effect, block) == (0.01, 2)
         self.asked.append((first.tolist(), second.tolist(), confidence))
@@ -175,7 +173,7 @@ def test_the_error_is_shared_among_the_functions_beside_the_first(monkeypatch: p
     for others, confidence in ((1, 0.95), (2, 0.975), (5, 0.99)):
         judge = Judge(monkeypatch)
         turns = [turn(5.0, 0.0), *[turn(0.0, 7.0)] * others]
-        compare._judged(turns, 1, Look(2, 1.0), 0.01)
+        compare._compare_to_first(turns, 1, InterimLook(2, 1.0), 0.01)
         ((first, second, asked),) = judge.asked
         assert (first, second) == ([5.0, 1e-6], [1e-6, 7.0])
         assert asked == pytest.approx(confidence)
@@ -185,14 +183,14 @@ def test_it_is_decided_where_every_other_function_is(monkeypatch: pytest.MonkeyP
     for seconds, decided in (((7.0, 8.0), True), ((7.0, 9.0), False), ((9.0, 7.0), False)):
         judge = Judge(monkeypatch, at_7="slower", at_8="same")
         turns = [turn(5.0), *(turn(us_) for us_ in seconds)]
-        assert compare._decided(turns, Look(1, 1.0), 0.01) == decided
+        assert compare._all_decided(turns, InterimLook(1, 1.0), 0.01) == decided
         assert all(second != [5.0] for _, second, _ in judge.asked)
 
 
-def told(*turns: Turn, device: str = "cpu", **more: Any) -> Comparison:
+def told(*turns: RoundMedians, device: str = "cpu", **more: Any) -> Comparison:
     tapes = [Tape([[1.0]], method=f"tape {place}") for place in range(len(turns))]
-    raced = Raced(turns, Look(len(turns[0].us), 1.0), "decided")
-    return compare._comparison(contest(*tapes, device=device, **more), raced, ClockWatch(None), 2.5)
+    raced = ComparisonRounds(turns, InterimLook(len(turns[0].us), 1.0), "decided")
+    return compare._build_comparison(contest(*tapes, device=device, **more), raced, ClockWatch(None), 2.5)
 
 
 def test_a_comparison_tells_each_function_against_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +253,10 @@ def test_a_clock_has_moved_where_it_did_so_by_more_than_a_hundredth_of_its_media
     first_mhz: tuple[float, ...], second_mhz: tuple[float, ...], verdict: Verdict
 ) -> None:
     first, second = turn(1.0, mhz=first_mhz), turn(1.0, mhz=second_mhz)
-    assert confirmed("slower", "same", first, second)[0] == verdict
-    assert confirmed("slower", "slower", first, second) == ("slower", None)
-    assert confirmed("slower", None, first, second) == ("slower", None)
-    assert confirmed("same", "slower", first, second) == ("same", None)
+    assert confirm_by_cycles("slower", "same", first, second)[0] == verdict
+    assert confirm_by_cycles("slower", "slower", first, second) == ("slower", None)
+    assert confirm_by_cycles("slower", None, first, second) == ("slower", None)
+    assert confirm_by_cycles("same", "slower", first, second) == ("same", None)
 
 
 class Whole:
@@ -267,7 +265,7 @@ class Whole:
     def __init__(self, time: VirtualTime, patch: pytest.MonkeyPatch) -> None:
         self._time, self._patch = time, patch
         self.turns: list[str] = []
-        self.chosen: list[Options] = []
+        self.chosen: list[TimingOptions] = []
         self.device = "cpu"
         self.own: Any = None
 
@@ -285,11 +283,11 @@ class Whole:
         }
 
         class Rig(KnownRig):
-            def first_calls(self, bound: Bound, options: Options) -> FirstCalls:
+            def first_calls(self, bound: BoundCall, options: TimingOptions) -> FirstCalls:
                 whole.chosen.append(options)
                 return super().first_calls(bound, options)
 
-            def set_up(self, bound: Bound, options: Options, first: FirstCalls) -> Rigged:
+            def set_up(self, bound: BoundCall, options: TimingOptions, first: FirstCalls) -> TimedCall:
                 made = super().set_up(bound, options, first)
                 return made if bound.name == "0" else replace(made, device="cpu")
 
@@ -308,7 +306,7 @@ def whole(virtual: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> Whole:
 def test_functions_take_turns_in_the_order_of_seed_0_unless_another_is_given(whole: Whole) -> None:
     for seed in (0, 5):
         found = whole(seed=seed) if seed else whole()
-        order = Order(seed)
+        order = RoundOrder(seed)
         expected = [str(place) for _ in range(found.pairs) for place in order.next(range(3))]
         assert whole.turns[-3 * found.pairs :] == expected
         assert found.took_s == pytest.approx(0.125 * len(whole.turns))
@@ -316,7 +314,7 @@ def test_functions_take_turns_in_the_order_of_seed_0_unless_another_is_given(who
 
 
 def test_a_comparison_reads_the_clock_by_the_reader_that_is_given_or_by_the_devices_own(whole: Whole) -> None:
-    given, whole.own = (lambda uuid=uuid: GpuMoment(uuid=uuid) for uuid in ("given", "own"))
+    given, whole.own = (lambda uuid=uuid: GpuSnapshot(uuid=uuid) for uuid in ("given", "own"))
     for found, uuid in ((whole(reader=given), "given"), (whole(), "own")):
         clock = found.clock
         assert clock.before is not None
@@ -327,7 +325,7 @@ def test_a_comparison_reads_the_clock_by_the_reader_that_is_given_or_by_the_devi
 def test_others_that_took_the_core_are_noted_where_the_host_was_timed(
     whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Company, "notes", lambda _: ("busy here",))
+    monkeypatch.setattr(ContextSwitchCounter, "notes", lambda _: ("busy here",))
     assert whole().notes == ("busy here",)
     whole.device = "cuda:0"
     on_gpu = whole()  # the others have nothing to do there, and are timed on the host
@@ -377,20 +375,22 @@ class Fickle:
 def test_calls_are_put_together_to_samples_of_fifty_and_batches_of_two_thousand_microseconds(
     ns: int, plan: tuple[int, int], machine: VirtualMachine
 ) -> None:
-    clock = WallClock(machine.call(ns))
-    assert (clock.batching, clock.shortest_ns) == (Batching(*plan), ns)
+    clock = WallTimer(machine.call(ns))
+    assert (clock.batch_plan, clock.shortest_ns) == (BatchPlan(*plan), ns)
     assert clock.take().quantities["call_us"] == pytest.approx([ns / 1000] * plan[1])
 
 
 def test_a_call_under_a_microsecond_is_noted_as_short(machine: VirtualMachine) -> None:
     for ns, notes in ((1_000, 0), (999, 1)):
-        found = wall_only(Bound("f", machine.call(ns)), Options("cpu", "warm"), FirstCalls(True, 1.0), why="")
+        found = set_up_wall_timer(
+            BoundCall("f", machine.call(ns)), TimingOptions("cpu", "warm"), FirstCalls(True, 1.0), why=""
+        )
         assert len(found.notes) == notes
 
 
 def test_a_probe_is_repeated_three_times_at_most_and_never_for_less_than_three_samples(machine: VirtualMachine) -> None:
     call = Fickle(machine, 1_000)
-    clock = WallClock(call)
+    clock = WallTimer(call)
     for again, ns in ((True, 10_000), (True, 1_000), (True, 10_000), (False, 1_000)):
         call.ns = ns
         for _ in range(2):
@@ -404,7 +404,7 @@ def test_a_probe_is_repeated_three_times_at_most_and_never_for_less_than_three_s
 
 def test_calls_timed_alone_are_not_probed_again(machine: VirtualMachine) -> None:
     call = Fickle(machine, 1_000)
-    clock = WallClock(call, alone=True)
+    clock = WallTimer(call, single_calls=True)
     for _ in range(5):
         clock.sample_us()
     made = call.calls
@@ -414,18 +414,18 @@ def test_calls_timed_alone_are_not_probed_again(machine: VirtualMachine) -> None
 
 def test_samples_that_last_as_planned_do_not_contradict_however_long_that_is(machine: VirtualMachine) -> None:
     call = Fickle(machine, 1_000)
-    clock = WallClock(call)
-    clock.use(Batching(200, 4), 0.0)
+    clock = WallTimer(call)
+    clock.use(BatchPlan(200, 4), 0.0)
     clock.take()
     made = call.calls
     assert not clock.replan()
     call.ns = 2_000
-    clock.use(Batching(200, 4), 0.0)
+    clock.use(BatchPlan(200, 4), 0.0)
     clock.take()
     assert not clock.replan()
     assert call.calls == made + 800
     call.ns = 2_001
-    clock.use(Batching(200, 4), 0.0)
+    clock.use(BatchPlan(200, 4), 0.0)
     clock.take()
     assert clock.replan()
 
@@ -434,7 +434,7 @@ def test_one_slow_sample_of_three_contradicts_nothing_and_a_probe_that_finds_the
     machine: VirtualMachine,
 ) -> None:
     call = Fickle(machine, 1_000)
-    clock = WallClock(call)
+    clock = WallTimer(call)
     for ns in (1_000, 1_000, 100_000):
         call.ns = ns
         clock.sample_us()
@@ -450,9 +450,9 @@ def test_one_slow_sample_of_three_contradicts_nothing_and_a_probe_that_finds_the
 
 def test_only_the_last_sixteen_samples_can_contradict(machine: VirtualMachine) -> None:
     call = Fickle(machine, 1_000)
-    clock = WallClock(call)
+    clock = WallTimer(call)
     for slow, again in ((7, False), (8, True)):
-        clock.use(Batching(50, 1), 0.0)
+        clock.use(BatchPlan(50, 1), 0.0)
         for ns in [1_000] * 30 + [10_000] * slow:
             call.ns = ns
             clock.sample_us()
@@ -462,78 +462,83 @@ def test_only_the_last_sixteen_samples_can_contradict(machine: VirtualMachine) -
 
 
 def test_what_the_loop_costs_is_taken_off_and_no_time_is_less_than_nothing(machine: VirtualMachine) -> None:
-    clock = WallClock(machine.call(1_000))
-    clock.use(Batching(5, 1), 30.0)
+    clock = WallTimer(machine.call(1_000))
+    clock.use(BatchPlan(5, 1), 30.0)
     assert clock.sample_us() == pytest.approx(0.97)
-    clock.use(Batching(5, 1), 1_030.0)
+    clock.use(BatchPlan(5, 1), 1_030.0)
     assert clock.sample_us() == 0.0
 
 
 def test_the_loop_costs_the_least_of_five_each_time_round(monkeypatch: pytest.MonkeyPatch) -> None:
     at = iter([0, 500, 1000, 1300, 2000, 2400, 3000, 3600, 4000, 4350])
-    monkeypatch.setattr(wallclock, "time", SimpleNamespace(perf_counter_ns=lambda: next(at)))
-    assert wallclock._loop_ns(100) == 3.0
+    monkeypatch.setattr(wall, "time", SimpleNamespace(perf_counter_ns=lambda: next(at)))
+    assert wall._loop_overhead_ns(100) == 3.0
     assert list(at) == []
-    assert wallclock._loop_ns(1) == 0.0
+    assert wall._loop_overhead_ns(1) == 0.0
 
 
 def test_clocks_that_share_batches_are_planned_together_those_alone_among_themselves(machine: VirtualMachine) -> None:
-    clocks = [WallClock(machine.call(ns), alone=ns >= 500_000) for ns in (400, 40_000, 500_000, 700_000)]
-    wallclock.share_batches(clocks)
-    assert [clock.batching for clock in clocks] == [Batching(200, 16), Batching(2, 16), Batching(1, 2), Batching(1, 2)]
-    wallclock.share_batches([])
+    clocks = [WallTimer(machine.call(ns), single_calls=ns >= 500_000) for ns in (400, 40_000, 500_000, 700_000)]
+    wall.plan_shared_batches(clocks)
+    assert [clock.batch_plan for clock in clocks] == [
+        BatchPlan(200, 16),
+        BatchPlan(2, 16),
+        BatchPlan(1, 2),
+        BatchPlan(1, 2),
+    ]
+    wall.plan_shared_batches([])
 
 
 # The plain timer
 
 
-def timed(call: Callable[[], object], **how: Any) -> Timed:
-    return Timed(call, nothing, **how)
+def timed(call: Callable[[], object], **how: Any) -> TimedSubject:
+    return TimedSubject(call, nothing, **how)
 
 
 def test_each_of_several_subjects_warms_up_for_its_part_of_a_tenth_of_the_time(machine: VirtualMachine) -> None:
     first, reporting = Fickle(machine, 10_000_000), Fickle(machine, 10_000_000)
     subjects = [timed(first), timed(reporting, reports_extras=True)]
-    assert wall.warm_up(subjects, runs=None, share_s=1.0) == (1, 1)
+    assert wall.warm_up_subjects(subjects, runs=None, share_s=1.0) == (1, 1)
     assert (first.calls, reporting.calls) == (5, 0)
     long = Fickle(machine, 60_000_000)
-    wall.warm_up([timed(long)], runs=None, share_s=0.5)
+    wall.warm_up_subjects([timed(long)], runs=None, share_s=0.5)
     assert long.calls == 2
     unshared = Fickle(machine, 1_000)
-    assert wall.warm_up([timed(unshared)], runs=None, share_s=0.0) == (1,)
+    assert wall.warm_up_subjects([timed(unshared)], runs=None, share_s=0.0) == (1,)
     assert unshared.calls == 0
 
 
 @pytest.mark.parametrize(("ns", "calls"), [(50_000, 1), (49_999, 2), (60_000, 1), (1, 50_000), (1_000, 50)])
 def test_a_plain_sample_lasts_fifty_microseconds(ns: int, calls: int, machine: VirtualMachine) -> None:
-    assert wall.warm_up([timed(machine.call(ns))], runs=None, share_s=1e-7) == (calls,)
+    assert wall.warm_up_subjects([timed(machine.call(ns))], runs=None, share_s=1e-7) == (calls,)
 
 
 def test_a_call_that_takes_no_time_is_taken_for_a_nanosecond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wall, "_warm_one", lambda _, __: 0.0)
-    assert wall.warm_up([timed(nothing)], runs=None, share_s=1.0) == (50_000,)
+    monkeypatch.setattr(wall, "_warm_up_subject", lambda _, __: 0.0)
+    assert wall.warm_up_subjects([timed(nothing)], runs=None, share_s=1.0) == (50_000,)
 
 
 def test_a_number_of_runs_is_obeyed_and_each_call_is_a_sample(machine: VirtualMachine) -> None:
     calls = [Fickle(machine, 10), Fickle(machine, 10)]
-    assert wall.warm_up([timed(call) for call in calls], runs=3, share_s=9.0) == (1, 1)
+    assert wall.warm_up_subjects([timed(call) for call in calls], runs=3, share_s=9.0) == (1, 1)
     assert [call.calls for call in calls] == [3, 3]
 
 
 def test_plain_rounds_end_exactly_at_the_moment_or_with_their_number(machine: VirtualMachine) -> None:
     for until_ns, samples, taken in ((3_000, None, 3), (3_001, None, 4), (None, 2, 2), (0, None, 1), (9_000, 5, 5)):
         machine.now_ns = 0
-        block = wall.take([timed(machine.call(1_000))], [1], samples=samples, until_ns=until_ns, seed=0)
-        assert (block.start_ns, block.end_ns, len(block.taken[0].call_us)) == (0, 1_000 * taken, taken)
-    block = wall.take([timed(machine.call(1_000))], [4], samples=1, until_ns=None, seed=0)
-    assert list(block.taken[0].call_us) == [1.0]
-    assert wall.MOST_SAMPLES == 2_000_000
+        block = wall.time_rounds([timed(machine.call(1_000))], [1], samples=samples, until_ns=until_ns, seed=0)
+        assert (block.start_ns, block.end_ns, len(block.samples[0].call_us)) == (0, 1_000 * taken, taken)
+    block = wall.time_rounds([timed(machine.call(1_000))], [4], samples=1, until_ns=None, seed=0)
+    assert list(block.samples[0].call_us) == [1.0]
+    assert wall.MAX_KEPT_SAMPLES == 2_000_000
 
 
 def test_plain_rounds_of_two_are_shuffled(machine: VirtualMachine) -> None:
     order: list[int] = []
     subjects = [timed(lambda n=n: order.append(n)) for n in range(2)]  # type: ignore[misc]
-    wall.take(subjects, [1, 1], samples=30, until_ns=None, seed=3)
+    wall.time_rounds(subjects, [1, 1], samples=30, until_ns=None, seed=3)
     firsts = order[::2]
     assert {*firsts} == {0, 1}
     expected, shuffle = [0, 1], random.Random(3).shuffle
@@ -546,7 +551,7 @@ def test_plain_rounds_of_two_are_shuffled(machine: VirtualMachine) -> None:
 
 def test_a_lane_counts_from_nothing_before_it_starts_and_from_its_start_then() -> None:
     machine = VirtualMachine(now_ns=5_000, read_ns=0)
-    lane = WallLane([timed(machine.call(3_000))], [2], clock=machine.read)
+    lane = WallCallStream([timed(machine.call(3_000))], [2], clock=machine.read)
     lane.launch(0)
     assert (lane.busy_ns, lane.round_ns, lane.ahead_ns) == (6_000, 6_000, 0.0)
     assert {s.quantity: list(s.samples) for s in lane.series()} == {"call_us": [3.0], "start_us": [5.0]}
@@ -559,7 +564,7 @@ def test_a_lane_counts_from_nothing_before_it_starts_and_from_its_start_then() -
 
 def test_a_lane_that_is_full_makes_samples_of_twice_the_calls() -> None:
     machine = VirtualMachine(now_ns=0, read_ns=0)
-    lane = WallLane([timed(machine.call(1_000)), timed(machine.call(500))], [1, 1], most=4, clock=machine.read)
+    lane = WallCallStream([timed(machine.call(1_000)), timed(machine.call(500))], [1, 1], most=4, clock=machine.read)
     lane.start()
     for _ in range(3):
         lane.launch(0)
@@ -575,7 +580,7 @@ def test_a_lane_that_is_full_makes_samples_of_twice_the_calls() -> None:
 
 
 def test_neighbours_are_put_together_with_what_they_reported() -> None:
-    kept = Kept(3, most=5)
+    kept = StreamSamples(3, most=5)
     for n, call_us in enumerate((10.0, 14.0, 20.0, 26.0, 90.0)):
         assert not kept.full
         kept.add(100.0 * n, 30.0, {"call_us": call_us, "gflops": 2.0 * n})
@@ -591,7 +596,7 @@ def test_calls_of_a_lane_are_probed_over_four_milliseconds_and_make_samples_of_t
     machine = VirtualMachine(now_ns=0, read_ns=0)
     for ns, together, calls in ((400_000, 5, 32), (1_000_000, 2, 14), (1_900_000, 2, None), (5_000_000, 1, 4)):
         call = Fickle(machine, ns)
-        assert calls_in_a_sample(call, nothing, machine.read) == together
+        assert probe_calls_per_sample(call, nothing, machine.read) == together
         assert calls is None or call.calls == calls
 
 
@@ -599,12 +604,12 @@ def test_calls_of_a_lane_are_probed_over_four_milliseconds_and_make_samples_of_t
 
 
 def test_options_that_nobody_names_are_these() -> None:
-    assert Options("cpu", "warm") == Options(
+    assert TimingOptions("cpu", "warm") == TimingOptions(
         device="cpu", cache="warm", method="auto", precision=0.01, budget_s=10.0, times=("busy", "span", "call"),
         limit_s=60.0, setup=None, lock_mhz=None, reader=None, batch_us=2000.0,
     )  # fmt: skip
-    assert [Options(device, "warm").index for device in ("cuda", "cuda:0", "cuda:3")] == [0, 0, 3]
-    assert [Options(device, "warm").on_gpu for device in ("cuda", "cuda:1", "cpu")] == [True, True, False]
+    assert [TimingOptions(device, "warm").index for device in ("cuda", "cuda:0", "cuda:3")] == [0, 0, 3]
+    assert [TimingOptions(device, "warm").on_gpu for device in ("cuda", "cuda:1", "cpu")] == [True, True, False]
 
 
 @pytest.fixture
@@ -613,12 +618,12 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
 
 
-def asked(**how: Any) -> Options:
+def asked(**how: Any) -> TimingOptions:
     given: dict[str, Any] = {
         "device": "cpu", "cache": None, "method": "auto", "precision": 0.01, "budget_s": 1.0, "times": ("call",),
         "limit_s": 1.0,
     }  # fmt: skip
-    return options.options(**{**given, **how})
+    return options.resolve_options(**{**given, **how})
 
 
 @pytest.mark.parametrize(
@@ -669,7 +674,7 @@ def test_what_is_for_a_gpu_is_refused_on_a_cpu(how: dict[str, Any], named: str) 
 @pytest.mark.usefixtures("two_gpus")
 def test_what_is_just_allowed_is_taken() -> None:
     assert asked(limit_s=0.001).limit_s == 0.001
-    assert asked(precision=0.999, cache="warm", method="wall") == Options(
+    assert asked(precision=0.999, cache="warm", method="wall") == TimingOptions(
         "cpu", "warm", "wall", 0.999, 1.0, ("call",), 1.0, None, None, None, 2000.0
     )
     assert asked().cache == "warm"
@@ -691,13 +696,13 @@ def test_a_gpu_is_the_default_where_pytorch_is_loaded_and_sees_one(monkeypatch: 
 
 
 def test_on_a_cpu_only_calls_can_decide() -> None:
-    cpu, gpu = Options("cpu", "warm"), Options("cuda:0", "warm")
+    cpu, gpu = TimingOptions("cpu", "warm"), TimingOptions("cuda:0", "warm")
     for by, on in ((None, cpu), ("call", cpu), ("busy", gpu), ("span", gpu), ("call", gpu)):
-        options.can_tell(by, on)  # type: ignore[arg-type]
+        options.require_time_kind(by, on)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match=r"^by='busy' is for a GPU; on cpu there is only call\.$"):
-        options.can_tell("busy", cpu)
+        options.require_time_kind("busy", cpu)
     with pytest.raises(BadInput, match="by is one of busy, span, call, not 'wait'"):
-        options.can_tell("wait", gpu)  # type: ignore[arg-type]
+        options.require_time_kind("wait", gpu)  # type: ignore[arg-type]
 
 
 # Processes and values
@@ -709,7 +714,7 @@ def test_an_unsteady_process_counts_only_with_both_ends_of_its_interval() -> Non
     halves = [
         us(100.0).model_copy(update=update) for update in ({"low": 1.0, "high": None}, {"low": None, "high": 1e3})
     ]
-    found = over_processes(values, [*halves, wide])
+    found = combine_processes(values, [*halves, wide])
     assert (found.low, found.high) == (10.0, 190.0)
 
 
@@ -724,7 +729,7 @@ def test_values_say_nothing_of_what_nobody_counted() -> None:
     assert ProcessTimes(process=1) == ProcessTimes(
         process=1, status="ok", reason=None, times={}, ratios={}, samples=0, took_s=0.0
     )
-    assert Candidate(name="a") == Candidate(name="a", config=None, status="ok", reason=None, rounds=0)
+    assert PickCandidate(name="a") == PickCandidate(name="a", config=None, status="ok", reason=None, rounds=0)
     for made in (measured(1.0), compared(1.5)):
         told = {name: value for name, value in dict(made).items() if name != "processes"}
         assert type(made).model_validate(told).processes == 1
@@ -761,4 +766,4 @@ def test_only_what_has_a_shape_and_can_be_put_into_another_is_looked_at() -> Non
     def changing() -> None:
         foreign.values += 1
 
-    assert first_calls(Bound("f", changing, (foreign,)), nothing, 60.0).notes == ()
+    assert make_first_calls(BoundCall("f", changing, (foreign,)), nothing, 60.0).notes == ()

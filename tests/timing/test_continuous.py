@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import TrialFailed
-from assay.timing.continuous import take
-from assay.timing.cuda.events import DEEPEST, QUEUED_NS, EventLane
-from assay.timing.lanes import Kept, WallLane, calls_in_a_sample
-from assay.timing.wall import Timed
+from assay.timing.continuous import (
+    MAX_QUEUED_SAMPLES,
+    QUEUED_NS,
+    EventCallStream,
+    StreamSamples,
+    WallCallStream,
+    probe_calls_per_sample,
+    run_continuously,
+)
+from assay.timing.wall import TimedSubject
 
 if TYPE_CHECKING:
-    from assay.timing.stretch import Stretch
+    from assay.timing.interleaved import SampleBlock
 
 LAUNCH_NS = 5_000
 
@@ -79,8 +85,8 @@ class Mark:
         return float(np.float32((later.at_ns - self.at_ns) / 1e6))
 
 
-def lane_of(gpu: Gpu, *takes_ns: int, together: int = 1, most: int = 10**6) -> EventLane:
-    return EventLane(
+def lane_of(gpu: Gpu, *takes_ns: int, together: int = 1, most: int = 10**6) -> EventCallStream:
+    return EventCallStream(
         [lambda takes_ns=takes_ns: gpu.call(takes_ns) for takes_ns in takes_ns],  # type: ignore[misc]
         [together] * len(takes_ns),
         event=gpu.event,
@@ -92,12 +98,12 @@ def lane_of(gpu: Gpu, *takes_ns: int, together: int = 1, most: int = 10**6) -> E
     )
 
 
-def run(lane: EventLane | WallLane, host: Host, seconds: float, **how: float) -> Stretch:
+def run(lane: EventCallStream | WallCallStream, host: Host, seconds: float, **how: float) -> SampleBlock:
     until_ns = host.now_ns + round(seconds * 1e9)
-    return take(lane, until_ns=until_ns, clock=host.clock, sleep=host.sleep, **how)  # type: ignore[arg-type]
+    return run_continuously(lane, until_ns=until_ns, clock=host.clock, sleep=host.sleep, **how)  # type: ignore[arg-type]
 
 
-def arrays(stretch: Stretch, subject: int = 0) -> dict[str, np.ndarray]:
+def arrays(stretch: SampleBlock, subject: int = 0) -> dict[str, np.ndarray]:
     return {s.quantity: np.array(s.samples) for s in stretch.series if s.subject == subject}
 
 
@@ -126,7 +132,7 @@ def test_a_few_milliseconds_are_queued_and_events_are_used_again() -> None:
     assert gpu.made < 4 * QUEUED_NS / 500_000 + 8
     tiny = Gpu(Host())
     run(lane_of(tiny, 1_000), tiny.host, 0.01)
-    assert tiny.made <= 2 * DEEPEST + 6
+    assert tiny.made <= 2 * MAX_QUEUED_SAMPLES + 6
 
 
 def test_before_it_is_known_how_long_a_call_takes_only_two_are_queued() -> None:
@@ -213,7 +219,7 @@ def test_what_holds_a_load_can_end_it_in_a_burst_and_in_a_gap() -> None:
     for duty in (1.0, 0.01):
         host = Host()
         asked = iter(range(100))
-        stretch = take(
+        stretch = run_continuously(
             lane_of(Gpu(host), 20_000_000),
             stop=lambda asked=asked: next(asked) >= 5,  # type: ignore[misc]
             duty=duty,
@@ -224,12 +230,12 @@ def test_what_holds_a_load_can_end_it_in_a_burst_and_in_a_gap() -> None:
         assert (stretch.end_ns - stretch.start_ns) / 1e9 < 0.5
 
 
-def wall_lane(host: Host, takes_ns: int, *, reports: bool = False) -> WallLane:
+def wall_lane(host: Host, takes_ns: int, *, reports: bool = False) -> WallCallStream:
     def call() -> dict[str, float]:
         host.now_ns += takes_ns
         return {"call_us": 1.5, "kernel_gflops": 3.0}
 
-    return WallLane([Timed(call, lambda: None, reports)], [1], clock=host.clock)
+    return WallCallStream([TimedSubject(call, lambda: None, reports)], [1], clock=host.clock)
 
 
 def test_on_the_host_calls_are_timed_by_its_clock() -> None:
@@ -255,11 +261,11 @@ def test_short_calls_are_put_together_in_a_sample(takes_ns: int, expected: int) 
     def call() -> None:
         host.now_ns += next(slow_first, takes_ns)
 
-    assert calls_in_a_sample(call, lambda: None, host.clock) == expected
+    assert probe_calls_per_sample(call, lambda: None, host.clock) == expected
 
 
 def test_thinning_keeps_the_first_of_two_starts_and_the_mean_of_two_times() -> None:
-    kept = Kept(1, most=5)
+    kept = StreamSamples(1, most=5)
     for n in range(5):
         kept.add(10.0 * n, 10.0 + n)
     assert kept.full

@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.timing.continuous import take
-from assay.timing.cuda.events import EventLane
-from assay.timing.lanes import calls_in_a_sample
+from assay.timing.continuous import EventCallStream, probe_calls_per_sample, run_continuously
 
 pytestmark = pytest.mark.gpu
 
 
-def lane_of(torch: Any, size: int) -> EventLane:
+def lane_of(torch: Any, size: int) -> EventCallStream:
     a, b = (torch.randn(size, size, device="cuda:0") for _ in range(2))
     out = torch.empty_like(a)
     call = partial(torch.mm, a, b, out=out)
     finish = partial(torch.cuda.synchronize, "cuda:0")
     event = partial(torch.cuda.Event, enable_timing=True)
-    return EventLane([call], [calls_in_a_sample(call, finish)], event=event, synchronize=finish, limit_s=60.0)
+    return EventCallStream(
+        [call], [probe_calls_per_sample(call, finish)], event=event, synchronize=finish, limit_s=60.0
+    )
 
 
 @pytest.mark.parametrize("size", [512, 4096, 16384])
 def test_where_the_host_keeps_up_there_is_no_gap_between_calls(cuda: str, size: int) -> None:
     import torch
 
-    stretch = take(lane_of(torch, size), until_ns=time.perf_counter_ns() + 3_000_000_000)
+    stretch = run_continuously(lane_of(torch, size), until_ns=time.perf_counter_ns() + 3_000_000_000)
     spans, starts = (np.array(series.samples) for series in stretch.series)
     calls = stretch.series[0].calls_per_sample
     ends_us = starts + calls * spans
@@ -43,7 +43,7 @@ def test_where_the_host_keeps_up_there_is_no_gap_between_calls(cuda: str, size: 
 def test_calls_longer_than_any_delay_of_the_host_fill_the_time(cuda: str) -> None:
     import torch
 
-    stretch = take(lane_of(torch, 16384), until_ns=time.perf_counter_ns() + 3_000_000_000)
+    stretch = run_continuously(lane_of(torch, 16384), until_ns=time.perf_counter_ns() + 3_000_000_000)
     series = stretch.series[0]
     busy_us = np.array(series.samples).sum() * series.calls_per_sample
     assert busy_us / ((stretch.end_ns - stretch.start_ns) / 1e3) > 0.97
@@ -52,7 +52,7 @@ def test_calls_longer_than_any_delay_of_the_host_fill_the_time(cuda: str) -> Non
 def test_with_a_duty_the_gpu_is_busy_for_that_share(cuda: str) -> None:
     import torch
 
-    stretch = take(lane_of(torch, 4096), until_ns=time.perf_counter_ns() + 3_000_000_000, duty=0.4, seed=1)
+    stretch = run_continuously(lane_of(torch, 4096), until_ns=time.perf_counter_ns() + 3_000_000_000, duty=0.4, seed=1)
     series = stretch.series[0]
     busy_us = np.array(series.samples).sum() * series.calls_per_sample
     assert busy_us / ((stretch.end_ns - stretch.start_ns) / 1e3) == pytest.approx(0.4, rel=0.05)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import assay
-from assay.timing.cuda.graphs import NotCaptured, capture
-from assay.timing.cuda.stamped import GateGivenUp, QueueClock
-from assay.timing.cuda.work import Work
+from assay.timing.cuda.device import NotCapturable, capture_graph
+from assay.timing.cuda.timers import GateTimedOut, GpuCallBatch, QueueTimer
 from tests.timing.tuning import tuned
 
 if TYPE_CHECKING:
@@ -36,11 +35,11 @@ def torch(cuda: str) -> Any:
 @pytest.fixture
 def bench(torch: Any) -> Any:
     """The bench of the first GPU, which knows it."""
-    from assay.timing.cuda.bench import bench
-    from assay.timing.rig import CudaRig
+    from assay.timing.cuda.device import gpu_timing_device
+    from assay.timing.setup import CudaTimerSetup
 
-    CudaRig(0)
-    return bench(0)
+    CudaTimerSetup(0)
+    return gpu_timing_device(0)
 
 
 @pytest.fixture
@@ -70,8 +69,8 @@ def near(us: float, share: float, least_us: float) -> Any:
 def test_a_spin_of_known_duration_takes_what_it_spins(us: int, method: Any, cache: Any, spin: Any, bench: Any) -> None:
     result = assay.measure(spin(us), method=method, cache=cache, device="cuda:0", budget_s=3.0)
     assert result.method == method
-    least_us = 0.2 if method == "graph" else bench.known.error_us[method]
-    assert value(result) == near(us + bench.known.empty_us, 0.01, least_us)
+    least_us = 0.2 if method == "graph" else bench.calibration.error_us[method]
+    assert value(result) == near(us + bench.calibration.empty_us, 0.01, least_us)
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -133,7 +132,7 @@ def test_two_spins_one_after_the_other_take_twice_as_long(spin: Any, bench: Any)
         one()
 
     result = assay.measure(both, device="cuda:0", cache="warm", budget_s=3.0)
-    assert value(result) == near(2 * (10 + bench.known.empty_us), 0.03, 0.6)
+    assert value(result) == near(2 * (10 + bench.calibration.empty_us), 0.03, 0.6)
 
 
 def test_a_call_that_draws_random_numbers_is_timed_and_the_numbers_stay_repeatable(torch: Any) -> None:
@@ -171,8 +170,8 @@ def test_a_capture_that_fails_leaves_memory_and_random_numbers_working(torch: An
     torch.manual_seed(3)
     x = torch.ones(8, device="cuda:0")
     for body in (torch.cuda.synchronize, lambda: x.sum().item()):
-        with pytest.raises(NotCaptured):
-            capture(bench, body, torch.cuda.graph_pool_handle())
+        with pytest.raises(NotCapturable):
+            capture_graph(bench, body, torch.cuda.graph_pool_handle())
     assert torch.equal(torch.rand(10, device="cuda:0"), expected)
     assert float(torch.empty(1 << 20, device="cuda:0").fill_(2).sum()) == 2 << 20
     assert assay.measure(spin(5), device="cuda:0", budget_s=1.0).method == "graph"
@@ -184,7 +183,7 @@ def test_a_gate_that_nobody_opens_opens_by_itself_and_says_so(bench: Any) -> Non
         while not gate.passed:
             assert time.monotonic() < deadline, "the gate did not open by itself"
     bench.wait(10.0)
-    assert gate.given_up
+    assert gate.timed_out
 
 
 def test_a_gate_that_is_opened_was_not_given_up(bench: Any) -> None:
@@ -192,12 +191,12 @@ def test_a_gate_that_is_opened_was_not_given_up(bench: Any) -> None:
         assert not gate.passed
     bench.wait(10.0)
     assert gate.passed
-    assert not gate.given_up
+    assert not gate.timed_out
 
 
 def test_calls_that_wait_cannot_be_queued_behind_a_gate(bench: Any, torch: Any) -> None:
-    clock = QueueClock(bench, Work(lambda: torch.cuda.synchronize(), "warm", 2))  # noqa: PLW0108 - looked up late
-    with pytest.raises(GateGivenUp):
+    clock = QueueTimer(bench, GpuCallBatch(lambda: torch.cuda.synchronize(), "warm", 2))  # noqa: PLW0108 - looked up late
+    with pytest.raises(GateTimedOut):
         clock.take()
 
 
@@ -236,7 +235,7 @@ def test_the_fastest_kernel_is_picked(spin: Any) -> None:
 
 
 def test_do_bench_leaves_the_launch_out(spin: Any, bench: Any) -> None:
-    assert 1000 * assay.do_bench(spin(5)) == near(5 + bench.known.empty_us, 0.02, 0.3)
+    assert 1000 * assay.do_bench(spin(5)) == near(5 + bench.calibration.empty_us, 0.02, 0.3)
 
 
 def test_tritons_autotuner_with_our_timer_finds_the_better_configuration(cuda: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import TrialFailed
-from assay.timing.deadline import limited
+from assay.timing.setup import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,20 +34,20 @@ def spin() -> None:
 
 def test_a_block_within_its_limit_leaves_no_alarm_behind() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    with limited(30.0, "f"):
+    with time_limit(30.0, "f"):
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGALRM) is before
 
 
 def test_a_block_that_goes_on_is_interrupted_and_leaves_no_alarm_behind() -> None:
-    with pytest.raises(TrialFailed, match=r"f has not returned within 0.02 s\."), limited(0.02, "f"):
+    with pytest.raises(TrialFailed, match=r"f has not returned within 0.02 s\."), time_limit(0.02, "f"):
         spin()
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_block_that_sleeps_is_interrupted_too() -> None:
-    with pytest.raises(TrialFailed), limited(0.02, "f"):
+    with pytest.raises(TrialFailed), time_limit(0.02, "f"):
         threading.Event().wait()
 
 
@@ -58,12 +58,12 @@ def test_a_block_that_swallows_every_exception_is_interrupted_all_the_same() -> 
         except Exception:  # noqa: BLE001 - that is the point
             spin()
 
-    with pytest.raises(TrialFailed), limited(0.02, "f"):
+    with pytest.raises(TrialFailed), time_limit(0.02, "f"):
         swallow()
 
 
 def test_what_a_block_raises_comes_through() -> None:
-    with pytest.raises(KeyError), limited(30.0, "f"):
+    with pytest.raises(KeyError), time_limit(30.0, "f"):
         raise KeyError
 
 
@@ -71,7 +71,7 @@ def test_in_another_thread_there_is_no_limit_and_no_harm() -> None:
     done: list[bool] = []
 
     def work() -> None:
-        with limited(0.001, "f"):
+        with time_limit(0.001, "f"):
             done.append(threading.Event().wait(0.05))
 
     thread = threading.Thread(target=work)
@@ -85,7 +85,7 @@ def test_somebody_elses_alarm_that_rings_later_still_rings() -> None:
     rung = threading.Event()
     signal.signal(signal.SIGALRM, lambda *_: rung.set())
     signal.setitimer(signal.ITIMER_REAL, 0.3)
-    with pytest.raises(TrialFailed), limited(0.02, "f"):
+    with pytest.raises(TrialFailed), time_limit(0.02, "f"):
         spin()
     assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 0.3
     while not rung.is_set():
@@ -101,15 +101,15 @@ def test_somebody_elses_alarm_that_rings_sooner_goes_first() -> None:
 
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, 0.02)
-    with pytest.raises(Theirs), limited(30.0, "f"):
+    with pytest.raises(Theirs), time_limit(30.0, "f"):
         spin()
 
 
 def test_one_limit_within_another_leaves_the_outer_one_standing() -> None:
     def within() -> None:
-        with limited(0.02, "inner"):
+        with time_limit(0.02, "inner"):
             pass
         spin()
 
-    with pytest.raises(TrialFailed, match="outer"), limited(0.1, "outer"):
+    with pytest.raises(TrialFailed, match="outer"), time_limit(0.1, "outer"):
         within()

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import assay
-from assay.core.results import GpuMoment
-from assay.stats.anytime import Look
-from assay.timing.measure import AT_EVERY_LOOK, at_look
+from assay.core.results import GpuSnapshot
+from assay.stats.sequential import InterimLook
+from assay.timing.measure import ANYTIME_METHOD, estimate_at_look
 from tests.timing.faking import Known, KnownRig, between, noisy, nothing
 
 if TYPE_CHECKING:
-    from assay.timing.instrument import Samples
+    from assay.timing.sampling import Samples
     from tests.timing.faking import VirtualTime
 
 
@@ -127,7 +127,7 @@ def test_the_clock_that_the_device_counted_is_in_the_result(known: Any) -> None:
 
 
 def test_a_clock_that_is_held_back_is_noted_with_its_reasons(known: Any) -> None:
-    held = GpuMoment(uuid="GPU-1", throttle=("power cap", "clocks set by the user"))
+    held = GpuSnapshot(uuid="GPU-1", throttle=("power cap", "clocks set by the user"))
     result = known(noisy(10.0, 0.05), device="cuda:0", reader=lambda: held, precision=0.002)
     assert result.clock.before == result.clock.after == held
     assert result.clock.throttle == ("power cap",)
@@ -219,15 +219,15 @@ def test_cuda_that_is_not_there_cannot_be_asked_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_estimate_at_a_look_says_why_it_has_no_interval() -> None:
-    few = at_look(np.array([1.0, 2.0]), Look(2, 1.0), "us", 0.01)
+    few = estimate_at_look(np.array([1.0, 2.0]), InterimLook(2, 1.0), "us", 0.01)
     assert (few.low, few.method) == (
         None,
-        f"{AT_EVERY_LOOK}; no interval: too few effective samples",
+        f"{ANYTIME_METHOD}; no interval: too few effective samples",
     )
-    torn = at_look(between(10.0, 13.0)(0, 200), Look(200, 1.0), "us", 0.01)
+    torn = estimate_at_look(between(10.0, 13.0)(0, 200), InterimLook(200, 1.0), "us", 0.01)
     assert torn.low is None
     assert "no interval: two levels, 10 and 13" in torn.method
-    close = at_look(between(10.0, 10.1)(0, 200), Look(200, 1.0), "us", 0.01)
+    close = estimate_at_look(between(10.0, 10.1)(0, 200), InterimLook(200, 1.0), "us", 0.01)
     assert close.low is not None
     assert close.method == "median between two levels close together"
 

@@ -11,26 +11,32 @@ import pytest
 
 import assay
 from assay.core.errors import MachineCannot
-from assay.core.results import GpuMoment
-from assay.stats.anytime import Look
-from assay.timing import adaptive, batching, measure, stretch
-from assay.timing.adaptive import WarmUp, collect, plan_looks, planned, warm_up
-from assay.timing.batching import Batching, least_ns, plan_batches
-from assay.timing.clocks import ClockWatch
-from assay.timing.company import Company
-from assay.timing.instrument import Batch
-from assay.timing.options import Options
-from assay.timing.rig import Rigged
-from assay.timing.subject import Bound, FirstCalls
+from assay.core.results import GpuSnapshot
+from assay.stats.sequential import InterimLook
+from assay.timing import interleaved, measure, sampling
+from assay.timing.conditions import ClockWatch, ContextSwitchCounter
+from assay.timing.options import TimingOptions
+from assay.timing.sampling import (
+    BatchPlan,
+    SampleBatch,
+    WarmUp,
+    collect_samples,
+    looks_between,
+    plan_batches,
+    plan_budget_looks,
+    probe_shortest_ns,
+    warm_up,
+)
+from assay.timing.setup import BoundCall, FirstCalls, TimedCall
 from tests.timing.faking import KnownRig, VirtualTime, between, nothing
 from tests.timing.machine_clock import VirtualMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.timing.instrument import Samples
+    from assay.timing.sampling import Samples
 
-CHOSEN = Options("cpu", "warm", budget_s=10.0)
+CHOSEN = TimingOptions("cpu", "warm", budget_s=10.0)
 
 
 @dataclass
@@ -49,12 +55,14 @@ class Tape:
     taken: int = 0
     asked: int = 0
 
-    def take(self) -> Batch:
+    def take(self) -> SampleBatch:
         self.time.now_s += self.took_s[min(self.taken, len(self.took_s) - 1)]
         values = np.array(self.batches[min(self.taken, len(self.batches) - 1)], dtype=np.float64)
         self.taken += 1
         assert self.taken < 1000, "it does not end"
-        return Batch({self.primary: values, "cycles": 2 * values} if self.cycles else {self.primary: values}, self.mhz)
+        return SampleBatch(
+            {self.primary: values, "cycles": 2 * values} if self.cycles else {self.primary: values}, self.mhz
+        )
 
     def replan(self) -> bool:
         self.asked += 1
@@ -77,8 +85,8 @@ class Waits:
         return 4.0 + self.samples
 
 
-def rigged(instrument: Any = None, device: str = "cuda:0", **more: Any) -> Rigged:
-    return Rigged(Bound("f", nothing), instrument or Tape([[1.0]]), "call_us", device, "", **more)
+def rigged(instrument: Any = None, device: str = "cuda:0", **more: Any) -> TimedCall:
+    return TimedCall(BoundCall("f", nothing), instrument or Tape([[1.0]]), "call_us", device, "", **more)
 
 
 # What comes beside the decisive time
@@ -86,30 +94,30 @@ def rigged(instrument: Any = None, device: str = "cuda:0", **more: Any) -> Rigge
 
 def test_a_fifth_of_the_budget_is_kept_for_calls_where_they_are_timed_beside() -> None:
     wall: Any = Waits()
-    assert measure._share(CHOSEN, rigged(wall=wall)) == 8.0
-    assert measure._share(CHOSEN, rigged()) == 10.0
+    assert measure._sampling_budget_s(CHOSEN, rigged(wall=wall)) == 8.0
+    assert measure._sampling_budget_s(CHOSEN, rigged()) == 10.0
 
 
 def test_kernels_are_timed_beside_in_two_dozen_calls() -> None:
     for size, batches in ((8, 3), (5, 5), (24, 1), (23, 2)):
         beside = Tape([[1.0] * size], primary="busy_us")
-        found, notes = measure._beside(rigged(beside=beside, operations=3))
+        found, notes = measure._measure_busy(rigged(busy_instrument=beside, operations=3))
         assert (beside.taken, len(found["busy_us"]), notes) == (batches, batches * size, ())
 
 
 def test_kernels_are_not_timed_beside_where_nothing_can_or_nobody_knows_how_many_there_are() -> None:
     beside = Tape([[1.0]], primary="busy_us")
-    for none in (rigged(operations=3), rigged(beside=beside), rigged()):
-        assert measure._beside(none) == ({}, ())
+    for none in (rigged(operations=3), rigged(busy_instrument=beside), rigged()):
+        assert measure._measure_busy(none) == ({}, ())
     assert beside.taken == 0
 
 
 def test_kernels_that_cannot_be_timed_beside_are_what_is_left_of_the_span(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(_: Tape) -> Batch:
+    def refuses(_: Tape) -> SampleBatch:
         raise MachineCannot("no trace here")
 
     monkeypatch.setattr(Tape, "take", refuses)
-    found, notes = measure._beside(rigged(beside=Tape([]), operations=3))
+    found, notes = measure._measure_busy(rigged(busy_instrument=Tape([]), operations=3))
     assert found == {}
     assert notes == ("busy_us is what the boundaries between 3 operations leave of span_us: no trace here",)
 
@@ -119,10 +127,10 @@ def test_there_are_as_many_calls_as_a_fifth_of_the_budget_pays_for_from_one_to_t
     shortest_ns: float, count: int
 ) -> None:
     wall: Any = Waits(shortest_ns)
-    found = measure._calls(rigged(wall=wall), CHOSEN)
+    found = measure._measure_call_us(rigged(wall=wall), CHOSEN)
     assert list(found) == ["call_us"]
     assert found["call_us"].tolist() == [5.0 + n for n in range(count)]
-    assert measure._calls(rigged(), CHOSEN) == {}
+    assert measure._measure_call_us(rigged(), CHOSEN) == {}
 
 
 # What is made of it
@@ -135,9 +143,9 @@ class Beside(KnownRig):
     more: dict[str, Any] = field(default_factory=dict)
     own: Any = None
 
-    def set_up(self, bound: Bound, options: Options, first: FirstCalls) -> Rigged:
+    def set_up(self, bound: BoundCall, options: TimingOptions, first: FirstCalls) -> TimedCall:
         (instrument,) = self.instruments.values()
-        return Rigged(bound, instrument, self.decisive, self.device, "known", notes=self.notes, **self.more)
+        return TimedCall(bound, instrument, self.decisive, self.device, "known", notes=self.notes, **self.more)
 
     def reader(self) -> Any:
         return self.own
@@ -158,7 +166,7 @@ def measured(virtual: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 def test_all_calls_are_counted_those_of_the_warm_up_and_beside_too(measured: Callable[..., assay.Measurement]) -> None:
     beside = Tape([[3.0] * 10], primary="busy_us")
-    more = {"wall": Waits(2e9), "beside": beside, "operations": 2, "error_us": 0.25}
+    more = {"wall": Waits(2e9), "busy_instrument": beside, "operations": 2, "error_us": 0.25}
     tape = Tape([STEADY], calls_per_sample=3, primary="span_us", cycles=True, mhz=1500.0)
     found = measured(tape, decisive="span_us", device="cuda:0", more=more, options={"precision": 0.5}, notes=("hm",))
     # Two batches warm up, two make the sixteen samples of the first look; three beside, and 5 calls in 10 s.
@@ -179,7 +187,7 @@ def test_all_calls_are_counted_those_of_the_warm_up_and_beside_too(measured: Cal
 
 def test_only_what_is_asked_for_is_told_beside_the_decisive_time(measured: Callable[..., assay.Measurement]) -> None:
     beside = Tape([[3.0] * 10], primary="busy_us")
-    more = {"wall": Waits(2e9), "beside": beside, "operations": 2}
+    more = {"wall": Waits(2e9), "busy_instrument": beside, "operations": 2}
     options = {"precision": 0.5, "times": ("busy",)}
     found = measured(Tape([STEADY], primary="span_us"), decisive="span_us", more=more, options=options)
     assert (found.busy_us is None, found.span_us is None, found.call_us is None) == (False, False, True)
@@ -188,7 +196,9 @@ def test_only_what_is_asked_for_is_told_beside_the_decisive_time(measured: Calla
 def test_a_cache_is_told_as_chosen_on_a_gpu_only(
     measured: Callable[..., assay.Measurement], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "options", lambda **_: Options("cuda:0", "cold", precision=0.5, budget_s=50.0))
+    monkeypatch.setattr(
+        measure, "resolve_options", lambda **_: TimingOptions("cuda:0", "cold", precision=0.5, budget_s=50.0)
+    )
     for device, cache in (("cuda:0", "cold"), ("cpu", "warm")):
         assert measured(Tape([STEADY]), device=device).cache == cache
 
@@ -196,13 +206,13 @@ def test_a_cache_is_told_as_chosen_on_a_gpu_only(
 def test_others_that_took_the_core_are_noted_where_the_host_is_timed(
     measured: Callable[..., assay.Measurement], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Company, "notes", lambda _: ("busy here",))
+    monkeypatch.setattr(ContextSwitchCounter, "notes", lambda _: ("busy here",))
     for device, notes in (("cpu", ("busy here",)), ("cuda:0", ())):
         assert measured(Tape([STEADY]), device=device, options={"precision": 0.5}).notes == notes
 
 
 def test_the_reader_that_is_given_goes_before_that_of_the_device(measured: Callable[..., assay.Measurement]) -> None:
-    given, own = (lambda uuid=uuid: GpuMoment(uuid=uuid) for uuid in ("given", "own"))
+    given, own = (lambda uuid=uuid: GpuSnapshot(uuid=uuid) for uuid in ("given", "own"))
     for options, uuid in (({"reader": given}, "given"), ({}, "own")):
         before = measured(Tape([STEADY]), own=own, options={"precision": 0.5, **options}).clock.before
         assert before is not None
@@ -218,8 +228,8 @@ def test_a_time_without_an_interval_says_why_and_reached_no_precision(
 
 
 def test_a_clock_that_is_held_back_is_noted_on_a_gpu_only(measured: Callable[..., assay.Measurement]) -> None:
-    def held() -> GpuMoment:
-        return GpuMoment(uuid="GPU-1", throttle=("heat",))
+    def held() -> GpuSnapshot:
+        return GpuSnapshot(uuid="GPU-1", throttle=("heat",))
 
     options = {"precision": 0.5, "reader": held}
     on_gpu, on_cpu = (measured(Tape([STEADY]), device=device, options=options) for device in ("cuda:0", "cpu"))
@@ -231,11 +241,11 @@ def test_a_clock_that_is_held_back_is_noted_on_a_gpu_only(measured: Callable[...
 def labelled(labels: list[float], device: str = "cuda:0", n: int = 4) -> dict[str, list[float]]:
     watch = ClockWatch(None)
     watch.labels = labels
-    batches = [Batch({"call_us": np.ones(2)}), Batch({"call_us": np.ones(3)})]
-    collected = adaptive.Collected(batches, Look(n, 1.0))
+    batches = [SampleBatch({"call_us": np.ones(2)}), SampleBatch({"call_us": np.ones(3)})]
+    collected = sampling.CollectedSamples(batches, InterimLook(n, 1.0))
     warm = WarmUp(settled=True, batches=1, samples_per_batch=1, batch_s=1.0)
-    taken = measure.Taken(rigged(device=device), warm, collected, watch, {}, ())
-    return {name: values.tolist() for name, values in measure._labels(taken).items()}
+    taken = measure.RawMeasurement(rigged(device=device), warm, collected, watch, {}, ())
+    return {name: values.tolist() for name, values in measure._throttle_labels(taken).items()}
 
 
 def test_each_sample_on_a_gpu_is_labelled_by_whether_the_clock_was_held_back() -> None:
@@ -248,12 +258,12 @@ def test_each_sample_on_a_gpu_is_labelled_by_whether_the_clock_was_held_back() -
 
 def test_an_estimate_at_a_look_is_the_median_of_what_the_look_saw() -> None:
     values = np.array([1.0, 2.0, 9.0, 50.0])
-    few = measure.at_look(values, Look(3, 1.0), "us", 0.01)
+    few = measure.estimate_at_look(values, InterimLook(3, 1.0), "us", 0.01)
     assert (few.value, few.n, few.low) == (2.0, 3, None)
     sixteen = np.array([*STEADY, *STEADY, 99.0])
-    found = measure.at_look(sixteen, Look(16, 1.0), "cycles", 0.01)
+    found = measure.estimate_at_look(sixteen, InterimLook(16, 1.0), "cycles", 0.01)
     assert (found.value, found.n, found.unit, found.scope, found.method) == (
-        10.0, 16, "cycles", "process", measure.AT_EVERY_LOOK,
+        10.0, 16, "cycles", "process", measure.ANYTIME_METHOD,
     )  # fmt: skip
     assert found.low is not None
     assert found.high is not None
@@ -262,7 +272,9 @@ def test_an_estimate_at_a_look_is_the_median_of_what_the_look_saw() -> None:
 
 def test_quantities_with_the_same_samples_have_the_same_estimate_and_others_their_unit() -> None:
     values = np.array(STEADY * 2)
-    found = measure._estimates({"busy_us": values, "span_us": values.copy(), "cycles": 2 * values}, Look(16, 1.0), 0.01)
+    found = measure._estimate_quantities(
+        {"busy_us": values, "span_us": values.copy(), "cycles": 2 * values}, InterimLook(16, 1.0), 0.01
+    )
     assert found["span_us"] is found["busy_us"]
     assert (found["busy_us"].unit, found["cycles"].unit, found["cycles"].value) == ("us", "cycles", 20.0)
 
@@ -271,9 +283,9 @@ def said(
     values: Any = STEADY, shape: str = "steady", *, settled: bool = True, batches: int = 1, **how: Any
 ) -> list[str]:
     watch = ClockWatch(how.get("reader"))
-    watch.look()
+    watch.label_batch()
     warm = WarmUp(settled=settled, batches=batches, samples_per_batch=1, batch_s=1.0)
-    return measure._said(np.array(values), shape, warm, watch, on_gpu=how.get("on_gpu", True))
+    return measure._sample_notes(np.array(values), shape, warm, watch, on_gpu=how.get("on_gpu", True))
 
 
 def test_what_a_reader_should_know_is_said_in_whole_sentences() -> None:
@@ -285,8 +297,8 @@ def test_what_a_reader_should_know_is_said_in_whole_sentences() -> None:
     (torn,) = said(between(10.0, 13.0, every=6)(0, 240), "drift")
     assert torn == "the times switch between two levels, 10 µs and 13 µs (50% of the time): no one number tells both"
 
-    def held() -> GpuMoment:
-        return GpuMoment(uuid="GPU-1", throttle=("power cap", "heat"))
+    def held() -> GpuSnapshot:
+        return GpuSnapshot(uuid="GPU-1", throttle=("power cap", "heat"))
 
     assert said(reader=held, on_gpu=False) == []
     assert said(reader=held) == ["the clock was held back (power cap, heat): read times together with cycles"]
@@ -295,13 +307,13 @@ def test_what_a_reader_should_know_is_said_in_whole_sentences() -> None:
 # Warm-up
 
 
-def batch(*values: float, cycles: Sequence[float] | None = None) -> Batch:
+def batch(*values: float, cycles: Sequence[float] | None = None) -> SampleBatch:
     given = {"call_us": np.array(values)}
-    return Batch(given if cycles is None else {**given, "cycles": np.array(cycles)})
+    return SampleBatch(given if cycles is None else {**given, "cycles": np.array(cycles)})
 
 
-def settled(*batches: Batch) -> bool:
-    return adaptive._settled(list(batches), "call_us")
+def settled(*batches: SampleBatch) -> bool:
+    return sampling._has_settled(list(batches), "call_us")
 
 
 def test_three_batches_must_agree_and_two_where_they_hold_four_samples() -> None:
@@ -378,7 +390,7 @@ def test_a_warm_up_begins_again_where_calls_are_put_together_anew(virtual: Virtu
 
 
 def sizes(first: int, last: int) -> list[int]:
-    return [look.n for look in planned(first, last)]
+    return [look.n for look in looks_between(first, last)]
 
 
 def test_looks_grow_by_two_fifths_up_to_the_last_as_if_that_were_a_round_number() -> None:
@@ -388,12 +400,12 @@ def test_looks_grow_by_two_fifths_up_to_the_last_as_if_that_were_a_round_number(
     assert sizes(2, 7) == [2, 3, 4, 6, 7]
     assert sizes(2, 19) == [2, 3, 4, 6, 8, 19]
     assert (sizes(16, 7), sizes(1, 1), sizes(64, 1)) == ([7], [1], [1])
-    assert [look.early for look in planned(2, 7)] == [True] * 4 + [False]
+    assert [look.early for look in looks_between(2, 7)] == [True] * 4 + [False]
 
 
 def plan(budget_s: float, batch_s: float, per_batch: int) -> list[int]:
     warm = WarmUp(settled=True, batches=1, samples_per_batch=per_batch, batch_s=batch_s)
-    return [look.n for look in plan_looks(warm, budget_s)]
+    return [look.n for look in plan_budget_looks(warm, budget_s)]
 
 
 def test_as_many_looks_are_planned_as_batches_fit_into_the_budget() -> None:
@@ -413,8 +425,8 @@ WIDE = (1.0, 1e9)
 def intervals(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[float, float]]:
     """The interval at each look by its number of samples; a wide one where nothing is said."""
     known: dict[int, tuple[float, float]] = {}
-    monkeypatch.setattr(adaptive, "interval", lambda samples, look, _: known.get(look.n, WIDE))
-    monkeypatch.setattr(adaptive, "may_still_move", lambda _: False)
+    monkeypatch.setattr(sampling, "median_interval", lambda samples, look, _: known.get(look.n, WIDE))
+    monkeypatch.setattr(sampling, "is_unsettled", lambda _: False)
     return known
 
 
@@ -427,38 +439,38 @@ def test_sampling_ends_at_the_first_look_that_is_just_precise_enough(
 ) -> None:
     intervals.update({16: (98.9, 101.0), 23: (99.0, 101.0), 32: (99.0, 101.0)})
     tape = Tape([[100.0] * 4], virtual)
-    found = collect(tape, warmed(4), precision=0.01, budget_s=1000.0)
+    found = collect_samples(tape, warmed(4), precision=0.01, budget_s=1000.0)
     assert (found.look.n, found.stopped, len(found.batches), tape.taken) == (23, "precise enough", 6, 6)
     assert len(found.samples["call_us"]) == 23
-    monkeypatch.setattr(adaptive, "may_still_move", lambda seen: len(seen) < 32)
-    assert collect(Tape([[100.0] * 4], virtual), warmed(4), precision=0.01, budget_s=1000.0).look.n == 32
+    monkeypatch.setattr(sampling, "is_unsettled", lambda seen: len(seen) < 32)
+    assert collect_samples(Tape([[100.0] * 4], virtual), warmed(4), precision=0.01, budget_s=1000.0).look.n == 32
 
 
 def test_the_last_batch_begins_no_later_than_the_budget_ends(
     virtual: VirtualTime, intervals: dict[int, tuple[float, float]]
 ) -> None:
     for budget_s, batches in ((5.0, 6), (4.75, 5), (0.5, 1), (0.0, 1)):
-        found = collect(Tape([[100.0]], virtual), warmed(1), precision=0.01, budget_s=budget_s)
+        found = collect_samples(Tape([[100.0]], virtual), warmed(1), precision=0.01, budget_s=budget_s)
         assert (found.look.n, found.stopped, len(found.batches)) == (batches, "budget spent", batches)
-    short = collect(Tape([[100.0]], virtual), warmed(1, 1e-3), precision=0.01, budget_s=20.0)
+    short = collect_samples(Tape([[100.0]], virtual), warmed(1, 1e-3), precision=0.01, budget_s=20.0)
     # Planned was to look at 16, 23, … samples: what the look at 23 may spend is spent on the 21 that there are.
-    assert short.look == Look(21, plan_looks(warmed(1, 1e-3), 20.0)[1].share)
+    assert short.look == InterimLook(21, plan_budget_looks(warmed(1, 1e-3), 20.0)[1].share)
 
 
 def test_a_number_of_samples_that_is_reached_just_in_time_is_what_ended_it(
     virtual: VirtualTime, intervals: dict[int, tuple[float, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adaptive, "MOST_SAMPLES", 8)
+    monkeypatch.setattr(sampling, "MAX_SAMPLES", 8)
     for took_s, stopped in ((1.0, "sample limit"), (1.25, "budget spent")):
         tape = Tape([[100.0] * 5], virtual, took_s=(0.0, took_s))
-        found = collect(tape, warmed(5), precision=0.01, budget_s=1.0)
+        found = collect_samples(tape, warmed(5), precision=0.01, budget_s=1.0)
         assert (found.look.n, found.stopped, len(found.samples["call_us"]), tape.taken) == (8, stopped, 8, 2)
     intervals[8] = (99.0, 101.0)
-    found = collect(Tape([[100.0] * 5], virtual, took_s=(0.0, 2.0)), warmed(5), precision=0.01, budget_s=1.0)
+    found = collect_samples(Tape([[100.0] * 5], virtual, took_s=(0.0, 2.0)), warmed(5), precision=0.01, budget_s=1.0)
     assert found.stopped == "precise enough"
     del intervals[8]
-    monkeypatch.setattr(adaptive, "torn_between", lambda _: "levels")
-    found = collect(Tape([[100.0] * 5], virtual, took_s=(0.0, 2.0)), warmed(5), precision=0.01, budget_s=1.0)
+    monkeypatch.setattr(sampling, "find_competing_levels", lambda _: "levels")
+    found = collect_samples(Tape([[100.0] * 5], virtual, took_s=(0.0, 2.0)), warmed(5), precision=0.01, budget_s=1.0)
     assert found.stopped == "two levels"
 
 
@@ -468,43 +480,45 @@ def test_calls_are_put_together_anew_before_the_first_look_only(
     intervals[23] = (100.0, 100.0)
     tape = Tape([[7.0] * 4, [8.0] * 4, [9.0] * 4], virtual, replans=(False, True))
     looked: list[int] = []
-    found = collect(tape, warmed(4), precision=0.01, budget_s=1000.0, between=lambda: looked.append(tape.taken))
+    found = collect_samples(
+        tape, warmed(4), precision=0.01, budget_s=1000.0, after_batch=lambda: looked.append(tape.taken)
+    )
     # Two batches are given up, four make 16 samples and are asked about, two more make 23 and are not.
     assert (tape.taken, tape.asked, len(found.batches)) == (8, 6, 6)
     assert set(found.samples["call_us"]) == {9.0}
     assert looked == [1, 2, 3, 4, 5, 6, 7, 8]
     alone = Tape([[7.0], [8.0]], virtual, replans=(True,))
-    only = collect(alone, warmed(1), precision=0.01, budget_s=4.5)
+    only = collect_samples(alone, warmed(1), precision=0.01, budget_s=4.5)
     assert (alone.taken, alone.asked, set(only.samples["call_us"])) == (5, 5, {8.0})
     assert only.look.n == 4
 
 
 def test_what_was_not_sampled_was_not_looked_at() -> None:
-    nothing_yet = adaptive.Collected()
-    assert (nothing_yet.look, nothing_yet.stopped, nothing_yet.samples) == (Look(0, 1.0), "budget spent", {})
+    nothing_yet = sampling.CollectedSamples()
+    assert (nothing_yet.look, nothing_yet.stopped, nothing_yet.samples) == (InterimLook(0, 1.0), "budget spent", {})
 
 
 def test_a_precision_is_half_the_interval_over_the_size_of_the_median() -> None:
     samples = np.array([90.0, 100.0, 150.0])
-    assert adaptive._precise((99.0, 101.0), samples, 0.01)
-    assert adaptive._precise((-101.0, -99.0), -samples, 0.01)
-    assert not adaptive._precise((99.0, 101.01), samples, 0.01)
-    assert not adaptive._precise((98.99, 101.0), samples, 0.01)
-    assert not adaptive._precise(None, samples, 0.01)
+    assert sampling._is_precise((99.0, 101.0), samples, 0.01)
+    assert sampling._is_precise((-101.0, -99.0), -samples, 0.01)
+    assert not sampling._is_precise((99.0, 101.01), samples, 0.01)
+    assert not sampling._is_precise((98.99, 101.0), samples, 0.01)
+    assert not sampling._is_precise(None, samples, 0.01)
 
 
 def test_of_two_levels_all_but_the_outermost_fortieths_are_the_interval_where_that_is_narrow_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     samples: Samples = np.arange(401.0)[::-1]
-    monkeypatch.setattr(adaptive, "interval_at", lambda *_: None)
-    assert adaptive.interval(samples, Look(401, 1.0), 0.95) is None
-    monkeypatch.setattr(adaptive, "torn_between", lambda _: "levels")
-    assert adaptive.interval(samples, Look(401, 1.0), 0.95) == (10.0, 390.0)
-    assert adaptive.interval(-samples, Look(401, 1.0), 0.95) == (-390.0, -10.0)
-    assert adaptive.interval(samples, Look(401, 1.0), 0.9499) is None
-    monkeypatch.setattr(adaptive, "interval_at", lambda *_: (1.0, 2.0))
-    assert adaptive.interval(samples, Look(401, 1.0), 0.95) == (1.0, 2.0)
+    monkeypatch.setattr(sampling, "interval_at_look", lambda *_: None)
+    assert sampling.median_interval(samples, InterimLook(401, 1.0), 0.95) is None
+    monkeypatch.setattr(sampling, "find_competing_levels", lambda _: "levels")
+    assert sampling.median_interval(samples, InterimLook(401, 1.0), 0.95) == (10.0, 390.0)
+    assert sampling.median_interval(-samples, InterimLook(401, 1.0), 0.95) == (-390.0, -10.0)
+    assert sampling.median_interval(samples, InterimLook(401, 1.0), 0.9499) is None
+    monkeypatch.setattr(sampling, "interval_at_look", lambda *_: (1.0, 2.0))
+    assert sampling.median_interval(samples, InterimLook(401, 1.0), 0.95) == (1.0, 2.0)
 
 
 # Stretches
@@ -523,11 +537,11 @@ class Lasting:
     calls_per_sample: int = 5
     taken: int = 0
 
-    def take(self) -> Batch:
+    def take(self) -> SampleBatch:
         self.machine.passes(self.lasts_ns[min(self.taken, len(self.lasts_ns) - 1)])
         self.taken += 1
         values = np.full(self.size, 10.0)
-        return Batch({self.primary: values, "cycles": values}, self.mhz)
+        return SampleBatch({self.primary: values, "cycles": values}, self.mhz)
 
     def replan(self) -> bool:
         return False
@@ -542,11 +556,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> VirtualMachine:
     return made
 
 
-def taken(*instruments: Lasting, until_ns: int, precision: float | None = None, **more: Any) -> stretch.Stretch:
+def taken(*instruments: Lasting, until_ns: int, precision: float | None = None, **more: Any) -> interleaved.SampleBlock:
     wall = more.pop("wall", None)
     reader = more.pop("reader", None)
     sides = [rigged(each, wall=wall) for each in instruments]
-    return stretch.take(sides, until_ns=until_ns, precision=precision, seed=0, reader=reader)
+    return interleaved.sample_interleaved(sides, until_ns=until_ns, precision=precision, seed=0, reader=reader)
 
 
 @pytest.mark.parametrize(("until_ns", "rounds"), [(0, 1), (1500, 1), (1501, 2), (2500, 2), (2501, 3), (9501, 10)])
@@ -568,7 +582,7 @@ def test_rounds_are_timed_from_when_they_begin(machine: VirtualMachine) -> None:
 def test_rounds_that_take_no_time_go_on_until_there_are_enough_samples(
     machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stretch, "MOST_SAMPLES", 40)
+    monkeypatch.setattr(interleaved, "MAX_SAMPLES", 40)
     instrument = Lasting(machine, [0])
     taken(instrument, until_ns=1)
     assert instrument.taken == 5
@@ -595,7 +609,7 @@ def test_what_was_sampled_is_told_by_subject_with_the_clock_and_what_a_caller_wa
         (0, "span_us", 16, 5), (0, "busy_cycles", 16, 5), (0, "call_us", 2, 4), (0, "clock_mhz", 2, 8),
         (1, "span_us", 6, 5), (1, "busy_cycles", 6, 5), (1, "call_us", 2, 4),
     ]  # fmt: skip
-    assert stretch.Series(0, "x", found.series[0].samples).calls_per_sample == 1
+    assert interleaved.SampleSeries(0, "x", found.series[0].samples).calls_per_sample == 1
 
 
 @pytest.mark.parametrize(
@@ -606,13 +620,13 @@ def test_rounds_are_labelled_where_the_first_one_could_be(
 ) -> None:
     told = iter([*throttles, *[throttles[-1]] * 9])
     sides = Lasting(machine, [20_000_000]), Lasting(machine, [20_000_000])
-    found = taken(*sides, until_ns=100_000_001, reader=lambda: GpuMoment(uuid="GPU-1", throttle=next(told)))
+    found = taken(*sides, until_ns=100_000_001, reader=lambda: GpuSnapshot(uuid="GPU-1", throttle=next(told)))
     kept = [(s.subject, list(s.samples), s.calls_per_sample) for s in found.series if s.quantity == "throttled"]
     assert kept == ([] if labels is None else [(0, labels, 1), (1, labels, 1)])
 
 
 def test_one_round_is_labelled_too_and_none_without_a_reader(machine: VirtualMachine) -> None:
-    found = taken(Lasting(machine, [1000]), until_ns=0, reader=lambda: GpuMoment(uuid="GPU-1", throttle=()))
+    found = taken(Lasting(machine, [1000]), until_ns=0, reader=lambda: GpuSnapshot(uuid="GPU-1", throttle=()))
     assert [list(s.samples) for s in found.series if s.quantity == "throttled"] == [[0.0]]
     silent = taken(Lasting(machine, [1000]), until_ns=0)
     assert "throttled" not in {s.quantity for s in silent.series}
@@ -621,7 +635,7 @@ def test_one_round_is_labelled_too_and_none_without_a_reader(machine: VirtualMac
 def test_a_stretch_ends_at_the_first_look_where_all_are_known_well_enough(
     machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stretch, "interval", lambda *_: (9.9, 10.1))
+    monkeypatch.setattr(interleaved, "median_interval", lambda *_: (9.9, 10.1))
     first, second = Lasting(machine, [1000], size=8), Lasting(machine, [1000], size=4)
     taken(first, second, until_ns=1_000_000, precision=0.02)
     assert (first.taken, second.taken) == (16, 16)  # 64 samples of the second
@@ -633,16 +647,16 @@ def test_a_stretch_ends_at_the_first_look_where_all_are_known_well_enough(
 def test_a_stretch_ends_where_there_are_as_many_samples_as_are_kept(
     machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stretch, "MOST_SAMPLES", 24)
+    monkeypatch.setattr(interleaved, "MAX_SAMPLES", 24)
     instrument = Lasting(machine, [1000], size=8)
     taken(instrument, until_ns=1_000_000)
     assert instrument.taken == 3
 
 
 def looked(count: int, most_rounds: int, rounds: int) -> list[int]:
-    sampled = stretch._Sampled(rigged())
+    sampled = interleaved._SampledCall(rigged())
     sampled.count = count
-    sampled.plan(most_rounds, rounds)
+    sampled.plan_looks(most_rounds, rounds)
     return [look.n for look in sampled._looks]
 
 
@@ -659,17 +673,19 @@ def test_rounds_that_may_still_come_are_counted_by_the_shortest(
     machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned_for: list[tuple[int, int]] = []
-    monkeypatch.setattr(stretch._Sampled, "plan", lambda _, most, rounds: planned_for.append((most, rounds)))
+    monkeypatch.setattr(
+        interleaved._SampledCall, "plan_looks", lambda _, most, rounds: planned_for.append((most, rounds))
+    )
     machine.now_ns = 700
     taken(Lasting(machine, [1000, 400, 300]), until_ns=10_000, precision=0.01)
     assert planned_for == [(31, 3)]  # 9300 ns in rounds of 300 ns
 
 
 def sampled(monkeypatch: pytest.MonkeyPatch, within: tuple[float, float] | None, *, moves: bool = False) -> Any:
-    monkeypatch.setattr(stretch, "interval", lambda *_: within)
-    monkeypatch.setattr(stretch, "may_still_move", lambda _: moves)
-    made = stretch._Sampled(rigged(Tape([[100.0] * 8])))
-    made.plan(100, 1)
+    monkeypatch.setattr(interleaved, "median_interval", lambda *_: within)
+    monkeypatch.setattr(interleaved, "is_unsettled", lambda _: moves)
+    made = interleaved._SampledCall(rigged(Tape([[100.0] * 8])))
+    made.plan_looks(100, 1)
     return made
 
 
@@ -682,18 +698,18 @@ def test_a_call_is_known_well_enough_exactly_at_the_precision_and_at_a_look(monk
         (None, False, False),
     ):
         made = sampled(monkeypatch, within, moves=moves)
-        made._looks = list(planned(16, 100))
-        made.go()
-        made.look(0.01)
-        assert (made.count, made.enough) == (8, False)
-        made.go()
-        made.look(0.01)
-        assert (made.count, made.enough, made._looks[0].n) == (16, enough, 23)
+        made._looks = list(looks_between(16, 100))
+        made.sample()
+        made.check_precision(0.01)
+        assert (made.count, made.is_precise) == (8, False)
+        made.sample()
+        made.check_precision(0.01)
+        assert (made.count, made.is_precise, made._looks[0].n) == (16, enough, 23)
     made = sampled(monkeypatch, (99.0, 101.0))
-    made._looks = list(planned(2, 100))
-    made.go()
-    made.look(0.01)
-    assert (made.enough, made._looks[0].n) == (True, 3)
+    made._looks = list(looks_between(2, 100))
+    made.sample()
+    made.check_precision(0.01)
+    assert (made.is_precise, made._looks[0].n) == (True, 3)
 
 
 # How many calls are put together
@@ -720,7 +736,9 @@ class Probe:
         return int(self._now_ns)
 
     def least_ns(self, enough_ns: float, *, one_by_one: bool = False) -> float:
-        return least_ns(self.call, before=self.before, enough_ns=enough_ns, one_by_one=one_by_one, clock=self.clock)
+        return probe_shortest_ns(
+            self.call, before=self.before, enough_ns=enough_ns, one_by_one=one_by_one, clock=self.clock
+        )
 
 
 @pytest.mark.parametrize(
@@ -747,8 +765,8 @@ def test_more_and_more_calls_are_tried_until_the_shortest_of_three_tries_lasts_l
 def test_a_probe_ends_with_about_a_million_calls_and_takes_no_call_for_shorter_than_a_nanosecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert batching.MOST_TOGETHER == 1_048_576
-    monkeypatch.setattr(batching, "MOST_TOGETHER", 16)
+    assert sampling.MAX_CALLS_PER_TRY == 1_048_576
+    monkeypatch.setattr(sampling, "MAX_CALLS_PER_TRY", 16)
     probe = Probe(0.5)
     assert probe.least_ns(1e9) == 1.0
     assert probe.tries == [1, 10, 16]
@@ -776,7 +794,7 @@ def test_calls_that_are_timed_one_by_one_are_tried_five_times_and_long_ones_twic
         assert probe.tries == [1] * tries
 
 
-def together(call_ns: list[float], *, one_by_one: bool = False) -> list[Batching]:
+def together(call_ns: list[float], *, one_by_one: bool = False) -> list[BatchPlan]:
     return plan_batches(call_ns, shortest_ns=1_000, batch_ns=10_000, most_samples=4, one_by_one=one_by_one)
 
 
@@ -802,22 +820,22 @@ def together(call_ns: list[float], *, one_by_one: bool = False) -> list[Batching
 def test_calls_make_samples_of_a_length_and_batches_of_as_many_samples(
     call_ns: list[float], plans: list[tuple[int, int]]
 ) -> None:
-    assert together(call_ns) == [Batching(*each) for each in plans]
+    assert together(call_ns) == [BatchPlan(*each) for each in plans]
 
 
 def test_where_a_sample_must_be_longer_than_is_common_it_is() -> None:
     plans = plan_batches([100.0, 4_000_000.0], shortest_ns=3_000_000, batch_ns=10_000, most_samples=4)
-    assert plans == [Batching(30_000, 1), Batching(1, 1)]
+    assert plans == [BatchPlan(30_000, 1), BatchPlan(1, 1)]
 
 
 def test_calls_one_by_one_are_samples_of_their_own() -> None:
-    assert together([1.0, 3_000.0], one_by_one=True) == [Batching(1, 3)] * 2
-    assert together([1.0, 30_000.0], one_by_one=True) == [Batching(1, 1)] * 2
+    assert together([1.0, 3_000.0], one_by_one=True) == [BatchPlan(1, 3)] * 2
+    assert together([1.0, 30_000.0], one_by_one=True) == [BatchPlan(1, 1)] * 2
 
 
 def test_durations_less_than_twice_apart_are_one_group() -> None:
-    assert batching.alike([1.0, 1.999]) == [1.0, 1.0]
-    assert batching.alike([2.0, 1.0, 3.5]) == [2.0, 1.0, 2.0]
+    assert sampling.group_durations([1.0, 1.999]) == [1.0, 1.0]
+    assert sampling.group_durations([2.0, 1.0, 3.5]) == [2.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -837,4 +855,4 @@ def test_durations_less_than_twice_apart_are_one_group() -> None:
 def test_a_probe_is_contradicted_by_samples_half_as_long_as_they_must_be_or_twice_as_long_as_planned(
     sample_ns: float, planned_ns: float, calls: int, expected: bool
 ) -> None:
-    assert batching.contradicted(sample_ns, planned_ns, 1_000, calls) == expected
+    assert sampling.contradicts_probe(sample_ns, planned_ns, 1_000, calls) == expected

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.timing.options import Options, can_tell, options
+from assay.timing.options import TimingOptions, require_time_kind, resolve_options
 
 GOOD: dict[str, Any] = {
     "device": "cpu",
@@ -24,8 +24,8 @@ GOOD: dict[str, Any] = {
 }
 
 
-def given(**changed: Any) -> Options:
-    return options(**{**GOOD, **changed})
+def given(**changed: Any) -> TimingOptions:
+    return resolve_options(**{**GOOD, **changed})
 
 
 def seeing(count: int) -> Any:
@@ -35,7 +35,7 @@ def seeing(count: int) -> Any:
 
 
 def test_good_options_are_completed() -> None:
-    assert given() == Options("cpu", "warm")
+    assert given() == TimingOptions("cpu", "warm")
     assert not given().on_gpu
 
 
@@ -120,7 +120,7 @@ def test_without_a_device_a_program_that_has_not_loaded_pytorch_is_on_the_cpu(mo
 @pytest.mark.parametrize("by", ["busy", "span"])
 def test_a_cpu_cannot_tell_the_times_of_kernels(by: Any) -> None:
     with pytest.raises(BadInput, match=f"by='{by}' is for a GPU"):
-        can_tell(by, given())
+        require_time_kind(by, given())
 
 
 @pytest.mark.parametrize("by", ["call", None])
@@ -128,11 +128,11 @@ def test_any_device_can_tell_what_a_caller_waits(by: Any) -> None:
     options = given()
     assert not options.on_gpu
     try:
-        can_tell(by, options)
+        require_time_kind(by, options)
     except BadInput as error:
         pytest.fail(f"it was refused: {error}")
 
 
 def test_a_time_that_does_not_exist_cannot_decide() -> None:
     with pytest.raises(BadInput, match="by is one of"):
-        can_tell("wall", given())  # type: ignore[arg-type]
+        require_time_kind("wall", given())  # type: ignore[arg-type]

@@ -10,13 +10,13 @@ import pytest
 from assay.core.errors import TrialFailed
 from assay.core.results import Estimate
 from assay.timing.processes import (
+    combine_processes,
     merge_comparisons,
     merge_measurements,
-    of_comparison,
-    of_measurement,
-    over_processes,
+    summarize_comparison,
+    summarize_measurement,
 )
-from assay.timing.values import Clock, Compared, Comparison, Measurement
+from assay.timing.results import ClockSummary, ComparedFunction, Comparison, Measurement
 
 T_OF_2 = 4.302653
 """The 97.5 % quantile of Student's t with two degrees of freedom, from a table."""
@@ -36,9 +36,9 @@ def measured(call_us: float, **more: object) -> Measurement:
     return plain.model_copy(update=more)
 
 
-def compared(*ratios: float, cycles: tuple[float, ...] = (), clock: Clock | None = None) -> Comparison:
+def compared(*ratios: float, cycles: tuple[float, ...] = (), clock: ClockSummary | None = None) -> Comparison:
     others = tuple(
-        Compared(
+        ComparedFunction(
             name=f"g{place}", verdict="slower", ratio=ratio, low=ratio * 0.999, high=ratio * 1.001,
             cycles_ratio=cycles[place] if cycles else None, time_us=us(10 * ratio),
         )
@@ -46,20 +46,20 @@ def compared(*ratios: float, cycles: tuple[float, ...] = (), clock: Clock | None
     )  # fmt: skip
     return Comparison(
         first="f", first_us=us(10.0), others=others, quantity="call_us", minimum_effect=0.01, device="cpu",
-        cache="warm", methods={"f": "wall"}, pairs=64, stopped="decided", took_s=1.0, clock=clock or Clock(),
+        cache="warm", methods={"f": "wall"}, pairs=64, stopped="decided", took_s=1.0, clock=clock or ClockSummary(),
     )  # fmt: skip
 
 
 def merged(found: list[Measurement]) -> Measurement:
-    return merge_measurements(found, [of_measurement(n, each) for n, each in enumerate(found, 1)])
+    return merge_measurements(found, [summarize_measurement(n, each) for n, each in enumerate(found, 1)])
 
 
 def merged_all(found: list[Comparison]) -> Comparison:
-    return merge_comparisons(found, [of_comparison(n, each) for n, each in enumerate(found, 1)])
+    return merge_comparisons(found, [summarize_comparison(n, each) for n, each in enumerate(found, 1)])
 
 
 def test_the_interval_is_over_processes_whatever_each_knows_of_itself() -> None:
-    found = over_processes([us(100.0), us(110.0), us(121.0)])
+    found = combine_processes([us(100.0), us(110.0), us(121.0)])
     half = T_OF_2 * math.log(1.1) / math.sqrt(3)
     assert found.value == pytest.approx(110.0)
     assert found.low == pytest.approx(110.0 * math.exp(-half), rel=1e-6)
@@ -72,12 +72,12 @@ def test_where_processes_are_unsteady_the_interval_is_no_narrower_than_theirs() 
     """Five processes in a row met a machine that switches between 350 and 500 for seconds, mostly at the same level."""
     wide = [us(v).model_copy(update={"low": 340.0 + n, "high": 510.0 + n}) for n, v in enumerate((352, 348, 356))]
     steady = [us(350.0), us(354.0)]
-    alone = over_processes([*wide, *steady], wide[:1])
+    alone = combine_processes([*wide, *steady], wide[:1])
     assert (alone.low, alone.high) == over_processes_bounds([*wide, *steady])
-    found = over_processes([*wide, *steady], wide)
+    found = combine_processes([*wide, *steady], wide)
     assert (found.low, found.high) == (341.0, 511.0)
     unknown = [each.model_copy(update={"low": None, "high": None}) for each in wide]
-    refused = over_processes([*unknown, us(500.0)], unknown)
+    refused = combine_processes([*unknown, us(500.0)], unknown)
     assert refused.low is not None
     assert refused.high is not None
     assert (refused.low <= 348.0, refused.high >= 500.0) == (True, True)
@@ -85,7 +85,7 @@ def test_where_processes_are_unsteady_the_interval_is_no_narrower_than_theirs() 
 
 
 def over_processes_bounds(estimates: list[Estimate]) -> tuple[float | None, float | None]:
-    found = over_processes(estimates)
+    found = combine_processes(estimates)
     return found.low, found.high
 
 
@@ -93,7 +93,7 @@ def test_a_measurement_of_unsteady_processes_is_as_wide_as_they_are() -> None:
     wide = us(100.0).model_copy(update={"low": 80.0, "high": 130.0})
     moved = measured(100.0).model_copy(update={"call_us": wide, "unsteady": "switching"})
     processes = [moved] * 2 + [measured(100.0)] * 3
-    assert merged(processes).call_us == over_processes([wide, wide, *[us(100.0)] * 3], [wide, wide])
+    assert merged(processes).call_us == combine_processes([wide, wide, *[us(100.0)] * 3], [wide, wide])
     assert merged(processes).precision_reached == pytest.approx(0.25)
 
 
@@ -135,8 +135,8 @@ def test_methods_and_shapes_that_differ_are_all_named() -> None:
 
 
 def test_the_clock_is_that_of_all_processes() -> None:
-    one = Clock(mhz_low=1500, mhz=1600, mhz_high=1700, throttle=("power cap",), throttled_share=0.5)
-    other = Clock(mhz_low=1400, mhz=1800, mhz_high=1900, throttle=("power cap", "heat"), throttled_share=0.0)
+    one = ClockSummary(mhz_low=1500, mhz=1600, mhz_high=1700, throttle=("power cap",), throttled_share=0.5)
+    other = ClockSummary(mhz_low=1400, mhz=1800, mhz_high=1900, throttle=("power cap", "heat"), throttled_share=0.0)
     clock = merged([measured(1.0, clock=one), measured(1.1, clock=other)]).clock
     assert (clock.mhz_low, clock.mhz, clock.mhz_high) == (1400, 1700, 1900)
     assert (clock.throttle, clock.throttled_share) == (("power cap", "heat"), 0.25)
@@ -166,9 +166,12 @@ def test_with_several_functions_each_interval_allows_for_all_of_them() -> None:
 
 
 def test_a_difference_under_a_moving_clock_must_show_in_cycles_too() -> None:
-    moved, steady = Clock(mhz_low=1400, mhz=1700, mhz_high=1900), Clock(mhz_low=1700, mhz=1700, mhz_high=1700)
+    moved, steady = (
+        ClockSummary(mhz_low=1400, mhz=1700, mhz_high=1900),
+        ClockSummary(mhz_low=1700, mhz=1700, mhz_high=1700),
+    )
 
-    def found(clock: Clock, *cycles: float) -> Comparison:
+    def found(clock: ClockSummary, *cycles: float) -> Comparison:
         ratios = (1.5, 1.52, 1.51)
         return merged_all([compared(r, cycles=(c,), clock=clock) for r, c in zip(ratios, cycles, strict=True)])
 
@@ -189,7 +192,7 @@ def test_the_interval_holds_the_typical_process_as_often_as_it_says(processes: i
     held = 0
     tries = 600
     for _ in range(tries):
-        found = over_processes([us(value) for value in 200 * np.exp(0.04 * rng.standard_normal(processes))])
+        found = combine_processes([us(value) for value in 200 * np.exp(0.04 * rng.standard_normal(processes))])
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 200 <= found.high

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.timing import pairs
-from assay.timing.instrument import Batch
-from assay.timing.rig import Rigged
-from assay.timing.subject import Bound
+from assay.timing import interleaved
+from assay.timing.sampling import SampleBatch
+from assay.timing.setup import BoundCall, TimedCall
 
 if TYPE_CHECKING:
-    from assay.timing.stretch import Series
+    from assay.timing.interleaved import SampleSeries
 
 
 class Tape:
@@ -26,10 +25,10 @@ class Tape:
         self._turns = turns
         self._taken = 0
 
-    def take(self) -> Batch:
+    def take(self) -> SampleBatch:
         self._turns.append(self._name)
         self._taken += 1
-        return Batch({"span_us": np.array([1.0, 2.0, 9.0]) * self._taken, "cycles": np.array([5.0])}, mhz=1500.0)
+        return SampleBatch({"span_us": np.array([1.0, 2.0, 9.0]) * self._taken, "cycles": np.array([5.0])}, mhz=1500.0)
 
     def replan(self) -> bool:
         return False
@@ -37,17 +36,17 @@ class Tape:
     def close(self) -> None: ...
 
 
-def rigged(turns: list[str]) -> tuple[Rigged, Rigged]:
+def rigged(turns: list[str]) -> tuple[TimedCall, TimedCall]:
     first, second = (
-        Rigged(Bound(name, lambda: None), Tape(name, turns), "span_us", "cuda", "it is a test") for name in "ab"
+        TimedCall(BoundCall(name, lambda: None), Tape(name, turns), "span_us", "cuda", "it is a test") for name in "ab"
     )
     return first, second
 
 
-def taken(**how: Any) -> tuple[list[Series], list[str]]:
+def taken(**how: Any) -> tuple[list[SampleSeries], list[str]]:
     turns: list[str] = []
     told = {"rounds": 6, "until_ns": time.perf_counter_ns() + 10**10, "seed": 1, **how}
-    return pairs.take(rigged(turns), (4, 5), **told), turns
+    return interleaved.sample_pair(rigged(turns), (4, 5), **told), turns
 
 
 def test_a_round_keeps_the_median_of_a_batch_and_how_many_calls_that_were() -> None:
@@ -70,4 +69,4 @@ def test_every_round_has_both_and_every_second_the_other_way_round() -> None:
 
 def test_when_the_time_is_up_the_fewest_rounds_are_taken_all_the_same() -> None:
     series, _ = taken(rounds=50, until_ns=time.perf_counter_ns() - 1)
-    assert {len(each.samples) for each in series} == {pairs.FEWEST_ROUNDS}
+    assert {len(each.samples) for each in series} == {interleaved.MIN_PAIR_ROUNDS}

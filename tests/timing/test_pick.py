@@ -13,7 +13,7 @@ from assay.core.errors import MachineCannot
 from tests.timing.faking import Known, KnownRig, noisy, nothing
 
 if TYPE_CHECKING:
-    from assay.timing.instrument import Instrument, Samples
+    from assay.timing.sampling import Instrument, Samples
     from tests.timing.faking import VirtualTime
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.timing.cuda.stamps import SHORT_NS, Stamps, read
+from assay.timing.cuda.device import CYCLE_COUNTER_BELOW_NS, StampPairs, read_stamps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,48 +25,48 @@ def words(*pairs: tuple[int, int], start_ns: int = 10**18, sm: tuple[int, int] =
 
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 2 * 10**12)), min_size=1, max_size=64))
 def test_differences_are_exact_however_large_the_counters_are(pairs: list[tuple[int, int]]) -> None:
-    stamps = read(words(*pairs))
+    stamps = read_stamps(words(*pairs))
     assert stamps.ns.tolist() == [float(ns) for ns, _ in pairs]
     assert stamps.cycles is not None
     assert stamps.cycles.tolist() == [float(cycles) for _, cycles in pairs]
 
 
 def test_cycles_of_two_multiprocessors_are_not_compared() -> None:
-    stamps = read(words((1000, 2000), sm=(3, 4)))
+    stamps = read_stamps(words((1000, 2000), sm=(3, 4)))
     assert stamps.cycles is None
     assert stamps.mhz is None
     assert stamps.us.tolist() == [1.0]
 
 
 def test_what_lies_beside_the_number_of_the_multiprocessor_is_not_looked_at() -> None:
-    assert read(words((1000, 2000))).cycles is not None
+    assert read_stamps(words((1000, 2000))).cycles is not None
 
 
 def test_the_clock_is_cycles_over_time_over_all_pairs() -> None:
-    assert read(words((1000, 1900), (3000, 6100))).mhz == pytest.approx(2000.0)
+    assert read_stamps(words((1000, 1900), (3000, 6100))).mhz == pytest.approx(2000.0)
 
 
 def test_no_time_at_all_has_no_clock() -> None:
-    assert read(words((0, 0))).mhz is None
+    assert read_stamps(words((0, 0))).mhz is None
 
 
 def test_short_times_are_taken_from_the_finer_cycle_counter() -> None:
     # The timer steps by 32 ns: 1000 and 1032 are the same time, and the cycles know it.
-    stamps = read(words((992, 2000), (1024, 2000), (1024, 2032)))
+    stamps = read_stamps(words((992, 2000), (1024, 2000), (1024, 2032)))
     assert stamps.us[0] == stamps.us[1]
     assert stamps.us[2] > stamps.us[1]
     assert stamps.us == pytest.approx(np.array([1.0, 1.0, 1.0]), rel=0.05)
 
 
 def test_long_times_are_taken_from_the_timer() -> None:
-    stamps = read(words((2 * SHORT_NS, 1), (4 * SHORT_NS, 10**6)))
-    assert stamps.us.tolist() == [2 * SHORT_NS / 1000, 4 * SHORT_NS / 1000]
+    stamps = read_stamps(words((2 * CYCLE_COUNTER_BELOW_NS, 1), (4 * CYCLE_COUNTER_BELOW_NS, 10**6)))
+    assert stamps.us.tolist() == [2 * CYCLE_COUNTER_BELOW_NS / 1000, 4 * CYCLE_COUNTER_BELOW_NS / 1000]
 
 
 def test_some_of_the_pairs_can_be_taken_out() -> None:
-    stamps = read(words((1000, 10), (2000, 20), (3000, 30)))
-    some = stamps.of(np.array([True, False, True]))
+    stamps = read_stamps(words((1000, 10), (2000, 20), (3000, 30)))
+    some = stamps.select(np.array([True, False, True]))
     assert some.ns.tolist() == [1000.0, 3000.0]
     assert some.cycles is not None
     assert some.cycles.tolist() == [10.0, 30.0]
-    assert Stamps(stamps.ns, None).of(np.array([True, False, False])).cycles is None
+    assert StampPairs(stamps.ns, None).select(np.array([True, False, False])).cycles is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput, TrialFailed
-from assay.timing.subject import Bound, FirstCalls, bind, blamed, first_calls
+from assay.timing.setup import BoundCall, FirstCalls, attribute_errors, bind_call, make_first_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,18 +21,18 @@ def finish() -> None:
 
 
 def firsts(function: Callable[..., object], *args: object, **more: Any) -> FirstCalls:
-    return first_calls(bind(function, args, name="f"), finish, 60.0, **more)
+    return make_first_calls(bind_call(function, args, name="f"), finish, 60.0, **more)
 
 
 def test_a_call_without_arguments_is_the_function_itself() -> None:
     def work() -> int:
         return 1
 
-    assert bind(work).call is work
+    assert bind_call(work).call is work
 
 
 def test_arguments_are_handed_over_by_place_and_by_name() -> None:
-    bound = bind(lambda a, *, b: (a, b), (1,), {"b": 2})
+    bound = bind_call(lambda a, *, b: (a, b), (1,), {"b": 2})
     assert bound.call() == (1, 2)
     assert bound.arguments == (1, 2)
 
@@ -42,17 +42,17 @@ def test_arguments_are_handed_over_by_place_and_by_name() -> None:
     [(len, "len"), (functools.partial(len, ()), "partial"), (lambda: None, "<lambda>")],
 )
 def test_a_function_has_a_name_whatever_it_is(function: Callable[..., object], name: str) -> None:
-    bound = bind(function, ((),) if function is len else ())
+    bound = bind_call(function, ((),) if function is len else ())
     assert bound.name.rpartition(".")[2] == name
 
 
 def test_a_given_name_is_used() -> None:
-    assert bind(finish, name="mine").name == "mine"
+    assert bind_call(finish, name="mine").name == "mine"
 
 
 def test_what_cannot_be_called_is_bad_input() -> None:
     with pytest.raises(BadInput, match="int cannot be called"):
-        bind(5)  # type: ignore[arg-type]
+        bind_call(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_arguments_that_do_not_fit_are_said_before_anything_runs(
         raise AssertionError("it ran")
 
     with pytest.raises(BadInput, match=words):
-        bind(work, args, kwargs)
+        bind_call(work, args, kwargs)
 
 
 def test_a_function_in_c_that_does_not_say_what_it_takes_is_believed() -> None:
-    assert bind(dict.fromkeys, ("ab",)).call() == {"a": None, "b": None}
+    assert bind_call(dict.fromkeys, ("ab",)).call() == {"a": None, "b": None}
 
 
 async def coroutine() -> None:
@@ -97,7 +97,7 @@ class Later:
 @pytest.mark.parametrize("function", [coroutine, generator, stream, functools.partial(coroutine)])
 def test_what_only_makes_a_coroutine_or_generator_is_refused(function: Callable[[], object]) -> None:
     with pytest.raises(BadInput, match="only makes a coroutine or generator"):
-        bind(function)
+        bind_call(function)
 
 
 @pytest.mark.parametrize("function", [Later(), lambda: iter(generator()), lambda: aiter(stream())])
@@ -129,7 +129,7 @@ def test_an_interrupt_is_the_users_and_goes_through() -> None:
 
 
 def test_an_error_of_our_own_is_not_blamed_on_the_function() -> None:
-    with pytest.raises(BadInput, match=r"^ours$"), blamed("f"):
+    with pytest.raises(BadInput, match=r"^ours$"), attribute_errors("f"):
         raise BadInput("ours")
 
 
@@ -191,13 +191,13 @@ def test_a_call_that_does_not_return_is_given_up_in_the_main_thread() -> None:
 
     assert threading.current_thread() is threading.main_thread()
     with pytest.raises(TrialFailed, match=r"^f has not returned within 0.05 s\.$"):
-        first_calls(Bound("f", spin), finish, 0.05)
+        make_first_calls(BoundCall("f", spin), finish, 0.05)
 
 
 def test_slow_calls_are_made_once_and_quick_ones_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     firsts(lambda: calls.append(1))
     assert len(calls) == 3
-    monkeypatch.setattr("assay.timing.subject.FIRST_CALLS_S", 0.0)
+    monkeypatch.setattr("assay.timing.setup.FIRST_CALLS_S", 0.0)
     firsts(lambda: calls.append(1))
     assert len(calls) == 4

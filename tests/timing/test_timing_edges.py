@@ -12,13 +12,13 @@ import pytest
 
 import assay.machine.detect
 from assay.core.errors import BadInput
-from assay.core.results import GpuMoment
+from assay.core.results import GpuSnapshot
 from assay.machine.model import Gpu
-from assay.timing import company, deadline, pairs, picks, tuners
-from assay.timing.clocks import ClockWatch
-from assay.timing.instrument import Batch
-from assay.timing.turns import Order
-from assay.timing.values import Candidate, Comparison, Measurement, ProcessTimes
+from assay.timing import conditions, do_bench, interleaved, saved_picks, setup
+from assay.timing.conditions import ClockWatch
+from assay.timing.interleaved import RoundOrder
+from assay.timing.results import Comparison, Measurement, PickCandidate, ProcessTimes
+from assay.timing.sampling import SampleBatch
 from tests.machines import machine
 from tests.timing.faking import KnownRig, nothing
 from tests.timing.test_over_processes import compared, measured
@@ -28,29 +28,34 @@ from tests.timing.test_picks import pick
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.timing.instrument import Instrument
+    from assay.timing.sampling import Instrument
     from tests.timing.faking import VirtualTime
 
 
 def test_a_core_taken_away_exactly_often_enough_is_told_of() -> None:
-    assert company.told(5, 0.25)
-    assert company.told(20, 1.0)
-    assert company.told(40, 2.0)
-    assert company.told(19, 1.0) == company.told(39, 2.0) == company.told(4, 0.1) == ()
+    assert conditions.describe_switches(5, 0.25)
+    assert conditions.describe_switches(20, 1.0)
+    assert conditions.describe_switches(40, 2.0)
+    assert (
+        conditions.describe_switches(19, 1.0)
+        == conditions.describe_switches(39, 2.0)
+        == conditions.describe_switches(4, 0.1)
+        == ()
+    )
 
 
 def test_switches_and_seconds_are_counted_from_when_counting_began(monkeypatch: pytest.MonkeyPatch) -> None:
     switches, seconds = iter([1000, 1010]), iter([50.0, 50.5])
     usage = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: SimpleNamespace(ru_nivcsw=next(switches)))
-    monkeypatch.setattr(company, "resource", usage)
-    monkeypatch.setattr(company, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
-    (note,) = company.Company().notes()
+    monkeypatch.setattr(conditions, "resource", usage)
+    monkeypatch.setattr(conditions, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    (note,) = conditions.ContextSwitchCounter().notes()
     assert "away 10 times in 0.5 s" in note
 
 
 def test_what_nobody_says_is_one_process_and_no_rounds() -> None:
     assert ProcessTimes(process=1).samples == 0
-    assert Candidate(name="a").rounds == 0
+    assert PickCandidate(name="a").rounds == 0
     assert (measured(1.0).processes, compared(1.5).processes) == (1, 1)
     assert Measurement.model_validate({**dict(measured(1.0)), "processes": 1}).processes == 1
     assert Comparison.model_validate({**dict(compared(1.5)), "processes": 1}).processes == 1
@@ -95,9 +100,9 @@ def test_an_alarm_that_rings_no_later_goes_first_and_a_later_one_rings_when_it_w
     left_s: float, took_s: float, settings: list[tuple[float, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alarm, now = Alarm(left_s, 3.0 if left_s else 0.0), iter([100.0, 100.0 + took_s])
-    monkeypatch.setattr(deadline, "signal", alarm)
-    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    with deadline.limited(2.0, "f"):
+    monkeypatch.setattr(setup, "signal", alarm)
+    monkeypatch.setattr(setup, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    with setup.time_limit(2.0, "f"):
         pass
     assert alarm.settings == settings
 
@@ -126,25 +131,25 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
 )
 def test_a_pick_is_kept_for_the_device_it_was_made_on(device: str, gpu: str, driver: str, two_gpus: Any) -> None:
     two_gpus("580.1")
-    place = picks.save(pick().model_copy(update={"device": device}), "g").place
+    place = saved_picks.save(pick().model_copy(update={"device": device}), "g").key
     assert (place.gpu, place.driver) == (gpu, driver)
 
 
 def test_what_is_not_said_of_a_place_is_taken_from_this_machine(two_gpus: Any) -> None:
     two_gpus("580.1")
-    saved = picks.save(pick(), "g", {"m": 1})
-    assert picks.lookup("g", {"m": 1}) == saved
-    assert picks.save(pick(), "g", gpu="L4").place == saved.place.model_copy(update={"gpu": "L4", "shape": {}})
-    assert picks.save(pick(), "g", driver="1.0").place.gpu == "First"
+    saved = saved_picks.save(pick(), "g", {"m": 1})
+    assert saved_picks.lookup("g", {"m": 1}) == saved
+    assert saved_picks.save(pick(), "g", gpu="L4").key == saved.key.model_copy(update={"gpu": "L4", "shape": {}})
+    assert saved_picks.save(pick(), "g", driver="1.0").key.gpu == "First"
     two_gpus(None)
-    assert picks.save(pick(), "g").place.driver == "unknown"
+    assert saved_picks.save(pick(), "g").key.driver == "unknown"
 
 
 def test_only_a_pick_can_be_kept_and_only_for_a_shape_by_names() -> None:
     with pytest.raises(BadInput, match=r"result of assay\.pick"):
-        picks.save("b", "g", gpu="L4", driver="1.0")  # type: ignore[arg-type]
+        saved_picks.save("b", "g", gpu="L4", driver="1.0")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="given by names"):
-        picks.save(pick(), "g", [("m", 512)], gpu="L4", driver="1.0")  # type: ignore[arg-type]
+        saved_picks.save(pick(), "g", [("m", 512)], gpu="L4", driver="1.0")  # type: ignore[arg-type]
 
 
 @dataclass
@@ -159,10 +164,10 @@ class Tape:
     primary: str = "call_us"
     calls_per_sample: int = 1
 
-    def take(self) -> Batch:
+    def take(self) -> SampleBatch:
         self.turns.append(self.name)
         self.taken += 1
-        return Batch({"call_us": np.array(self.batches[min(self.taken, len(self.batches)) - 1])})
+        return SampleBatch({"call_us": np.array(self.batches[min(self.taken, len(self.batches)) - 1])})
 
     def replan(self) -> bool:
         return False
@@ -172,8 +177,8 @@ class Tape:
 
 def in_turns(tapes: Sequence[Tape], repeat: int, patch: pytest.MonkeyPatch) -> list[float]:
     instruments: dict[str, Instrument] = {f"number {place}": tape for place, tape in enumerate(tapes)}
-    patch.setattr(tuners, "rig", lambda _: KnownRig(instruments))
-    return tuners.interleaved([nothing] * len(tapes), repeat=repeat)
+    patch.setattr(do_bench, "select_timer_setup", lambda _: KnownRig(instruments))
+    return do_bench.interleaved_bench([nothing] * len(tapes), repeat=repeat)
 
 
 @pytest.mark.parametrize(("repeat", "rounds"), [(1, 3), (22, 6), (24, 6), (400, 100), (10_000, 100)])
@@ -193,16 +198,16 @@ def test_in_turns_each_gets_the_median_of_its_rounds_in_milliseconds(monkeypatch
 def test_the_order_of_turns_is_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[str] = []
     in_turns([Tape(name, [[1.0]], turns) for name in "012"], 8, monkeypatch)
-    order = Order(seed=0)
+    order = RoundOrder(seed=0)
     assert "".join(turns[6:]) == "".join(str(place) for _ in range(8) for place in order.next(range(3)))
 
 
 def test_the_clock_is_looked_at_again_exactly_when_a_look_is_due(virtual: VirtualTime) -> None:
     told = iter([("heat",), (), None])
-    watch = ClockWatch(lambda: GpuMoment(uuid="GPU-1", throttle=next(told)))
+    watch = ClockWatch(lambda: GpuSnapshot(uuid="GPU-1", throttle=next(told)))
     for now_s in (100.0, 100.01, 100.0 + 0.02, 101.0):
         virtual.now_s = now_s
-        watch.look()
+        watch.label_batch()
     assert watch.labels[:3] == [1.0, 1.0, 0.0]
     assert math.isnan(watch.labels[3])
 
@@ -211,7 +216,7 @@ def test_the_clock_is_looked_at_again_exactly_when_a_look_is_due(virtual: Virtua
 def test_no_round_begins_once_the_time_is_up_but_for_the_first_four(
     until_ns: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "time", SimpleNamespace(perf_counter_ns=lambda: 1000))
+    monkeypatch.setattr(interleaved, "time", SimpleNamespace(perf_counter_ns=lambda: 1000))
     series, _ = taken(until_ns=until_ns)
     assert {len(each.samples) for each in series} == {rounds}
     assert {each.calls_per_sample for each in series if each.quantity == "clock_mhz"} == {1}
@@ -219,7 +224,7 @@ def test_no_round_begins_once_the_time_is_up_but_for_the_first_four(
 
 def test_with_a_reader_each_round_of_both_is_labelled_where_that_is_known() -> None:
     def labelled(throttle: tuple[str, ...] | None, rounds: int) -> list[tuple[int, list[float], int]]:
-        series, _ = taken(rounds=rounds, reader=lambda: GpuMoment(uuid="GPU-1", throttle=throttle))
+        series, _ = taken(rounds=rounds, reader=lambda: GpuSnapshot(uuid="GPU-1", throttle=throttle))
         return [(s.subject, list(s.samples), s.calls_per_sample) for s in series if s.quantity == "throttled"]
 
     assert labelled(("heat",), 1) == [(4, [1.0], 1), (5, [1.0], 1)]

@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import assay.timing.cuda.bench
+import assay.timing.cuda.device
 from assay.core.errors import BadInput, TrialFailed
-from assay.core.results import GpuMoment
-from assay.timing import do_bench, pick, turns
-from assay.timing.cuda import allows, stamped, trace
-from assay.timing.instrument import Batch
-from assay.timing.options import Options
-from assay.timing.processes import over_processes
-from assay.timing.rig import CudaRig, calls_in_a_batch, wall_only
-from assay.timing.subject import Bound, FirstCalls
-from assay.timing.values import Candidate, Clock, Pick
-from assay.timing.wording import clock_text, percent_text, precision_text, ratio_text, scope_text
+from assay.core.results import GpuSnapshot
+from assay.timing import do_bench, interleaved, pick
+from assay.timing.cuda import cupti, timers
+from assay.timing.options import TimingOptions
+from assay.timing.processes import combine_processes
+from assay.timing.results import (
+    ClockSummary,
+    Pick,
+    PickCandidate,
+    describe_precision,
+    describe_scope,
+    format_clock,
+    format_percent,
+    format_ratio,
+)
+from assay.timing.sampling import SampleBatch
+from assay.timing.setup import BoundCall, CudaTimerSetup, FirstCalls, calls_per_batch, set_up_wall_timer
 from tests.launch.test_several import Starts, ran, timed
 from tests.timing.faking import Known, KnownRig, VirtualTime, noisy, nothing
 from tests.timing.machine_clock import VirtualMachine
@@ -33,8 +40,8 @@ from tests.timing.test_turns import rigged
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.timing.instrument import Instrument
     from assay.timing.options import ClockReader
+    from assay.timing.sampling import Instrument
 
 
 @pytest.fixture
@@ -80,7 +87,7 @@ class Lasting(Tape):
     time: VirtualTime = field(default_factory=VirtualTime)
     took_s: Sequence[float] = (0.25,)
 
-    def take(self) -> Batch:
+    def take(self) -> SampleBatch:
         self.time.now_s += self.took_s[min(self.taken, len(self.took_s) - 1)]
         return super().take()
 
@@ -125,12 +132,12 @@ def test_rounds_are_those_of_who_stayed_longest(race: Race) -> None:
 def test_the_order_of_candidates_is_that_of_seed_0_unless_another_is_given(race: Race) -> None:
     tapes: dict[str, Sequence[float]] = {name: [9.0, 10.0, 40.0, 10.0] for name in "01234"}
     race(tapes, budget_s=0.1)
-    order = turns.Order(0)
+    order = interleaved.RoundOrder(0)
     assert race.turns == [str(place) for _ in range(2) for place in order.next(range(5))]
 
 
 def test_the_clock_is_read_by_the_reader_that_is_given_or_by_that_of_the_device(race: Race) -> None:
-    given, own = (lambda uuid=uuid: GpuMoment(uuid=uuid) for uuid in ("given", "own"))
+    given, own = (lambda uuid=uuid: GpuSnapshot(uuid=uuid) for uuid in ("given", "own"))
     seen = [race({"a": [1.0]}, own, **how).clock.before for how in ({"reader": given}, {})]
     assert [moment.uuid if moment else None for moment in seen] == ["given", "own"]
 
@@ -142,24 +149,24 @@ def test_a_tolerance_of_all_or_more_is_bad_input(tolerance: float, race: Race) -
 
 
 def test_a_turn_keeps_medians_and_not_means() -> None:
-    turn = turns.Turn()
-    turn.add(Batch({"busy_us": np.array([1.0, 9.0, 2.0]), "cycles": np.array([10.0, 90.0, 20.0])}), "busy_us")
+    turn = interleaved.RoundMedians()
+    turn.add(SampleBatch({"busy_us": np.array([1.0, 9.0, 2.0]), "cycles": np.array([10.0, 90.0, 20.0])}), "busy_us")
     assert (turn.us, turn.cycles) == ([2.0], [20.0])
 
 
 def test_each_time_has_its_own_instrument_where_there_is_one() -> None:
     wall, beside = (Known(VirtualTime(), noisy(1.0), method=method) for method in ("wall", "beside"))
-    many, alone = rigged("span_us", wall=wall, beside=beside), rigged("span_us")
-    assert [turns.instrument_for(many, q).method for q in ("call_us", "busy_us", "span_us")] == [
+    many, alone = rigged("span_us", wall=wall, busy_instrument=beside), rigged("span_us")
+    assert [interleaved.instrument_for(many, q).method for q in ("call_us", "busy_us", "span_us")] == [
         "wall", "beside", "known",
     ]  # fmt: skip
-    assert {turns.instrument_for(alone, q).method for q in ("call_us", "busy_us", "span_us")} == {"known"}
+    assert {interleaved.instrument_for(alone, q).method for q in ("call_us", "busy_us", "span_us")} == {"known"}
 
 
 def test_those_that_warm_up_divide_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     budgets: list[float] = []
-    monkeypatch.setattr(turns, "warm_up", lambda _, budget_s: budgets.append(budget_s))
-    turns.warm_all([Tape(name, [[1.0]]) for name in "abcd"], 2.0)
+    monkeypatch.setattr(interleaved, "warm_up", lambda _, budget_s: budgets.append(budget_s))
+    interleaved.warm_up_all([Tape(name, [[1.0]]) for name in "abcd"], 2.0)
     assert budgets == [0.5] * 4
 
 
@@ -171,17 +178,17 @@ def test_three_rounds_are_tried_unless_they_take_a_twentieth_of_the_budget(
     took_s: list[float], budget_s: float, tried: int, least_s: float, virtual: VirtualTime
 ) -> None:
     tape = Lasting("a", [[1.0]], time=virtual, took_s=took_s)
-    assert turns.round_seconds([tape], budget_s) == least_s
+    assert interleaved.shortest_round_s([tape], budget_s) == least_s
     assert tape.taken == tried
 
 
 def test_a_batch_has_as_many_calls_as_fit_and_few_where_they_are_long() -> None:
-    assert calls_in_a_batch(40.0, "cold", 800.0) == 8  # each with 60 µs
-    assert calls_in_a_batch(25.0, "warm", 800.0) == 20  # each with 15 µs
-    assert calls_in_a_batch(1.0, "warm", 2000.0) == 32
-    assert calls_in_a_batch(120.0, "cold", 1800.0) == 10
-    assert calls_in_a_batch(120.5, "cold", 1800.0) == calls_in_a_batch(1000.0, "warm", 9e9) == 4
-    assert calls_in_a_batch(1000.5, "warm", 9e9) == 2
+    assert calls_per_batch(40.0, "cold", 800.0) == 8  # each with 60 µs
+    assert calls_per_batch(25.0, "warm", 800.0) == 20  # each with 15 µs
+    assert calls_per_batch(1.0, "warm", 2000.0) == 32
+    assert calls_per_batch(120.0, "cold", 1800.0) == 10
+    assert calls_per_batch(120.5, "cold", 1800.0) == calls_per_batch(1000.0, "warm", 9e9) == 4
+    assert calls_per_batch(1000.5, "warm", 9e9) == 2
 
 
 @pytest.fixture
@@ -201,7 +208,9 @@ FIRST = FirstCalls(steady=True, least_us=40.0)
 def test_calls_at_the_edge_of_the_clock_or_of_the_budget_are_noted(
     call_ns: int, words: str | None, host: VirtualMachine
 ) -> None:
-    notes = wall_only(Bound("f", host.call(call_ns)), Options("cpu", "warm", budget_s=0.002), FIRST, why="").notes
+    notes = set_up_wall_timer(
+        BoundCall("f", host.call(call_ns)), TimingOptions("cpu", "warm", budget_s=0.002), FIRST, why=""
+    ).notes
     assert (len(notes) == 1 and words in notes[0]) if words else notes == ()
 
 
@@ -212,7 +221,9 @@ def test_a_setup_goes_before_each_call_that_the_host_times(host: VirtualMachine)
         order.append("call")
         host.passes(900_000)
 
-    found = wall_only(Bound("f", call), Options("cpu", "warm", setup=lambda: order.append("setup")), FIRST, why="")
+    found = set_up_wall_timer(
+        BoundCall("f", call), TimingOptions("cpu", "warm", setup=lambda: order.append("setup")), FIRST, why=""
+    )
     order.clear()
     found.instrument.take()
     assert order == ["setup", "call"] * 2
@@ -224,22 +235,22 @@ class Gpu:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.overwritten = 0
         known = SimpleNamespace(error_us={"graph": 0.1, "queue": 0.2})
-        bench = SimpleNamespace(known=known, finish=lambda _: None, overwrite_cache=self._overwrite)
-        patch.setattr(assay.timing.cuda.bench, "bench", lambda _: bench)
-        for module, kind in ((stamped, "GraphClock"), (stamped, "QueueClock"), (trace, "TraceClock")):
+        bench = SimpleNamespace(calibration=known, finish=lambda _: None, overwrite_cache=self._overwrite)
+        patch.setattr(assay.timing.cuda.device, "gpu_timing_device", lambda _: bench)
+        for module, kind in ((timers, "GraphTimer"), (timers, "QueueTimer"), (cupti, "TraceTimer")):
             patch.setattr(module, kind, lambda _, work, kind=kind: SimpleNamespace(kind=kind, work=work))
         self._patch = patch
-        self.rig = CudaRig(0)
+        self.rig = CudaTimerSetup(0)
 
     def _overwrite(self) -> None:
         self.overwritten += 1
 
     def set_up(self, chosen: str, operations: int, call: Any = nothing, **how: Any) -> Any:
         found = SimpleNamespace(operations=operations, branches=False, waits=False)
-        self._patch.setattr(allows, "find_out", lambda *_, **__: found)
-        self._patch.setattr(allows, "choose", lambda *_: (chosen, "why"))
-        options = Options(**{"device": "cuda:0", "cache": "cold", "times": ("busy", "span"), **how})
-        return self.rig.set_up(Bound("f", call), options, FIRST)
+        self._patch.setattr(timers, "probe_capability", lambda *_, **__: found)
+        self._patch.setattr(timers, "choose_method", lambda *_: (chosen, "why"))
+        options = TimingOptions(**{"device": "cuda:0", "cache": "cold", "times": ("busy", "span"), **how})
+        return self.rig.set_up(BoundCall("f", call), options, FIRST)
 
 
 @pytest.fixture
@@ -249,13 +260,18 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 def test_a_call_of_one_kernel_is_timed_at_work_and_one_of_several_by_its_span(gpu: Gpu) -> None:
     one, two, queued = gpu.set_up("graph", 1), gpu.set_up("graph", 2), gpu.set_up("queue", 1)
-    assert (one.instrument.kind, one.decisive, one.error_us, one.beside) == ("GraphClock", "busy_us", 0.1, None)
-    assert (two.instrument.kind, two.decisive, two.beside.kind) == ("GraphClock", "span_us", "TraceClock")
-    assert (queued.instrument.kind, queued.error_us) == ("QueueClock", 0.2)
-    assert gpu.set_up("graph", 2, method="graph").beside is None
-    assert gpu.set_up("graph", 2, times=("span",)).beside is None
+    assert (one.instrument.kind, one.decisive, one.error_us, one.busy_instrument) == (
+        "GraphTimer",
+        "busy_us",
+        0.1,
+        None,
+    )
+    assert (two.instrument.kind, two.decisive, two.busy_instrument.kind) == ("GraphTimer", "span_us", "TraceTimer")
+    assert (queued.instrument.kind, queued.error_us) == ("QueueTimer", 0.2)
+    assert gpu.set_up("graph", 2, method="graph").busy_instrument is None
+    assert gpu.set_up("graph", 2, times=("span",)).busy_instrument is None
     traced = gpu.set_up("trace", 2)
-    assert (traced.instrument.kind, traced.decisive, traced.error_us) == ("TraceClock", "busy_us", None)
+    assert (traced.instrument.kind, traced.decisive, traced.error_us) == ("TraceTimer", "busy_us", None)
 
 
 def test_calls_without_work_for_the_gpu_are_timed_on_the_host(gpu: Gpu, host: VirtualMachine) -> None:
@@ -269,7 +285,7 @@ def test_calls_without_work_for_the_gpu_are_timed_on_the_host(gpu: Gpu, host: Vi
 
 def test_on_a_gpu_slow_first_calls_are_made_twice(gpu: Gpu, host: VirtualMachine) -> None:
     begin_ns = host.now_ns
-    gpu.rig.first_calls(Bound("f", host.call(2_000_000_000)), Options("cuda:0", "cold"))
+    gpu.rig.first_calls(BoundCall("f", host.call(2_000_000_000)), TimingOptions("cuda:0", "cold"))
     assert host.now_ns - begin_ns == 4_000_000_000
 
 
@@ -279,7 +295,7 @@ def test_an_unsteady_interval_is_the_typical_one_or_where_none_is_known_that_of_
     known = [us(100.0).model_copy(update={"low": low, "high": high}) for low, high in bounds]
     unknown = [us(100.0).model_copy(update={"low": None, "high": None})] * 2
     for unsteady in (known, unknown):
-        found = over_processes(values, unsteady)
+        found = combine_processes(values, unsteady)
         assert (found.low, found.high) == (90.0, 110.0)
 
 
@@ -321,21 +337,25 @@ def test_the_interval_of_a_ratio_is_students_shared_among_the_functions(others: 
 @pytest.mark.parametrize(
     ("clock", "verdict"),
     [
-        (Clock(mhz_low=995, mhz=1000, mhz_high=1005), "slower"),
-        (Clock(mhz_low=995, mhz=1000, mhz_high=1005.5), "unsure"),
-        (Clock(mhz_low=900, mhz_high=1005), "slower"),
-        (Clock(mhz=1000, mhz_high=1005), "slower"),
-        (Clock(mhz_low=900, mhz=1000), "slower"),
+        (ClockSummary(mhz_low=995, mhz=1000, mhz_high=1005), "slower"),
+        (ClockSummary(mhz_low=995, mhz=1000, mhz_high=1005.5), "unsure"),
+        (ClockSummary(mhz_low=900, mhz_high=1005), "slower"),
+        (ClockSummary(mhz=1000, mhz_high=1005), "slower"),
+        (ClockSummary(mhz_low=900, mhz=1000), "slower"),
     ],
 )
-def test_a_clock_has_moved_where_it_did_so_by_more_than_a_hundredth(clock: Clock, verdict: str) -> None:
+def test_a_clock_has_moved_where_it_did_so_by_more_than_a_hundredth(clock: ClockSummary, verdict: str) -> None:
     assert merged_all([compared(1.5, cycles=(1.0,), clock=clock)] * 2).verdict == verdict
 
 
 def test_the_clock_of_three_processes_is_their_median_from_the_first_moment_to_the_last() -> None:
     clocks = [
-        Clock(
-            mhz=mhz, throttled_share=share, locked_mhz=int(mhz), before=GpuMoment(uuid=uuid), after=GpuMoment(uuid=uuid)
+        ClockSummary(
+            mhz=mhz,
+            throttled_share=share,
+            locked_mhz=int(mhz),
+            before=GpuSnapshot(uuid=uuid),
+            after=GpuSnapshot(uuid=uuid),
         )
         for mhz, share, uuid in ((1600, 0.0, "a"), (2000, 0.0, "b"), (1700, 0.9, "c"))
     ]
@@ -346,17 +366,17 @@ def test_the_clock_of_three_processes_is_their_median_from_the_first_moment_to_t
 
 
 def test_numbers_at_the_edge_of_what_is_written_differently() -> None:
-    assert [percent_text(share) for share in (0.0001, 0.00012, 0.995)] == ["0.01 %", "0.012 %", "100 %"]
-    assert clock_text(Clock(mhz_low=995, mhz=1000, mhz_high=1005)) == "1000 MHz (995 to 1005)"
-    assert clock_text(Clock(mhz_low=994, mhz=1000, mhz_high=1003)) == "1000 MHz"
-    halves = (Clock(mhz_low=1, mhz_high=2), Clock(mhz=1, mhz_high=2), Clock(mhz=1, mhz_low=1))
-    assert {clock_text(clock) for clock in halves} == {""}
-    assert ratio_text(2.0, None, 3.0) == ratio_text(2.0, 1.0, None) == "2 × its time"
+    assert [format_percent(share) for share in (0.0001, 0.00012, 0.995)] == ["0.01 %", "0.012 %", "100 %"]
+    assert format_clock(ClockSummary(mhz_low=995, mhz=1000, mhz_high=1005)) == "1000 MHz (995 to 1005)"
+    assert format_clock(ClockSummary(mhz_low=994, mhz=1000, mhz_high=1003)) == "1000 MHz"
+    halves = (ClockSummary(mhz_low=1, mhz_high=2), ClockSummary(mhz=1, mhz_high=2), ClockSummary(mhz=1, mhz_low=1))
+    assert {format_clock(clock) for clock in halves} == {""}
+    assert format_ratio(2.0, None, 3.0) == format_ratio(2.0, 1.0, None) == "2 × its time"
 
 
 def test_what_an_interval_holds_for_is_said() -> None:
-    assert "fresh processes" in scope_text("run")
-    assert "this machine" in scope_text("machine")
+    assert "fresh processes" in describe_scope("run")
+    assert "this machine" in describe_scope("machine")
     assert "not covered" in str(comparison())
     assert "not covered" not in str(comparison().model_copy(update={"scope": "run"}))
 
@@ -374,12 +394,12 @@ def test_what_an_interval_holds_for_is_said() -> None:
     ],
 )
 def test_why_a_precision_was_not_reached_is_said(changed: dict[str, object], words: str) -> None:
-    assert precision_text(measurement(**{"stopped": "budget spent", **changed})).endswith(words)
+    assert describe_precision(measurement(**{"stopped": "budget spent", **changed})).endswith(words)
 
 
 def test_a_pick_lists_the_next_four_that_are_right_and_counts_those_that_are_not() -> None:
-    ranking = [Candidate(name=f"c{n}", behind=n / 100) for n in range(6)]
-    bad = Candidate(name="bad", status="wrong", reason="no")
+    ranking = [PickCandidate(name=f"c{n}", behind=n / 100) for n in range(6)]
+    bad = PickCandidate(name="bad", status="wrong", reason="no")
     told = Pick(
         winner="c0", time_us=5.0, probability=0.98, expected_regret=0.01, tolerance=0.01, ranking=(*ranking, bad),
         quantity="busy_us", device="cpu", cache="warm", rounds=9, calls=9, stopped="decided", took_s=1.0,

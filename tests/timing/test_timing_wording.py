@@ -5,8 +5,21 @@ from __future__ import annotations
 import pytest
 
 from assay.core.results import Estimate
-from assay.timing.values import Candidate, Clock, Compared, Comparison, Measurement, Pick
-from assay.timing.wording import clock_text, count_text, line_of, percent_text, ratio_text, time_text, took_text
+from assay.timing.results import (
+    ClockSummary,
+    ComparedFunction,
+    Comparison,
+    Measurement,
+    Pick,
+    PickCandidate,
+    format_clock,
+    format_count,
+    format_elapsed,
+    format_one_line,
+    format_percent,
+    format_ratio,
+    format_time_estimate,
+)
 
 
 def us(value: float, half: float | None = 0.004) -> Estimate:
@@ -21,14 +34,14 @@ def measurement(**changed: object) -> Measurement:
             "busy_us": us(13.6), "span_us": us(13.6), "call_us": us(21.0, None), "cycles": us(26_900.0),
             "decisive": "busy_us", "instrument_error_us": 0.3, "operations": 1, "precision_wanted": 0.01,
             "precision_reached": 0.004, "stopped": "precise enough", "shape": "steady", "warmed_up": True,
-            "clock": Clock(mhz_low=1970, mhz=1980, mhz_high=1980), "samples": 1, "calls": 40, "took_s": 0.31,
+            "clock": ClockSummary(mhz_low=1970, mhz=1980, mhz_high=1980), "samples": 1, "calls": 40, "took_s": 0.31,
             **changed,
         }
     )  # fmt: skip
 
 
 def comparison(verdict: str = "faster") -> Comparison:
-    other = Compared.model_validate(
+    other = ComparedFunction.model_validate(
         {"name": "new", "verdict": verdict, "ratio": 0.5, "low": 0.49, "high": 0.51, "time_us": us(5.0)}
     )
     return Comparison(
@@ -62,20 +75,20 @@ def test_a_measurement_on_a_gpu_tells_all_three_times_the_cycles_and_the_instrum
 )
 def test_a_verdict_is_part_of_a_sentence(verdict: str, words: str) -> None:
     assert words in str(comparison(verdict))
-    assert line_of(comparison(verdict)) == f"new is {words}, 0.5 × its time (0.49 to 0.51)"
+    assert format_one_line(comparison(verdict)) == f"new is {words}, 0.5 × its time (0.49 to 0.51)"
 
 
 def test_a_measurement_in_one_line_has_the_decisive_time_and_how() -> None:
-    assert line_of(measurement()) == "softmax: 13.60 µs ± 0.4 % (busy on cuda:0, by graph)"
+    assert format_one_line(measurement()) == "softmax: 13.60 µs ± 0.4 % (busy on cuda:0, by graph)"
 
 
 def test_a_pick_in_one_line_has_the_winner_and_how_sure() -> None:
     pick = Pick(
         winner="b", time_us=5.0, probability=0.98, expected_regret=1e-6, tolerance=0.01,
-        ranking=(Candidate(name="b"), Candidate(name="a", behind=0.1)), quantity="busy_us", device="cuda:0",
+        ranking=(PickCandidate(name="b"), PickCandidate(name="a", behind=0.1)), quantity="busy_us", device="cuda:0",
         cache="cold", rounds=10, calls=100, stopped="decided", took_s=1.0,
     )  # fmt: skip
-    assert line_of(pick) == "b: 5.000 µs, of 2 within 1 % of the best with probability 0.98"
+    assert format_one_line(pick) == "b: 5.000 µs, of 2 within 1 % of the best with probability 0.98"
     assert "expected regret under 0.01 %" in str(pick)
     assert "  a: +10.0 %" in str(pick)
 
@@ -93,11 +106,11 @@ def test_a_pick_in_one_line_has_the_winner_and_how_sure() -> None:
     ],
 )
 def test_a_share_is_written_in_percent_without_an_exponent(share: float, written: str) -> None:
-    assert percent_text(share) == written
+    assert format_percent(share) == written
 
 
 def test_one_of_a_kind_is_singular() -> None:
-    assert (count_text(1, "round"), count_text(2, "round"), count_text(0, "round")) == (
+    assert (format_count(1, "round"), format_count(2, "round"), format_count(0, "round")) == (
         "1 round",
         "2 rounds",
         "0 rounds",
@@ -105,18 +118,18 @@ def test_one_of_a_kind_is_singular() -> None:
 
 
 def test_a_clock_that_moved_is_told_with_its_range() -> None:
-    assert clock_text(Clock(mhz_low=1500, mhz=1800, mhz_high=1980)) == "1800 MHz (1500 to 1980)"
-    assert clock_text(Clock()) == ""
+    assert format_clock(ClockSummary(mhz_low=1500, mhz=1800, mhz_high=1980)) == "1800 MHz (1500 to 1980)"
+    assert format_clock(ClockSummary()) == ""
 
 
 def test_a_ratio_without_an_interval_stands_alone() -> None:
-    assert ratio_text(2.0, None, None) == "2 × its time"
+    assert format_ratio(2.0, None, None) == "2 × its time"
 
 
 def test_a_time_without_an_interval_says_so() -> None:
-    assert time_text(us(5.0, None)) == "5.000 µs (no interval)"
+    assert format_time_estimate(us(5.0, None)) == "5.000 µs (no interval)"
 
 
 @pytest.mark.parametrize(("took_s", "written"), [(0.0312, "0.031 s"), (4.26, "4.3 s"), (75.0, "1 min 15 s")])
 def test_how_long_it_took_is_written_for_people(took_s: float, written: str) -> None:
-    assert took_text(measurement(took_s=took_s)) == written
+    assert format_elapsed(measurement(took_s=took_s)) == written

@@ -11,13 +11,13 @@ import pytest
 from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.plan import Command, Subject, Tuner
 from assay.tuners import command
-from assay.tuners.base import Job
-from assay.tuners.older import NO_TIME, read_found
+from assay.tuners.base import TuningJob
+from assay.tuners.command import NO_TIME, parse_output
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.tuners.base import Found
+    from assay.tuners.base import TuningResult
 
 WRITTEN: dict[str, Any] = {
     "kernel_name": "matmul",
@@ -29,8 +29,8 @@ WRITTEN: dict[str, Any] = {
 }
 
 
-def found(**changes: Any) -> Found:
-    return read_found(json.dumps({**WRITTEN, **changes}))
+def found(**changes: Any) -> TuningResult:
+    return parse_output(json.dumps({**WRITTEN, **changes}))
 
 
 def test_what_was_chosen_and_tried_is_read() -> None:
@@ -90,14 +90,14 @@ def test_a_tuner_that_chose_nothing_has_no_configuration_and_a_reason() -> None:
 )
 def test_what_is_cut_off_or_incomplete_is_refused_in_words(text: str, reason: str) -> None:
     with pytest.raises(TrialFailed) as caught:
-        read_found(text)
+        parse_output(text)
     assert reason in str(caught.value)
 
 
-def job(program: str, *words: str) -> Job:
+def job(program: str, *words: str) -> TuningJob:
     argv = (sys.executable, "-c", program, *words)
     tuner = Tuner(name="command", budget_s=1, command=Command(argv=argv))
-    return Job(Subject(workload="fine", impl="python"), tuner, "cpu:0", seed=0)
+    return TuningJob(Subject(workload="fine", impl="python"), tuner, "cpu:0", seed=0)
 
 
 @pytest.fixture
@@ -132,4 +132,4 @@ def test_a_command_that_ends_badly_or_writes_nothing_says_so(scratch: Path, prog
 def test_a_command_that_is_not_there_is_refused(scratch: Path) -> None:
     tuner = Tuner(name="command", budget_s=1, command=Command(argv=("no-such-tuner",)))
     with pytest.raises(MachineCannot, match="the tuner's command 'no-such-tuner' cannot be started"):
-        command.tune(Job(Subject(workload="fine", impl="python"), tuner, "cpu:0", seed=0))
+        command.tune(TuningJob(Subject(workload="fine", impl="python"), tuner, "cpu:0", seed=0))

@@ -15,10 +15,10 @@ import pytest
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.core.plan import Subject, Tuner
 from assay.tuners import helion
-from assay.tuners.base import Job
-from assay.tuners.helion_log import NEVER_ENDED, read_config, read_log
-from assay.workloads import helion_common, registry
-from assay.workloads.helion_common import as_config, as_params
+from assay.tuners.base import TuningJob
+from assay.tuners.helion import NOT_FINISHED, parse_config, parse_search_log
+from assay.workloads import helion_support, registry
+from assay.workloads.helion_support import config_to_params, params_to_config
 from tests.fakes.stub_helion import install_stub_helion
 
 LOG = Path(__file__).with_name("helion_search.csv").read_text()
@@ -36,7 +36,7 @@ needs_helion = pytest.mark.skipif(not helion_is_here(), reason="Helion is not in
 
 
 def test_a_log_gives_each_configuration_once_with_its_time_or_why_it_has_none() -> None:
-    tried = read_log(LOG)
+    tried = parse_search_log(LOG)
     assert [each.time_us for each in tried] == [135361.5, 45759.492, None, 36978.386, 22000.085]
     assert tried[2].reason is not None
     assert tried[2].reason.startswith("Helion says error")
@@ -46,15 +46,15 @@ def test_a_log_gives_each_configuration_once_with_its_time_or_why_it_has_none() 
 
 def test_the_log_of_a_search_that_was_cut_off_tells_what_was_begun() -> None:
     lines = LOG.splitlines(keepends=True)
-    assert [each.reason for each in read_log("".join(lines[:2]))] == [NEVER_ENDED]
-    assert len(read_log("".join([*lines[:3], lines[3][:20]]))) == 1
-    assert read_log(lines[0]) == ()
+    assert [each.reason for each in parse_search_log("".join(lines[:2]))] == [NOT_FINISHED]
+    assert len(parse_search_log("".join([*lines[:3], lines[3][:20]]))) == 1
+    assert parse_search_log(lines[0]) == ()
 
 
 def test_columns_that_later_versions_put_before_do_no_harm() -> None:
     later = "run_id,timestamp_s,config_id,generation,status,perf_ms,compile_time_s,config\n"
     later += 'a1b2,1.31,c3d4,0,ok,0.015520,0.83,"Config(block_sizes=[32], num_warps=4)"\n'
-    (tried,) = read_log(later)
+    (tried,) = parse_search_log(later)
     assert tried.config == {"block_sizes": "[32]", "num_warps": "4"}
     assert tried.time_us == pytest.approx(15.52)
 
@@ -71,27 +71,27 @@ def test_columns_that_later_versions_put_before_do_no_harm() -> None:
 )
 def test_what_is_no_log_is_refused_in_words(text: str, reason: str) -> None:
     with pytest.raises(TrialFailed) as caught:
-        read_log(text)
+        parse_search_log(text)
     assert reason in str(caught.value)
 
 
 def test_a_configuration_survives_being_kept_as_plain_values() -> None:
-    config = read_config("Config(block_sizes=[64, 32], indexing=['pointer', 'block_ptr'], maxnreg=None, num_warps=8)")
-    assert as_config(as_params(config)) == config
+    config = parse_config("Config(block_sizes=[64, 32], indexing=['pointer', 'block_ptr'], maxnreg=None, num_warps=8)")
+    assert params_to_config(config_to_params(config)) == config
     with pytest.raises(BadInput, match=r"block_sizes is a setting of Helion's as JSON text"):
-        as_config({"block_sizes": "64, 32"})
+        params_to_config({"block_sizes": "64, 32"})
 
 
 def test_the_time_of_the_choice_is_the_logs_or_else_the_best_that_was_seen() -> None:
-    tried = read_log(LOG)
-    assert helion.time_of(tried[1].config, tried, 9.0) == 45759.492
-    assert helion.time_of({"block_sizes": "[32, 32, 16]"}, tried, 9.0) == 9000.0
-    assert helion.time_of({"block_sizes": "[32, 32, 16]"}, tried, None) == 22000.085
-    assert helion.time_of({}, (), None) is None
+    tried = parse_search_log(LOG)
+    assert helion.chosen_time_us(tried[1].config, tried, 9.0) == 45759.492
+    assert helion.chosen_time_us({"block_sizes": "[32, 32, 16]"}, tried, 9.0) == 9000.0
+    assert helion.chosen_time_us({"block_sizes": "[32, 32, 16]"}, tried, None) == 22000.085
+    assert helion.chosen_time_us({}, (), None) is None
 
 
-def job(name: str = "softmax", impl: str = "helion", device: str = "cpu:0") -> Job:
-    return Job(Subject(workload=name, impl=impl), Tuner(name="helion", budget_s=1), device, seed=0)
+def job(name: str = "softmax", impl: str = "helion", device: str = "cpu:0") -> TuningJob:
+    return TuningJob(Subject(workload=name, impl=impl), Tuner(name="helion", budget_s=1), device, seed=0)
 
 
 def test_what_is_not_written_in_helion_is_refused() -> None:
@@ -103,10 +103,10 @@ def test_without_helion_or_with_one_too_old_that_is_said(monkeypatch: pytest.Mon
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(helion_common, "version", missing)
+    monkeypatch.setattr(helion_support, "version", missing)
     with pytest.raises(MachineCannot, match=r"Helion is not installed here; it comes with gpu-assay\[helion\]"):
         helion.tune(job())
-    monkeypatch.setattr(helion_common, "version", lambda name: "0.3.3")
+    monkeypatch.setattr(helion_support, "version", lambda name: "0.3.3")
     with pytest.raises(MachineCannot, match=r"Helion 0\.3\.3 is too old; ours are made for 1\.0 and later"):
         helion.tune(job())
 
@@ -117,24 +117,24 @@ def test_a_helion_that_does_not_fit_the_pytorch_that_is_here_is_said(
     (tmp_path / "helion.py").write_text("from torch import no_such_name\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "helion", raising=False)
-    monkeypatch.setattr(helion_common, "version", lambda name: "9.1.0" if name == "helion" else "2.11.0")
+    monkeypatch.setattr(helion_support, "version", lambda name: "9.1.0" if name == "helion" else "2.11.0")
     with pytest.raises(MachineCannot, match=r"cannot be imported here: .* \(Helion 9\.1\.0 with PyTorch 2\.11\.0; "):
-        helion_common.installed()
+        helion_support.import_helion()
 
 
 SEARCH = """
 import json
 from assay.core.plan import Subject
-from assay.tuners import helion, registry
-from assay.workloads.helion_common import Problem
+from assay.tuners import base, helion
+from assay.workloads.helion_support import HelionProblem
 
-found = helion.searched(Problem("softmax", (), {"static_shapes": True}), seed=7, budget_s=3.0)
+found = helion.search_configs(HelionProblem("softmax", (), {"static_shapes": True}), seed=7, budget_s=3.0)
 subject = Subject(workload="softmax", impl="helion")
 print(json.dumps({
     "config": found.config, "time_us": found.time_us, "tuning_s": found.tuning_s, "version": found.version,
     "tried": [tried.time_us for tried in found.tried], "notes": found.notes, "reason": found.reason,
-    "least_s": registry.shortest_search_s("helion"),
-    "tunes": [registry.can_tune(name, subject) for name in ("helion", "pick", "triton", "command")],
+    "least_s": base.shortest_search_s("helion"),
+    "tunes": [base.can_tune(name, subject) for name in ("helion", "pick", "triton", "command")],
 }))
 """
 
@@ -159,7 +159,7 @@ def test_a_search_over_helions_interface_gives_its_choice_and_says_what_it_takes
     assert found["time_us"] == pytest.approx(15.0)
     assert found["tried"] == pytest.approx([20.0, 15.0, 30.0])
     assert (found["tuning_s"], found["version"], found["reason"]) == (45.0, version, None)
-    assert (helion.NOT_TOLD in found["notes"]) == (least_s > 0)
+    assert (helion.NO_BUDGET_NOTE in found["notes"]) == (least_s > 0)
     assert "1 of 4 configurations did not compile or run" in found["notes"]
     assert found["least_s"] == least_s
     assert found["tunes"] == [True, False, False, True]
@@ -171,17 +171,17 @@ def test_a_cpu_is_refused_and_so_is_an_effort_of_none(monkeypatch: pytest.Monkey
         helion.tune(job())
     monkeypatch.setenv("HELION_AUTOTUNE_EFFORT", "none")
     with pytest.raises(BadInput, match="HELION_AUTOTUNE_EFFORT is none"):
-        helion.searched(helion_common.Problem("softmax", (), {}), seed=0, budget_s=1)
+        helion.search_configs(helion_support.HelionProblem("softmax", (), {}), seed=0, budget_s=1)
 
 
 CHECK = """
 import json, sys
 from assay.workloads import registry
 for name, params in json.loads(sys.argv[1]):
-    workload = registry.find(name, "helion")
+    workload = registry.find_workload(name, "helion")
     ready = workload.prepare({**workload.defaults("cpu"), **params}, None, device="cpu:0", seed=3)
     found = ready.check()
-    print(json.dumps([found.passed, found.error, sorted(workload.device_kinds), ready.ran is None]))
+    print(json.dumps([found.passed, found.error, sorted(workload.device_kinds), ready.launched_kernels is None]))
 """
 
 
@@ -189,7 +189,7 @@ for name, params in json.loads(sys.argv[1]):
 def test_its_kernels_are_right_under_its_interpreter() -> None:
     sizes = [("softmax", {"rows": 5, "cols": 33}), ("gemm", {"m": 37, "n": 51, "k": 29})]
     problems: list[tuple[str, dict[str, Any]]] = [
-        (name, {**each, "dtype": dtype}) for name, each in sizes for dtype in helion_common.DTYPES
+        (name, {**each, "dtype": dtype}) for name, each in sizes for dtype in helion_support.HELION_DTYPES
     ]
     done = subprocess.run(
         [sys.executable, "-c", CHECK, json.dumps(problems)],
@@ -207,9 +207,9 @@ def test_its_kernels_are_right_under_its_interpreter() -> None:
 @needs_helion
 @pytest.mark.parametrize("name", ["softmax", "gemm"])
 def test_its_kernels_become_code_in_a_configuration_that_was_kept(name: str) -> None:
-    workload: Any = registry.find(name, "helion")
+    workload: Any = registry.find_workload(name, "helion")
     bound = workload.problem(workload.defaults("cpu"), device="cpu:0", seed=0).bound()
-    kept = as_params(dict(bound.config_spec.default_config()))
-    assert f"def _helion_{name}(" in bound.to_triton_code(as_config(kept))
+    kept = config_to_params(dict(bound.config_spec.default_config()))
+    assert f"def _helion_{name}(" in bound.to_triton_code(params_to_config(kept))
     with pytest.raises(BadInput, match="is not a configuration of this Helion kernel"):
-        helion_common._set(bound, {"block_sizes": [16] * 7})
+        helion_support._set_config(bound, {"block_sizes": [16] * 7})

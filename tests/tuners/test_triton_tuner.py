@@ -12,7 +12,7 @@ import pytest
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Subject, Tuner
 from assay.tuners import triton
-from assay.tuners.base import Job
+from assay.tuners.base import TuningJob
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
@@ -30,11 +30,11 @@ def timer(call, quantiles):
     return [10.0 / len(times)] * 3
 
 for name in ("gemm", "softmax"):
-    workload = registry.find(name, "triton")
+    workload = registry.find_workload(name, "triton")
     params = workload.defaults("cpu")
     configs = list(workload.configs(params))[:4]
     times = []
-    found = tuner.tuned(workload.launch(params, device="cpu:0", seed=0), configs, timer)
+    found = tuner.tune_launch(workload.launch(params, device="cpu:0", seed=0), configs, timer)
     assert found.config == configs[-1], found
     assert [tried.config for tried in found.tried] == configs
     assert [tried.time_us is None for tried in found.tried] == [True, False, False, False]
@@ -42,7 +42,7 @@ for name in ("gemm", "softmax"):
     assert math.isclose(found.time_us, 10_000 / 4)
     assert found.version
     times = []
-    alone = tuner.tuned(workload.launch(params, device="cpu:0", seed=0), configs[:1], timer)
+    alone = tuner.tune_launch(workload.launch(params, device="cpu:0", seed=0), configs[:1], timer)
     assert (alone.config, alone.time_us, times) == (configs[0], None, [])
 """
 
@@ -60,8 +60,8 @@ def test_it_tries_every_configuration_of_a_kernel_and_chooses_the_fastest(tmp_pa
     assert done.returncode == 0, done.stderr
 
 
-def job(impl: str, device: str) -> Job:
-    return Job(Subject(workload="softmax", impl=impl), Tuner(name="triton", budget_s=1), device, seed=0)
+def job(impl: str, device: str) -> TuningJob:
+    return TuningJob(Subject(workload="softmax", impl=impl), Tuner(name="triton", budget_s=1), device, seed=0)
 
 
 def test_a_cpu_and_what_is_not_written_in_triton_are_refused() -> None:

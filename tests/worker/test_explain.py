@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import MachineCannot, TrialFailed
-from assay.worker.explain import explain
+from assay.worker.subjects import describe_failure
 
 
 def test_pytorch_out_of_gpu_memory_is_out_of_memory() -> None:
     import torch
 
-    said = explain(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has 139 GiB."))
+    said = describe_failure(
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has 139 GiB.")
+    )
     assert said.reason == "out of memory: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 139 GiB."
     assert not said.refused
 
@@ -21,23 +23,23 @@ def test_pytorch_out_of_host_memory_is_out_of_memory() -> None:
 
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**56, dtype=torch.uint8)
-    assert explain(caught.value).reason.startswith("out of memory: ")
+    assert describe_failure(caught.value).reason.startswith("out of memory: ")
 
 
 def test_python_out_of_memory_is_out_of_memory_with_or_without_words() -> None:
-    assert explain(MemoryError("cannot allocate 1 TiB")).reason == "out of memory: cannot allocate 1 TiB"
-    assert explain(MemoryError()).reason == "out of memory: MemoryError"
+    assert describe_failure(MemoryError("cannot allocate 1 TiB")).reason == "out of memory: cannot allocate 1 TiB"
+    assert describe_failure(MemoryError()).reason == "out of memory: MemoryError"
 
 
 def test_a_machine_that_cannot_refuses_and_a_trial_that_failed_does_not() -> None:
-    assert explain(MachineCannot("no GPU")).refused
-    assert not explain(TrialFailed("wrong")).refused
+    assert describe_failure(MachineCannot("no GPU")).refused
+    assert not describe_failure(TrialFailed("wrong")).refused
 
 
 def test_other_errors_are_named_and_put_on_one_line() -> None:
-    assert explain(ValueError("a\n  b")).reason == "ValueError: a b"
-    assert explain(ValueError()).reason == "ValueError"
-    assert len(explain(ValueError("x" * 5000)).reason) < 400
+    assert describe_failure(ValueError("a\n  b")).reason == "ValueError: a b"
+    assert describe_failure(ValueError()).reason == "ValueError"
+    assert len(describe_failure(ValueError("x" * 5000)).reason) < 400
 
 
 @pytest.mark.parametrize(
@@ -50,17 +52,17 @@ def test_other_errors_are_named_and_put_on_one_line() -> None:
     ],
 )
 def test_what_a_rank_sees_when_another_is_gone_is_told_as_such(text: str) -> None:
-    said = explain(RuntimeError(text))
-    assert said.by_another
+    said = describe_failure(RuntimeError(text))
+    assert said.caused_by_peer
     assert said.reason == f"RuntimeError: {text}"
 
 
 def test_a_failure_of_its_own_is_not_laid_at_anothers_door() -> None:
-    assert not explain(ValueError("the moon is in the wrong phase")).by_another
-    assert not explain(MemoryError("cannot allocate 1 TiB")).by_another
-    assert not explain(TrialFailed("wrong")).by_another
+    assert not describe_failure(ValueError("the moon is in the wrong phase")).caused_by_peer
+    assert not describe_failure(MemoryError("cannot allocate 1 TiB")).caused_by_peer
+    assert not describe_failure(TrialFailed("wrong")).caused_by_peer
 
 
 @pytest.mark.parametrize("text", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x"])
 def test_memory_that_ran_out_under_another_name_is_out_of_memory(text: str) -> None:
-    assert explain(RuntimeError(text)).reason == f"out of memory: {text}"
+    assert describe_failure(RuntimeError(text)).reason == f"out of memory: {text}"

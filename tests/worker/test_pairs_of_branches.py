@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from assay.core.plan import Role
-from assay.isolation.allot import Allotment
+from assay.isolation.placement import Allotment
 from assay.worker import protocol as say
-from assay.worker.pairs import Pairs
+from assay.worker.paired import PairedSubjects
 from assay.workloads import registry
 from tests.needing import need_modules
 
@@ -16,15 +16,15 @@ def test_both_branches_are_compared_and_timed_on_a_cpu() -> None:
     given = {"sequence": "64", "heads": "1", "groups": "1", "head_dim": "8"}
     branches = {"sliding_attention": {"window": "16"}, "compressed_attention": {"block": "8", "stride": "4"}}
     subjects = tuple(
-        registry.subject(f"{name}@{impl}", device_kind="cpu", given={**given, **own})
+        registry.resolve_subject(f"{name}@{impl}", device_kind="cpu", explicit={**given, **own})
         for name, own in branches.items()
         for impl in ("masked", "flash")
     )
     role = Role(name="pairs", subjects=subjects, devices=("cpu:0",), in_pairs=True, parity=True)
     place = Allotment(device="cpu:0", level="none")
     told = say.Prepare(role=role, rank=0, restart=0, allotment=place, all_cpus=(0,), seed=0)
-    pairs = Pairs(told, "cpu:0")
-    assert [facts.left_out for facts in pairs.begin()] == [None] * 4
+    pairs = PairedSubjects(told, "cpu:0")
+    assert [facts.skipped for facts in pairs.begin()] == [None] * 4
     stretch, facts = pairs.take(say.TakeBlock(duration_s=60.0, rounds=4))
     assert {(series.subject, series.quantity, len(series.samples)) for series in stretch.series} == {
         (subject, "call_us", 4) for subject in range(4)

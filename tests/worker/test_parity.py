@@ -11,7 +11,7 @@ from assay.core.plan import Role, Subject, Trial
 from assay.core.results import Parity
 from assay.worker import subjects
 from assay.workloads import registry
-from assay.workloads.base import Prepared
+from assay.workloads.base import PreparedWorkload
 from tests.running import quickly
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def test_a_fast_function_that_is_wrong_is_timed_all_the_same_and_said_to_be_wron
 
 
 def compared(fast: str) -> Parity:
-    ready = [subjects.prepare(subject, device="cpu:0", seed=0) for subject in two(fast).subjects]
-    return subjects.parity(ready[0], ready[1])
+    ready = [subjects.prepare_subject(subject, device="cpu:0", seed=0) for subject in two(fast).subjects]
+    return subjects.compare_outputs(ready[0], ready[1])
 
 
 def test_what_a_function_says_about_itself_is_heard(pairs: Path) -> None:
@@ -96,11 +96,13 @@ def test_what_a_function_says_about_itself_is_heard(pairs: Path) -> None:
 
 def test_a_workload_that_knows_how_it_is_judged_is_asked_itself() -> None:
     own = Parity(passed=True, measure="its own")
-    assert subjects.parity(Prepared(call=dict), Prepared(call=dict, parity=lambda: own)) is own
+    assert subjects.compare_outputs(PreparedWorkload(call=dict), PreparedWorkload(call=dict, parity=lambda: own)) is own
 
 
 def test_commands_are_not_compared() -> None:
-    told = subjects.parity(Prepared(call=dict, reports_extras=True), Prepared(call=dict, reports_extras=True))
+    told = subjects.compare_outputs(
+        PreparedWorkload(call=dict, reports_extras=True), PreparedWorkload(call=dict, reports_extras=True)
+    )
     assert told.passed is None
     assert told.reason == "the output of a command is not compared"
 
@@ -108,7 +110,7 @@ def test_commands_are_not_compared() -> None:
 def test_the_branches_are_compared_by_a_worker_in_pairs(measure: Measure) -> None:
     given = {"sequence": "96", "head_dim": "16"}
     branches = tuple(
-        registry.subject(f"{name}@{impl}", device_kind="cpu", given=given)
+        registry.resolve_subject(f"{name}@{impl}", device_kind="cpu", explicit=given)
         for name in ("sliding_attention", "compressed_attention")
         for impl in ("masked", "flash")
     )

@@ -17,7 +17,7 @@ from assay.worker import protocol as say
 def test_frames_come_out_whole_however_the_bytes_are_cut(payloads: list[bytes], cut: int) -> None:
     sent = [say.BlockDone(start_ns=n, end_ns=n + 1, series=()) for n in range(len(payloads))]
     stream = b"".join(say.encode(m, p) for m, p in zip(sent, payloads, strict=True))
-    decoder = say.Decoder()
+    decoder = say.FrameDecoder()
     received: list[say.Frame] = []
     for start in range(0, len(stream), cut):
         decoder.feed(stream[start : start + cut])
@@ -29,7 +29,7 @@ def test_frames_come_out_whole_however_the_bytes_are_cut(payloads: list[bytes], 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\0\0\0\5\0\0\0\0hello", b"\0\0\0\2\0\0\0\0{}"])
 def test_garbage_is_called_garbage(garbage: bytes) -> None:
-    decoder = say.Decoder()
+    decoder = say.FrameDecoder()
     decoder.feed(garbage)
-    with pytest.raises(say.Garbled):
+    with pytest.raises(say.InvalidMessage):
         decoder.next()

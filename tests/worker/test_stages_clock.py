@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.plan import Role
-from assay.isolation.allot import Allotment
+from assay.isolation.placement import Allotment
 from assay.worker.protocol import Prepare, TakeBlock
-from assay.worker.stages import Stages
+from assay.worker.staged import StagedSubjects
 from tests.running import function
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_the_calls_of_a_stage_fill_the_time_that_was_ordered(workplace: Path) ->
     told = Prepare(
         role=role, rank=0, restart=0, allotment=Allotment(device="cpu:0", level="none"), all_cpus=(0,), seed=0
     )
-    stages = Stages(told, "cpu:0", Reluctant())
+    stages = StagedSubjects(told, "cpu:0", Reluctant())
     stages.begin()
     stretch, _ = stages.take(TakeBlock(stage=0, duration_s=0.055))
     (calls,) = [series for series in stretch.series if series.quantity == "call_us"]

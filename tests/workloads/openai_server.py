@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator
 
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 AROUND = 7
 """Tokens of the chat template."""
@@ -248,15 +248,15 @@ def lists(*names: str, **more: object) -> Callable[[Talk], None]:
 
 
 @contextlib.contextmanager
-def under_load(server: FakeServer) -> Iterator[Callable[..., Prepared]]:
+def under_load(server: FakeServer) -> Iterator[Callable[..., PreparedWorkload]]:
     """Give what puts a server under its load; every load ends with the block, and nothing of it is left."""
-    from assay.workloads.generate_openai import WORKLOAD
+    from assay.workloads.generation.workloads import GENERATE_OPENAI
 
-    begun: list[Prepared] = []
+    begun: list[PreparedWorkload] = []
 
-    def prepare(**changes: Any) -> Prepared:
+    def prepare(**changes: Any) -> PreparedWorkload:
         params = server.generation(**changes).as_params()
-        begun.append(WORKLOAD.prepare(params, None, device="cpu:0", seed=1))
+        begun.append(GENERATE_OPENAI.prepare(params, None, device="cpu:0", seed=1))
         return begun[-1]
 
     yield prepare

@@ -8,9 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.workloads import data, flash_attention_numpy
-from assay.workloads.flash_attention_numpy import WORKLOAD, Scratch, Tiling, key_blocks, laid_out
-from assay.workloads.problems import Attention
+from assay.workloads import numpy_support
+from assay.workloads.ops import attention
+from assay.workloads.ops.attention import (
+    FLASH_ATTENTION_NUMPY,
+    AttentionScratch,
+    NumpyAttentionTiling,
+    arrange_layout,
+    key_blocks,
+)
+from assay.workloads.parameters import AttentionProblem
 
 if TYPE_CHECKING:
     from assay.core.results import Check
@@ -20,20 +27,20 @@ sides = st.integers(min_value=1, max_value=40)
 
 
 def with_defaults(**changed: Scalar) -> Params:
-    return {**WORKLOAD.defaults(), **changed}
+    return {**FLASH_ATTENTION_NUMPY.defaults(), **changed}
 
 
 def checked(params: Params, config: Params | None, seed: int = 0) -> Check:
-    check = WORKLOAD.prepare(params, config, device="cpu:0", seed=seed).check
+    check = FLASH_ATTENTION_NUMPY.prepare(params, config, device="cpu:0", seed=seed).check
     assert check is not None
     return check()
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", data.DTYPES)
+@pytest.mark.parametrize("dtype", numpy_support.NUMPY_DTYPES)
 def test_every_configuration_is_right_where_blocks_do_not_divide_the_problem(dtype: str, causal: bool) -> None:
     params = with_defaults(batch=2, heads=3, sequence=150, dim=16, dtype=dtype, causal=causal)
-    for config in WORKLOAD.configs(params):
+    for config in FLASH_ATTENTION_NUMPY.configs(params):
         assert checked(params, config).passed, config
 
 
@@ -42,7 +49,7 @@ def test_every_configuration_is_right_where_blocks_do_not_divide_the_problem(dty
     sequence=sides,
     dim=st.integers(1, 9),
     blocks=st.tuples(sides, sides),
-    layout=st.sampled_from(flash_attention_numpy.LAYOUTS),
+    layout=st.sampled_from(attention.LAYOUTS),
     causal=st.booleans(),
 )
 def test_any_tiling_of_any_problem_is_right(
@@ -70,30 +77,30 @@ def test_key_blocks_cover_what_the_queries_see_and_no_tile_wholly_above_the_diag
 
 
 def test_causal_attention_skips_nearly_half_of_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold, folded = flash_attention_numpy._fold, []
+    fold, folded = attention._accumulate_block, []
 
-    def counted(scores: data.Floats, v: data.Floats, scratch: Scratch) -> None:
+    def counted(scores: numpy_support.Floats, v: numpy_support.Floats, scratch: AttentionScratch) -> None:
         folded.append(scores.shape)
         fold(scores, v, scratch)
 
-    monkeypatch.setattr(flash_attention_numpy, "_fold", counted)
+    monkeypatch.setattr(attention, "_accumulate_block", counted)
     config: Params = {"block_q": 8, "block_k": 8}
     for causal in (False, True):
         params = with_defaults(heads=1, sequence=64, causal=causal)
-        WORKLOAD.prepare(params, config, device="cpu:0", seed=0).call()
+        FLASH_ATTENTION_NUMPY.prepare(params, config, device="cpu:0", seed=0).call()
     assert len(folded) == 8 * 8 + 8 * 9 // 2
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("distribution", data.DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", numpy_support.DISTRIBUTIONS)
 def test_every_distribution_is_checked_and_passes(distribution: str, causal: bool) -> None:
     assert checked(with_defaults(sequence=20, dim=8, distribution=distribution, causal=causal), None).passed
 
 
-@pytest.mark.parametrize("layout", flash_attention_numpy.LAYOUTS)
+@pytest.mark.parametrize("layout", attention.LAYOUTS)
 def test_a_layout_changes_where_values_lie_but_not_what_they_are(layout: str) -> None:
-    values = data.normal((2, 3, 5, 4), "float32", 0)
-    placed = laid_out(values, layout)
+    values = numpy_support.draw_normal((2, 3, 5, 4), "float32", 0)
+    placed = arrange_layout(values, layout)
     np.testing.assert_array_equal(placed, values)
     axes = [layout.index(axis) for axis in "bhsd"]
     in_memory = placed.transpose(*(int(axis) for axis in np.argsort(axes)))
@@ -101,24 +108,24 @@ def test_a_layout_changes_where_values_lie_but_not_what_they_are(layout: str) ->
 
 
 def test_no_configuration_means_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[Tiling] = []
-    monkeypatch.setattr(flash_attention_numpy, "attend", lambda *_, **named: used.append(named["tiling"]))
+    used: list[NumpyAttentionTiling] = []
+    monkeypatch.setattr(attention, "attend_tiled", lambda *_, **named: used.append(named["tiling"]))
     params = with_defaults(heads=1)
-    for config in (None, {}, WORKLOAD.configs(params)[0]):
-        WORKLOAD.prepare(params, config, device="cpu:0", seed=0).call()
-    assert used == [Tiling(128, 128, "bhsd")] * 3
+    for config in (None, {}, FLASH_ATTENTION_NUMPY.configs(params)[0]):
+        FLASH_ATTENTION_NUMPY.prepare(params, config, device="cpu:0", seed=0).call()
+    assert used == [NumpyAttentionTiling(128, 128, "bhsd")] * 3
 
 
 def test_a_call_that_writes_nothing_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = WORKLOAD.prepare(with_defaults(sequence=8, dim=4), None, device="cpu:0", seed=0)
+    prepared = FLASH_ATTENTION_NUMPY.prepare(with_defaults(sequence=8, dim=4), None, device="cpu:0", seed=0)
     prepared.call()
-    monkeypatch.setattr(flash_attention_numpy, "attend", lambda *_, **__: None)
+    monkeypatch.setattr(attention, "attend_tiled", lambda *_, **__: None)
     assert prepared.check is not None
     assert prepared.check().error == np.inf
 
 
 def test_a_forgotten_causal_mask_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_attention_numpy, "_hide_later", lambda *_: None)
+    monkeypatch.setattr(attention, "_mask_later_keys", lambda *_: None)
     check = checked(with_defaults(sequence=32, dim=8, causal=True), {"block_q": 8, "block_k": 8})
     assert not check.passed
     assert np.isfinite(check.error)
@@ -126,31 +133,36 @@ def test_a_forgotten_causal_mask_fails_its_check(monkeypatch: pytest.MonkeyPatch
 
 def test_the_default_space_has_distinct_configurations_and_all_of_them_can_be_prepared() -> None:
     params = with_defaults()
-    configs = WORKLOAD.configs(params)
+    configs = FLASH_ATTENTION_NUMPY.configs(params)
     assert 15 <= len(configs) <= 40
     assert len({tuple(config.items()) for config in configs}) == len(configs)
     for config in configs:
-        WORKLOAD.prepare(params, config, device="cpu:0", seed=0)
+        FLASH_ATTENTION_NUMPY.prepare(params, config, device="cpu:0", seed=0)
 
 
 @settings(max_examples=40, deadline=None)
 @given(sequence=st.integers(1, 600))
 def test_blocks_never_exceed_the_sequence_and_no_configuration_comes_twice(sequence: int) -> None:
-    configs = WORKLOAD.configs(with_defaults(sequence=sequence))
+    configs = FLASH_ATTENTION_NUMPY.configs(with_defaults(sequence=sequence))
     assert len({tuple(config.items()) for config in configs}) == len(configs)
-    assert all(max(Tiling.of(config).block_q, Tiling.of(config).block_k) <= sequence for config in configs)
+    assert all(
+        max(NumpyAttentionTiling.of(config).block_q, NumpyAttentionTiling.of(config).block_k) <= sequence
+        for config in configs
+    )
 
 
 @settings(max_examples=30, deadline=None)
 @given(sequence=sides)
 def test_causal_flop_counts_exactly_the_pairs_under_the_mask(sequence: int) -> None:
     pairs = int(np.tri(sequence).sum())
-    assert Attention(3, 2, sequence, 8, causal=True, dtype="float32").flop == 4 * 3 * 2 * pairs * 8
-    assert Attention(3, 2, sequence, 8, causal=False, dtype="float32").flop == 4 * 3 * 2 * sequence**2 * 8
+    assert AttentionProblem(3, 2, sequence, 8, causal=True, dtype="float32").flop == 4 * 3 * 2 * pairs * 8
+    assert AttentionProblem(3, 2, sequence, 8, causal=False, dtype="float32").flop == 4 * 3 * 2 * sequence**2 * 8
 
 
 def test_bytes_are_three_inputs_read_and_one_output_written() -> None:
-    prepared = WORKLOAD.prepare(with_defaults(batch=2, heads=3, sequence=5, dim=7), None, device="cpu:0", seed=0)
+    prepared = FLASH_ATTENTION_NUMPY.prepare(
+        with_defaults(batch=2, heads=3, sequence=5, dim=7), None, device="cpu:0", seed=0
+    )
     assert prepared.bytes_moved == 4 * 4 * 2 * 3 * 5 * 7
     assert prepared.flop == 4 * 2 * 3 * 5 * 5 * 7
 
@@ -167,7 +179,7 @@ def test_bytes_are_three_inputs_read_and_one_output_written() -> None:
 )
 def test_bad_parameters_are_refused_in_one_sentence(changed: Params, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        WORKLOAD.prepare(with_defaults(**changed), None, device="cpu:0", seed=0)
+        FLASH_ATTENTION_NUMPY.prepare(with_defaults(**changed), None, device="cpu:0", seed=0)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +192,4 @@ def test_bad_parameters_are_refused_in_one_sentence(changed: Params, says: str) 
 )
 def test_bad_configurations_are_refused_in_one_sentence(config: Params, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        WORKLOAD.prepare(with_defaults(), config, device="cpu:0", seed=0)
+        FLASH_ATTENTION_NUMPY.prepare(with_defaults(), config, device="cpu:0", seed=0)

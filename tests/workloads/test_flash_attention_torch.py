@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from assay.core.errors import MachineCannot, TrialFailed
-from assay.workloads.flash_attention_torch import backend_of, proved, reason, restricted
-from assay.workloads.torch_common import DTYPES
+from assay.workloads.ops.attention import attention_backend, check_backend_used, find_warning_reason, restrict_backend
+from assay.workloads.torch_support import TORCH_DTYPES
 from tests.torching import checked, prepared
 
 CUDNN = ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",)
@@ -20,13 +20,13 @@ MATH = (
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
 @pytest.mark.parametrize("backend", ["flash", "math"])
 def test_the_backends_of_a_cpu_are_right_and_proved_by_their_operators(backend: str, dtype: str, causal: bool) -> None:
     ready = prepared("flash_attention", backend=backend, dtype=dtype, causal=causal)
     assert checked(ready).passed
-    assert ready.ran is not None
-    ran = ready.ran()
+    assert ready.launched_kernels is not None
+    ran = ready.launched_kernels()
     assert ran.backend == backend
     mark = {"flash": "_scaled_dot_product_flash_attention_for_cpu", "math": "_scaled_dot_product_attention_math"}
     assert f"aten::{mark[backend]}" in ran.kernels
@@ -34,8 +34,8 @@ def test_the_backends_of_a_cpu_are_right_and_proved_by_their_operators(backend: 
 
 def test_pytorchs_own_choice_is_reported_as_what_it_was() -> None:
     ready = prepared("flash_attention", backend="auto")
-    assert ready.ran is not None
-    assert ready.ran().backend == "flash"
+    assert ready.launched_kernels is not None
+    assert ready.launched_kernels().backend == "flash"
 
 
 @pytest.mark.parametrize("backend", ["cudnn", "efficient"])
@@ -45,15 +45,15 @@ def test_a_backend_that_a_cpu_does_not_have_is_refused(backend: str) -> None:
 
 
 def test_a_backend_other_than_the_one_asked_for_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    from assay.workloads import flash_attention_torch
+    from assay.workloads.ops import attention
 
-    monkeypatch.setattr(flash_attention_torch, "restricted", lambda call, _: call)
+    monkeypatch.setattr(attention, "restrict_backend", lambda call, _: call)
     ready = prepared("flash_attention", backend="math")
-    assert ready.ran is not None
+    assert ready.launched_kernels is not None
     with pytest.raises(
         TrialFailed, match=r"^attention was to run by backend 'math', but the kernels are those of 'flash'$"
     ):
-        ready.ran()
+        ready.launched_kernels()
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def test_a_backend_other_than_the_one_asked_for_is_a_failure(monkeypatch: pytest
     [(CUDNN, "cudnn"), (FLASH, "flash"), (EFFICIENT, "efficient"), (MATH, "math"), ((), None)],
 )
 def test_the_kernels_of_a_gpu_show_their_backend(kernels: tuple[str, ...], backend: str | None) -> None:
-    assert backend_of(kernels) == backend
-    assert proved("auto", kernels) == backend
+    assert attention_backend(kernels) == backend
+    assert check_backend_used("auto", kernels) == backend
     if backend is not None:
-        assert proved(backend, kernels) == backend
+        assert check_backend_used(backend, kernels) == backend
 
 
 @pytest.mark.parametrize("asked", ["flash", "cudnn", "efficient", "math"])
 def test_a_profiler_that_sees_nothing_proves_nothing_and_fails_nothing(asked: str) -> None:
-    assert proved(asked, ()) is None
+    assert check_backend_used(asked, ()) is None
 
 
 def switches() -> tuple[bool, ...]:
@@ -93,7 +93,7 @@ def test_only_one_backend_is_on_during_a_call_and_all_of_them_afterwards(backend
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        restricted(fails, backend)()
+        restrict_backend(fails, backend)()
     assert during == [tuple(number == place for number in range(4))]
     assert switches() == (True,) * 4
 
@@ -105,6 +105,6 @@ def test_pytorchs_reason_for_not_having_a_kernel_is_passed_on() -> None:
         "Flash attention kernel not used because: (Triggered internally at sdp_utils.cpp:3.)",
         "Expected query to be of dtype: {Half, BFloat16}. Got: float. (Triggered internally at sdp_utils.cpp:4.)",
     ]
-    assert reason(said, "flash") == ": Expected query to be of dtype: {Half, BFloat16}. Got: float"
-    assert reason(said, "cudnn") == ""
-    assert reason([], "math") == ""
+    assert find_warning_reason(said, "flash") == ": Expected query to be of dtype: {Half, BFloat16}. Got: float"
+    assert find_warning_reason(said, "cudnn") == ""
+    assert find_warning_reason([], "math") == ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.values import Params
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 
 class Write(Protocol):
@@ -42,7 +42,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         del sys.modules[name]
 
 
-def prepare(spec: str, **params: str | int) -> Prepared:
+def prepare(spec: str, **params: str | int) -> PreparedWorkload:
     given: Params = dict(params)
     return FunctionWorkload(spec).prepare(given, None, device="cpu:0", seed=0)
 
@@ -59,14 +59,14 @@ def test_other_words_are_not(spec: str) -> None:
 
 def test_a_function_in_a_file_is_found_and_called(write: Write) -> None:
     write("def go():\n    return 42\n")
-    FunctionWorkload("mine.py:go").make_sure({})
+    FunctionWorkload("mine.py:go").check_source({})
     assert FunctionWorkload("mine.py:go").configs({}) == ()
     assert prepare("mine.py:go").call() == 42
 
 
 def test_looking_for_a_function_does_not_run_the_file(write: Write) -> None:
     write("open('was-run', 'w')\ndef go(): pass\n")
-    FunctionWorkload("mine.py:go").make_sure({})
+    FunctionWorkload("mine.py:go").check_source({})
     assert not Path("was-run").exists()
 
 
@@ -87,13 +87,13 @@ def test_looking_for_a_function_does_not_run_the_file(write: Write) -> None:
 def test_it_does_not_matter_how_the_file_comes_by_the_function(write: Write, text: str) -> None:
     write("def go(): return 42\nother = go\n", "helper_of_mine.py")
     write(text)
-    FunctionWorkload("mine.py:go").make_sure({})
+    FunctionWorkload("mine.py:go").check_source({})
     assert prepare("mine.py:go").call() == 42
 
 
 def test_a_file_may_be_written_in_an_encoding_it_declares(write: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_bytes("# coding: latin-1\ndef go(): return 'é'\n".encode("latin-1"))
-    FunctionWorkload("mine.py:go").make_sure({})
+    FunctionWorkload("mine.py:go").check_source({})
     assert prepare("mine.py:go").call() == "é"
 
 
@@ -111,22 +111,22 @@ def test_a_file_may_be_written_in_an_encoding_it_declares(write: Write, tmp_path
 def test_a_file_without_the_function_is_bad_input(write: Write, text: str, function: str, message: str) -> None:
     write(text)
     with pytest.raises(BadInput, match=message) as caught:
-        FunctionWorkload(f"mine.py:{function}").make_sure({})
+        FunctionWorkload(f"mine.py:{function}").check_source({})
     assert caught.value.exit_code == 2
 
 
 def test_a_file_that_is_not_text_is_bad_input(write: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_bytes(b"\xff\xfe\x00\x80" * 9)
     with pytest.raises(BadInput, match=r"^mine\.py is not a Python file: "):
-        FunctionWorkload("mine.py:go").make_sure({})
+        FunctionWorkload("mine.py:go").check_source({})
 
 
 def test_a_file_that_cannot_be_read_is_bad_input(write: Write, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^mine\.py cannot be read: No such file or directory\.$"):
-        FunctionWorkload("mine.py:go").make_sure({})
+        FunctionWorkload("mine.py:go").check_source({})
     (tmp_path / "mine.py").mkdir()
     with pytest.raises(BadInput, match=r"^mine\.py is no file of Python code\.$"):
-        FunctionWorkload("mine.py:go").make_sure({})
+        FunctionWorkload("mine.py:go").check_source({})
 
 
 @pytest.mark.parametrize(
@@ -189,19 +189,19 @@ def test_two_files_of_one_name_do_not_get_in_each_others_way(write: Write) -> No
 def test_a_module_of_the_working_folder_is_found_as_the_worker_will_find_it(write: Write) -> None:
     write("", "package_of_mine/__init__.py")
     write("def go(n): return n + 1\n", "package_of_mine/deep.py")
-    FunctionWorkload("package_of_mine.deep:go").make_sure({})
+    FunctionWorkload("package_of_mine.deep:go").check_source({})
     assert prepare("package_of_mine.deep:go", n=1).call() == 2
 
 
 def test_a_module_that_is_installed_is_found_and_functions_written_in_c_may_be_timed(write: Write) -> None:
-    FunctionWorkload("math:hypot").make_sure({})
+    FunctionWorkload("math:hypot").check_source({})
     assert prepare("math:hypot").call() == 0.0
     assert isinstance(prepare("time:time").call(), float)
 
 
 def test_a_module_that_is_not_there_is_bad_input(write: Write) -> None:
     with pytest.raises(BadInput, match=r"^There is no module 'nowhere_to_be_found\.deep'"):
-        FunctionWorkload("nowhere_to_be_found.deep:go").make_sure({})
+        FunctionWorkload("nowhere_to_be_found.deep:go").check_source({})
 
 
 def test_a_module_without_the_function_is_bad_input(write: Write) -> None:

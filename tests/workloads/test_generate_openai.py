@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import AssayError, TrialFailed
-from assay.workloads.generate_openai import WORKLOAD
-from assay.workloads.generation.server import pace, served
+from assay.workloads.generation.server import arrivals, requests
+from assay.workloads.generation.workloads import GENERATE_OPENAI
 from tests.needing import need
 from tests.workloads.openai_server import AROUND, FakeServer, Talk, under_load
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
     from tests.conftest import Eventually
 
 
 @pytest.fixture
-def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Prepared]]:
+def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PreparedWorkload]]:
     """Put the server under its load, in short slices; it ends with the test."""
-    monkeypatch.setattr(served, "SLICE_S", 0.02)
-    monkeypatch.setattr(pace, "LEAST_S", 10.0)
+    monkeypatch.setattr(requests, "SLICE_S", 0.02)
+    monkeypatch.setattr(arrivals, "MIN_SILENCE_S", 10.0)
     with under_load(server) as prepare:
         yield prepare
 
@@ -36,7 +36,7 @@ def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 class Sums:
     """What calls have returned so far, added up."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PreparedWorkload) -> None:
         self._prepared = prepared
         self.numbers: dict[str, float] = {}
         self.lists: dict[str, list[float]] = {}
@@ -72,7 +72,9 @@ class Turnstile:
         self._free.release(requests)
 
 
-def test_the_sum_over_slices_is_what_the_server_sent(server: FakeServer, begin: Callable[..., Prepared]) -> None:
+def test_the_sum_over_slices_is_what_the_server_sent(
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
+) -> None:
     turnstile = server.answer = Turnstile()
     found = Sums(begin(concurrency=3, output_tokens=6)).call()
     assert found.numbers["requests"] == 0
@@ -95,7 +97,7 @@ def test_the_sum_over_slices_is_what_the_server_sent(server: FakeServer, begin: 
 
 
 def test_streams_begin_with_answers_of_different_lengths_and_then_ask_for_all_tokens(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     Sums(begin(concurrency=4, output_tokens=8)).until(4)
     load = [talk for talk in server.requests if talk.of_load]
@@ -104,7 +106,7 @@ def test_streams_begin_with_answers_of_different_lengths_and_then_ask_for_all_to
 
 
 def test_the_first_token_is_the_first_text_and_neither_headers_nor_a_role(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     gate, waiting = threading.Event(), threading.Event()
 
@@ -127,7 +129,9 @@ def test_the_first_token_is_the_first_text_and_neither_headers_nor_a_role(
     assert min(found.until(1).lists["first_token_us"][:1]) > 20e3
 
 
-def test_every_prompt_is_another_and_about_as_long_as_asked(server: FakeServer, begin: Callable[..., Prepared]) -> None:
+def test_every_prompt_is_another_and_about_as_long_as_asked(
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
+) -> None:
     server.per_word = 1.4
     found = Sums(begin(input_tokens=300)).until(3)
     prompts = [talk.prompt for talk in server.requests]
@@ -137,7 +141,7 @@ def test_every_prompt_is_another_and_about_as_long_as_asked(server: FakeServer, 
 
 
 def test_another_process_does_not_send_what_the_server_has_kept_of_one_before(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     begin().close()
     half = len(server.requests)
@@ -147,7 +151,7 @@ def test_another_process_does_not_send_what_the_server_has_kept_of_one_before(
 
 @pytest.mark.parametrize("counts_first", [False, True])
 def test_where_a_server_does_not_count_chunks_are_counted_whatever_it_did_before_the_load(
-    server: FakeServer, begin: Callable[..., Prepared], counts_first: bool
+    server: FakeServer, begin: Callable[..., PreparedWorkload], counts_first: bool
 ) -> None:
     def no_usage(talk: Talk) -> None:
         if talk.of_load or not counts_first:
@@ -163,7 +167,7 @@ def test_where_a_server_does_not_count_chunks_are_counted_whatever_it_did_before
 
 @pytest.mark.parametrize("count", [-5, 0, "many"])
 def test_counts_that_cannot_be_are_as_if_there_were_none(
-    server: FakeServer, begin: Callable[..., Prepared], count: object
+    server: FakeServer, begin: Callable[..., PreparedWorkload], count: object
 ) -> None:
     def miscounts(talk: Talk) -> None:
         for _ in range(talk.asked):
@@ -180,11 +184,11 @@ def test_counts_that_cannot_be_are_as_if_there_were_none(
 
 
 def test_a_window_in_which_no_token_came_does_not_pass_for_one(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     turnstile = server.answer = Turnstile()
     prepared = begin()
-    agree = prepared.agree
+    agree = prepared.agree_to_stop
     assert agree is not None
     prepared.call()
     assert not agree(False)
@@ -196,7 +200,7 @@ def test_a_window_in_which_no_token_came_does_not_pass_for_one(
     assert agree(True)
 
 
-def test_chunks_of_several_tokens_count_for_as_many(server: FakeServer, begin: Callable[..., Prepared]) -> None:
+def test_chunks_of_several_tokens_count_for_as_many(server: FakeServer, begin: Callable[..., PreparedWorkload]) -> None:
     def in_threes(talk: Talk) -> None:
         for start in range(0, talk.asked, 3):
             talk.token(tokens=min(3, talk.asked - start))
@@ -218,7 +222,7 @@ def test_chunks_of_several_tokens_count_for_as_many(server: FakeServer, begin: C
 
 
 def test_counts_that_come_with_every_chunk_are_taken_as_they_are(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     def counts_on(talk: Talk) -> None:
         while talk.tokens_sent < talk.asked:
@@ -234,7 +238,7 @@ def test_counts_that_come_with_every_chunk_are_taken_as_they_are(
 
 @pytest.mark.parametrize(("tokens", "name"), [(2, "short_requests"), (20, "long_requests")])
 def test_answers_of_another_length_are_counted(
-    server: FakeServer, begin: Callable[..., Prepared], tokens: int, name: str
+    server: FakeServer, begin: Callable[..., PreparedWorkload], tokens: int, name: str
 ) -> None:
     server.answer = lambda talk: talk.whole(tokens)
     found = Sums(begin(output_tokens=16)).until(3)
@@ -243,7 +247,7 @@ def test_answers_of_another_length_are_counted(
 
 
 def test_reasoning_is_told_to_the_server_and_its_tokens_count(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     def thinks(talk: Talk) -> None:
         for _ in range(talk.asked):
@@ -261,7 +265,7 @@ def test_reasoning_is_told_to_the_server_and_its_tokens_count(
 
 
 def test_a_server_that_closes_after_each_answer_is_asked_over_new_connections(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     def closes(talk: Talk) -> None:
         talk.whole()
@@ -274,7 +278,7 @@ def test_a_server_that_closes_after_each_answer_is_asked_over_new_connections(
 
 
 def test_closing_ends_streams_in_the_middle_of_their_answers(
-    server: FakeServer, begin: Callable[..., Prepared], eventually: Eventually
+    server: FakeServer, begin: Callable[..., PreparedWorkload], eventually: Eventually
 ) -> None:
     gate = threading.Event()
 
@@ -294,7 +298,9 @@ def test_closing_ends_streams_in_the_middle_of_their_answers(
     eventually(lambda: server.open_connections == 0)
 
 
-def test_an_idle_server_is_met_first_and_then_left_alone(server: FakeServer, begin: Callable[..., Prepared]) -> None:
+def test_an_idle_server_is_met_first_and_then_left_alone(
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
+) -> None:
     prepared = begin(phase="idle")
     before = len(server.requests)
     assert before
@@ -315,9 +321,9 @@ def test_the_load_speaks_tls_to_a_server_that_is_trusted(tmp_path: Path, monkeyp
     try:
         params = fake.generation(concurrency=2).as_params()
         with pytest.raises(AssayError, match="has a certificate that is not trusted here"):
-            WORKLOAD.prepare(params, None, device="cpu:0", seed=1)
+            GENERATE_OPENAI.prepare(params, None, device="cpu:0", seed=1)
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-        prepared = WORKLOAD.prepare(params, None, device="cpu:0", seed=1)
+        prepared = GENERATE_OPENAI.prepare(params, None, device="cpu:0", seed=1)
         assert Sums(prepared).until(2).numbers["output_tokens"] >= 2 * 4
         prepared.close()
     finally:
@@ -384,7 +390,7 @@ def is_busy(talk: Talk) -> None:
     ],
 )
 def test_a_server_that_fails_midway_ends_the_stage_in_one_sentence(
-    server: FakeServer, begin: Callable[..., Prepared], fault: Callable[[Talk], None], words: str
+    server: FakeServer, begin: Callable[..., PreparedWorkload], fault: Callable[[Talk], None], words: str
 ) -> None:
     broken = threading.Event()
     server.answer = lambda talk: fault(talk) if broken.is_set() else talk.whole()
@@ -396,7 +402,7 @@ def test_a_server_that_fails_midway_ends_the_stage_in_one_sentence(
 
 
 def test_one_request_that_fails_among_many_is_counted_and_too_many_are_not_borne(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     fail = threading.Event()
 
@@ -418,7 +424,7 @@ def test_one_request_that_fails_among_many_is_counted_and_too_many_are_not_borne
 
 
 def test_a_chat_template_counts_among_the_tokens_of_a_prompt(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     prepared = begin(input_tokens=AROUND)
     assert any(f"tokens, not {AROUND}" in note for note in prepared.notes)

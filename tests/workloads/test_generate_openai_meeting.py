@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
-from assay.workloads.generate_openai import WORKLOAD
-from assay.workloads.generation.server.meeting import meet
+from assay.workloads.generation.server.probe import probe_server
+from assay.workloads.generation.workloads import GENERATE_OPENAI
 from tests.workloads.openai_server import AROUND, FakeServer, Talk, lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from assay.workloads.generation.server.meeting import Met
+    from assay.workloads.generation.server.probe import ServerProbe
 
 KEY = "sk-a-very-secret-key"
 
 
-def met(server: FakeServer, **changes: Any) -> Met:
-    return meet(server.generation(**changes), seed=1, salt="x")
+def met(server: FakeServer, **changes: Any) -> ServerProbe:
+    return probe_server(server.generation(**changes), seed=1, salt="x")
 
 
 def refuses(status: int, said: object, *names: str) -> Callable[[Talk], None]:
@@ -47,22 +47,22 @@ def test_an_address_may_be_given_with_or_without_its_version(server: FakeServer,
 
 @pytest.mark.parametrize("given", ["", "http://", "ftp://127.0.0.1", "http://a b", "http://h:99999", "http://h/v1?x=1"])
 def test_what_is_no_address_is_refused_before_anything_is_asked(given: str) -> None:
-    params = {**WORKLOAD.defaults(), "endpoint": given}
+    params = {**GENERATE_OPENAI.defaults(), "endpoint": given}
     with pytest.raises(BadInput, match=r"backend\.endpoint: .* is no address of a server"):
-        WORKLOAD.check_params(params, "cpu")  # type: ignore[attr-defined]
+        GENERATE_OPENAI.check_params(params, "cpu")  # type: ignore[attr-defined]
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
-    params = {**WORKLOAD.defaults(), "endpoint": f"http://me:{KEY}@127.0.0.1/v1"}
+    params = {**GENERATE_OPENAI.defaults(), "endpoint": f"http://me:{KEY}@127.0.0.1/v1"}
     with pytest.raises(BadInput, match="has a name or a password in it") as caught:
-        WORKLOAD.check_params(params, "cpu")  # type: ignore[attr-defined]
+        GENERATE_OPENAI.check_params(params, "cpu")  # type: ignore[attr-defined]
     assert KEY not in str(caught.value)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode", "whole"])
 def test_a_server_is_not_taken_apart(phase: str) -> None:
     with pytest.raises(BadInput, match=f"no phase '{phase}': a server is not taken apart"):
-        WORKLOAD.prepare({**WORKLOAD.defaults(), "phase": phase}, None, device="cpu:0", seed=0)
+        GENERATE_OPENAI.prepare({**GENERATE_OPENAI.defaults(), "phase": phase}, None, device="cpu:0", seed=0)
 
 
 def test_the_key_goes_into_a_header_and_nowhere_else(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_the_key_goes_into_a_header_and_nowhere_else(server: FakeServer, monkeyp
 def test_a_key_that_cannot_be_sent_is_said(monkeypatch: pytest.MonkeyPatch, value: str, words: str) -> None:
     monkeypatch.setenv("A_KEY", value)
     with pytest.raises(AssayError, match=words):
-        WORKLOAD.prepare({**WORKLOAD.defaults(), "api_key_env": "A_KEY"}, None, device="cpu:0", seed=0)
+        GENERATE_OPENAI.prepare({**GENERATE_OPENAI.defaults(), "api_key_env": "A_KEY"}, None, device="cpu:0", seed=0)
 
 
 @pytest.mark.parametrize(
@@ -98,27 +98,27 @@ def test_fields_that_a_server_refuses_are_left_out_and_that_is_noted(
 ) -> None:
     server.answer = refuses(status, said, *({"ignore_eos", "min_tokens"} - left))
     found = met(server)
-    assert set(found.form.whole) == left == {"ignore_eos", "min_tokens"} & set(server.requests[-1].body)
+    assert set(found.request_format.whole) == left == {"ignore_eos", "min_tokens"} & set(server.requests[-1].body)
     assert any("so that answers may end before their length" in note for note in found.notes)
 
 
 def test_a_server_that_takes_the_newer_name_of_the_length_gets_it(server: FakeServer) -> None:
     said = {"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."}}
     server.answer = refuses(400, said, "max_tokens")
-    assert met(server).form.length == "max_completion_tokens"
+    assert met(server).request_format.length == "max_completion_tokens"
 
 
 def test_a_server_without_chat_is_asked_to_complete(server: FakeServer) -> None:
     server.answer = refuses(404, {"detail": "Not Found"}, "messages")
     found = met(server)
-    assert (found.form.path, server.requests[-1].path) == ("/completions", "/v1/completions")
+    assert (found.request_format.path, server.requests[-1].path) == ("/completions", "/v1/completions")
     assert any("without a chat template" in note for note in found.notes)
 
 
 def test_a_server_that_wants_no_stream_options_may_count_all_the_same(server: FakeServer) -> None:
     server.answer = refuses(400, {"error": {"message": "unknown field stream_options"}}, "stream_options")
     found = met(server)
-    assert not found.form.usage
+    assert not found.request_format.usage
     assert (found.scale.output, found.scale.input_tokens) == (0, None)
 
 
@@ -197,7 +197,7 @@ def test_prompts_of_a_file_are_sent_in_turn_behind_beginnings_of_their_own(serve
     file = tmp_path / "prompts.txt"
     file.write_text("what is a joule\nhow long is a day\n")
     found = met(server, prompts=str(file))
-    assert [found.wording.prompt(number).split(" ", 8)[8] for number in range(3)] == [
+    assert [found.prompt_source.prompt(number).split(" ", 8)[8] for number in range(3)] == [
         "what is a joule",
         "how long is a day",
         "what is a joule",
@@ -213,7 +213,7 @@ def test_prompts_that_are_too_long_are_refused_or_cut(server: FakeServer, tmp_pa
     with pytest.raises(BadInput, match=r"has about 200 tokens, more than the 50 of scenario\.input_tokens"):
         met(server, **told)
     found = met(server, **told, truncation=True)
-    assert [len(text.split()) for text in found.wording.texts] == [1, 50]
+    assert [len(text.split()) for text in found.prompt_source.texts] == [1, 50]
     assert any("1 of 2 prompts are cut to about 50 tokens" in note for note in found.notes)
 
 

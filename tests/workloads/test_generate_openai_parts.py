@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.workloads.generation.server import faults, wire, wording
-from assay.workloads.generation.server.arrivals import Answer, Arrivals, Scale
-from assay.workloads.generation.server.endpoint import Endpoint
-from assay.workloads.generation.server.form import Form
-from assay.workloads.generation.server.load import too_many
-from assay.workloads.generation.server.stream import DONE, Chunk, Events, Usage, read
+from assay.workloads.generation.server import connection, endpoint, request_format
+from assay.workloads.generation.server.arrivals import LoadArrivals, StreamedAnswer, TokenScale
+from assay.workloads.generation.server.connection import DONE, AnswerChunk, EventParser, TokenUsage, parse_event
+from assay.workloads.generation.server.endpoint import ServerEndpoint
+from assay.workloads.generation.server.load import too_many_failures
+from assay.workloads.generation.server.request_format import RequestFormat
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n"
 CUTS = st.lists(st.integers(0, 200), max_size=8)
@@ -30,7 +30,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 @given(st.lists(st.binary(min_size=1, max_size=20), max_size=4), CUTS)
 def test_an_answer_in_chunks_is_the_same_however_its_bytes_are_cut(parts: list[bytes], cuts: list[int]) -> None:
     sent = CHUNKED + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    reader = wire.Reader()
+    reader = connection.HttpReader()
     assert b"".join(reader.feed(piece) for piece in pieces(sent, cuts)) == b"".join(parts)
     assert reader.done
     assert reader.keeps_open
@@ -41,7 +41,7 @@ def test_an_answer_in_chunks_is_the_same_however_its_bytes_are_cut(parts: list[b
 def test_an_answer_of_a_told_length_or_until_the_end_is_whole(body: bytes, cuts: list[int], how: str) -> None:
     length = b"Content-Length: %d\r\n" % len(body) if how == "length" else b""
     sent = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\n" + length + b"\r\n" + body
-    reader = wire.Reader()
+    reader = connection.HttpReader()
     assert b"".join(reader.feed(piece) for piece in pieces(sent, cuts)) == body
     assert reader.done == (how == "length")
     assert reader.closed()
@@ -49,7 +49,7 @@ def test_an_answer_of_a_told_length_or_until_the_end_is_whole(body: bytes, cuts:
 
 
 def test_an_answer_that_breaks_off_is_not_whole() -> None:
-    reader = wire.Reader()
+    reader = connection.HttpReader()
     reader.feed(CHUNKED + b"5\r\nhel")
     assert not reader.closed()
 
@@ -67,13 +67,13 @@ def test_an_answer_that_breaks_off_is_not_whole() -> None:
     ],
 )
 def test_what_is_no_http_is_said(sent: bytes) -> None:
-    with pytest.raises(wire.NotHttp):
-        wire.Reader().feed(sent)
+    with pytest.raises(connection.NotHttpError):
+        connection.HttpReader().feed(sent)
 
 
 def test_a_request_is_whole_and_has_its_length() -> None:
-    at = Endpoint("http://127.0.0.1:8000/v1", "K", "secret")
-    sent = wire.request(wire.head(at, "/chat/completions"), b'{"a": 1}')
+    at = ServerEndpoint("http://127.0.0.1:8000/v1", "K", "secret")
+    sent = connection.make_request(connection.request_head(at, "/chat/completions"), b'{"a": 1}')
     head, _, body = sent.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /v1/chat/completions HTTP/1.1"
@@ -84,7 +84,7 @@ def test_a_request_is_whole_and_has_its_length() -> None:
 @given(st.lists(st.sampled_from(["tok", "a b", "ß", "{}"]), max_size=6), CUTS, st.sampled_from(["\n", "\r\n"]))
 def test_events_are_the_same_however_their_bytes_are_cut(texts: list[str], cuts: list[int], end: str) -> None:
     sent = "".join(f": ping{end}{end}event: x{end}data: {text}{end}{end}" for text in texts).encode()
-    events = Events()
+    events = EventParser()
     found = [data.decode() for piece in pieces(sent, cuts) for data in events.feed(piece)]
     assert found == texts
     assert events.end() == []
@@ -93,51 +93,54 @@ def test_events_are_the_same_however_their_bytes_are_cut(texts: list[str], cuts:
 @pytest.mark.parametrize(
     ("said", "chunk"),
     [
-        ({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, Chunk()),
-        ({"choices": [{"delta": {"content": "x"}}], "model": "m"}, Chunk(text=True, model="m")),
-        ({"choices": [{"delta": {"content": None, "reasoning_content": "x"}}]}, Chunk(text=True)),
-        ({"choices": [{"delta": {"tool_calls": [{}]}}]}, Chunk(text=True)),
-        ({"choices": [{"text": "x", "finish_reason": "stop"}]}, Chunk(text=True, finish="stop")),
-        ({"choices": [{"text": ""}]}, Chunk()),
-        ({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}, Chunk(usage=Usage(3, 4))),
-        ({"choices": [], "usage": None}, Chunk()),
+        ({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, AnswerChunk()),
+        ({"choices": [{"delta": {"content": "x"}}], "model": "m"}, AnswerChunk(text=True, model="m")),
+        ({"choices": [{"delta": {"content": None, "reasoning_content": "x"}}]}, AnswerChunk(text=True)),
+        ({"choices": [{"delta": {"tool_calls": [{}]}}]}, AnswerChunk(text=True)),
+        ({"choices": [{"text": "x", "finish_reason": "stop"}]}, AnswerChunk(text=True, finish="stop")),
+        ({"choices": [{"text": ""}]}, AnswerChunk()),
+        ({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}, AnswerChunk(usage=TokenUsage(3, 4))),
+        ({"choices": [], "usage": None}, AnswerChunk()),
         (
             {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}},
-            Chunk(usage=Usage(3, 4, 2)),
+            AnswerChunk(usage=TokenUsage(3, 4, 2)),
         ),
         *(
-            ({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": count}}, Chunk())
+            ({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": count}}, AnswerChunk())
             for count in (-5, "many", [1], True, None)
         ),
         *(
-            ({"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": 4}}, Chunk(usage=Usage(None, 4)))
+            (
+                {"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": 4}},
+                AnswerChunk(usage=TokenUsage(None, 4)),
+            )
             for count in (-3, 0, "many")
         ),
-        ({"error": {"message": "dead"}}, Chunk(error="dead")),
-        ({"error": "dead"}, Chunk(error="dead")),
-        ({"object": "error", "message": "dead"}, Chunk(error="dead")),
-        ([1], Chunk(error="what is no answer: [1]")),
+        ({"error": {"message": "dead"}}, AnswerChunk(error="dead")),
+        ({"error": "dead"}, AnswerChunk(error="dead")),
+        ({"object": "error", "message": "dead"}, AnswerChunk(error="dead")),
+        ([1], AnswerChunk(error="what is no answer: [1]")),
     ],
 )
-def test_a_chunk_says_whether_it_brought_text_and_what_else(said: object, chunk: Chunk) -> None:
-    assert read(json.dumps(said).encode()) == chunk
+def test_a_chunk_says_whether_it_brought_text_and_what_else(said: object, chunk: AnswerChunk) -> None:
+    assert parse_event(json.dumps(said).encode()) == chunk
 
 
 def test_the_end_of_a_stream_is_no_chunk() -> None:
-    assert Events().feed(b"data: [DONE]\n") == [DONE]
+    assert EventParser().feed(b"data: [DONE]\n") == [DONE]
 
 
 def test_an_answer_is_timed_from_its_request_and_set_right_by_the_servers_count() -> None:
-    scale, into = Scale(), Arrivals()
-    scale.learn(2, Usage(10, 4))
-    answer = Answer(1_000_000, 9, scale)
-    answer.heard(1_500_000, Chunk(), into)
-    answer.heard(2_000_000, Chunk(text=True), into)
+    scale, into = TokenScale(), LoadArrivals()
+    scale.learn(2, TokenUsage(10, 4))
+    answer = StreamedAnswer(1_000_000, 9, scale)
+    answer.count_chunk(1_500_000, AnswerChunk(), into)
+    answer.count_chunk(2_000_000, AnswerChunk(text=True), into)
     assert (into.first_token_us, into.output_tokens, into.input_tokens) == ([1000.0], 2.0, 10.0)
-    answer.heard(5_000_000, Chunk(text=True), into)
-    answer.heard(8_000_000, Chunk(text=True), into)
+    answer.count_chunk(5_000_000, AnswerChunk(text=True), into)
+    answer.count_chunk(8_000_000, AnswerChunk(text=True), into)
     assert (into.gap_us, into.output_tokens) == ([3000.0, 3000.0], 6.0)
-    answer.heard(8_000_000, Chunk(usage=Usage(12, 9), finish="length"), into)
+    answer.count_chunk(8_000_000, AnswerChunk(usage=TokenUsage(12, 9), finish="length"), into)
     answer.end(8_500_000, into)
     assert (into.output_tokens, into.input_tokens, into.requests, into.short_requests) == (9.0, 12.0, 1, 0)
     assert (into.request_us, into.tpot_us) == ([7500.0], [1000.0])
@@ -145,14 +148,14 @@ def test_an_answer_is_timed_from_its_request_and_set_right_by_the_servers_count(
 
 
 def test_a_count_of_no_token_though_text_came_is_not_believed() -> None:
-    scale, into = Scale(), Arrivals()
-    answer = Answer(0, 2, scale)
-    answer.heard(1, Chunk(usage=Usage(5, 0)), into)
+    scale, into = TokenScale(), LoadArrivals()
+    answer = StreamedAnswer(0, 2, scale)
+    answer.count_chunk(1, AnswerChunk(usage=TokenUsage(5, 0)), into)
     assert answer.empty
     for stamp in (2, 3):
-        answer.heard(stamp, Chunk(text=True, usage=Usage(5, 0)), into)
+        answer.count_chunk(stamp, AnswerChunk(text=True, usage=TokenUsage(5, 0)), into)
     assert into.output_tokens == 2.0
-    answer.heard(4, Chunk(usage=Usage(5, 0), finish="length"), into)
+    answer.count_chunk(4, AnswerChunk(usage=TokenUsage(5, 0), finish="length"), into)
     answer.end(5, into)
     assert (into.output_tokens, into.answer_tokens, into.uncounted_requests, into.short_requests) == (2.0, 2.0, 1, 0)
     assert (answer.usage, scale.output) == (None, 0)
@@ -160,37 +163,39 @@ def test_a_count_of_no_token_though_text_came_is_not_believed() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=9))
 def test_over_whole_answers_the_counts_are_the_servers_own(answers: list[tuple[int, int]]) -> None:
-    scale, into = Scale(), Arrivals()
+    scale, into = TokenScale(), LoadArrivals()
     for chunks, tokens in answers:
-        answer = Answer(0, tokens, scale)
+        answer = StreamedAnswer(0, tokens, scale)
         for stamp in range(chunks):
-            answer.heard(stamp, Chunk(text=True), into)
-        answer.heard(chunks, Chunk(usage=Usage(5, tokens)), into)
+            answer.count_chunk(stamp, AnswerChunk(text=True), into)
+        answer.count_chunk(chunks, AnswerChunk(usage=TokenUsage(5, tokens)), into)
         answer.end(chunks, into)
     assert into.output_tokens == pytest.approx(sum(tokens for _, tokens in answers))
     assert into.input_tokens == pytest.approx(5 * len(answers))
 
 
 def test_few_failures_among_many_are_borne() -> None:
-    assert not too_many(1, 1, 2)
-    assert too_many(2, 1, 39)
-    assert not too_many(2, 1, 40)
-    assert too_many(6, 1, 100)
-    assert too_many(3, 3, 1000)
+    assert not too_many_failures(1, 1, 2)
+    assert too_many_failures(2, 1, 39)
+    assert not too_many_failures(2, 1, 40)
+    assert too_many_failures(6, 1, 100)
+    assert too_many_failures(3, 3, 1000)
 
 
 @given(st.integers(1, 4000), st.floats(0.5, 3.0), st.integers(0, 50))
 def test_prompts_are_as_long_as_the_servers_count_of_two_others_foretells(
     tokens: int, per_word: float, around: int
 ) -> None:
-    line = wording.Line.through((8, round(8 * per_word) + around), (256, round(256 * per_word) + around))
+    line = request_format.LengthFit.from_points(
+        (8, round(8 * per_word) + around), (256, round(256 * per_word) + around)
+    )
     has = round(line.words(tokens) * per_word) + around
     assert abs(has - tokens) <= max(around + per_word + 1, 0.03 * tokens + per_word + 1)
 
 
 def test_a_prompt_stands_in_a_request_as_json() -> None:
-    form = Form.of("a model", {"temperature": 0}, 5)
-    before, after = form.around(5)
+    form = RequestFormat.of("a model", {"temperature": 0}, 5)
+    before, after = form.body_around_prompt(5)
     prompt = 'say "hi"\nand ß'
     assert json.loads(before + json.dumps(prompt).encode() + after) == form.body(prompt, 5)
 
@@ -208,7 +213,7 @@ def test_a_prompt_stands_in_a_request_as_json() -> None:
     ],
 )
 def test_why_no_connection_came_about_is_said_in_words(error: OSError, words: str) -> None:
-    assert words in faults.of_connection(error)
+    assert words in endpoint.connection_fault(error)
 
 
 @pytest.mark.parametrize(
@@ -225,4 +230,4 @@ def test_why_no_connection_came_about_is_said_in_words(error: OSError, words: st
     ],
 )
 def test_of_what_a_server_says_the_first_line_is_told(said: str, line: str) -> None:
-    assert faults.message(said) == line
+    assert endpoint.error_message(said) == line

@@ -44,8 +44,8 @@ def test_a_real_server_is_idle_then_under_load_and_a_model_it_has_not_is_left_ou
     found = measure(role, method=quickly(duration_s=60.0, timeout_s=60.0, stage_s=0.5, stage_calls=2))
     assert (found.status, found.reason) == ("ok", None)
     idle, served, unknown = found.evidence[0].subjects
-    assert idle.left_out is served.left_out is None
-    assert f"pinned to '{server.model}'" in (unknown.left_out or "")
+    assert idle.skipped is served.skipped is None
+    assert f"pinned to '{server.model}'" in (unknown.skipped or "")
     assert any("it refuses ignore_eos and min_tokens" in note for note in served.notes)
     series = {s.quantity: np.frombuffer(s.data, dtype=np.float64) for s in found.series if s.subject == 1}
     requests, tokens = series["requests"].sum(), series["output_tokens"].sum()

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import TrialFailed
-from assay.workloads.generation.server import pace, served
-from assay.workloads.generation.server.arrivals import Arrivals
-from assay.workloads.generation.server.pace import FAR, LEAST_S, Pace
+from assay.workloads.generation.server import arrivals, requests
+from assay.workloads.generation.server.arrivals import MIN_SILENCE_S, STALL_FACTOR, LoadArrivals, StallDetector
 from tests.workloads.openai_server import FakeServer, Talk, under_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
     from tests.conftest import Eventually, StartPython
 
 SOON_S, LONG_S = 0.1, 0.6
 
 
 @pytest.fixture
-def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Prepared]]:
+def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PreparedWorkload]]:
     """Put the server under its load, in short slices; it ends with the test."""
-    monkeypatch.setattr(served, "SLICE_S", 0.05)
-    monkeypatch.setattr(pace, "LEAST_S", SOON_S)
+    monkeypatch.setattr(requests, "SLICE_S", 0.05)
+    monkeypatch.setattr(arrivals, "MIN_SILENCE_S", SOON_S)
     with under_load(server) as prepare:
         yield prepare
 
@@ -54,7 +53,7 @@ class Stall:
             return self.held <= self._most
 
 
-def told(prepared: Prepared) -> dict[str, Any]:
+def told(prepared: PreparedWorkload) -> dict[str, Any]:
     found: Any = prepared.call()
     return dict(found)
 
@@ -64,7 +63,7 @@ def silences_s(slices: list[dict[str, Any]]) -> list[float]:
     return [us / 1e6 for each in slices for us in each["silence_us"] if us / 1e6 >= LONG_S]
 
 
-def until_silent(prepared: Prepared, into: list[dict[str, Any]], enough: threading.Event) -> None:
+def until_silent(prepared: PreparedWorkload, into: list[dict[str, Any]], enough: threading.Event) -> None:
     """Call until a silence is told."""
     while not silences_s(into):
         into.append(told(prepared))
@@ -73,7 +72,7 @@ def until_silent(prepared: Prepared, into: list[dict[str, Any]], enough: threadi
 
 @pytest.mark.parametrize(("streams", "stalled"), [(1, 1), (3, 3), (3, 1)])
 def test_a_slice_does_not_end_while_a_stream_has_stalled_and_a_stall_that_dissolves_is_told(
-    server: FakeServer, begin: Callable[..., Prepared], eventually: Eventually, streams: int, stalled: int
+    server: FakeServer, begin: Callable[..., PreparedWorkload], eventually: Eventually, streams: int, stalled: int
 ) -> None:
     stall = server.answer = Stall(stalled)
     prepared, slices, ended = begin(concurrency=streams), list[dict[str, Any]](), threading.Event()
@@ -96,7 +95,7 @@ def test_a_slice_does_not_end_while_a_stream_has_stalled_and_a_stall_that_dissol
 
 
 def test_a_stall_that_lasts_ends_the_load_and_is_in_no_slice(
-    server: FakeServer, begin: Callable[..., Prepared]
+    server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     stall = server.answer = Stall()
     prepared = begin(concurrency=2, request_timeout_s=1.0)
@@ -109,9 +108,9 @@ def test_a_stall_that_lasts_ends_the_load_and_is_in_no_slice(
 
 
 def test_what_came_before_a_failure_is_kept_though_its_slice_is_the_first(
-    server: FakeServer, begin: Callable[..., Prepared], monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, begin: Callable[..., PreparedWorkload], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "SLICE_S", 20.0)
+    monkeypatch.setattr(requests, "SLICE_S", 20.0)
     good, gate = threading.Semaphore(2 + 5), threading.Event()
 
     def breaks(talk: Talk) -> None:
@@ -132,46 +131,46 @@ def test_what_came_before_a_failure_is_kept_though_its_slice_is_the_first(
         prepared.call()
 
 
-def arrived(first_ms: float, gap_ms: float, count: int = 100) -> Arrivals:
-    return Arrivals(first_token_us=[1e3 * first_ms] * count, gap_us=[1e3 * gap_ms] * count)
+def arrived(first_ms: float, gap_ms: float, count: int = 100) -> LoadArrivals:
+    return LoadArrivals(first_token_us=[1e3 * first_ms] * count, gap_us=[1e3 * gap_ms] * count)
 
 
 def test_a_stream_is_late_by_what_it_waits_for() -> None:
-    load = Pace(4)
+    load = StallDetector(4)
     load.learn(arrived(first_ms=2000, gap_ms=10))
-    reading, writing = (5.9, True), (0.9 * LEAST_S, False)
+    reading, writing = (5.9, True), (0.9 * MIN_SILENCE_S, False)
     assert load.late([reading, writing]) == []
     assert load.late([(6.1, True), writing]) == [0]
-    assert load.late([reading, (1.1 * LEAST_S, False), writing]) == [1]
+    assert load.late([reading, (1.1 * MIN_SILENCE_S, False), writing]) == [1]
     assert load.late([(3.1, True), (3.1, True)]) == [0, 1], "all of them at once, by less"
     assert load.late([(3.1, True)]) == []
 
 
 def test_a_stall_does_not_pass_for_what_is_usual_and_a_slower_server_does() -> None:
-    load = Pace(1)
+    load = StallDetector(1)
     load.learn(arrived(first_ms=100, gap_ms=200))
     load.learn(arrived(first_ms=60_000, gap_ms=60_000, count=2))
-    assert load.late([(FAR * 0.2 + 0.1, False)]) == [0]
+    assert load.late([(STALL_FACTOR * 0.2 + 0.1, False)]) == [0]
     load.learn(arrived(first_ms=1000, gap_ms=1000))
     assert load.late([(2.9, False)]) == []
     assert load.late([(3.1, False)]) == [0]
 
 
 def test_where_no_token_follows_another_the_end_is_waited_for_like_a_first_token() -> None:
-    load = Pace(1)
+    load = StallDetector(1)
     assert load.late([(1000.0, True), (1000.0, False)]) == [], "nothing is known yet"
-    load.learn(Arrivals(first_token_us=[1e6]))
+    load.learn(LoadArrivals(first_token_us=[1e6]))
     assert load.late([(2.9, False)]) == []
     assert load.late([(3.1, False)]) == [0]
 
 
 CLIENT = """
 import sys
-from assay.workloads.generate_openai import WORKLOAD
+from assay.workloads.generation.workloads import GENERATE_OPENAI
 from assay.workloads.generation.params import Generation
 
 told = Generation.model_validate_json(sys.argv[1])
-prepared = WORKLOAD.prepare(told.as_params(), None, device="cpu:0", seed=1)
+prepared = GENERATE_OPENAI.prepare(told.as_params(), None, device="cpu:0", seed=1)
 print("under load", flush=True)
 while True:
     prepared.call()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads.generation import batches, prompts
+from assay.workloads.generation import prompts
 from assay.workloads.generation.params import Generation
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def test_each_line_of_a_text_file_is_a_prompt(tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("\ufeffWho?\n\n  \nWhy not?\r\nWhere?", encoding="utf-8")
-    assert prompts.read(str(file)) == ("Who?", "Why not?", "Where?")
-    assert prompts.read(str(file), most=2) == ("Who?", "Why not?")
+    assert prompts.read_prompts(str(file)) == ("Who?", "Why not?", "Where?")
+    assert prompts.read_prompts(str(file), most=2) == ("Who?", "Why not?")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_each_line_of_a_text_file_is_a_prompt(tmp_path: Path) -> None:
 )
 def test_a_column_of_json_and_csv_holds_the_prompts(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
-    assert prompts.read(str(tmp_path / name), "question") == ("a", "b")
+    assert prompts.read_prompts(str(tmp_path / name), "question") == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_a_column_of_json_and_csv_holds_the_prompts(tmp_path: Path, name: str, c
 def test_prompts_that_cannot_be_read_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInput, match=said):
-        prompts.read(str(tmp_path / name))
+        prompts.read_prompts(str(tmp_path / name))
 
 
 def test_a_file_that_is_not_there_and_a_folder_that_is_no_data_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="There is no prompt file"):
-        prompts.read(str(tmp_path / "none.txt"))
+        prompts.read_prompts(str(tmp_path / "none.txt"))
     with pytest.raises(BadInput, match="is no data set"):
-        prompts.read(str(tmp_path))
+        prompts.read_prompts(str(tmp_path))
 
 
 def test_a_data_set_needs_pyarrow(tmp_path: Path) -> None:
@@ -68,34 +68,34 @@ def test_a_data_set_needs_pyarrow(tmp_path: Path) -> None:
     (tmp_path / "train" / "state.json").write_text(json.dumps({}), encoding="utf-8")
     (tmp_path / "train" / "data-00000.arrow").write_bytes(b"no arrow")
     with pytest.raises((MachineCannot, BadInput), match=r"needs pyarrow|cannot be read"):
-        prompts.read(str(tmp_path))
+        prompts.read_prompts(str(tmp_path))
 
 
 def test_a_prompt_that_is_too_long_is_refused_or_cut() -> None:
     rows = [[1, 2], [3, 4, 5, 6]]
     asked = Generation(prompts="p.txt", input_tokens=3, output_tokens=5)
     with pytest.raises(BadInput, match=r"Prompt 2 of p\.txt has 4 tokens, more than the 3"):
-        batches.fitted(rows, asked, context=100)
+        prompts.fit_prompts(rows, asked, context=100)
     cut = asked.model_copy(update={"truncation": True})
-    assert batches.fitted(rows, cut, context=100) == [[1, 2], [3, 4, 5]]
+    assert prompts.fit_prompts(rows, cut, context=100) == [[1, 2], [3, 4, 5]]
     with pytest.raises(BadInput, match="has 3 tokens and its answer 5, together more than the 7"):
-        batches.fitted(rows, cut, context=7)
+        prompts.fit_prompts(rows, cut, context=7)
     with pytest.raises(BadInput, match="has no tokens"):
-        batches.fitted([[]], asked, context=7)
+        prompts.fit_prompts([[]], asked, context=7)
 
 
 def test_random_prompts_are_the_same_for_a_seed_and_fit_the_context() -> None:
-    rows = batches.random_rows(50, 4, 9, seed=1)
-    assert rows == batches.random_rows(50, 4, 9, seed=1)
-    assert rows != batches.random_rows(50, 4, 9, seed=2)
+    rows = prompts.random_prompts(50, 4, 9, seed=1)
+    assert rows == prompts.random_prompts(50, 4, 9, seed=1)
+    assert rows != prompts.random_prompts(50, 4, 9, seed=2)
     assert {len(row) for row in rows} == {9}
     assert all(0 <= token < 50 for row in rows for token in row)
     with pytest.raises(BadInput, match="60 tokens in and 50 out are 110, more than the 100"):
-        batches.check_context(Generation(input_tokens=60, output_tokens=50), 100)
+        prompts.check_context(Generation(input_tokens=60, output_tokens=50), 100)
 
 
 def test_batches_use_all_prompts_equally_often() -> None:
-    groups = batches.in_groups([[1], [2], [3]], 2)
+    groups = prompts.group_prompts([[1], [2], [3]], 2)
     assert groups == [[[1], [2]], [[3], [1]], [[2], [3]]]
-    assert batches.in_groups([[1]], 3) == [[[1], [1], [1]]]
-    assert batches.as_bytes("aä", 200) == [97, 195, 164]
+    assert prompts.group_prompts([[1]], 3) == [[[1], [1], [1]]]
+    assert prompts.bytes_to_tokens("aä", 200) == [97, 195, 164]

@@ -6,28 +6,26 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.worker.understand import understood
-from assay.workloads.generate_pytorch import WORKLOAD
-from assay.workloads.generation import facts
-from assay.workloads.generation.batches import Batch, Batches
-from assay.workloads.generation.choosing import Choice
+from assay.worker.probes.generate_kwargs import validate_settings
+from assay.workloads.generation import workloads
+from assay.workloads.generation.cuda_graphs import GraphLoop, fuse_layers
+from assay.workloads.generation.decode_step import DecodeStep, SamplingSettings, step_implementations
 from assay.workloads.generation.eager import EagerLoop
-from assay.workloads.generation.fusing import fused
-from assay.workloads.generation.graphs import GraphLoop
-from assay.workloads.generation.loading import loaded
-from assay.workloads.generation.models import shape_of
+from assay.workloads.generation.loading import load_model
+from assay.workloads.generation.models import model_shape
 from assay.workloads.generation.params import Generation
-from assay.workloads.generation.random_weights import empty_model
-from assay.workloads.generation.roofline import size_of
-from assay.workloads.generation.steps import Stepper, as_in_steps
+from assay.workloads.generation.prompts import PromptBatch, PromptBatches
+from assay.workloads.generation.roofline import model_cost
+from assay.workloads.generation.weights import make_empty_model
+from assay.workloads.generation.workloads import GENERATE_PYTORCH
 from tests.needing import need_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from assay.workloads.base import Prepared
-    from assay.workloads.generation.loading import Loaded
+    from assay.workloads.base import PreparedWorkload
+    from assay.workloads.generation.loading import LoadedModel
 
 need_modules("transformers", "accelerate")
 
@@ -36,31 +34,31 @@ MODEL = "random:llama-tiny"
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Loaded]:
+def here() -> Iterator[LoadedModel]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
-        found = loaded(Generation(model=MODEL), "cpu:0", 0)
+        found = load_model(Generation(model=MODEL), "cpu:0", 0)
         yield found
         found.release()
 
 
 @pytest.fixture
-def asked() -> Batches:
+def asked() -> PromptBatches:
     """Two prompts, the first of them shorter."""
     import torch
 
     ids = torch.randint(0, 256, (2, IN), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
     mask[0, :5] = 0
-    return Batches([Batch(ids, mask, 2 * IN - 5)])
+    return PromptBatches([PromptBatch(ids, mask, 2 * IN - 5)])
 
 
-def prepared(device: str = "cpu:0", **params: Any) -> Prepared:
+def prepared(device: str = "cpu:0", **params: Any) -> PreparedWorkload:
     told = {"model": MODEL, "input_tokens": IN, "output_tokens": OUT, **params}
-    return WORKLOAD.prepare(Generation(**told).as_params(), None, device=device, seed=0)
+    return GENERATE_PYTORCH.prepare(Generation(**told).as_params(), None, device=device, seed=0)
 
 
-def called(subject: Prepared) -> Mapping[str, Any]:
+def called(subject: PreparedWorkload) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", subject.call())
 
 
@@ -70,12 +68,12 @@ def answers(loop: EagerLoop) -> list[list[int]]:
 
 def step_on_cpu(loop: GraphLoop) -> None:
     assert loop.stepper is not None
-    with as_in_steps(loop.stepper.model, on_gpu=False):
+    with step_implementations(loop.stepper.model, on_gpu=False):
         loop.stepper.step()
 
 
 @pytest.mark.full
-def test_decoding_goes_on_where_the_prompts_were_read(here: Loaded, asked: Batches) -> None:
+def test_decoding_goes_on_where_the_prompts_were_read(here: LoadedModel, asked: PromptBatches) -> None:
     loop = EagerLoop(here, asked, OUT, {})
     loop.whole()
     whole = answers(loop)
@@ -90,7 +88,7 @@ def test_decoding_goes_on_where_the_prompts_were_read(here: Loaded, asked: Batch
     loop.close()
 
 
-def test_steps_over_a_fixed_cache_make_the_tokens_of_a_plain_loop(here: Loaded, asked: Batches) -> None:
+def test_steps_over_a_fixed_cache_make_the_tokens_of_a_plain_loop(here: LoadedModel, asked: PromptBatches) -> None:
     plain = EagerLoop(here, asked, OUT, {})
     plain.whole()
     loop = GraphLoop(here, asked, OUT, {})
@@ -109,20 +107,20 @@ def test_steps_over_a_fixed_cache_make_the_tokens_of_a_plain_loop(here: Loaded, 
 
 
 @pytest.mark.full
-def test_one_compiled_layer_serves_all_and_none_is_left_behind(here: Loaded, asked: Batches) -> None:
+def test_one_compiled_layer_serves_all_and_none_is_left_behind(here: LoadedModel, asked: PromptBatches) -> None:
     from torch._dynamo.utils import counters
 
-    choose = Choice().made(here.vocabulary, here.device)
-    stepper = Stepper(here.model, here.device, batch=2, columns=IN + OUT, choose=choose)
+    choose = SamplingSettings().make_sampler(here.vocabulary, here.device)
+    stepper = DecodeStep(here.model, here.device, batch=2, columns=IN + OUT, choose=choose)
     tokens = []
     counters.clear()
     for way in ("plain", "fused"):
         stepper.prefill(asked.pool[0])
-        with as_in_steps(here.model, on_gpu=False):
+        with step_implementations(here.model, on_gpu=False):
             if way == "plain":
                 stepper.step()
             else:
-                with fused(here.model, stepper.cache, backend="eager"):
+                with fuse_layers(here.model, stepper.cache, backend="eager"):
                     stepper.step()
         tokens.append(stepper.token.tolist())
     assert tokens[0] == tokens[1]
@@ -132,15 +130,22 @@ def test_one_compiled_layer_serves_all_and_none_is_left_behind(here: Loaded, ask
     assert not any("forward" in vars(layer) for layer in layers)
 
 
-@pytest.mark.parametrize("drawn", [Choice(barred=(3,)), Choice(sample=True, top_p=0.9), Choice(sample=True, top_k=0)])
-def test_a_step_asks_nothing_of_the_host_so_that_it_can_be_captured(here: Loaded, drawn: Choice) -> None:
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        SamplingSettings(suppressed=(3,)),
+        SamplingSettings(sample=True, top_p=0.9),
+        SamplingSettings(sample=True, top_k=0),
+    ],
+)
+def test_a_step_asks_nothing_of_the_host_so_that_it_can_be_captured(here: LoadedModel, drawn: SamplingSettings) -> None:
     """On the device without data, whatever needs a number raises an error."""
     import torch
 
     nowhere = torch.device("meta")
-    model = empty_model(here.config, torch.bfloat16).to(nowhere)
-    stepper = Stepper(model, nowhere, batch=2, columns=IN + OUT, choose=drawn.made(here.vocabulary, nowhere))
-    with as_in_steps(model, on_gpu=False):
+    model = make_empty_model(here.config, torch.bfloat16).to(nowhere)
+    stepper = DecodeStep(model, nowhere, batch=2, columns=IN + OUT, choose=drawn.make_sampler(here.vocabulary, nowhere))
+    with step_implementations(model, on_gpu=False):
         stepper.step()
         kept = [stepper.cache.layers[0].keys, stepper.token, stepper.slot]
         stepper.step()
@@ -149,7 +154,7 @@ def test_a_step_asks_nothing_of_the_host_so_that_it_can_be_captured(here: Loaded
     assert {str(one.device) for one in kept} == {"meta"}
 
 
-def test_a_call_says_when_its_tokens_came(here: Loaded) -> None:
+def test_a_call_says_when_its_tokens_came(here: LoadedModel) -> None:
     whole = called(prepared(phase="whole", batch=3))
     assert len(whole["first_token_us"]) == 1
     assert len(whole["gap_us"]) == OUT - 1
@@ -164,22 +169,26 @@ def test_a_call_says_when_its_tokens_came(here: Loaded) -> None:
     assert prepared(phase="idle").call() is None
 
 
-def test_what_is_known_of_a_phase_has_the_names_of_the_analysis(here: Loaded) -> None:
+def test_what_is_known_of_a_phase_has_the_names_of_the_analysis(here: LoadedModel) -> None:
     subject = prepared(phase="decode", batch=2)
     assert subject.measured is not None
     known = subject.measured()
-    size = size_of(here.model)
+    size = model_cost(here.model)
     assert size is not None
-    assert size.body + size.table + size.head == known["parameters_count"] == here.parameters
+    assert (
+        size.shared_parameters + size.embedding_parameters + size.output_parameters
+        == known["parameters_count"]
+        == here.parameters
+    )
     assert known["step_read_bytes"] == size.step_read_bytes(2, IN + OUT / 2)
     assert known["memory_bytes_per_s"] > 0
     assert known["compute_flop_per_s"] > 0
     assert "busy_us" not in known
     assert any(f"exactly {OUT} tokens" in note for note in subject.notes)
-    assert set(facts.of_model(here)) <= set(known)
+    assert set(workloads.model_facts(here)) <= set(known)
 
 
-def test_settings_are_honoured_and_unknown_ones_refused(here: Loaded, asked: Batches) -> None:
+def test_settings_are_honoured_and_unknown_ones_refused(here: LoadedModel, asked: PromptBatches) -> None:
     import torch
 
     drawn = []
@@ -195,27 +204,27 @@ def test_settings_are_honoured_and_unknown_ones_refused(here: Loaded, asked: Bat
         prepared(phase="decode", generate_kwargs='{"use_cache": false}')
     with pytest.raises(BadInput, match="assistant_ensemble_weight"):
         prepared(generate_kwargs='{"assistant_ensemble_weight": 3.0}')
-    assert understood({"foo": 1})["refused"].startswith("generate_kwargs.foo is not a setting of a generation.")
-    assert understood({"prefill_chunk_size": 4}) == {}
+    assert validate_settings({"foo": 1})["refused"].startswith("generate_kwargs.foo is not a setting of a generation.")
+    assert validate_settings({"prefill_chunk_size": 4}) == {}
 
 
 def test_the_type_of_the_weights_is_told_as_loaded_and_shapes_are_as_published() -> None:
     assert prepared(phase="idle").dtype == "float32"
-    assert shape_of("random:mistral-7b").config().sliding_window is None
+    assert model_shape("random:mistral-7b").config().sliding_window is None
 
 
-def test_graphs_draw_only_among_the_best(here: Loaded) -> None:
+def test_graphs_draw_only_among_the_best(here: LoadedModel) -> None:
     import torch
 
     logits = torch.tensor([[0.0, 5.0, 4.9, 4.8, -1.0]]).repeat(200, 1)
-    choose = Choice(sample=True, top_k=3, barred=(1,)).made(5, "cpu")
+    choose = SamplingSettings(sample=True, top_k=3, suppressed=(1,)).make_sampler(5, "cpu")
     assert set(choose(logits).flatten().tolist()) == {0, 2, 3}
-    narrow = Choice(sample=True, top_k=0, top_p=0.3).made(5, "cpu")
+    narrow = SamplingSettings(sample=True, top_k=0, top_p=0.3).make_sampler(5, "cpu")
     assert set(narrow(logits).flatten().tolist()) == {1}
-    assert Choice().made(5, "cpu")(logits).tolist() == [[1]] * 200
+    assert SamplingSettings().make_sampler(5, "cpu")(logits).tolist() == [[1]] * 200
 
 
-def test_prompts_of_a_file_are_read_byte_by_byte_and_padded(here: Loaded, tmp_path: Path) -> None:
+def test_prompts_of_a_file_are_read_byte_by_byte_and_padded(here: LoadedModel, tmp_path: Path) -> None:
     file = tmp_path / "p.txt"
     file.write_text("Who is it?\nWhy?\n", encoding="utf-8")
     subject = prepared(phase="whole", batch=2, prompts=str(file))
@@ -225,7 +234,7 @@ def test_prompts_of_a_file_are_read_byte_by_byte_and_padded(here: Loaded, tmp_pa
         prepared(phase="whole", prompts=str(file), input_tokens=4)
 
 
-def test_what_cannot_be_is_refused_in_a_sentence(here: Loaded) -> None:
+def test_what_cannot_be_is_refused_in_a_sentence(here: LoadedModel) -> None:
     with pytest.raises(MachineCannot, match="CUDA graphs need a GPU"):
         prepared(mode="graphs")
     with pytest.raises(BadInput, match="One output token has no decoding"):
@@ -240,11 +249,11 @@ def test_what_cannot_be_is_refused_in_a_sentence(here: Loaded) -> None:
 def test_a_captured_step_makes_the_tokens_of_a_plain_loop(cuda: str, fuse: bool) -> None:
     import torch
 
-    found = loaded(Generation(model=MODEL, torch_dtype="float32"), cuda, 0)
+    found = load_model(Generation(model=MODEL, torch_dtype="float32"), cuda, 0)
     ids = torch.randint(0, 256, (2, IN), device=found.device)
     mask = torch.ones_like(ids)
     mask[0, :5] = 0
-    asked = Batches([Batch(ids, mask, 2 * IN - 5)])
+    asked = PromptBatches([PromptBatch(ids, mask, 2 * IN - 5)])
     plain = EagerLoop(found, asked, OUT, {})
     plain.whole()
     loop = GraphLoop(found, asked, OUT, {}, compile=fuse)

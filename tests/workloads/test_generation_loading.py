@@ -11,16 +11,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.workloads.generation import dtypes, loading
-from assay.workloads.generation.fitting import Load
-from assay.workloads.generation.hub import config_of
-from assay.workloads.generation.loading import loaded
+from assay.workloads.generation import loading, models
+from assay.workloads.generation.loading import check_kv_cache, kv_cache_by_device, load_model
+from assay.workloads.generation.memory import BatchLoad, ModelSizes, model_sizes
+from assay.workloads.generation.models import load_config
 from assay.workloads.generation.params import Generation
-from assay.workloads.generation.placed import as_planned
-from assay.workloads.generation.placement import NAMES, Plan, plan
-from assay.workloads.generation.random_weights import empty_model
-from assay.workloads.generation.room import cache_by_place, check_room
-from assay.workloads.generation.sizes import Predicted, sizes_of
+from assay.workloads.generation.placement import DEVICE_MAPS, PlacementPlan, plan_placement, verify_placement
+from assay.workloads.generation.weights import make_empty_model
 from tests.needing import need_modules
 
 if TYPE_CHECKING:
@@ -36,13 +33,13 @@ GB = 10**9
 
 
 @cache
-def predicted(model: str, dtype: str = dtypes.AUTO) -> Predicted:
+def predicted(model: str, dtype: str = models.AUTO_DTYPE) -> ModelSizes:
     """Return what a model would take on a GPU."""
     import torch
 
-    config = config_of(model)
-    name = dtypes.dtype_name(dtype, config, "cuda")
-    return sizes_of(model, empty_model(config, getattr(torch, name)), name)
+    config = load_config(model)
+    name = models.resolve_dtype(dtype, config, "cuda")
+    return model_sizes(model, make_empty_model(config, getattr(torch, name)), name)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,7 +47,7 @@ def offline() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         yield
-        loading.release_all()
+        loading.release_models()
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +60,18 @@ def tokens() -> Any:
 @pytest.fixture(scope="module")
 def whole(tokens: Any) -> Any:
     """The scores of the tiny model, nowhere split."""
-    return scores(loaded(Generation(model=TINY), "cpu:0", 3), tokens)
+    return scores(load_model(Generation(model=TINY), "cpu:0", 3), tokens)
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model's weights in a folder."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    loaded(Generation(model=TINY), "cpu:0", 3).model.save_pretrained(folder)
+    load_model(Generation(model=TINY), "cpu:0", 3).model.save_pretrained(folder)
     return folder
 
 
-def scores(here: loading.Loaded, tokens: Any) -> Any:
+def scores(here: loading.LoadedModel, tokens: Any) -> Any:
     import torch
 
     with torch.inference_mode():
@@ -82,17 +79,17 @@ def scores(here: loading.Loaded, tokens: Any) -> Any:
 
 
 @cache
-def of(model: str, dtype: str = "bfloat16") -> tuple[Any, Predicted]:
+def of(model: str, dtype: str = "bfloat16") -> tuple[Any, ModelSizes]:
     import torch
 
-    empty = empty_model(config_of(model), getattr(torch, dtype))
-    return empty, sizes_of(model, empty, dtype)
+    empty = make_empty_model(load_config(model), getattr(torch, dtype))
+    return empty, model_sizes(model, empty, dtype)
 
 
-def placed(model: str, free: Mapping[int, float], *, dtype: str = "bfloat16", **told: Any) -> Plan:
+def placed(model: str, free: Mapping[int, float], *, dtype: str = "bfloat16", **told: Any) -> PlacementPlan:
     empty, sizes = of(model, dtype)
     places = {**{f"cuda:{gpu}": int(size * GB) for gpu, size in free.items()}, "cpu": 200 * GB}
-    return plan(empty, sizes, device_ids=tuple(free), free_bytes=places, **told)
+    return plan_placement(empty, sizes, device_ids=tuple(free), free_bytes=places, **told)
 
 
 # What a model takes
@@ -116,12 +113,12 @@ def test_sizes_are_those_of_the_published_models() -> None:
 def test_layers_are_spread_over_just_the_gpus_that_are_named(gpus: int) -> None:
     free = dict.fromkeys([7, 3, 0, 5, 1, 2, 4, 6][:gpus], 30.0)
     told = placed("random:llama-8b", free)
-    assert set(told.places.values()) == {f"cuda:{gpu}" for gpu in free}
-    assert told.main == "cuda:7"
+    assert set(told.devices.values()) == {f"cuda:{gpu}" for gpu in free}
+    assert told.main_device == "cuda:7"
     assert sum(told.weights_bytes.values()) == predicted("random:llama-8b").weights_bytes
     assert any("naive pipeline: one GPU works at a time" in note for note in told.notes) == (gpus > 1)
     if gpus > 1:
-        assert told.places["model.embed_tokens"] == "cuda:7"
+        assert told.devices["model.embed_tokens"] == "cuda:7"
         assert max(told.weights_bytes.values()) < 0.65 * sum(told.weights_bytes.values())
 
 
@@ -151,15 +148,15 @@ def test_nothing_goes_to_the_hosts_memory_unless_it_is_named() -> None:
     with pytest.raises(MachineCannot, match="tokens are measured through PCIe"):
         placed("random:llama-8b", {0: 10})
     told = placed("random:llama-8b", {0: 10}, max_memory={"cpu": "100GB"})
-    assert set(told.places.values()) == {"cuda:0", "cpu"}
+    assert set(told.devices.values()) == {"cuda:0", "cpu"}
     assert told.offloaded
     assert any("they are copied over PCIe for every token" in note for note in told.notes)
 
 
 def test_room_is_left_for_keys_and_values_where_there_is() -> None:
-    load = Load(batch=32, input_tokens=2048, output_tokens=512)
+    load = BatchLoad(batch=32, input_tokens=2048, output_tokens=512)
     tight = placed("random:llama-8b", {0: 18, 1: 40}, load=load)
-    kept = cache_by_place(predicted("random:llama-8b"), tight.places, tight.main, load)
+    kept = kv_cache_by_device(predicted("random:llama-8b"), tight.devices, tight.main_device, load)
     assert tight.weights_bytes["cuda:0"] + kept["cuda:0"] < 18 * GB
     too_tight = placed("random:llama-8b", {0: 18}, load=load)
     assert any("a batch of 32 with 2048 + 512 tokens may not" in note for note in too_tight.notes)
@@ -185,7 +182,7 @@ def test_a_map_that_makes_no_sense_is_refused(device_map: Any, words: str) -> No
 
 def test_a_map_in_full_is_kept_and_its_ties_and_sizes_are_looked_at() -> None:
     told = placed("random:llama-tiny", {2: 1, 0: 1}, device_map={"model": "cuda:2", "lm_head": "0"})
-    assert told.places == {"model": "cuda:2", "lm_head": "cuda:0"}
+    assert told.devices == {"model": "cuda:2", "lm_head": "cuda:0"}
     with pytest.raises(BadInput, match="one and the same"):
         placed("random:llama-1b?layers=1", {0: 9, 1: 9}, device_map={"model": 0, "lm_head": 1})
     with pytest.raises(BadInput, match=r"max_memory gives 4\.7 GiB to GPU 0"):
@@ -198,7 +195,7 @@ def test_a_map_in_full_is_kept_and_its_ties_and_sizes_are_looked_at() -> None:
 @given(
     free=st.dictionaries(st.integers(0, 7), st.integers(1, 400), min_size=1),
     limits=st.dictionaries(st.integers(0, 7), st.integers(0, 400)),
-    name=st.sampled_from(NAMES),
+    name=st.sampled_from(DEVICE_MAPS),
     beside=st.dictionaries(st.sampled_from(["cpu", "disk"]), st.integers(1, 900)),
 )
 @example(free={0: 1}, limits={}, name="auto", beside={"disk": 1})
@@ -211,10 +208,12 @@ def test_a_plan_is_never_outside_its_gpus_nor_over_a_limit(
     there = {**{f"cuda:{gpu}": 1000 * size for gpu, size in free.items()}, "cpu": 10**9}
     given: dict[int | str, int | str] = dict(most.items())
     try:
-        told = plan(empty, sizes, device_ids=tuple(free), free_bytes=there, device_map=name, max_memory=given or None)
+        told = plan_placement(
+            empty, sizes, device_ids=tuple(free), free_bytes=there, device_map=name, max_memory=given or None
+        )
     except MachineCannot:
         return
-    assert set(told.places.values()) <= {*(f"cuda:{gpu}" for gpu in free), *beside}
+    assert set(told.devices.values()) <= {*(f"cuda:{gpu}" for gpu in free), *beside}
     assert sum(told.weights_bytes.values()) == sizes.weights_bytes
     for place, size in told.weights_bytes.items():
         assert size <= min(there.get(place, size), most.get(place, size))
@@ -228,13 +227,13 @@ def test_a_random_model_is_what_its_seed_says_and_computes_as_one_made_in_the_us
 ) -> None:
     from transformers import LlamaForCausalLM
 
-    here = loaded(Generation(model=TINY), "cpu:0", 3)
-    assert loaded(Generation(model=TINY, batch=4, phase="decode"), "cpu:0", 3) is here
+    here = load_model(Generation(model=TINY), "cpu:0", 3)
+    assert load_model(Generation(model=TINY, batch=4, phase="decode"), "cpu:0", 3) is here
     usual = LlamaForCausalLM(here.config).eval()
     usual.load_state_dict(here.model.state_dict())
     assert (usual(tokens).logits == whole).all(), "buffers that are in no checkpoint are right too"
-    assert (here.placement, here.ranks, here.tokenizer, here.agree(True)) == ({"": "cpu"}, 1, None, True)
-    assert not (scores(loaded(Generation(model=TINY), "cpu:0", 4), tokens) == whole).all()
+    assert (here.placement, here.ranks, here.tokenizer, here.agree_to_stop(True)) == ({"": "cpu"}, 1, None, True)
+    assert not (scores(load_model(Generation(model=TINY), "cpu:0", 4), tokens) == whole).all()
     assert here.model is None, "one model is kept at a time"
 
 
@@ -250,18 +249,20 @@ def test_a_split_model_lies_as_planned_and_gives_the_same_scores(
     tokens: Any, whole: Any, checkpoint: Path, told: dict[str, str], random: bool
 ) -> None:
     model = TINY if random else str(checkpoint)
-    here = loaded(Generation(model=model, **told), "cpu:0", 3)
+    here = load_model(Generation(model=model, **told), "cpu:0", 3)
     assert set(here.placement.values()) == {"cpu", "disk"}
     assert here.offloaded
     assert (scores(here, tokens) == whole).all()
     with pytest.raises(TrialFailed, match=r"lies on disk, and not on cpu"):
-        as_planned(here.model, Plan(places={"": "cpu"}, weights_bytes={}, main="cpu"), here.seen)
+        verify_placement(
+            here.model, PlacementPlan(devices={"": "cpu"}, weights_bytes={}, main_device="cpu"), here.visible_devices
+        )
 
 
 def test_a_checkpoint_is_read_whole_or_not_at_all(tokens: Any, whole: Any, checkpoint: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    here = loaded(Generation(model=str(checkpoint)), "cpu:0", 3)
+    here = load_model(Generation(model=str(checkpoint)), "cpu:0", 3)
     assert (scores(here, tokens) == whole).all()
     assert here.vocabulary == 256
     broken = tmp_path / "broken"
@@ -273,10 +274,10 @@ def test_a_checkpoint_is_read_whole_or_not_at_all(tokens: Any, whole: Any, check
         metadata={"format": "pt"},
     )
     with pytest.raises(MachineCannot, match=r"lacks weights of the model: model.layers.1.mlp.up_proj.weight"):
-        loaded(Generation(model=str(broken)), "cpu:0", 3)
+        load_model(Generation(model=str(broken)), "cpu:0", 3)
     (broken / "model.safetensors").unlink()
     with pytest.raises(MachineCannot, match="cannot be read: Error no file"):
-        loaded(Generation(model=str(broken)), "cpu:0", 3)
+        load_model(Generation(model=str(broken)), "cpu:0", 3)
 
 
 def test_a_model_that_cannot_be_had_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -294,7 +295,7 @@ def test_a_model_that_cannot_be_had_is_one_sentence(tmp_path: Path, capfd: pytes
     ):
         (tmp_path / "config.json").write_text("{" if config is None else json.dumps(config))
         with pytest.raises((MachineCannot, BadInput), match=words) as refused:
-            loaded(Generation(**{"model": str(tmp_path), **told}), "cpu:0", 0)
+            load_model(Generation(**{"model": str(tmp_path), **told}), "cpu:0", 0)
         assert "\n" not in str(refused.value)
     assert capfd.readouterr() == ("", "")
 
@@ -305,19 +306,19 @@ def test_memory_that_runs_out_while_a_model_is_loaded_is_one_sentence(monkeypatc
     def runs_out(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(loading, "put_in_place", runs_out)
+    monkeypatch.setattr(loading, "place_weights", runs_out)
     with pytest.raises(MachineCannot, match=r"ran out while random:llama-tiny was loaded: its weights take 0.4 MiB"):
-        loaded(Generation(model=TINY), "cpu:0", 11)
+        load_model(Generation(model=TINY), "cpu:0", 11)
 
 
 def test_a_batch_whose_keys_and_values_are_more_than_all_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     generation = Generation(model=TINY)
-    here = loaded(generation, "cpu:0", 3)
-    check_room(here, generation)
+    here = load_model(generation, "cpu:0", 3)
+    check_kv_cache(here, generation)
     with pytest.raises(MachineCannot, match="give a smaller batch or shorter texts"):
-        check_room(here, generation.model_copy(update={"batch": 10**9}))
+        check_kv_cache(here, generation.model_copy(update={"batch": 10**9}))
     apart = replace(here, placement={"model.embed_tokens": "cpu", "model.layers": "disk", "lm_head": "cpu"})
-    assert cache_by_place(apart.sizes, apart.placement, "cpu", Load(2, 3, 4)) == {"cpu": 2 * 7 * 512}
+    assert kv_cache_by_device(apart.sizes, apart.placement, "cpu", BatchLoad(2, 3, 4)) == {"cpu": 2 * 7 * 512}
 
 
 def test_a_type_that_a_gpu_only_imitates_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,16 +328,16 @@ def test_a_type_that_a_gpu_only_imitates_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
     with pytest.raises(MachineCannot, match="Tesla T4 does not compute in bfloat16"):
-        dtypes.usable("bfloat16", "cuda:0")
-    assert dtypes.usable("bfloat16", "cpu") is torch.bfloat16
+        models.usable_dtype("bfloat16", "cuda:0")
+    assert models.usable_dtype("bfloat16", "cpu") is torch.bfloat16
 
 
 IN_RANKS = """
 import json, os, sys
 import torch
-from assay.core.lifeline import die_with_parent
+from assay.core.processes import die_with_parent
 from assay.workloads import torch_ranks
-from assay.workloads.generation.loading import loaded, release_all
+from assay.workloads.generation.loading import load_model, release_models
 from assay.workloads.generation.models import import_transformers
 from assay.workloads.generation.params import Generation
 
@@ -349,20 +350,21 @@ if not child:
     die_with_parent(parent)
 rank = "0" if child else "1"
 os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[2])
-torch_ranks.join("cpu")
+torch_ranks.join_ranks("cpu")
 tokens = torch.arange(14).reshape(2, 7)
 told = {}
 with torch.inference_mode():
     for model in sys.argv[1].split():
-        here = loaded(Generation(model=model, tp_plan="auto"), f"cpu:{rank}", 3)
+        here = load_model(Generation(model=model, tp_plan="auto"), f"cpu:{rank}", 3)
         shares = [tuple(weight.to_local().shape) for weight in here.model.parameters() if hasattr(weight, "to_local")]
-        told[model] = [here.model(tokens).logits, here.ranks, len(shares), here.agree(rank == "1"), here.agree(False)]
-    release_all()
+        told[model] = [here.model(tokens).logits, here.ranks, len(shares), here.agree_to_stop(rank == "1")]
+        told[model].append(here.agree_to_stop(False))
+    release_models()
     if child:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.environ["WORLD_SIZE"] = "1"
         for model, found in told.items():
-            alone = loaded(Generation(model=model), "cpu:0", 3).model(tokens).logits
+            alone = load_model(Generation(model=model), "cpu:0", 3).model(tokens).logits
             found[0] = float((found[0] - alone).abs().max() / alone.abs().max())
         print(json.dumps([code, told]), flush=True)
 os._exit(0)
@@ -371,10 +373,10 @@ os._exit(0)
 
 @pytest.mark.full
 def test_two_ranks_compute_the_same_together(start_python: StartPython, checkpoint: Path) -> None:
-    from assay.launch.ranks import free_port
+    from assay.launch.local import find_free_port
 
     tied = "random:llama-1b?layers=1&hidden=32&heads=2&kv_heads=2&ffn=64&vocab=96&context=64"
-    process = start_python(IN_RANKS, f"{TINY} {tied} {checkpoint}", free_port())
+    process = start_python(IN_RANKS, f"{TINY} {tied} {checkpoint}", find_free_port())
     assert process.stdout is not None
     code, told = json.loads(process.stdout.read() or "[null, {}]")
     assert code == 0
@@ -391,14 +393,14 @@ def test_a_model_split_between_gpu_and_host_lies_as_planned_and_gives_the_same_s
     cuda: str, tokens: Any, tmp_path: Path, random: bool
 ) -> None:
     model = "random:llama-tiny?layers=6"
-    here = loaded(Generation(model=model), cuda, 3)
+    here = load_model(Generation(model=model), cuda, 3)
     assert here.placement == {"": cuda}
     whole = scores(here, tokens)
     if not random:
         here.model.save_pretrained(tmp_path)
         model = str(tmp_path)
     most = here.sizes.weights_bytes // 2
-    split = loaded(Generation(model=model, max_memory=json.dumps({"0": most, "cpu": "1GB"})), cuda, 3)
+    split = load_model(Generation(model=model, max_memory=json.dumps({"0": most, "cpu": "1GB"})), cuda, 3)
     assert set(split.placement.values()) == {cuda, "cpu"}
     assert split.offloaded
     assert (scores(split, tokens) - whole).abs().max() <= 1e-2 * whole.abs().max()

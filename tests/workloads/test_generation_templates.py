@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.core.errors import BadInput
-from assay.workloads.generation.templates import written
+from assay.workloads.generation.prompts import apply_chat_template
 
 
 class Tokenizer:
@@ -25,17 +25,17 @@ class Tokenizer:
 
 
 def test_texts_go_as_they_are_where_nothing_is_told() -> None:
-    assert written(["a", "b"], Tokenizer(), "m", {}) == ([[1, 97], [1, 98]], ())
+    assert apply_chat_template(["a", "b"], Tokenizer(), "m", {}) == ([[1, 97], [1, 98]], ())
 
 
 def test_settings_are_told_to_the_template_and_marks_are_its_own() -> None:
-    ((ids,), notes) = written(["a"], Tokenizer(), "m", {"reasoning_effort": "low"})
+    ((ids,), notes) = apply_chat_template(["a"], Tokenizer(), "m", {"reasoning_effort": "low"})
     assert "".join(map(chr, ids)) == "low|a|"
     assert notes == ()
 
 
 def test_settings_that_change_nothing_are_told() -> None:
-    (_, (note,)) = written(["a"], Tokenizer(), "m", {"enable_thinking": True})
+    (_, (note,)) = apply_chat_template(["a"], Tokenizer(), "m", {"enable_thinking": True})
     assert note == "the chat template of m makes nothing of enable_thinking: prompts are the same without"
 
 
@@ -44,6 +44,6 @@ def test_without_a_template_or_against_it_reasoning_is_refused() -> None:
     plain.chat_template = None
     for tokenizer in (plain, None):
         with pytest.raises(BadInput, match=r"m has none: leave scenario\.reasoning"):
-            written(["a"], tokenizer, "m", {"enable_thinking": True})
+            apply_chat_template(["a"], tokenizer, "m", {"enable_thinking": True})
     with pytest.raises(BadInput, match=r"cannot write a prompt .*: low, medium or high\."):
-        written(["a"], Tokenizer(), "m", {"reasoning_effort": "endless"})
+        apply_chat_template(["a"], Tokenizer(), "m", {"reasoning_effort": "endless"})

@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import AssayError, BadInput
-from assay.workloads import memory_hog_numpy, registry, threads
-from assay.workloads.cpu_hog_python import WORKLOAD as CPU_HOG
-from assay.workloads.memory_hog_numpy import WORKLOAD as MEMORY_HOG
-from assay.workloads.pcie_copy_torch import WORKLOAD as PCIE_COPY
+from assay.workloads import registry
+from assay.workloads.ops import host_load
+from assay.workloads.ops.host_load import CPU_HOG_PYTHON as CPU_HOG
+from assay.workloads.ops.host_load import MEMORY_HOG_NUMPY as MEMORY_HOG
+from assay.workloads.ops.memory import PCIE_COPY_TORCH as PCIE_COPY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_all_threads_are_as_many_as_the_process_may_use_cpus() -> None:
-    assert threads.count("all") == len(os.sched_getaffinity(0))
-    assert threads.count("3") == threads.count(3) == 3
+    assert host_load.count_threads("all") == len(os.sched_getaffinity(0))
+    assert host_load.count_threads("3") == host_load.count_threads(3) == 3
 
 
 @pytest.mark.parametrize("value", ["none", "0", 0, -1, True, 1.5, None])
 def test_threads_that_cannot_be_are_refused(value: str | float | None) -> None:
     with pytest.raises(BadInput, match="threads is all or a whole number of at least 1"):
-        threads.count(value)
+        host_load.count_threads(value)
 
 
 def test_a_cpu_hog_computes_in_as_many_threads_as_asked_and_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +38,7 @@ def test_a_cpu_hog_computes_in_as_many_threads_as_asked_and_ends_them(monkeypatc
         meet.wait(20)
         seen.add(threading.get_ident())
 
-    monkeypatch.setattr("assay.workloads.cpu_hog_python.compute", compute)
+    monkeypatch.setattr("assay.workloads.ops.host_load.hash_rounds", compute)
     ready = CPU_HOG.prepare({"threads": "3"}, None, device="cpu", seed=0)
     ready.call()
     assert len(seen) == 3
@@ -46,7 +47,7 @@ def test_a_cpu_hog_computes_in_as_many_threads_as_asked_and_ends_them(monkeypatc
 
 
 def test_a_failing_thread_is_noticed() -> None:
-    team = threads.Team(2)
+    team = host_load.ThreadTeam(2)
     with pytest.raises(ZeroDivisionError):
         team.do(lambda number: 1 // number)
     team.close()
@@ -74,18 +75,18 @@ def test_its_arrays_are_larger_than_all_last_level_caches_together(
     for cpu, shared in enumerate(("0-1", "0-1", "2-3", "2-3")):
         cache(tmp_path, cpu, 2, "2048K", str(cpu))
         cache(tmp_path, cpu, 3, "49152K", shared)
-    assert memory_hog_numpy.last_level_mib(tmp_path) == 96
-    assert memory_hog_numpy.last_level_mib(tmp_path / "none") == 0
-    monkeypatch.setattr(memory_hog_numpy, "last_level_mib", lambda: 96.0)
+    assert host_load.last_level_cache_mib(tmp_path) == 96
+    assert host_load.last_level_cache_mib(tmp_path / "none") == 0
+    monkeypatch.setattr(host_load, "last_level_cache_mib", lambda: 96.0)
     assert MEMORY_HOG.defaults()["mib"] == 256
 
 
 def test_loads_have_nothing_to_tune_and_take_no_unknown_words() -> None:
     assert all(not workload.configs(workload.defaults()) for workload in (CPU_HOG, MEMORY_HOG, PCIE_COPY))
     with pytest.raises(BadInput, match="pcie_copy has no direction 'up'; there are both, to, from"):
-        registry.subject("pcie_copy", device_kind="cuda", given={"direction": "up"})
+        registry.resolve_subject("pcie_copy", device_kind="cuda", explicit={"direction": "up"})
     with pytest.raises(BadInput, match=r"pcie_copy@torch runs on cuda, not on cpu"):
-        registry.subject("pcie_copy", device_kind="cpu")
+        registry.resolve_subject("pcie_copy", device_kind="cpu")
 
 
 def test_a_copy_over_the_bus_needs_a_gpu() -> None:

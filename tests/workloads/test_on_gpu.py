@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.worker.explain import explain
+from assay.worker.subjects import describe_failure
 from assay.workloads import registry
-from assay.workloads.torch_common import DTYPES
-from assay.workloads.triton_common import DTYPES as TRITON_DTYPES
+from assay.workloads.torch_support import TORCH_DTYPES
+from assay.workloads.triton_support import TRITON_DTYPES
 from tests.torching import ODD, checked, prepared
 
 pytestmark = pytest.mark.gpu
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.gpu
 TRITON = ("flash_attention", "gemm", "rms_norm", "softmax")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
 @pytest.mark.parametrize("name", list(ODD))
 def test_pytorchs_operators_are_right_and_show_their_kernels(name: str, dtype: str, cuda: str) -> None:
     ready = prepared(name, device=cuda, dtype=dtype)
     check = checked(ready)
     assert check.passed, check
-    assert ready.ran is not None
-    kernels = ready.ran().kernels
+    assert ready.launched_kernels is not None
+    kernels = ready.launched_kernels().kernels
     assert kernels
     assert not any(kernel.startswith("aten::") for kernel in kernels)
 
@@ -34,8 +34,8 @@ def test_our_kernels_are_right_and_are_what_ran(name: str, dtype: str, cuda: str
     ready = prepared(name, "triton", device=cuda, dtype=dtype)
     check = checked(ready)
     assert check.passed, check
-    assert ready.ran is not None
-    assert ready.ran().kernels == (name,)
+    assert ready.launched_kernels is not None
+    assert ready.launched_kernels().kernels == (name,)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -43,8 +43,8 @@ def test_our_kernels_are_right_and_are_what_ran(name: str, dtype: str, cuda: str
 def test_the_backend_asked_for_is_the_one_that_ran(backend: str, causal: bool, cuda: str) -> None:
     ready = prepared("flash_attention", device=cuda, dtype="bfloat16", dim=64, backend=backend, causal=causal)
     assert checked(ready).passed
-    assert ready.ran is not None
-    assert ready.ran().backend == backend
+    assert ready.launched_kernels is not None
+    assert ready.launched_kernels().backend == backend
 
 
 def test_flash_attention_in_float32_is_refused_with_pytorchs_reason_where_it_gives_one(cuda: str) -> None:
@@ -64,7 +64,7 @@ def test_tf32_is_rounded_only_when_asked_for(cuda: str) -> None:
 
 def test_more_memory_than_there_is_is_out_of_memory(cuda: str) -> None:
     with pytest.raises(RuntimeError) as caught:
-        registry.find("memcpy", "torch").prepare(
+        registry.find_workload("memcpy", "torch").prepare(
             {"n": 2**45, "dtype": "float32", "distribution": "normal"}, None, device=cuda, seed=0
         )
-    assert explain(caught.value).reason.startswith("out of memory: ")
+    assert describe_failure(caught.value).reason.startswith("out of memory: ")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.workloads import outputs
-from assay.workloads.outputs import compare
+from assay.workloads import parity
+from assay.workloads.parity import compare_outputs
 
 if TYPE_CHECKING:
     from assay.core.results import Parity
@@ -19,7 +19,7 @@ VALUES = np.random.default_rng(0).standard_normal((40, 30))
 
 
 def of(right: Any, found: Any, **options: Any) -> Parity:
-    return compare(lambda: right, lambda: found, **options)
+    return compare_outputs(lambda: right, lambda: found, **options)
 
 
 def test_the_same_numbers_pass_with_no_error() -> None:
@@ -123,14 +123,14 @@ def test_an_output_that_is_written_into_again_is_kept_apart_and_changes_are_told
         kept[0, 0] = VALUES[0, 0] * (1 + 1e-14 * next(count))
         return kept
 
-    told = compare(lambda: VALUES, fast)
+    told = compare_outputs(lambda: VALUES, fast)
     assert told.passed
     assert told.deterministic is False
 
 
 def test_long_outputs_are_compared_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = of(VALUES.astype(np.float32), VALUES.astype(np.float16))
-    monkeypatch.setattr(outputs, "_AT_ONCE", 7)
+    monkeypatch.setattr(parity, "_ELEMENTS_AT_ONCE", 7)
     parts = of(VALUES.astype(np.float32), VALUES.astype(np.float16))
     assert parts.mean_error == pytest.approx(whole.mean_error)
     assert parts.max_error == whole.max_error

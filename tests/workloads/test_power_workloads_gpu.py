@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.timing.cuda.allows import find_out
-from assay.timing.cuda.bench import bench
-from assay.workloads import registry, square_sizes
-from assay.workloads.square_gemm_torch import card
+from assay.timing.cuda.device import gpu_timing_device
+from assay.timing.cuda.timers import probe_capability
+from assay.workloads import registry
+from assay.workloads.ops import square_gemm
+from assay.workloads.ops.square_gemm import gpu_shape
 from tests.torching import checked
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 pytestmark = pytest.mark.gpu
 
@@ -34,8 +35,8 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def prepared(name: str, cuda: str, **given: Scalar) -> Prepared:
-    workload = registry.find(name, "torch")
+def prepared(name: str, cuda: str, **given: Scalar) -> PreparedWorkload:
+    workload = registry.find_workload(name, "torch")
     params = {**workload.defaults("cuda"), **SMALL.get(name, {}), **given}
     return workload.prepare(params, None, device=cuda, seed=0)
 
@@ -47,11 +48,11 @@ def test_a_product_fills_the_card_and_is_one_right_kernel_of_cublas(name: str, c
     assert check.passed, check
     assert ready.measured is not None
     n = int(ready.measured()["n"])
-    assert n == square_sizes.filling(card(cuda), SQUARE[name])
-    assert square_sizes.idle_share(n, card(cuda).multiprocessors) < 0.02
+    assert n == square_gemm.filling_side(gpu_shape(cuda), SQUARE[name])
+    assert square_gemm.idle_share(n, gpu_shape(cuda).multiprocessors) < 0.02
     assert ready.flop == 2.0 * n**3
-    assert ready.ran is not None
-    ran = ready.ran()
+    assert ready.launched_kernels is not None
+    ran = ready.launched_kernels()
     assert ran.backend == "cublas"
     assert len(ran.kernels) <= 2, "one kernel, and at most one that adds up its parts"
 
@@ -62,15 +63,17 @@ def test_float32_products_use_no_tensor_cores_and_are_as_exact_as_float32_is(cud
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     ready = prepared("sgemm", cuda, n="4096")
     assert checked(ready).error < 5e-6
-    assert ready.ran is not None
-    assert not any("tf32" in kernel.lower() or "tensorop" in kernel.lower() for kernel in ready.ran().kernels)
+    assert ready.launched_kernels is not None
+    assert not any(
+        "tf32" in kernel.lower() or "tensorop" in kernel.lower() for kernel in ready.launched_kernels().kernels
+    )
 
 
 @pytest.mark.parametrize("n", ["25536", "46400"])
 def test_sizes_that_32_bits_do_not_count_are_right_where_they_fit(n: str, cuda: str) -> None:
     import torch
 
-    if square_sizes.needed_bytes(int(n), "float32") > torch.cuda.mem_get_info(cuda)[0]:
+    if square_gemm.needed_bytes(int(n), "float32") > torch.cuda.mem_get_info(cuda)[0]:
         pytest.skip("the GPU's memory is too small")
     assert checked(prepared("sgemm", cuda, n=n)).passed
 
@@ -89,8 +92,8 @@ def test_a_size_that_does_not_fit_is_refused_before_memory_is_taken(cuda: str) -
 def test_lookups_are_right_and_read_what_they_state(indices: str, dtype: str, cuda: str) -> None:
     ready = prepared("embedding", cuda, rows=2**20, indices=indices, dtype=dtype)
     assert checked(ready).passed
-    assert ready.ran is not None
-    assert any("embedding" in kernel.lower() for kernel in ready.ran().kernels)
+    assert ready.launched_kernels is not None
+    assert any("embedding" in kernel.lower() for kernel in ready.launched_kernels().kernels)
 
 
 @pytest.mark.parametrize("name", list(SMALL))
@@ -101,8 +104,8 @@ def test_a_step_is_right_and_learns_in_every_precision(name: str, dtype: str, cu
     assert check.passed, check
     losses = [float(ready.call()) for _ in range(20)]  # type: ignore[arg-type]
     assert losses[-1] < losses[0] - 0.1
-    assert ready.ran is not None
-    tf32 = any("tf32" in kernel.lower() or "1688" in kernel for kernel in ready.ran().kernels)
+    assert ready.launched_kernels is not None
+    tf32 = any("tf32" in kernel.lower() or "1688" in kernel for kernel in ready.launched_kernels().kernels)
     assert not (tf32 and dtype == "float32")
 
 
@@ -129,7 +132,7 @@ def test_a_call_can_be_held_in_a_graph_and_goes_on_right_afterwards(name: str, c
     ready = prepared(name, cuda, **given)
     for _ in range(3):
         ready.call()
-    allows = find_out(bench(0), ready.call, None, steady=True, limit_s=60)
+    allows = probe_capability(gpu_timing_device(0), ready.call, None, steady=True, limit_s=60)
     assert allows.captures, allows.refusal
     assert checked(ready).passed
 
@@ -153,8 +156,8 @@ def test_images_of_a_folder_go_through_pinned_memory(cuda: str, tmp_path: Path) 
             image.new("RGB", (80, 70), (40 * number, 90, 200)).save(tmp_path / name / f"{number}.png")
     ready = prepared("resnet50", cuda, folder=str(tmp_path))
     assert checked(ready).passed
-    assert ready.ran is not None
-    kernels = ready.ran().kernels
+    assert ready.launched_kernels is not None
+    kernels = ready.launched_kernels().kernels
     assert any("memcpy htod (pinned" in kernel.lower() for kernel in kernels), kernels
 
 

@@ -9,24 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads import registry, square_gemm_torch, square_sizes, torch_memory
-from assay.workloads.square_sizes import Card, filling, idle_share, largest, needed_bytes
+from assay.workloads import registry, torch_device
+from assay.workloads.ops import square_gemm
+from assay.workloads.ops.square_gemm import GpuShape, filling_side, idle_share, largest_side, needed_bytes
 from tests.torching import checked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.core.values import Scalar
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 GIB = 2**30
-H200 = Card(132, 139 * GIB, (9, 0))
+H200 = GpuShape(132, 139 * GIB, (9, 0))
 NAMES = ("sgemm", "hgemm", "dgemm")
 DTYPES = {"sgemm": "float32", "hgemm": "float16", "dgemm": "float64"}
 
 
-def prepared(name: str, **given: Scalar) -> Prepared:
-    workload = registry.find(name, "torch")
+def prepared(name: str, **given: Scalar) -> PreparedWorkload:
+    workload = registry.find_workload(name, "torch")
     return workload.prepare({**workload.defaults(), **given}, None, device="cpu:0", seed=0)
 
 
@@ -35,15 +36,15 @@ def prepared(name: str, **given: Scalar) -> Prepared:
     [
         (H200, "float32", 16896),
         (H200, "float16", 16896),
-        (Card(80, 16 * GIB, (7, 0)), "float32", 15360),
-        (Card(108, 40 * GIB, (8, 0)), "float64", 8192),
-        (Card(128, 24 * GIB, (8, 9)), "float64", 4096),
-        (Card(14, 4 * GIB, (7, 5)), "float32", 10496),
+        (GpuShape(80, 16 * GIB, (7, 0)), "float32", 15360),
+        (GpuShape(108, 40 * GIB, (8, 0)), "float64", 8192),
+        (GpuShape(128, 24 * GIB, (8, 9)), "float64", 4096),
+        (GpuShape(14, 4 * GIB, (7, 5)), "float32", 10496),
     ],
 )
-def test_a_card_is_filled_by_whole_waves_of_tiles(card: Card, dtype: str, n: int) -> None:
-    assert filling(card, dtype) == n
-    assert n % square_sizes.TILE_COLS == 0
+def test_a_card_is_filled_by_whole_waves_of_tiles(card: GpuShape, dtype: str, n: int) -> None:
+    assert filling_side(card, dtype) == n
+    assert n % square_gemm.TILE_COLS == 0
     assert needed_bytes(n, dtype) <= card.memory_bytes / 2
 
 
@@ -52,21 +53,21 @@ def test_a_card_is_filled_by_whole_waves_of_tiles(card: Card, dtype: str, n: int
 def test_whatever_the_card_its_filling_leaves_little_of_it_idle_and_half_the_memory_free(
     multiprocessors: int, memory_bytes: int, dtype: str
 ) -> None:
-    n = filling(Card(multiprocessors, memory_bytes, (9, 0)), dtype)
-    assert needed_bytes(n, dtype) <= memory_bytes / 2 or n == square_sizes.TILE_COLS
+    n = filling_side(GpuShape(multiprocessors, memory_bytes, (9, 0)), dtype)
+    assert needed_bytes(n, dtype) <= memory_bytes / 2 or n == square_gemm.TILE_COLS
     if n > 7000:
         assert idle_share(n, multiprocessors) < 0.15
 
 
 def test_a_size_is_the_word_or_a_whole_number() -> None:
-    assert [square_sizes.read(n) for n in ("fill", "25536", 46341, " 7 ")] == [None, 25536, 46341, 7]
+    assert [square_gemm.read_side(n) for n in ("fill", "25536", 46341, " 7 ")] == [None, 25536, 46341, 7]
     for wrong in ("full", "0", "-3", "1.5", "1e4", "", "٣", True, None, 2.0):
         with pytest.raises(BadInput, match=r"^n is the word fill or a whole number of at least 1, not "):
-            square_sizes.read(wrong)
+            square_gemm.read_side(wrong)
     with pytest.raises(BadInput, match=r"^n is the word fill or a whole number of at least 1, not 'full'\.$"):
-        registry.subject("sgemm", device_kind="cuda", given={"n": "full"})
+        registry.resolve_subject("sgemm", device_kind="cuda", explicit={"n": "full"})
     with pytest.raises(BadInput, match=r"^n is at most 2147483647, which is as far as cuBLAS counts rows, and 1"):
-        square_sizes.read("10000000000")
+        square_gemm.read_side("10000000000")
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()))
@@ -74,16 +75,16 @@ def test_a_size_is_the_word_or_a_whole_number() -> None:
 def test_memory_is_counted_where_32_bits_are_not_enough(n: int, dtype: str) -> None:
     needed = needed_bytes(n, dtype)
     assert needed > 3 * n * n * {"float16": 2, "float32": 4, "float64": 8}[dtype]
-    assert largest(needed, dtype) == n
-    assert largest(needed - 1, dtype) == n - 1
+    assert largest_side(needed, dtype) == n
+    assert largest_side(needed - 1, dtype) == n - 1
 
 
 def test_what_does_not_fit_is_refused_before_it_is_taken_with_the_largest_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(square_gemm_torch, "free_bytes", lambda where: 16 * GIB)
-    monkeypatch.setattr(square_gemm_torch, "draw", lambda *_, **__: pytest.fail("memory was taken"))
-    most = largest(16 * GIB, "float32")
+    monkeypatch.setattr(square_gemm, "free_bytes", lambda where: 16 * GIB)
+    monkeypatch.setattr(square_gemm, "draw_tensor", lambda *_, **__: pytest.fail("memory was taken"))
+    most = largest_side(16 * GIB, "float32")
     says = (
         rf"^sgemm with n = 46341 needs 24\.8 GiB of memory, and 16\.0 GiB are free on cpu:0: the largest n that fits "
         rf"is {most}\.$"
@@ -140,7 +141,7 @@ def test_a_gpus_shape_decides_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
         multi_processor_count, total_memory, major, minor = 132, 139 * GIB, 9, 0
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where: Properties)
-    assert square_gemm_torch.card("cuda:0") == H200
+    assert square_gemm.gpu_shape("cuda:0") == H200
 
 
 def test_free_memory_is_what_the_kernel_and_the_group_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,12 +154,12 @@ def test_free_memory_is_what_the_kernel_and_the_group_leave(tmp_path: Path, monk
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert torch_memory.free_on_host(tmp_path) == 2 * 2**20
+    assert torch_device.free_host_bytes(tmp_path) == 2 * 2**20
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("1048576\n")
-    assert torch_memory.free_on_host(tmp_path) == 2**20
+    assert torch_device.free_host_bytes(tmp_path) == 2**20
 
     import torch
 
     for name, value in {"memory_reserved": 300, "memory_allocated": 100, "mem_get_info": (1000, 5000)}.items():
         monkeypatch.setattr(torch.cuda, name, lambda where, value=value: value)
-    assert torch_memory.free_bytes("cuda:0") == 1200
+    assert torch_device.free_bytes("cuda:0") == 1200

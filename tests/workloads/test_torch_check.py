@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.workloads import torch_check
-from assay.workloads.torch_check import Truth, compare, spread
+from assay.workloads import torch_support
+from assay.workloads.torch_support import TensorReference, compare_with_reference, spread_rows
 
 
-def truth(right: Any, *, flop_per_row: float = 1.0) -> Truth:
-    return Truth(len(right), lambda which: right[which], flop_per_row, elements_per_row=right[0].numel())
+def truth(right: Any, *, flop_per_row: float = 1.0) -> TensorReference:
+    return TensorReference(len(right), lambda which: right[which], flop_per_row, elements_per_row=right[0].numel())
 
 
 def tensor(rows: int = 1000) -> Any:
@@ -22,13 +22,13 @@ def tensor(rows: int = 1000) -> Any:
 
 
 def error(out: Any, right: Any, **options: Any) -> float:
-    return compare(out, truth(right, **options), tolerance=1e-6, seed=3).error
+    return compare_with_reference(out, truth(right, **options), tolerance=1e-6, seed=3).error
 
 
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the reference computed in several parts."""
-    monkeypatch.setattr(torch_check, "_ELEMENTS_AT_ONCE", 60)
+    monkeypatch.setattr(torch_support, "_ELEMENTS_AT_ONCE", 60)
 
 
 @pytest.mark.usefixtures("few_at_once")
@@ -36,7 +36,7 @@ def test_the_error_is_relative_to_the_norm_and_taken_over_all_parts() -> None:
     right = tensor()
     assert error(right, right) == 0
     assert error(right * 1.001, right) == pytest.approx(1e-3)
-    check = compare(right.float(), truth(right), tolerance=1e-6, seed=3)
+    check = compare_with_reference(right.float(), truth(right), tolerance=1e-6, seed=3)
     assert check.passed
     assert check.measure == "relative error ‖out − reference‖ / ‖reference‖"
 
@@ -85,28 +85,28 @@ def test_a_long_check_judges_some_rows_and_says_which() -> None:
         asked.extend(which.tolist())
         return right[which]
 
-    costly = Truth(1000, of, flop_per_row=torch_check.MOST_FLOP["cpu"] / 100, elements_per_row=2)
-    check = compare(right, costly, tolerance=1e-6, seed=9)
+    costly = TensorReference(1000, of, flop_per_row=torch_support.MOST_FLOP["cpu"] / 100, elements_per_row=2)
+    check = compare_with_reference(right, costly, tolerance=1e-6, seed=9)
     assert check.error == 0
-    assert asked == spread(1000, 99, 9).tolist()
+    assert asked == spread_rows(1000, 99, 9).tolist()
     assert check.measure.endswith("over 99 of 1000 rows, one at random from each of 99 bands (seed 9)")
 
 
 def test_not_too_few_rows_are_judged_and_not_too_many_where_it_is_not_all() -> None:
-    costly = Truth(1000, lambda which: which, flop_per_row=1e15, elements_per_row=1)
-    assert costly.rows_within(1.0) == torch_check.FEWEST_ROWS
-    cheap = Truth(10**12, lambda which: which, flop_per_row=0, elements_per_row=1)
-    assert cheap.rows_within(1e13) == torch_check.MOST_ROWS
+    costly = TensorReference(1000, lambda which: which, flop_per_row=1e15, elements_per_row=1)
+    assert costly.rows_within(1.0) == torch_support.FEWEST_ROWS
+    cheap = TensorReference(10**12, lambda which: which, flop_per_row=0, elements_per_row=1)
+    assert cheap.rows_within(1e13) == torch_support.MOST_ROWS
     assert cheap.rows_within(1e14) == 10**12
-    assert Truth(10, lambda which: which, flop_per_row=1e15, elements_per_row=1).rows_within(1.0) == 10
+    assert TensorReference(10, lambda which: which, flop_per_row=1e15, elements_per_row=1).rows_within(1.0) == 10
 
 
 @settings(max_examples=60, deadline=None)
 @given(rows=st.integers(1, 5000), share=st.floats(0.001, 1), seed=st.integers(0, 100))
 def test_judged_rows_are_one_from_each_band(rows: int, share: float, seed: int) -> None:
     count = max(1, int(rows * share))
-    chosen = spread(rows, count, seed).tolist()
+    chosen = spread_rows(rows, count, seed).tolist()
     assert len(set(chosen)) == count
     assert all(0 <= row < rows for row in chosen)
-    assert chosen == spread(rows, count, seed).tolist()
+    assert chosen == spread_rows(rows, count, seed).tolist()
     assert all(band * rows // count <= row < (band + 1) * rows // count for band, row in enumerate(chosen))

@@ -6,24 +6,24 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput
-from assay.workloads import data, torch_data
-from assay.workloads.torch_common import DTYPES
+from assay.workloads import numpy_support, torch_support
+from assay.workloads.torch_support import TORCH_DTYPES
 
 
 @pytest.fixture
 def on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every tensor drawn where it will be, in several parts."""
-    monkeypatch.setattr(torch_data, "MOST_FROM_NUMPY", 0)
-    monkeypatch.setattr(torch_data, "_DRAWN_AT_ONCE", 1000)
+    monkeypatch.setattr(torch_support, "MOST_FROM_NUMPY", 0)
+    monkeypatch.setattr(torch_support, "_ELEMENTS_PER_DRAW", 1000)
 
 
 def draw(shape: tuple[int, ...] = (50, 81), dtype: str = "float64", seed: int = 1, **options: Any) -> Any:
-    return torch_data.draw(options.pop("distribution", "normal"), shape, dtype, seed, where="cpu", **options)
+    return torch_support.draw_tensor(options.pop("distribution", "normal"), shape, dtype, seed, where="cpu", **options)
 
 
-@pytest.mark.parametrize("distribution", data.DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", numpy_support.DISTRIBUTIONS)
 def test_small_tensors_are_those_of_every_other_implementation(distribution: str) -> None:
-    expected = data.draw(distribution, (3, 5), "float32", 7, stream=2)
+    expected = numpy_support.draw_array(distribution, (3, 5), "float32", 7, stream=2)
     np.testing.assert_array_equal(draw((3, 5), "float32", 7, stream=2, distribution=distribution).numpy(), expected)
 
 
@@ -37,7 +37,7 @@ def test_one_seed_draws_the_same_on_the_device_and_another_seed_or_stream_does_n
 
 
 @pytest.mark.usefixtures("on_the_device")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
 def test_one_seed_means_the_same_data_in_every_precision(dtype: str) -> None:
     import torch
 

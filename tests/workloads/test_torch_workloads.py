@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads import data, registry
-from assay.workloads.reference import TOLERANCES
-from assay.workloads.torch_check import Truth
-from assay.workloads.torch_common import DTYPES, Work
+from assay.workloads import numpy_support, registry
+from assay.workloads.numpy_support import TOLERANCES
+from assay.workloads.torch_support import TORCH_DTYPES, TensorReference, TensorWork
 from tests.torching import ODD, checked, params_of, prepared
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ SIZES = {name: tuple(sizes) for name, sizes in ODD.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
 def test_every_workload_is_right_in_every_precision_and_in_odd_sizes(name: str, dtype: str) -> None:
     check = checked(prepared(name, dtype=dtype))
     assert check.passed, check
@@ -36,7 +35,7 @@ def test_every_workload_is_right_in_the_smallest_problem_there_is(name: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("distribution", data.DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", numpy_support.DISTRIBUTIONS)
 def test_every_distribution_is_checked_and_passes(name: str, distribution: str) -> None:
     assert checked(prepared(name, distribution=distribution)).passed
 
@@ -101,7 +100,13 @@ def test_a_copy_must_be_exact() -> None:
     right = torch.ones(8, dtype=torch.float64)
     almost = right.clone()
     almost[3] += 1e-15
-    work = Work(lambda: almost, Truth(8, lambda which: right[which], 0.0, 1.0), tolerance=0.0, flop=None, bytes_moved=1)
+    work = TensorWork(
+        lambda: almost,
+        TensorReference(8, lambda which: right[which], 0.0, 1.0),
+        tolerance=0.0,
+        flop=None,
+        bytes_moved=1,
+    )
     assert not work.check(0).passed
 
 
@@ -143,8 +148,8 @@ def test_a_causal_mask_halves_the_work() -> None:
 )
 def test_what_ran_on_a_cpu_is_named_by_pytorchs_operators(name: str, operator: str) -> None:
     ready = prepared(name)
-    assert ready.ran is not None
-    ran = ready.ran()
+    assert ready.launched_kernels is not None
+    ran = ready.launched_kernels()
     assert operator in ran.kernels
     assert all(kernel.startswith("aten::") for kernel in ran.kernels)
     assert ran.backend is None
@@ -152,7 +157,7 @@ def test_what_ran_on_a_cpu_is_named_by_pytorchs_operators(name: str, operator: s
 
 @pytest.mark.parametrize("name", NAMES)
 def test_defaults_are_of_the_same_names_and_types_on_every_device_and_larger_on_a_gpu(name: str) -> None:
-    workload = registry.find(name, "torch")
+    workload = registry.find_workload(name, "torch")
     cpu, cuda = workload.defaults("cpu"), workload.defaults("cuda")
     assert [(key, type(value)) for key, value in cpu.items()] == [(key, type(value)) for key, value in cuda.items()]
     assert math.prod(size(cuda, key) for key in SIZES[name]) > math.prod(size(cpu, key) for key in SIZES[name])
@@ -162,9 +167,9 @@ def test_defaults_are_of_the_same_names_and_types_on_every_device_and_larger_on_
 
 
 def test_a_subject_on_a_gpu_takes_the_sizes_of_a_gpu() -> None:
-    assert registry.subject("gemm@torch", device_kind="cuda").params["m"] == 4096
-    assert registry.subject("gemm@torch", device_kind="cpu").params["m"] == 512
-    assert registry.subject("softmax", device_kind="cuda").impl == "torch"
+    assert registry.resolve_subject("gemm@torch", device_kind="cuda").params["m"] == 4096
+    assert registry.resolve_subject("gemm@torch", device_kind="cpu").params["m"] == 512
+    assert registry.resolve_subject("softmax", device_kind="cuda").impl == "torch"
 
 
 @pytest.mark.parametrize(
@@ -200,18 +205,18 @@ def test_a_gpu_that_is_not_there_is_said_in_one_sentence(name: str, monkeypatch:
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(MachineCannot, match=r"^PyTorch here sees no CUDA GPU\.$"):
-        registry.find(name, "torch").prepare(params_of(name), None, device="cuda:0", seed=0)
+        registry.find_workload(name, "torch").prepare(params_of(name), None, device="cuda:0", seed=0)
 
 
 def test_tf32_is_on_for_the_calls_that_want_it_and_off_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from assay.workloads import gemm_torch
+    from assay.workloads.ops import gemm
 
     a = torch.ones(2, 2)
     seen: list[str] = []
     monkeypatch.setattr(torch, "mm", lambda *_, **__: seen.append(torch.backends.cuda.matmul.fp32_precision))
-    rounded, plain = (gemm_torch.multiplier(a, a, a, tf32=tf32) for tf32 in (True, False))
+    rounded, plain = (gemm.make_matmul(a, a, a, tf32=tf32) for tf32 in (True, False))
     for call in (plain, rounded, plain):
         call()
     assert seen == ["ieee", "tf32", "ieee"]
@@ -220,8 +225,8 @@ def test_tf32_is_on_for_the_calls_that_want_it_and_off_otherwise(monkeypatch: py
 def test_looking_at_workloads_imports_neither_pytorch_nor_triton() -> None:
     program = """
 import sys
-from assay.workloads.registry import known
-for entry in known().values():
+from assay.workloads.registry import registered_workloads
+for entry in registered_workloads().values():
     workload = entry.load()
     for kind in ("cpu", "cuda"):
         workload.configs(workload.defaults(kind))

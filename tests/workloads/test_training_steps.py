@@ -11,49 +11,49 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.workloads import registry, resnet50_torch
-from assay.workloads.training import costs
+from assay.workloads import registry
+from assay.workloads.training import trainer, workloads
 from assay.workloads.training.trainer import Trainer
 from tests.torching import checked
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
-TINY: dict[str, Any] = {"counts": (1, 1), "widths": (8, 16), "classes": costs.CLASSES}
+TINY: dict[str, Any] = {"counts": (1, 1), "widths": (8, 16), "classes": trainer.CLASSES}
 """A network of the same parts with few weights; its stem is that of the large one."""
 
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    from assay.workloads.training.resnet import ResNet50
+    from assay.workloads.training.models import ResNet50
 
     tiny = partial(ResNet50, **TINY)
-    monkeypatch.setattr(resnet50_torch, "MODEL_OF", {**resnet50_torch.MODEL_OF, "own": lambda: tiny})
+    monkeypatch.setattr(workloads, "MODEL_OF", {**workloads.MODEL_OF, "own": lambda: tiny})
 
 
-def prepared(name: str, **given: Scalar) -> Prepared:
-    workload = registry.find(name, "torch")
+def prepared(name: str, **given: Scalar) -> PreparedWorkload:
+    workload = registry.find_workload(name, "torch")
     return workload.prepare({**workload.defaults(), **given}, None, device="cpu:0", seed=0)
 
 
-def steps(ready: Prepared, count: int) -> list[float]:
+def steps(ready: PreparedWorkload, count: int) -> list[float]:
     return [float(ready.call()) for _ in range(count)]  # type: ignore[arg-type]
 
 
 def test_our_resnet50_has_the_published_number_of_weights_and_of_operations() -> None:
     import torch
 
-    from assay.workloads.training.resnet import ResNet50
+    from assay.workloads.training.models import ResNet50
 
     model = ResNet50()
-    assert sum(weight.numel() for weight in model.parameters()) == costs.RESNET50_WEIGHTS
+    assert sum(weight.numel() for weight in model.parameters()) == trainer.RESNET50_WEIGHTS
     strided = [each for each in model.blocks.modules() if getattr(each, "stride", 1) == (2, 2)]
     assert [each.kernel_size for each in strided] == [(3, 3), (1, 1)] * 3
     assert sum(isinstance(each, torch.nn.Conv2d) for each in model.modules()) == 53
     stem = 2 * 3 * 64 * 49 * 112 * 112
-    assert (costs.resnet_flop(1, 224) + stem) / 3 / 2 == pytest.approx(4.09e9, rel=0.001)
-    assert costs.resnet_flop(128, 224) == 128 * costs.resnet_flop(1, 224)
+    assert (trainer.resnet_flop(1, 224) + stem) / 3 / 2 == pytest.approx(4.09e9, rel=0.001)
+    assert trainer.resnet_flop(128, 224) == 128 * trainer.resnet_flop(1, 224)
 
 
 def products(model: Any, inputs: Any) -> list[float]:
@@ -75,24 +75,23 @@ def products(model: Any, inputs: Any) -> list[float]:
 def test_operations_are_those_of_the_products_that_are_made() -> None:
     import torch
 
-    from assay.workloads.training.decoder import GptLike
-    from assay.workloads.training.resnet import ResNet50
+    from assay.workloads.training.models import GptLikeDecoder, ResNet50
 
     made = products(ResNet50(**TINY), torch.ones(2, 3, 65, 65))
-    assert costs.resnet_flop(2, 65, **TINY) == 3 * sum(made) - made[0]
-    shape = costs.Decoder(layers=2, width=32, heads=2, sequence=16, batch=3, vocabulary=50)
-    made = products(GptLike(shape), torch.zeros(3, 16, dtype=torch.int64))
+    assert trainer.resnet_flop(2, 65, **TINY) == 3 * sum(made) - made[0]
+    shape = trainer.DecoderShape(layers=2, width=32, heads=2, sequence=16, batch=3, vocabulary=50)
+    made = products(GptLikeDecoder(shape), torch.zeros(3, 16, dtype=torch.int64))
     pairs = 16 * 17 // 2
     assert shape.flop == 3 * (sum(made) + 3 * 2 * 4 * 32 * pairs)
 
 
 def test_a_decoder_has_the_weights_of_its_formula_which_are_those_of_gpt2() -> None:
-    from assay.workloads.training.decoder import GptLike
+    from assay.workloads.training.models import GptLikeDecoder
 
-    gpt2 = costs.Decoder(layers=12, width=768, heads=12, sequence=1024, batch=8, vocabulary=50257)
+    gpt2 = trainer.DecoderShape(layers=12, width=768, heads=12, sequence=1024, batch=8, vocabulary=50257)
     assert gpt2.weights == 124_439_808
-    small = costs.Decoder(layers=2, width=32, heads=2, sequence=16, batch=3, vocabulary=50)
-    assert sum(weight.numel() for weight in GptLike(small).parameters()) == small.weights
+    small = trainer.DecoderShape(layers=2, width=32, heads=2, sequence=16, batch=3, vocabulary=50)
+    assert sum(weight.numel() for weight in GptLikeDecoder(small).parameters()) == small.weights
 
 
 @pytest.mark.parametrize("name", ["resnet50", "transformer_step"])
@@ -188,8 +187,8 @@ def test_tf32_is_on_only_for_the_step_that_wants_it() -> None:
 
 def test_what_was_launched_is_named_once_each() -> None:
     ready = prepared("transformer_step", layers=3)
-    assert ready.ran is not None
-    kernels = ready.ran().kernels
+    assert ready.launched_kernels is not None
+    kernels = ready.launched_kernels().kernels
     assert len(kernels) == len(set(kernels))
     assert "aten::scaled_dot_product_attention" in kernels
 
@@ -227,7 +226,7 @@ def test_a_loss_that_is_no_number_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_bad_parameters_of_a_step_are_refused_in_one_sentence(name: str, given: dict[str, str], says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        registry.subject(name, device_kind="cpu", given=given)
+        registry.resolve_subject(name, device_kind="cpu", explicit=given)
 
 
 def test_torchvisions_definition_is_taken_where_it_is_and_refused_where_it_is_not(
@@ -238,7 +237,7 @@ def test_torchvisions_definition_is_taken_where_it_is_and_refused_where_it_is_no
     with pytest.raises(MachineCannot, match=r"^torchvision cannot be imported here \(.*\); model=own needs none\.$"):
         prepared("resnet50", model="torchvision")
 
-    from assay.workloads.training.resnet import ResNet50
+    from assay.workloads.training.models import ResNet50
 
     models = SimpleNamespace(resnet50=lambda weights: ResNet50(**TINY))
     monkeypatch.setitem(sys.modules, "torchvision.models", models)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads import registry, triton_common, triton_rows
-from assay.workloads.problems import Softmax
-from assay.workloads.triton_common import DTYPES, power_of_two
+from assay.workloads import registry, triton_support
+from assay.workloads.parameters import SoftmaxProblem
+from assay.workloads.triton_support import TRITON_DTYPES, next_power_of_two
 from tests.triton_process import TritonProcess, triton_process
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess
 
 
 def params_of(name: str, **changed: Any) -> dict[str, Any]:
-    return {**registry.find(name, "triton").defaults("cpu"), **changed}
+    return {**registry.find_workload(name, "triton").defaults("cpu"), **changed}
 
 
 GEMM = {"block_m": 32, "block_n": 16, "block_k": 16}
@@ -68,7 +68,7 @@ PROBLEMS: list[tuple[str, dict[str, Any], dict[str, Any] | None]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TRITON_DTYPES)
 @pytest.mark.parametrize(("name", "sizes", "config"), PROBLEMS)
 def test_every_kernel_is_right_where_blocks_do_and_do_not_divide_the_problem(
     interpreter: TritonProcess, name: str, sizes: dict[str, Any], config: dict[str, Any] | None, dtype: str
@@ -80,7 +80,7 @@ def test_every_kernel_is_right_where_blocks_do_and_do_not_divide_the_problem(
 @pytest.mark.parametrize("name", NAMES)
 def test_first_and_last_configurations_are_right(interpreter: TritonProcess, name: str) -> None:
     params = params_of(name)
-    configs = registry.find(name, "triton").configs(params)
+    configs = registry.find_workload(name, "triton").configs(params)
     assert all(interpreter.check(name, params, config)["passed"] for config in (configs[0], configs[-1]))
 
 
@@ -114,7 +114,7 @@ LAUNCHES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kernel_compiles_for_a_hopper_and_fits_it(compiler: TritonProcess, name: str, dtype: str) -> None:
     launch = {"floats": [], **LAUNCHES[name]}
-    workload = registry.find(name, "triton")
+    workload = registry.find_workload(name, "triton")
     config = dict(workload.configs({**workload.defaults("cuda"), "dtype": dtype})[0])
     options = {option: config.pop(option) for option in ("num_warps", "num_stages")}
     if name == "gemm":
@@ -126,34 +126,34 @@ def test_every_kernel_compiles_for_a_hopper_and_fits_it(compiler: TritonProcess,
 
 
 @pytest.mark.parametrize(("name", "fewest"), [("gemm", 40), ("flash_attention", 10), ("rms_norm", 10), ("softmax", 10)])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TRITON_DTYPES)
 def test_there_is_much_to_choose_from_and_nothing_twice(name: str, fewest: int, dtype: str) -> None:
-    workload = registry.find(name, "triton")
+    workload = registry.find_workload(name, "triton")
     configs = workload.configs({**workload.defaults("cuda"), "dtype": dtype})
     assert len(configs) >= fewest
     assert len({tuple(config.items()) for config in configs}) == len(configs)
     assert len({tuple(config) for config in configs}) == 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TRITON_DTYPES)
 @pytest.mark.parametrize("dim", [1, 24, 64, 128, 256])
 @pytest.mark.parametrize("sequence", [1, 100, 5000])
 def test_there_is_a_configuration_for_every_attention(dtype: str, dim: int, sequence: int) -> None:
-    workload = registry.find("flash_attention", "triton")
+    workload = registry.find_workload("flash_attention", "triton")
     assert workload.configs({**workload.defaults(), "dtype": dtype, "dim": dim, "sequence": sequence})
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 70_000), (3, 17), (8192, 8192)])
 def test_there_is_a_configuration_for_every_matrix(rows: int, cols: int) -> None:
-    problem = Softmax(rows, cols, "float32")
-    for config in triton_rows.configs(problem):
-        settings = triton_rows.settings(problem, config)
-        assert triton_rows.grid(problem, settings)[0] * settings["block_rows"] >= rows
+    problem = SoftmaxProblem(rows, cols, "float32")
+    for config in triton_support.row_configs(problem):
+        settings = triton_support.row_settings(problem, config)
+        assert triton_support.row_grid(problem, settings)[0] * settings["block_rows"] >= rows
         assert settings["whole"] == (settings["block_cols"] >= cols)
 
 
 def test_exact_float32_is_given_smaller_tiles_than_tf32() -> None:
-    workload = registry.find("gemm", "triton")
+    workload = registry.find_workload("gemm", "triton")
     params: Params = {**workload.defaults("cuda"), "dtype": "float32"}
     exact, rounded = workload.configs(params)[0], workload.configs({**params, "tf32": True})[0]
     assert (exact["block_n"], rounded["block_n"]) == (128, 256)
@@ -176,7 +176,7 @@ def test_bad_parameters_and_configurations_are_refused_in_one_sentence(
     name: str, changed: Params, config: Params | None, says: str
 ) -> None:
     with pytest.raises(BadInput, match=says):
-        registry.find(name, "triton").prepare(params_of(name, **changed), config, device="cpu:0", seed=0)
+        registry.find_workload(name, "triton").prepare(params_of(name, **changed), config, device="cpu:0", seed=0)
 
 
 def test_a_configuration_too_large_for_the_gpu_is_refused() -> None:
@@ -186,16 +186,16 @@ def test_a_configuration_too_large_for_the_gpu_is_refused() -> None:
         raise OutOfResources(294912, 232448, "shared memory")
 
     with pytest.raises(MachineCannot, match=r"^This configuration is too large for this GPU: .*294912.*232448"):
-        triton_common.within_limits(check)
+        triton_support.check_within_limits(check)
 
 
 def test_without_the_interpreter_kernels_run_on_gpus_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert triton_common.device_kinds() == {"cuda"}
+    assert triton_support.triton_device_kinds() == {"cuda"}
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert triton_common.device_kinds() == {"cpu", "cuda"}
+    assert triton_support.triton_device_kinds() == {"cpu", "cuda"}
 
 
 @pytest.mark.parametrize(("least", "power"), [(1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])
 def test_powers_of_two_hold_what_they_must(least: int, power: int) -> None:
-    assert power_of_two(least) == power
+    assert next_power_of_two(least) == power

@@ -1,4 +1,4 @@
-"""``assay compare``: results held against each other; a gate where one is asked for."""
+"""``assay compare``: compare results with a baseline; optionally a regression gate."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.params import Fraction, verb
-from assay.core.errors import BadInput, GateSaysNo
+from assay.core.errors import BadInput, GateFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.experiments.comparing.result import Result
+    from assay.experiments.compare.report import ComparisonResult
 
 
 @verb("compare")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown to this file.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def command(results: tuple[str, ...], **given: Any) -> int:
+def command(results: tuple[str, ...], **flags: Any) -> int:
     """Compare results with the first of them, number by number.
 
     RESULTS are run folders of any experiment, their findings.json, what --json printed, results of `assay threshold`,
@@ -45,39 +45,38 @@ def command(results: tuple[str, ...], **given: Any) -> int:
     assay compare t4.json l4.json a100.json --report gpus.md
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
-    from assay.core.durable import replace_atomically
-    from assay.experiments.comparing.aligning import aligned
-    from assay.experiments.comparing.page import page
-    from assay.experiments.comparing.result import compare
-    from assay.experiments.comparing.sources import read
+    from assay.core.files import replace_atomically
+    from assay.experiments.compare.alignment import align_results
+    from assay.experiments.compare.report import build_page, compare_results
+    from assay.experiments.compare.sources import read_source
     from assay.reports.markdown import to_markdown
     from assay.reports.terminal import print_page
 
-    if given["unsure"] == "fail" and not given["gate"]:
+    if flags["unsure"] == "fail" and not flags["gate"]:
         raise BadInput("--unsure fail is of the gate, and there is none without --fail-on-regression.")
-    table = aligned([read(path) for path in paths(results)], given["quantities"])
-    result = compare(table, given["minimum_effect"])
-    if given["gate"]:
-        refuse_blind(result)
-    report_page = page(table, result)
-    if given["report"] is not None:
-        replace_atomically(given["report"], to_markdown(report_page, {}).encode())
-    if given["as_json"]:
+    table = align_results([read_source(path) for path in result_paths(results)], flags["quantities"])
+    result = compare_results(table, flags["minimum_effect"])
+    if flags["gate"]:
+        refuse_undecidable_gate(result)
+    report_page = build_page(table, result)
+    if flags["report"] is not None:
+        replace_atomically(flags["report"], to_markdown(report_page, {}).encode())
+    if flags["as_json"]:
         click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
     else:
         print_page(report_page, show.console(stderr=False))
-    if given["report"] is not None:
-        show.console(stderr=True).print(f"Report: {show.short(given['report'])}", markup=False, soft_wrap=True)
-    if given["gate"]:
-        answer(result, strict=given["unsure"] == "fail")
+    if flags["report"] is not None:
+        show.console(stderr=True).print(f"Report: {show.short_path(flags['report'])}", markup=False, soft_wrap=True)
+    if flags["gate"]:
+        apply_gate(result, strict=flags["unsure"] == "fail")
     return 0
 
 
-def paths(words: Sequence[str]) -> list[Path]:
+def result_paths(words: Sequence[str]) -> list[Path]:
     """Return the paths that words name: two at least, and none of them twice."""
-    from assay.experiments.variance.inputs import paths_of
+    from assay.experiments.compare.sources import expand_paths
 
-    paths, missing = paths_of(words)
+    paths, missing = expand_paths(words)
     if missing:
         raise BadInput(f"{'; '.join(missing)}.")
     if len(paths) == 1 and len(words) > 1:
@@ -91,31 +90,33 @@ def paths(words: Sequence[str]) -> list[Path]:
     return paths
 
 
-def refuse_blind(found: Result) -> None:
+def refuse_undecidable_gate(result: ComparisonResult) -> None:
     """Refuse a gate that has nothing it could decide on.
 
     Raises:
         BadInput: No two numbers are comparable, or none of those that are could ever get a verdict.
     """
-    if found.can_decide:
+    if result.can_decide:
         return
-    if not found.pairs:
-        reason = "; ".join(item.said for item in found.not_comparable[:3]) or found.headline.rstrip(".")
+    if not result.pairs:
+        reason = "; ".join(item.text for item in result.not_comparable[:3]) or result.headline.rstrip(".")
         raise BadInput(f"The gate cannot compare anything: {reason}.")
-    reasons = dict.fromkeys(pair.reason for pair in found.pairs if pair.reason is not None)
+    reasons = dict.fromkeys(pair.reason for pair in result.pairs if pair.reason is not None)
     reason = "; ".join(reasons) or "of no number it can be said which is better"
-    few = any(pair.doubt in {"one process", "no interval"} for pair in found.pairs)
+    few = any(pair.doubt in {"one process", "no interval"} for pair in result.pairs)
     more = (
         " Measure both results in several processes: --restarts 5, with a --duration that they fit in." if few else ""
     )
     raise BadInput(f"The gate cannot decide on any number: {reason}.{more}")
 
 
-def answer(found: Result, *, strict: bool) -> None:
+def apply_gate(result: ComparisonResult, *, strict: bool) -> None:
     """Let the gate speak."""
-    if found.verdict == "no" or (found.verdict == "unsure" and strict):
-        outcome = "says no" if found.verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
-        raise GateSaysNo(f"The gate {outcome}. {found.headline}")
-    outcome = "is passed" if found.verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
-    skipped = f" Not compared: {'; '.join(item.said for item in found.not_comparable)}." if found.not_comparable else ""
+    if result.verdict == "no" or (result.verdict == "unsure" and strict):
+        outcome = "says no" if result.verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
+        raise GateFailed(f"The gate {outcome}. {result.headline}")
+    outcome = "is passed" if result.verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
+    skipped = (
+        f" Not compared: {'; '.join(item.text for item in result.not_comparable)}." if result.not_comparable else ""
+    )
     click.echo(f"The gate {outcome}.{skipped}", err=True)

@@ -1,4 +1,4 @@
-"""``assay contention run``: alone, side by side, isolated, and alone again, in blocks."""
+"""``assay contention run``: baseline, concurrent, isolated, and baseline repeated, in blocks."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.on_host import hosted, sent
+from assay.cli.host_options import dispatch_remote, host_options
 from assay.cli.params import (
     AGGRESSORS,
     COUNT,
     PROCESSES,
     Duration,
     Fraction,
-    Listed,
-    minding_strangers,
-    retaking,
+    ListOption,
+    interference_option,
+    monitor_options,
+    retake_option,
     verb,
-    watching,
 )
-from assay.cli.run import DEVICE, GPU, parameter
+from assay.cli.run import DEVICE, GPU, parse_parameter
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.core.plan import Command, Subject, TunerName
-    from assay.experiments.aggressors import Aggressor
+    from assay.experiments.contention.aggressors import Aggressor
     from assay.experiments.contention.options import ContentionOptions
     from assay.machine.model import Machine
 
 NAME = r"[^-\s]\S*"
 OUTPUT = "{output}"
 DEFAULTS = {"cuda": ("flash_attention", "softmax"), "cpu": ("softmax",)}
-CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": "triton"}, "helion": {"cuda": "helion"}}
+TUNABLE_IMPLS = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": "triton"}, "helion": {"cuda": "helion"}}
 """The implementation that each tuner finds configurations in, by kind of device."""
 
 
@@ -41,14 +41,14 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
     "--benchmark",
     "--kernel",
     "benchmarks",
-    cls=Listed,
+    cls=ListOption,
     item=NAME,
     metavar="NAME...",
     help="Workloads to time and tune.",
 )
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workloads named.")
-@click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
-@click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
+@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
+@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
 @click.option(
     "--workers-per-device",
@@ -59,7 +59,7 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option(
     "--aggressor",
     "aggressors",
-    cls=Listed,
+    cls=ListOption,
     item=NAME,
     metavar="NAME...",
     help=f"Loads beside the timed workers: {AGGRESSORS}, or any workload.",
@@ -71,9 +71,9 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option("--repeat", type=COUNT, help="So many blocks.  [default: as many as fit the budget]")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
-@minding_strangers
-@retaking
-@watching
+@interference_option
+@retake_option
+@monitor_options
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--quick", is_flag=True, help="A first look: a budget of 60 s.")
@@ -82,9 +82,9 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
-@hosted()
+@host_options()
 @click.pass_context
-def command(ctx: click.Context, /, **given: Any) -> int:
+def command(ctx: click.Context, /, **flags: Any) -> int:
     """Time and tune alone, side by side, side by side in isolation, and alone again.
 
     \b
@@ -92,68 +92,68 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay contention run --benchmark flash_attention softmax --gpus 0,1 --budget 10m
     assay contention run --device cpu:0 --workers-per-device 2 --aggressor cpu
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    if (code := sent(ctx, given)) is not None:
+    if (code := dispatch_remote(ctx, flags)) is not None:
         return code
-    from assay.cli import dry_run, measure, options_file
+    from assay.cli import dry_run, measuring, options_file
     from assay.experiments.contention import EXPERIMENT
-    from assay.experiments.contention.foresight import will_overrun
+    from assay.experiments.contention.plan import predict_overrun
     from assay.machine.detect import detect
 
-    if given["file"] is not None:
-        given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
-    machine = detect(name_host=given["name_host"])
-    options = given["options"] if "options" in given else build(given, machine)
-    if given["workers"] is None and "options" not in given and options.workers > 1:
+    if flags["file"] is not None:
+        flags = options_file.merge_options_file(ctx, flags, flags["file"], EXPERIMENT)
+    machine = detect(name_host=flags["name_host"])
+    options = flags["options"] if "options" in flags else build_options(flags, machine)
+    if flags["workers"] is None and "options" not in flags and options.workers > 1:
         click.echo(f"{options.workers} workers per group of cores; --workers-per-device changes that.", err=True)
-    too_long = will_overrun(machine, options)
+    too_long = predict_overrun(machine, options)
     if too_long is not None:
         click.echo(too_long, err=True)
-    if given["dry_run"]:
-        return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
-    return measure.as_told(EXPERIMENT, options, machine, options.seed, given)
+    if flags["dry_run"]:
+        return dry_run.show_dry_run(EXPERIMENT, options, machine, as_json=flags["as_json"])
+    return measuring.start_run(EXPERIMENT, options, machine, options.seed, flags)
 
 
-def build(given: dict[str, Any], machine: Machine) -> ContentionOptions:
+def build_options(flags: dict[str, Any], machine: Machine) -> ContentionOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
     from assay.experiments.contention.options import ContentionOptions
-    from assay.experiments.contention.schedule import scheduled
-    from assay.isolation.devices import choose
-    from assay.tuners.registry import can_tune
+    from assay.experiments.contention.plan import fit_to_budget
+    from assay.isolation.devices import choose_devices
+    from assay.tuners.base import can_tune
 
-    devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
+    devices = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"], cpu_groups=flags["cpu_groups"])
     kind = devices[0].partition(":")[0]
-    command_line, tuner_name = tuner_command(given), given["tuner"]
+    command_line, tuner_name = tuner_command(flags), flags["tuner"]
     tuner: TunerName | None = (
         "command" if command_line is not None else None if tuner_name == "none" else tuner_name or "pick"
     )
-    subjects_to_time = subjects(given, kind, tuner)
+    subjects_to_time = subjects(flags, kind, tuner)
     tunable = tuple(tuner is not None and can_tune(tuner, subject) for subject in subjects_to_time)
-    if tuner_name in CHOOSES_AMONG and not any(tunable):
+    if tuner_name in TUNABLE_IMPLS and not any(tunable):
         raise BadInput(f"{subjects_to_time[0].label} has no configurations to choose from; --tuner none only times it.")
     options = ContentionOptions(
         subjects=subjects_to_time,
         tunable=tunable,
         devices=devices,
-        workers=given["workers"] or default_workers(kind, given["aggressors"]),
-        aggressors=aggressors(given["aggressors"], kind),
+        workers=flags["workers"] or default_workers(kind, flags["aggressors"]),
+        aggressors=aggressors(flags["aggressors"], kind),
         tuner=tuner if any(tunable) else None,
         tuner_command=command_line,
-        repeat=given["repeat"],
-        cooldown_s=given["cooldown"],
-        minimum_effect=given["minimum_effect"],
-        strangers=given["strangers"],
-        retakes=given["retakes"],
-        timeout_s=given["timeout"],
-        cpu_groups=given["cpu_groups"],
-        seed=given["seed"],
+        repeat=flags["repeat"],
+        cooldown_s=flags["cooldown"],
+        minimum_effect=flags["minimum_effect"],
+        on_interference=flags["on_interference"],
+        retakes=flags["retakes"],
+        timeout_s=flags["timeout"],
+        cpu_groups=flags["cpu_groups"],
+        seed=flags["seed"],
     )
-    return scheduled(machine, options, budget_s=given["budget"], duration_s=given["duration"], quick=given["quick"])
+    return fit_to_budget(machine, options, budget_s=flags["budget"], duration_s=flags["duration"], quick=flags["quick"])
 
 
-def subjects(given: dict[str, Any], kind: str, tuner: str | None) -> tuple[Subject, ...]:
+def subjects(flags: dict[str, Any], kind: str, tuner: str | None) -> tuple[Subject, ...]:
     """Return what is timed: as named, in an implementation that the tuner finds configurations in."""
-    params = dict(parameter(text) for text in given["params"])
-    names = given["benchmarks"]
+    params = dict(parse_parameter(text) for text in flags["params"])
+    names = flags["benchmarks"]
     if params and not names:
         raise BadInput("--param is of the workloads that --benchmark names, and none is named.")
     chosen = [subject(name, kind, tuner, params) for name in names or default_benchmarks(kind, tuner)]
@@ -176,7 +176,7 @@ def default_benchmarks(kind: str, tuner: str | None) -> tuple[str, ...]:
     from assay.workloads import registry
 
     usual = DEFAULTS[kind]
-    tuned = tuple(name for name in usual if f"{name}@{tuner}" in registry.known())
+    tuned = tuple(name for name in usual if f"{name}@{tuner}" in registry.registered_workloads())
     return tuned or usual
 
 
@@ -187,32 +187,32 @@ def subject(name: str, kind: str, tuner: str | None, params: dict[str, str]) -> 
     from assay.workloads import registry
     from assay.workloads.function import is_function_spec
 
-    impl = CHOOSES_AMONG.get(tuner or "pick", CHOOSES_AMONG["pick"]).get(kind)
+    impl = TUNABLE_IMPLS.get(tuner or "pick", TUNABLE_IMPLS["pick"]).get(kind)
     if impl is not None and "@" not in name and not is_function_spec(name):
-        meant = registry.subject(name, device_kind=kind).workload
-        if f"{meant}@{impl}" in registry.known() and (impl == tuner or find_spec(impl) is not None):
-            return registry.subject(f"{meant}@{impl}", device_kind=kind, given=params)
-    return registry.subject(name, device_kind=kind, given=params)
+        meant = registry.resolve_subject(name, device_kind=kind).workload
+        if f"{meant}@{impl}" in registry.registered_workloads() and (impl == tuner or find_spec(impl) is not None):
+            return registry.resolve_subject(f"{meant}@{impl}", device_kind=kind, explicit=params)
+    return registry.resolve_subject(name, device_kind=kind, explicit=params)
 
 
 def aggressors(words: tuple[str, ...], kind: str) -> tuple[Aggressor, ...]:
     """Return the loads that are named, as often as they are."""
-    from assay.experiments.aggressors import aggressors_of
+    from assay.experiments.contention.aggressors import resolve_aggressors
 
-    return tuple(load for word in words for load in aggressors_of([word], kind))
+    return tuple(load for word in words for load in resolve_aggressors([word], kind))
 
 
-def tuner_command(given: dict[str, Any]) -> Command | None:
+def tuner_command(flags: dict[str, Any]) -> Command | None:
     """Return the user's own tuner, having made sure that it can be started and says where its result goes."""
     import shlex
     import shutil
 
     from assay.core.plan import Command
 
-    text = given["tuner_command"]
+    text = flags["tuner_command"]
     if text is None:
         return None
-    if given["tuner"] is not None:
+    if flags["tuner"] is not None:
         raise BadInput("Say either --tuner or --tuner-command, not both.")
     try:
         words = shlex.split(text)

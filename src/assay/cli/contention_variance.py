@@ -1,4 +1,4 @@
-"""``assay contention variance``: two groups of results held against each other."""
+"""``assay contention variance``: compare two groups of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from assay.cli.params import SETTINGS, Fraction, Verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.experiments.variance.sources import Group
+    from assay.experiments.compare.tunings import TuningGroup
 
 AGAINST = "--against"
 
@@ -48,7 +48,7 @@ class TwoGroups(Verb):
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write report.md and report.html into this folder.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -> int:
+def command(baseline: tuple[str, ...], against: tuple[str, ...], **flags: Any) -> int:
     """Compare times, spread and picked configurations of two groups of results.
 
     Results are run folders of `assay contention run` or `assay run`, their records.jsonl, or JSON files of older tools.
@@ -61,62 +61,60 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -
     assay contention variance base0.json,base1.json conc0.json,conc1.json
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
-    from assay.experiments.variance.compare import compare
-    from assay.experiments.variance.findings import analyse
-    from assay.experiments.variance.matching import not_comparable
-    from assay.experiments.variance.page import page
+    from assay.experiments.compare.kernel_report import analyse_kernels, build_page
+    from assay.experiments.compare.kernels import compare_kernels, describe_not_comparable
+    from assay.reports.html import write_report
     from assay.reports.terminal import print_page
-    from assay.reports.write import write_report
 
-    report, minimum_effect = given["report"], given["minimum_effect"]
-    groups = read(baseline, against, given["phase"])
-    kernels = compare(*([source.older for source in group.sources] for group in groups))
+    report, minimum_effect = flags["report"], flags["minimum_effect"]
+    groups = read_groups(baseline, against, flags["phase"])
+    kernels = compare_kernels(*([source.tuning for source in group.sources] for group in groups))
     if not kernels:
-        raise BadInput(nothing_in_common(groups))
-    different = not_comparable(*([source.older for source in group.sources] for group in groups))
-    analysis = analyse(kernels, minimum_effect)
-    report_page = page(kernels, analysis, groups, minimum_effect)
+        raise BadInput(no_common_kernels(groups))
+    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
+    analysis = analyse_kernels(kernels, minimum_effect)
+    report_page = build_page(kernels, analysis, groups, minimum_effect)
     if report is not None:
         write_report(report_page, report)
-    if given["as_json"]:
+    if flags["as_json"]:
         unusable = [note for group in groups for note in group.unusable]
         data = {**analysis.as_json(), "unusable": unusable, "not_comparable": list(different)}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(report_page, show.console(stderr=False))
     if report is not None:
-        show.console(stderr=True).print(f"Report: {show.short(report)}/report.html", markup=False, soft_wrap=True)
+        show.console(stderr=True).print(f"Report: {show.short_path(report)}/report.html", markup=False, soft_wrap=True)
     return 0
 
 
-def read(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tuple[Group, Group]:
+def read_groups(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tuple[TuningGroup, TuningGroup]:
     """Return both groups as far as they can be read; say so where one is empty."""
-    from assay.experiments.variance.inputs import absent, paths_of, sides
-    from assay.experiments.variance.sources import Group, is_phased_run, read_group
+    from assay.experiments.compare.sources import expand_paths, missing_paths, split_sides
+    from assay.experiments.compare.tunings import TuningGroup, is_phased_run, read_group
 
-    missing_paths = absent(baseline)
-    if missing_paths and not against:
-        raise BadInput(f"{', '.join(missing_paths)} {'does' if len(missing_paths) == 1 else 'do'} not exist.")
-    two_sides = sides(baseline, against, is_phased=is_phased_run)
-    groups: list[Group] = []
+    missing = missing_paths(baseline)
+    if missing and not against:
+        raise BadInput(f"{', '.join(missing)} {'does' if len(missing) == 1 else 'do'} not exist.")
+    two_sides = split_sides(baseline, against, is_phased=is_phased_run)
+    groups: list[TuningGroup] = []
     for name, words, part in (
         ("baseline", two_sides.baseline, "baseline"),
         ("concurrent group", two_sides.concurrent, phase),
     ):
-        paths, missing = paths_of(words)
+        paths, missing = expand_paths(words)
         group = read_group(paths, part)
         unusable = (*missing, *group.unusable)
         if not group.sources:
             raise BadInput(f"Nothing of the {name} can be used: {'; '.join(unusable) or 'no file is named'}.")
-        groups.append(Group(group.sources, unusable))
+        groups.append(TuningGroup(group.sources, unusable))
     return groups[0], groups[1]
 
 
-def nothing_in_common(groups: tuple[Group, Group]) -> str:
+def no_common_kernels(groups: tuple[TuningGroup, TuningGroup]) -> str:
     """Say in what the kernels of the groups differ, or which each of them has."""
-    from assay.experiments.variance.matching import not_comparable
+    from assay.experiments.compare.kernels import describe_not_comparable
 
-    different = not_comparable(*([source.older for source in group.sources] for group in groups))
+    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
     if different:
         return f"Nothing is comparable: {'; '.join(different)}."
     first, second = (", ".join(group.kernels) for group in groups)

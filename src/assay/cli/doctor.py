@@ -1,4 +1,4 @@
-"""``assay doctor``: what is here, which isolation holds, what would make timings noisy, and how to mend it."""
+"""``assay doctor``: the hardware, which isolation works, what would make timings noisy, and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import Listed, verb
+from assay.cli.params import ListOption, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @verb("doctor")
-@click.option("--gpus", cls=Listed, item=r"\d+", metavar="0,1", help="Check just these, by really touching each.")
+@click.option("--gpus", cls=ListOption, item=r"\d+", metavar="0,1", help="Check just these, by really touching each.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 def command(gpus: tuple[str, ...], as_json: bool) -> int:
     """Look at this machine: what is here, what holds, what to mend.
@@ -27,22 +27,21 @@ def command(gpus: tuple[str, ...], as_json: bool) -> int:
     put into a ready configuration for inference over several GPUs.
     """
     from assay.machine.detect import detect
-    from assay.machine.nvidia import touch
+    from assay.machine.nvidia import smoke_test
 
-    return examine(detect(), gpus, touch, as_json=as_json)
+    return run_doctor(detect(), gpus, smoke_test, as_json=as_json)
 
 
-def examine(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None], *, as_json: bool) -> int:
+def run_doctor(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None], *, as_json: bool) -> int:
     """Gather what the rooms say of a machine, and show it; how a GPU is touched is handed in."""
     from assay.cli import show
     from assay.core.values import SCHEMA_VERSION
-    from assay.machine.inference import inference_yaml
-    from assay.machine.page import doctor_page
+    from assay.machine.doctor import build_doctor_page, build_inference_yaml
     from assay.reports.terminal import print_page
 
-    chosen = touched(machine, gpus, touch)
-    yaml = inference_yaml(chosen) if gpus else None
-    findings = gather(machine, tuple(f"cuda:{gpu.index}" for gpu in chosen if not gpu.mig))
+    chosen = test_gpus(machine, gpus, touch)
+    yaml = build_inference_yaml(chosen) if gpus else None
+    findings = collect_findings(machine, tuple(f"cuda:{gpu.index}" for gpu in chosen if not gpu.mig))
     if as_json:
         data = {
             "schema": SCHEMA_VERSION,
@@ -52,38 +51,38 @@ def examine(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None
         }
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        print_page(doctor_page(machine, findings, yaml), show.console(stderr=False))
+        print_page(build_doctor_page(machine, findings, yaml), show.console(stderr=False))
     return 0
 
 
-def touched(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None]) -> tuple[Gpu, ...]:
+def test_gpus(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None]) -> tuple[Gpu, ...]:
     """Return the GPUs that were asked for, each having answered."""
-    from assay.isolation.devices import choose
+    from assay.isolation.devices import choose_devices
 
-    devices = set(choose(machine, gpus=gpus)) if gpus else set()
+    devices = set(choose_devices(machine, gpus=gpus)) if gpus else set()
     chosen = tuple(gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in devices)
     for gpu in chosen:
         touch(gpu.uuid)
     return chosen
 
 
-def gather(machine: Machine, devices: tuple[str, ...] = ()) -> tuple[Finding, ...]:
+def collect_findings(machine: Machine, devices: tuple[str, ...] = ()) -> tuple[Finding, ...]:
     """Return what every package has to say of this machine, and of some devices measured at once; none: of all."""
     from assay.isolation import probe as isolation
-    from assay.joules import checks as joules
-    from assay.machine import checks, permissions, quiet, tools
+    from assay.joules import sensor_model as joules
+    from assay.machine import doctor, interference
     from assay.timing import calibration
-    from assay.worker import probe as worker
+    from assay.worker.probes import software as worker
 
     root = Path("/")
-    plugged_in = bool(machine.gpus) or tools.nvidia_hardware(root)
+    plugged_in = bool(machine.gpus) or doctor.has_nvidia_hardware(root)
     return (
-        *isolation.checks(machine, devices),
-        *checks.checks(machine, has_gpu_hardware=plugged_in),
-        *quiet.checks(machine),
-        *joules.checks(machine),
-        *calibration.checks([calibration.of_host()]),
-        *worker.checks(worker.ask(), gpus=len(machine.gpus)),
-        *permissions.checks(machine, root),
-        *tools.checks(root, has_gpu_hardware=plugged_in),
+        *isolation.check_isolation(machine, devices),
+        *doctor.check_machine(machine, has_gpu_hardware=plugged_in),
+        *interference.check_interference(machine),
+        *joules.check_sensors(machine),
+        *calibration.check_clocks([calibration.calibrate_host_clock()]),
+        *worker.check_software(worker.query_software(), gpus=len(machine.gpus)),
+        *doctor.check_permissions(machine, root),
+        *doctor.check_tools(root, has_gpu_hardware=plugged_in),
     )

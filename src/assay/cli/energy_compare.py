@@ -1,4 +1,7 @@
-"""``assay energy compare``: speed by joules over models, batch sizes and placements, with the Pareto front."""
+"""``assay energy compare``.
+
+Tokens per second against joules over models, batch sizes and placements, with the Pareto front.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import Page
-    from assay.experiments.energy.comparing import By, Of, Point
+    from assay.experiments.energy.compare import ComparedBy, ComparedPhase, ComparedPoint
 
 SUFFIXES = (".html", ".md", ".png", ".json")
 
@@ -43,7 +46,7 @@ SUFFIXES = (".html", ".md", ".png", ".json")
     help="Write .html, .md, .png or .json, or a folder of all; may be given again.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def command(runs: tuple[Path, ...], **given: Any) -> int:
+def command(runs: tuple[Path, ...], **flags: Any) -> int:
     """Compare cells of `assay energy run`: tokens/s against J/token, and which of them are on the Pareto front.
 
     RUN is a run folder, a folder of such folders, an energy.json, or a .csv file that rows were added to; by default
@@ -55,44 +58,50 @@ def command(runs: tuple[Path, ...], **given: Any) -> int:
     assay energy compare runs/one-gpu runs/four-gpus --by placement -o placements.html
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
-    from assay.cli.scaling_analyse import without_figures
-    from assay.experiments.energy.compare_page import page
-    from assay.experiments.energy.compare_sources import phase_of, points, read
-    from assay.experiments.energy.comparing import default_by
+    from assay.cli.scaling_analyse import text_only_page
+    from assay.experiments.energy.compare import choose_compared_by, comparison_page
+    from assay.experiments.energy.compare_sources import build_points, choose_phase, read_sources
     from assay.reports.terminal import print_page
 
-    for path in given["outputs"]:
+    for path in flags["outputs"]:
         if path.suffix and path.suffix.lower() not in SUFFIXES:
             raise BadInput(f"{path}: what is written ends in {', '.join(SUFFIXES)}, or is a folder.")
-    sources = read(runs or (Path("runs/latest"),))
-    of: Of = given["of"] or phase_of(sources.rows)
-    cells = points(sources.rows, of)
-    by: By = given["by"] or default_by(cells)
-    notes = (*sources.left_out, *sources.unusable)
-    report_page = page(cells, of, by, notes=notes)
-    data = as_data(cells, of, by, report_page, notes)
-    files = [file for path in given["outputs"] for file in write(report_page, data, path)]
-    if given["as_json"]:
+    sources = read_sources(runs or (Path("runs/latest"),))
+    of: ComparedPhase = flags["of"] or choose_phase(sources.rows)
+    cells = build_points(sources.rows, of)
+    by: ComparedBy = flags["by"] or choose_compared_by(cells)
+    notes = (*sources.skipped, *sources.unusable)
+    report_page = comparison_page(cells, of, by, notes=notes)
+    data = comparison_data(cells, of, by, report_page, notes)
+    files = [file for path in flags["outputs"] for file in write_comparison(report_page, data, path)]
+    if flags["as_json"]:
         click.echo(json.dumps({**data, "files": [str(file) for file in files]}, indent=2, ensure_ascii=False))
     else:
-        print_page(without_figures(report_page), show.console(stderr=False))
+        print_page(text_only_page(report_page), show.console(stderr=False))
     screen = show.console(stderr=True)
     if files:
-        screen.print(f"Written: {', '.join(show.short(file) for file in files)}", markup=False, soft_wrap=True)
-    elif report_page.figures and not given["as_json"]:
+        screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
+    elif report_page.figures and not flags["as_json"]:
         screen.print("`-o pareto.png` draws the Pareto figure, `-o report.html` all of it.", markup=False)
     return 0
 
 
-def as_data(points: Sequence[Point], of: Of, by: By, page: Page, notes: Sequence[str]) -> dict[str, Any]:
+def comparison_data(
+    points: Sequence[ComparedPoint], of: ComparedPhase, by: ComparedBy, page: Page, notes: Sequence[str]
+) -> dict[str, Any]:
     """Return a comparison as plain data."""
-    from assay.experiments.energy.comparing import changes, shapes, standings
+    from assay.experiments.energy.compare import compute_changes, group_comparable, rank_points
 
     rows = []
-    for part in shapes(points).values():
-        for point, standing, standing_per_rate in zip(part, standings(part), standings(part, each=True), strict=True):
-            states = {"front": standing and standing.state, "front_each": standing_per_rate and standing_per_rate.state}
-            speeds = {"each_rate": point.each_rate and dataclasses.asdict(point.each_rate)}
+    for part in group_comparable(points).values():
+        for point, standing, standing_per_rate in zip(
+            part, rank_points(part), rank_points(part, per_sequence=True), strict=True
+        ):
+            states = {
+                "front": standing and standing.state,
+                "front_per_sequence": standing_per_rate and standing_per_rate.state,
+            }
+            speeds = {"rate_per_sequence": point.rate_per_sequence and dataclasses.asdict(point.rate_per_sequence)}
             rows.append({**dataclasses.asdict(point), **speeds, **states})
     return {
         "schema": SCHEMA_VERSION,
@@ -101,23 +110,22 @@ def as_data(points: Sequence[Point], of: Of, by: By, page: Page, notes: Sequence
         "by": by,
         "origin": page.origin,
         "points": rows,
-        "changes": [dataclasses.asdict(change) for change in changes(points, by)],
+        "changes": [dataclasses.asdict(change) for change in compute_changes(points, by)],
         "notes": list(notes),
     }
 
 
-def write(page: Page, data: dict[str, Any], path: Path) -> list[Path]:
+def write_comparison(page: Page, data: dict[str, Any], path: Path) -> list[Path]:
     """Write a page as its file's name says; a name without an ending is a folder of all."""
-    from assay.core.durable import friendly_os_errors, replace_atomically
-    from assay.reports.html import to_html
+    from assay.core.files import replace_atomically, translate_os_errors
+    from assay.reports.figures import to_panels
+    from assay.reports.html import to_html, write_report
     from assay.reports.markdown import to_markdown
-    from assay.reports.panels import to_panels
-    from assay.reports.write import write_report
 
     kind = path.suffix.lower()
     if not kind:
         return list(write_report(page, path))
-    with friendly_os_errors(path):
+    with translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     if kind == ".png":
         if not page.figures:

@@ -1,21 +1,36 @@
-"""``assay energy run``: joules, watts and time per token of a model or a server, prefill and decode apart."""
+"""``assay energy run``: joules, watts and time per token of a model or a server, prefill and decode separately.
+
+Its options, and its dry run.
+"""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.on_host import hosted, sent
-from assay.cli.params import COUNT, Duration, Listed, minding_strangers, remembering, retaking, verb
+from assay.cli.host_options import dispatch_remote, host_options
+from assay.cli.params import COUNT, Duration, ListOption, history_option, interference_option, retake_option, verb
+from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
-    from assay.cli.energy_after import After
+    from collections.abc import Collection, Mapping, Sequence
+
+    from pydantic import JsonValue
+
+    from assay.cli.energy_reporters import ReporterFiles
+    from assay.experiments.energy.config import EnergyConfig
+    from assay.experiments.energy.config_file import ConfigOverride
     from assay.experiments.energy.options import EnergyOptions
+    from assay.experiments.file_locator import KeyPath
     from assay.machine.model import Machine
 
-FILE = click.Path(path_type=Path)
+
+PATH_TYPE = click.Path(path_type=Path)
 
 
 @verb("run")
@@ -31,7 +46,7 @@ FILE = click.Path(path_type=Path)
     help="Change what the file says: backend.device_ids=[0,1].",
 )
 @click.option(
-    "--gpus", cls=Listed, item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs to compute on; a server's, to meter."
+    "--gpus", cls=ListOption, item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs to compute on; a server's, to meter."
 )
 @click.option(
     "--device",
@@ -42,9 +57,9 @@ FILE = click.Path(path_type=Path)
 @click.option("--repeat", type=COUNT, help="Processes started afresh.  [default: the file's, or 3]")
 @click.option("--budget", type=Duration(), help="For the whole run: nothing is begun that would not fit.")
 @click.option("--isolation", help="none, gpu, cpu, numa or full.  [default: gpu; none on a CPU]")
-@minding_strangers
-@retaking
-@remembering
+@interference_option
+@retake_option
+@history_option
 @click.option(
     "--timeout", type=Duration(), default="10m", show_default=True, help="For a worker to load, and to answer."
 )
@@ -55,14 +70,14 @@ FILE = click.Path(path_type=Path)
     help="A first look: one process, windows of 2 s (0.5 s where no GPU is metered), the smallest of each size.",
 )
 @click.option("--reports/--no-reports", default=True, help="Write what the file's reporters name.")
-@click.option("--options", "file", type=FILE, help="Options from a YAML or JSON file, or another run's plan.json.")
-@click.option("--output-dir", type=FILE, help="Where run folders go.  [default: the file's, or runs]")
+@click.option("--options", "file", type=PATH_TYPE, help="Options from a YAML or JSON file, or another run's plan.json.")
+@click.option("--output-dir", type=PATH_TYPE, help="Where run folders go.  [default: the file's, or runs]")
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured and whether it fits, and measure nothing.")
-@hosted()
+@host_options()
 @click.pass_context
-def command(ctx: click.Context, /, **given: Any) -> int:
+def command(ctx: click.Context, /, **flags: Any) -> int:
     """Measure what a token costs in joules: of a model here, or of a server that speaks OpenAI's protocol.
 
     CONFIG.yaml says who makes the tokens (backend), what is asked (scenario), what is metered (metrics), and which
@@ -74,48 +89,283 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay energy run examples/pytorch_multigpu.yaml --set backend.device_ids=[0,1] --set scenario.batch_sizes=[1,8]
     assay energy run examples/openai_server.yaml --gpus 0 --dry-run
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.cli import energy_after, energy_build, energy_foreseen, options_file
+    from assay.cli import energy_reporters, options_file
     from assay.experiments.energy import EXPERIMENT
     from assay.machine.detect import detect
 
-    elsewhere = {**given, "output_dir": given["output_dir"] or Path("runs")}
-    if (code := sent(ctx, elsewhere, energy_after.Here(reports=given["reports"]))) is not None:
+    elsewhere = {**flags, "output_dir": flags["output_dir"] or Path("runs")}
+    if (code := dispatch_remote(ctx, elsewhere, energy_reporters.ReporterHook(reports=flags["reports"]))) is not None:
         return code
-    if given["file"] is not None:
-        given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
-    machine = detect(name_host=given["name_host"])
-    options: EnergyOptions = given["options"] if "options" in given else energy_build.build(given, machine)
+    if flags["file"] is not None:
+        flags = options_file.merge_options_file(ctx, flags, flags["file"], EXPERIMENT)
+    machine = detect(name_host=flags["name_host"])
+    options: EnergyOptions = flags["options"] if "options" in flags else build_options(flags, machine)
     for note in options.notes:
         click.echo(f"Note: {note}.", err=True)
-    after = looked_at(options, given)
-    if given["dry_run"]:
-        return energy_foreseen.shown(options, machine, as_json=given["as_json"])
-    return measured(options, machine, given, after)
+    after = prepare_outputs(options, flags)
+    if flags["dry_run"]:
+        return show_energy_dry_run(options, machine, as_json=flags["as_json"])
+    return measure_and_report(options, machine, flags, after)
 
 
-def looked_at(options: EnergyOptions, given: dict[str, Any]) -> After:
+def prepare_outputs(options: EnergyOptions, flags: dict[str, Any]) -> ReporterFiles:
     """Make sure that the run's folder and all files can be written; return who writes them afterwards."""
-    from assay.cli.energy_after import After
-    from assay.cli.outputs import check_folder
+    from assay.cli.energy_reporters import ReporterFiles, check_folder
 
-    check_folder(folder_of(options, given))
-    return After.prepared(options.config.reporter if given["reports"] else ())
+    check_folder(output_folder(options, flags))
+    return ReporterFiles.prepared(options.config.reporter if flags["reports"] else ())
 
 
-def folder_of(options: EnergyOptions, given: dict[str, Any]) -> Path:
+def output_folder(options: EnergyOptions, flags: dict[str, Any]) -> Path:
     """Return where the run's folder goes."""
-    return given["output_dir"] or Path(options.config.output_dir or "runs")
+    return flags["output_dir"] or Path(options.config.output_dir or "runs")
 
 
-def measured(options: EnergyOptions, machine: Machine, given: dict[str, Any], after: After) -> int:
+def measure_and_report(options: EnergyOptions, machine: Machine, flags: dict[str, Any], after: ReporterFiles) -> int:
     """Measure, then write what the reporters name."""
-    from assay.cli import measure
+    from assay.cli import measuring
     from assay.experiments.energy import EXPERIMENT
 
     run_flags = {
-        **given,
-        "output_dir": folder_of(options, given),
+        **flags,
+        "output_dir": output_folder(options, flags),
         "monitor": options.monitored,
         "monitor_interval": None,
     }
-    return measure.as_told(EXPERIMENT, options, machine, options.seed, run_flags, afterwards=after)
+    return measuring.start_run(EXPERIMENT, options, machine, options.seed, run_flags, afterwards=after)
+
+
+FLAGS = {
+    "model": ("backend", "model"),
+    "device": ("backend", "device"),
+    "repeat": ("scenario", "repeats"),
+    "seed": ("scenario", "seed"),
+}
+"""Flags that change a place of the configuration."""
+SIZES = ("batch_sizes", "input_tokens", "output_tokens", "concurrency")
+QUICK_WINDOW_S, QUICK_WINDOW_UNMETERED_S = 2.0, 0.5
+CPU_DEFAULTS = {"scenario": {"input_tokens": 64, "output_tokens": 16}}
+"""Without a file: as much as a processor computes while one waits."""
+
+
+def build_options(flags: Mapping[str, Any], machine: Machine) -> EnergyOptions:
+    """Return what file and flags mean on this machine."""
+    from assay.experiments.energy.config_file import parse_overrides, read_config
+    from assay.experiments.energy.gpu_check import resolve_available_gpus
+    from assay.experiments.energy.options import build_energy_options
+    from assay.isolation.placement import parse_level
+    from assay.machine.nvidia import smoke_test
+    from assay.worker.rendezvous import Torchrun
+
+    path, model = config_or_model(flags["config"], flags["model"])
+    overrides = [*_flag_overrides(flags), *([] if model is None else [model])]
+    on_cpu = flags["device"] == "cpu" or not machine.gpus
+    defaults = CPU_DEFAULTS if path is None and on_cpu else None
+    config, notes = read_config(path, flags["sets"], flags=overrides, defaults=defaults)
+    if flags["gpus"]:
+        overrides.append(_gpu_override(config, machine, flags["gpus"]))
+        config, notes = read_config(path, flags["sets"], flags=overrides, defaults=defaults)
+    if flags["quick"]:
+        overridden = {override.steps for override in parse_overrides(flags["sets"], overrides)}
+        config = quick_config(config, overridden, metered=bool(config.gpus or machine.gpus))
+    _validate_generate_kwargs(config)
+    config, availability_notes = resolve_available_gpus(
+        config, machine, smoke_test, allow_missing=flags["allow_missing"]
+    )
+    torchrun = Torchrun.from_environment()
+    make_options = partial(
+        build_energy_options,
+        config,
+        machine,
+        isolation=None if flags["isolation"] is None else parse_level(flags["isolation"]),
+        longer=not flags["quick"],
+        budget_s=flags["budget"],
+        timeout_s=flags["timeout"],
+        retakes=flags["retakes"],
+        on_interference=flags["on_interference"],
+        nodes=1 if torchrun is None else torchrun.nodes,
+    )
+    options = make_options(notes=(*notes, *availability_notes))
+    sensor_notes = () if flags.get("dry_run") else characterize_sensors(options, machine)
+    return options if sensor_notes is None else make_options(notes=(*notes, *availability_notes, *sensor_notes))
+
+
+def _validate_generate_kwargs(config: EnergyConfig) -> None:
+    """Refuse settings of a generation that only transformers can tell of, before anything is loaded."""
+    from assay.worker.probes.generate_kwargs import check_generate_kwargs
+    from assay.workloads.generation.params import unusual_settings
+
+    settings = config.scenario.generate_kwargs
+    if (
+        config.backend.type == "pytorch"
+        and unusual_settings(settings)
+        and (why := check_generate_kwargs(settings)) is not None
+    ):
+        raise BadInput(f"scenario: {why}")
+
+
+def characterize_sensors(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:
+    """Look at sensors that nobody has looked at yet; return what did not work. Null: there is nothing to look at.
+
+    A server has its GPUs in use, and a fake's sensors are what a test says they are.
+    """
+    from assay.worker.probes.sensors import fit_gpu_sensors, gpus_without_model
+
+    if not options.on_gpu or not options.monitored or machine.has_fake_driver:
+        return None
+    new = gpus_without_model([gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in options.gpus], machine.driver)
+    notes = []
+    for gpu in new:
+        click.echo(f"Looking at how the sensors of GPU {gpu.index} see; once for each GPU and driver …", err=True)
+        if (reason := fit_gpu_sensors(gpu)) is not None:
+            notes.append(f"how the sensors of GPU {gpu.index} see is not known, so that intervals are wide: {reason}")
+    return tuple(notes) if new else None
+
+
+def config_or_model(config: str | None, model: str | None) -> tuple[Path | None, ConfigOverride | None]:
+    """Return the file, and the model that stands where the file does; null: there is none such."""
+    from assay.experiments.energy.config_file import ConfigOverride
+    from assay.workloads.generation.models import is_random
+
+    if config is None and model is None:
+        raise BadInput(
+            "Nothing to measure: name a CONFIG.yaml (`assay energy check -o energy.yaml` writes one that fits this "
+            "machine), or a model, as --model random:llama-tiny."
+        )
+    if config is not None and not config.strip():
+        raise BadInput("The name of the configuration, or of the model, is empty.")
+    if config is None or not (is_random(config) or Path(config).is_dir()):
+        return None if config is None else Path(config), None
+    if model is not None:
+        raise BadInput(f"{config} and --model {model} are two models; name one.")
+    return None, ConfigOverride(FLAGS["model"], config, config)
+
+
+def _flag_overrides(flags: Mapping[str, Any]) -> list[ConfigOverride]:
+    """Return what flags say, each as it was typed."""
+    from assay.experiments.energy.config_file import ConfigOverride
+
+    flags_used = {flag: flags[flag] for flag in FLAGS if flags[flag] is not None}
+    return [
+        ConfigOverride(FLAGS[flag], value, shlex.join([f"--{flag}", str(value)])) for flag, value in flags_used.items()
+    ]
+
+
+def _gpu_override(config: EnergyConfig, machine: Machine, words: Sequence[str]) -> ConfigOverride:
+    """Return the GPUs that --gpus names, in the place that it means: to compute on, or a server's, to meter."""
+    from assay.experiments.energy.config_file import ConfigOverride
+    from assay.experiments.energy.gpu_check import computes_on_gpus
+
+    named_there = config.backend.device_ids is not None and config.metrics.gpus is None
+    config_path = ("backend", "device_ids") if computes_on_gpus(config) or named_there else ("metrics", "gpus")
+    return ConfigOverride(config_path, list(gpu_indices(machine, words)), f"--gpus {','.join(words)}")
+
+
+def gpu_indices(machine: Machine, words: Sequence[str]) -> list[int]:
+    """Return GPUs by their numbers, which may be named by their UUIDs."""
+    from assay.isolation.devices import choose_devices
+
+    if all(word.isdecimal() for word in words):
+        return [int(word) for word in words]
+    return [int(device.removeprefix("cuda:")) for device in choose_devices(machine, gpus=tuple(words), environment={})]
+
+
+def quick_config(config: EnergyConfig, overridden: Collection[KeyPath], *, metered: bool) -> EnergyConfig:
+    """Return a configuration for a first look, on GPUs that are metered or without; places that were said stay."""
+    changes: dict[str, Any] = {
+        "repeats": 1,
+        "window_s": QUICK_WINDOW_S if metered and config.metrics.enabled else QUICK_WINDOW_UNMETERED_S,
+        **{name: (min(getattr(config.scenario, name)),) for name in SIZES},
+    }
+    changes = {name: value for name, value in changes.items() if ("scenario", name) not in overridden}
+    return config.model_copy(update={"scenario": config.scenario.model_copy(update=changes)})
+
+
+GIB = 2**30
+
+
+def show_energy_dry_run(options: EnergyOptions, machine: Machine, *, as_json: bool) -> int:
+    """Show it; return 3 where it cannot be loaded here or every cell is left out, and 2 where it makes no sense."""
+    from assay.cli import dry_run
+    from assay.experiments.energy import EXPERIMENT
+
+    fit = model_fit(options, machine)
+    missing = skipped_cells(options, fit)
+    extra: dict[str, JsonValue] = {"foreseen": fit or None, "left_out": dict.fromkeys(missing.cells, missing.why)}
+    dry_run.show_dry_run(EXPERIMENT, options, machine, as_json=as_json, extra=extra)
+    if not as_json:
+        for line in (*model_fit_lines(fit), *missing.in_words()):
+            click.echo(line)
+    return int(fit.get("exit_code", 0)) or (MachineCannot.exit_code if missing.everything else 0)
+
+
+@dataclass(frozen=True)
+class SkippedCells:
+    """Cells that this machine cannot measure, and why; ``everything``: no others are asked for."""
+
+    cells: tuple[str, ...] = ()
+    why: str = ""
+    everything: bool = False
+
+    def in_words(self) -> list[str]:
+        """Return it for people, in lines."""
+        return [f"Left out: {cell}: {self.why}." for cell in self.cells]
+
+
+def skipped_cells(options: EnergyOptions, fit: Mapping[str, Any]) -> SkippedCells:
+    """Return the cells of graphs where a graph cannot be: on a CPU, or with parts of the model in several places."""
+    from assay.experiments.energy.plan import list_cells
+
+    cells = list_cells(options.config)
+    graphs = tuple(cell.name for cell in cells if cell.mode == "graphs")
+    if not options.on_gpu:
+        why = "CUDA graphs need a GPU"
+    elif options.ranks > 1 or len(fit.get("weights_bytes") or ()) > 1:
+        why = "a CUDA graph is of one GPU, and the model would lie on more than that"
+    else:
+        return SkippedCells()
+    return SkippedCells(graphs, why, len(graphs) == len(cells)) if graphs else SkippedCells()
+
+
+def model_fit(options: EnergyOptions, machine: Machine) -> dict[str, Any]:
+    """Return what is foreseen of the largest cell; nothing of a server, whose memory is its own affair."""
+    from assay.experiments.energy.plan import build_generation, list_cells
+    from assay.worker.probes.model_fit import query_model_fit
+
+    if options.is_server:
+        return {}
+    largest = max(list_cells(options.config), key=lambda cell: cell.batch * (cell.input_tokens + cell.output_tokens))
+    uuids = {f"cuda:{gpu.index}": gpu.uuid for gpu in machine.gpus}
+    gpus = [uuids[device] for device in options.gpus if device in uuids] if options.on_gpu else []
+    fit = query_model_fit(build_generation(options, largest, "whole").as_params(), options.devices[0], gpus)
+    return {**fit, "cell": largest.name}
+
+
+def model_fit_lines(fit: Mapping[str, Any]) -> list[str]:
+    """Return it for people, in lines."""
+    if not fit:
+        return []
+    if "refused" in fit:
+        return [f"It would not be loaded: {fit['refused']}"]
+    if "sizes" not in fit:
+        return [f"Whether it fits is not known: {fit.get('error', 'nothing was answered')}."]
+    sizes = fit["sizes"]
+    what = f"{_format_count(sizes['parameters'])} parameters in {sizes['dtype']}"
+    takes = (
+        f"{_format_bytes(sizes['weights_bytes'])} of weights, about {_format_bytes(fit['needs_bytes'])} "
+        f"for {fit['cell']}"
+    )
+    lines = [f"{sizes['model']}: {what}, {takes}"]
+    lines += [f"  {device}: {_format_bytes(size)} of weights" for device, size in (fit["weights_bytes"] or {}).items()]
+    return [*lines, *(f"  note: {note}" for note in fit["notes"])]
+
+
+def _format_count(count: float) -> str:
+    for size, word in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if count >= size:
+            return f"{count / size:.3g} {word}"
+    return f"{count:g}"
+
+
+def _format_bytes(size: float) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.1f} MiB"

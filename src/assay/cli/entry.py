@@ -1,16 +1,16 @@
-"""Where the command ``assay`` begins and ends: a signal has the right answer from the first import to the last word.
+"""The console script ``assay``: signals are handled correctly from the first import to the last line of output.
 
-imports ──▶ the command line ──▶ everything is said
+imports ──▶ the command line ──▶ output is complete
 │           │                    └ a signal changes nothing any more
-│           └ a signal is a `StopRequested`, and all is cleaned up
-└ nothing is there to clean up: a signal ends the process with exit code 4
+│           └ a signal raises `StopRequested`, and everything is cleaned up
+└ nothing to clean up yet: a signal ends the process with exit code 4
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.stopping import exit_on_signals, ignore_signals
+from assay.core.signals import exit_on_signals, ignore_signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

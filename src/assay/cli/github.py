@@ -1,19 +1,375 @@
-"""``assay github``: what the workflows call; its verbs are loaded only when they are called."""
+"""``assay github``: decide whether an event may rent GPUs, measure a commit, comment on a pull request.
+
+Propose thresholds.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
 
-from assay.cli.lazy import LazyGroup, Verbs
+from assay.cli.host_options import Dollars
+from assay.cli.params import verb
+from assay.core.errors import AssayError, BadInput, MachineCannot
 
-VERBS: Verbs = {
-    "comment": ("assay.cli.github_comment:command", "Tell results under a pull request, in one comment."),
-    "measure": ("assay.cli.github_measure:command", "Measure one commit on one kind of rented GPU."),
-    "pull-request": ("assay.cli.github_pull_request:command", "Propose new thresholds as a pull request."),
-    "request": ("assay.cli.github_request:command", "Decide whether a comment, a label or inputs may rent GPUs."),
-}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from assay.experiments.threshold.spec import ThresholdSpec
+    from assay.github.api import GitHubApi
+    from assay.github.proposal import Proposal
+    from assay.github.request import BenchmarkRequest, NoRequest, RequestQueries
+    from assay.github.results import JobResults
 
 
-@click.group("github", cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
-def command() -> None:
-    """Benchmarks asked for in comments, and thresholds proposed in pull requests."""
+@verb("request")
+@click.option("--json", "as_json", is_flag=True, help="The request as JSON on stdout.")
+def request_measurement(as_json: bool) -> int:
+    """Decide whether the event of this workflow asks for a measurement, and tell the next jobs what to measure.
+
+    Everything comes from the environment that GitHub sets; ASSAY_GPU_TYPE, ASSAY_CREATE_PR and ASSAY_DEFAULT_GPU are
+    the workflow's inputs. GITHUB_OUTPUT gets go, gpu_types, repository, commit, branch, pull_request and create_pr.
+
+    Exit code 2: it is meant as a request, but makes no sense. Exit code 3: who asks may not.
+    """
+    from assay.github import request
+    from assay.github.request import NoRequest
+
+    nothing = NoRequest(reason="it was refused")
+    file = os.environ.get("GITHUB_OUTPUT")
+    try:
+        decision = _decide_request()
+    except AssayError:
+        if file:
+            request.write_outputs(Path(file), request.request_outputs(nothing))
+        raise
+    if file:
+        request.write_outputs(Path(file), request.request_outputs(decision))
+    if as_json:
+        click.echo(json.dumps(None if isinstance(decision, NoRequest) else decision.as_json(), indent=2))
+    click.echo(_describe_request(decision), err=as_json)
+    return 0
+
+
+def _decide_request() -> BenchmarkRequest | NoRequest:
+    from assay.github import api, event
+    from assay.github.api import GitHubQueries
+    from assay.github.request import decide_request
+
+    def github() -> RequestQueries:
+        return GitHubQueries(api.api_from_environment(os.environ))
+
+    return decide_request(
+        event.read_event(os.environ), api.workflow_inputs(os.environ), api.repository_name(os.environ), github
+    )
+
+
+def _describe_request(decision: BenchmarkRequest | NoRequest) -> str:
+    from assay.github.request import NoRequest
+
+    if isinstance(decision, NoRequest):
+        return f"Nothing is measured: {decision.reason}."
+    by = f", asked for by {decision.requested_by}" if decision.requested_by else ""
+    where = f" of {decision.repository}"
+    return f"To be measured on {', '.join(decision.gpu_types)}: commit {decision.commit}{where}{by}."
+
+
+FILE_TYPE = click.Path(path_type=Path)
+
+
+@verb("measure")
+@click.argument("subject", type=FILE_TYPE)
+@click.option("--gpu-type", required=True, metavar="L4", help="One kind of GPU.")
+@click.option("--out", type=FILE_TYPE, required=True, help="An empty folder for what the next job reads.")
+@click.option("--thresholds", metavar="FILE", help="Within the commit.  [default: both NSA branches]")
+@click.option("--trusted", type=FILE_TYPE, help="The folder whose file of that name is taken in its place.")
+@click.option("--on", default="auto", show_default=True, metavar="HOST")
+@click.option("--max-cost", type=Dollars(), default=1.0, show_default=True, metavar="USD")
+@click.option("--time", "limit", default="30m", show_default=True)
+def measure_commit(**flags: Any) -> int:
+    """Measure thresholds of SUBJECT, a checked-out commit, on a rented GPU. Nothing of it runs here.
+
+    Runs `assay threshold run --on HOST`, and leaves results.json, exit-code, rentals.jsonl, the report and the run in
+    --out. A commit of Assay itself is measured as it is: its own package is sent.
+    """
+    from assay.core.errors import AssayError, BadInput
+    from assay.core.files import home_folder
+    from assay.github import measure, request
+    from assay.github.proposal import check_config_path
+    from assay.hosts.remote.upload import SOURCE_VARIABLE
+
+    (gpu,) = names if len(names := request.parse_gpu_types(flags["gpu_type"])) == 1 else (None,)
+    if gpu is None:
+        raise BadInput("--gpu-type takes one kind of GPU here; each has a job of its own.")
+    thresholds = check_config_path(flags["thresholds"]) if flags["thresholds"] else None
+    trusted = None if thresholds is None or flags["trusted"] is None else (flags["trusted"] / thresholds).resolve()
+    out, subject = measure.prepare_output(flags["out"]), flags["subject"].resolve()
+    try:
+        measure.prepare_commit(subject, thresholds, trusted)
+    except AssayError as error:
+        measure.write_exit(out, error.exit_code, home_folder() / "rentals.jsonl")
+        raise
+    job = measure.MeasureJob(gpu=gpu, on=flags["on"], max_cost_usd=flags["max_cost"], limit=flags["limit"])
+    if thresholds is None and measure.is_assay(subject):
+        os.environ[SOURCE_VARIABLE] = str(subject / "src/assay")
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes of ours must not import from where they start
+    os.chdir(subject)
+    code = run_assay(measure.threshold_command(job, thresholds, out))
+    measure.write_exit(out, code, home_folder() / "rentals.jsonl")
+    return code
+
+
+def run_assay(words: list[str]) -> int:
+    """Run another command line of Assay in this process, and return its exit code."""
+    from assay.cli.main import main
+
+    return main(words)
+
+
+FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
+PATH_TYPE = click.Path(path_type=Path)
+
+
+def result_options(function: FunctionT) -> FunctionT:
+    """Add the argument and the options that say what was measured and where it belongs."""
+    for add in (
+        click.option("--commit", metavar="SHA", help="What was measured."),
+        click.option("--repository", metavar="OWNER/NAME", help="[default: GITHUB_REPOSITORY]"),
+        click.option(
+            "--base", metavar="BRANCH", help="The branch that has the configuration, and is to get new values."
+        ),
+        click.option(
+            "--trusted", type=PATH_TYPE, metavar="DIR", help="Where --thresholds is looked for.  [default: here]"
+        ),
+        click.option("--thresholds", metavar="FILE", help="What may be written.  [default: both NSA branches]"),
+        click.option(
+            "--config", default="configs/base.yaml", show_default=True, help="The configuration, within the repository."
+        ),
+        click.argument("results", type=PATH_TYPE, nargs=-1, required=True),
+    ):
+        function = add(function)
+    return function
+
+
+def writable_thresholds(flags: Mapping[str, Any]) -> tuple[ThresholdSpec, ...]:
+    """Return what may be written."""
+    from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
+
+    file: str | None = flags["thresholds"]
+    return load_thresholds((flags["trusted"] or Path()) / file if file else DEFAULT_SPEC_FILE)
+
+
+def parse_commit(text: str | None) -> str | None:
+    """Return a commit; null where none is given.
+
+    Raises:
+        BadInput: It is none.
+    """
+    import re
+
+    from assay.core.errors import BadInput
+    from assay.github.event import SHA
+
+    if text and re.fullmatch(SHA, text) is None:
+        raise BadInput("--commit takes the whole number of a commit, in 40 small hexadecimal digits.")
+    return text or None
+
+
+def parse_base(text: str | None) -> str | None:
+    """Return a branch; null where none is given.
+
+    Raises:
+        BadInput: It is none.
+    """
+    import re
+
+    from assay.core.errors import BadInput
+    from assay.github.event import BRANCH
+
+    if text and re.fullmatch(BRANCH, text) is None:
+        raise BadInput("--base is not the name of a branch.")
+    return text or None
+
+
+@verb("comment")
+@result_options
+@click.option("--pull-request", "number", type=click.IntRange(1), required=True, help="Under which.")
+@click.option("--gpu-types", metavar="L4,A100", help="What was asked for: a kind that left nothing is told, too.")
+@click.option("--dry-run", is_flag=True, help="Show the comment; --config is a file here, and nobody is asked.")
+def comment_results(**flags: Any) -> int:
+    """Tell RESULTS under a pull request, also where some or all of them are missing.
+
+    There is one comment: a later one takes its place.
+
+    \b
+    assay github comment results.json --pull-request 12 --config configs/base.yaml --dry-run
+    assay github comment results --pull-request 12 --base main --gpu-types L4,A100
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.github import api as account
+    from assay.github import comment as remarks
+    from assay.github.comment import comment_body
+    from assay.github.results import collect_jobs
+
+    commit, base = parse_commit(flags["commit"]), parse_base(flags["base"])
+    jobs = collect_jobs(flags["results"], writable_thresholds(flags), _expected_gpu_types(flags["gpu_types"]))
+    if flags["dry_run"]:
+        sections = [(job, *_proposal_from_file(job, flags)) for job in jobs]
+        click.echo(comment_body(sections, commit=commit, run_url=None), nl=False)
+        return 0
+    with account.api_from_environment(os.environ, flags["repository"]) as api:
+        sections = [(job, *_proposal_from_base(api, job, base, flags)) for job in jobs]
+        url = remarks.write_comment(
+            api, flags["number"], comment_body(sections, commit=commit, run_url=account.workflow_run_url(os.environ))
+        )
+    click.echo(f"Told in {url}")
+    return 0
+
+
+def _expected_gpu_types(text: str | None) -> tuple[str, ...]:
+    """Return kinds of GPU from ``L4,A100`` or from the JSON that ``assay github request`` writes."""
+    import json
+
+    from assay.github.request import parse_gpu_types
+
+    if not text:
+        return ()
+    if text.startswith("["):
+        try:
+            text = ",".join(map(str, json.loads(text)))
+        except (ValueError, RecursionError):
+            raise BadInput("--gpu-types is neither a list such as L4,A100 nor JSON.") from None
+    return parse_gpu_types(text)
+
+
+def _proposal_from_file(job: JobResults, flags: Mapping[str, Any]) -> tuple[Proposal | None, str]:
+    """Return what results change in the configuration that is here."""
+    from assay.core.files import read_text
+    from assay.github.proposal import propose_changes
+
+    if job.measured is None:
+        return None, ""
+    proposed = propose_changes(job.measured, flags["config"], read_text(Path(flags["config"])))
+    return proposed, proposed.missing_reason or "These values are not proposed anywhere yet."
+
+
+def _proposal_from_base(
+    api: GitHubApi, job: JobResults, base: str | None, flags: Mapping[str, Any]
+) -> tuple[Proposal | None, str]:
+    """Return what results change in the configuration of the base, and which pull request has that."""
+    from assay.github import pull_request
+    from assay.github.comment import code_span
+    from assay.github.proposal import check_config_path, proposal_branch, propose_changes
+
+    if job.measured is None:
+        return None, ""
+    if base is None:
+        return None, "No pull request is opened for a branch of another repository; these are the answers."
+    try:
+        file = pull_request.read_file(api, base, check_config_path(flags["config"]))
+        proposed = propose_changes(job.measured, file.path, file.text)
+    except BadInput as error:
+        return None, f"Nothing is proposed: {code_span(str(error), 300)}"
+    if proposed.missing_reason:
+        return proposed, proposed.missing_reason
+    before = pull_request.find_pull_request(api, proposal_branch(job.measured.device, file.path, base), base)
+    return proposed, f"Proposed in #{before['number']}." if before else "These values are not proposed anywhere yet."
+
+
+@verb("pull-request")
+@result_options
+@click.option("--dry-run", is_flag=True, help="Show the pull request; --config is a file here, and nobody is asked.")
+def propose_pull_request(**flags: Any) -> int:
+    """Propose what RESULTS decide as a pull request: JSON files of `assay threshold run --output`, or folders of them.
+
+    One for each device; one that is open already is brought up to date. Nothing is opened where nothing changes, where
+    it cannot be told, or where the fast path was not found right: that is exit code 1.
+
+    \b
+    assay github pull-request results.json --config configs/base.yaml --dry-run
+    assay github pull-request results --base main
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.github import api as account
+    from assay.github.proposal import check_config_path
+    from assay.github.results import collect_jobs
+
+    parse_commit(flags["commit"])
+    jobs = collect_jobs(flags["results"], writable_thresholds(flags))
+    if not any(job.measured for job in jobs):
+        raise MachineCannot(f"No results are there to propose{_failure_reasons(jobs)}.")
+    if flags["dry_run"]:
+        return _exit_code(jobs, [_print_pull_request(job, flags) for job in jobs if job.measured])
+    base = parse_base(flags["base"])
+    if base is None:
+        raise BadInput("--base is missing: the branch that is to get the new values.")
+    check_config_path(flags["config"])
+    with account.api_from_environment(os.environ, flags["repository"]) as api:
+        return _exit_code(jobs, [_publish_pull_request(api, job, base, flags) for job in jobs if job.measured])
+
+
+def _failure_reasons(jobs: Sequence[JobResults]) -> str:
+    reasons = [f"{job.title}: {job.missing_reason}" for job in jobs]
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def _exit_code(jobs: Sequence[JobResults], proposals: Sequence[Proposal]) -> int:
+    """Return the exit code: 1 where parity says no, 2 where results failed their check, else 0."""
+    for job in jobs:
+        if job.measured is None:
+            click.echo(f"{job.title}: {job.missing_reason}.", err=True)
+    if any(
+        change.answer.judged_threshold.measured and change.answer.parity != "passed"
+        for proposal in proposals
+        for change in proposal.changes
+    ):
+        return 1
+    return BadInput.exit_code if any("fail their check" in (job.missing_reason or "") for job in jobs) else 0
+
+
+def _print_pull_request(job: JobResults, flags: Mapping[str, Any]) -> Proposal:
+    """Print the pull request that would be made, from the configuration that is here."""
+    from assay.core.files import read_text
+    from assay.github import api
+    from assay.github.comment import pull_request_body, pull_request_title
+    from assay.github.proposal import propose_changes
+
+    assert job.measured is not None  # noqa: S101 - only such are handed in
+    proposed = propose_changes(job.measured, flags["config"], read_text(Path(flags["config"])))
+    if proposed.missing_reason:
+        click.echo(f"{job.title}: no pull request. {proposed.missing_reason}", err=True)
+        return proposed
+    url = api.workflow_run_url(os.environ) if os.environ.get("GITHUB_REPOSITORY") else None
+    click.echo(
+        "# "
+        f"{pull_request_title(proposed)}\n\n"
+        f"{pull_request_body(proposed, job.costs, commit=flags['commit'], run_url=url)}"
+    )
+    return proposed
+
+
+def _publish_pull_request(api: GitHubApi, job: JobResults, base: str, flags: Mapping[str, Any]) -> Proposal:
+    """Make the pull request, or say why there is none."""
+    from assay.github import api as account
+    from assay.github import pull_request
+    from assay.github.comment import pull_request_body, pull_request_title
+    from assay.github.proposal import proposal_branch, propose_changes
+
+    assert job.measured is not None  # noqa: S101 - only such are handed in
+    file = pull_request.read_file(api, base, flags["config"])
+    proposed = propose_changes(job.measured, file.path, file.text)
+    branch = proposal_branch(job.measured.device, file.path, base)
+    if proposed.missing_reason:
+        before = pull_request.find_pull_request(api, branch, base)
+        still = f" Pull request {before['number']} of an earlier run is still open." if before else ""
+        click.echo(f"{job.title}: no pull request. {proposed.missing_reason}{still}")
+        return proposed
+    text = pull_request_body(proposed, job.costs, commit=flags["commit"], run_url=account.workflow_run_url(os.environ))
+    made = pull_request.publish_pull_request(
+        api, pull_request.PullRequestDraft(file, proposed.after, branch, base, pull_request_title(proposed), text)
+    )
+    done = "brought up to date" if made.was_there else "opened"
+    click.echo(f"{job.title}: pull request {made.number} is {done}: {made.url}")
+    return proposed

@@ -1,21 +1,426 @@
-"""``assay history``: what was measured before; its verbs are loaded only when they are called."""
+"""``assay history``: list, show, plot, export and import what was measured before, and find regressions in it."""
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
 
-from assay.cli.lazy import LazyGroup, Verbs
+from assay.cli.params import CALLS, Fraction, verb
+from assay.core.errors import BadInput, GateFailed
 
-VERBS: Verbs = {
-    "export": ("assay.cli.history_export:command", "Write every point to a file, as CSV or JSON."),
-    "import": ("assay.cli.history_import:command", "Put runs that are there into the history, or rebuild it."),
-    "list": ("assay.cli.history_list:command", "Show the runs, the newest first, or the series."),
-    "plot": ("assay.cli.history_plot:command", "Draw a series with its intervals."),
-    "regressions": ("assay.cli.history_regressions:command", "Find since when something is slower, or faster."),
-    "show": ("assay.cli.history_show:command", "Show what a run left, or the points of a series."),
-}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from assay.core.page import Page
+    from assay.core.results import Origin
+    from assay.store.history.importing import ImportProgress, ImportResult
+    from assay.store.history.queries import ListedRun, PointFilter, SeriesHistory
 
 
-@click.group("history", cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
-def command() -> None:
-    """What was measured before, and has anything changed?"""
+PROGRESS_INTERVAL_S = 5.0
+
+
+@verb("import")
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--rebuild", is_flag=True, help="From scratch: forget what is there, and import these.")
+@click.option("--yes", is_flag=True, help="With --rebuild: forget also runs whose folders are not found.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def import_history(folders: tuple[Path, ...], rebuild: bool, yes: bool, as_json: bool) -> int:
+    """Put the finished runs in folders, and in those below them, into the history.
+
+    A run that is there already is left as it is, unless it was resumed since. Folders that cannot be read are named,
+    and the rest is imported; where one is damaged, the exit code is 2, and what is known of it is kept.
+
+    \b
+    assay history import runs
+    assay history import --rebuild runs /data/older-runs
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    if yes and not rebuild:
+        raise BadInput("--yes is about what --rebuild would forget.")
+    result = rebuild_history(folders, forget=yes) if rebuild else import_new_runs(folders)
+    for path, reason in result.unreadable:
+        click.echo(f"Left out: {path}: {reason}", err=True)
+    for path in result.unfinished:
+        click.echo(f"Left out: {path} is not finished; `assay resume {path}` goes on.", err=True)
+    if not result.read:
+        problem = "can be read" if result.unreadable else "is finished" if result.unfinished else "was found"
+        raise BadInput(f"No run {problem} in {', '.join(map(str, folders))}.")
+    if as_json:
+        click.echo(json.dumps(import_data(result), indent=2))
+    else:
+        click.echo(import_summary(result))
+    return BadInput.exit_code if result.damaged else 0
+
+
+def import_new_runs(folders: tuple[Path, ...]) -> ImportResult:
+    """Add what is new."""
+    from assay.store.history.database import HistoryDatabase
+    from assay.store.history.importing import import_runs
+
+    return import_runs(HistoryDatabase.open(), folders, import_progress())
+
+
+def rebuild_history(folders: tuple[Path, ...], *, forget: bool) -> ImportResult:
+    """Begin anew; a file that is damaged is set aside."""
+    from assay.store.history.database import (
+        HistoryDamaged,
+        HistoryDatabase,
+        move_damaged_aside,
+        require_history_location,
+    )
+    from assay.store.history.importing import rebuild_history
+
+    path, progress = require_history_location(), import_progress()
+    try:
+        return rebuild_history(HistoryDatabase.open(path), folders, forget=forget, progress=progress)
+    except HistoryDamaged:
+        click.echo(f"The damaged history is set aside as {move_damaged_aside(path)}.", err=True)
+        return rebuild_history(HistoryDatabase.open(path), folders, forget=forget, progress=progress)
+
+
+def import_progress() -> ImportProgress:
+    """Return what prints a line every few seconds about how far an import has come."""
+    last = [time.monotonic()]
+
+    def tell(done: int, of: int) -> None:
+        if time.monotonic() - last[0] >= PROGRESS_INTERVAL_S:
+            last[0] = time.monotonic()
+            click.echo(f"{done:,} of {of:,} run folders read.", err=True)
+
+    return tell
+
+
+def import_data(result: ImportResult) -> dict[str, object]:
+    """Return what came of it as plain data."""
+    counts = {name: getattr(result, name) for name in ("new", "replaced", "unchanged", "forgotten", "points")}
+    unreadable = [{"folder": str(path), "reason": why} for path, why in result.unreadable]
+    return {"schema": 1, **counts, "unfinished": [str(path) for path in result.unfinished], "unreadable": unreadable}
+
+
+def import_summary(result: ImportResult) -> str:
+    """Return what came of it in a sentence."""
+    parts = [f"{result.new} new run{'' if result.new == 1 else 's'} with {result.points} points"]
+    parts += [f"{result.replaced} replaced by their newer state"] if result.replaced else []
+    parts += [f"{result.unchanged} unchanged"] if result.unchanged else []
+    parts += [f"{result.forgotten} forgotten"] if result.forgotten else []
+    return f"{', '.join(parts)}."
+
+
+if TYPE_CHECKING:
+    _Float = click.ParamType[float]
+else:
+    _Float = click.ParamType
+
+FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
+ORIGINS = ("real", "fake", "simulated", "all")
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([hdwmy])")
+_HOURS = {"h": 1.0, "d": 24.0, "w": 7 * 24.0, "m": 30 * 24.0, "y": 365 * 24.0}
+
+
+class Since(_Float):
+    """A moment in seconds since 1970, from a date, a time, or how long ago: "2026-11-01", "90d", "2w"."""
+
+    name = "since"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        text = str(value).strip().lower()
+        name = param.opts[0] if param is not None else "--since"
+        try:
+            if back := _AGO.fullmatch(text):
+                return (datetime.now(UTC) - timedelta(hours=float(back[1]) * _HOURS[back[2]])).timestamp()
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.astimezone()).timestamp()
+        except OverflowError:
+            raise BadInput(f"{name} {value} is before the first year or after the last that a date can have.") from None
+        except ValueError:
+            raise BadInput(f"{name} {value} is not a time; write 2026-11-01, or 12h, 30d, 8w, 6m, 1y ago.") from None
+
+
+def history_filters(*, origin: str) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator that adds the filters, with the origin of numbers that is usual for the verb."""
+
+    def add(function: FunctionT) -> FunctionT:
+        for option in (
+            click.option(
+                "--origin", type=click.Choice(ORIGINS), default=origin, show_default=True, help="Of the numbers."
+            ),
+            click.option("--since", type=Since(), metavar="30d", help="Runs since then: a date, or how long ago."),
+            click.option("--gpu", metavar="NAME", help="Of this GPU: a part of its name or UUID."),
+            click.option("--workload", metavar="NAME", help="Of this workload, such as softmax or softmax@numpy."),
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+def parse_filters(flags: Mapping[str, Any]) -> PointFilter:
+    """Return what the filters mean."""
+    from assay.store.history.queries import PointFilter
+
+    return PointFilter(
+        workload=flags["workload"], gpu=flags["gpu"], since_s=flags["since"], origins=parse_origins(flags["origin"])
+    )
+
+
+def parse_origins(origin: str) -> tuple[Origin, ...] | None:
+    """Return the origins that a word means; null: all of them."""
+    all_origins: tuple[Origin, ...] = ("real", "fake", "simulated")
+    return tuple(name for name in all_origins if name == origin) or None
+
+
+EMPTY_MESSAGE = (
+    "Nothing of it is in the history yet; finished runs enter it, and `assay history import RUNS` brings older ones."
+)
+
+
+@verb("list")
+@history_filters(origin="all")
+@click.option("--series", "as_series", is_flag=True, help="Series with their keys, instead of runs.")
+@click.option("--limit", type=CALLS, default=20, show_default=True, help="Runs, at most.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def list_history(as_series: bool, as_json: bool, **flags: Any) -> int:
+    """Show the runs, the newest first, or with --series what they have measured again and again.
+
+    \b
+    assay history list --since 30d
+    assay history list --workload softmax --series
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.reports.terminal import print_page
+
+    rows, page = series_rows(flags) if as_series else run_rows(flags)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "series" if as_series else "runs": rows}, indent=2, ensure_ascii=False))
+    elif rows:
+        print_page(page, show.console(stderr=False))
+    else:
+        click.echo(EMPTY_MESSAGE, err=True)
+    return 0
+
+
+def run_rows(flags: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:
+    """Return the runs that are meant, as data and as a page."""
+    from assay.store.history.database import HistoryDatabase
+    from assay.store.history.queries import list_runs
+    from assay.store.history.report import runs_page
+
+    with HistoryDatabase.open().reading() as connection:
+        matching = list_runs(connection, parse_filters(flags), limit=flags["limit"] + 1)
+    shown = matching[: flags["limit"]]
+    rows = [{**entry.run.as_json(), "workloads": entry.workloads, "points": entry.points} for entry in shown]
+    return rows, runs_page(shown, more=len(matching) > len(shown))
+
+
+def series_rows(flags: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:
+    """Return the series that are meant, as data and as a page."""
+    from assay.store.history.database import HistoryDatabase
+    from assay.store.history.queries import check_filter, load_series
+    from assay.store.history.report import series_list_page
+
+    with HistoryDatabase.open().reading() as connection:
+        check_filter(connection, parse_filters(flags))
+        courses = load_series(connection, parse_filters(flags))
+    rows = [{"key": c.name, **c.key.as_json(), "unit": c.unit, "runs": len(c)} for c in courses]
+    return rows, series_list_page(courses)
+
+
+@verb("show")
+@click.argument("name", metavar="KEY|RUN", nargs=-1, required=True)
+@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Of a series' numbers.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def show_history(name: tuple[str, ...], origin: str, as_json: bool) -> int:
+    """Show the points of a series, or what a run left.
+
+    A KEY is the key of a series, the beginning of it, or words that describe no other: a workload, a quantity, a
+    parameter. A RUN is its id, its folder, or "latest".
+
+    \b
+    assay history show latest
+    assay history show softmax@numpy call_us rows=4096
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.reports.terminal import print_page
+    from assay.store.history.database import HistoryDatabase
+    from assay.store.history.queries import PointFilter, find_run, list_run, load_named_series, load_series
+
+    text, origins = " ".join(name), parse_origins(origin)
+    with HistoryDatabase.open().reading() as connection:
+        run = find_run(connection, text)
+        if run is None:
+            data, page = series_data(load_named_series(connection, text, origins))
+        else:
+            courses = load_series(connection, PointFilter(run=run.id, origins=None))
+            data, page = run_data(list_run(connection, run), courses)
+    if as_json:
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        print_page(page, show.console(stderr=False))
+    return 0
+
+
+def series_data(course: SeriesHistory) -> tuple[dict[str, Any], Page]:
+    """Return a series as data and as a page."""
+    from assay.store.history.export import series_data
+    from assay.store.history.report import series_page
+
+    return series_data(course), series_page(course)
+
+
+def run_data(one: ListedRun, courses: list[SeriesHistory]) -> tuple[dict[str, Any], Page]:
+    """Return what a run left as data and as a page."""
+    from assay.store.history.export import series_data
+    from assay.store.history.report import run_page
+
+    points = [series_data(course) for course in courses]
+    return {"schema": 1, **one.run.as_json(), "points": points}, run_page(one, courses)
+
+
+@verb("plot")
+@click.argument("name", metavar="KEY", nargs=-1, required=True)
+@click.option("--output", type=click.Path(path_type=Path), help="A .html or .png file.  [default: history-KEY.html]")
+@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Of the numbers.")
+def plot_series(name: tuple[str, ...], output: Path | None, origin: str) -> int:
+    """Draw a series over time with its intervals, and list its points.
+
+    KEY is the key of a series, the beginning of it, or words that describe no other.
+
+    \b
+    assay history plot softmax@numpy call_us rows=4096
+    assay history plot 3f2a91c04b7d --output softmax.png
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.core.files import replace_atomically
+    from assay.reports.figures import to_png
+    from assay.reports.html import to_html
+    from assay.store.history.database import HistoryDatabase
+    from assay.store.history.queries import load_named_series
+    from assay.store.history.report import series_line, series_page
+
+    if output is not None and output.suffix not in {".html", ".png"}:
+        raise BadInput(f"--output {output}: name a .html or a .png file.")
+    with HistoryDatabase.open().reading() as connection:
+        course = load_named_series(connection, " ".join(name), parse_origins(origin))
+    page = series_page(course)
+    path = output or Path(f"history-{course.name}.html")
+    content = (
+        to_png(series_line(course), noted=True, origin=page.origin) if path.suffix == ".png" else to_html(page).encode()
+    )
+    replace_atomically(path, content)
+    show.console(stderr=True).print(
+        f"{page.lead} Drawn: {show.short_path(path.absolute())}", markup=False, soft_wrap=True
+    )
+    return 0
+
+
+REPORT_SUFFIXES = {".html", ".md"}
+
+
+@verb("regressions")
+@history_filters(origin="real")
+@click.option("--quantity", metavar="call_us", help="Of this quantity only.")
+@click.option(
+    "--new", "new_s", type=Since(), metavar="14d", help="Only steps that began since: a date, or how long ago."
+)
+@click.option(
+    "--false", "false_share", type=Fraction(), default="5%", show_default=True, help="Of the steps told, at most."
+)
+@click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="Smaller steps do not count.")
+@click.option(
+    "--fail-on-regression",
+    "gate",
+    is_flag=True,
+    help="Exit with 1 where there is a regression.",
+)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="The report as .html or .md.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def find_regressions(**flags: Any) -> int:
+    """Find the runs since which something is slower, or faster, in all that was measured again and again.
+
+    Each step is named with its first run and commit, its size with an interval, and what else changed with it: where a
+    host or a driver is new, the step is confounded and no regression.
+
+    \b
+    assay history regressions
+    assay history regressions --workload softmax --output steps.html
+    assay history regressions --new 7d --fail-on-regression
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.experiments.regressions import build_page, detect_regressions
+    from assay.reports.terminal import print_page
+    from assay.store.history.database import HistoryDatabase
+    from assay.store.history.queries import check_filter, load_series
+
+    output: Path | None = flags["output"]
+    if output is not None and output.suffix not in REPORT_SUFFIXES:
+        raise BadInput(f"--output {output}: name a .html or a .md file.")
+    filters = parse_filters(flags).model_copy(update={"quantity": flags["quantity"]})
+    with HistoryDatabase.open().reading() as connection:
+        check_filter(connection, filters)
+        courses = load_series(connection, filters)
+    analysis = detect_regressions(
+        courses,
+        fdr=flags["false_share"],
+        minimum_effect=flags["minimum_effect"],
+        since_s=flags["new_s"],
+    )
+    if flags["gate"] and not analysis.series:
+        raise BadInput(f"The gate has nothing it could decide on. {analysis.headline}")
+    if output is not None:
+        write_regression_report(build_page(analysis, courses), output)
+    if flags["as_json"]:
+        click.echo(json.dumps(analysis.as_json(), indent=2, ensure_ascii=False))
+    else:
+        print_page(build_page(analysis, ()), show.console(stderr=False))
+    if output is not None:
+        show.console(stderr=True).print(f"Report: {show.short_path(output.absolute())}", markup=False, soft_wrap=True)
+    if flags["gate"] and analysis.regressions:
+        raise GateFailed(f"The gate says no. {analysis.headline}")
+    return 0
+
+
+def write_regression_report(page: Page, output: Path) -> None:
+    """Write the report; what a name ends in says how."""
+    from assay.core.files import replace_atomically
+    from assay.reports.html import to_html
+    from assay.reports.markdown import to_markdown
+
+    replace_atomically(output, (to_html(page) if output.suffix == ".html" else to_markdown(page, {})).encode())
+
+
+@verb("export")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--csv", "as_csv", is_flag=True, help="A table.  [default, unless FILE ends in .json]")
+@click.option("--json", "as_json", is_flag=True, help="Runs, series and points.")
+@history_filters(origin="real")
+def export_history(file: Path, as_csv: bool, as_json: bool, **flags: Any) -> int:
+    """Write every point with its run and its series to FILE; - is stdout.
+
+    \b
+    assay history export history.csv
+    assay history export --workload softmax --since 90d softmax.json
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.store.history.database import HistoryDatabase
+    from assay.store.history.export import csv_lines, json_lines, write_lines
+    from assay.store.history.queries import check_filter
+
+    if as_csv and as_json:
+        raise BadInput("--csv and --json are two formats; say one of the two.")
+    as_json = as_json or (file.suffix == ".json" and not as_csv)
+    with HistoryDatabase.open().reading() as connection:
+        meant = parse_filters(flags)
+        check_filter(connection, meant)
+        lines = json_lines(connection, meant) if as_json else csv_lines(connection, meant)
+        if str(file) == "-":
+            sys.stdout.writelines(lines)
+        else:
+            write_lines(file, lines)
+    return 0

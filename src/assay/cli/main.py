@@ -1,4 +1,7 @@
-"""The command ``assay``: verbs loaded only when they are called, errors in one sentence, honest exit codes."""
+"""The command ``assay``.
+
+Verbs imported only when called, errors in one sentence, exit codes that callers can rely on.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +14,40 @@ from typing import TYPE_CHECKING
 import click
 
 from assay._version import __version__
-from assay.cli.lazy import LazyGroup, Verbs
+from assay.cli.groups import LazyGroup, Verbs
 from assay.core.errors import (
-    EXIT_DEFECT,
-    EXIT_DONE,
+    EXIT_BROKEN_PIPE,
+    EXIT_INTERNAL_ERROR,
+    EXIT_OK,
     EXIT_STOPPED,
-    EXIT_UNREAD,
     AssayError,
     BadInput,
     MachineCannot,
     StopRequested,
 )
-from assay.core.stopping import acknowledge, requested, stop_on_signals
+from assay.core.signals import acknowledge_stop, stop_on_signals, stop_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: Verbs = {
     "compare": ("assay.cli.compare:command", "Results held against each other: what is faster, slower, the same?"),
-    "contention": ("assay.cli.contention:command", "Does side by side change what is measured, and what is picked?"),
+    "contention": ("assay.cli.groups:contention", "Does side by side change what is measured, and what is picked?"),
     "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
-    "energy": ("assay.cli.energy:command", "What does a token cost in joules, on one GPU or many?"),
+    "energy": ("assay.cli.groups:energy", "What does a token cost in joules, on one GPU or many?"),
     "gate": ("assay.cli.gate:command", "Is one revision slower than another by more than a limit?"),
-    "github": ("assay.cli.github:command", "Benchmarks asked for in comments, thresholds as pull requests."),
-    "history": ("assay.cli.history:command", "What was measured before, and has anything become slower?"),
-    "list": ("assay.cli.list:command", "Show workloads, devices and runs."),
+    "github": ("assay.cli.groups:github", "Benchmarks asked for in comments, thresholds as pull requests."),
+    "history": ("assay.cli.groups:history", "What was measured before, and has anything become slower?"),
+    "list": ("assay.cli.runs:list_measurable", "Show workloads, devices and runs."),
     "monitor": ("assay.cli.monitor:command", "Record what GPUs and the host do, for a time or beside a command."),
-    "power": ("assay.cli.power:command", "How do watts shape performance, and how unequal are GPUs?"),
-    "reap": ("assay.cli.reap:command", "Undo whatever a run that died left behind."),
-    "rentals": ("assay.cli.rentals:command", "What is rented now, since when, and what it costs."),
-    "report": ("assay.cli.report:command", "Draw the report of a run, or of a recording, again."),
-    "resume": ("assay.cli.resume:command", "Go on with a run that was stopped or failed."),
+    "power": ("assay.cli.groups:power", "How do watts shape performance, and how unequal are GPUs?"),
+    "reap": ("assay.cli.rentals:reap_leftovers", "Undo whatever a run that died left behind."),
+    "rentals": ("assay.cli.rentals:show_rentals", "What is rented now, since when, and what it costs."),
+    "report": ("assay.cli.runs:redraw_report", "Draw the report of a run, or of a recording, again."),
+    "resume": ("assay.cli.runs:resume_run", "Go on with a run that was stopped or failed."),
     "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),
-    "scaling": ("assay.cli.scaling:command", "What do more GPUs buy, and what does communication cost?"),
-    "threshold": ("assay.cli.threshold:command", "From which size on is the fast path really faster, here?"),
+    "scaling": ("assay.cli.groups:scaling", "What do more GPUs buy, and what does communication cost?"),
+    "threshold": ("assay.cli.groups:threshold", "From which size on is the fast path really faster, here?"),
     "time": ("assay.cli.time:command", "How long a function takes, or which of several is faster."),
     "trace": ("assay.cli.trace:command", "Every kernel of a workload over time, with clocks, watts and counters."),
 }
@@ -60,14 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code, having told the user what went wrong."""
     try:
         with stop_on_signals():
-            return _carried_out(arguments)
+            return _run_command(arguments)
     except StopRequested as late:  # it came with the last words
-        _say(_told(late)[0])
+        _print_error(_error_message(late)[0])
         return late.exit_code
 
 
-def _carried_out(arguments: Sequence[str] | None) -> int:
-    code: object = EXIT_DONE
+def _run_command(arguments: Sequence[str] | None) -> int:
+    code: object = EXIT_OK
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_undecodable(words)
@@ -75,22 +78,22 @@ def _carried_out(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
+        return EXIT_OK
     except SystemExit:  # click's way out where nobody reads any more what is being printed
-        code = EXIT_UNREAD
+        code = EXIT_BROKEN_PIPE
     except (Exception, KeyboardInterrupt, StopRequested) as error:  # noqa: BLE001 - the last net: each is told
-        stopped = requested()
-        acknowledge()
+        stopped = stop_reason()
+        acknowledge_stop()
         if stopped is not None and not isinstance(error, AssayError | StopRequested):
             error = StopRequested(stopped)  # what a library made of the request that was raised within it
         if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone, and nobody reads it
-            sentence, code = _told(error)
-            _say(sentence)
-    _let_go_of_a_closed_terminal()
-    return code if isinstance(code, int) else EXIT_DONE
+            sentence, code = _error_message(error)
+            _print_error(sentence)
+    _detach_closed_streams()
+    return code if isinstance(code, int) else EXIT_OK
 
 
-def _say(sentence: str) -> None:
+def _print_error(sentence: str) -> None:
     with contextlib.suppress(OSError):  # the terminal was closed
         click.echo(sentence, err=True)
 
@@ -104,7 +107,7 @@ def _refuse_undecodable(words: Sequence[str]) -> None:
             raise BadInput(f"Argument {number} ({word!r}) is not UTF-8 text; rename what it names.") from None
 
 
-def _let_go_of_a_closed_terminal() -> None:
+def _detach_closed_streams() -> None:
     """Point streams that cannot be written any more to nowhere, or Python fails on them when it ends."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -114,7 +117,7 @@ def _let_go_of_a_closed_terminal() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _told(error: BaseException) -> tuple[str, int]:
+def _error_message(error: BaseException) -> tuple[str, int]:
     """Return what to say of an error, and its exit code; what nobody foresaw is our defect, and is kept."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message(), BadInput.exit_code
@@ -130,17 +133,17 @@ def _told(error: BaseException) -> tuple[str, int]:
         sentence, code = "The disk is full: the output could not be written.", MachineCannot.exit_code
     elif isinstance(error, MemoryError):
         sentence, code = "There is not enough memory for this.", MachineCannot.exit_code
-    elif isinstance(error, OSError) and (friendly := _in_words(error)) is not None:
+    elif isinstance(error, OSError) and (friendly := _environment_error_message(error)) is not None:
         sentence, code = str(friendly), friendly.exit_code
     else:
-        from assay.cli.defect import report
+        from assay.cli.crash_report import save_crash_report
 
-        sentence, code = report(error), EXIT_DEFECT
+        sentence, code = save_crash_report(error), EXIT_INTERNAL_ERROR
     return f"assay: {sentence}", code
 
 
-def _in_words(error: OSError) -> AssayError | None:
+def _environment_error_message(error: OSError) -> AssayError | None:
     """Return what to say where the machine, or a path that somebody gave, is the cause; null: it may be a defect."""
-    from assay.core.durable import in_words
+    from assay.core.files import explain_os_error
 
-    return in_words(error)
+    return explain_os_error(error)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Listed, behind_dashes, verb
+from assay.cli.params import Duration, ListOption, verb, words_after_dashes
 from assay.core.errors import EXIT_STOPPED, BadInput, MachineCannot
 
 if TYPE_CHECKING:
     from assay.core.errors import AssayError
     from assay.core.page import Page
     from assay.monitor.options import RecordingOptions
-    from assay.monitor.vigil import Ending
+    from assay.monitor.wait import WaitResult
 
 GPU = r"\d+|GPU-\S+"
 
@@ -28,13 +28,13 @@ GPU = r"\d+|GPU-\S+"
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT [-- COMMAND...]")
 @click.option("--duration", type=Duration(), help="How long.  [default: until stopped, or until COMMAND ends]")
 @click.option("--interval", type=Duration(), default="0.1", show_default=True, help="From one look to the next.")
-@click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
+@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
 @click.option("--gpu-only", is_flag=True, help="Leave the host out.")
 @click.option("--host-only", is_flag=True, help="Leave GPUs out.")
 @click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also a trace for ui.perfetto.dev.")
 @click.option("--json", "as_json", is_flag=True, help="The statistics as JSON on stdout.")
 @click.pass_context
-def command(ctx: click.Context, /, **given: Any) -> int:
+def command(ctx: click.Context, /, **flags: Any) -> int:
     """Record what GPUs and the host do, for a time or while a command runs.
 
     OUT ends in .jsonl, .json or .csv; a recording that is there is replaced.
@@ -43,122 +43,120 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay monitor gpu.jsonl --duration 5m
     assay monitor gpu.csv --gpus 0,1 --interval 50ms -- python train.py
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.monitor import command as watched
+    from assay.monitor import wait as watched
     from assay.monitor.perfetto import check_writable
 
-    argv = behind_dashes(ctx)
+    argv = words_after_dashes(ctx)
     if argv:
-        watched.check(argv)
-    options = build(given)
-    if given["perfetto"] is not None:
-        if given["perfetto"].absolute() == given["out"].absolute():
+        watched.check_command(argv)
+    options = build_options(flags)
+    if flags["perfetto"] is not None:
+        if flags["perfetto"].absolute() == flags["out"].absolute():
             raise BadInput("OUT and --perfetto name the same file.")
-        check_writable(given["perfetto"])
-    recorded = record(options, argv, given)
+        check_writable(flags["perfetto"])
+    recorded = record_until_done(options, argv, flags)
     try:
-        return shown(given["out"], recorded, given)
+        return show_recording(flags["out"], recorded, flags)
     except OSError:
         if recorded.ending.signal != signal.SIGHUP:
             raise
-        return exit_code(recorded, given)  # the terminal is closed: nobody is left to be told
+        return recording_exit_code(recorded, flags)  # the terminal is closed: nobody is left to be told
 
 
-def build(given: dict[str, Any]) -> RecordingOptions:
+def build_options(flags: dict[str, Any]) -> RecordingOptions:
     """Return what is to be recorded; anything that makes no sense is said here."""
     from assay.machine import nvidia
-    from assay.machine.vendor import View
-    from assay.monitor.choice import choose, origin_of
-    from assay.monitor.options import RecordingOptions, check_interval, form_of
+    from assay.machine.vendor import GpuInventory
+    from assay.monitor.options import RecordingOptions, check_interval, driver_origin, format_of, select_gpus
 
-    if given["gpu_only"] and given["host_only"]:
+    if flags["gpu_only"] and flags["host_only"]:
         raise BadInput("Say either --gpu-only or --host-only, not both.")
-    if given["host_only"] and given["gpus"]:
+    if flags["host_only"] and flags["gpus"]:
         raise BadInput("Say either --gpus or --host-only, not both.")
-    form_of(given["out"])
-    check_interval(given["interval"])
-    view = View() if given["host_only"] else nvidia.look()
-    gpus = choose(view, given["gpus"] or None)
-    if given["gpu_only"] and not gpus:
+    format_of(flags["out"])
+    check_interval(flags["interval"])
+    view = GpuInventory() if flags["host_only"] else nvidia.list_gpus()
+    gpus = select_gpus(view, flags["gpus"] or None)
+    if flags["gpu_only"] and not gpus:
         raise MachineCannot(f"There is no GPU to watch: {view.note or 'none is to be seen'}.")
     return RecordingOptions(
-        path=str(given["out"].absolute()),
+        path=str(flags["out"].absolute()),
         gpus=gpus,
-        gpu_note=None if given["host_only"] else view.note,
-        interval_s=given["interval"],
-        host=not given["gpu_only"],
-        origin=origin_of(view),
+        gpu_note=None if flags["host_only"] else view.note,
+        interval_s=flags["interval"],
+        host=not flags["gpu_only"],
+        origin=driver_origin(view),
     )
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordingOutcome:
     """How a recording went."""
 
-    ending: Ending
+    ending: WaitResult
     trouble: AssayError | None
     command_code: int | None
 
 
-def record(options: RecordingOptions, argv: tuple[str, ...], given: dict[str, Any]) -> Recorded:
+def record_until_done(options: RecordingOptions, argv: tuple[str, ...], flags: dict[str, Any]) -> RecordingOutcome:
     """Record until it is time, and finish the file."""
-    from assay.cli.screen import screen_for
+    from assay.cli.monitor_screen import screen_for
     from assay.core.guardian import Guardian
-    from assay.monitor.command import WatchedCommand
-    from assay.monitor.recording import Recording
-    from assay.monitor.vigil import Bell, Watch, wait
+    from assay.monitor.client import Recording
+    from assay.monitor.wait import SignalListener, WaitConditions, WatchedCommand, wait_for_end
 
     with ExitStack() as stack:
-        bell = stack.enter_context(Bell())
+        bell = stack.enter_context(SignalListener())
         stack.enter_context(Guardian())
         recording = Recording.start(options)
         stack.callback(recording.close)
         command = None
         if argv:
-            stdout = sys.stderr.fileno() if given["as_json"] else None
+            stdout = sys.stderr.fileno() if flags["as_json"] else None
             command = stack.enter_context(WatchedCommand(argv, stdout=stdout))
         with screen_for(recording, quiet=command is not None) as screen:
-            watch = Watch(
-                duration_s=given["duration"],
+            watch = WaitConditions(
+                duration_s=flags["duration"],
                 command=command,
                 every_s=screen.every_s,
                 show=screen.show,
                 died=lambda: click.echo("assay: The recorder has died; the command goes on unwatched.", err=True),
             )
-            ending = wait(recording, bell, watch)
+            ending = wait_for_end(recording, bell, watch)
         code = None if command is None else command.end(ending.signal or signal.SIGTERM)
-        return Recorded(ending, recording.close(ending.in_words), code)
+        return RecordingOutcome(ending, recording.close(ending.in_words), code)
 
 
-def shown(path: Path, recorded: Recorded, given: dict[str, Any]) -> int:
+def show_recording(path: Path, recorded: RecordingOutcome, flags: dict[str, Any]) -> int:
     """Show what the file says and how it went; return the exit code."""
     from assay.cli import show
-    from assay.monitor.page import page_of
     from assay.monitor.perfetto import write_trace
-    from assay.monitor.reading import read
+    from assay.monitor.reader import read_recording
+    from assay.monitor.report import recording_page
     from assay.reports.terminal import print_page
 
-    summary, page = page_of(read(path), name=path.name)
-    if given["perfetto"] is not None:
-        write_trace(read(path), given["perfetto"])
-    if given["as_json"]:
+    summary, page = recording_page(read_recording(path), name=path.name)
+    if flags["perfetto"] is not None:
+        write_trace(read_recording(path), flags["perfetto"])
+    if flags["as_json"]:
         data = {**summary.as_json(), "file": str(path), "command_exit_code": recorded.command_code}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        print_page(in_short(page), show.console(stderr=False))
-    for line in remarks(path, recorded):
+        print_page(brief_page(page), show.console(stderr=False))
+    for line in outcome_messages(path, recorded):
         click.echo(line, err=True)
-    return exit_code(recorded, given, partial=summary.partial)
+    return recording_exit_code(recorded, flags, partial=summary.partial)
 
 
-def in_short(page: Page) -> Page:
+def brief_page(page: Page) -> Page:
     """Return what fits a screen."""
-    from assay.monitor.page import IN_SHORT, WORTH_KNOWING
+    from assay.monitor.report import SUMMARY_TITLE, WARNINGS_TITLE
 
-    sections = tuple(section for section in page.sections if section.title in {IN_SHORT, WORTH_KNOWING})
+    sections = tuple(section for section in page.sections if section.title in {SUMMARY_TITLE, WARNINGS_TITLE})
     return page.model_copy(update={"sections": sections, "facts": ()})
 
 
-def remarks(path: Path, recorded: Recorded) -> list[str]:
+def outcome_messages(path: Path, recorded: RecordingOutcome) -> list[str]:
     """Return in words how it went."""
     messages = []
     code = recorded.command_code
@@ -170,13 +168,13 @@ def remarks(path: Path, recorded: Recorded) -> list[str]:
     return [*messages, f"Recorded into {path}; `assay report {path}` draws it."]
 
 
-def exit_code(recorded: Recorded, given: dict[str, Any], *, partial: bool = False) -> int:
+def recording_exit_code(recorded: RecordingOutcome, flags: dict[str, Any], *, partial: bool = False) -> int:
     """Return 0 when it lasted as long as it was meant to; to be stopped is what a recording without an end is for.
 
     4 also when it is ``partial``: a GPU was lost before the end.
     """
     if recorded.trouble is not None:
         return recorded.trouble.exit_code
-    meant_to_last = given["duration"] is not None or recorded.command_code is not None
+    meant_to_last = flags["duration"] is not None or recorded.command_code is not None
     why = recorded.ending.why
     return EXIT_STOPPED if partial or why == "recorder" or (why == "signal" and meant_to_last) else 0

@@ -1,4 +1,4 @@
-"""How options are read: durations, percentages, lists in any of their spellings, a command behind ``--``."""
+"""Parameter types and option decorators shared by all verbs: durations, percentages, lists, a command after ``--``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from assay.cli import leftovers
-from assay.core.errors import BadInput
-from assay.core.units import (
-    MOST_CALLS,
-    MOST_PROCESSES,
-    MOST_REPEATS,
-    MOST_SIZE,
-    parse_duration_s,
-    parse_fraction,
-)
+from assay.core.errors import AssayError, BadInput
+from assay.core.files import lease_folder
+from assay.core.units import MAX_CALLS, MAX_PROCESSES, MAX_REPEATS, MAX_SIZE, parse_duration_s, parse_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+MAX_NAMED_LEFTOVERS = 3
+"""So many leases are named at most; `assay reap` names them all."""
+
+
+def warn_about_leftovers() -> None:
+    """Say on stderr what is left behind; quick where there is no lease at all."""
+    try:
+        if not any(lease_folder().glob("*.json")):
+            return
+        from assay.core.leases import find_orphaned_leases
+
+        left = find_orphaned_leases()
+    except AssayError:
+        return  # a home that cannot be used is told by whoever needs it
+    if left:
+        more = f" and {len(left) - MAX_NAMED_LEFTOVERS} more" if len(left) > MAX_NAMED_LEFTOVERS else ""
+        what = "; ".join(lease.what for lease in left[:MAX_NAMED_LEFTOVERS])
+        click.echo(f"warning: a run that died has left behind: {what}{more}. `assay reap` undoes it.", err=True)
+
 
 FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
 
@@ -35,18 +49,18 @@ SETTINGS: dict[str, Any] = {
 }
 """Option names are read with underscores or dashes."""
 
-BEHIND_DASHES = "assay.behind_dashes"
-AS_GIVEN = "assay.as_given"
+AFTER_DASHES = "assay.behind_dashes"
+ORIGINAL_WORDS = "assay.as_given"
 
-COUNT = click.IntRange(1, MOST_REPEATS)
+COUNT = click.IntRange(1, MAX_REPEATS)
 """How often something is done, or on how many nodes."""
-SEVERAL = click.IntRange(2, MOST_REPEATS)
-PROCESSES = click.IntRange(1, MOST_PROCESSES)
+SEVERAL = click.IntRange(2, MAX_REPEATS)
+PROCESSES = click.IntRange(1, MAX_PROCESSES)
 """How many processes there are at once."""
-RANKS_OR_NONE = click.IntRange(0, MOST_PROCESSES)
-CALLS = click.IntRange(1, MOST_CALLS)
-CALLS_OR_NONE = click.IntRange(0, MOST_CALLS)
-SIZE = click.IntRange(1, MOST_SIZE)
+RANKS_OR_NONE = click.IntRange(0, MAX_PROCESSES)
+CALLS = click.IntRange(1, MAX_CALLS)
+CALLS_OR_NONE = click.IntRange(0, MAX_CALLS)
+SIZE = click.IntRange(1, MAX_SIZE)
 
 AGGRESSORS = "cpu, memory, pcie, sm, hbm"
 """The aggressors that have a name of their own; written here, as help must not wait for their workloads."""
@@ -91,16 +105,16 @@ class Fraction(_Float):
         return parse_fraction(str(value))
 
 
-class Listed(click.Option):
+class ListOption(click.Option):
     """An option that takes several items: ``1,2,4``, ``1 2 4``, or given again."""
 
     def __init__(self, *args: Any, item: str, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "multiple": True})
         self.item = re.compile(item)
 
-    def items(self, given: tuple[str, ...]) -> tuple[str, ...]:
+    def items(self, raw_items: tuple[str, ...]) -> tuple[str, ...]:
         """Return the items of all that was given."""
-        return tuple(part for text in given for part in re.split(r"[,\s]+", text) if part)
+        return tuple(part for text in raw_items for part in re.split(r"[,\s]+", text) if part)
 
     def process_value(self, ctx: click.Context, value: object) -> tuple[str, ...]:
         """Return the items, in order."""
@@ -111,7 +125,7 @@ class Listed(click.Option):
         return items
 
 
-class Perhaps(click.Option):
+class OptionalValueOption(click.Option):
     """An option that may stand alone, or before a value; alone it has the value ``alone``."""
 
     def __init__(self, *args: Any, alone: str, **kwargs: Any) -> None:
@@ -129,15 +143,15 @@ class Verb(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         if self.warns_of_leftovers:
-            leftovers.warn()
+            warn_about_leftovers()
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split off the part behind ``--``, and join the items of lists; the words as given are kept."""
-        ctx.meta[AS_GIVEN] = tuple(args)
+        ctx.meta[ORIGINAL_WORDS] = tuple(args)
         if "--" in args:
             cut = args.index("--")
-            ctx.meta[BEHIND_DASHES] = tuple(args[cut + 1 :])
+            ctx.meta[AFTER_DASHES] = tuple(args[cut + 1 :])
             args = args[:cut]
         self._refuse_options_as_values(ctx, args)
         rest = super().parse_args(ctx, self._joined(args))
@@ -150,7 +164,9 @@ class Verb(click.Command):
         """Say so where an option that needs a value is followed by another option, which would be taken for it."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         names = {name for option in options for name in (*option.opts, *option.secondary_opts)}
-        content = [option for option in options if option.is_flag or option.count or isinstance(option, Perhaps)]
+        content = [
+            option for option in options if option.is_flag or option.count or isinstance(option, OptionalValueOption)
+        ]
         needy = {name for option in options if option not in content for name in option.opts}
         for word, following in pairwise(args):
             name = following.partition("=")[0]
@@ -158,9 +174,9 @@ class Verb(click.Command):
                 raise BadInput(f"{word} needs a value, and {name} behind it is an option of its own.")
 
     def _joined(self, args: list[str]) -> list[str]:
-        lists = {name: p for p in self.params if isinstance(p, Listed) for name in p.opts}
+        lists = {name: p for p in self.params if isinstance(p, ListOption) for name in p.opts}
         joined: list[str] = []
-        taking: Listed | None = None
+        taking: ListOption | None = None
         fresh = False
         for word in args:
             option = lists.get(word.replace("_", "-"))
@@ -179,22 +195,22 @@ def _check_paths(value: object) -> None:
     """Refuse paths that no file can have, such as a name that is too long."""
     from pathlib import Path
 
-    from assay.core.durable import check_path
+    from assay.core.files import check_path
 
     for path in value if isinstance(value, tuple) else (value,):
         if isinstance(path, str | Path):
             check_path(Path(path))
 
 
-def as_given(ctx: click.Context) -> tuple[str, ...]:
+def original_words(ctx: click.Context) -> tuple[str, ...]:
     """Return the words behind the verb, as they were given."""
-    words: tuple[str, ...] = ctx.meta.get(AS_GIVEN, ())
+    words: tuple[str, ...] = ctx.meta.get(ORIGINAL_WORDS, ())
     return words
 
 
-def behind_dashes(ctx: click.Context) -> tuple[str, ...]:
+def words_after_dashes(ctx: click.Context) -> tuple[str, ...]:
     """Return what stood behind ``--`` on the command line."""
-    words: tuple[str, ...] = ctx.meta.get(BEHIND_DASHES, ())
+    words: tuple[str, ...] = ctx.meta.get(AFTER_DASHES, ())
     return words
 
 
@@ -207,7 +223,7 @@ def verb(name: str) -> Callable[[Callable[..., object]], Verb]:
     return make
 
 
-def watching(function: FunctionT) -> FunctionT:
+def monitor_options(function: FunctionT) -> FunctionT:
     """Add the options of the recorder that watches a run, and of the history that remembers it."""
     function = click.option(
         "--monitor/--no-monitor", default=True, help="Record sensors meanwhile; energy and evidence come from it."
@@ -215,18 +231,18 @@ def watching(function: FunctionT) -> FunctionT:
     function = click.option("--monitor-interval", type=Interval(), help="Between two looks.  [default: 50 ms on GPUs]")(
         function
     )
-    return remembering(function)
+    return history_option(function)
 
 
-def remembering(function: FunctionT) -> FunctionT:
+def history_option(function: FunctionT) -> FunctionT:
     """Add the option to leave a run out of the history."""
     return click.option("--history/--no-history", default=True, help="Keep the results in the history.")(function)
 
 
-def minding_strangers(function: FunctionT) -> FunctionT:
+def interference_option(function: FunctionT) -> FunctionT:
     """Add the option that says what is done where others are busy."""
     return click.option(
-        "--strangers",
+        "--on-interference",
         type=click.Choice(["warn", "refuse", "wait"]),
         default="warn",
         show_default=True,
@@ -234,12 +250,12 @@ def minding_strangers(function: FunctionT) -> FunctionT:
     )(function)
 
 
-def retaking(function: FunctionT) -> FunctionT:
+def retake_option(function: FunctionT) -> FunctionT:
     """Add the option to measure disturbed trials again."""
     return click.option(
         "--retake-disturbed",
         "retakes",
-        type=click.IntRange(0, MOST_REPEATS),
+        type=click.IntRange(0, MAX_REPEATS),
         default=0,
         show_default=True,
         help="Measure a trial that others disturbed again, at most so often.",

@@ -1,4 +1,4 @@
-"""``assay rentals``: what is rented now, since when, and what it costs."""
+"""``assay rentals`` and ``assay reap``: what is rented now and what it costs; clean up after crashed runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from assay.cli.params import verb
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from assay.hosts.base import Loan
-    from assay.hosts.rented.book import Book
+    from assay.hosts.base import Rental
+    from assay.hosts.rented.cleanup import ReapedMachine
+    from assay.hosts.rented.journal import RentalJournal
 
 
 @verb("rentals")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def command(as_json: bool) -> int:
+def show_rentals(as_json: bool) -> int:
     """Show the machines that are rented, since when and until when, and what they cost: quoted against billed.
 
     Every provider whose credentials are set is asked; the journal tells of this month's that are over. `assay reap`
@@ -28,23 +29,23 @@ def command(as_json: bool) -> int:
 
     from assay.cli import show
     from assay.hosts.rented import budget
-    from assay.hosts.rented.book import Book
-    from assay.hosts.rented.showing import page_of, rows_of
+    from assay.hosts.rented.journal import RentalJournal
+    from assay.hosts.rented.rentals_page import rental_rows, rentals_page
     from assay.reports.terminal import print_page
 
-    journal, now, monthly = Book(), datetime.now(UTC), budget.monthly_usd()
-    loans, notes = _asked(journal, now)
+    journal, now, monthly = RentalJournal(), datetime.now(UTC), budget.monthly_usd()
+    loans, notes = _query_providers(journal, now)
     unasked = tuple(name for name, listed in loans.items() if listed is None)
     rentals = journal.rentals()
     if journal.unreadable:
         notes.append(f"{journal.unreadable} lines of {journal.path} cannot be read")
-    rows, spent = rows_of(rentals, loans, now), budget.spent_usd(rentals, now)
+    rows, spent = rental_rows(rentals, loans, now), budget.spent_usd(rentals, now)
     if as_json:
         month = {"spent_usd": round(spent, 4), "budget_usd": monthly}
         result = {"schema": 1, "rentals": [row.as_json() for row in rows], "month": month, "notes": notes}
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     elif rows:
-        print_page(page_of(rows, spent, monthly, notes, unasked), show.console(stderr=False))
+        print_page(rentals_page(rows, spent, monthly, notes, unasked), show.console(stderr=False))
     elif unasked:
         click.echo(f"Whether anything is rented is not known: {'; '.join(notes)}.")
     else:
@@ -54,23 +55,76 @@ def command(as_json: bool) -> int:
     return 0
 
 
-def _asked(book: Book, now: datetime) -> tuple[dict[str, tuple[Loan, ...] | None], list[str]]:
+def _query_providers(journal: RentalJournal, now: datetime) -> tuple[dict[str, tuple[Rental, ...] | None], list[str]]:
     """Return what each provider that can be asked lists, bills taken down on the way; and what cannot be known."""
     from assay.core.errors import MachineCannot
-    from assay.hosts.rented.ending import note_billed
-    from assay.hosts.rented.reaping import hosts_to_reap
+    from assay.hosts.rented.cleanup import hosts_to_reap
+    from assay.hosts.rented.termination import record_billed
 
-    hosts, failed = hosts_to_reap(book)
+    hosts, failed = hosts_to_reap(journal)
     notes = [report.reason for report in failed]
-    loans: dict[str, tuple[Loan, ...] | None] = {}
+    loans: dict[str, tuple[Rental, ...] | None] = {}
     for host in hosts:
         try:
             loans[host.name] = host.list_ours()
-            for rental in book.rentals():
+            for rental in journal.rentals():
                 recent = rental.released_at is not None and (now - rental.released_at).days < 31
                 if rental.provider == host.name and recent and rental.billed_usd is None:
-                    note_billed(host.desk, rental.order)
+                    record_billed(host.context, rental.job_id)
         except MachineCannot as error:
             loans[host.name] = None
             notes.append(str(error).rstrip("."))
     return loans, notes
+
+
+@verb("reap")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def reap_leftovers(as_json: bool) -> int:
+    """Undo whatever a run that died left behind: processes, changed limits, rented machines.
+
+    Safe to run at any time: what belongs to a run that is alive is left alone. Rented machines that bear a name of ours
+    and are over their deadline are ended whoever asked for them, at every provider whose credentials are set.
+    """
+    from assay.core.leases import reap_leases
+
+    reaped = reap_leases()
+    machines = _reap_machines()
+    if as_json:
+        click.echo(json.dumps([report.as_json() for report in (*reaped, *machines)], indent=2, ensure_ascii=False))
+    for report in [] if as_json else reaped:
+        what = report.lease.what if report.lease is not None else report.file
+        click.echo(f"{report.outcome}: {what} ({report.reason})")
+    for machine in [] if as_json else machines:
+        click.echo(_outcome_line(machine))
+    if not reaped and not machines and not as_json:
+        click.echo("Nothing was left behind.")
+    outcomes = {report.outcome for report in reaped} | {report.outcome for report in machines if report.queried}
+    if outcomes & {"failed", "broken"}:
+        click.echo("assay: Not everything could be undone; `assay reap` tries again.", err=True)
+        return 4
+    if not all(machine.queried for machine in machines):
+        click.echo("assay: Not every account could be asked what is still rented.", err=True)
+        return 3
+    return 0
+
+
+reap_leftovers.warns_of_leftovers = False
+
+
+def _outcome_line(machine: ReapedMachine) -> str:
+    """Say in a line what became of a machine, or that its account could not be asked."""
+    if machine.queried:
+        return f"{machine.outcome}: {machine.provider} {machine.machine} ({machine.reason})"
+    return f"not known: {machine.machine.replace('its', 'the')} of {machine.provider} ({machine.reason})"
+
+
+def _reap_machines() -> list[ReapedMachine]:
+    """End what is rented and nobody looks after; quick where nothing is and no provider can be asked."""
+    from datetime import UTC, datetime
+
+    from assay.hosts.rented.cleanup import hosts_to_reap, reap_machines
+    from assay.hosts.rented.journal import RentalJournal
+
+    journal = RentalJournal()
+    hosts, reports = hosts_to_reap(journal)
+    return [*reports, *reap_machines(hosts, journal, datetime.now(UTC))]

@@ -1,4 +1,7 @@
-"""The shape of the attention whose scaling is asked for: flags that all of ``assay scaling`` read alike."""
+"""The shape of the attention whose scaling is measured or predicted.
+
+Flags that the verbs of ``assay scaling`` share.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from assay.cli.params import SIZE, Listed
+from assay.cli.params import SIZE, ListOption
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ SEQUENCES = {"cuda": (16384, 32768, 65536), "cpu": (2048,)}
 """Lengths that are asked about unless told, by kind of device."""
 
 
-def shaped(function: FunctionT) -> FunctionT:
+def shape_options(function: FunctionT) -> FunctionT:
     """Add the options of the shape; what is not given is as the workload has it on the device."""
     for option in reversed(_OPTIONS):
         function = option(function)
@@ -33,7 +36,7 @@ _OPTIONS = (
     click.option("--batch-size", type=SIZE, envvar="BATCH_SIZE", help="Sequences to a ring.  [default: 2; 1 on a CPU]"),
     click.option(
         "--seq-lengths",
-        cls=Listed,
+        cls=ListOption,
         item=NUMBER,
         envvar="SEQ_LENGTHS",
         metavar="N...",
@@ -44,12 +47,14 @@ _OPTIONS = (
     click.option("--num-kv-heads", type=SIZE, help="Heads of keys and values.  [default: as many as of queries]"),
     click.option(
         "--segment-lengths",
-        cls=Listed,
+        cls=ListOption,
         item=NUMBER,
         metavar="W...",
         help="Of each branch.  [default: 2048 4096 8192; 256 512 1024]",
     ),
-    click.option("--dilation-rates", cls=Listed, item=NUMBER, metavar="R...", help="Of each branch.  [default: 1 2 4]"),
+    click.option(
+        "--dilation-rates", cls=ListOption, item=NUMBER, metavar="R...", help="Of each branch.  [default: 1 2 4]"
+    ),
     click.option("--dtype", help="Of all tensors.  [default: float16; float32 on a CPU]"),
     click.option("--causal", is_flag=True, help="A query sees only its own position and those before it."),
     click.option("--offset", help="Which positions a head keeps: modulo or blocks.  [default: modulo]"),
@@ -60,33 +65,33 @@ _OPTIONS = (
 )
 
 
-def subject_of(given: Mapping[str, Any], kind: str) -> Subject:
+def attention_subject(flags: Mapping[str, Any], kind: str) -> Subject:
     """Return the attention that the flags mean on a kind of device: alone, its longest sequence's rules looked at."""
     from assay.workloads import registry
 
-    defaults = registry.find(WORKLOAD, "torch").defaults(kind)
-    heads = given["num_heads"] or int(str(defaults["heads"]))
+    defaults = registry.find_workload(WORKLOAD, "torch").defaults(kind)
+    heads = flags["num_heads"] or int(str(defaults["heads"]))
     chosen = {
-        "batch": given["batch_size"],
-        "sequence": max(sequences_of(given, kind)),
-        "heads": given["num_heads"],
-        "key_heads": given["num_kv_heads"] or heads,
-        "dim": head_dim(given, heads, int(str(defaults["heads"])) * int(str(defaults["dim"]))),
-        "segments": ",".join(given["segment_lengths"]) or None,
-        "rates": ",".join(given["dilation_rates"]) or None,
-        "dtype": given["dtype"],
-        "causal": given["causal"] or None,
-        "offset": given["offset"],
-        "backend": backend(given),
+        "batch": flags["batch_size"],
+        "sequence": max(sequence_lengths(flags, kind)),
+        "heads": flags["num_heads"],
+        "key_heads": flags["num_kv_heads"] or heads,
+        "dim": head_dim(flags, heads, int(str(defaults["heads"])) * int(str(defaults["dim"]))),
+        "segments": ",".join(flags["segment_lengths"]) or None,
+        "rates": ",".join(flags["dilation_rates"]) or None,
+        "dtype": flags["dtype"],
+        "causal": flags["causal"] or None,
+        "offset": flags["offset"],
+        "backend": backend(flags),
     }
     words = {name: str(value).lower() if name == "causal" else str(value) for name, value in chosen.items()}
     params = {name: words[name] for name, value in chosen.items() if value is not None}
-    return registry.subject(f"{WORKLOAD}@torch", device_kind=kind, given=params)
+    return registry.resolve_subject(f"{WORKLOAD}@torch", device_kind=kind, explicit=params)
 
 
-def sequences_of(given: Mapping[str, Any], kind: str) -> tuple[int, ...]:
+def sequence_lengths(flags: Mapping[str, Any], kind: str) -> tuple[int, ...]:
     """Return the lengths that are asked about, each once, in order."""
-    return whole_numbers("--seq-lengths", given["seq_lengths"]) or SEQUENCES[kind]
+    return whole_numbers("--seq-lengths", flags["seq_lengths"]) or SEQUENCES[kind]
 
 
 def whole_numbers(option: str, words: tuple[str, ...]) -> tuple[int, ...]:
@@ -103,16 +108,16 @@ def whole_numbers(option: str, words: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def head_dim(given: Mapping[str, Any], heads: int, embed_dim: int) -> int:
+def head_dim(flags: Mapping[str, Any], heads: int, embed_dim: int) -> int:
     """Return the elements of a head."""
-    wide = given["embed_dim"] or embed_dim
+    wide = flags["embed_dim"] or embed_dim
     if wide % heads:
         raise BadInput(f"--embed-dim {wide} is not divisible among {heads} heads (--num-heads).")
     return int(wide // heads)
 
 
-def backend(given: Mapping[str, Any]) -> str | None:
+def backend(flags: Mapping[str, Any]) -> str | None:
     """Return what computes blocks, where it is told."""
-    if given["no_flash"] and given["backend"] not in {None, "math"}:
-        raise BadInput(f"--no-flash-attention means --backend math, and --backend {given['backend']} another.")
-    return "math" if given["no_flash"] else given["backend"]
+    if flags["no_flash"] and flags["backend"] not in {None, "math"}:
+        raise BadInput(f"--no-flash-attention means --backend math, and --backend {flags['backend']} another.")
+    return "math" if flags["no_flash"] else flags["backend"]

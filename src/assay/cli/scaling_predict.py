@@ -1,4 +1,4 @@
-"""``assay scaling predict``: what GPUs that are not here would take."""
+"""``assay scaling predict``: predict time, efficiency and memory on GPUs that are not here."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from assay.cli.params import (
     PROCESSES,
     Duration,
     Fraction,
-    Listed,
-    minding_strangers,
-    retaking,
+    ListOption,
+    interference_option,
+    monitor_options,
+    retake_option,
     verb,
-    watching,
 )
 from assay.cli.run import DEVICE, GPU
-from assay.cli.scaling_options import NUMBER, sequences_of, shaped, subject_of, whole_numbers
+from assay.cli.scaling_options import NUMBER, attention_subject, sequence_lengths, shape_options, whole_numbers
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.experiments.scaling_prediction.options import PredictionOptions
+    from assay.experiments.scaling_prediction.plan import PredictionOptions
     from assay.machine.model import Machine
 
 
@@ -36,7 +36,7 @@ BENCHMARK_RUNS = 10
 @click.option(
     "--gpus-count",
     "counts",
-    cls=Listed,
+    cls=ListOption,
     item=NUMBER,
     metavar="8,64,512",
     help="How many GPUs, each count one ring.  [default: 8 64 512]",
@@ -48,7 +48,7 @@ BENCHMARK_RUNS = 10
     metavar="NAME",
     help="nvlink4, pcie5, eth400, or ALPHA:BETA such as 5us:100GB/s.",
 )
-@shaped
+@shape_options
 @click.option("--weak/--strong", default=False, help="The sequence grows with the ring, or is shared out.  [default]")
 @click.option(
     "--passes",
@@ -65,15 +65,15 @@ BENCHMARK_RUNS = 10
     show_default=True,
     help="What the gate does when an interval holds both.",
 )
-@click.option("--gpus", cls=Listed, item=GPU, metavar="0", help="Which GPU measures.  [default: the first]")
-@click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu:0", help="cpu:0, cuda:1.")
+@click.option("--gpus", cls=ListOption, item=GPU, metavar="0", help="Which GPU measures.  [default: the first]")
+@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu:0", help="cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @click.option("--warmup-runs", type=CALLS_OR_NONE, default=3, show_default=True, envvar="WARMUP_RUNS")
 @click.option("--benchmark-runs", type=CALLS, default=BENCHMARK_RUNS, show_default=True, envvar="BENCHMARK_RUNS")
-@minding_strangers
-@retaking
-@watching
+@interference_option
+@retake_option
+@monitor_options
 @click.option("--timeout", type=Duration(), default="600", show_default=True, help="For a worker to answer.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
@@ -82,7 +82,7 @@ BENCHMARK_RUNS = 10
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
 @click.pass_context
-def command(ctx: click.Context, /, **given: Any) -> int:
+def command(ctx: click.Context, /, **flags: Any) -> int:
     """Predict time, efficiency and memory over GPUs that are not here.
 
     One device computes one GPU's share of every ring alone; what a link takes for the messages is added, hidden or not.
@@ -91,23 +91,23 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay scaling predict --gpus-count 8,64,512 --link nvlink4
     assay scaling predict --seq-lengths 65536 --gpus-count 16 --link 5us:100GB/s
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.cli import dry_run, measure, options_file
+    from assay.cli import dry_run, measuring, options_file
     from assay.experiments.scaling_prediction import EXPERIMENT
     from assay.machine.detect import detect
 
-    if given["file"] is not None:
-        given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
-    machine = detect(name_host=given["name_host"])
-    options = given["options"] if "options" in given else build(given, machine)
-    if given["dry_run"]:
-        return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
-    gate = None if given["min_efficiency"] is None else partial(gated, fail_unsure=given["unsure"] == "fail")
-    return measure.as_told(EXPERIMENT, options, machine, options.seed, given, afterwards=gate)
+    if flags["file"] is not None:
+        flags = options_file.merge_options_file(ctx, flags, flags["file"], EXPERIMENT)
+    machine = detect(name_host=flags["name_host"])
+    options = flags["options"] if "options" in flags else build_options(flags, machine)
+    if flags["dry_run"]:
+        return dry_run.show_dry_run(EXPERIMENT, options, machine, as_json=flags["as_json"])
+    gate = None if flags["min_efficiency"] is None else partial(apply_gate, fail_unsure=flags["unsure"] == "fail")
+    return measuring.start_run(EXPERIMENT, options, machine, options.seed, flags, afterwards=gate)
 
 
-def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
+def apply_gate(run: Path, code: int, *, fail_unsure: bool) -> int:
     """Return the exit code once the gate was asked, and say what it answers: no is 1, whatever else happened."""
-    from assay.core.durable import read_json
+    from assay.core.files import read_json
     from assay.core.results import Findings
 
     findings = Findings.model_validate(read_json(run / "findings.json")).findings
@@ -121,56 +121,62 @@ def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
     return 1 if verdict == "no" or (verdict == "unsure" and fail_unsure) else code
 
 
-def refuse_blind(given: dict[str, Any]) -> None:
+def refuse_undecidable_gate(flags: dict[str, Any]) -> None:
     """Refuse a gate that could never say no, before anything is measured.
 
     Raises:
         BadInput: So few calls are timed that no interval can be told from them, or no gate is asked for.
     """
-    from assay.stats.longrun import FEWEST
+    from assay.stats.numerics import MIN_VALUES
 
-    if given["min_efficiency"] is None:
-        if given["unsure"] == "fail":
+    if flags["min_efficiency"] is None:
+        if flags["unsure"] == "fail":
             raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
         return
-    if given["benchmark_runs"] < FEWEST:
+    if flags["benchmark_runs"] < MIN_VALUES:
         raise BadInput(
-            f"--min-efficiency could never say no: {given['benchmark_runs']} timed calls give no interval. "
+            f"--min-efficiency could never say no: {flags['benchmark_runs']} timed calls give no interval. "
             f"--benchmark-runs {BENCHMARK_RUNS} do."
         )
 
 
-def build(given: dict[str, Any], machine: Machine) -> PredictionOptions:
+def build_options(flags: dict[str, Any], machine: Machine) -> PredictionOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
-    from assay.experiments.scaling.links import link_of
-    from assay.experiments.scaling_prediction.options import ENOUGH, PredictionOptions
-    from assay.experiments.scaling_prediction.plan import Cell, cells, left_out, problem_of
-    from assay.isolation.allot import parse_level
-    from assay.isolation.devices import choose
+    from assay.experiments.scaling.prediction import parse_link
+    from assay.experiments.scaling_prediction.plan import (
+        REQUIRED_EFFICIENCY,
+        PredictionCell,
+        PredictionOptions,
+        cell_problem,
+        list_cells,
+        list_impossible_cells,
+    )
+    from assay.isolation.devices import choose_devices
+    from assay.isolation.placement import parse_level
 
-    devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
+    devices = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"], cpu_groups=flags["cpu_groups"])
     kind = devices[0].partition(":")[0]
     options = PredictionOptions(
-        link=link_of(given["link"]),
-        counts=whole_numbers("--gpus-count", given["counts"]) or (8, 64, 512),
-        subject=subject_of(given, kind),
-        sequences=sequences_of(given, kind),
-        mode="weak" if given["weak"] else "strong",
-        passes=given["passes"],
+        link=parse_link(flags["link"]),
+        counts=whole_numbers("--gpus-count", flags["counts"]) or (8, 64, 512),
+        subject=attention_subject(flags, kind),
+        sequences=sequence_lengths(flags, kind),
+        mode="weak" if flags["weak"] else "strong",
+        passes=flags["passes"],
         device=devices[0],
-        isolation=parse_level(given["isolation"]),
-        warmup_runs=given["warmup_runs"],
-        benchmark_runs=given["benchmark_runs"],
-        enough=given["min_efficiency"] or ENOUGH,
-        strangers=given["strangers"],
-        retakes=given["retakes"],
-        timeout_s=given["timeout"],
-        cpu_groups=given["cpu_groups"],
-        seed=given["seed"],
+        isolation=parse_level(flags["isolation"]),
+        warmup_runs=flags["warmup_runs"],
+        benchmark_runs=flags["benchmark_runs"],
+        required_efficiency=flags["min_efficiency"] or REQUIRED_EFFICIENCY,
+        on_interference=flags["on_interference"],
+        retakes=flags["retakes"],
+        timeout_s=flags["timeout"],
+        cpu_groups=flags["cpu_groups"],
+        seed=flags["seed"],
     )
-    refuse_blind(given)
+    refuse_undecidable_gate(flags)
     for tokens in options.sequences:
-        problem_of(options, Cell(tokens, 1))
-    if not cells(options):
-        raise BadInput(f"Of the GPU counts asked for none can be: {left_out(options)[-1].reason}")
+        cell_problem(options, PredictionCell(tokens, 1))
+    if not list_cells(options):
+        raise BadInput(f"Of the GPU counts asked for none can be: {list_impossible_cells(options)[-1].reason}")
     return options

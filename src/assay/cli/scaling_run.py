@@ -1,4 +1,4 @@
-"""``assay scaling run``: one rank, then more, in rings; what they buy and what limits it."""
+"""``assay scaling run``: measure one rank, then more, in rings; speedup, efficiency and communication cost."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from assay.cli.on_host import hosted, sent
+from assay.cli.host_options import dispatch_remote, host_options
 from assay.cli.params import (
     CALLS,
     CALLS_OR_NONE,
@@ -17,31 +18,35 @@ from assay.cli.params import (
     RANKS_OR_NONE,
     Duration,
     Fraction,
-    Listed,
-    Perhaps,
-    minding_strangers,
-    retaking,
+    ListOption,
+    OptionalValueOption,
+    interference_option,
+    monitor_options,
+    retake_option,
     verb,
-    watching,
 )
-from assay.cli.run import DEVICE, GPU
-from assay.cli.scaling_options import NUMBER, shaped
+from assay.cli.run import DEVICE, GPU, parse_parameter
+from assay.cli.scaling_options import NUMBER, attention_subject, sequence_lengths, shape_options, whole_numbers
+from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from assay.experiments.scaling.options import ScalingOptions
-    from assay.hosts.base import Order
+    from assay.core.plan import Subject
+    from assay.experiments.scaling.options import ScalingOptions, UnavailableWorld
+    from assay.hosts.base import Job
     from assay.machine.model import Machine
+    from assay.worker.rendezvous import Torchrun
 
-RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": RANKS_OR_NONE, "metavar": "[N]"}
+
+RANKS: dict[str, Any] = {"cls": OptionalValueOption, "alone": "0", "type": RANKS_OR_NONE, "metavar": "[N]"}
 """Of an option that may stand alone or before a number of ranks."""
 
 
 @verb("run")
-@shaped
+@shape_options
 @click.option(
-    "--ring-sizes", cls=Listed, item=NUMBER, metavar="R...", help="Ranks that share a sequence.  [default: 1 2 4 8]"
+    "--ring-sizes", cls=ListOption, item=NUMBER, metavar="R...", help="Ranks that share a sequence.  [default: 1 2 4 8]"
 )
 @click.option("--warmup-runs", type=CALLS_OR_NONE, envvar="WARMUP_RUNS", help="Untimed calls.  [default: 3]")
 @click.option("--benchmark-runs", type=CALLS, envvar="BENCHMARK_RUNS", help="Timed calls.  [default: 10]")
@@ -65,13 +70,13 @@ RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": RANKS_OR_NONE, "m
     show_default=True,
     help="What the gate does when an interval holds both.",
 )
-@click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
-@click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
+@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
+@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: one a rank]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@minding_strangers
-@retaking
-@watching
+@interference_option
+@retake_option
+@monitor_options
 @click.option("--yardsticks/--no-yardsticks", default=None, help="Measure a large matmul too.  [default: on a GPU]")
 @click.option("--energy/--no-energy", default=None, help="Meter the energy of a token.  [default: on a GPU]")
 @click.option("--profile", is_flag=True, help="Trace one call of the first configuration.")
@@ -83,13 +88,13 @@ RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": RANKS_OR_NONE, "m
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
-@hosted(but=("nproc",))
+@host_options(but=("nproc",))
 @click.pass_context
-def command(ctx: click.Context, /, **given: Any) -> int:
+def command(ctx: click.Context, /, **flags: Any) -> int:
     """Scale ring dilated attention, or any workload, over ranks.
 
     Started by itself it launches the ranks; under torchrun it joins them. On a CPU sizes are small unless they are
-    given: 1 sequence of 1024 and 2048 tokens, segments 256 512 1024, 4 heads of 32, float32.
+    flags: 1 sequence of 1024 and 2048 tokens, segments 256 512 1024, 4 heads of 32, float32.
 
     \b
     assay scaling run --quick
@@ -98,87 +103,89 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay scaling run --workload softmax --nproc 2
     torchrun --nproc_per_node=2 -m assay scaling run --causal
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.cli import dry_run, options_file, scaling_build
+    from assay.cli import dry_run, options_file
     from assay.core.errors import BadInput
     from assay.experiments.scaling import EXPERIMENT
-    from assay.experiments.scaling.gate import refuse_blind
+    from assay.experiments.scaling.findings import refuse_blind_gate
     from assay.machine.detect import detect
 
-    refuse_blind(given["min_efficiency"], given["repeat"])
-    if given["unsure"] == "fail" and given["min_efficiency"] is None and given["file"] is None:
+    refuse_blind_gate(flags["min_efficiency"], flags["repeat"])
+    if flags["unsure"] == "fail" and flags["min_efficiency"] is None and flags["file"] is None:
         raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
-    if (code := sent(ctx, given, LeavesLatest())) is not None:
+    if (code := dispatch_remote(ctx, flags, LatestFileHook())) is not None:
         return code
-    if given["file"] is not None:
-        given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
-    machine = detect(name_host=given["name_host"])
-    options = given["options"] if "options" in given else scaling_build.build(ctx, given, machine)
-    refuse_blind(options.min_efficiency, options.repeat)
-    scaling_build.say_what_is_meant(ctx, options)
-    if given["dry_run"]:
-        return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
-    return measured(options, machine, given)
+    if flags["file"] is not None:
+        flags = options_file.merge_options_file(ctx, flags, flags["file"], EXPERIMENT)
+    machine = detect(name_host=flags["name_host"])
+    options = flags["options"] if "options" in flags else build_options(ctx, flags, machine)
+    refuse_blind_gate(options.min_efficiency, options.repeat)
+    print_notices(ctx, options)
+    if flags["dry_run"]:
+        return dry_run.show_dry_run(EXPERIMENT, options, machine, as_json=flags["as_json"])
+    return measure_and_gate(options, machine, flags)
 
 
-def measured(options: ScalingOptions, machine: Machine, given: dict[str, Any]) -> int:
+def measure_and_gate(options: ScalingOptions, machine: Machine, flags: dict[str, Any]) -> int:
     """Measure, show, leave the older file beside the runs, and ask the gate; return the exit code."""
-    from assay.cli import measure
+    from assay.cli import measuring
     from assay.experiments.scaling import EXPERIMENT
 
-    saved = not given["no_save"]
+    saved = not flags["no_save"]
 
     def afterwards(run: Path, code: int) -> int:
         if saved:
-            leave_latest(run, run.parent)
-        return gated(run, code, fail_unsure=given["unsure"] == "fail")
+            write_latest(run, run.parent)
+        return apply_gate(run, code, fail_unsure=flags["unsure"] == "fail")
 
-    with parent_of(given) as parent:
-        run_flags = {**given, "output_dir": parent}
-        return measure.as_told(EXPERIMENT, options, machine, options.seed, run_flags, kept=saved, afterwards=afterwards)
+    with run_parent(flags) as parent:
+        run_flags = {**flags, "output_dir": parent}
+        return measuring.start_run(
+            EXPERIMENT, options, machine, options.seed, run_flags, keep_run=saved, afterwards=afterwards
+        )
 
 
-class LeavesLatest:
+class LatestFileHook:
     """What is left here of a run that came back: the older file beside the runs. Its gate was asked there."""
 
-    kept: frozenset[str] = frozenset()
-    words: tuple[str, ...] = ()
+    local_options: frozenset[str] = frozenset()
+    extra_words: tuple[str, ...] = ()
 
-    def prepared(self, order: Order) -> Callable[[Path, int], int]:
+    def prepared(self, job: Job) -> Callable[[Path, int], int]:
         """Nothing has to be made sure of."""
 
         def afterwards(run: Path, code: int) -> int:
-            leave_latest(run, run.parent)
+            write_latest(run, run.parent)
             return code
 
         return afterwards
 
 
 @contextmanager
-def parent_of(given: dict[str, Any]) -> Iterator[Path]:
+def run_parent(flags: dict[str, Any]) -> Iterator[Path]:
     """Give the folder that the run folder is made in: one that is removed afterwards where nothing is to be saved."""
     from tempfile import TemporaryDirectory
 
-    if not given["no_save"]:
-        yield given["output_dir"]
+    if not flags["no_save"]:
+        yield flags["output_dir"]
         return
     with TemporaryDirectory(prefix="assay-scaling-") as folder:
         yield Path(folder)
 
 
-def leave_latest(run: Path, parent: Path) -> None:
+def write_latest(run: Path, parent: Path) -> None:
     """Copy the older tool's file of a run to ``latest.json`` beside the run folders, in one step."""
-    from assay.core.durable import friendly_os_errors, replace_atomically
-    from assay.experiments.scaling.older import FILE
+    from assay.core.files import replace_atomically, translate_os_errors
+    from assay.experiments.scaling.results_file import RESULTS_FILE
 
-    file, latest = run / FILE, parent / "latest.json"
+    file, latest = run / RESULTS_FILE, parent / "latest.json"
     if file.is_file():
-        with friendly_os_errors(latest):
+        with translate_os_errors(latest):
             replace_atomically(latest, file.read_bytes())
 
 
-def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
+def apply_gate(run: Path, code: int, *, fail_unsure: bool) -> int:
     """Return the exit code once the gate was asked, and say what it answers: no is 1, whatever else happened."""
-    from assay.core.durable import read_json
+    from assay.core.files import read_json
     from assay.core.results import Findings
 
     findings = Findings.model_validate(read_json(run / "findings.json"))
@@ -188,3 +195,222 @@ def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
     click.echo(f"Gate: {answer.reason}", err=True)
     refused = answer.verdict == "no" or (answer.verdict == "unsure" and fail_unsure)
     return 1 if refused else code
+
+
+ATTENTION = "dilated_attention"
+RANK_COUNTS = (1, 2, 4, 8)
+RINGS = ("1", "2", "4", "8")
+QUICK = {"cuda": ("8192", "16384"), "cpu": ("1024",)}
+LARGE = ("131072", "262144")
+DEFAULT_LENGTHS = {"cuda": (), "cpu": ("1024", "2048")}
+"""Lengths where none is given; on a GPU those of the older tool."""
+WARMUP_RUNS, BENCHMARK_RUNS, REPEAT = 3, 10, 3
+QUICK_WARMUP_RUNS, QUICK_BENCHMARK_RUNS = 1, 3
+ATTENTION_OPTIONS = (
+    "batch_size",
+    "seq_lengths",
+    "embed_dim",
+    "num_heads",
+    "num_kv_heads",
+    "segment_lengths",
+    "dilation_rates",
+    "dtype",
+    "causal",
+    "offset",
+    "backend",
+    "no_flash",
+    "ring_sizes",
+    "large",
+    "link",
+)
+"""Flags that mean nothing to another workload."""
+
+
+def build_options(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> ScalingOptions:
+    """Return the options that the flags mean on this machine."""
+    from assay.experiments.scaling.analysis import build_matmul_subject
+    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import check_shapes, describe_skipped, list_shapes, list_skipped
+    from assay.experiments.scaling.prediction import parse_link
+    from assay.isolation.placement import parse_level
+    from assay.worker.rendezvous import Torchrun
+
+    torchrun = Torchrun.from_environment()
+    quick = flags["quick"] is not None
+    devices, worlds, beyond = place_ranks(flags, machine, torchrun)
+    kind = devices[0].partition(":")[0]
+    subject, sequences = subject_and_lengths(ctx, flags, kind)
+    measures = kind == "cuda"
+    torch = subject.impl == "torch"
+    options = ScalingOptions(
+        subject=subject,
+        sequences=sequences,
+        worlds=worlds,
+        rings=whole_numbers("--ring-sizes", flags["ring_sizes"] or RINGS) if sequences else (1,),
+        unavailable=beyond,
+        mode="weak" if flags["weak"] else "strong",
+        ranks_param=flags["ranks_param"],
+        devices=devices,
+        local_ranks=torchrun.local_world_size
+        if torchrun is not None and torchrun.local_world_size < torchrun.world_size
+        else None,
+        isolation=parse_level(flags["isolation"]),
+        repeat=flags["repeat"] or default_repeats(gated=flags["min_efficiency"] is not None, quick=quick),
+        warmup_runs=value_or_default(flags["warmup_runs"], QUICK_WARMUP_RUNS if quick else WARMUP_RUNS),
+        benchmark_runs=flags["benchmark_runs"] or (QUICK_BENCHMARK_RUNS if quick else BENCHMARK_RUNS),
+        matmul=build_matmul_subject(subject, kind)
+        if torch and value_or_default(flags["yardsticks"], measures)
+        else None,
+        energy=value_or_default(flags["energy"], measures),
+        profile=flags["profile"],
+        link=None if flags["link"] is None else parse_link(flags["link"]),
+        min_efficiency=flags["min_efficiency"],
+        on_interference=flags["on_interference"],
+        retakes=flags["retakes"],
+        timeout_s=flags["timeout"],
+        cpu_groups=cpu_groups(flags, machine, devices, worlds, torchrun),
+        seed=flags["seed"],
+    )
+    check_shapes(options)
+    if options.min_efficiency is not None and not list_shapes(options):
+        why = " ".join(describe_skipped(list_skipped(options))) or "One rank is all there is; --nproc 2 asks for more."
+        raise BadInput(f"--min-efficiency has nothing to judge: nothing is measured with more than one rank. {why}")
+    return options
+
+
+def default_repeats(*, gated: bool, quick: bool) -> int:
+    """Return how often all is measured where nothing is given: a gate takes as many starts as its interval needs."""
+    from assay.experiments.scaling.findings import GATE_REPEATS
+
+    return GATE_REPEATS if gated else 1 if quick else REPEAT
+
+
+def value_or_default(flags: Any, otherwise: Any) -> Any:
+    """Return what was given, were it nothing or no; otherwise what is usual."""
+    return otherwise if flags is None else flags
+
+
+def subject_and_lengths(ctx: click.Context, flags: dict[str, Any], kind: str) -> tuple[Subject, tuple[int, ...]]:
+    """Return what is scaled: dilated attention at some lengths, or another workload, which has none."""
+    from importlib.util import find_spec
+
+    from assay.workloads import registry
+
+    name = flags["workload"]
+    if name is not None and name.partition("@")[0].replace("-", "_") != ATTENTION:
+        strange = [p for p in ATTENTION_OPTIONS if ctx.get_parameter_source(p) == ParameterSource.COMMANDLINE]
+        if strange:
+            option = next(p.opts[0] for p in ctx.command.params if p.name == strange[0])
+            raise BadInput(f"{option} is of dilated attention, and means nothing to {name}; --param names others.")
+        params = dict(parse_parameter(text) for text in flags["params"])
+        return registry.resolve_subject(name, device_kind=kind, explicit=params), ()
+    if flags["params"] or flags["ranks_param"]:
+        flag = "--param" if flags["params"] else "--ranks-param"
+        raise BadInput(f"{flag} is of another workload; dilated attention has flags of its own (--help).")
+    if find_spec("torch") is None:
+        raise MachineCannot("Dilated attention needs PyTorch: pip install 'gpu-assay[torch]'.")
+    flags_with_sizes = with_default_sizes(flags, kind)
+    return attention_subject(flags_with_sizes, kind), sequence_lengths(flags_with_sizes, kind)
+
+
+def with_default_sizes(flags: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the flags with the lengths and the batch that --quick and --large stand for, where none are given."""
+    if flags["quick"] is not None and flags["large"] is not None:
+        raise BadInput("Say either --quick or --large, not both.")
+    lengths = (
+        QUICK[kind] if flags["quick"] is not None else LARGE if flags["large"] is not None else DEFAULT_LENGTHS[kind]
+    )
+    batch = flags["batch_size"] or (1 if flags["large"] is not None else None)
+    return {**flags, "seq_lengths": flags["seq_lengths"] or lengths, "batch_size": batch}
+
+
+def place_ranks(
+    flags: dict[str, Any], machine: Machine, torchrun: Torchrun | None
+) -> tuple[tuple[str, ...], tuple[int, ...], tuple[UnavailableWorld, ...]]:
+    """Return the devices, the numbers of ranks, and those that are asked for and are not measured here."""
+    from assay.experiments.scaling.options import UnavailableWorld
+    from assay.isolation.devices import choose_devices
+
+    rank_counts = requested_ranks(flags)
+    devices = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"], cpu_groups=flags["cpu_groups"])
+    on_cpu = devices[0].startswith("cpu")
+    there = len(machine.cores) if on_cpu and not flags["devices"] else len(devices)
+    if torchrun is not None:
+        if rank_counts is not None and rank_counts > torchrun.world_size:
+            raise BadInput(
+                f"{rank_counts} ranks are more than the {torchrun.world_size} processes that torchrun started."
+            )
+        there = torchrun.world_size
+    worlds: tuple[int, ...] = (rank_counts or (torchrun.world_size if torchrun is not None else len(devices)),)
+    beyond: tuple[UnavailableWorld, ...] = ()
+    if flags["every"]:
+        if rank_counts is not None:
+            raise BadInput("--all means 1, 2, 4 and 8 ranks, and another flag says how many.")
+        only = "torchrun started" if torchrun is not None else "there are only"
+        what = "processes" if torchrun is not None else "cores" if on_cpu else "GPUs"
+        worlds = tuple(world for world in RANK_COUNTS if world <= there)
+        beyond = tuple(UnavailableWorld(world=w, reason=f"{only} {there} {what}") for w in RANK_COUNTS if w > there)
+    groups = cpu_groups(flags, machine, devices, worlds, torchrun)
+    if groups is not None and not any(":" in word for word in flags["devices"]):
+        devices = choose_devices(machine, devices=flags["devices"], cpu_groups=groups)
+    return devices[: max(1, local_ranks(max(worlds), torchrun))], worlds, beyond
+
+
+def local_ranks(world: int, torchrun: Torchrun | None) -> int:
+    """Return how many of so many ranks are on this machine."""
+    return world if torchrun is None else min(world, torchrun.local_world_size)
+
+
+def cpu_groups(
+    flags: dict[str, Any],
+    machine: Machine,
+    devices: tuple[str, ...],
+    worlds: tuple[int, ...],
+    torchrun: Torchrun | None,
+) -> int | None:
+    """Return the groups that cores are parted into: one a rank, as far as there are cores; null on GPUs."""
+    if not devices[0].startswith("cpu"):
+        return None
+    if flags["cpu_groups"] is not None or any(":" in word for word in flags["devices"]):
+        groups: int | None = flags["cpu_groups"]
+        return groups
+    return min(len(machine.cores), max(2, local_ranks(max(worlds), torchrun)))
+
+
+def requested_ranks(flags: dict[str, Any]) -> int | None:
+    """Return how many ranks the flags ask for; null where none says."""
+    named = {flag: flags[flag] for flag in ("nproc", "quick", "large") if flags[flag]}
+    if len(set(named.values())) > 1:
+        raise BadInput(f"How many ranks? {' and '.join(f'--{flag} {count}' for flag, count in named.items())}.")
+    return next(iter(named.values()), None)
+
+
+def print_notices(ctx: click.Context, options: ScalingOptions) -> None:
+    """Say on stderr what a user may not expect: small sizes on a CPU, what the environment set, what is skipped."""
+    from assay.experiments.scaling.plan import describe_skipped, list_skipped
+    from assay.experiments.scaling.report import describe_sharing
+    from assay.worker.rendezvous import Torchrun
+
+    torchrun = Torchrun.from_environment()
+    if torchrun is not None and torchrun.rank > 0:
+        return
+    params = options.subject.params
+    if options.is_attention and options.kind == "cpu":
+        lengths = " and ".join(map(str, options.sequences))
+        click.echo(
+            f"On a CPU sizes are small unless they are given. Here: batch {params['batch']}, {lengths} tokens, "
+            f"segments {params['segments']}, rates {params['rates']}, {params['heads']} heads of {params['dim']}, "
+            f"{params['dtype']}.",
+            err=True,
+        )
+    notices = [
+        f"{p.envvar}={' '.join(v) if isinstance(v := ctx.params[str(p.name)], tuple) else v}"
+        for p in ctx.command.params
+        if p.envvar and ctx.get_parameter_source(str(p.name)) == ParameterSource.ENVIRONMENT
+    ]
+    if notices:
+        click.echo(f"From the environment: {', '.join(notices)}.", err=True)
+    for sentence in describe_skipped(list_skipped(options)):
+        click.echo(f"Skipped: {sentence}", err=True)
+    if options.local_rank_count > len(options.devices):
+        click.echo(f"{describe_sharing(options)}: they wait for each other.", err=True)

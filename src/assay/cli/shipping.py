@@ -1,8 +1,6 @@
-"""Which files go along to a machine that shares none with this one, and the words as they make sense there.
+"""Which files to upload to a machine that shares no folder with this one.
 
-A file goes along when the words name it: as an argument or an option's value, as ``file.py:function`` (then with the
-other Python files of its folder), or inside a YAML or JSON file that goes along; and whatever ``--ship`` names. Paths
-keep their place relative to the folder the command was started in, so that they mean there what they mean here.
+The command line with their paths there.
 """
 
 from __future__ import annotations
@@ -19,32 +17,35 @@ if TYPE_CHECKING:
     import click
     from pydantic import JsonValue
 
-    from assay.hosts.base import Shipped
+    from assay.hosts.base import UploadedFile
 
-READ_AT_MOST = 1 << 20
-MOST_BYTES = 1 << 30
-TELLING = (".yaml", ".yml", ".json")
+READ_LIMIT_BYTES = 1 << 20
+UPLOAD_LIMIT_BYTES = 1 << 30
+DATA_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-class Luggage:
+class UploadList:
     """Files that go along, each once, under their paths from the folder the command was started in."""
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
         self._files: dict[str, Path] = {}
 
-    def shipped(self) -> tuple[Shipped, ...]:
+    def shipped(self) -> tuple[UploadedFile, ...]:
         """Return all of it.
 
         Raises:
             BadInput: It is more than anybody means to send.
         """
-        from assay.hosts.base import Shipped
+        from assay.hosts.base import UploadedFile
 
         total = sum(path.stat().st_size for path in self._files.values())
-        if total > MOST_BYTES:
+        if total > UPLOAD_LIMIT_BYTES:
             raise BadInput(f"The files that would go along have {total / 1e9:.1f} GB, and more than 1 GB is not sent.")
-        return tuple(Shipped(here=str(path.resolve()), there=there) for there, path in sorted(self._files.items()))
+        return tuple(
+            UploadedFile(local_path=str(path.resolve()), remote_path=there)
+            for there, path in sorted(self._files.items())
+        )
 
     def word(self, word: str, *, absolute: bool = True) -> str:
         """Take along what a word names; return the word as it is to be there.
@@ -73,7 +74,7 @@ class Luggage:
         else:
             raise BadInput(f"--ship {text}: there is no such file or folder.")
 
-    def told(self, path: Path, *, around: bool = True) -> None:
+    def translate(self, path: Path, *, around: bool = True) -> None:
         """Take along what a YAML or JSON file names, by paths from the start or, ``around``, from its own folder.
 
         Who wrote the file may be somebody else: what it names outside the folder the command was started in, by ``..``
@@ -82,7 +83,7 @@ class Luggage:
         Raises:
             BadInput: It names a file by its path from the root, which would mean another one there, or one outside.
         """
-        for text in _texts(path):
+        for text in _texts_in_file(path):
             path_text, _ = _split(text)
             if Path(path_text).is_absolute() and _is_file(Path(path_text)):
                 raise BadInput(
@@ -114,8 +115,8 @@ class Luggage:
         if function:
             for sibling in path.parent.glob("*.py"):
                 self._take(sibling)
-        if path.suffix in TELLING and path.stat().st_size <= READ_AT_MOST:
-            self.told(path)
+        if path.suffix in DATA_SUFFIXES and path.stat().st_size <= READ_LIMIT_BYTES:
+            self.translate(path)
 
     def _take(self, path: Path) -> bool:
         there = self._there(path)
@@ -127,7 +128,7 @@ class Luggage:
         return os.path.relpath(path.absolute(), self._cwd)
 
 
-def words_there(words: Iterable[str], luggage: Luggage) -> tuple[str, ...]:
+def remote_words(words: Iterable[str], luggage: UploadList) -> tuple[str, ...]:
     """Return words as they are to be there, having taken along what they name.
 
     Behind ``--`` stands a command: what it names from the root is there already, or means nothing.
@@ -140,52 +141,52 @@ def words_there(words: Iterable[str], luggage: Luggage) -> tuple[str, ...]:
     return tuple(translated)
 
 
-def sent_along(
-    ctx: click.Context, given: Mapping[str, Any], words: tuple[str, ...], number: str
-) -> tuple[Path, tuple[str, ...], tuple[Shipped, ...]]:
+def prepare_upload(
+    ctx: click.Context, flags: Mapping[str, Any], words: tuple[str, ...], number: str
+) -> tuple[Path, tuple[str, ...], tuple[UploadedFile, ...]]:
     """Return where an order starts from, its words as they make sense elsewhere, and the files that go along.
 
     Runs there go into a folder that is named after the order; a run that goes on is sent there first, with what the
     order before it had along.
     """
-    from assay.hosts.base import Shipped
-    from assay.hosts.remote.frames import runs_there
+    from assay.hosts.base import UploadedFile
+    from assay.hosts.remote.download import remote_runs_folder
 
-    runs_folder = runs_there(number)
-    if "run" in given:
-        from assay.store.runs import RunFolder
+    runs_folder = remote_runs_folder(number)
+    if "run" in flags:
+        from assay.store.run_folder import RunFolder
 
-        run = RunFolder.open(given["run"])
-        luggage = Luggage(Path(run.plan.cwd))
-        for path in _before(run.path):
+        run = RunFolder.open(flags["run"])
+        luggage = UploadList(Path(run.plan.cwd))
+        for path in _files_of_first_run(run.path):
             luggage.add(path)
-        luggage.told(run.path / "plan.json", around=False)
+        luggage.translate(run.path / "plan.json", around=False)
         there = f"{runs_folder}/{run.path.name}"
-        words = tuple(there if Path(word) == given["run"] else word for word in words)
+        words = tuple(there if Path(word) == flags["run"] else word for word in words)
         words = words if there in words else (*words, there)  # it was not named, but is the latest
-        folder = Shipped(here=str(run.path), there=there)
+        folder = UploadedFile(local_path=str(run.path), remote_path=there)
         return Path(run.plan.cwd), words, (*luggage.shipped(), folder)
-    luggage = Luggage(Path.cwd())
-    for path in given["ship"]:
+    luggage = UploadList(Path.cwd())
+    for path in flags["ship"]:
         luggage.add(path)
-    words = words_there(words, luggage)
+    words = remote_words(words, luggage)
     if any(parameter.name == "output_dir" for parameter in ctx.command.params):
         cut = words.index("--") if "--" in words else len(words)
         words = (*words[:cut], "--output-dir", runs_folder, *words[cut:])
     return Path.cwd(), words, luggage.shipped()
 
 
-def _before(run: Path) -> list[str]:
+def _files_of_first_run(run: Path) -> list[str]:
     """Return the files that went along when a run was begun, as far as they are still here."""
-    from assay.core.durable import read_json
-    from assay.hosts.base import Order
-    from assay.hosts.traces import ORDER, run_of
+    from assay.core.files import read_json
+    from assay.hosts.base import Job
+    from assay.hosts.run_job import ORDER, recorded_run
 
     for path in run.parent.glob(f"*/{ORDER}"):
         try:
-            if run_of(path.parent) == run:
-                files = Order.model_validate(read_json(path)).files
-                return [file.here for file in files if Path(file.here).is_file()]
+            if recorded_run(path.parent) == run:
+                files = Job.model_validate(read_json(path)).files
+                return [file.local_path for file in files if Path(file.local_path).is_file()]
         except (AssayError, ValueError):
             continue
     return []
@@ -205,16 +206,16 @@ def _is_file(path: Path) -> bool:
 
 
 def _within(folder: Path) -> Iterator[Path]:
-    from assay.hosts.remote.parcel import LEFT_OUT
+    from assay.hosts.remote.upload import NEVER_UPLOADED
 
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not set(path.relative_to(folder).parts) & set(LEFT_OUT):
+        if path.is_file() and not set(path.relative_to(folder).parts) & set(NEVER_UPLOADED):
             yield path
 
 
-def _texts(path: Path) -> Iterator[str]:
+def _texts_in_file(path: Path) -> Iterator[str]:
     """Yield every text in a file of data; a file that cannot be read is the verb's own business, there."""
-    from assay.core.durable import read_settings
+    from assay.core.files import read_settings
 
     try:
         content = read_settings(path)

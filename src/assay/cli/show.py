@@ -1,4 +1,4 @@
-"""Consoles, and how a result is put before the user."""
+"""Consoles, paths as the user would type them, and how a result is displayed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from assay.core.page import Page
-    from assay.runner import Result
+    from assay.runner import RunResult
 
 
 def console(*, stderr: bool) -> Console:
@@ -30,7 +30,7 @@ def console(*, stderr: bool) -> Console:
 
 
 @contextmanager
-def progress() -> Iterator[PlainProgress]:
+def progress_display() -> Iterator[PlainProgress]:
     """Show progress on stderr: a live line on a terminal, plain lines elsewhere."""
     screen = console(stderr=True)
     shown = LiveProgress(screen) if screen.is_terminal else PlainProgress(screen)
@@ -40,61 +40,61 @@ def progress() -> Iterator[PlainProgress]:
         shown.close()
 
 
-def short(path: Path) -> str:
+def short_path(path: Path) -> str:
     """Return a path as the user would type it from here."""
     here = Path.cwd()
     return str(path.relative_to(here)) if here != Path("/") and path.is_relative_to(here) else str(path)
 
 
-def result(found: Result, folder: Path, *, as_json: bool) -> int:
+def show_and_save_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
     """Write the report's files, show the result, and return the exit code."""
+    from assay.reports.html import write_report
     from assay.reports.terminal import print_page
-    from assay.reports.write import write_report
 
-    write_report(found.page, folder)
+    write_report(findings.page, folder)
     if as_json:
-        click.echo(json.dumps(as_data(found, folder), indent=2, ensure_ascii=False))
-        return found.exit_code
-    print_page(brief(found), console(stderr=False))
+        click.echo(json.dumps(result_data(findings, folder), indent=2, ensure_ascii=False))
+        return findings.exit_code
+    print_page(brief_page(findings), console(stderr=False))
     screen = console(stderr=True)
-    if any(record.status == "failed" and not record.senseless for record in found.records):
-        screen.print(f"Some trials failed; `assay resume {short(folder)}` tries them again.", markup=False)
-    elif found.untuned:
-        screen.print(f"The tuner failed in all of its {found.untuned} tries; the times are kept.", markup=False)
-    lost = dict.fromkeys(gpu.gpu for record in found.records for gpu in record.lost_gpus)
+    if any(record.status == "failed" and not record.invalid_request for record in findings.records):
+        screen.print(f"Some trials failed; `assay resume {short_path(folder)}` tries them again.", markup=False)
+    elif findings.untuned:
+        screen.print(f"The tuner failed in all of its {findings.untuned} tries; the times are kept.", markup=False)
+    lost = dict.fromkeys(gpu.gpu for record in findings.records for gpu in record.lost_gpus)
     for gpu in lost:
         screen.print(f"GPU {gpu} was lost while it was metered: the result is partial.", markup=False)
-    screen.print(f"Report: {short(folder)}/report.html", markup=False, soft_wrap=True)
-    return found.exit_code
+    screen.print(f"Report: {short_path(folder)}/report.html", markup=False, soft_wrap=True)
+    return findings.exit_code
 
 
-def passing(found: Result, *, as_json: bool) -> int:
+def show_transient_result(findings: RunResult, *, as_json: bool) -> int:
     """Show a result of which no file is left, and return the exit code."""
     from assay.reports.terminal import print_page
 
     if as_json:
-        click.echo(json.dumps(as_data(found, None), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(result_data(findings, None), indent=2, ensure_ascii=False))
     else:
-        print_page(brief(found), console(stderr=False))
-    return found.exit_code
+        print_page(brief_page(findings), console(stderr=False))
+    return findings.exit_code
 
 
-def brief(found: Result) -> Page:
+def brief_page(findings: RunResult) -> Page:
     """Return what fits a screen: the answer, the tables that carry it, and what went wrong."""
     sections = [
-        s for s in found.page.sections if s.title in {"Results", "What the command reported", "What went wrong"}
+        s for s in findings.page.sections if s.title in {"Results", "What the command reported", "What went wrong"}
     ]
-    return found.page.model_copy(update={"sections": tuple(sections), "facts": ()})
+    return findings.page.model_copy(update={"sections": tuple(sections), "facts": ()})
 
 
-def as_data(found: Result, folder: Path | None) -> dict[str, JsonValue]:
+def result_data(findings: RunResult, folder: Path | None) -> dict[str, JsonValue]:
     """Return a result as plain JSON data."""
     return {
         "schema": SCHEMA_VERSION,
         "run": None if folder is None else str(folder),
-        "exit_code": found.exit_code,
-        "headline": found.findings.headline,
-        "quality": None if found.findings.quality is None else found.findings.quality.as_json(),
-        "findings": [finding.as_json() for finding in found.findings.findings],
-        "records": [record.as_json() for record in found.records],
+        "exit_code": findings.exit_code,
+        "headline": findings.findings.headline,
+        "quality": None if findings.findings.quality is None else findings.findings.quality.as_json(),
+        "findings": [finding.as_json() for finding in findings.findings.findings],
+        "records": [record.as_json() for record in findings.records],
     }

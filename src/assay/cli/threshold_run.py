@@ -1,25 +1,47 @@
-"""``assay threshold run``: both paths over a grid, in pairs, until it is decided from which size on one is faster."""
+"""``assay threshold run``.
+
+Measure both paths over a grid until the crossover is decided; then write files and the configuration, and apply the
+gates.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from assay.cli.on_host import HostOption, hosted, sent
-from assay.cli.params import PROCESSES, SEVERAL, Duration, Listed, minding_strangers, retaking, verb, watching
+from assay.cli.host_options import LOCAL, HostOption, dispatch_remote, host_options
+from assay.cli.params import (
+    PROCESSES,
+    SEVERAL,
+    Duration,
+    ListOption,
+    interference_option,
+    monitor_options,
+    retake_option,
+    verb,
+)
 from assay.cli.run import DEVICE, GPU
+from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from assay.experiments.threshold.answers import ThresholdAnswer
+    from assay.experiments.threshold.baseline import ThresholdBaseline
     from assay.experiments.threshold.options import ThresholdOptions
+    from assay.hosts.base import Job
     from assay.machine.model import Machine
 
-FILE = click.Path(path_type=Path)
+
+PATH_TYPE = click.Path(path_type=Path)
 
 
 @verb("run")
-@click.argument("thresholds", required=False, type=FILE)
+@click.argument("thresholds", required=False, type=PATH_TYPE)
 @click.option("--safety-margin", metavar="X", help="1.2, or conservative, balanced, aggressive.  [default: the file's]")
 @click.option(
     "--decide-on",
@@ -29,14 +51,14 @@ FILE = click.Path(path_type=Path)
     help="What a caller waits, its kernels alone, or both: the higher threshold.",
 )
 @click.option("--grid", metavar="NAME", help="Which of the file's grids: small or large.  [default: its first]")
-@click.option("--sizes", cls=Listed, item=r"\d+", metavar="N...", help="Only these sizes of the grid.")
-@click.option("--output", type=FILE, metavar="FILE", help="The results as JSON, in the older tool's form.")
-@click.option("--report", type=FILE, metavar="FILE", help="The report as Markdown.")
+@click.option("--sizes", cls=ListOption, item=r"\d+", metavar="N...", help="Only these sizes of the grid.")
+@click.option("--output", type=PATH_TYPE, metavar="FILE", help="The results as JSON, in the older tool's form.")
+@click.option("--report", type=PATH_TYPE, metavar="FILE", help="The report as Markdown.")
 @click.option("--update-config", is_flag=True, help="Write what is decided, its diff shown first.")
 @click.option(
-    "--config", type=FILE, default="configs/base.yaml", show_default=True, help="What --update-config writes to."
+    "--config", type=PATH_TYPE, default="configs/base.yaml", show_default=True, help="What --update-config writes to."
 )
-@click.option("--baseline", type=FILE, metavar="FILE", help="A gate: exit 1 where a threshold rose against this.")
+@click.option("--baseline", type=PATH_TYPE, metavar="FILE", help="A gate: exit 1 where a threshold rose against this.")
 @click.option(
     "--unsure",
     type=click.Choice(["pass", "fail"]),
@@ -44,32 +66,34 @@ FILE = click.Path(path_type=Path)
     show_default=True,
     help="What the gate does when that cannot be told.",
 )
-@click.option("--gpus", cls=Listed, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]")
-@click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
+@click.option(
+    "--gpus", cls=ListOption, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]"
+)
+@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 1]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@minding_strangers
+@interference_option
 @click.option(
     "--duration", type=Duration(), help="Of one process, starting not counted.  [default: 60 s; 20 s on a CPU]"
 )
 @click.option("--budget", type=Duration(), help="For the whole run.  [default: 4m; 90 s on a CPU]")
 @click.option("--processes", type=SEVERAL, help="At the most; one is one draw.  [default: 5]")
 @click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
-@retaking
-@watching
+@retake_option
+@monitor_options
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--quick", is_flag=True, help="A first look: two processes, half of the time.")
-@click.option("--options", "file", type=FILE, help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=FILE, default="runs", show_default=True)
+@click.option("--options", "file", type=PATH_TYPE, help="Options from a YAML or JSON file.")
+@click.option("--output-dir", type=PATH_TYPE, default="runs", show_default=True)
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
 @click.option("--provider", metavar="HOST", cls=HostOption, help="The older name of --on.")
 @click.option("--gpu-type", "--gpu", "gpu_type", cls=HostOption, metavar="L4", help="The kind of GPU there.")
-@hosted(but=("gpu_type",))
+@host_options(but=("gpu_type",))
 @click.pass_context
-def command(ctx: click.Context, /, **given: Any) -> int:
+def command(ctx: click.Context, /, **flags: Any) -> int:
     """Find from which size on the fast path is faster by a margin: of both NSA branches, or of THRESHOLDS.
 
     Exit code 1: a threshold rose against --baseline, or the fast path is not right, so that nothing is written.
@@ -81,28 +105,261 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay threshold run --grid large --update-config --config configs/base.yaml
     assay threshold run --baseline results.json --unsure fail
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.cli import dry_run, options_file, threshold_after, threshold_build
+    from assay.cli import dry_run, options_file
     from assay.experiments.threshold import EXPERIMENT
     from assay.machine.detect import detect
 
-    given = threshold_build.by_its_older_name(given)
-    if (code := sent(ctx, given, threshold_after.Here(given))) is not None:
+    flags = apply_provider_alias(flags)
+    if (code := dispatch_remote(ctx, flags, ThresholdHook(flags))) is not None:
         return code
-    if given["file"] is not None:
-        given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
-    machine = detect(name_host=given["name_host"])
-    options = given["options"] if "options" in given else threshold_build.build(given, machine)
-    if given["dry_run"]:
-        threshold_after.After.prepared(options, machine, given)
-        return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
-    return measured(options, machine, given)
+    if flags["file"] is not None:
+        flags = options_file.merge_options_file(ctx, flags, flags["file"], EXPERIMENT)
+    machine = detect(name_host=flags["name_host"])
+    options = flags["options"] if "options" in flags else build_options(flags, machine)
+    if flags["dry_run"]:
+        ThresholdOutputs.prepared(options, machine, flags)
+        return dry_run.show_dry_run(EXPERIMENT, options, machine, as_json=flags["as_json"])
+    return measure_and_decide(options, machine, flags)
 
 
-def measured(options: ThresholdOptions, machine: Machine, given: dict[str, Any]) -> int:
+def measure_and_decide(options: ThresholdOptions, machine: Machine, flags: dict[str, Any]) -> int:
     """Look at everything that will be written first; measure; then write, and ask the gates."""
-    from assay.cli import measure
-    from assay.cli.threshold_after import After
+    from assay.cli import measuring
     from assay.experiments.threshold import EXPERIMENT
 
-    after = After.prepared(options, machine, given)
-    return measure.as_told(EXPERIMENT, options, machine, options.seed, given, afterwards=after)
+    after = ThresholdOutputs.prepared(options, machine, flags)
+    return measuring.start_run(EXPERIMENT, options, machine, options.seed, flags, afterwards=after)
+
+
+DURATION_S = {"cuda": 60.0, "cpu": 20.0}
+BUDGET_S = {"cuda": 240.0, "cpu": 90.0}
+QUICK_SHARE = 0.5
+QUICK_PROCESSES = 2
+
+
+def apply_provider_alias(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given with ``--provider`` read as ``--on``."""
+    provider, on = flags["provider"], flags["on"]
+    if provider is not None and on not in {LOCAL, provider}:
+        raise BadInput(f"--provider is the older name of --on, and {provider} is not {on}; give one of them.")
+    merged = {**flags, "provider": None, "on": provider or on}
+    if merged["on"] == LOCAL and flags["gpu_type"] is not None:
+        raise BadInput(
+            f"--gpu-type {flags['gpu_type']} says what kind of GPU to rent, and nothing is rented here; "
+            "--gpus 0 chooses among those of this machine."
+        )
+    return merged
+
+
+def build_options(flags: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
+    """Return the options that the flags mean on this machine."""
+    from pydantic import ValidationError
+
+    from assay.core.values import first_problem
+    from assay.experiments.threshold.options import GROWTH, MAX_BLOCKS, ThresholdOptions
+    from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, build_threshold, load_thresholds, parse_margin
+    from assay.isolation.devices import choose_devices, kind_of
+
+    groups = flags["cpu_groups"] or (None if flags["devices"] and flags["devices"] != ("cpu",) else 1)
+    chosen = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"], cpu_groups=groups)
+    named_devices = flags["gpus"] or [name for name in flags["devices"] if ":" in name]
+    if len(named_devices) > 1:
+        raise BadInput(f"A threshold is that of one device, and {len(named_devices)} are named; run them one by one.")
+    device = chosen[0]
+    kind = kind_of(device)
+    path: Path = flags["thresholds"] or DEFAULT_SPEC_FILE
+    margin = None if flags["safety_margin"] is None else parse_margin(flags["safety_margin"])
+    sizes = [_size(word) for word in flags["sizes"]]
+    if kind == "cpu" and flags["decide_on"] == "span":
+        raise BadInput("--decide-on span is for GPUs; on a CPU a call returns when its work is done: decide on call.")
+    if kind == "cpu" and flags["cache"] == "cold":
+        raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
+    share = QUICK_SHARE if flags["quick"] else 1.0
+    try:
+        return ThresholdOptions(
+            thresholds=tuple(
+                build_threshold(threshold, kind=kind, grid=flags["grid"], margin=margin, sizes=sizes)
+                for threshold in load_thresholds(path)
+            ),
+            device=device,
+            decide_on=flags["decide_on"],
+            growth=GROWTH,
+            blocks=flags["processes"] or (QUICK_PROCESSES if flags["quick"] else MAX_BLOCKS),
+            duration_s=flags["duration"] or DURATION_S[kind] * share,
+            budget_s=flags["budget"] or BUDGET_S[kind] * share,
+            isolation=flags["isolation"],
+            on_interference=flags["on_interference"],
+            cache=flags["cache"],
+            timeout_s=flags["timeout"],
+            cpu_groups=groups,
+            retakes=flags["retakes"],
+            seed=flags["seed"],
+        )
+    except ValidationError as error:
+        raise BadInput(f"{first_problem(error)}.") from None
+
+
+def _size(word: str) -> int:
+    """Return a size of the grid."""
+    if not (word.isascii() and word.isdecimal() and len(word) <= 18 and int(word) > 0):
+        raise BadInput(f"--sizes takes whole numbers of at least 1, such as 1024,4096; {word!r} is none.")
+    return int(word)
+
+
+@dataclass(frozen=True)
+class ThresholdOutputs:
+    """What is to be done with the results, looked at before anything is measured."""
+
+    options: ThresholdOptions
+    config: Path | None
+    output: Path | None
+    report: Path | None
+    baseline: ThresholdBaseline | None
+    fail_unsure: bool
+    as_json: bool
+
+    @classmethod
+    def prepared(cls, options: ThresholdOptions, machine: Machine, flags: Mapping[str, Any]) -> Self:
+        """Make sure that all of it can be done: the files can be written, the keys are there, the baseline fits."""
+        from assay.experiments.threshold import baseline
+        from assay.experiments.threshold.results_file import describe_device
+
+        check_writable(flags)
+        config = flags["config"] if flags["update_config"] else None
+        if config is not None:
+            check_keys(config, {threshold.key: threshold.never for threshold in options.thresholds})
+        before = None if flags["baseline"] is None else baseline.read_baseline(flags["baseline"])
+        if before is not None:
+            for warning in baseline.check_baseline(
+                before, options, describe_device(machine, options.device).device_name
+            ):
+                click.echo(warning, err=True)
+        return cls(
+            options, config, flags["output"], flags["report"], before, flags["unsure"] == "fail", flags["as_json"]
+        )
+
+    def __call__(self, run: Path, code: int) -> int:
+        """Write the files, ask the gates, and write the configuration unless one says no; return the exit code."""
+        from assay.experiments.threshold.answers import build_answer
+        from assay.experiments.threshold.saved_results import read_saved
+
+        self._leave(run)
+        answers = [
+            build_answer(judgement, self.options.decide_on)
+            for judgement in read_saved(run).judge(None, self.options.decide_on)
+        ]
+        if not any(threshold_answer.judged_threshold.measured for threshold_answer in answers):
+            return code or 3
+        refused = parity_failed(answers)
+        if self.baseline is not None:
+            refused = self._rose(answers, self.baseline) or refused
+        if self.config is not None:
+            update_config(self.config, answers, write=not refused, as_json=self.as_json)
+        return 1 if refused else code
+
+    def _leave(self, run: Path) -> None:
+        """Leave the results and the report where they were asked for; the report's figures stay in the run folder."""
+        from assay.core.files import replace_atomically
+        from assay.experiments.threshold.results_file import RESULTS_FILE
+
+        if self.output is not None:
+            replace_atomically(self.output, (run / RESULTS_FILE).read_bytes())
+        if self.report is not None:
+            text = (run / "report.md").read_text(encoding="utf-8")
+            figures = os.path.relpath(run / "figures", self.report.absolute().parent)
+            replace_atomically(self.report, text.replace("](figures/", f"]({figures}/").encode())
+
+    def _rose(self, answers: Sequence[ThresholdAnswer], before: ThresholdBaseline) -> bool:
+        from assay.experiments.threshold.baseline import compare_with_baseline
+
+        comparisons = compare_with_baseline(answers, before)
+        for comparison in comparisons:
+            click.echo(f"Baseline: {comparison.text}.", err=True)
+        return any(
+            comparison.rose == "yes" or (comparison.rose == "unsure" and self.fail_unsure) for comparison in comparisons
+        )
+
+
+class ThresholdHook:
+    """What is done here with a run that came back: all that `After` does, looked at before it is sent."""
+
+    local_options = frozenset({"output", "report", "update_config", "config", "baseline", "unsure"})
+    extra_words: tuple[str, ...] = ()
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        self._given = flags
+
+    def prepared(self, job: Job) -> Callable[[Path, int], int]:
+        """Make sure of what can be made sure of without the machine; the rest when the run is here."""
+        from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
+
+        check_writable(self._given)
+        if self._given["update_config"] and self._given["file"] is None:
+            thresholds = load_thresholds(self._given["thresholds"] or DEFAULT_SPEC_FILE)
+            check_keys(self._given["config"], {threshold.key: threshold.never for threshold in thresholds})
+        if self._given["baseline"] is not None:
+            from assay.experiments.threshold import baseline
+
+            baseline.read_baseline(self._given["baseline"])
+        return self._afterwards
+
+    def _afterwards(self, run: Path, code: int) -> int:
+        from assay.experiments.threshold.options import ThresholdOptions
+        from assay.store.run_folder import RunFolder
+
+        folder = RunFolder.open(run)
+        options = ThresholdOptions.model_validate(folder.plan.options)
+        return ThresholdOutputs.prepared(options, folder.machine, self._given)(run, code)
+
+
+def check_writable(flags: Mapping[str, Any]) -> None:
+    """Make sure that the files that are asked for can be written.
+
+    Raises:
+        BadInput: The folder of one is not there.
+    """
+    for path in (flags["output"], flags["report"]):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BadInput(f"{path} cannot be written: its folder does not exist.")
+
+
+def parity_failed(answers: Sequence[ThresholdAnswer]) -> bool:
+    """Return whether a fast path is not known to be right, and say so."""
+    failures = [failed for failed in answers if failed.judged_threshold.measured and failed.parity != "passed"]
+    for failed in failures:
+        click.echo(f"Parity: {failed.name}: {failed.reasons[0]}", err=True)
+    return bool(failures)
+
+
+def check_keys(config: Path, keys: Mapping[str, Any]) -> None:
+    """Make sure that a configuration is there and has the keys that will be written.
+
+    Raises:
+        BadInput: It is not, or has not.
+    """
+    from assay.store import yaml_edit
+
+    yaml_edit.preview_edit(config, keys)
+
+
+def update_config(config: Path, answers: Sequence[ThresholdAnswer], *, write: bool, as_json: bool) -> None:
+    """Show what changes in a configuration, and write it unless that is not to be."""
+    from assay.store import yaml_edit
+
+    changes = {
+        threshold_answer.key: threshold_answer.value
+        for threshold_answer in answers
+        if threshold_answer.value is not None
+    }
+    for threshold_answer in answers:
+        if threshold_answer.value is None:
+            click.echo(f"Nothing is written to {threshold_answer.key}: {threshold_answer.headline}.", err=True)
+    if not changes:
+        return
+    shown = yaml_edit.preview_edit(config, changes)
+    click.echo(shown or f"{config} has these values already.", nl=not shown, err=as_json)
+    if write and shown:
+        yaml_edit.edit_file(config, changes)
+        click.echo(f"{config} is written.", err=True)
+    elif shown:
+        click.echo(f"{config} is left as it is.", err=True)

@@ -14,9 +14,9 @@ from assay.core.errors import BadInput, TrialFailed
 if TYPE_CHECKING:
     from assay.core.plan import Subject
     from assay.core.results import Disturbance
-    from assay.launch.several import Failure, Outcome
-    from assay.machine.strangers import Snapshot
-    from assay.worker.wish import Timed, Wish
+    from assay.launch.one_shot import ProcessFailure, ProcessOutcomes
+    from assay.machine.interference import ProcessSnapshot
+    from assay.worker.request import TimeRequest, TimeResult
 
 TAIL_LINES = 10
 
@@ -42,7 +42,7 @@ TAIL_LINES = 10
 @click.option("--lock-clock", type=click.IntRange(1), metavar="MHZ", help="Hold the GPU's clock meanwhile.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def command(targets: tuple[str, ...], as_json: bool, **given: Any) -> int:
+def command(targets: tuple[str, ...], as_json: bool, **flags: Any) -> int:
     """Time a function or a workload; given several, find out which is faster than the first.
 
     A TARGET is file.py:function, package.module:function, or a workload such as softmax or softmax@numpy.
@@ -53,8 +53,8 @@ def command(targets: tuple[str, ...], as_json: bool, **given: Any) -> int:
     assay time old.py:work new.py:work
     assay time softmax --device cpu --param rows=4096
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    outcome, disturbance = carry_out(build(targets, given))
-    show(outcome.timed(), disturbance, as_json=as_json)
+    outcome, disturbance = run_request(build_request(targets, flags))
+    show_measurements(outcome.timed(), disturbance, as_json=as_json)
     if outcome.printed:
         size = f"{outcome.printed:,} bytes"
         warning = f"it printed {size} while it was timed: they are not shown, and printing is part of its time"
@@ -66,40 +66,40 @@ def command(targets: tuple[str, ...], as_json: bool, **given: Any) -> int:
     return TrialFailed.exit_code
 
 
-def build(targets: tuple[str, ...], given: dict[str, Any]) -> Wish:
+def build_request(targets: tuple[str, ...], flags: dict[str, Any]) -> TimeRequest:
     """Return what is wished for; what makes no sense is said here."""
     from assay.timing.options import PRECISION
-    from assay.worker.wish import Wish
+    from assay.worker.request import TimeRequest
 
     if not targets:
         raise BadInput("Nothing to time: name a file.py:function, or a workload (`assay list` shows them).")
     several = len(targets) > 1
-    if several and given["precision"] is not None:
+    if several and flags["precision"] is not None:
         raise BadInput("--precision is for one target; --min-effect says what difference between several counts.")
-    if not several and (given["by"] is not None or given["min_effect"] is not None):
+    if not several and (flags["by"] is not None or flags["min_effect"] is not None):
         raise BadInput("--by and --min-effect are for comparing; name a second target.")
-    chosen, device = subjects(targets, given["params"], given["device"])
-    return Wish(
+    chosen, device = build_subjects(targets, flags["params"], flags["device"])
+    return TimeRequest(
         subjects=chosen,
         device=device,
-        cache=given["cache"],
-        method=given["method"],
-        precision=given["precision"] or PRECISION,
-        budget_s=given["budget"],
-        processes=given["processes"],
-        by=given["by"],
-        minimum_effect=given["min_effect"] or 0.01,
-        limit_s=given["limit"],
-        lock_mhz=given["lock_clock"],
-        seed=given["seed"],
+        cache=flags["cache"],
+        method=flags["method"],
+        precision=flags["precision"] or PRECISION,
+        budget_s=flags["budget"],
+        processes=flags["processes"],
+        by=flags["by"],
+        minimum_effect=flags["min_effect"] or 0.01,
+        limit_s=flags["limit"],
+        lock_mhz=flags["lock_clock"],
+        seed=flags["seed"],
     )
 
 
-def subjects(
+def build_subjects(
     targets: tuple[str, ...], params: tuple[str, ...], device: str | None
 ) -> tuple[tuple[Subject, ...], str | None]:
     """Return what the targets mean, and the device; functions alone may leave that to be found out."""
-    from assay.cli.run import parameter
+    from assay.cli.run import parse_parameter
     from assay.workloads import registry
     from assay.workloads.function import is_function_spec
 
@@ -108,8 +108,8 @@ def subjects(
     kind = (device or "cpu").partition(":")[0]
     if kind not in {"cpu", "cuda"}:
         raise BadInput(f"--device is cpu, cuda or cuda:N, not {device!r}.")
-    named = dict(parameter(text) for text in params)
-    return tuple(registry.subject(target, device_kind=kind, given=named) for target in targets), device
+    named = dict(parse_parameter(text) for text in params)
+    return tuple(registry.resolve_subject(target, device_kind=kind, explicit=named) for target in targets), device
 
 
 def device_for_workloads() -> str:
@@ -118,75 +118,77 @@ def device_for_workloads() -> str:
 
     from assay.machine import nvidia
 
-    return "cuda" if find_spec("torch") is not None and nvidia.look().gpus else "cpu"
+    return "cuda" if find_spec("torch") is not None and nvidia.list_gpus().gpus else "cpu"
 
 
-def carry_out(wish: Wish) -> tuple[Outcome, Disturbance]:
+def run_request(request: TimeRequest) -> tuple[ProcessOutcomes, Disturbance]:
     """Have a wish fulfilled in processes of its own; return what came out of each, and what others did during them."""
     from assay.cli import show as screen
     from assay.core.guardian import Guardian
-    from assay.core.stopping import stop_on_signals
-    from assay.launch.several import time_in_processes
+    from assay.core.signals import stop_on_signals
+    from assay.launch.one_shot import time_in_processes
     from assay.machine import nvidia
-    from assay.machine.strangers import snapshot
-    from assay.reports.waiting import WaitingLine
+    from assay.machine.interference import take_snapshot
+    from assay.reports.progress import StatusLine
 
-    vendor = nvidia if nvidia.look().gpus else None
-    before = snapshot(vendor=vendor)
-    line = WaitingLine(screen.console(stderr=True))
+    vendor = nvidia if nvidia.list_gpus().gpus else None
+    before = take_snapshot(vendor=vendor)
+    line = StatusLine(screen.console(stderr=True))
 
-    def on_failure(failure: Failure) -> None:
+    def on_failure(failure: ProcessFailure) -> None:
         line.close()
         if isinstance(failure.error, TrialFailed):
             print_tail(failure.tail)
         if failure.process > 1:
-            click.echo(f"process {failure.process} of {wish.processes} failed: {failure.error}", err=True)
+            click.echo(f"process {failure.process} of {request.processes} failed: {failure.error}", err=True)
 
     with stop_on_signals(), Guardian():
         try:
-            outcome = time_in_processes(wish, line, on_failure=on_failure)
-            return outcome, during(outcome.answers[0][1], before, snapshot(vendor=vendor))
+            outcome = time_in_processes(request, line, on_failure=on_failure)
+            return outcome, activity_during(outcome.answers[0][1], before, take_snapshot(vendor=vendor))
         finally:
             line.close()
 
 
-def during(timed: Timed, before: Snapshot, after: Snapshot) -> Disturbance:
+def activity_during(timed: TimeResult, before: ProcessSnapshot, after: ProcessSnapshot) -> Disturbance:
     """Return what others did between two looks, also on the GPU that was timed on."""
-    from assay.machine.quiet import disturbance
+    from assay.machine.interference import assess_disturbance
 
     result = timed.measurement or timed.comparison
     gpus = gpu_uuids(result.device if result is not None else "cpu")
-    return disturbance(before, after, cpus=len(os.sched_getaffinity(0)), gpus=gpus)
+    return assess_disturbance(before, after, cpus=len(os.sched_getaffinity(0)), gpus=gpus)
 
 
 def gpu_uuids(device: str) -> tuple[str, ...]:
     """Return the UUID of the whole GPU that a device of CUDA's is; nothing for a CPU."""
-    from assay.launch.once import our_environment
+    from assay.launch.one_shot import subprocess_environment
     from assay.machine import nvidia
-    from assay.machine.order import cuda_order
+    from assay.machine.cuda_devices import cuda_order
 
     kind, _, number = device.partition(":")
     if kind != "cuda":
         return ()
-    gpus = nvidia.look().gpus
-    index = next(one.gpu for one in cuda_order(gpus, our_environment()).devices if one.cuda_index == int(number or 0))
+    gpus = nvidia.list_gpus().gpus
+    index = next(
+        one.gpu for one in cuda_order(gpus, subprocess_environment()).devices if one.cuda_index == int(number or 0)
+    )
     return tuple(gpu.uuid for gpu in gpus if gpu.index == index)
 
 
 def print_tail(tail: str) -> None:
     """Show the end of what a failed target printed."""
-    from assay.reports.wording import visible
+    from assay.reports.text import visible_text
 
-    for text in visible(tail).splitlines()[-TAIL_LINES:]:
+    for text in visible_text(tail).splitlines()[-TAIL_LINES:]:
         click.echo(f"  | {text}", err=True)
 
 
-def show(timed: Timed, seen: Disturbance, *, as_json: bool) -> None:
+def show_measurements(timed: TimeResult, activity: Disturbance, *, as_json: bool) -> None:
     """Put the result before the user."""
     from assay.cli import show as screen
     from assay.core.values import SCHEMA_VERSION
-    from assay.experiments.quality import process_line
-    from assay.reports.timed import print_comparison, print_measurement
+    from assay.experiments.reporting import process_interference_line
+    from assay.reports.measurement import print_comparison, print_measurement
 
     if as_json:
         result = timed.measurement or timed.comparison
@@ -195,11 +197,11 @@ def show(timed: Timed, seen: Disturbance, *, as_json: bool) -> None:
             "scope": None if result is None else result.scope,
             "processes": None if result is None else result.processes,
             **timed.model_dump(mode="json", exclude={"kind", "budget_s"}),
-            "disturbance": seen.as_json(),
+            "disturbance": activity.as_json(),
         }
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return
-    quality = process_line(seen.complaints)
+    quality = process_interference_line(activity.complaints)
     if timed.measurement is not None:
         print_measurement(timed.measurement, screen.console(stderr=False), quality)
     if timed.comparison is not None:

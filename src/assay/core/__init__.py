@@ -1,1 +1,1 @@
-"""What do we speak? Values, errors, units, leases and durable files."""
+"""Values, errors, units, leases and durable files that every other package uses."""

@@ -1,18 +1,18 @@
-"""The tree of everything that can go wrong on purpose; each error knows its exit code.
+"""The tree of expected errors; each error knows its exit code.
 
     AssayError
-    ├── BadInput        2   what the user asked for makes no sense
-    │   └── DamagedFile 2   a file of ours is not as it was written
+    ├── BadInput        2   the request is invalid
+    │   └── DamagedFile 2   a file written by Assay was changed afterwards
     ├── MachineCannot   3   this machine or account cannot do it
-    ├── TrialFailed     4   a worker could not measure; the rest goes on
-    │   └── WrongResult 4   what it would have measured is wrong
-    ├── EndedEarly      4   the run could not go on to its end; what was measured is kept
+    ├── TrialFailed     4   a worker could not measure; the other trials continue
+    │   └── WrongResult 4   the result to be timed is wrong
+    ├── EndedEarly      4   the run stopped before its end; the measurements are stored
     │   └── BudgetEnded 4   the time or the money for it ran out
-    └── GateSaysNo      1   a gate was asked and its answer is no
+    └── GateFailed      1   a gate was evaluated and its answer is no
 
-    StopRequested       4   a signal asks to stop: no error, and no `except Exception` may swallow it
+    StopRequested       4   a signal asks to stop: not an error, and no `except Exception` may swallow it
 
-Anything else that escapes is a defect of ours: exit code 70.
+Any other exception that escapes is a bug in Assay: exit code 70.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-EXIT_DONE = 0
+EXIT_OK = 0
 EXIT_STOPPED = 4
 """Stopped early, or some trials failed; the rest is kept and can be resumed."""
-EXIT_DEFECT = 70
-EXIT_UNREAD = 141
+EXIT_INTERNAL_ERROR = 70
+EXIT_BROKEN_PIPE = 141
 """Nobody reads any more what is printed: as every program ends that a closed pipe stops."""
 
 
 class AssayError(Exception):
     """An error with a sentence for the user; never shown with a traceback."""
 
-    exit_code = EXIT_DEFECT
+    exit_code = EXIT_INTERNAL_ERROR
 
 
 class BadInput(AssayError):
@@ -78,15 +78,15 @@ class StopRequested(BaseException):
     exit_code = EXIT_STOPPED
 
 
-class GateSaysNo(AssayError):
+class GateFailed(AssayError):
     """A gate was asked, and its answer is no."""
 
     exit_code = 1
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest_nearest(word: str, choices: Iterable[str]) -> str:
     """Return " Did you mean X or Y?" for a misspelt word, or nothing when nothing is near."""
     import difflib
 
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+    near = difflib.get_close_matches(word, list(choices), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(near)}?" if near else ""

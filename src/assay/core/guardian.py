@@ -1,15 +1,15 @@
-"""The small process that cleans up when the program that holds leases cannot: killed, crashed, out of memory.
+"""A small process that cleans up when the program that holds leases cannot: killed, crashed, out of memory.
 
-    program ──pipe──▶ guardian (own session, deaf to Ctrl-C and polite signals)
+    program ──pipe──▶ guardian (own session, ignores Ctrl-C and termination signals)
        │ ends, in whatever way
-       └─▶ the pipe ends ──▶ the guardian releases all leases of that process, and ends too
+       └─▶ the pipe closes ──▶ the guardian releases all leases of that process, and ends too
 
-A program that ends well has released its leases itself, and the guardian finds nothing to do. So it is small: what
-releases leases is loaded when there are any left, or at once where something is begun that must not be left.
+A program that ends normally has released its leases itself, and the guardian finds nothing to do. To stay small, it
+imports the lease code only when leases are left, or at once where something begins that must not be left behind.
 
-A guardian that dies before its program is started again at once, and watches over all leases that are there. What must
-not be held without one, a changed setting of a GPU or a rented machine, begins with `Guardian.require`: where none can
-be started it is not begun, and what was begun before is undone, as the run is stopped.
+A guardian that dies before its program is restarted at once and covers all existing leases. A change that must not
+be made without one, such as a GPU setting or a rented machine, starts with `Guardian.require`: where no guardian can
+be started the change is not made, earlier changes are undone, and the run stops.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from assay.core import durable, processes
+from assay.core import files, processes
 from assay.core.errors import AssayError, MachineCannot
-from assay.core.home import home
-from assay.core.stopping import stop_main_thread
+from assay.core.files import home_folder
+from assay.core.signals import stop_main_thread
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _READY = b"ready\n"
 _LOAD, _GOODBYE = b"l", b"g"
-_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _GOODBYE_WITHIN_S = 5.0
 _START_TRIES, _START_PAUSE_S = 3, 0.2
 
@@ -64,7 +64,7 @@ class Guardian:
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    _shared: ClassVar[_Watch | None] = None
+    _shared: ClassVar[_GuardianProcess | None] = None
 
     def __enter__(self) -> Self:
         """Start the guardian and wait until it watches.
@@ -75,7 +75,7 @@ class Guardian:
         with self._lock:
             watch = Guardian._shared
             if watch is None or watch.pid != os.getpid():
-                watch = Guardian._shared = _Watch()
+                watch = Guardian._shared = _GuardianProcess()
             watch.users += 1
         return self
 
@@ -108,7 +108,7 @@ class Guardian:
         watch.require()
 
 
-class _Watch:
+class _GuardianProcess:
     """A running guardian, and its successors, seen from the process they watch."""
 
     def __init__(self) -> None:
@@ -117,19 +117,19 @@ class _Watch:
         self._starting = threading.Lock()
         self._required = self._ended = self._lost = False
         self._pipe, self._process = _start_watching()
-        self._keeper = self._start_keeper()
+        self._supervisor = self._start_supervisor()
 
     def require(self) -> None:
         """Have a living guardian from now on; see `Guardian.require`."""
         with self._starting:
             self._required = True
-            if processes.identify(self._process.pid) is None:
+            if processes.identify_process(self._process.pid) is None:
                 self._start_again()
-                if not self._keeping:  # it had given up
-                    self._keeper = self._start_keeper()
-            self._have_it_load()
+                if not self._supervising:  # it had given up
+                    self._supervisor = self._start_supervisor()
+            self._request_preload()
 
-    def _have_it_load(self) -> None:
+    def _request_preload(self) -> None:
         """Leave the guardian nothing to look for on disk once it is needed; one that is dead has a successor soon."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._pipe, _LOAD)
@@ -142,17 +142,17 @@ class _Watch:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._pipe, _GOODBYE)
             os.close(self._pipe)
-        self._keeper.join(_GOODBYE_WITHIN_S)
+        self._supervisor.join(_GOODBYE_WITHIN_S)
         if self._lost or (self._process.returncode is not None and self._process.returncode < 0):
-            _clean_up_after(processes.current())
+            _clean_up_after(processes.current_process())
 
-    def _start_keeper(self) -> threading.Thread:
-        self._keeping = True
-        keeper = threading.Thread(target=self._keep_one_alive, name="guardian", daemon=True)
+    def _start_supervisor(self) -> threading.Thread:
+        self._supervising = True
+        keeper = threading.Thread(target=self._restart_when_dead, name="guardian", daemon=True)
         keeper.start()
         return keeper
 
-    def _keep_one_alive(self) -> None:
+    def _restart_when_dead(self) -> None:
         """Start another guardian whenever one dies before it was told goodbye."""
         while True:
             died = self._process
@@ -164,8 +164,8 @@ class _Watch:
                     try:
                         self._start_again()
                     except GuardianLost as error:
-                        self._keeping = False
-                        self._stop_what_needs_one(error)
+                        self._supervising = False
+                        self._stop_if_required(error)
                         return
 
     def _start_again(self) -> None:
@@ -191,12 +191,12 @@ class _Watch:
                 self._pipe, self._process = pipe, process
                 self._lost = False
                 if self._required:
-                    self._have_it_load()
+                    self._request_preload()
                 break
         with contextlib.suppress(MachineCannot):  # that the disk is full must not leave us without one
             _log(f"The guardian of process {self.pid} {why}; another watches since.")
 
-    def _stop_what_needs_one(self, error: GuardianLost) -> None:
+    def _stop_if_required(self, error: GuardianLost) -> None:
         if self._required:
             stop_main_thread(f"Stopped, as a kill would leave what was changed: {str(error).rstrip('.')}")
 
@@ -209,7 +209,7 @@ def _start_watching() -> tuple[int, Popen[bytes]]:
     """
     read_end, pipe = os.pipe()
     try:
-        process = _start(read_end)
+        process = _spawn(read_end)
         _wait_until_ready(process)
     except BaseException:
         os.close(pipe)
@@ -224,22 +224,22 @@ def describe_exit(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _start(stdin: int) -> Popen[bytes]:
+def _spawn(stdin: int) -> Popen[bytes]:
     from subprocess import PIPE, STDOUT, Popen
 
-    owner = json.dumps(asdict(processes.current()))
+    owner = json.dumps(asdict(processes.current_process()))
     command = [sys.executable, "-P", "-m", "assay.core.guardian", owner, os.environ.get("PYTHONPATH", "")]
-    environment = _environment()
+    environment = _guardian_environment()
     try:
         return Popen(command, stdin=stdin, stdout=PIPE, stderr=STDOUT, env=environment, cwd="/", start_new_session=True)
     except OSError as error:
         raise GuardianNotStarted(str(error)) from error
 
 
-def _environment() -> dict[str, str]:
+def _guardian_environment() -> dict[str, str]:
     """Return the guardian's environment: it finds the modules we find, and no `kill_marked` finds it."""
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK}
-    environment["ASSAY_HOME"] = str(home())
+    environment["ASSAY_HOME"] = str(home_folder())
     environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     return environment
 
@@ -261,45 +261,45 @@ def _wait_until_ready(process: Popen[bytes]) -> None:
 
 def main(owner_json: str, python_path: str) -> int:
     """Watch the process that started us, then release its leases; return the exit code."""
-    for number in _DEAF_TO:
+    for number in _IGNORED_SIGNALS:
         # A handler, unlike SIG_IGN, is not inherited by what an undo starts.
         signal.signal(number, lambda *_: None)
     os.environ.pop("PYTHONPATH")
     if python_path:
         os.environ["PYTHONPATH"] = python_path
-    owner = processes.Identity(**json.loads(owner_json))
+    owner = processes.ProcessIdentity(**json.loads(owner_json))
     with contextlib.suppress(BrokenPipeError):  # killed before it could hear of us: one that came after others has work
         os.write(1, _READY)
     _point_at_null(1, 2)
-    _wait_for_the_end_of(owner)
+    _wait_for_exit(owner)
     _point_at_null(0)
     return _clean_up_after(owner)
 
 
-def _wait_for_the_end_of(owner: processes.Identity) -> None:
+def _wait_for_exit(owner: processes.ProcessIdentity) -> None:
     """Sleep until the pipe ends or says goodbye, or the owner is dead while a forked child of it keeps it open."""
     watched = select.poll()
     watched.register(0, select.POLLIN)
     with contextlib.suppress(OSError):
         watched.register(os.pidfd_open(owner.pid), select.POLLIN)
-        if not processes.alive(owner):
+        if not processes.is_alive(owner):
             return
     while watched.poll() == [(0, select.POLLIN)] and os.read(0, 1) == _LOAD:
-        _load()
+        _import_leases()
 
 
-def _load() -> None:
+def _import_leases() -> None:
     """Load what releases leases: models of data, which take a quarter of a second of a core."""
     import assay.core.leases  # noqa: F401
 
 
-def _clean_up_after(owner: processes.Identity) -> int:
+def _clean_up_after(owner: processes.ProcessIdentity) -> int:
     try:
-        if not any((home() / "leases").glob("*.json")):
+        if not any((home_folder() / "leases").glob("*.json")):
             return 0
         from assay.core import leases
 
-        failed = [report for report in leases.release_all_of(owner) if report.outcome == "failed"]
+        failed = [report for report in leases.release_owned_by(owner) if report.outcome == "failed"]
         for report in failed:
             _log(report.reason)
     except Exception:  # noqa: BLE001 - nobody is left to hear of it but the log
@@ -310,7 +310,7 @@ def _clean_up_after(owner: processes.Identity) -> int:
 
 def _log(message: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    durable.append_line(home() / "guardian.log", f"{now} {message}")
+    files.append_line(home_folder() / "guardian.log", f"{now} {message}")
 
 
 def _point_at_null(*descriptors: int) -> None:

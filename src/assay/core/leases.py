@@ -1,12 +1,12 @@
-"""Whatever must be undone is written down before it is done.
+"""Leases: everything that must be undone is recorded on disk before it is done.
 
-    take ──▶ leases/<id>.json on disk ──▶ the thing is done ──▶ release: undo, then remove the file
+    take_lease ──▶ leases/<id>.json on disk ──▶ the change is made ──▶ release_lease: undo, then remove the file
                      │
-                     └── the owner dies ──▶ the guardian, or `assay reap`, does the release instead
+                     └── the owner dies ──▶ the guardian, or `assay reap`, releases it instead
 
-A lease is plain data. Its undo is ``module:function`` with keyword arguments, imported only when it is undone; it may
-run from another process in another folder, so its paths are absolute, and a second time if the first was killed
-halfway, so it does no harm when there is nothing left to undo.
+A lease is plain data. Its undo is ``module:function`` with keyword arguments, imported only when it runs. It may run
+in another process and folder, so its paths are absolute, and it may run twice if the first run was killed, so it must
+do no harm when there is nothing left to undo.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
-from assay.core import durable, processes
+from assay.core import files, processes
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.home import home, refuse_writable_by_others
-from assay.core.processes import Identity
-from assay.core.stopping import stops_deferred
+from assay.core.files import home_folder, refuse_writable_by_others
+from assay.core.processes import ProcessIdentity
+from assay.core.signals import defer_stop
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-Outcome = Literal["released", "failed", "left", "broken"]
+ReleaseOutcome = Literal["released", "failed", "left", "broken"]
 
 
 class Lease(Value):
@@ -43,7 +43,7 @@ class Lease(Value):
     what: str = Field(description='For people: "worker cpu:0 of trial 4f2a".')
     undo: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:function")
     args: dict[str, JsonValue] = Field(default_factory=dict)
-    owner: Identity
+    owner: ProcessIdentity
     created_at: AwareDatetime
     deadline_at: AwareDatetime | None = Field(description="Undone after this even if the owner lives; null: never.")
     attempts: int = Field(default=0, ge=0, description="Undos that failed so far.")
@@ -52,15 +52,15 @@ class Lease(Value):
     @property
     def path(self) -> Path:
         """Where the lease is written down."""
-        return _folder() / f"{self.id}.json"
+        return _lease_folder() / f"{self.id}.json"
 
 
-class Reaped(Value):
+class ReleaseReport(Value):
     """What became of one lease; a file that cannot be understood has none."""
 
     file: str
     lease: Lease | None
-    outcome: Outcome
+    outcome: ReleaseOutcome
     reason: str
 
 
@@ -68,12 +68,12 @@ class LeaseNotReleased(MachineCannot):
     """An undo failed; the lease is kept, with the error in it, for `assay reap` to try again."""
 
 
-def new_id() -> str:
+def new_lease_id() -> str:
     """Return an id for `take`, for undos whose arguments name their own lease."""
     return secrets.token_hex(8)
 
 
-def take(
+def take_lease(
     kind: str,
     what: str,
     undo: str,
@@ -87,22 +87,22 @@ def take(
     ``deadline`` knows its time zone.
     """
     lease = Lease(
-        id=lease_id or new_id(),
+        id=lease_id or new_lease_id(),
         kind=kind,
         what=what,
         undo=undo,
         args=args,
-        owner=processes.current(),
+        owner=processes.current_process(),
         created_at=datetime.now(UTC),
         deadline_at=deadline,
     )
     if lease.path.exists():
         raise ValueError(f"the lease {lease.id} is taken already")
-    _write(lease)
+    _write_lease(lease)
     return lease
 
 
-def release(lease: Lease) -> None:
+def release_lease(lease: Lease) -> None:
     """Undo what the lease is about and forget it; nothing happens if that is done already.
 
     A request to stop waits until the undo is done.
@@ -110,20 +110,20 @@ def release(lease: Lease) -> None:
     Raises:
         LeaseNotReleased: The undo failed; the lease is kept.
     """
-    with stops_deferred(), _claimed(lease.path, wait=True) as ours:
+    with defer_stop(), _claim(lease.path, wait=True) as ours:
         if ours:
             _undo_and_forget(lease)
 
 
-def forget(lease: Lease) -> None:
+def discard_lease(lease: Lease) -> None:
     """Forget a lease without an undo: what it is about was refused, so that nothing was done."""
-    with _claimed(lease.path, wait=True) as ours:
+    with _claim(lease.path, wait=True) as ours:
         if ours:
-            durable.remove(lease.path)
+            files.remove_file(lease.path)
 
 
 @contextlib.contextmanager
-def held(
+def hold_lease(
     kind: str,
     what: str,
     undo: str,
@@ -136,20 +136,20 @@ def held(
 
     An error of the block is what the caller gets to see; a failed release is then only noted on it.
     """
-    lease = take(kind, what, undo, args, deadline, lease_id=lease_id)
+    lease = take_lease(kind, what, undo, args, deadline, lease_id=lease_id)
     try:
         yield lease
     except BaseException as error:
         try:
-            release(lease)
+            release_lease(lease)
         except LeaseNotReleased as failure:
             error.add_note(str(failure))
         raise
     else:
-        release(lease)
+        release_lease(lease)
 
 
-def reap() -> list[Reaped]:
+def reap_leases() -> list[ReleaseReport]:
     """Release every lease whose owner is dead or whose deadline has passed, newest first; say what became of each.
 
     Leases of living owners, of other hosts (until their deadline) and of other users are left. Files that cannot be
@@ -157,27 +157,27 @@ def reap() -> list[Reaped]:
     """
     readable, reports = _read_all()
     for lease in readable:
-        due = _why_due(lease)
+        due = _due_reason(lease)
         if due is None:
-            reports.append(_report(lease, "left", _why_left(lease)))
+            reports.append(_report(lease, "left", _not_due_reason(lease)))
         else:
             reports.append(_release_for_another(lease, due, wait=False))
     return reports
 
 
-def taken(lease_id: str) -> bool:
+def lease_exists(lease_id: str) -> bool:
     """Return whether a lease of this id is there, whoever took it."""
-    return (_folder() / f"{lease_id}.json").exists()
+    return (_lease_folder() / f"{lease_id}.json").exists()
 
 
-def all_of(kind: str) -> list[Lease]:
+def list_foreign_leases(kind: str) -> list[Lease]:
     """Return the leases of a kind that other processes have taken, newest first."""
-    return [lease for lease in _read_all()[0] if lease.kind == kind and lease.owner != processes.current()]
+    return [lease for lease in _read_all()[0] if lease.kind == kind and lease.owner != processes.current_process()]
 
 
-def left_behind() -> list[Lease]:
+def find_orphaned_leases() -> list[Lease]:
     """Return this user's leases whose owners are dead, newest first."""
-    orphaned = [lease for lease in _read_all()[0] if not processes.alive(lease.owner)]
+    orphaned = [lease for lease in _read_all()[0] if not processes.is_alive(lease.owner)]
     return [lease for lease in orphaned if _is_ours(lease)]
 
 
@@ -188,17 +188,17 @@ def _is_ours(lease: Lease) -> bool:
         return False
 
 
-def freed(kind: str, **args: JsonValue) -> list[Lease]:
+def release_orphans(kind: str, **args: JsonValue) -> list[Lease]:
     """Release what dead owners left of a kind with these arguments; return what living others hold of it.
 
     Raises:
         LeaseNotReleased: What a dead owner left cannot be undone.
     """
     held: list[Lease] = []
-    for lease in all_of(kind):
+    for lease in list_foreign_leases(kind):
         if any(lease.args.get(name) != value for name, value in args.items()):
             continue
-        due = _why_due(lease)
+        due = _due_reason(lease)
         if due is None:
             held.append(lease)
         elif (report := _release_for_another(lease, due, wait=True)).outcome == "failed":
@@ -207,52 +207,52 @@ def freed(kind: str, **args: JsonValue) -> list[Lease]:
 
 
 @contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
+def lease_lock() -> Iterator[None]:
     """Keep other processes from looking at what is held, and taking it, for the length of a ``with`` block."""
-    path = home() / "leases.lock"
-    with durable.friendly_os_errors(path):
+    path = home_folder() / "leases.lock"
+    with files.translate_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with durable.locked(descriptor):
+        with files.file_lock(descriptor):
             yield
     finally:
         os.close(descriptor)
 
 
-def release_all_of(owner: Identity) -> list[Reaped]:
+def release_owned_by(owner: ProcessIdentity) -> list[ReleaseReport]:
     """Release every lease of one process, newest first; say what became of each."""
     readable, _ = _read_all()
     mine = [lease for lease in readable if lease.owner == owner]
     return [_release_for_another(lease, "its owner has ended", wait=True) for lease in mine]
 
 
-def _folder() -> Path:
-    folder = home() / "leases"
-    with durable.friendly_os_errors(folder):
+def _lease_folder() -> Path:
+    folder = home_folder() / "leases"
+    with files.translate_os_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
     refuse_writable_by_others(folder, "remove it")
     return folder
 
 
-def _write(lease: Lease) -> None:
-    durable.replace_atomically(lease.path, lease.model_dump_json(indent=1).encode(), mode=0o600)
+def _write_lease(lease: Lease) -> None:
+    files.replace_atomically(lease.path, lease.model_dump_json(indent=1).encode(), mode=0o600)
 
 
-def _read_all() -> tuple[list[Lease], list[Reaped]]:
+def _read_all() -> tuple[list[Lease], list[ReleaseReport]]:
     """Return the leases, newest first, and reports on the files that are none."""
     readable: list[Lease] = []
-    broken: list[Reaped] = []
-    for path in sorted(_folder().glob("*.json")):
+    broken: list[ReleaseReport] = []
+    for path in sorted(_lease_folder().glob("*.json")):
         try:
-            readable.append(_read(path))
+            readable.append(_read_lease(path))
         except BadInput as error:
             if path.exists():
-                broken.append(Reaped(file=str(path), lease=None, outcome="broken", reason=str(error)))
+                broken.append(ReleaseReport(file=str(path), lease=None, outcome="broken", reason=str(error)))
     return sorted(readable, key=lambda lease: lease.created_at, reverse=True), broken
 
 
-def _read(path: Path) -> Lease:
-    content = durable.read_json(path)
+def _read_lease(path: Path) -> Lease:
+    content = files.read_json(path)
     try:
         lease = Lease.model_validate(content)
     except ValidationError as error:
@@ -262,26 +262,26 @@ def _read(path: Path) -> Lease:
     return lease
 
 
-def _why_due(lease: Lease) -> str | None:
+def _due_reason(lease: Lease) -> str | None:
     """Say why somebody other than the owner should release a lease; null: nobody should."""
     if lease.deadline_at is not None and lease.deadline_at <= datetime.now(UTC):
         return "its deadline has passed"
-    if not processes.alive(lease.owner):
+    if not processes.is_alive(lease.owner):
         return "its owner is dead"
     return None
 
 
-def _why_left(lease: Lease) -> str:
-    if processes.can_see(lease.owner):
+def _not_due_reason(lease: Lease) -> str:
+    if processes.is_visible(lease.owner):
         return f"its owner, process {lease.owner.pid}, is alive"
     until = f"before {lease.deadline_at.isoformat()}" if lease.deadline_at else "without a deadline"
     return f"it belongs to another host or container and is not undone from here {until}"
 
 
-def _release_for_another(lease: Lease, due: str, *, wait: bool) -> Reaped:
+def _release_for_another(lease: Lease, due: str, *, wait: bool) -> ReleaseReport:
     """Release a lease that is not ours; an undo is code, so it is not taken from another user's file."""
     try:
-        with _claimed(lease.path, wait=wait) as ours:
+        with _claim(lease.path, wait=wait) as ours:
             if not ours:
                 return _report(lease, "left", "another process is releasing it or has done so")
             if lease.path.stat().st_uid != os.geteuid():
@@ -292,12 +292,12 @@ def _release_for_another(lease: Lease, due: str, *, wait: bool) -> Reaped:
     return _report(lease, "released", due)
 
 
-def _report(lease: Lease, outcome: Outcome, reason: str) -> Reaped:
-    return Reaped(file=str(lease.path), lease=lease, outcome=outcome, reason=reason)
+def _report(lease: Lease, outcome: ReleaseOutcome, reason: str) -> ReleaseReport:
+    return ReleaseReport(file=str(lease.path), lease=lease, outcome=outcome, reason=reason)
 
 
 @contextlib.contextmanager
-def _claimed(path: Path, *, wait: bool) -> Iterator[bool]:
+def _claim(path: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a lease's file and yield True; False if it is gone, or locked by another and ``wait`` is off.
 
     The lock of a dead claimer vanishes with it. A failed undo replaces the file, so a lock that was waited for counts
@@ -305,13 +305,13 @@ def _claimed(path: Path, *, wait: bool) -> Iterator[bool]:
     """
     while True:
         try:
-            with durable.friendly_os_errors(path):
+            with files.translate_os_errors(path):
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except BadInput:
             yield False
             return
         try:
-            with durable.locked(descriptor, wait=wait) as ours:
+            with files.file_lock(descriptor, wait=wait) as ours:
                 if not ours or _is_at(descriptor, path):
                     yield ours
                     return
@@ -337,13 +337,13 @@ def _undo_and_forget(lease: Lease) -> None:
         raise LeaseNotReleased(
             f"Could not undo {lease.what} ({why}); `assay reap` will try again, the lease is {lease.path}."
         ) from error
-    durable.remove(lease.path)
+    files.remove_file(lease.path)
 
 
 def _note_failure(lease: Lease, why: str) -> None:
     """Write the failure into the lease; a disk too full for that does not hide the failure itself."""
     attempts = lease.attempts
     with contextlib.suppress(BadInput):
-        attempts = max(attempts, _read(lease.path).attempts)
+        attempts = max(attempts, _read_lease(lease.path).attempts)
     with contextlib.suppress(MachineCannot):
-        _write(lease.model_copy(update={"attempts": attempts + 1, "last_error": why}))
+        _write_lease(lease.model_copy(update={"attempts": attempts + 1, "last_error": why}))

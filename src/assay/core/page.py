@@ -51,7 +51,7 @@ class Table(Value):
         return self
 
 
-class Strip(Value):
+class StripRow(Value):
     """One row of a strip plot: every sample as a dot, the estimate and its interval over them."""
 
     label: str
@@ -61,7 +61,7 @@ class Strip(Value):
     high: float | None = None
 
 
-class Strips(Value):
+class StripPlot(Value):
     """Samples of several things side by side on one axis."""
 
     kind: Literal["strips"] = "strips"
@@ -69,12 +69,12 @@ class Strips(Value):
     name: str = Field(pattern=r"^[a-z0-9_]+$", description="Names the figure's file.")
     axis: str
     unit: str
-    strips: tuple[Strip, ...] = Field(min_length=1)
+    strips: tuple[StripRow, ...] = Field(min_length=1)
     centre: float | None = Field(default=None, description="The value that means no change; a line stands there.")
     note: str | None = None
 
 
-class Line(Value):
+class PlotLine(Value):
     """One line; ``low`` and ``high`` draw a band around it. A ``limit`` is what the others are held against."""
 
     label: str
@@ -92,7 +92,7 @@ class Line(Value):
         return self
 
 
-class Lines(Value):
+class LinePlot(Value):
     """Lines over a common axis."""
 
     kind: Literal["lines"] = "lines"
@@ -100,14 +100,14 @@ class Lines(Value):
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     x_axis: str
     y_axis: str
-    lines: tuple[Line, ...] = Field(min_length=1)
+    lines: tuple[PlotLine, ...] = Field(min_length=1)
     log_x: bool = False
     log_y: bool = False
     markers: bool = True
     note: str | None = None
 
 
-class Dot(Value):
+class ScatterPoint(Value):
     """A thing with two numbers, each perhaps with its interval; its tone is whether it is better than the others."""
 
     label: str
@@ -121,7 +121,7 @@ class Dot(Value):
     tone: Tone = "plain"
 
 
-class Scatter(Value):
+class ScatterPlot(Value):
     """Things by two numbers of theirs; ``path`` joins some of them, by their places among the dots."""
 
     kind: Literal["scatter"] = "scatter"
@@ -129,7 +129,7 @@ class Scatter(Value):
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     x_axis: str
     y_axis: str
-    dots: tuple[Dot, ...] = Field(min_length=1)
+    dots: tuple[ScatterPoint, ...] = Field(min_length=1)
     path: tuple[int, ...] = ()
     path_label: str = ""
     tones: dict[Tone, str] = Field(default_factory=dict, description="What each tone means here.")
@@ -169,7 +169,7 @@ class HeatMap(Value):
         return self
 
 
-class Bar(Value):
+class TimelineBar(Value):
     """A span of time in one lane of a timeline, in seconds from the timeline's start."""
 
     lane: str
@@ -185,14 +185,14 @@ class Timeline(Value):
     kind: Literal["timeline"] = "timeline"
     title: str
     name: str = Field(pattern=r"^[a-z0-9_]+$")
-    bars: tuple[Bar, ...] = Field(min_length=1)
-    lines: tuple[Line, ...] = ()
+    bars: tuple[TimelineBar, ...] = Field(min_length=1)
+    lines: tuple[PlotLine, ...] = ()
     lines_axis: str = ""
     note: str | None = None
 
 
-Element = Annotated[Text | Table | Strips | Lines | Scatter | HeatMap | Timeline, Field(discriminator="kind")]
-Figure = Strips | Lines | Scatter | HeatMap | Timeline
+Element = Annotated[Text | Table | StripPlot | LinePlot | ScatterPlot | HeatMap | Timeline, Field(discriminator="kind")]
+Figure = StripPlot | LinePlot | ScatterPlot | HeatMap | Timeline
 
 
 class Section(Value):

@@ -11,15 +11,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from assay.core.values import Params, Value, identity
+from assay.core.values import Params, Value, content_id
 
-LONGEST_LABEL = 40
+MAX_LABEL_LENGTH = 40
 HOST = "host"
 """Where a load runs that needs no device: on cores that no device's worker got, where cores are shared out."""
 
 Duty = Literal["timed", "load"]
 Schedule = Literal["alone", "together", "turns"]
-StrangerPolicy = Literal["warn", "refuse", "wait"]
+InterferencePolicy = Literal["warn", "refuse", "wait"]
 """When others are busy before a trial: measure and say so, do not measure, or wait until they are done."""
 
 Cache = Literal["cold", "warm"]
@@ -28,7 +28,7 @@ Cache = Literal["cold", "warm"]
 Isolation = Literal["none", "gpu", "cpu", "numa", "full"]
 
 
-class Source(Value):
+class SourceCheckout(Value):
     """Another checkout to take a workload from, and the interpreter to do it with.
 
     A worker of it works in its ``folder`` and finds its ``src`` and itself first on the path.
@@ -67,7 +67,7 @@ class Subject(Value):
     config: Params | None = None
     command: Command | None = None
     digest: str | None = Field(default=None, description="Of the file a function is in, as it was planned.")
-    source: Source | None = None
+    source: SourceCheckout | None = None
 
     @property
     def label(self) -> str:
@@ -75,7 +75,9 @@ class Subject(Value):
         if self.impl == "python" and ":" in self.workload:
             return "/".join(self.workload.split("/")[-2:])
         if self.impl == "command":
-            return self.workload if len(self.workload) <= LONGEST_LABEL else f"{self.workload[: LONGEST_LABEL - 1]}…"
+            return (
+                self.workload if len(self.workload) <= MAX_LABEL_LENGTH else f"{self.workload[: MAX_LABEL_LENGTH - 1]}…"
+            )
         return f"{self.workload}@{self.impl}"
 
 
@@ -180,7 +182,7 @@ class Role(Value):
         return self.devices[rank if len(self.devices) > 1 else 0]
 
 
-TO_THE_END = 1e-6
+UNREACHABLE_PRECISION = 1e-6
 """A precision that no time is ever known to: every worker is timed for all of its time."""
 
 
@@ -232,7 +234,7 @@ class Trial(Value):
     method: Method
     restarts: int = Field(default=1, ge=1)
     settings: Params = Field(default_factory=dict)
-    strangers: StrangerPolicy = "warn"
+    on_interference: InterferencePolicy = "warn"
     placed_with: tuple[str, ...] = Field(
         default=(), description="Devices whose cores are shared out together; one named twice has two workers."
     )
@@ -297,15 +299,15 @@ class Trial(Value):
         return counts
 
     @property
-    def enough(self) -> float | None:
+    def target_precision(self) -> float | None:
         """The precision at which a stretch ends before its time; null where none does."""
-        lasts = self.schedule == "turns" or self.method.continuous or self.method.precision <= TO_THE_END
+        lasts = self.schedule == "turns" or self.method.continuous or self.method.precision <= UNREACHABLE_PRECISION
         return None if lasts else self.method.precision
 
     @property
     def id(self) -> str:
         """The hash of all that the trial is; the same trial has the same id on any machine."""
-        return identity(self)
+        return content_id(self)
 
 
 class Block(Value):

@@ -1,34 +1,46 @@
-"""Which processes are which: identities that survive the reuse of process numbers, and marks that children inherit.
+"""Processes: identities that survive PID reuse, inherited marks, parent-death signals, and forked copies of a worker.
 
-A process started with ``marks(token)`` in its environment passes the mark on to everything it starts. The kernel keeps
-the environment a process began with in ``/proc/PID/environ``, so even a grandchild that left its session and its
-parent is found again. Two things are out of reach: processes of other users, and a program that clears the environment
-of what it starts.
+A process started with ``mark_environment(token)`` in its environment passes the mark on to everything it starts. The
+kernel keeps the environment a process began with in ``/proc/PID/environ``, so even a grandchild that left its session
+and its parent is found. Two things are out of reach: processes of other users, and a program that clears the
+environment of what it starts.
+
+Where a user's function forks and the child returns, two processes continue with the work of one worker, and each
+would fork again on the next call. So workers watch for forks (`watch_for_forks`), and code that makes calls checks
+after each sample, outside the timed region, whether it runs in such a copy (`exit_if_forked`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import hashlib
+import io
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.core.errors import MachineCannot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 
 MARK = "ASSAY_MARK"
 
 _PROC = Path("/proc")
 _PAUSE_S = 0.005
 _KILL_WITHIN_S = 5.0
-_EMPTY_LOOKS = 20
+_MAX_EMPTY_SCANS = 20
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """One process, for all time: no other process on any machine has the same identity."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - what models that hold one ask for
@@ -40,7 +52,7 @@ class Identity:
     start_ticks: int
 
 
-class _Stat(NamedTuple):
+class _ProcessStat(NamedTuple):
     state: str
     start_ticks: int
 
@@ -50,20 +62,20 @@ class _Stat(NamedTuple):
         return self.state not in "ZXx"
 
 
-def current() -> Identity:
+def current_process() -> ProcessIdentity:
     """Return the identity of this process."""
-    identity = identify(os.getpid())
+    identity = identify_process(os.getpid())
     if identity is None:
         raise MachineCannot("This machine shows no processes in /proc; Assay needs them to clean up after itself.")
     return identity
 
 
-def identify(pid: int) -> Identity | None:
+def identify_process(pid: int) -> ProcessIdentity | None:
     """Return the identity of the process that has this number now; null if there is none, or a zombie."""
-    stat = _stat(pid)
+    stat = _read_stat(pid)
     if stat is None or not stat.running:
         return None
-    return Identity(
+    return ProcessIdentity(
         host=host_id(), boot_id=boot_id(), pid_namespace=_pid_namespace(), pid=pid, start_ticks=stat.start_ticks
     )
 
@@ -86,32 +98,32 @@ def boot_id() -> str:
         return next((line.replace(" ", "-") for line in lines if line.startswith("btime ")), "unknown")
 
 
-def can_see(identity: Identity) -> bool:
+def is_visible(identity: ProcessIdentity) -> bool:
     """Whether this process can tell if that one lives: same host, and same container unless the host has rebooted."""
     if identity.host != host_id():
         return False
     return identity.boot_id != boot_id() or identity.pid_namespace == _pid_namespace()
 
 
-def alive(identity: Identity) -> bool:
+def is_alive(identity: ProcessIdentity) -> bool:
     """Whether the process still runs. One that cannot be seen from here (`can_see`) counts as alive."""
-    if not can_see(identity):
+    if not is_visible(identity):
         return True
-    return identity.boot_id == boot_id() and _runs(identity.pid, identity.start_ticks)
+    return identity.boot_id == boot_id() and _is_running(identity.pid, identity.start_ticks)
 
 
-def marks(token: str) -> dict[str, str]:
+def mark_environment(token: str) -> dict[str, str]:
     """Return the environment entries that mark a process and all it starts.
 
     ``SPT_NOENV`` keeps the ``setproctitle`` package, which vLLM and Ray use, from overwriting the mark.
     """
-    _check(token)
+    _check_token(token)
     return {MARK: token, "SPT_NOENV": "1"}
 
 
-def marked(token: str) -> list[int]:
+def list_marked(token: str) -> list[int]:
     """Return the processes, other than this one, that carry the mark; zombies carry nothing."""
-    _check(token)
+    _check_token(token)
     return sorted(_carriers(_pids(), token))
 
 
@@ -124,22 +136,22 @@ def kill_marked(token: str, grace_s: float = 0.0) -> int:
     Raises:
         MachineCannot: Some could not be killed within 5 seconds.
     """
-    _check(token)
+    _check_token(token)
     victims: dict[int, int] = {}
     if grace_s > 0 and _send_until_gone(token, signal.SIGTERM, victims, grace_s):
         return len(victims)
     if not _send_until_gone(token, signal.SIGKILL, victims, _KILL_WITHIN_S):
-        left = _some(sorted({*marked(token), *_running(victims)}))
+        left = _format_pids(sorted({*list_marked(token), *_running(victims)}))
         raise MachineCannot(f"Could not kill process {left} within {_KILL_WITHIN_S:g} s; a driver may be stuck.")
     return len(victims)
 
 
-def _some(pids: list[int]) -> str:
+def _format_pids(pids: list[int]) -> str:
     more = f" and {len(pids) - 5} more" if len(pids) > 5 else ""
     return ", ".join(str(pid) for pid in pids[:5]) + more
 
 
-def _check(token: str) -> None:
+def _check_token(token: str) -> None:
     if not token or "\0" in token:
         raise ValueError("a mark is a text of at least one character, none of them NUL")
 
@@ -155,7 +167,7 @@ def _send_until_gone(token: str, sent: signal.Signals, victims: dict[int, int], 
     signalled: set[int] = set()
     pids: list[int] = []
     empty_looks = 0
-    while empty_looks < _EMPTY_LOOKS:
+    while empty_looks < _MAX_EMPTY_SCANS:
         before, pids = pids, _pids()
         carriers = _carriers(pids, token)
         for pid in carriers:
@@ -178,11 +190,11 @@ def _pids() -> list[int]:
 
 
 def _carriers(pids: list[int], token: str) -> list[int]:
-    return [pid for pid in pids if _carries(pid, token)]
+    return [pid for pid in pids if _carries_mark(pid, token)]
 
 
 def _running(victims: dict[int, int]) -> list[int]:
-    return [pid for pid, start_ticks in victims.items() if _runs(pid, start_ticks)]
+    return [pid for pid, start_ticks in victims.items() if _is_running(pid, start_ticks)]
 
 
 def _signal_marked(pid: int, token: str, sent: signal.Signals, victims: dict[int, int]) -> None:
@@ -195,8 +207,8 @@ def _signal_marked(pid: int, token: str, sent: signal.Signals, victims: dict[int
         else:
             return
     try:
-        stat = _stat(pid)
-        if stat is None or not _carries(pid, token):
+        stat = _read_stat(pid)
+        if stat is None or not _carries_mark(pid, token):
             return
         victims[pid] = stat.start_ticks
         if handle >= 0:
@@ -210,7 +222,7 @@ def _signal_marked(pid: int, token: str, sent: signal.Signals, victims: dict[int
             os.close(handle)
 
 
-def _carries(pid: int, token: str) -> bool:
+def _carries_mark(pid: int, token: str) -> bool:
     try:
         entries = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -218,18 +230,18 @@ def _carries(pid: int, token: str) -> bool:
     return os.fsencode(f"{MARK}={token}") in entries
 
 
-def _runs(pid: int, start_ticks: int) -> bool:
-    stat = _stat(pid)
+def _is_running(pid: int, start_ticks: int) -> bool:
+    stat = _read_stat(pid)
     return stat is not None and stat.running and stat.start_ticks == start_ticks
 
 
-def _stat(pid: int) -> _Stat | None:
+def _read_stat(pid: int) -> _ProcessStat | None:
     """Read the state (field 3) and the start (field 22); the name in field 2 may hold spaces and parentheses."""
     try:
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return _Stat(fields[0].decode(), int(fields[19])) if len(fields) > 19 else None
+    return _ProcessStat(fields[0].decode(), int(fields[19])) if len(fields) > 19 else None
 
 
 def _pid_namespace() -> int:
@@ -238,3 +250,97 @@ def _pid_namespace() -> int:
         return (_PROC / "self/ns/pid").stat().st_ino
     except OSError:
         return 0
+
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends; end at once if it already has."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, so that none of them is lost from sight."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def enable_line_buffering() -> None:
+    """Pass on what is printed line by line: what a process has not passed on when it is killed is lost."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+
+
+def list_descendants(root_pid: int | None = None) -> list[int]:
+    """Return every process that descends from a process, or from this one, and still runs."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state not in "ZX":
+                    parents[int(entry.name)] = int(parent)
+    eldest = os.getpid() if root_pid is None else root_pid
+    family: set[int] = {eldest}
+    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sorted(family - {eldest})
+
+
+def kill_descendants() -> None:
+    """Kill every process that descends from this one, and what they start meanwhile."""
+    while left := list_descendants():
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+
+
+FORKED_COPY_REASON = "the function forks, and the copy comes back from the call too; it must end itself: os._exit(0)"
+
+
+class _CopyState:
+    """What is known of this process."""
+
+    report: Callable[[str], None]
+    is_copy = False
+
+
+def watch_for_forks(report: Callable[[str], None]) -> None:
+    """From now on a process forked from this one is a copy; one that comes back from a call tells the reason."""
+    if not hasattr(_CopyState, "report"):
+        os.register_at_fork(after_in_child=_mark_as_copy)
+    _CopyState.report = report
+
+
+def exit_if_forked() -> None:
+    """Go no further in a copy; elsewhere this does nothing, in some 30 ns."""
+    if _CopyState.is_copy:
+        try:
+            _CopyState.report(FORKED_COPY_REASON)
+        finally:
+            os._exit(1)
+
+
+def _mark_as_copy() -> None:
+    _CopyState.is_copy = True
+
+
+@contextlib.contextmanager
+def temporary_variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable within a block; afterwards it is as it was, for us and for what we start later."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before

@@ -1,14 +1,21 @@
-"""What came out: records of trials, estimates with their intervals, findings with their verdicts."""
+"""Results: records of trials, estimates with their intervals, findings with their verdicts.
+
+The checks of ``assay doctor``.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
 from assay.core.plan import Cache, Isolation
 from assay.core.values import SCHEMA_VERSION, Params, Value
+
+if TYPE_CHECKING:
+    from assay.core.values import Scalar
+
 
 Scope = Literal["process", "run", "machine"]
 STAND_IN = "ASSAY_STAND_IN"
@@ -161,7 +168,7 @@ class Parity(Value):
         return self
 
 
-class HowTimed(Value):
+class TimingMethod(Value):
     """By which method a subject is timed, and why; what it launches, and how far the method itself may be off."""
 
     method: str
@@ -180,19 +187,19 @@ class SubjectFacts(Value):
     check: Check | None = None
     backend: str | None = Field(default=None, description="Which library really did the work, seen in its kernels.")
     kernels: tuple[str, ...] | None = Field(default=None, description="The kernels one call launches, in order.")
-    timed: HowTimed | None = Field(default=None, description="Null where calls are counted, or nothing is timed.")
+    timed: TimingMethod | None = Field(default=None, description="Null where calls are counted, or nothing is timed.")
     measured: dict[str, float] | None = Field(
         default=None, description="What one untimed call was seen to do, by names that end in a unit; null: not looked."
     )
     parity: Parity | None = Field(
         default=None, description="Of a fast path with its reference, where its role asks for it; null: not asked."
     )
-    left_out: str | None = Field(
+    skipped: str | None = Field(
         default=None, description="In pairs or stages: why it was not timed, where the others were."
     )
     reached: bool = Field(default=True, description="In pairs or stages: false where its turn never came.")
     refused: bool = Field(default=False, description="In stages: left out as the machine cannot, not as it failed.")
-    senseless: bool = Field(default=False, description="In stages: left out as what it was told cannot be.")
+    invalid_request: bool = Field(default=False, description="In stages: left out as what it was told cannot be.")
     placement: dict[str, str] | None = Field(
         default=None, description="Which part of a model really lies on which device; null: it is not of parts."
     )
@@ -262,7 +269,7 @@ class Evidence(Value):
     )
 
 
-class Tried(Value):
+class TriedConfig(Value):
     """A configuration that a tuner tried. Without a time it did not work, or the tuner did not say."""
 
     config: Params
@@ -280,7 +287,7 @@ class Tuning(Value):
     version: str | None = Field(default=None, description="Of the tuner; null: it is Assay's own, or does not say.")
     config: Params | None
     time_us: float | None = Field(description="Of the chosen configuration, as the tuner saw it.")
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedConfig, ...] = ()
     tuning_s: float
     start_ns: int
     end_ns: int
@@ -311,7 +318,7 @@ class OutsideProcess(Value):
     cores: float
 
 
-class GpuSeen(Value):
+class GpuWindowStats(Value):
     """What the monitor saw of a GPU while a trial was timed. Null: not offered, or not seen."""
 
     gpu: int
@@ -335,7 +342,7 @@ class GpuSeen(Value):
     energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
 
 
-class Settled(Value):
+class SettlingResult(Value):
     """How a trial waited, under load, until clocks and heat were steady before anything was timed."""
 
     waited_s: float
@@ -345,12 +352,12 @@ class Settled(Value):
     note: str | None = Field(default=None, description="What was not steady, or what could not be read.")
 
 
-class Meanwhile(Value):
+class WindowStats(Value):
     """What the monitor saw while a trial was timed. Null: not seen."""
 
-    seen_s: float
+    observed_s: float
     samples: int
-    gpus: tuple[GpuSeen, ...] = ()
+    gpus: tuple[GpuWindowStats, ...] = ()
     power_sum_max_w: float | None = Field(
         default=None, description="The most that all of these GPUs drew at one moment; null: not all of them say."
     )
@@ -374,7 +381,7 @@ class Stage(Value):
     start_ns: int
     end_ns: int
     calls: int = Field(ge=1)
-    meanwhile: Meanwhile | None = Field(default=None, description="With the energy of each GPU; null: nobody watched.")
+    during: WindowStats | None = Field(default=None, description="With the energy of each GPU; null: nobody watched.")
     energy: Estimate | None = Field(default=None, description="Of all GPUs together; null where it cannot be told.")
     energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
     energy_refusal: EnergyRefusal | None = Field(
@@ -386,7 +393,7 @@ class Stage(Value):
     host_note: str | None = Field(default=None, description="How that was told, or why it was not.")
 
 
-class GpuMoment(Value):
+class GpuSnapshot(Value):
     """What a GPU in use did just before or just after a trial. Null: not offered."""
 
     uuid: str
@@ -400,7 +407,7 @@ class GpuMoment(Value):
 class Disturbance(Value):
     """What others did while a trial ran, or while we listened. Null: cannot be known."""
 
-    looked_s: float
+    observed_s: float
     steal_share: float | None = Field(description="Of all CPU time: taken away by the hypervisor.")
     outside_cores: float | None = Field(description="CPUs' worth of load by processes not ours.")
     kernel_cores: float | None = Field(default=None, description="CPUs' worth of load by threads of the kernel.")
@@ -433,8 +440,8 @@ class Record(Value):
     tunings: tuple[Tuning, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     disturbance: Disturbance | None = None
-    gpus_before: tuple[GpuMoment, ...] = ()
-    gpus_after: tuple[GpuMoment, ...] = ()
+    gpus_before: tuple[GpuSnapshot, ...] = ()
+    gpus_after: tuple[GpuSnapshot, ...] = ()
     energy: Estimate | None = Field(
         default=None, description="Of its devices while it was timed; null where that cannot be told."
     )
@@ -442,18 +449,18 @@ class Record(Value):
     sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
     sensors_bytes: int | None = Field(default=None, ge=0, description="How long that file was by then.")
     sensors_digest: str | None = Field(default=None, description="SHA-256 of so many bytes of it.")
-    meanwhile: Meanwhile | None = Field(default=None, description="Null where no monitor watched.")
+    during: WindowStats | None = Field(default=None, description="Null where no monitor watched.")
     lost_gpus: tuple[LostGpu, ...] = Field(
         default=(), description="Metered GPUs that stopped answering before the trial ended: it is partial."
     )
-    settled: Settled | None = Field(default=None, description="Null where steadiness was not waited for.")
+    settled: SettlingResult | None = Field(default=None, description="Null where steadiness was not waited for.")
     stages: tuple[Stage, ...] = Field(default=(), description="Of a role in stages; also of those before a failure.")
     disturbed: tuple[Interference, ...] = Field(
         default=(), description="By what, beyond what a measurement bears; empty: by nothing that was seen."
     )
     status: Status
     reason: str | None = None
-    senseless: bool = Field(
+    invalid_request: bool = Field(
         default=False, description="In stages: it failed as what it was told cannot be, so that trying again is no use."
     )
     notes: tuple[str, ...] = ()
@@ -496,7 +503,7 @@ class InterferenceSource(Value):
 class IsolationShortfall(Value):
     """A level of isolation that was asked for and did not hold, in how many trials, and why."""
 
-    asked: Isolation
+    requested: Isolation
     held: Isolation = Field(description="The lowest that held.")
     trials: int = Field(ge=1)
     codes: tuple[IsolationCode, ...]
@@ -523,3 +530,18 @@ class Findings(Value):
     quality: DataQuality | None = Field(
         default=None, description="Of the records it rests on; null: it does not rest on records of one run."
     )
+
+
+def make_check(
+    claim: str,
+    verdict: Verdict,
+    reason: str | None = None,
+    *,
+    fix: str | None = None,
+    topic: str,
+    estimate: Estimate | None = None,
+    **facts: Scalar,
+) -> Finding:
+    """Return a claim about this machine that was looked into; ``fix`` says what to do where it does not hold."""
+    details: dict[str, Scalar] = {"topic": topic, "fix": fix, **facts}
+    return Finding(claim=claim, estimate=estimate, verdict=verdict, reason=reason, records=(), facts=details)

@@ -3,9 +3,9 @@
     {"trial":"4f2a","status":"ok","digest":"sha256:…"}
      └───────── these bytes ──────┘
 
-What is verified is what is stored: nothing is serialised again. Lines of one file are chained, as the digest of each
-also covers that of the line before it, so that a line that is changed, missing, repeated or out of order is noticed.
-This guards against accidents, as damaged disks, cut copies and edits by hand. Whoever wants to forge can seal again.
+The stored bytes are verified; nothing is serialized again. The lines of one file are chained: each digest also covers
+the digest of the line before it, so a line that was changed, lost, repeated or reordered is detected. This guards
+against accidents such as damaged disks, truncated copies and edits by hand, not against deliberate forgery.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.durable import append_after, read_bytes, read_json, replace_atomically
 from assay.core.errors import BadInput, DamagedFile
+from assay.core.files import append_derived_line, read_bytes, read_json, replace_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 DIGEST = "digest"
-PATTERN = "sha256:[0-9a-f]{64}"
-_SEAL = re.compile(rb'(?:,"digest":"|,\n  "digest": ")(%b)"(?:\}|\n\}\n?)\Z' % PATTERN.encode())
+DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
+_SEAL = re.compile(rb'(?:,"digest":"|,\n  "digest": ")(%b)"(?:\}|\n\}\n?)\Z' % DIGEST_PATTERN.encode())
 _CHANGED = "its digest does not match: it was changed after it was written"
 
 
-class Sealed(NamedTuple):
+class SealedJson(NamedTuple):
     """A JSON object without its digest, and that digest."""
 
     body: bytes
     digest: str
 
 
-def digest_of(data: bytes) -> str:
+def compute_digest(data: bytes) -> str:
     """Return the digest of some bytes: ``sha256:`` and 64 hexadecimal digits."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def sealed(text: str, before: str = "") -> str:
+def seal_json(text: str, before: str = "") -> str:
     """Return a JSON object, on one line or indented, with its digest; ``before`` is what its place hangs on."""
     content = text.rstrip().removesuffix("}").rstrip()
     if not content.startswith("{") or content == "{":
         raise ValueError("only a JSON object that has keys can be sealed")
-    digest = _chained(content.encode(), before)
+    digest = _chained_digest(content.encode(), before)
     return f'{content},\n  "digest": "{digest}"\n}}' if "\n" in content else f'{content},"digest":"{digest}"}}'
 
 
-def unsealed(data: bytes, before: str = "") -> Sealed | None:
+def unseal_json(data: bytes, before: str = "") -> SealedJson | None:
     """Return the object in some bytes without its digest; null where it has none.
 
     Raises:
@@ -61,22 +61,22 @@ def unsealed(data: bytes, before: str = "") -> Sealed | None:
     if match is None:
         return None
     content, digest = data[: match.start()], match[1].decode()
-    if _chained(content, before) != digest:
+    if _chained_digest(content, before) != digest:
         raise DamagedFile(_CHANGED)
-    return Sealed(content + b"}", digest)
+    return SealedJson(content + b"}", digest)
 
 
-def _chained(content: bytes, before: str) -> str:
-    return digest_of(before.encode() + b"\n" + content)
+def _chained_digest(content: bytes, before: str) -> str:
+    return compute_digest(before.encode() + b"\n" + content)
 
 
-def write_sealed(path: Path, content: Mapping[str, JsonValue]) -> None:
+def write_sealed_json(path: Path, content: Mapping[str, JsonValue]) -> None:
     """Write a JSON object with its digest, whole or not at all."""
     text = json.dumps(content, indent=2, ensure_ascii=False)
-    replace_atomically(path, sealed(text).encode() + b"\n")
+    replace_atomically(path, seal_json(text).encode() + b"\n")
 
 
-def read_sealed(path: Path) -> bytes:
+def read_sealed_json(path: Path) -> bytes:
     """Return the JSON object in a file, verified and without its digest.
 
     Raises:
@@ -84,7 +84,7 @@ def read_sealed(path: Path) -> bytes:
         BadInput: It cannot be read, or was written without a digest.
     """
     try:
-        sealed_object = unsealed(read_bytes(path))
+        sealed_object = unseal_json(read_bytes(path))
     except DamagedFile as error:
         raise DamagedFile(f"{path} is damaged: {error}.") from None
     if sealed_object is None:
@@ -96,17 +96,17 @@ def read_sealed(path: Path) -> bytes:
     return sealed_object.body
 
 
-def sealed_lines(texts: Iterable[str], start: str) -> list[str]:
+def seal_lines(texts: Iterable[str], start: str) -> list[str]:
     """Return JSON objects as chained lines; ``start`` stands for the line before the first."""
     lines: list[str] = []
     before = start
     for text in texts:
-        lines.append(sealed(text, before))
+        lines.append(seal_json(text, before))
         before = _last_digest(lines[-1].encode()) or before
     return lines
 
 
-def append_sealed(path: Path, text: str, start: str) -> None:
+def append_sealed_line(path: Path, text: str, start: str) -> None:
     """Append a JSON object as a line that is chained to the last one; when this returns, it survives a crash.
 
     Raises:
@@ -117,9 +117,9 @@ def append_sealed(path: Path, text: str, start: str) -> None:
         before = start if last is None else _last_digest(last)
         if before is None:
             raise DamagedFile(f"{path} is damaged: its last line has no digest, so that none can be added.")
-        return sealed(text, before)
+        return seal_json(text, before)
 
-    append_after(path, following)
+    append_derived_line(path, following)
 
 
 def _last_digest(line: bytes) -> str | None:
@@ -127,7 +127,7 @@ def _last_digest(line: bytes) -> str | None:
     return None if match is None else match[1].decode()
 
 
-def read_chain(path: Path, start: str) -> list[Sealed]:
+def read_sealed_lines(path: Path, start: str) -> list[SealedJson]:
     """Return the whole lines of a file, verified; a last line that was cut off is left out, a missing file is empty.
 
     Raises:
@@ -138,11 +138,11 @@ def read_chain(path: Path, start: str) -> list[Sealed]:
         return []
     data = read_bytes(path)
     lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
-    objects: list[Sealed] = []
+    objects: list[SealedJson] = []
     before = start
     for number, line in enumerate(lines, 1):
         try:
-            sealed_object = unsealed(line, before)
+            sealed_object = unseal_json(line, before)
         except DamagedFile:
             raise DamagedFile(f"{path}, line {number} is damaged: it, or one before it, was changed or lost.") from None
         if sealed_object is None:

@@ -1,4 +1,4 @@
-"""Units: how quantities are named, read from the command line, and written for people."""
+"""Units: how quantities are named, parsed from the command line, and formatted for people."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from assay.core.errors import BadInput
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?)\s*([a-zµμ]*)\s*", re.IGNORECASE)
-LONGEST_S = 30 * 86400.0
+MAX_DURATION_S = 30 * 86400.0
 """No single duration is longer than thirty days: a larger one is a slip of the finger."""
 
-MOST_REPEATS = 10_000
-MOST_PROCESSES = 1_024
-MOST_CALLS = 10_000_000
-MOST_SIZE = 2**31 - 1
+MAX_REPEATS = 10_000
+MAX_PROCESSES = 1_024
+MAX_CALLS = 10_000_000
+MAX_SIZE = 2**31 - 1
 """No count is larger, for the same reason: each repeat is planned, and each process is started."""
 
 _UNIT_SUFFIXES = {
@@ -50,7 +50,7 @@ def parse_duration_s(text: str, *, zero_ok: bool = False) -> float:
     seconds = float(match[1]) * _SECONDS[unit or "s"]
     if seconds == 0 and not zero_ok:
         raise BadInput("A duration must be longer than zero.")
-    if seconds > LONGEST_S:
+    if seconds > MAX_DURATION_S:
         raise BadInput(f"{text!r} is longer than thirty days, which cannot be meant.")
     return seconds
 
@@ -74,7 +74,7 @@ def unit_of(quantity: str) -> str:
     return _UNIT_SUFFIXES.get(quantity.rsplit("_", 1)[-1].lower(), "") if "_" in quantity else ""
 
 
-def significant(value: float, digits: int = 4) -> str:
+def format_significant(value: float, digits: int = 4) -> str:
     """Write a number with so many significant digits and no exponent: 1234.5 → "1234"."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
@@ -86,15 +86,15 @@ def significant(value: float, digits: int = 4) -> str:
 def format_time(microseconds: float) -> str:
     """Write a time in the unit that reads best: 1.234 ms rather than 1234 µs."""
     if microseconds == 0 or not math.isfinite(microseconds):
-        return f"{significant(microseconds)} µs"
+        return f"{format_significant(microseconds)} µs"
     for scale, unit in ((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")):
-        number = significant(microseconds / scale)
+        number = format_significant(microseconds / scale)
         if abs(float(number)) < 1000:
             return f"{number} {unit}"
-    return f"{significant(microseconds / 1e6)} s"
+    return f"{format_significant(microseconds / 1e6)} s"
 
 
-def format_span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write how long something lasts for people: "42 s", "3 min 5 s", "2 h 10 min"."""
     whole = round(seconds)
     if seconds < 10:

@@ -1,4 +1,4 @@
-"""The base of every value that crosses a room: frozen, complete, and strict about its keys."""
+"""The base class of every value that crosses a package boundary: frozen, complete, and strict about its keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Value(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
 
-PROBLEMS = {
+PROBLEM_MESSAGES = {
     "missing": "is missing",
     "extra_forbidden": "is not known",
     "json_invalid": "is not valid JSON",
@@ -44,15 +44,15 @@ def first_problem(error: ValidationError) -> str:
     if not problem["loc"] and problem["type"] == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
     location = ".".join(str(part) for part in problem["loc"]) or "it"
-    if problem["type"] in PROBLEMS:
-        return f"{location} {PROBLEMS[problem['type']]}"
+    if problem["type"] in PROBLEM_MESSAGES:
+        return f"{location} {PROBLEM_MESSAGES[problem['type']]}"
     message = problem["msg"]
     if message.startswith("Input should "):
         return f"{location} {message.removeprefix('Input ')}"
     return f"{location}: {message.removeprefix('Value error, ')}"
 
 
-def identity(value: Value, *, length: int = 12) -> str:
+def content_id(value: Value, *, length: int = 12) -> str:
     """Return a short hash of a value's content: equal content, equal identity, on any machine."""
     text = json.dumps(_content(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]

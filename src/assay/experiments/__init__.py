@@ -1,1 +1,1 @@
-"""Which question? Each experiment is three pure functions: step, analyse, page."""
+"""Experiments: each answers one question with pure functions (step, analyse, page) over records."""

@@ -1,9 +1,15 @@
-"""What an experiment is: three pure functions. It never starts a process, reads a sensor or draws."""
+"""What an experiment is (pure functions over records that never start a process or read a sensor).
+
+How to find one by name: built-in, or an installed plug-in's.
+"""
 
 from __future__ import annotations
 
+import importlib
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from assay.core.errors import BadInput, suggest_nearest
 from assay.core.values import Value
 
 if TYPE_CHECKING:
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from assay.launch.checkouts import Checkouts
     from assay.machine.model import Machine
     from assay.store.records import Records
+
 
 OptionsT = TypeVar("OptionsT", bound=Value)
 
@@ -57,7 +64,7 @@ class HasBaselines(Protocol):
 
 
 @runtime_checkable
-class LeavesFiles(Protocol):
+class WritesFiles(Protocol):
     """An experiment that leaves text files of its own in the run folder."""
 
     def files(
@@ -65,3 +72,34 @@ class LeavesFiles(Protocol):
     ) -> Mapping[str, str | Iterable[str]]:
         """Return the files, by their paths within the run folder; one that may be long, part by part."""
         ...
+
+
+BUILT_IN = {
+    "contention": "assay.experiments.contention:EXPERIMENT",
+    "energy": "assay.experiments.energy:EXPERIMENT",
+    "gate": "assay.experiments.gate:EXPERIMENT",
+    "matrix": "assay.experiments.matrix:EXPERIMENT",
+    "power": "assay.experiments.power.characterize:EXPERIMENT",
+    "power_sweep": "assay.experiments.power.sweep:EXPERIMENT",
+    "run": "assay.experiments.run:EXPERIMENT",
+    "scaling": "assay.experiments.scaling:EXPERIMENT",
+    "scaling_prediction": "assay.experiments.scaling_prediction:EXPERIMENT",
+    "threshold": "assay.experiments.threshold:EXPERIMENT",
+}
+ENTRY_POINT_GROUP = "assay.experiments"
+
+
+def list_experiments() -> dict[str, str]:
+    """Return every experiment's name and where it lives."""
+    plugins = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return {**plugins, **BUILT_IN}
+
+
+def find_experiment(name: str) -> Experiment[Any]:
+    """Return the experiment of that name."""
+    table = list_experiments()
+    if name not in table:
+        raise BadInput(f"Unknown experiment {name!r}.{suggest_nearest(name, table)}")
+    module, _, attribute = table[name].partition(":")
+    experiment: Experiment[Any] = getattr(importlib.import_module(module), attribute)
+    return experiment

@@ -1,1 +1,1 @@
-"""Benchmarks asked for on GitHub: who may ask, what was asked, and what is written back."""
+"""Benchmarks requested on GitHub: who may request them, what is measured, and what is written back."""

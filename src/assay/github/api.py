@@ -1,7 +1,13 @@
-"""GitHub's REST API, one question at a time.
+"""GitHub's REST API: the client, its errors, and its settings from a workflow's environment.
 
-Reading is asked again after a passing fault. What changes something is asked once: where the answer never came it may
-be done all the same (`Unanswered`), and whoever asked looks before asking again (`surely`).
+A read is repeated after a transient fault. A write is sent once: if no response came it may have been done all the
+same (`NoResponse`), and the caller checks before it repeats it (`GitHubApi.make_once`).
+
+401                              the token is wrong
+403, 429 with a time to wait     too many requests
+403                              the token, the organisation or a rule does not allow it
+404                              does not exist, or is not visible to this token
+409, 422                         a branch is protected, or the request is invalid
 
 The token comes from ``GITHUB_TOKEN``, goes into one header of one host, and is in no message.
 """
@@ -18,52 +24,138 @@ import httpx
 
 from assay._version import __version__
 from assay.core.errors import BadInput, MachineCannot
-from assay.github import refusals
+from assay.github.event import LOGIN, parse_pull_request
+from assay.github.request import DEFAULT_GPU, WorkflowInputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pydantic import JsonValue
 
+    from assay.github.event import PullRequestState
+
+
+MIN_WAIT_S = 1.0
+SECONDARY_WAIT_S = 60.0
+"""Where GitHub says that requests come too fast, and not for how long to stop."""
+_MAX_CHARACTERS = 300
+
+NO_PULL_REQUESTS = "not permitted to create or approve pull requests"
+PROTECTED = ("protected branch", "rule violations", "branch protection", "protected ref")
+
+
+class NotFound(MachineCannot):
+    """What was asked for is not there, or this token may not see it."""
+
+
+class Conflict(MachineCannot):
+    """GitHub understood, and what is there stands against it (422 or 409)."""
+
+
+def rate_limit_wait_s(answer: httpx.Response, now: float) -> float | None:
+    """Return how long to wait before the same may be asked again; null where that would not help."""
+    if answer.status_code not in {403, 429}:
+        return None
+    after = answer.headers.get("retry-after", "")
+    if re.fullmatch(r"\d{1,6}", after):
+        return max(MIN_WAIT_S, float(after))
+    if answer.headers.get("x-ratelimit-remaining") == "0":
+        reset = answer.headers.get("x-ratelimit-reset", "")
+        return max(MIN_WAIT_S, float(reset) - now) if re.fullmatch(r"\d{1,12}", reset) else SECONDARY_WAIT_S
+    slow_down = answer.status_code == 429 or "secondary rate limit" in error_message(answer).lower()
+    return SECONDARY_WAIT_S if slow_down else None
+
+
+def error_message(answer: httpx.Response) -> str:
+    """Return GitHub's own words on one line: printable, and not too many."""
+    try:
+        content = answer.json()
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(content, dict):
+        return ""
+    details = content.get("errors")
+    more = (
+        [detail.get("message") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+    )
+    words = [text for text in (content.get("message"), *more) if isinstance(text, str)]
+    line = " ".join("; ".join(words).split())
+    return "".join(c for c in line if c.isprintable())[:_MAX_CHARACTERS].rstrip(". ")
+
+
+def describe_error(answer: httpx.Response, what: str, repository: str, token: str) -> MachineCannot:
+    """Return the error that tells why something was not done, and what to do."""
+    words = error_message(answer).replace(token, "…") if token else error_message(answer)
+    code, quoted = answer.status_code, f" GitHub says: {words}." if words else ""
+    if code == 401:
+        return MachineCannot(f"GitHub does not accept GITHUB_TOKEN: it is wrong, has expired or was revoked.{quoted}")
+    if code in {301, 302, 307, 308}:
+        return MachineCannot(f"{repository} was moved or renamed; say its new name with --repository.")
+    if any(word in words.lower() for word in PROTECTED):
+        return MachineCannot(
+            f"A rule of {repository} protects a branch, so that it could not {what}.{quoted} Let the rule pass "
+            "branches that begin with assay/, or give the job a token that may pass it."
+        )
+    if code == 404:
+        return NotFound(
+            f"GitHub finds nothing there to {what} in {repository}: it does not exist, or the token may not see it."
+        )
+    if code == 403:
+        return MachineCannot(_describe_forbidden(answer, what, repository, words, quoted))
+    kind = Conflict if code in {409, 422} else MachineCannot
+    return kind(f"GitHub refused to {what} in {repository} ({code}).{quoted}")
+
+
+def _describe_forbidden(answer: httpx.Response, what: str, repository: str, words: str, quoted: str) -> str:
+    if NO_PULL_REQUESTS in words:
+        return (
+            f"{repository} lets no workflow open pull requests. Turn on “Allow GitHub Actions to create and approve "
+            "pull requests” under Settings → Actions → General, or give the job a token of an app."
+        )
+    needs = answer.headers.get("x-accepted-github-permissions", "")
+    needed = f"; it needs {needs.replace('=', ': ')}" if re.fullmatch(r"[a-z_=,; ]{1,200}", needs) else ""
+    return f"The token may not {what} in {repository}{needed}. Give the job that under `permissions:`.{quoted}"
+
+
 T = TypeVar("T")
 
-PUBLIC = "https://api.github.com"
-VERSION = "2022-11-28"
+PUBLIC_API_URL = "https://api.github.com"
+API_VERSION = "2022-11-28"
 TRIES = 4
-PATIENCE_S = 90.0
+MAX_RATE_LIMIT_WAIT_S = 90.0
 """How long a limit on requests is waited for."""
-WITHIN_S = 30.0
-LARGEST_BYTES = 32 * 2**20
-PAGE = 100
-PAGES = 50
+TIMEOUT_S = 30.0
+MAX_RESPONSE_BYTES = 32 * 2**20
+PAGE_SIZE = 100
+MAX_PAGES = 50
 
 
-class Unanswered(MachineCannot):
+class NoResponse(MachineCannot):
     """No answer came, or one that says that GitHub is in trouble: what was asked for may be done all the same."""
 
 
 @dataclass
-class Api:
+class GitHubApi:
     """One repository, as one token may see and change it."""
 
     repository: str
     token: str = field(repr=False)
-    url: str = PUBLIC
+    url: str = PUBLIC_API_URL
     pause: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
     transport: httpx.BaseTransport | None = None
 
     def __post_init__(self) -> None:
-        checked_repository(self.repository)
+        check_repository(self.repository)
         self._client = httpx.Client(
-            base_url=safe_url(self.url),
+            base_url=check_api_url(self.url),
             transport=self.transport,
-            timeout=WITHIN_S,
+            timeout=TIMEOUT_S,
             follow_redirects=False,
             headers={
                 "Authorization": f"Bearer {self.token}",
                 "Accept": "application/vnd.github+json",
-                "X-GitHub-Api-Version": VERSION,
+                "X-GitHub-Api-Version": API_VERSION,
                 "User-Agent": f"assay/{__version__}",
             },
         )
@@ -76,23 +168,23 @@ class Api:
 
     def get(self, path: str, what: str, **params: str | int) -> Any:
         """Return what is at a path of the repository; ``what`` is what is being done, for messages."""
-        return self._again(lambda: self._ask("GET", path, what, params=params))
+        return self._retry(lambda: self._request("GET", path, what, params=params))
 
     def find(self, path: str, what: str, **params: str | int) -> Any | None:
         """Return what is at a path of the repository, or null where there is nothing."""
         try:
             return self.get(path, what, **params)
-        except refusals.NotThere:
+        except NotFound:
             return None
 
     def pages(self, path: str, what: str, **params: str | int) -> Iterator[Any]:
         """Give every item of a list, page by page."""
-        for page in range(1, PAGES + 1):
-            items = self.get(path, what, **params, per_page=PAGE, page=page)
+        for page in range(1, MAX_PAGES + 1):
+            items = self.get(path, what, **params, per_page=PAGE_SIZE, page=page)
             if not isinstance(items, list):
                 raise MachineCannot(f"GitHub answered with no list when asked to {what}.")
             yield from items
-            if len(items) < PAGE:
+            if len(items) < PAGE_SIZE:
                 return
 
     def send(self, method: str, path: str, content: Mapping[str, JsonValue], what: str) -> Any:
@@ -102,32 +194,32 @@ class Api:
             Unanswered: It may be done or not.
             MachineCannot: It is not done, and the sentence says why.
         """
-        return self._ask(method, path, what, content=content)
+        return self._request(method, path, what, content=content)
 
-    def surely(self, make: Callable[[], T], look: Callable[[], T | None]) -> T:
+    def make_once(self, make: Callable[[], T], lookup: Callable[[], T | None]) -> T:
         """Have something made exactly once: after an answer that never came, look for it before asking again."""
         for tried in range(1, TRIES + 1):
             try:
                 return make()
-            except Unanswered:
+            except NoResponse:
                 if tried == TRIES:
                     raise
                 self.pause(_back_off_s(tried))
-                if (existing := look()) is not None:
+                if (existing := lookup()) is not None:
                     return existing
         raise AssertionError("unreachable")
 
-    def _again(self, ask: Callable[[], T]) -> T:
+    def _retry(self, request: Callable[[], T]) -> T:
         for tried in range(1, TRIES + 1):
             try:
-                return ask()
-            except Unanswered:
+                return request()
+            except NoResponse:
                 if tried == TRIES:
                     raise
                 self.pause(_back_off_s(tried))
         raise AssertionError("unreachable")
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -138,18 +230,18 @@ class Api:
     ) -> Any:
         waited_s = 0.0
         while True:
-            answer = self._answer(method, path, what, params, content)
-            wait_s = refusals.wait_s(answer, self.now())
+            answer = self._send(method, path, what, params, content)
+            wait_s = rate_limit_wait_s(answer, self.now())
             if wait_s is None:
-                return self._content(answer, what)
-            if waited_s + wait_s > PATIENCE_S:
+                return self._decode(answer, what)
+            if waited_s + wait_s > MAX_RATE_LIMIT_WAIT_S:
                 raise MachineCannot(
                     f"GitHub allows no more requests for {wait_s:.0f} s, so that it could not {what}; try again later."
                 )
             self.pause(wait_s)
             waited_s += max(wait_s, 1.0)
 
-    def _answer(
+    def _send(
         self,
         method: str,
         path: str,
@@ -161,16 +253,16 @@ class Api:
         try:
             return self._client.request(method, where, params=params, json=content)
         except httpx.ConnectError as error:
-            raise Unanswered(f"GitHub cannot be reached to {what}: {type(error).__name__}.") from None
+            raise NoResponse(f"GitHub cannot be reached to {what}: {type(error).__name__}.") from None
         except httpx.HTTPError as error:
-            raise Unanswered(f"GitHub gave no answer when asked to {what}: {type(error).__name__}.") from None
+            raise NoResponse(f"GitHub gave no answer when asked to {what}: {type(error).__name__}.") from None
 
-    def _content(self, answer: httpx.Response, what: str) -> Any:
+    def _decode(self, answer: httpx.Response, what: str) -> Any:
         if answer.status_code >= 500:
-            raise Unanswered(f"GitHub is in trouble ({answer.status_code}) and could not {what}; try again later.")
+            raise NoResponse(f"GitHub is in trouble ({answer.status_code}) and could not {what}; try again later.")
         if not answer.is_success:
-            raise refusals.refusal(answer, what, self.repository, self.token)
-        if len(answer.content) > LARGEST_BYTES:
+            raise describe_error(answer, what, self.repository, self.token)
+        if len(answer.content) > MAX_RESPONSE_BYTES:
             raise MachineCannot(f"GitHub's answer is too large to {what}.")
         try:
             return answer.json()
@@ -184,22 +276,22 @@ def _back_off_s(tried: int) -> float:
     return 2.0**tried
 
 
-def told(data: object, *way: str | int) -> Any:
+def get_field(data: object, *path: str | int) -> Any:
     """Return what an answer holds at some place.
 
     Raises:
         MachineCannot: It is not there.
     """
     value: Any = data
-    for step in way:
+    for step in path:
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
-            raise MachineCannot(f"GitHub's answer lacks {'.'.join(map(str, way))}.") from None
+            raise MachineCannot(f"GitHub's answer lacks {'.'.join(map(str, path))}.") from None
     return value
 
 
-def in_path(text: str) -> str:
+def quote_part(text: str) -> str:
     """Return a name fit for one part of an address."""
     return quote(text, safe="")
 
@@ -209,7 +301,7 @@ def branch_path(branch: str) -> str:
     return quote(branch, safe="/")
 
 
-def checked_repository(text: str) -> str:
+def check_repository(text: str) -> str:
     """Return the name of a repository as OWNER/NAME.
 
     Raises:
@@ -220,7 +312,7 @@ def checked_repository(text: str) -> str:
     return text
 
 
-def safe_url(text: str) -> str:
+def check_api_url(text: str) -> str:
     """Return the address of the API; a token goes over https, or to this very machine.
 
     Raises:
@@ -232,3 +324,85 @@ def safe_url(text: str) -> str:
     if parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1"} and parts.username is None:
         return text.rstrip("/")
     raise BadInput("GITHUB_API_URL must begin with https://, as a token is sent there.")
+
+
+TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def api_from_environment(environment: Mapping[str, str], repository: str | None = None) -> GitHubApi:
+    """Return the API of a repository, by the token of the environment.
+
+    Raises:
+        MachineCannot: There is no token.
+        BadInput: The token or the repository is none.
+    """
+    token = environment.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        raise MachineCannot(
+            f"{TOKEN_VARIABLE} is not set. In a workflow write `env: {TOKEN_VARIABLE}: "
+            f"${{{{ github.token }}}}` at the step; elsewhere "
+            "make a fine-grained token on GitHub under Settings → Developer settings."
+        )
+    if re.fullmatch(r"[!-~]{1,1000}", token) is None:
+        raise BadInput(f"{TOKEN_VARIABLE} holds characters that no token has.")
+    return GitHubApi(
+        repository_name(environment, repository), token, environment.get("GITHUB_API_URL") or PUBLIC_API_URL
+    )
+
+
+def repository_name(environment: Mapping[str, str], repository: str | None = None) -> str:
+    """Return the name of the repository.
+
+    Raises:
+        BadInput: None is named.
+    """
+    return check_repository(repository or environment.get("GITHUB_REPOSITORY", ""))
+
+
+def workflow_run_url(environment: Mapping[str, str]) -> str | None:
+    """Return the address of the workflow's run; null outside of one."""
+    server, run = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_RUN_ID", "")
+    if re.fullmatch(r"https://[A-Za-z0-9.-]{1,200}", server) is None or re.fullmatch(r"\d{1,20}", run) is None:
+        return None
+    return f"{server}/{repository_name(environment)}/actions/runs/{run}"
+
+
+def workflow_inputs(environment: Mapping[str, str]) -> WorkflowInputs:
+    """Return what the workflow was given.
+
+    Raises:
+        BadInput: A switch is neither on nor off.
+    """
+    switch = environment.get("ASSAY_CREATE_PR", "").strip().lower()
+    if switch not in {"", "true", "false"}:
+        raise BadInput("ASSAY_CREATE_PR is true or false.")
+    return WorkflowInputs(
+        gpu_type=environment.get("ASSAY_GPU_TYPE") or None,
+        create_pr=switch != "false",
+        default_gpu=environment.get("ASSAY_DEFAULT_GPU") or DEFAULT_GPU,
+    )
+
+
+WRITE_PERMISSIONS = frozenset({"admin", "write"})
+"""As GitHub tells it: who maintains a repository is told to write to it, who only triages to read it."""
+
+
+@dataclass(frozen=True)
+class GitHubQueries:
+    """Asks a repository."""
+
+    api: GitHubApi
+
+    def may_write(self, login: str) -> bool:
+        """Return whether a person may write to the repository; a stranger, or one who is gone, may not."""
+        if re.fullmatch(LOGIN, login) is None:
+            return False
+        try:
+            permission = self.api.get(f"/collaborators/{quote_part(login)}/permission", "ask who may write")
+        except NotFound:
+            return False
+        return get_field(permission, "permission") in WRITE_PERMISSIONS
+
+    def change(self, number: int) -> PullRequestState:
+        """Return a pull request as it is at this moment."""
+        return parse_pull_request(self.api.get(f"/pulls/{number}", "look at the pull request"))

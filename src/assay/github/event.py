@@ -1,7 +1,7 @@
-"""What happened on GitHub that a workflow runs for: the event's file and the variables beside it, as values.
+"""The event that a GitHub workflow runs for: the event's file and the environment variables, as typed values.
 
-An event is a stranger's text in many of its places. What is taken out of it is checked here: numbers are numbers, names
-are names, and a comment is text that only the grammar reads.
+Much of an event is untrusted text. Everything taken out of it is checked here: numbers are numbers, names are
+names, and a comment is text that only the command parser reads.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from assay.core.durable import read_json
 from assay.core.errors import BadInput
+from assay.core.files import read_json
 from assay.core.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LARGEST_BYTES = 8 * 2**20
+MAX_EVENT_BYTES = 8 * 2**20
 SHA = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 LOGIN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9._-]{1,100}"
@@ -27,7 +27,7 @@ BRANCH = r"(?!-|/)(?!.*(?:\.\.|//|@\{|\.lock$|/$|\.$))[^\x00-\x20\x7f-\xa0~^:?*\
 """What git allows, without what a shell, a log or an address could take for something else."""
 
 
-class Change(Value):
+class PullRequestState(Value):
     """A pull request: its number, and the commit that it stood at."""
 
     number: int = Field(ge=1)
@@ -37,7 +37,7 @@ class Change(Value):
     open: bool
 
 
-class Event(Value):
+class WorkflowEvent(Value):
     """What happened."""
 
     name: str
@@ -47,12 +47,12 @@ class Event(Value):
     comment: str | None = Field(default=None, description="As it was typed.")
     comment_on: int | None = Field(default=None, description="The number of the pull request under which it stands.")
     label: str | None = None
-    change: Change | None = None
+    change: PullRequestState | None = None
     commit: str | None = Field(default=None, description="What the workflow runs at.")
     branch: str | None = Field(default=None, description="The branch it runs on; null: a tag, or a pull request.")
 
 
-def read(environment: Mapping[str, str]) -> Event:
+def read_event(environment: Mapping[str, str]) -> WorkflowEvent:
     """Return what happened.
 
     Raises:
@@ -63,45 +63,45 @@ def read(environment: Mapping[str, str]) -> Event:
         raise BadInput("GITHUB_EVENT_NAME and GITHUB_EVENT_PATH are not set: this runs in a workflow of GitHub.")
     if re.fullmatch(r"[a-z_]{1,40}", name) is None:
         raise BadInput("GITHUB_EVENT_NAME is not the name of an event.")
-    content = _content(Path(path))
+    content = _read_content(Path(path))
     ref, sha = environment.get("GITHUB_REF", ""), environment.get("GITHUB_SHA", "")
-    issue, comment = _part(content, "issue"), _part(content, "comment")
-    by = _part(comment, "user") if name == "issue_comment" else _part(content, "sender")
-    return Event(
+    issue, comment = _mapping(content, "issue"), _mapping(content, "comment")
+    by = _mapping(comment, "user") if name == "issue_comment" else _mapping(content, "sender")
+    return WorkflowEvent(
         name=name,
-        action=_word(content.get("action"), r"[a-z_]{1,40}"),
-        by=_word(by.get("login"), rf"{LOGIN}(?:\[bot\])?"),
+        action=_matching_text(content.get("action"), r"[a-z_]{1,40}"),
+        by=_matching_text(by.get("login"), rf"{LOGIN}(?:\[bot\])?"),
         by_bot=by.get("type") != "User",
         comment=comment.get("body") if isinstance(comment.get("body"), str) else None,
-        comment_on=_number(issue.get("number")) if isinstance(issue.get("pull_request"), dict) else None,
-        label=_word(_part(content, "label").get("name"), r"[ -~]{1,50}"),
-        change=change_of(content["pull_request"]) if isinstance(content.get("pull_request"), dict) else None,
-        commit=_word(sha, SHA),
-        branch=_word(ref.removeprefix("refs/heads/"), BRANCH) if ref.startswith("refs/heads/") else None,
+        comment_on=_positive_int(issue.get("number")) if isinstance(issue.get("pull_request"), dict) else None,
+        label=_matching_text(_mapping(content, "label").get("name"), r"[ -~]{1,50}"),
+        change=parse_pull_request(content["pull_request"]) if isinstance(content.get("pull_request"), dict) else None,
+        commit=_matching_text(sha, SHA),
+        branch=_matching_text(ref.removeprefix("refs/heads/"), BRANCH) if ref.startswith("refs/heads/") else None,
     )
 
 
-def change_of(data: Mapping[str, Any]) -> Change:
+def parse_pull_request(data: Mapping[str, Any]) -> PullRequestState:
     """Return a pull request as an event or the API tells it.
 
     Raises:
         BadInput: It is not told as GitHub tells one.
     """
-    head = _part(data, "head")
-    number, commit = _number(data.get("number")), _word(head.get("sha"), SHA)
+    head = _mapping(data, "head")
+    number, commit = _positive_int(data.get("number")), _matching_text(head.get("sha"), SHA)
     if number is None or commit is None:
         raise BadInput("The pull request is not told as GitHub tells one: its number or its commit is missing.")
-    return Change(
+    return PullRequestState(
         number=number,
         commit=commit,
-        repository=_word(_part(head, "repo").get("full_name"), REPOSITORY),
-        branch=_word(head.get("ref"), BRANCH),
+        repository=_matching_text(_mapping(head, "repo").get("full_name"), REPOSITORY),
+        branch=_matching_text(head.get("ref"), BRANCH),
         open=data.get("state") == "open",
     )
 
 
-def _content(path: Path) -> dict[str, Any]:
-    if path.is_file() and path.stat().st_size > LARGEST_BYTES:
+def _read_content(path: Path) -> dict[str, Any]:
+    if path.is_file() and path.stat().st_size > MAX_EVENT_BYTES:
         raise BadInput("The event's file is too large to be one of GitHub's.")
     content = read_json(path)
     if not isinstance(content, dict):
@@ -109,14 +109,14 @@ def _content(path: Path) -> dict[str, Any]:
     return content
 
 
-def _part(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = data.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _word(value: object, pattern: str) -> str | None:
+def _matching_text(value: object, pattern: str) -> str | None:
     return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
 
 
-def _number(value: object) -> int | None:
+def _positive_int(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else None

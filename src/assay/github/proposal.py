@@ -1,4 +1,4 @@
-"""What results change in a configuration: nothing, or some values; and where nothing may change, why."""
+"""Which values of a configuration the results change; if none may change, the reason."""
 
 from __future__ import annotations
 
@@ -8,45 +8,43 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
-from assay.experiments.threshold.words import PARITY, in_words
+from assay.experiments.threshold.answers import PARITY_PHRASES, describe_location
 from assay.store import yaml_edit
-from assay.store.yaml_places import find
-from assay.store.yaml_scalars import equal
-from assay.store.yaml_tree import Tree
+from assay.store.yaml_edit import YamlTree, equal_scalars, find_value
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar
-    from assay.experiments.threshold.answers import Answer
-    from assay.github.results import Measured
+    from assay.experiments.threshold.answers import ThresholdAnswer
+    from assay.github.results import VerifiedResults
 
-PREFIX = "assay/thresholds-"
+BRANCH_PREFIX = "assay/thresholds-"
 
 
 @dataclass(frozen=True)
-class Change:
+class ProposedChange:
     """One threshold: what the configuration has, and what was decided.
 
     ``new`` is null where nothing is to be written.
     """
 
-    answer: Answer
+    answer: ThresholdAnswer
     old: object
     new: Scalar
 
     @property
     def differs(self) -> bool:
         """Whether the configuration changes."""
-        return self.new is not None and not equal(self.old, self.new)
+        return self.new is not None and not equal_scalars(self.old, self.new)
 
     @property
-    def found(self) -> str:
+    def interval_text(self) -> str:
         """Between which sizes the threshold lies, or that it lies nowhere, in a few words."""
-        threshold = self.answer.place
+        threshold = self.answer.location
         if self.answer.parity != "passed":
-            return f"none, as parity {PARITY[self.answer.parity]}"
+            return f"none, as parity {PARITY_PHRASES[self.answer.parity]}"
         if threshold.decision == "threshold":
             return f"{threshold.low:g} to {threshold.high:g}"
-        return in_words(threshold)
+        return describe_location(threshold)
 
 
 @dataclass(frozen=True)
@@ -57,46 +55,48 @@ class Proposal:
         path: Of the configuration, within the repository.
         before: Its text.
         after: Its text with the new values; the same where nothing changes.
-        why_not: Why nothing is proposed, as a sentence; null where something is.
+        missing_reason: Why nothing is proposed, as a sentence; null where something is.
     """
 
-    measured: Measured
+    measured: VerifiedResults
     path: str
     before: str
     after: str
-    changes: tuple[Change, ...]
-    why_not: str | None
+    changes: tuple[ProposedChange, ...]
+    missing_reason: str | None
 
     @property
     def diff(self) -> str:
         """What changes, as a unified diff."""
-        return yaml_edit.diff(self.before, self.after, self.path)
+        return yaml_edit.unified_diff(self.before, self.after, self.path)
 
 
-def proposal(measured: Measured, path: str, text: str) -> Proposal:
+def propose_changes(measured: VerifiedResults, path: str, text: str) -> Proposal:
     """Return what results change in the text of a configuration.
 
     Raises:
         BadInput: It is no YAML, or lacks a key.
     """
-    tree = Tree(text, path)
-    changes = tuple(_change(tree, answer, path) for answer in measured.answers)
-    reason = _why_not(measured, changes, path)
+    tree = YamlTree(text, path)
+    changes = tuple(_threshold_change(tree, answer, path) for answer in measured.answers)
+    reason = _rejection_reason(measured, changes, path)
     new_values = {change.answer.key: change.new for change in changes if change.differs}
-    after = text if reason else yaml_edit.edited(text, new_values, name=path)
+    after = text if reason else yaml_edit.edit_text(text, new_values, name=path)
     return Proposal(measured, path, text, after, changes, reason)
 
 
-def _change(tree: Tree, found: Answer, path: str) -> Change:
-    last, node = find(tree, found.key, path)
-    return Change(found, tree.meaning(tree.slot(last, node)), found.value)
+def _threshold_change(tree: YamlTree, answer: ThresholdAnswer, path: str) -> ProposedChange:
+    last, node = find_value(tree, answer.key, path)
+    return ProposedChange(answer, tree.meaning(tree.slot(last, node)), answer.value)
 
 
-def _why_not(measured: Measured, changes: tuple[Change, ...], path: str) -> str | None:
+def _rejection_reason(measured: VerifiedResults, changes: tuple[ProposedChange, ...], path: str) -> str | None:
     """Say why nothing is proposed, the gravest reason first."""
-    wrong = [change for change in changes if change.answer.judged.measured and change.answer.parity != "passed"]
+    wrong = [
+        change for change in changes if change.answer.judged_threshold.measured and change.answer.parity != "passed"
+    ]
     if wrong:
-        how = PARITY[wrong[0].answer.parity]
+        how = PARITY_PHRASES[wrong[0].answer.parity]
         return (
             f"Parity {how} for {wrong[0].answer.key}: a fast path that is not known to be right is not made the rule."
         )
@@ -109,14 +109,14 @@ def _why_not(measured: Measured, changes: tuple[Change, ...], path: str) -> str 
     return None
 
 
-def branch_of(device: str, path: str, base: str) -> str:
+def proposal_branch(device: str, path: str, base: str) -> str:
     """Return the branch of a proposal: one for each device, configuration and base, so that it is found again."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:40].strip("-") or "device"
     mark = hashlib.sha256("\0".join((device, path, base)).encode()).hexdigest()[:8]
-    return f"{PREFIX}{name}-{mark}"
+    return f"{BRANCH_PREFIX}{name}-{mark}"
 
 
-def checked_path(path: str) -> str:
+def check_config_path(path: str) -> str:
     """Return the path of a configuration within a repository.
 
     Raises:

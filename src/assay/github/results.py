@@ -1,51 +1,60 @@
-"""Results that came from a machine on which a stranger's code ran: taken only as far as they pass every check.
+"""Results of the jobs that measured: a folder for each kind of GPU, accepted only if every check passes.
 
-The file must have the form that Assay writes, in sane numbers. It is decided anew from its pairs: what it recommends
-itself is not looked at. What may be written, and what stands for never, is said by the thresholds of the repository,
-and not by the file.
+    results-L4/results.json     of ``assay threshold run --output``; missing where nothing was measured
+    results-L4/exit-code        its exit code
+    results-L4/rentals.jsonl    the journal of the rentals, for the cost
+
+A single file of results is accepted, too. Untrusted code ran on the machine that wrote it: the file must have the
+form that Assay writes, with plausible numbers, and is decided again from its pairs; its own recommendation is
+ignored. What may be written, and which value stands for never, is defined by the thresholds of the repository, not
+by the file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from assay.core.durable import read_json
-from assay.core.errors import BadInput
-from assay.experiments.threshold import saved
-from assay.experiments.threshold.answers import answer
-from assay.experiments.threshold.form import Results
+from assay.core.errors import AssayError, BadInput
+from assay.core.files import read_json
+from assay.experiments.threshold import saved_results as saved
+from assay.experiments.threshold.answers import build_answer
+from assay.experiments.threshold.results_file import ThresholdResults
+from assay.github.request import GPU_TYPE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pydantic import JsonValue
 
     from assay.core.values import Scalar
-    from assay.experiments.threshold.answers import Answer
-    from assay.experiments.threshold.form import Row
-    from assay.experiments.threshold.spec import Wanted
+    from assay.experiments.threshold.answers import ThresholdAnswer
+    from assay.experiments.threshold.results_file import ThresholdRow
+    from assay.experiments.threshold.spec import ThresholdSpec
 
-LARGEST_BYTES = 16 * 2**20
-LONGEST_TEXT = 4000
-LARGEST_LOG = 20.0
+
+MAX_RESULTS_BYTES = 16 * 2**20
+MAX_TEXT = 4000
+MAX_LOG_SPEEDUP = 20.0
 """Of a speed-up: a factor of 485 million either way."""
-LARGEST_SIZE = 1e12
-DEEPEST = 50
+MAX_SIZE = 1e12
+MAX_DEPTH = 50
 """Lists and mappings within each other."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class VerifiedResults:
     """Results that passed, decided anew."""
 
-    results: Results
-    answers: tuple[Answer, ...]
+    results: ThresholdResults
+    answers: tuple[ThresholdAnswer, ...]
 
     @property
     def device(self) -> str:
@@ -58,88 +67,215 @@ class Measured:
         return "fake" in (self.results.device_info.driver_version or "")
 
 
-def checked(file: Path, thresholds: Sequence[Wanted]) -> Measured:
+def verify_results(file: Path, thresholds: Sequence[ThresholdSpec]) -> VerifiedResults:
     """Return the results of a file that passes every check.
 
     Raises:
         BadInput: It does not; the sentence says where.
     """
-    if file.is_file() and file.stat().st_size > LARGEST_BYTES:
+    if file.is_file() and file.stat().st_size > MAX_RESULTS_BYTES:
         raise BadInput(f"{file} is larger than results of a run are.")
     content = read_json(file)
     for path, value in _leaves(content):
-        if problem := _problem(value):
+        if problem := _value_problem(value):
             raise BadInput(f"{file}: {'.'.join(path)[:200]} {problem}.")
     with contextlib.suppress(ValidationError):  # which the reader tells in words
-        _sane(Results.model_validate(content), file)
-    content_file = saved.read(file)
+        _check_numbers(ThresholdResults.model_validate(content), file)
+    content_file = saved.read_saved(file)
     if content_file.results is None:
         raise BadInput(f"{file} is of the older tool and has no intervals: no pull request rests on it.")
-    _of_ours(content_file.results, {threshold.key: threshold for threshold in thresholds}, file)
+    _check_thresholds(content_file.results, {threshold.key: threshold for threshold in thresholds}, file)
     answers = tuple(
-        answer(decision, content_file.decide_on) for decision in content_file.judged(None, content_file.decide_on)
+        build_answer(decision, content_file.decide_on) for decision in content_file.judge(None, content_file.decide_on)
     )
-    return Measured(content_file.results, answers)
+    return VerifiedResults(content_file.results, answers)
 
 
-def _leaves(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar]]:
+def _leaves(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar]]:
     """Give every single value of a document with its place; keys are values, too.
 
     Raises:
         BadInput: It is nested deeper than any results are.
     """
-    if len(place) > DEEPEST:
+    if len(path) > MAX_DEPTH:
         raise BadInput("The results are nested deeper than results of a run are.")
     if isinstance(value, dict):
         for key, part in value.items():
-            yield (*place, "key"), key
-            yield from _leaves(part, (*place, key))
+            yield (*path, "key"), key
+            yield from _leaves(part, (*path, key))
     elif isinstance(value, list):
         for number, part in enumerate(value):
-            yield from _leaves(part, (*place, str(number)))
+            yield from _leaves(part, (*path, str(number)))
     else:
-        yield place, value
+        yield path, value
 
 
-def _problem(value: Scalar) -> str | None:
+def _value_problem(value: Scalar) -> str | None:
     if isinstance(value, int) and abs(value) > 10**15:  # first: it may be too large for a float
         return "is too large a number"
     if isinstance(value, float) and not math.isfinite(value):
         return "is not a finite number"
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+    if isinstance(value, str) and len(value) > MAX_TEXT:
         return "is too long a text"
     return None
 
 
-def _sane(found: Results, file: Path) -> None:
+def _check_numbers(results: ThresholdResults, file: Path) -> None:
     """Make sure that numbers are such as a measurement can have."""
     for what in ("name", "key"):
-        if len({getattr(threshold, what) for threshold in found.thresholds}) < len(found.thresholds):
+        if len({getattr(threshold, what) for threshold in results.thresholds}) < len(results.thresholds):
             raise BadInput(f"{file} has two thresholds of one {what}.")
-    for entry in found.thresholds:
+    for entry in results.thresholds:
         if len(entry.unmeasured) != len(entry.unmeasured_sizes):
             raise BadInput(f"{file}: a threshold tells of {len(entry.unmeasured)} points, but not how large they are.")
-        if not all(0 <= size <= LARGEST_SIZE for size in entry.unmeasured_sizes):
+        if not all(0 <= size <= MAX_SIZE for size in entry.unmeasured_sizes):
             raise BadInput(f"{file}: a size that was not measured is no size.")
-    for row in found.results:
-        _sane_row(row, file)
+    for row in results.results:
+        _check_row(row, file)
 
 
-def _sane_row(row: Row, file: Path) -> None:
-    if not 0 <= row.size <= LARGEST_SIZE:
+def _check_row(row: ThresholdRow, file: Path) -> None:
+    if not 0 <= row.size <= MAX_SIZE:
         raise BadInput(f"{file}: a row has the size {row.size:g}, which is no size.")
     for timed in row.times.values():
         if not (1e-9 < timed.masked_ms < 1e9 and timed.log_speedups and all(timed.log_speedups)):
             raise BadInput(f"{file}: a row has a time that cannot have been measured.")
-        if any(abs(log) > LARGEST_LOG for process in timed.log_speedups for log in process):
+        if any(abs(log) > MAX_LOG_SPEEDUP for process in timed.log_speedups for log in process):
             raise BadInput(f"{file}: a row has a speed-up that cannot have been measured.")
 
 
-def _of_ours(found: Results, wanted: Mapping[str, Wanted], file: Path) -> None:
+def _check_thresholds(results: ThresholdResults, thresholds: Mapping[str, ThresholdSpec], file: Path) -> None:
     """Make sure that only what the repository looks for is written, and nothing else for never."""
-    for entry in found.thresholds:
-        ours = wanted.get(entry.key)
+    for entry in results.thresholds:
+        ours = thresholds.get(entry.key)
         if ours is None:
-            raise BadInput(f"{file} has a threshold that is not among those of the repository: {', '.join(wanted)}.")
+            raise BadInput(
+                f"{file} has a threshold that is not among those of the repository: {', '.join(thresholds)}."
+            )
         if (type(entry.never), entry.never) != (type(ours.never), ours.never):
             raise BadInput(f"{file} has another value for never than the thresholds of the repository have.")
+
+
+RESULTS_FILE, EXIT_CODE_FILE, RENTALS_FILE = "results.json", "exit-code", "rentals.jsonl"
+FOLDER_PREFIX = "results-"
+EXIT_CODE_MEANINGS = {
+    0: "done",
+    1: "a gate said no",
+    2: "what was asked for makes no sense",
+    3: "this account cannot have it measured: credentials, capacity, budget, or a GPU on which it cannot work",
+    4: "stopped early, or some of it failed",
+}
+"""What Assay's exit codes mean."""
+
+
+@dataclass(frozen=True)
+class RentalCost:
+    """What a machine cost, in dollars; null where that is not known."""
+
+    provider: str
+    gpu: str | None
+    quoted_usd: float | None
+    billed_usd: float | None
+
+
+@dataclass(frozen=True)
+class JobResults:
+    """What one job left.
+
+    Attributes:
+        gpu: The kind that was asked for; null for a file that somebody gave.
+        measured: Its results; null where there are none that can be used.
+        missing_reason: Why there are none, as a clause; null where there are.
+    """
+
+    gpu: str | None
+    measured: VerifiedResults | None
+    missing_reason: str | None
+    costs: tuple[RentalCost, ...] = field(default=())
+
+    @property
+    def title(self) -> str:
+        """What it is about, in a word: the GPU that answered, or the one that was asked for."""
+        return self.measured.device if self.measured else self.gpu or "results"
+
+
+def collect_jobs(
+    paths: Iterable[Path], thresholds: Sequence[ThresholdSpec], expected: Sequence[str] = ()
+) -> list[JobResults]:
+    """Return what is there, and that nothing is of ``expected`` kinds of which nothing is there.
+
+    Raises:
+        BadInput: A path leads to nothing.
+    """
+    jobs: list[JobResults] = []
+    for path in paths:
+        if path.is_dir():
+            jobs += [_read_job(folder, thresholds) for folder in _job_folders(path)]
+        elif path.is_file():
+            jobs.append(_read_results(None, path, None, thresholds))
+        elif not expected:
+            raise BadInput(f"{path} does not exist.")
+    present = {job.gpu for job in jobs}
+    missing = [JobResults(name, None, "its job left nothing") for name in expected if name not in present]
+    return [*jobs, *missing]
+
+
+def _job_folders(path: Path) -> list[Path]:
+    """Return the folders of jobs in a folder, or the folder itself where it is one."""
+    if (path / RESULTS_FILE).exists() or (path / EXIT_CODE_FILE).exists():
+        return [path]
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and folder.name.startswith(FOLDER_PREFIX))
+
+
+def _read_job(folder: Path, thresholds: Sequence[ThresholdSpec]) -> JobResults:
+    name = folder.name.removeprefix(FOLDER_PREFIX)
+    gpu = name if name in GPU_TYPE_NAMES else None
+    code = _read_exit_code(folder / EXIT_CODE_FILE)
+    costs = _rental_costs(folder / RENTALS_FILE)
+    if not (folder / RESULTS_FILE).is_file():
+        return JobResults(gpu, None, _describe_exit(code), costs)
+    job = _read_results(gpu, folder / RESULTS_FILE, code, thresholds)
+    return JobResults(gpu, job.measured, job.missing_reason, costs)
+
+
+def _read_results(gpu: str | None, file: Path, code: int | None, thresholds: Sequence[ThresholdSpec]) -> JobResults:
+    try:
+        return JobResults(gpu, verify_results(file, thresholds), None)
+    except AssayError as error:
+        if gpu is None and code is None:
+            raise
+        return JobResults(
+            gpu, None, f"its results fail their check: {str(error).replace(str(file), RESULTS_FILE).rstrip('.')}"
+        )
+
+
+def _read_exit_code(file: Path) -> int | None:
+    if not file.is_file() or file.stat().st_size > 8:
+        return None
+    text = file.read_text(encoding="ascii", errors="replace").strip()
+    return int(text) if re.fullmatch(r"\d{1,3}", text) else None
+
+
+def _describe_exit(code: int | None) -> str:
+    if code is None:
+        return "nothing was measured, and its job did not tell why"
+    return f"nothing was measured: {EXIT_CODE_MEANINGS.get(code, 'it failed')} (exit code {code})"
+
+
+def _rental_costs(journal: Path) -> tuple[RentalCost, ...]:
+    from assay.hosts.rented.journal import RentalJournal
+
+    if not journal.is_file() or journal.stat().st_size > 2**20:
+        return ()
+    now = datetime.now(UTC)
+    try:
+        rentals = RentalJournal(journal).rentals()
+    except BadInput:
+        return ()
+    return tuple(
+        RentalCost(
+            rental.provider, rental.gpu, rental.quoted_usd(now) if rental.released_at else None, rental.billed_usd
+        )
+        for rental in rentals
+        if rental.machines
+    )

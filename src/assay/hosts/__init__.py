@@ -1,1 +1,1 @@
-"""Where else? Machines that are asked for, run the same Assay on the same options, and are given back."""
+"""Remote machines: request them, run the same Assay with the same options on them, and release them."""

@@ -47,14 +47,14 @@ class Offer(Value):
     )
 
 
-class Shipped(Value):
+class UploadedFile(Value):
     """A file that goes along: where it is here, absolute, and where it is to be there, from the working folder."""
 
-    here: str
-    there: str
+    local_path: str
+    remote_path: str
 
 
-class Order(Value):
+class Job(Value):
     """What is to be run, on how many machines, and for how long at most."""
 
     id: str = Field(pattern=r"^[0-9a-z]{8,32}$", description="Unique; the machine's name ends with it.")
@@ -62,7 +62,9 @@ class Order(Value):
     cwd: str = Field(description="Where relative paths start, absolute.")
     folder: str = Field(description="Absolute; takes what the host and the ranks leave, and outlives them.")
     output_dir: str = Field(description="Where the run folder is to be, absolute.")
-    place: str | None = Field(default=None, description="What stood behind the host's name: a partition, a machine.")
+    host_place: str | None = Field(
+        default=None, description="What stood behind the host's name: a partition, a machine."
+    )
     nodes: int = Field(default=1, ge=1)
     processes: int = Field(default=1, ge=1, description="On each node.")
     limit_s: float | None = Field(default=None, gt=0, description="Ended after this long; null: as the host has it.")
@@ -70,7 +72,9 @@ class Order(Value):
     python: str = Field(description="The interpreter there.")
     python_path: str | None = Field(default=None, description="PYTHONPATH there; null: none.")
     columns: int = Field(default=80, ge=20, description="How wide the terminal is that will show it.")
-    files: tuple[Shipped, ...] = Field(default=(), description="What goes along to a machine that shares no files.")
+    files: tuple[UploadedFile, ...] = Field(
+        default=(), description="What goes along to a machine that shares no files."
+    )
     gpu: str | None = Field(default=None, description="The kind of GPU that is to answer; null: any.")
     gpu_count: int = Field(default=1, ge=1, description="GPUs on a machine that is rented.")
     image: str | None = Field(default=None, description="What a rented machine starts from; null: the default.")
@@ -86,7 +90,7 @@ class Order(Value):
 NAME_PREFIX = "assay-"
 
 
-class Loan(Value):
+class Rental(Value):
     """A machine, or several as one, that is ours until it was seen gone."""
 
     host: str
@@ -99,7 +103,7 @@ class Loan(Value):
     deadline_at: AwareDatetime | None = Field(default=None, description="Ended after this, by whoever looks first.")
 
 
-class Progress(Value):
+class JobProgress(Value):
     """How far an order is, in words; ``what`` changes when there is something new to say."""
 
     state: Literal["waits", "runs"]
@@ -107,17 +111,17 @@ class Progress(Value):
     nodes: tuple[str, ...] = ()
 
 
-class Ended(Value):
+class JobEnd(Value):
     """How an order ended. The exit code is that of the Assay that ran there, or says why none did."""
 
     exit_code: int
     reason: str | None = Field(default=None, description="Where the Assay there could not tell itself.")
 
 
-class Watcher(Protocol):
+class JobWatcher(Protocol):
     """Somebody who is told how an order gets on, and what is printed there."""
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: JobProgress) -> None:
         """The order has come further."""
         ...
 
@@ -145,26 +149,26 @@ class Host(Protocol):
         """Return what it has."""
         ...
 
-    def script(self, order: Order) -> str:
+    def script(self, job: Job) -> str:
         """Return what would be done, for people to read; nothing is done."""
         ...
 
-    def create(self, order: Order) -> Loan:
+    def create(self, job: Job) -> Rental:
         """Ask for what the order needs, its lease written first; return what is ours from now on."""
         ...
 
-    def run(self, loan: Loan, order: Order, watcher: Watcher) -> Ended:
+    def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
         """Wait until the order is done there, telling how it gets on."""
         ...
 
-    def collect(self, loan: Loan, order: Order) -> tuple[Path, ...]:
+    def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
         """Return the run folders of the order, brought here if they were not."""
         ...
 
-    def release(self, loan: Loan) -> None:
+    def release(self, rental: Rental) -> None:
         """Give the machine back; return when it was seen gone. Nothing happens when that was so already."""
         ...
 
-    def list_ours(self) -> tuple[Loan, ...]:
+    def list_ours(self) -> tuple[Rental, ...]:
         """Return every machine at this host that bears a name of ours, whoever started it."""
         ...

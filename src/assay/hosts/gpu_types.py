@@ -1,9 +1,4 @@
-"""Kinds of GPU: how Assay writes them, how providers and drivers do, and what cannot work on which.
-
-A *type* is exact: ``A100-80GB``, ``H100-SXM``. A *family*, as ``A100``, is asked for where any of its types will do.
-Case, spaces, dashes and the maker's name do not matter; ``a100 80gb``, ``A100_80GB`` and ``NVIDIA A100-SXM4-80GB`` are
-one type.
-"""
+"""Kinds of GPU: their names in Assay, at providers and in drivers, and which workloads they cannot run."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from pydantic import Field
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
-from assay.workloads.nsa.kernels import LEAST_CAPABILITY
+from assay.workloads.nsa.flash_kernels import LEAST_CAPABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,7 +80,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """By its name, the types of each family."""
 
 
-def kind_of(device: str) -> str:
+def parse_gpu_name(device: str) -> str:
     """Return the kind of a GPU that a driver or a provider has named, as Assay writes it.
 
     A family where more is not told. What is not known here keeps its name, without the maker's.
@@ -97,23 +92,23 @@ def kind_of(device: str) -> str:
     return family or " ".join(_MAKERS.sub(" ", device).split())
 
 
-def types_of(kind: str) -> tuple[str, ...]:
+def types_in(kind: str) -> tuple[str, ...]:
     """Return the types that a kind stands for: itself, or those of a family."""
-    name = kind_of(kind)
+    name = parse_gpu_name(kind)
     return FAMILIES.get(name, (name,))
 
 
-def will_do(asked: str, found: str) -> bool:
+def satisfies(requested: str, actual: str) -> bool:
     """Return whether a GPU is surely of the kind that was asked for.
 
-    ``found`` is what the driver or the provider calls it. One of which only the family is told will do for the family,
+    ``actual`` is what the driver or the provider calls it. One of which only the family is told will do for the family,
     and for none of its types.
     """
-    among = {_squeezed(name) for name in types_of(asked)}
-    return all(_squeezed(name) in among for name in types_of(found))
+    among = {_squeezed(name) for name in types_in(requested)}
+    return all(_squeezed(name) in among for name in types_in(actual))
 
 
-def asked_for(text: str, offered: Mapping[str, Iterable[str]]) -> str:
+def parse_gpu_type(text: str, offered: Mapping[str, Iterable[str]]) -> str:
     """Return the kind of GPU that a user means.
 
     ``offered`` is who has which kinds, for a message and for kinds that are only known to who has them.
@@ -121,16 +116,16 @@ def asked_for(text: str, offered: Mapping[str, Iterable[str]]) -> str:
     Raises:
         BadInput: Nobody knows it; the sentence has the nearest names, and who offers them.
     """
-    name = kind_of(text)
+    name = parse_gpu_name(text)
     if name in _BY_NAME or name in FAMILIES:
         return name
     others = {_squeezed(kind): kind for kinds in offered.values() for kind in kinds}
     if _squeezed(name) and _squeezed(name) in others:
         return others[_squeezed(name)]
-    raise BadInput(f"There is no GPU type {text!r}.{_near(text, offered)}")
+    raise BadInput(f"There is no GPU type {text!r}.{_suggestions(text, offered)}")
 
 
-def _near(text: str, offered: Mapping[str, Iterable[str]]) -> str:
+def _suggestions(text: str, offered: Mapping[str, Iterable[str]]) -> str:
     """Say which kinds are near and who has them; all that are offered where none is near."""
     kinds = list(dict.fromkeys(kind for names_at_host in offered.values() for kind in names_at_host))
     names = dict.fromkeys((*kinds, *FAMILIES, *(gpu_type.name for gpu_type in TYPES)))
@@ -143,20 +138,21 @@ def _near(text: str, offered: Mapping[str, Iterable[str]]) -> str:
 
 
 def _offered_by(name: str, offered: Mapping[str, Iterable[str]]) -> str:
-    hosts = [host for host, kinds in offered.items() if any(set(types_of(k)) & set(types_of(name)) for k in kinds)]
+    hosts = [host for host, kinds in offered.items() if any(set(types_in(k)) & set(types_in(name)) for k in kinds)]
     return f" ({', '.join(hosts)})" if hosts else " (offered by nobody)" if offered else ""
 
 
-def cannot(kind: str, subjects: Iterable[str]) -> str | None:
+def reason_unsupported(kind: str, subjects: Iterable[str]) -> str | None:
     """Return why some work cannot be done on a kind of GPU, as a clause; null where nothing speaks against it.
 
     ``subjects`` are workloads as they are written, such as ``sliding_attention@flash``.
     """
     flash = next((subject for subject in subjects if subject.partition("@")[2] == FLASH), None)
-    types = [_BY_NAME[name] for name in types_of(kind) if name in _BY_NAME]
+    types = [_BY_NAME[name] for name in types_in(kind) if name in _BY_NAME]
     if flash is None or not types or any(gpu_type.capability >= LEAST_CAPABILITY for gpu_type in types):
         return None
-    least, highest = (".".join(map(str, each)) for each in (LEAST_CAPABILITY, max(each.capability for each in types)))
+    capabilities = (LEAST_CAPABILITY, max(gpu_type.capability for gpu_type in types))
+    least, highest = (".".join(map(str, capability)) for capability in capabilities)
     return (
         f"FlashAttention-2 does not support it: {flash} needs a GPU of compute capability {least} or later, "
         f"and a {kind} has {highest}"

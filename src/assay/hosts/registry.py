@@ -1,4 +1,4 @@
-"""Find a host by what stands behind ``--on``: built-in, or an installed plug-in's."""
+"""Find a host by the value of ``--on``: built-in, or from an installed plug-in."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import importlib
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from assay.core.errors import BadInput, MachineCannot, nearest
+from assay.core.errors import BadInput, MachineCannot, suggest_nearest
 
 if TYPE_CHECKING:
     from assay.hosts.base import Host
 
 BUILT_IN = {
-    "lambda": "assay.hosts.lambda_cloud:HOST",
-    "modal": "assay.hosts.modal.host:HOST",
-    "runpod": "assay.hosts.runpod:HOST",
+    "lambda": "assay.hosts.providers.lambda_cloud:HOST",
+    "modal": "assay.hosts.providers.modal:HOST",
+    "runpod": "assay.hosts.providers.runpod:HOST",
     "slurm": "assay.hosts.slurm.host:HOST",
     "ssh": "assay.hosts.ssh:HOST",
 }
@@ -24,18 +24,18 @@ AUTO = "auto"
 """Whichever host that rents is cheapest."""
 
 
-def known() -> dict[str, str]:
+def known_hosts() -> dict[str, str]:
     """Return every host's name and where it lives; this machine is none of them."""
     plugins = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
     return {**plugins, **BUILT_IN}
 
 
-def parse(text: str) -> tuple[str, str | None]:
+def parse_host(text: str) -> tuple[str, str | None]:
     """Return a host's name and its place from ``slurm``, ``slurm:PARTITION``, ``local`` or ``auto``."""
     name, colon, host_place = text.partition(":")
-    names = (LOCAL, AUTO, *sorted(known()))
+    names = (LOCAL, AUTO, *sorted(known_hosts()))
     if name not in names:
-        raise BadInput(f"There is no host {name!r}; --on takes {' or '.join(names)}.{nearest(name, names)}")
+        raise BadInput(f"There is no host {name!r}; --on takes {' or '.join(names)}.{suggest_nearest(name, names)}")
     if colon and (not host_place or name == LOCAL):
         raise BadInput(f"--on {text} names no place; write --on {'ssh:HOST' if name == 'ssh' else name}.")
     if colon and name == AUTO:
@@ -43,26 +43,26 @@ def parse(text: str) -> tuple[str, str | None]:
     return name, host_place or None
 
 
-def find(name: str) -> Host:
+def find_host(name: str) -> Host:
     """Return a host that can be asked from here.
 
     Raises:
         MachineCannot: It is known, but what it needs is not here.
     """
-    host = load(name)
+    host = load_host(name)
     missing = host.available()
     if missing is not None:
         raise MachineCannot(f"--on {name} cannot be asked from here: {missing}.")
     return host
 
 
-def load(name: str) -> Host:
+def load_host(name: str) -> Host:
     """Return a host, whether or not it can be asked from here.
 
     Raises:
         MachineCannot: A package that it is made of is not installed.
     """
-    module, _, attribute = known()[name].partition(":")
+    module, _, attribute = known_hosts()[name].partition(":")
     try:
         host: Host = getattr(importlib.import_module(module), attribute)
     except ImportError as error:

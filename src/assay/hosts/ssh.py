@@ -1,8 +1,4 @@
-"""The host ssh: any machine that you can log in to without being asked anything, ``--on ssh:HOST``.
-
-Nothing is rented. What is lent is a place on a machine of yours: the order's folder and its processes there, which are
-seen gone when it is released. A lease names them before anything is sent.
-"""
+"""The host ssh, ``--on ssh:HOST``: any machine that accepts a login without a prompt."""
 
 from __future__ import annotations
 
@@ -14,21 +10,20 @@ from typing import TYPE_CHECKING
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.units import format_span
-from assay.hosts.base import Loan, Offer, Order
-from assay.hosts.remote import work
-from assay.hosts.remote.line import LineLost
-from assay.hosts.remote.ssh_line import SshLine
-from assay.hosts.traces import ORDER, run_of
+from assay.core.units import format_duration
+from assay.hosts.base import Job, Offer, Rental
+from assay.hosts.remote import remote_job
+from assay.hosts.remote.connection import RemoteConnectionLost, SshConnection
+from assay.hosts.run_job import ORDER, recorded_run
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from assay.core.leases import Lease
-    from assay.hosts.base import Ended, Watcher
+    from assay.hosts.base import JobEnd, JobWatcher
 
 KIND = "ssh"
-UNDO = "assay.hosts.ssh:undo"
+UNDO = "assay.hosts.ssh:undo_job"
 
 
 class SshHost:
@@ -48,102 +43,103 @@ class SshHost:
         """Return nothing: which machines there are is in the user's head and configuration."""
         return ()
 
-    def script(self, order: Order) -> str:
+    def script(self, job: Job) -> str:
         """Return what would be done; no machine is asked."""
-        line_to(order.place)
-        files = [f"  {file.there}  ({_size(Path(file.here))})" for file in order.files]
-        limit = f" for {format_span(order.limit_s)} at most" if order.limit_s else ""
-        gpu = f", if its GPU is a {order.gpu}" if order.gpu else ""
+        connection_to(job.host_place)
+        files = [f"  {file.remote_path}  ({_size(Path(file.local_path))})" for file in job.files]
+        limit = f" for {format_duration(job.limit_s)} at most" if job.limit_s else ""
+        gpu = f", if its GPU is a {job.gpu}" if job.gpu else ""
         return "\n".join(
             [
-                f"On {order.place}, with {order.python}{gpu}{limit}:",
-                f"  assay {join(order.words)}",
+                f"On {job.host_place}, with {job.python}{gpu}{limit}:",
+                f"  assay {join(job.words)}",
                 "These files would go along:" if files else "No file would go along.",
                 *files,
-                f"The run would be brought to {order.output_dir}.",
+                f"The run would be brought to {job.output_dir}.",
                 "",
             ]
         )
 
-    def create(self, order: Order) -> Loan:
+    def create(self, job: Job) -> Rental:
         """Make sure that the machine answers, and write down what has to be undone there."""
-        connection = line_to(order.place)
+        connection = connection_to(job.host_place)
         connection.open()
-        args: dict[str, JsonValue] = {"place": order.place, "order": order.as_json()}
-        self._leases[order.name] = leases.take(
-            KIND, f"order {order.name} on {order.place}", UNDO, args, lease_id=order.id
+        args: dict[str, JsonValue] = {"host_place": job.host_place, "job": job.as_json()}
+        self._leases[job.name] = leases.take_lease(
+            KIND, f"order {job.name} on {job.host_place}", UNDO, args, lease_id=job.id
         )
-        return Loan(host=self.name, name=order.name, number=str(order.place), state="up", gpu=order.gpu)
+        return Rental(host=self.name, name=job.name, number=str(job.host_place), state="up", gpu=job.gpu)
 
-    def run(self, loan: Loan, order: Order, watcher: Watcher) -> Ended:
+    def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
         """Have it run there."""
-        return work.run(line_to(order.place), order, watcher)
+        return remote_job.run_remotely(connection_to(job.host_place), job, watcher)
 
-    def collect(self, loan: Loan, order: Order) -> tuple[Path, ...]:
+    def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
         """Bring the run folder here."""
-        return work.collect(line_to(order.place), order)
+        return remote_job.collect_run(connection_to(job.host_place), job)
 
-    def release(self, loan: Loan) -> None:
+    def release(self, rental: Rental) -> None:
         """End what still runs there and remove what is left of it; the connection is let go."""
-        lease = self._leases.pop(loan.name, None)
+        lease = self._leases.pop(rental.name, None)
         try:
             if lease is not None:
-                leases.release(lease)
+                leases.release_lease(lease)
         finally:
-            connection = _lines.pop(loan.number, None)
+            connection = _connections.pop(rental.number, None)
             if connection is not None:
                 connection.close()
 
-    def list_ours(self) -> tuple[Loan, ...]:
+    def list_ours(self) -> tuple[Rental, ...]:
         """Return what leases of this user say is on machines elsewhere."""
-        job_leases = [lease for lease in leases.all_of(KIND) if isinstance(lease.args.get("order"), dict)]
-        orders = [(lease, Order.model_validate(lease.args["order"])) for lease in job_leases]
+        job_leases = [lease for lease in leases.list_foreign_leases(KIND) if isinstance(lease.args.get("job"), dict)]
+        jobs = [(lease, Job.model_validate(lease.args["job"])) for lease in job_leases]
         return tuple(
-            Loan(host=self.name, name=job.name, number=str(job.place), since=lease.created_at) for lease, job in orders
+            Rental(host=self.name, name=job.name, number=str(job.host_place), since=lease.created_at)
+            for lease, job in jobs
         )
 
 
-_lines: dict[str, SshLine] = {}
+_connections: dict[str, SshConnection] = {}
 
 
-def line_to(place: str | None) -> SshLine:
+def connection_to(address: str | None) -> SshConnection:
     """Return the line to a machine, as it stands behind ``--on ssh:``: HOST, USER@HOST, HOST:PORT.
 
     Raises:
         BadInput: That names no machine.
     """
-    if not place:
+    if not address:
         raise BadInput("--on ssh needs a machine: write --on ssh:HOST, as you would log in to it with ssh.")
-    if place not in _lines:
-        match = re.fullmatch(r"([^:]+):(\d+)", place)
-        name, port = (match[1], int(match[2])) if match else (place, None)
+    if address not in _connections:
+        match = re.fullmatch(r"([^:]+):(\d+)", address)
+        name, port = (match[1], int(match[2])) if match else (address, None)
         if port is not None and not 0 < port < 2**16:
-            raise BadInput(f"--on ssh:{place}: a port is a number from 1 to 65535.")
-        _lines[place] = SshLine(name, port=port, where=place)
-    return _lines[place]
+            raise BadInput(f"--on ssh:{address}: a port is a number from 1 to 65535.")
+        _connections[address] = SshConnection(name, port=port, where=address)
+    return _connections[address]
 
 
-def undo(place: str, order: dict[str, JsonValue]) -> None:
+def undo_job(host_place: str, job: dict[str, JsonValue]) -> None:
     """End an order there, bring what it has measured unless that was done, and remove the rest; safe to do twice.
 
     Raises:
         MachineCannot: The machine does not answer, or something of the order is still there.
     """
-    connection, whole = line_to(place), Order.model_validate(order)
-    work.end(connection, whole)
-    if run_of(Path(whole.folder)) is None:
+    connection, whole = connection_to(host_place), Job.model_validate(job)
+    remote_job.end_remote_job(connection, whole)
+    if recorded_run(Path(whole.folder)) is None:
         try:
-            work.collect(connection, whole)
-        except LineLost:
+            remote_job.collect_run(connection, whole)
+        except RemoteConnectionLost:
             raise
         except MachineCannot:  # what came is kept in the order's folder, and is no reason to leave anything there
             pass
-    work.clean(connection, whole)
-    if run_of(Path(whole.folder)) is None:
-        _forget_unless_kept(Path(whole.folder))
+    remote_job.remove_remote_files(connection, whole)
+    if recorded_run(Path(whole.folder)) is None:
+        _remove_empty_job_folder(Path(whole.folder))
 
 
-def _forget_unless_kept(folder: Path) -> None:
+def _remove_empty_job_folder(folder: Path) -> None:
     """Remove the folder of an order that left nothing: no run, and nothing that came back in its place."""
     if {path.name for path in folder.glob("*")} <= {ORDER}:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""Who may run where? Levels, disjoint allotments, binding, and evidence that it held."""
+"""Isolation levels, disjoint core placement, binding, and the evidence that a level held."""

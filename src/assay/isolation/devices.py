@@ -1,6 +1,6 @@
-"""Which devices the user means: GPUs by number or UUID, groups of cores, or what is there.
+"""Resolve the devices a user names: GPUs by number or UUID, groups of cores, or everything available.
 
-Numbers are those of NVML and nvidia-smi, whatever CUDA_VISIBLE_DEVICES says; what that variable hides is refused.
+Numbers are those of NVML and nvidia-smi, whatever CUDA_VISIBLE_DEVICES says; devices that it hides are rejected.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ import re
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.isolation.shares import group_count
-from assay.isolation.targets import targets, targets_of
-from assay.machine.order import VISIBLE, AllHidden, by_uuid, cuda_order
+from assay.isolation.placement import group_count
+from assay.machine.cuda_devices import (
+    VISIBLE_DEVICES,
+    AllGpusHidden,
+    cuda_order,
+    find_by_uuid,
+    gpu_targets,
+    targets_of_gpu,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from assay.machine.model import Gpu, Machine
 
-DEVICE = re.compile(r"(cpu|cuda)(?::([0-9]+)|:([0-9]+/[0-9]+))?")
+DEVICE_PATTERN = re.compile(r"(cpu|cuda)(?::([0-9]+)|:([0-9]+/[0-9]+))?")
 _NUMBER = re.compile(r"([0-9]+)(?:/([0-9]+))?")
 _UUID = re.compile(r"(GPU|MIG)-\S+")
 
@@ -29,7 +35,7 @@ def kind_of(device: str) -> str:
     return device.partition(":")[0]
 
 
-def choose(
+def choose_devices(
     machine: Machine,
     *,
     gpus: tuple[str, ...] = (),
@@ -51,17 +57,17 @@ def choose(
     variables = os.environ if environment is None else environment
     groups = group_count(machine, cpu_groups)
     if gpus:
-        chosen = _from_list(machine, gpus)
+        chosen = _gpus_from_list(machine, gpus)
     elif devices:
-        chosen = tuple(name for word in devices for name in _named(machine, word, groups, variables))
+        chosen = tuple(name for word in devices for name in _resolve_name(machine, word, groups, variables))
     else:
-        chosen = _whatever_is_there(machine, variables) or tuple(f"cpu:{group}" for group in range(groups))
-    _check(chosen)
+        chosen = _default_devices(machine, variables) or tuple(f"cpu:{group}" for group in range(groups))
+    _check_devices(chosen)
     _refuse_hidden(machine, chosen, variables)
     return chosen
 
 
-def _check(chosen: tuple[str, ...]) -> None:
+def _check_devices(chosen: tuple[str, ...]) -> None:
     twice = sorted({device for device in chosen if chosen.count(device) > 1})
     if twice:
         raise BadInput(f"The same device is named twice: {', '.join(twice)}.")
@@ -69,33 +75,33 @@ def _check(chosen: tuple[str, ...]) -> None:
         raise BadInput("GPUs and groups of cores cannot be measured in one run: their cores would overlap.")
 
 
-def _from_list(machine: Machine, words: tuple[str, ...]) -> tuple[str, ...]:
+def _gpus_from_list(machine: Machine, words: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         if not _NUMBER.fullmatch(word) and not _UUID.fullmatch(word):
             raise BadInput(f"{word!r} is not a GPU's number; write --gpus 0,1, or UUIDs as nvidia-smi -L shows them.")
     if len({bool(_UUID.fullmatch(word)) for word in words}) > 1:
         raise BadInput(f"--gpus {','.join(words)} mixes numbers and UUIDs; name GPUs by the one or the other.")
-    return tuple(_gpu(machine, word) for word in words)
+    return tuple(_resolve_gpu(machine, word) for word in words)
 
 
-def _gpu(machine: Machine, word: str) -> str:
+def _resolve_gpu(machine: Machine, word: str) -> str:
     """Return the device of a GPU or an instance that is named by its number or its UUID."""
     if not machine.gpus and not machine.lost:
         raise MachineCannot(f"There is no GPU {word} here: {machine.gpu_note or 'no GPU is to be seen'}.")
     number = _NUMBER.fullmatch(word)
     if number is None:
-        return _by_uuid(machine, word)
+        return _resolve_uuid(machine, word)
     for lost in machine.lost:
         if lost.index == int(number[1]):
             raise MachineCannot(f"GPU {lost.index} cannot be reached: {lost.reason}.")
     for gpu in machine.gpus:
         if gpu.index == int(number[1]):
-            return _piece(gpu, None if number[2] is None else int(number[2]))
+            return _resolve_instance(gpu, None if number[2] is None else int(number[2]))
     raise MachineCannot(f"There is no GPU {word} here; the GPUs are 0 to {len(machine.gpus) + len(machine.lost) - 1}.")
 
 
-def _by_uuid(machine: Machine, word: str) -> str:
-    matches = by_uuid(machine.gpus, word)
+def _resolve_uuid(machine: Machine, word: str) -> str:
+    matches = find_by_uuid(machine.gpus, word)
     if len(matches) > 1:
         raise BadInput(f"{word} fits several GPUs: {', '.join(one.uuid for one in matches)}; write more of it.")
     if not matches:
@@ -103,13 +109,13 @@ def _by_uuid(machine: Machine, word: str) -> str:
         raise MachineCannot(f"There is no GPU {word} here; there are {there}.")
     for gpu in machine.gpus:
         if gpu.uuid == matches[0].uuid:
-            return _piece(gpu, None)
-    return next(target.device for target in targets(machine).values() if target.uuid == matches[0].uuid)
+            return _resolve_instance(gpu, None)
+    return next(target.device for target in gpu_targets(machine).values() if target.uuid == matches[0].uuid)
 
 
-def _piece(gpu: Gpu, instance: int | None) -> str:
+def _resolve_instance(gpu: Gpu, instance: int | None) -> str:
     """Return the device of a whole GPU or of one of its instances, if it can be used so."""
-    pieces = targets_of(gpu)
+    pieces = targets_of_gpu(gpu)
     device = f"cuda:{gpu.index}" if instance is None else f"cuda:{gpu.index}/{instance}"
     if any(piece.device == device for piece in pieces):
         return device
@@ -121,53 +127,55 @@ def _piece(gpu: Gpu, instance: int | None) -> str:
     raise MachineCannot(f"GPU {gpu.index} is in MIG mode and {missing}; {offer}.")
 
 
-def _whatever_is_there(machine: Machine, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _default_devices(machine: Machine, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return all GPUs that are not hidden; none where the user hides them all to compute on the CPU."""
     try:
-        return _visible(machine, environment) if machine.gpus else ()
-    except AllHidden:
+        return _visible_gpus(machine, environment) if machine.gpus else ()
+    except AllGpusHidden:
         return ()
 
 
-def _visible(machine: Machine, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _visible_gpus(machine: Machine, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return all GPUs and instances that CUDA_VISIBLE_DEVICES does not hide, or say why there is none."""
     if not machine.gpus:
         raise MachineCannot(f"There is no GPU here: {machine.gpu_note or 'no GPU is to be seen'}.")
-    named = _not_hidden(machine, environment)
-    visible = tuple(target.device for target in targets(machine).values() if target.uuid in named)
+    named = _visible_uuids(machine, environment)
+    visible = tuple(target.device for target in gpu_targets(machine).values() if target.uuid in named)
     if not visible:
-        _piece(next(gpu for gpu in machine.gpus if gpu.uuid in named), None)
+        _resolve_instance(next(gpu for gpu in machine.gpus if gpu.uuid in named), None)
     return visible
 
 
-def _not_hidden(machine: Machine, environment: Mapping[str, str]) -> set[str]:
+def _visible_uuids(machine: Machine, environment: Mapping[str, str]) -> set[str]:
     """Return the UUIDs of what is not hidden, or say that this cannot be known."""
     order = cuda_order(machine.gpus, environment, some_lost=bool(machine.lost))
     named = set(order.named)
     if not order.certain and any(gpu.uuid not in named for gpu in machine.gpus):
-        raise MachineCannot(f"Which GPUs {VISIBLE}={environment[VISIBLE]} hides is not known: {order.notes[-1]}.")
+        raise MachineCannot(
+            f"Which GPUs {VISIBLE_DEVICES}={environment[VISIBLE_DEVICES]} hides is not known: {order.notes[-1]}."
+        )
     return named
 
 
 def _refuse_hidden(machine: Machine, chosen: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    if VISIBLE not in environment or kind_of(chosen[0]) != "cuda":
+    if VISIBLE_DEVICES not in environment or kind_of(chosen[0]) != "cuda":
         return
-    named, targets_by_name = _not_hidden(machine, environment), targets(machine)
+    named, targets_by_name = _visible_uuids(machine, environment), gpu_targets(machine)
     hidden = [device for device in chosen if targets_by_name[device].uuid not in named]
     if hidden:
         raise MachineCannot(
-            f"{VISIBLE}={environment[VISIBLE]} hides {', '.join(hidden)}; unset it, or choose among "
-            f"{', '.join(_visible(machine, environment))}. GPUs are numbered as nvidia-smi does."
+            f"{VISIBLE_DEVICES}={environment[VISIBLE_DEVICES]} hides {', '.join(hidden)}; unset it, or choose among "
+            f"{', '.join(_visible_gpus(machine, environment))}. GPUs are numbered as nvidia-smi does."
         )
 
 
-def _named(machine: Machine, word: str, groups: int, environment: Mapping[str, str]) -> tuple[str, ...]:
-    match = DEVICE.fullmatch(word.lower())
+def _resolve_name(machine: Machine, word: str, groups: int, environment: Mapping[str, str]) -> tuple[str, ...]:
+    match = DEVICE_PATTERN.fullmatch(word.lower())
     if match is None or (match[1] == "cpu" and match[3]):
         raise BadInput(f"{word!r} is not a device; write cpu, cpu:0, cuda or cuda:0.")
     kind, number = match[1], match[2] or match[3]
     if kind == "cuda":
-        return (_gpu(machine, number),) if number else _visible(machine, environment)
+        return (_resolve_gpu(machine, number),) if number else _visible_gpus(machine, environment)
     if number is None:
         return tuple(f"cpu:{group}" for group in range(groups))
     if int(number) >= groups:

@@ -1,1 +1,1 @@
-"""What did it cost? Sensor models, energy windows, and energy per call."""
+"""Measure energy: sensor models, energy of time windows, and energy per call."""

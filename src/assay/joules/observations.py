@@ -1,6 +1,11 @@
-"""What was seen of a power's running integral: a counter shows it, a power reading shows how far it went in a while.
+"""Observations of the running integral of power, and the kriging that estimates energies from them.
 
-Either way an observation is a linear function of the integral at a few moments, so one estimator serves both.
+A counter shows the integral at its ticks; a power reading shows how far it went within its window. Either way an
+observation is a linear function of the integral at a few moments, so one estimator serves both.
+
+Power is a level plus something that strays around it and has a memory (an Ornstein–Uhlenbeck process). Integrals of
+such a process are Gaussian with a covariance in closed form, so levels and what lies between ticks have best linear
+estimates with a variance (universal kriging).
 """
 
 from __future__ import annotations
@@ -9,12 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import linalg
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assay.joules.ticks import Ticks
+    from assay.joules.ticks import SensorTicks
 
+
+if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 READING_NOISE = 0.005
@@ -63,7 +71,7 @@ class Observations:
         )
 
 
-def joined(one: Observations, other: Observations) -> Observations:
+def combine_observations(one: Observations, other: Observations) -> Observations:
     """Return what two sensors saw of one power; how far their clocks are off counts for both as for the worse."""
     zeros = np.zeros((len(one), len(other.points_s))), np.zeros((len(other), len(one.points_s)))
     return Observations(
@@ -78,7 +86,7 @@ def joined(one: Observations, other: Observations) -> Observations:
     )
 
 
-def of_counter(ticks: Ticks, *, lag_s: float, lag_error_s: float, quantum_j: float) -> Observations:
+def observe_counter(ticks: SensorTicks, *, lag_s: float, lag_error_s: float, quantum_j: float) -> Observations:
     """Return what a counter shows: at each tick the integral as it was ``lag_s`` before, less what it rounds off."""
     n = len(ticks)
     times = ticks.times_s - lag_s
@@ -87,7 +95,9 @@ def of_counter(ticks: Ticks, *, lag_s: float, lag_error_s: float, quantum_j: flo
     return Observations(times, times, np.eye(n), ticks.values, ticks.spread_s, shift, ticks.stretch, noise)
 
 
-def of_power(ticks: Ticks, *, window_s: float, lag_s: float, lag_error_s: float, since_s: float) -> Observations:
+def observe_power(
+    ticks: SensorTicks, *, window_s: float, lag_s: float, lag_error_s: float, since_s: float
+) -> Observations:
     """Return what power readings show: how far the integral went in the window before each tick.
 
     Readings whose window begins before ``since_s`` are left out: what was then is not known.
@@ -102,25 +112,25 @@ def of_power(ticks: Ticks, *, window_s: float, lag_s: float, lag_error_s: float,
     return Observations(ends, points, operator, values, ticks.spread_s[usable], shift, ticks.stretch, noise)
 
 
-def thinned(seen: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
+def thin_observations(observations: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
     """Return the ``near`` observations on each side of each edge, and of the others at most so many, evenly spread.
 
     More of a counter would say hardly more, and cost the cube of their number.
     """
-    order = np.argsort(seen.times_s, kind="stable")
-    keep = _near_edges(seen.times_s[order], edges_s, near)
+    order = np.argsort(observations.times_s, kind="stable")
+    keep = _near_edges(observations.times_s[order], edges_s, near)
     keep[:: max(1, -(-len(order) // most))] = True
-    return seen.rows(np.sort(order[keep]))
+    return observations.rows(np.sort(order[keep]))
 
 
-def averaged(seen: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
+def average_observations(observations: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
     """Return the ``near`` observations on each side of each edge, and the others in order as about ``most`` averages.
 
     Unlike a counter's, a power reading in the middle of a window carries energy that no other reading shows: leaving
     it out would make long windows no better known than short ones.
     """
-    order = np.argsort(seen.times_s, kind="stable")
-    single = _near_edges(seen.times_s[order], edges_s, near)
+    order = np.argsort(observations.times_s, kind="stable")
+    single = _near_edges(observations.times_s[order], edges_s, near)
     size = max(1, -(-int(np.sum(~single)) // most))
     numbers = np.empty(len(order), dtype=np.intp)
     group, filled = -1, size
@@ -134,14 +144,14 @@ def averaged(seen: Observations, edges_s: tuple[float, ...], near: int, most: in
     mixing[numbers, order] = 1.0
     mixing /= mixing.sum(axis=1, keepdims=True)
     return Observations(
-        mixing @ seen.times_s,
-        seen.points_s,
-        mixing @ seen.operator,
-        mixing @ seen.values,
-        np.sqrt(mixing**2 @ seen.spread_s**2),
-        seen.shift_s,
-        seen.stretch,
-        np.sqrt(mixing**2 @ seen.noise**2),
+        mixing @ observations.times_s,
+        observations.points_s,
+        mixing @ observations.operator,
+        mixing @ observations.values,
+        np.sqrt(mixing**2 @ observations.spread_s**2),
+        observations.shift_s,
+        observations.stretch,
+        np.sqrt(mixing**2 @ observations.noise**2),
     )
 
 
@@ -154,18 +164,101 @@ def _near_edges(times_s: Array, edges_s: tuple[float, ...], near: int) -> NDArra
     return keep
 
 
-def covariance(seen: Observations, process: Array, level_w: Array) -> Array:
+def observation_covariance(observations: Observations, process: Array, level_w: Array) -> Array:
     """Return the covariance of the values: of the process at the moments, of when these were, and of the readings."""
-    return np.asarray(seen.operator @ process @ seen.operator.T + sensor_covariance(seen, level_w), dtype=np.float64)
+    return np.asarray(
+        observations.operator @ process @ observations.operator.T + sensor_covariance(observations, level_w),
+        dtype=np.float64,
+    )
 
 
-def sensor_covariance(seen: Observations, level_w: Array) -> Array:
+def sensor_covariance(observations: Observations, level_w: Array) -> Array:
     """Return the part of the covariance that is the sensor's: of when the moments were, and of the readings.
 
     ``level_w`` is about the power at each moment: to be off in time by δ is to be off by δ times that.
     """
-    slope = seen.operator @ level_w
-    stretched = seen.operator @ (level_w * (seen.points_s - float(seen.points_s.mean())))
-    own = np.diag((seen.spread_s * slope) ** 2 + seen.noise**2)
-    together = seen.shift_s**2 * np.outer(slope, slope) + seen.stretch**2 * np.outer(stretched, stretched)
+    slope = observations.operator @ level_w
+    stretched = observations.operator @ (level_w * (observations.points_s - float(observations.points_s.mean())))
+    own = np.diag((observations.spread_s * slope) ** 2 + observations.noise**2)
+    together = observations.shift_s**2 * np.outer(slope, slope) + observations.stretch**2 * np.outer(
+        stretched, stretched
+    )
     return np.asarray(own + together, dtype=np.float64)
+
+
+NUGGET = 1e-9
+"""Of the mean variance: keeps a covariance of exact readings invertible."""
+
+
+@dataclass(frozen=True)
+class KrigingFit:
+    """What least squares found: the coefficients, their covariance, and how likely the data are under the model.
+
+    ``target`` and ``target_variance`` are of what was asked for beside the coefficients; null where nothing was.
+    """
+
+    coefficients: Array
+    covariance: Array
+    log_likelihood: float
+    target: float | None = None
+    target_variance: float | None = None
+
+
+@dataclass(frozen=True)
+class KrigingTarget:
+    """A linear function of the same process: its part in the columns, its covariance with the data and with itself."""
+
+    columns: Array
+    with_data: Array
+    variance: float
+
+
+def integrated_covariance(one: Array, other: Array, memory_s: float) -> Array:
+    """Return the covariance of ∫₀ᵃ q and ∫₀ᵇ q, for each pair of times in s, where q has unit variance.
+
+    q remembers itself for ``memory_s``: cov(q(x), q(y)) = exp(-|x - y| / memory_s). In s².
+    """
+
+    def bent(x: Array) -> Array:
+        scaled = np.abs(x) / memory_s
+        return scaled + np.exp(-scaled)
+
+    column, row = one[:, None], other[None, :]
+    return np.asarray(memory_s**2 * (bent(column) + bent(row) - bent(column - row) - 1.0), dtype=np.float64)
+
+
+def bridge_covariance(one: Array, other: Array, length_s: float, memory_s: float) -> Array:
+    """Return the covariance of ∫₀ᵃ q and ∫₀ᵇ q as ``integrated`` does, knowing that ∫₀ of the whole length is 0.
+
+    It is what a call's energy strays from a straight line: at its beginning and at its end not at all.
+    """
+    end = np.array([length_s])
+    whole = float(integrated_covariance(end, end, memory_s)[0, 0])
+    left, right = integrated_covariance(one, end, memory_s), integrated_covariance(end, other, memory_s)
+    return np.asarray(integrated_covariance(one, other, memory_s) - left @ right / whole, dtype=np.float64)
+
+
+def fit_kriging(columns: Array, observed: Array, covariance: Array, target: KrigingTarget | None = None) -> KrigingFit:
+    """Return the generalised least squares of ``observed`` on ``columns`` under a covariance.
+
+    The likelihood is the restricted one, which compares covariances with the coefficients left out of account.
+    """
+    n = len(observed)
+    factor = linalg.cho_factor(covariance + NUGGET * np.trace(covariance) / n * np.eye(n), lower=True)
+    weighted = np.asarray(linalg.cho_solve(factor, columns), dtype=np.float64)
+    precision = columns.T @ weighted
+    scale = np.sqrt(np.diag(precision))
+    inverse = np.asarray(linalg.pinvh(precision / np.outer(scale, scale)), dtype=np.float64) / np.outer(scale, scale)
+    coefficients = inverse @ (weighted.T @ observed)
+    rest = observed - columns @ coefficients
+    solved = np.asarray(linalg.cho_solve(factor, rest), dtype=np.float64)
+    _, determinant = np.linalg.slogdet(precision / np.outer(scale, scale))
+    likelihood = -0.5 * float(rest @ solved) - float(np.log(np.diag(factor[0])).sum())
+    likelihood -= 0.5 * float(determinant) + float(np.log(scale).sum())
+    if target is None:
+        return KrigingFit(coefficients, inverse, likelihood)
+    value = float(target.columns @ coefficients + target.with_data @ solved)
+    weights = np.asarray(linalg.cho_solve(factor, target.with_data), dtype=np.float64)
+    open_part = target.columns - columns.T @ weights
+    variance = target.variance - float(target.with_data @ weights) + float(open_part @ inverse @ open_part)
+    return KrigingFit(coefficients, inverse, likelihood, value, max(0.0, variance))

@@ -1,26 +1,37 @@
-"""What a meter said, again and again, and the same as arrays."""
+"""Read energy counters and power sensors: readings, the meters of GPUs and CPUs, and a thread that polls them."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from assay.core.errors import MachineCannot
+from assay.monitor.host_sampler import RaplCounters
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from assay.machine.vendor import GpuSensor
+
+
+if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
-Power = Literal["instant", "average", "usage"]
-POWERS: tuple[Power, ...] = ("instant", "usage", "average")
+PowerKind = Literal["instant", "average", "usage"]
+POWER_KINDS: tuple[PowerKind, ...] = ("instant", "usage", "average")
 """Power readings, the best to integrate first: ``usage`` is instant on some cards and an average on others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeterReading:
     """One look at a meter, on the host's monotonic clock. Null: not offered.
 
     The power is of ``t_ns``; the counter was asked at ``begin_ns`` and had answered at ``end_ns``, up to 20 ms later.
@@ -35,7 +46,7 @@ class Reading:
     usage_w: float | None = None
 
 
-class Meter(Protocol):
+class EnergyMeter(Protocol):
     """Something that counts or shows what a device spends."""
 
     @property
@@ -46,7 +57,7 @@ class Meter(Protocol):
     def last_error(self) -> str:
         """What was said last when it did not answer."""
 
-    def read(self) -> Reading | None:
+    def read(self) -> MeterReading | None:
         """Return what it says; null when nothing answers."""
 
 
@@ -77,15 +88,201 @@ class PowerSeries:
         return len(self.watts)
 
 
-def counter_series(readings: Sequence[Reading], origin_ns: int) -> CounterSeries:
+def counter_series(readings: Sequence[MeterReading], origin_ns: int) -> CounterSeries:
     """Return what the counter said, where it answered."""
     rows = [(r.begin_ns - origin_ns, r.end_ns - origin_ns, r.energy_j) for r in readings if r.energy_j is not None]
     table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return CounterSeries(table[:, 0] / 1e9, table[:, 1] / 1e9, table[:, 2])
 
 
-def power_series(readings: Sequence[Reading], which: Power, origin_ns: int) -> PowerSeries:
+def power_series(readings: Sequence[MeterReading], kind: PowerKind, origin_ns: int) -> PowerSeries:
     """Return what was said of one kind of power, where it answered."""
-    rows = [(r.t_ns - origin_ns, w) for r in readings if (w := getattr(r, f"{which}_w")) is not None]
+    rows = [(r.t_ns - origin_ns, w) for r in readings if (w := getattr(r, f"{kind}_w")) is not None]
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return PowerSeries(table[:, 0] / 1e9, table[:, 1])
+
+
+POWERCAP = "sys/class/powercap"
+
+
+class GpuPowerMeter:
+    """A GPU's counter and power readings. The counter is asked for as long as there is one."""
+
+    def __init__(self, sensor: GpuSensor, clock: SleepingClock) -> None:
+        self._sensor = sensor
+        self._clock = clock
+        self._counts: bool | None = None
+
+    @property
+    def lost(self) -> str | None:
+        """Why the GPU does not answer any more."""
+        return self._sensor.lost
+
+    @property
+    def last_error(self) -> str:
+        """What the driver said last when it did not answer."""
+        return self._sensor.last_error
+
+    def read(self) -> MeterReading | None:
+        """Return energy and power; null when neither answers."""
+        t_ns = self._clock.now_ns()
+        power = self._sensor.read(traffic=False)
+        begin_ns = self._clock.now_ns()
+        meter = self._sensor.meter() if self._counts is not False else None
+        end_ns = self._clock.now_ns()
+        energy_j = meter.energy_j if meter is not None else None
+        if self._counts is None and (power is not None or meter is not None):
+            self._counts = energy_j is not None
+        if power is None and energy_j is None:
+            return None
+        return MeterReading(
+            t_ns,
+            begin_ns,
+            end_ns,
+            energy_j=energy_j,
+            instant_w=power.power_instant_w if power is not None else None,
+            average_w=power.power_average_w if power is not None else None,
+            usage_w=power.power_usage_w if power is not None else None,
+        )
+
+
+class RaplMeter:
+    """The energy of all packages of the processor and their memory; wraps are made good."""
+
+    lost: str | None = None
+
+    def __init__(self, root: Path, clock: SleepingClock) -> None:
+        """Open the counters.
+
+        Raises:
+            MachineCannot: There are none, or this process may not read them.
+        """
+        self._clock = clock
+        self._rapl = RaplCounters(root)
+        self._domains = tuple(sorted(name for name in self._rapl.read_j() if name.startswith("package")))
+        self.last_error = "the processor's energy counters (RAPL) stopped answering"
+        if not self._domains:
+            raise MachineCannot(_rapl_problem(root))
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """What is counted: ``package-0``, ``package-0/dram``."""
+        return self._domains
+
+    def read(self) -> MeterReading | None:
+        """Return the energy since the meter was opened; null when a domain does not answer."""
+        begin_ns = self._clock.now_ns()
+        joules = self._rapl.read_j()
+        end_ns = self._clock.now_ns()
+        if any(name not in joules for name in self._domains):
+            return None
+        return MeterReading(begin_ns, begin_ns, end_ns, energy_j=sum(joules[name] for name in self._domains))
+
+
+def _rapl_problem(root: Path) -> str:
+    counters = sorted((root / POWERCAP).glob("intel-rapl:*/energy_uj"))
+    if not counters:
+        return "This machine shows no energy counter of its processor (RAPL), as is usual in virtual machines."
+    if not any(os.access(counter, os.R_OK) for counter in counters):
+        return (
+            "The processor's energy counters (RAPL) may only be read by root here; "
+            "allow it: sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
+        )
+    return "The processor's energy counters (RAPL) do not answer."
+
+
+MAX_SILENT_READS = 20
+"""So many times in a row without an answer."""
+JOIN_S = 5.0
+
+
+class ReadingSampler(Protocol):
+    """Readings that come in while other things are done."""
+
+    def start(self) -> None:
+        """Begin to read."""
+
+    def readings(self) -> list[MeterReading]:
+        """Return all readings so far.
+
+        Raises:
+            MachineCannot: The device does not answer any more.
+        """
+
+    def stop(self) -> list[MeterReading]:
+        """Read no more, and return all readings."""
+
+
+class MeterPoller:
+    """Reads a meter in a thread of its own, ``every_s`` or as fast as it answers."""
+
+    def __init__(self, meter: EnergyMeter, clock: SleepingClock, every_s: float) -> None:
+        self._meter = meter
+        self._clock = clock
+        self._every_s = every_s
+        self._readings: list[MeterReading] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="assay-joules", daemon=True)
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def _poll(self) -> None:
+        silent = 0
+        try:
+            while not self._stopping.is_set():
+                begin_ns = self._clock.now_ns()
+                reading = self._meter.read()
+                silent = 0 if reading is not None else silent + 1
+                if reading is not None:
+                    self._readings.append(reading)
+                if self._meter.lost is not None or silent >= MAX_SILENT_READS:
+                    why = self._meter.lost or self._meter.last_error
+                    raise MachineCannot(f"The device stopped saying what it spends: {why}.")  # noqa: TRY301
+                took_s = (self._clock.now_ns() - begin_ns) / 1e9
+                self._stopping.wait(max(0.0, self._every_s - took_s))
+        except BaseException as error:  # noqa: BLE001 - told to the thread that asks for readings
+            self._error = error
+
+    def readings(self) -> list[MeterReading]:
+        """Return all readings so far, or raise what ended them."""
+        if self._error is not None:
+            raise self._error
+        return list(self._readings)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it reads."""
+        return self._thread.is_alive()
+
+    def stop(self) -> list[MeterReading]:
+        """Read no more, and return all readings, or raise what ended them."""
+        self._stopping.set()
+        if self.alive:
+            self._thread.join(JOIN_S)
+        return self.readings()
+
+
+class SleepingClock(Protocol):
+    """Says what time it is, and lets it pass."""
+
+    def now_ns(self) -> int:
+        """Return nanoseconds of the host's monotonic clock."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class HostMonotonicClock:
+    """The host's monotonic clock, which all its processes share."""
+
+    def now_ns(self) -> int:
+        """Return nanoseconds since the machine started."""
+        return time.monotonic_ns()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, if there is anything to wait for."""
+        if seconds > 0:
+            time.sleep(seconds)

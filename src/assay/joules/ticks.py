@@ -1,8 +1,8 @@
-"""When a counter or a sensor moved: from readings that only say what it showed at some moment between two others.
+"""Find when a counter or a sensor was updated, from readings that only say what it showed between two moments.
 
 reading  ├──old──┤  ├──old──┤   ├──new──┤             each takes a while (3 to 20 ms for the counter of an H200)
                     └─────── tick ──────┘             so a tick is only known to lie between two moments
-ticks         ╎         ╎         ╎         ╎         but ticks are evenly spaced, and that places them all
+ticks         ╎         ╎         ╎         ╎         but ticks are evenly spaced, which locates them all
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-FEWEST = 3
+MIN_TICKS = 3
 """Ticks below which no spacing is fitted."""
-NEARBY = 0.02
+PERIOD_TOLERANCE = 0.02
 """How far the spacing of ticks may be from the one that is known, as a share."""
-UNEVEN = 0.15
+MAX_JITTER_SHARE = 0.15
 """Ticks that stray by more than this share of their spacing are not called evenly spaced."""
-BLURRED = 0.5
+MAX_READ_SHARE = 0.5
 """Where readings take longer than this share of the spacing, ticks cannot be told apart."""
-TRIED = 81
+CANDIDATE_PERIODS = 81
 """Spacings that are looked at, first among all and then among those that are allowed."""
 _SQRT_3 = float(np.sqrt(3.0))
 
 
 @dataclass(frozen=True)
-class Ticks:
+class SensorTicks:
     """When something moved, and what it showed from then on.
 
     Attributes:
@@ -57,7 +57,7 @@ class Ticks:
 
 
 @dataclass(frozen=True)
-class _Even:
+class _EvenTicks:
     """Evenly spaced ticks: where each is, how far all may move together, and how far each strays by itself.
 
     ``shift_s`` and ``stretch`` are standard deviations over all that the readings allow.
@@ -70,7 +70,7 @@ class _Even:
     jitter_s: float
 
 
-def find_ticks(begin_s: Array, end_s: Array, values: Array, period_s: float | None = None) -> Ticks:
+def find_ticks(begin_s: Array, end_s: Array, values: Array, period_s: float | None = None) -> SensorTicks:
     """Return the ticks that readings show; each was asked at ``begin_s`` and answered at ``end_s``.
 
     With a spacing that is known from before, fewer readings place them well.
@@ -78,47 +78,51 @@ def find_ticks(begin_s: Array, end_s: Array, values: Array, period_s: float | No
     moved = np.flatnonzero(np.diff(values) != 0) + 1
     fell = tuple(float(t) for t in end_s[moved[np.diff(values)[moved - 1] < 0]])
     low, high, shown = begin_s[moved - 1], end_s[moved], values[moved]
-    spacing = period_s if period_s is not None else _guess(low, high)
+    spacing = period_s if period_s is not None else _guess_period(low, high)
     if spacing is not None:
-        low = np.maximum(low, np.minimum(begin_s[moved] - spacing * (1 + NEARBY), high))
-        even = _evenly(low, high, spacing, known=period_s is not None)
+        low = np.maximum(low, np.minimum(begin_s[moved] - spacing * (1 + PERIOD_TOLERANCE), high))
+        even = _fit_even_ticks(low, high, spacing, is_known=period_s is not None)
         if even is not None:
             spread = np.full(len(shown), even.jitter_s)
-            return Ticks(even.times_s, shown, spread, even.shift_s, even.stretch, even.period_s, fell)
-    return Ticks((low + high) / 2, shown, (high - low) / 2 / _SQRT_3, fell_s=fell)
+            return SensorTicks(even.times_s, shown, spread, even.shift_s, even.stretch, even.period_s, fell)
+    return SensorTicks((low + high) / 2, shown, (high - low) / 2 / _SQRT_3, fell_s=fell)
 
 
-def _guess(low: Array, high: Array) -> float | None:
+def _guess_period(low: Array, high: Array) -> float | None:
     """Return about how far ticks are apart; some may have passed unseen, so not the middle of all distances."""
-    if len(low) < FEWEST:
+    if len(low) < MIN_TICKS:
         return None
     return float(np.quantile(np.diff((low + high) / 2), 0.25)) or None
 
 
-def _evenly(low: Array, high: Array, spacing_s: float, *, known: bool) -> _Even | None:
+def _fit_even_ticks(low: Array, high: Array, spacing_s: float, *, is_known: bool) -> _EvenTicks | None:
     """Place evenly spaced ticks within their bounds; null where that cannot be.
 
     All spacings and places that the bounds allow are a convex area, and its centroid is taken: over all of it, that is
     off by least. The spacing with most room around it is a corner of the area and may lie far from most of it.
     """
-    if not len(low) or (len(low) < FEWEST and not known) or float(np.median(high - low)) > BLURRED * spacing_s:
+    if (
+        not len(low)
+        or (len(low) < MIN_TICKS and not is_known)
+        or float(np.median(high - low)) > MAX_READ_SHARE * spacing_s
+    ):
         return None
     middle = (low + high) / 2
-    numbers = _numbered(middle, spacing_s)
+    numbers = _number_ticks(middle, spacing_s)
     around = numbers - numbers.mean()
-    periods = _candidates(middle, around, high - low, spacing_s, known=known)
-    slack = _Allowed.by(low, high, around, periods).slack_s
-    allowed = _Allowed.by(low, high, around, _finer(periods, slack))
+    periods = _candidate_periods(middle, around, high - low, spacing_s, is_known=is_known)
+    slack = _FeasibleSpacings.by(low, high, around, periods).slack_s
+    allowed = _FeasibleSpacings.by(low, high, around, _refine_periods(periods, slack))
     jitter = max(0.0, -float(allowed.slack_s.max()) / 2)
     period, position, shift, spread = allowed.middle()
-    if jitter > UNEVEN * period:
+    if jitter > MAX_JITTER_SHARE * period:
         return None
     times = np.clip(position + period * around, low, high)
-    return _Even(np.asarray(times, dtype=np.float64), period, shift, spread / period, jitter)
+    return _EvenTicks(np.asarray(times, dtype=np.float64), period, shift, spread / period, jitter)
 
 
 @dataclass(frozen=True)
-class _Allowed:
+class _FeasibleSpacings:
     """For spacings: between which moments the middle of all ticks may be; where there are none, they are crossed."""
 
     periods_s: Array
@@ -126,7 +130,7 @@ class _Allowed:
     before_s: Array
 
     @classmethod
-    def by(cls, low: Array, high: Array, around: Array, periods: Array) -> _Allowed:
+    def by(cls, low: Array, high: Array, around: Array, periods: Array) -> _FeasibleSpacings:
         """Return what bounds allow for ticks of these numbers, counted from their mean."""
         at = periods[:, None] * around[None, :]
         return cls(periods, (low[None, :] - at).max(axis=1), (high[None, :] - at).min(axis=1))
@@ -151,37 +155,37 @@ class _Allowed:
         return period, position, shift, float(np.sqrt(weights @ (self.periods_s - period) ** 2))
 
 
-def _finer(periods: Array, slack_s: Array) -> Array:
+def _refine_periods(periods: Array, slack_s: Array) -> Array:
     """Return as many spacings over those that are allowed, and one beyond on each side."""
     allowed = np.flatnonzero(slack_s >= min(0.0, float(slack_s.max())))
     first, last = max(0, int(allowed[0]) - 1), min(len(periods) - 1, int(allowed[-1]) + 1)
     return np.linspace(periods[first], periods[last], len(periods))
 
 
-def _numbered(middle: Array, spacing_s: float) -> Array:
+def _number_ticks(middle: Array, spacing_s: float) -> Array:
     """Return the number of each tick, from 0 on; numbers are left out where ticks passed unseen."""
     numbers = np.zeros(len(middle))
     for _ in range(2):
         steps = np.maximum(1.0, np.rint(np.diff(middle) / spacing_s))
         numbers = np.concatenate([[0.0], np.cumsum(steps)])
-        if len(middle) >= FEWEST:
+        if len(middle) >= MIN_TICKS:
             spacing_s = float(np.polyfit(numbers, middle, 1)[0])
     return numbers
 
 
-def _candidates(middle: Array, around: Array, widths: Array, spacing_s: float, *, known: bool) -> Array:
+def _candidate_periods(middle: Array, around: Array, widths: Array, spacing_s: float, *, is_known: bool) -> Array:
     """Return spacings to try: near the known one, or near that of a straight line through the middles."""
-    if known and len(middle) < FEWEST:
+    if is_known and len(middle) < MIN_TICKS:
         return np.array([spacing_s])
     straight = float(np.polyfit(around, middle, 1)[0])
     reach = 4 * float(np.sqrt(np.mean(widths**2) / 12 / (around @ around)))
     ends = np.array([straight - reach, straight + reach])
-    if known:
-        ends = np.clip(ends, spacing_s * (1 - NEARBY), spacing_s * (1 + NEARBY))
-    return np.linspace(ends[0], ends[1], TRIED)
+    if is_known:
+        ends = np.clip(ends, spacing_s * (1 - PERIOD_TOLERANCE), spacing_s * (1 + PERIOD_TOLERANCE))
+    return np.linspace(ends[0], ends[1], CANDIDATE_PERIODS)
 
 
-def held_ticks(t_s: Array, values: Array, period_s: float, anchor_s: float | None = None) -> Ticks | None:
+def find_held_ticks(t_s: Array, values: Array, period_s: float, anchor_s: float | None = None) -> SensorTicks | None:
     """Return every tick of something that shows a value until its next tick, also where the value stayed the same.
 
     Where too few moved to place the ticks, ``anchor_s`` is a moment at which one is known to be; null without it.
@@ -198,4 +202,4 @@ def held_ticks(t_s: Array, values: Array, period_s: float, anchor_s: float | Non
     nearest = after - (middle - t_s[after - 1] < t_s[after] - middle)
     was_read = (t_s[nearest] >= grid) & (t_s[nearest] < grid + spacing)
     spread = np.full(int(was_read.sum()), float(moved.spread_s[0]) if moved.period_s is not None else 0.0)
-    return Ticks(grid[was_read], values[nearest[was_read]], spread, moved.shift_s, moved.stretch, spacing)
+    return SensorTicks(grid[was_read], values[nearest[was_read]], spread, moved.shift_s, moved.stretch, spacing)

@@ -1,1 +1,1 @@
-"""From a trial to processes: started here, over ranks, or inside an existing torchrun."""
+"""From a trial to worker processes: started here, over ranks, or inside an existing torchrun."""

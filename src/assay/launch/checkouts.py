@@ -1,9 +1,13 @@
-"""Revisions of a repository side by side: each in a git worktree of its own, under a lease that removes it.
+"""Two revisions of a repository, each in a git worktree of its own, under a lease that removes it.
 
     lease ──▶ git worktree add ──▶ --setup in it ──▶ which interpreter ──▶ workers in it ──▶ release: worktree removed
 
-Whatever is started for a worktree carries the mark of its lease, so that the undo ends it before it removes the folder.
-The folders of two revisions have names of the same length: how long a path is moves what lies behind it in memory.
+Whatever is started for a worktree carries the mark of its lease, so that the clean-up ends it before it removes the
+folder. The folders of two revisions have names of the same length: the length of a path moves what lies behind it
+in memory.
+
+A worker of a checkout runs the code of this Assay, under the checkout's interpreter; everything else is imported
+from the checkout first, and then as that interpreter finds it.
 """
 
 from __future__ import annotations
@@ -19,37 +23,82 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from assay.core import leases
-from assay.core.durable import friendly_os_errors
 from assay.core.errors import MachineCannot
-from assay.core.home import home
-from assay.core.plan import Source
-from assay.core.processes import marks
+from assay.core.files import home_folder, translate_os_errors
+from assay.core.plan import SourceCheckout
+from assay.core.processes import mark_environment
 from assay.core.values import Value
-from assay.launch import sources
-from assay.launch.git import GitRefuses, git, without_repository
-from assay.workloads.command import ended
+from assay.launch.worktrees import GitError, drop_repository_variables, run_git
+from assay.workloads.command import describe_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-ENVIRONMENTS = (".venv/bin/python", "venv/bin/python")
+
+PACKAGE = Path(__file__).resolve().parents[1]
+EXTERNAL_INTERPRETER = PACKAGE / "worker" / "external_interpreter.py"
+"""The worker as a file that any interpreter runs, with Assay installed there or not."""
+
+
+def worker_command(source: SourceCheckout) -> list[str]:
+    """Return the beginning of the command line of a worker."""
+    return [source.interpreter, "-P", str(EXTERNAL_INTERPRETER)]
+
+
+def working_folder(source: SourceCheckout) -> Path:
+    """Return the folder that a worker and its commands work in."""
+    return Path(source.checkout, source.folder)
+
+
+def import_roots(source: SourceCheckout) -> list[str]:
+    """Return the folders of a checkout that modules are imported from, the first first."""
+    return [str(path) for path in (Path(source.checkout, "src"), Path(source.checkout)) if path.is_dir()]
+
+
+def relocate_path(entry: Path, source: SourceCheckout) -> Path:
+    """Return a path with the checkout in the place of the working tree that it stands in for."""
+    if source.instead_of is None or not entry.is_relative_to(source.instead_of):
+        return entry
+    if entry.is_relative_to(source.checkout):
+        return entry
+    return Path(source.checkout, entry.relative_to(source.instead_of))
+
+
+def checkout_environment(source: SourceCheckout, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment as a checkout's own programs see it.
+
+    What names a git repository is left out, a virtual environment's programs are found first, and what is imported from
+    the working tree by ``PYTHONPATH`` is imported from the checkout.
+    """
+    environment = drop_repository_variables(variables)
+    entries = [Path(entry).absolute() for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    roots = [*import_roots(source), *(str(relocate_path(entry, source)) for entry in entries)]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(roots))
+    programs = Path(source.interpreter).parent
+    if (programs.parent / "pyvenv.cfg").is_file():
+        environment["VIRTUAL_ENV"] = str(programs.parent)
+        environment["PATH"] = os.pathsep.join(filter(None, [str(programs), environment.get("PATH")]))
+    return environment
+
+
+VENV_INTERPRETERS = (".venv/bin/python", "venv/bin/python")
 """Where a set-up leaves an interpreter of its own, unless it is said where."""
 
 TAIL_LINES = 15
-SHORT = 10
+SHORT_COMMIT_LENGTH = 10
 """Of a commit's name, for people."""
 
 OLDEST_PYTHON = (3, 11)
-NEEDED = ("numpy", "scipy", "pydantic", "psutil")
+REQUIRED_MODULES = ("numpy", "scipy", "pydantic")
 """What a worker imports; the code of Assay itself comes from here."""
 
-PROBE = f"""
+INTERPRETER_PROBE = f"""
 import importlib, sys
 seen = sys.version_info[:2]
 if seen < {OLDEST_PYTHON}:
     sys.exit("it is Python %d.%d, and Assay needs %d.%d or later" % (seen + {OLDEST_PYTHON}))
 missing = []
-for name in {NEEDED}:
+for name in {REQUIRED_MODULES}:
     try:
         importlib.import_module(name)
     except ImportError:
@@ -70,9 +119,9 @@ class Revision(Value):
     interpreter: str
 
     @property
-    def words(self) -> str:
+    def title(self) -> str:
         """The revision for people: ``base revision (main, 1a2b3c4d5e)``."""
-        short = self.commit[:SHORT]
+        short = self.commit[:SHORT_COMMIT_LENGTH]
         return f"{self.name} revision ({short if self.commit.startswith(self.ref) else f'{self.ref}, {short}'})"
 
 
@@ -87,9 +136,9 @@ class Checkouts(Value):
         default=None, description="Where the set-up leaves an interpreter, within a checkout; null: where most do."
     )
 
-    def source(self, revision: Revision) -> Source:
+    def source(self, revision: Revision) -> SourceCheckout:
         """Return where workers of a revision take their code from."""
-        return Source(
+        return SourceCheckout(
             checkout=revision.checkout,
             interpreter=revision.interpreter,
             folder=self.folder,
@@ -97,43 +146,43 @@ class Checkouts(Value):
         )
 
 
-def place_for(token: str, name: str) -> Path:
+def checkout_path(token: str, name: str) -> Path:
     """Return where a revision is checked out."""
-    return home() / "gates" / f"{token}-{name}"
+    return home_folder() / "gates" / f"{token}-{name}"
 
 
 @contextmanager
-def checked_out(checkouts: Checkouts) -> Iterator[dict[str, dict[str, str]]]:
+def check_out(checkouts: Checkouts) -> Iterator[dict[str, dict[str, str]]]:
     """Check the revisions out for the length of a ``with`` block; gives the marks of each, by its name."""
     with ExitStack() as stack:
         marks_by_name: dict[str, dict[str, str]] = {}
         for revision in checkouts.revisions:
-            marks_by_name[revision.name] = stack.enter_context(_one(checkouts, revision))
+            marks_by_name[revision.name] = stack.enter_context(_check_out_revision(checkouts, revision))
         yield marks_by_name
 
 
 @contextmanager
-def _one(checkouts: Checkouts, revision: Revision) -> Iterator[dict[str, str]]:
-    path, token = Path(revision.checkout), leases.new_id()
-    with friendly_os_errors(path.parent):
+def _check_out_revision(checkouts: Checkouts, revision: Revision) -> Iterator[dict[str, str]]:
+    path, token = Path(revision.checkout), leases.new_lease_id()
+    with translate_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         raise MachineCannot(f"{path} is there already; `assay reap` removes what a run that was killed left behind.")
-    with leases.held(
+    with leases.hold_lease(
         "worktree",
-        f"the checkout of the {revision.words} in {path}",
-        "assay.launch.undo:remove_checkout",
+        f"the checkout of the {revision.title} in {path}",
+        "assay.launch.worktrees:remove_checkout",
         {"token": token, "repository": checkouts.repository, "checkout": str(path)},
     ):
         add = ("-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", "--quiet", str(path), revision.commit)
         try:
-            git(Path(checkouts.repository), *add, extra=marks(token))
-        except GitRefuses as error:
-            raise MachineCannot(f"The {revision.words} cannot be checked out: {error}.") from None
-        yield marks(token)
+            run_git(Path(checkouts.repository), *add, extra=mark_environment(token))
+        except GitError as error:
+            raise MachineCannot(f"The {revision.title} cannot be checked out: {error}.") from None
+        yield mark_environment(token)
 
 
-def set_up(
+def set_up_checkouts(
     checkouts: Checkouts, marked: Mapping[str, Mapping[str, str]], say: Callable[[str], None] = lambda _: None
 ) -> Checkouts:
     """Run the set-up in each checkout; return the checkouts with the interpreters that workers are started with.
@@ -146,23 +195,23 @@ def set_up(
     ready = []
     for revision in checkouts.revisions:
         if checkouts.setup is not None:
-            say(f"Setting up the {revision.words} …")
-            _run_set_up(checkouts.setup, revision, marked[revision.name])
-        chosen = revision.model_copy(update={"interpreter": _interpreter(revision, checkouts.python)})
+            say(f"Setting up the {revision.title} …")
+            _run_setup(checkouts.setup, revision, marked[revision.name])
+        chosen = revision.model_copy(update={"interpreter": _find_interpreter(revision, checkouts.python)})
         if chosen.interpreter != sys.executable:
-            _try_out(checkouts, chosen)
+            _check_interpreter(checkouts, chosen)
         ready.append(chosen)
     base, head = ready
     return checkouts.model_copy(update={"revisions": (base, head)})
 
 
-def _run_set_up(command: str, revision: Revision, mark: Mapping[str, str]) -> None:
+def _run_setup(command: str, revision: Revision, mark: Mapping[str, str]) -> None:
     """Run a set-up to its end; what it prints is told only where it fails."""
     with tempfile.TemporaryFile() as printed:
         result = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=revision.checkout,
-            env={**without_repository(os.environ), **mark},
+            env={**drop_repository_variables(os.environ), **mark},
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=subprocess.STDOUT,
@@ -173,28 +222,30 @@ def _run_set_up(command: str, revision: Revision, mark: Mapping[str, str]) -> No
         printed.seek(0)
         lines = printed.read().decode(errors="replace").rstrip().splitlines()[-TAIL_LINES:]
     output = ":" + "".join(f"\n  {line}" for line in lines) if lines else ", and printed nothing."
-    raise MachineCannot(f"The {revision.words} does not install: `{command}` {ended(result.returncode)}{output}")
+    raise MachineCannot(
+        f"The {revision.title} does not install: `{command}` {describe_exit(result.returncode)}{output}"
+    )
 
 
-def _interpreter(revision: Revision, python: str | None) -> str:
+def _find_interpreter(revision: Revision, python: str | None) -> str:
     """Return the interpreter of a checkout: the one that is said, one that a set-up made there, or this one."""
     if python is not None:
         interpreter = Path(revision.checkout, python)
         if not os.access(interpreter, os.X_OK):
-            raise MachineCannot(f"There is no interpreter {python} in the {revision.words}; does --setup make it?")
+            raise MachineCannot(f"There is no interpreter {python} in the {revision.title}; does --setup make it?")
         return str(interpreter)
-    made = (Path(revision.checkout, name) for name in ENVIRONMENTS)
+    made = (Path(revision.checkout, name) for name in VENV_INTERPRETERS)
     return next((str(path) for path in made if os.access(path, os.X_OK)), sys.executable)
 
 
-def _try_out(checkouts: Checkouts, revision: Revision) -> None:
+def _check_interpreter(checkouts: Checkouts, revision: Revision) -> None:
     """Make sure that an interpreter can run a worker."""
     source = checkouts.source(revision)
     try:
         result = subprocess.run(
-            [revision.interpreter, "-c", PROBE],
+            [revision.interpreter, "-c", INTERPRETER_PROBE],
             cwd=revision.checkout,
-            env=sources.surroundings(source, os.environ),
+            env=checkout_environment(source, os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -204,4 +255,4 @@ def _try_out(checkouts: Checkouts, revision: Revision) -> None:
     if result.returncode != 0:
         lines = result.stderr.decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines else f"it ended with exit code {result.returncode}"
-        raise MachineCannot(f"The interpreter of the {revision.words} cannot run a worker: {reason}.")
+        raise MachineCannot(f"The interpreter of the {revision.title} cannot run a worker: {reason}.")

@@ -1,10 +1,14 @@
-"""Workers as processes of this machine, each in its own session, marked so that nothing of it survives."""
+"""Workers as processes of this machine: each in its own session, marked so that nothing of it survives.
+
+Also here: the environment variables of a rank, and how the end of a process is described.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import signal
 import site
 import socket
 import subprocess
@@ -15,23 +19,86 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from assay.core import leases
-from assay.core.durable import friendly_os_errors
 from assay.core.errors import MachineCannot
-from assay.core.processes import marks
-from assay.isolation.bind import environment
-from assay.launch import sources
-from assay.launch.fate import describe_end, oom_kills
-from assay.launch.ranks import is_torchrun_variable, rank_environment
+from assay.core.files import translate_os_errors
+from assay.core.processes import mark_environment
+from assay.isolation.binding import allotment_environment
+from assay.launch import checkouts as sources
 from assay.worker import protocol as say
-from assay.workloads.command import SCRATCH
+from assay.workloads.command import SCRATCH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.launch.crew import Errand
+    from assay.launch.workers import LaunchSpec
+
+
+TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_GROUP_PREFIXES = ("TORCHELASTIC_", "GROUP_", "ROLE_", "TORCH_NCCL_ASYNC")
+
+
+def find_free_port() -> int:
+    """Return a TCP port that nobody listens on at this moment."""
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        return int(sock.getsockname()[1])
+
+
+def rank_environment(
+    rank: int,
+    ranks: int,
+    *,
+    address: str = "127.0.0.1",
+    port: int,
+    local_rank: int | None = None,
+    local_ranks: int | None = None,
+) -> dict[str, str]:
+    """Return the variables that torch.distributed and its kin read; on one machine, all ranks are local ones."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank if local_rank is None else local_rank),
+        "LOCAL_WORLD_SIZE": str(ranks if local_ranks is None else local_ranks),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def is_torchrun_variable(name: str) -> bool:
+    """Return whether a variable belongs to an enclosing torchrun and must not reach our own ranks."""
+    return name in TORCHRUN_VARIABLES or name.startswith(_GROUP_PREFIXES)
+
+
+_SIGNAL_MEANINGS = {
+    signal.SIGSEGV: "a segmentation fault",
+    signal.SIGBUS: "a bus error",
+    signal.SIGABRT: "it aborted itself",
+    signal.SIGFPE: "an arithmetic fault",
+    signal.SIGILL: "an illegal instruction",
+    signal.SIGKILL: "somebody, or the kernel, killed it",
+    signal.SIGTERM: "somebody ended it",
+}
+
+
+def count_oom_kills() -> int:
+    """Return how many processes the kernel has killed for memory since it booted; 0 where it does not say."""
+    path = Path("/proc/vmstat")
+    match = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE) if path.exists() else None
+    return int(match[1]) if match else 0
+
+
+def describe_exit(code: int, *, out_of_memory: bool = False) -> str:
+    """Return how a worker ended that owed an answer."""
+    if code >= 0:
+        return f"the worker ended without an answer (exit code {code})"
+    cause = signal.Signals(-code)
+    if cause == signal.SIGKILL and out_of_memory:
+        return "out of memory: the kernel killed the worker (SIGKILL)"
+    return f"the worker died of {cause.name}: {_SIGNAL_MEANINGS.get(cause, 'a signal')}"
+
 
 TAIL_CHARACTERS = 2000
-END_WITHIN_S = 5.0
+EXIT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -41,51 +108,51 @@ class LocalStarter:
     run_folder: Path
     cwd: Path
 
-    def __call__(self, errand: Errand) -> LocalWorker:
+    def __call__(self, spec: LaunchSpec) -> LocalWorker:
         """Return a worker of this machine that waits to be prepared."""
-        port, worker_id = errand.port, errand.seat
+        port, worker_id = spec.port, spec.worker_id
         ranks = {} if port is None else rank_environment(worker_id.rank, worker_id.role.ranks, port=port)
-        return LocalWorker(errand, run_folder=self.run_folder, cwd=self.cwd, ranks=ranks)
+        return LocalWorker(spec, run_folder=self.run_folder, cwd=self.cwd, ranks=ranks)
 
 
 class LocalWorker:
     """One worker process of this machine."""
 
-    def __init__(self, errand: Errand, *, run_folder: Path, cwd: Path, ranks: Mapping[str, str]) -> None:
-        self.seat = errand.seat
+    def __init__(self, spec: LaunchSpec, *, run_folder: Path, cwd: Path, ranks: Mapping[str, str]) -> None:
+        self.worker_id = spec.worker_id
         self.same_clock = True
-        self.log: str | None = f"logs/{log_name(errand)}"
-        self._log = run_folder / f"logs/{log_name(errand)}"
-        self._decoder = say.Decoder()
-        self._oom_kills = oom_kills()
-        token = leases.new_id()
+        self.log: str | None = f"logs/{log_name(spec)}"
+        self._log = run_folder / f"logs/{log_name(spec)}"
+        self._decoder = say.FrameDecoder()
+        self._oom_kills = count_oom_kills()
+        token = leases.new_lease_id()
         scratch = run_folder.absolute() / "scratch" / token
-        self._lease = leases.take(
+        self._lease = leases.take_lease(
             "process",
-            f"worker {errand.seat.name} of trial {errand.trial}",
-            "assay.launch.undo:end_worker",
+            f"worker {spec.worker_id.name} of trial {spec.trial}",
+            "assay.launch.worktrees:end_worker",
             {"token": token, "scratch": str(scratch)},
         )
         try:
             self.socket, theirs = socket.socketpair()
-            with theirs, _opened(self._log) as log:
+            with theirs, _open_log(self._log) as log:
                 scratch.mkdir(parents=True)
                 self.born_ns = time.perf_counter_ns()
                 self._process = subprocess.Popen(
-                    [*_program(errand), str(theirs.fileno()), str(os.getpid())],
+                    [*_worker_command(spec), str(theirs.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    cwd=_workplace(errand, cwd),
-                    env={**_environment(errand, ranks), **marks(token), SCRATCH: str(scratch)},
+                    cwd=_working_folder(spec, cwd),
+                    env={**_worker_environment(spec, ranks), **mark_environment(token), SCRATCH_VARIABLE: str(scratch)},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
         except OSError as error:
-            leases.release(self._lease)
+            leases.release_lease(self._lease)
             raise MachineCannot(f"A worker could not be started: {error.strerror or error}.") from error
         except BaseException:
-            leases.release(self._lease)
+            leases.release_lease(self._lease)
             raise
 
     def fileno(self) -> int:
@@ -101,18 +168,18 @@ class LocalWorker:
         """Return the next whole frame that has come, or null."""
         return say.read_frame(self.socket, self._decoder)
 
-    def fate(self, within_s: float = END_WITHIN_S) -> str:
+    def exit_status(self, within_s: float = EXIT_TIMEOUT_S) -> str:
         """Return in words how the process ended."""
         try:
             code = self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             return "it closed its line without an answer"
-        return describe_end(code, out_of_memory=oom_kills() > self._oom_kills)
+        return describe_exit(code, out_of_memory=count_oom_kills() > self._oom_kills)
 
     def stop(self) -> None:
         """End the process and all it started, and give its lease back."""
         self.socket.close()
-        leases.release(self._lease)
+        leases.release_lease(self._lease)
         self._process.wait()
 
     def tail(self) -> str | None:
@@ -126,40 +193,40 @@ class LocalWorker:
         return text[-TAIL_CHARACTERS:] or None
 
 
-def _opened(log: Path) -> BinaryIO:
+def _open_log(log: Path) -> BinaryIO:
     """Open the file that takes what a worker prints; a disk that is full or gone is said in words."""
-    with friendly_os_errors(log):
+    with translate_os_errors(log):
         log.parent.mkdir(exist_ok=True)
         return log.open("ab")
 
 
-def log_name(errand: Errand) -> str:
+def log_name(spec: LaunchSpec) -> str:
     """Return a file name for what a worker prints."""
-    worker_id = errand.seat
+    worker_id = spec.worker_id
     role = re.sub(r"[^A-Za-z0-9_.-]+", "-", worker_id.role.name)
-    return f"{errand.trial}-{errand.attempt}-{role}-rank{worker_id.rank}-restart{worker_id.restart}.log"
+    return f"{spec.trial}-{spec.attempt}-{role}-rank{worker_id.rank}-restart{worker_id.restart}.log"
 
 
-def _program(errand: Errand) -> list[str]:
+def _worker_command(spec: LaunchSpec) -> list[str]:
     """Return the beginning of a worker's command line."""
-    source = errand.seat.role.subjects[0].source
-    return [sys.executable, "-P", "-m", "assay.worker.main"] if source is None else sources.words(source)
+    source = spec.worker_id.role.subjects[0].source
+    return [sys.executable, "-P", "-m", "assay.worker.main"] if source is None else sources.worker_command(source)
 
 
-def _workplace(errand: Errand, cwd: Path) -> Path:
+def _working_folder(spec: LaunchSpec, cwd: Path) -> Path:
     """Return the folder that a worker works in."""
-    source = errand.seat.role.subjects[0].source
-    return cwd if source is None else sources.workplace(source)
+    source = spec.worker_id.role.subjects[0].source
+    return cwd if source is None else sources.working_folder(source)
 
 
-def _environment(errand: Errand, ranks: Mapping[str, str]) -> dict[str, str]:
+def _worker_environment(spec: LaunchSpec, ranks: Mapping[str, str]) -> dict[str, str]:
     """Return the worker's environment: ours, with its rank, its thread limits and where to import from."""
     inherited = {name: value for name, value in os.environ.items() if not is_torchrun_variable(name)}
-    variables = {**inherited, **environment(errand.allotment), **ranks}
+    variables = {**inherited, **allotment_environment(spec.allotment), **ranks}
     variables["PYTHONFAULTHANDLER"] = "1"
-    source = errand.seat.role.subjects[0].source
+    source = spec.worker_id.role.subjects[0].source
     if source is not None:
-        return sources.surroundings(source, variables)
+        return sources.checkout_environment(source, variables)
     variables["PYTHONPATH"] = os.pathsep.join(_import_paths(variables.get("PYTHONPATH", "")))
     return variables
 

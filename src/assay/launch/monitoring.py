@@ -1,6 +1,7 @@
-"""A recorder beside a run: what it saw while each trial was timed, and what that cost in joules.
+"""A recorder during a run: what it observed while each trial was timed, and the energy used.
 
-A recorder that cannot be started, or dies, harms no trial: its record says so, and the next trial has a new one.
+A recorder that cannot be started, or dies, does not fail a trial: the trial's record says so, and the next trial
+gets a new one.
 """
 
 from __future__ import annotations
@@ -10,51 +11,56 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-from assay.core.durable import friendly_os_errors, replace_atomically
 from assay.core.errors import AssayError
+from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.results import LostGpu
-from assay.isolation.targets import targets
-from assay.joules.kept import kept_model
-from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged, spent_by_gpu
-from assay.launch import staging
-from assay.launch.placing import placements_of
-from assay.monitor.choice import watched
-from assay.monitor.lines import Ended
-from assay.monitor.meanwhile import meanwhile
-from assay.monitor.options import WINDOWS_ENERGY_S, RecordingOptions
-from assay.monitor.reading import read_window
-from assay.monitor.recording import Recording
+from assay.joules.sensor_model import load_sensor_model
+from assay.joules.trial_energy import (
+    TrialEnergy,
+    estimate_gpu_windows,
+    estimate_package_energy,
+    merge_windows,
+    sum_gpu_energy,
+)
+from assay.launch import stages
+from assay.launch.placement import compute_placements
+from assay.machine.cuda_devices import gpu_targets
+from assay.monitor.client import Recording
+from assay.monitor.options import WINDOW_ENERGY_INTERVAL_S, RecordingOptions, watched_gpu
+from assay.monitor.reader import read_window
+from assay.monitor.samples import GpuLost
+from assay.monitor.window import summarise_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from assay.core.plan import Trial
-    from assay.core.results import Estimate, Meanwhile, Stage
-    from assay.joules.recorded import Windows
-    from assay.launch.outcome import Outcome
+    from assay.core.results import Estimate, Stage, WindowStats
+    from assay.joules.trial_energy import TimeWindows
+    from assay.launch.workers import TrialOutcome
     from assay.machine.model import Machine
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
 
 INTERVAL_S = 0.05
 HOST_ONLY_INTERVAL_S = 0.2
 HOST_INTERVAL_S = 0.5
 MARGIN_S = 1.3
 """Readings so far around a trial help to place the edges of its energy."""
-SETTLED_NS = 1_200_000_000
+UTILIZATION_LAG_NS = 1_200_000_000
 """So long after the end of what ran before, a GPU's utilisation has forgotten it."""
-LATE_NS = 300_000_000
+COUNTER_LAG_NS = 300_000_000
 """A GPU's counter shows what was spent this much later at most."""
-UNTOUCHED_SHARE = 0.4
+IDLE_SETUP_SHARE = 0.4
 """Of the time that a worker takes to get ready: nothing of it is on the GPU yet."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class TrialObservations:
     """What the monitor adds to a record."""
 
     sensors: str | None = None
-    meanwhile: Meanwhile | None = None
+    during: WindowStats | None = None
     energy: Estimate | None = None
     energy_note: str | None = None
     stages: tuple[Stage, ...] = ()
@@ -63,14 +69,14 @@ class Seen:
 
 
 @dataclass
-class Monitoring:
+class TrialMonitor:
     """Starts a recorder with the first trial, and asks it about each; ``with`` ends it."""
 
     machine: Machine
     folder: Path
     interval_s: float | None = None
     recording: Recording | None = None
-    _trouble: str | None = None
+    _failure: str | None = None
     _last_end_ns: int = 0
     _files: list[str] = field(default_factory=list)
 
@@ -86,91 +92,97 @@ class Monitoring:
         if self.recording is not None and self.recording.trouble is None:
             return
         name = f"monitor/{secrets.token_hex(4)}.jsonl"
-        spare_cpus = {cpu for placement in placements_of(self.machine, trial).values() for cpu in placement.kept_cpus}
+        spare_cpus = {
+            cpu for placement in compute_placements(self.machine, trial).values() for cpu in placement.kept_cpus
+        }
         usual_s = INTERVAL_S if self.machine.gpus else HOST_ONLY_INTERVAL_S
         interval_s = self.interval_s or usual_s
         try:
-            with friendly_os_errors(self.folder):
+            with translate_os_errors(self.folder):
                 (self.folder / "monitor").mkdir(exist_ok=True)
                 self._keep_models()
             self.recording = Recording.start(
                 RecordingOptions(
                     path=str(self.folder.absolute() / name),
-                    gpus=tuple(map(watched, self.machine.gpus)),
+                    gpus=tuple(map(watched_gpu, self.machine.gpus)),
                     gpu_note=None if self.machine.gpus else self.machine.gpu_note or "there is none",
                     interval_s=interval_s,
                     host_interval_s=max(interval_s, HOST_INTERVAL_S if self.machine.gpus else HOST_ONLY_INTERVAL_S),
-                    energy_interval_s=WINDOWS_ENERGY_S,
+                    energy_interval_s=WINDOW_ENERGY_INTERVAL_S,
                     processes_interval_s=None,
                     cpus=tuple(sorted(spare_cpus)) or None,
                     origin="fake" if self.machine.has_fake_driver else "real",
                 )
             )
             self._files.append(name)
-            self._trouble = None
+            self._failure = None
         except AssayError as error:
-            self.recording, self._trouble = None, f"no monitor watched: {str(error).rstrip('.')}"
+            self.recording, self._failure = None, f"no monitor watched: {str(error).rstrip('.')}"
 
     def _keep_models(self) -> None:
         """Write down how the sensors see by which joules are reckoned, so that they can be reckoned again elsewhere."""
         for gpu in self.machine.gpus:
-            model = kept_model(gpu.uuid, self.machine.driver or "unknown")
+            model = load_sensor_model(gpu.uuid, self.machine.driver or "unknown")
             if model is not None:
                 path = self.folder / "monitor" / f"sensors-gpu{gpu.index}.json"
                 replace_atomically(path, model.model_dump_json(indent=2).encode())
 
-    def end(self, trial: Trial, outcome: Outcome) -> Seen:
+    def end(self, trial: Trial, outcome: TrialOutcome) -> TrialObservations:
         """Return what was seen of a trial that has just ended."""
         last_end_ns, self._last_end_ns = self._last_end_ns, outcome.end_ns
         if self.recording is None:
-            return Seen(note=self._trouble, stages=staging.unwatched(trial, outcome.series))
+            return TrialObservations(note=self._failure, stages=stages.stages_without_energy(trial, outcome.series))
         timed = timed_windows(trial, outcome)
         try:
-            self.recording.span(named(trial), outcome.start_ns, outcome.end_ns)
+            self.recording.span(trial_label(trial), outcome.start_ns, outcome.end_ns)
             for start_ns, end_ns in timed:
-                self.recording.span(f"timed {named(trial)}", start_ns, end_ns)
-            if timed and gpus_of(self.machine, trial):
-                time.sleep(max(0, timed[-1][1] + LATE_NS - time.monotonic_ns()) / 1e9)
+                self.recording.span(f"timed {trial_label(trial)}", start_ns, end_ns)
+            if timed and metered_gpus(self.machine, trial):
+                time.sleep(max(0, timed[-1][1] + COUNTER_LAG_NS - time.monotonic_ns()) / 1e9)
             self.recording.flush()
-            ended = [line for line in self.recording.latest() if isinstance(line, Ended)]
+            ended = [line for line in self.recording.latest() if isinstance(line, GpuLost)]
         except AssayError as error:
             reason = f"the monitor is gone: {str(error).rstrip('.')}"
-            return Seen(note=reason, stages=staging.unwatched(trial, outcome.series, reason))
-        lost = lost_gpus(ended, gpus_of(self.machine, trial), outcome.start_ns, outcome.end_ns)
-        return replace(self._told(trial, outcome, timed, last_end_ns), lost_gpus=lost)
+            return TrialObservations(note=reason, stages=stages.stages_without_energy(trial, outcome.series, reason))
+        lost = find_lost_gpus(ended, metered_gpus(self.machine, trial), outcome.start_ns, outcome.end_ns)
+        return replace(self._observe(trial, outcome, timed, last_end_ns), lost_gpus=lost)
 
-    def _told(self, trial: Trial, outcome: Outcome, timed: Windows, last_end_ns: int) -> Seen:
+    def _observe(self, trial: Trial, outcome: TrialOutcome, timed: TimeWindows, last_end_ns: int) -> TrialObservations:
         lines = read_window(self.folder / self._files[-1], outcome.start_ns, outcome.end_ns, margin_s=MARGIN_S)
-        gpus = gpus_of(self.machine, trial)
-        setup_ns = round(1e9 * min((e.setup_s for e in outcome.evidence), default=0.0) * UNTOUCHED_SHARE)
-        before = max(outcome.start_ns, last_end_ns + SETTLED_NS), outcome.start_ns + setup_ns
+        gpus = metered_gpus(self.machine, trial)
+        setup_ns = round(1e9 * min((e.setup_s for e in outcome.evidence), default=0.0) * IDLE_SETUP_SHARE)
+        before = max(outcome.start_ns, last_end_ns + UTILIZATION_LAG_NS), outcome.start_ns + setup_ns
         ours = trial.used == trial.watched  # a server was on its GPUs before, and is no stranger
         driver = self.machine.driver or "unknown"
-        spent = spent_by_gpu(lines, gpus, timed, driver)
-        energy = energy_of_gpus(spent.values()) if gpus else energy_of_packages(lines, timed)
+        spent = estimate_gpu_windows(lines, gpus, timed, driver)
+        energy = sum_gpu_energy(spent.values()) if gpus else estimate_package_energy(lines, timed)
         if energy.energy is None and timed:
-            whole = self._whole(lines, gpus, (outcome.start_ns, outcome.end_ns))
+            whole = self._whole_trial_energy(lines, gpus, (outcome.start_ns, outcome.end_ns))
             if whole.energy is not None:
-                energy = Told(whole.energy, f"of the whole trial, start-up included ({energy.note}); {whole.note}")
+                energy = TrialEnergy(
+                    whole.energy, f"of the whole trial, start-up included ({energy.note}); {whole.note}"
+                )
         window_stats = (
-            meanwhile(lines, timed, before if ours and before[1] > before[0] else None, gpus) if timed else None
+            summarise_windows(lines, timed, before if ours and before[1] > before[0] else None, gpus) if timed else None
         )
-        return Seen(
+        return TrialObservations(
             sensors=self._files[-1],
-            meanwhile=None if window_stats is None else staging.with_energies(window_stats, spent),
+            during=None if window_stats is None else stages.add_gpu_energies(window_stats, spent),
             energy=energy.energy,
             energy_note=energy.note,
-            stages=staging.watched(trial, outcome.series, lines, gpus, driver) if trial.in_stages else (),
+            stages=stages.stages_with_energy(trial, outcome.series, lines, gpus, driver) if trial.in_stages else (),
         )
 
-    def _whole(self, lines: Sequence[Line], gpus: dict[int, str], window: tuple[int, int]) -> Told:
+    def _whole_trial_energy(
+        self, lines: Sequence[RecordingLine], gpus: dict[int, str], window: tuple[int, int]
+    ) -> TrialEnergy:
         """Return the energy of a whole trial."""
         if not gpus:
-            return energy_of_packages(lines, [window])
-        return energy_of_gpus(spent_by_gpu(lines, gpus, [window], self.machine.driver or "unknown").values())
+            return estimate_package_energy(lines, [window])
+        return sum_gpu_energy(estimate_gpu_windows(lines, gpus, [window], self.machine.driver or "unknown").values())
 
 
-def lost_gpus(ended: Sequence[Ended], gpus: dict[int, str], start_ns: int, end_ns: int) -> tuple[LostGpu, ...]:
+def find_lost_gpus(ended: Sequence[GpuLost], gpus: dict[int, str], start_ns: int, end_ns: int) -> tuple[LostGpu, ...]:
     """Return which of a trial's GPUs, their UUIDs by number, stopped answering before it ended."""
     return tuple(
         LostGpu(gpu=line.gpu, uuid=gpus[line.gpu], reason=line.reason, after_s=max(0.0, (line.t_ns - start_ns) / 1e9))
@@ -179,13 +191,13 @@ def lost_gpus(ended: Sequence[Ended], gpus: dict[int, str], start_ns: int, end_n
     )
 
 
-def timed_windows(trial: Trial, outcome: Outcome) -> Windows:
+def timed_windows(trial: Trial, outcome: TrialOutcome) -> TimeWindows:
     """Return from and until when roles were timed; what loads did before and after does not count."""
     loads = {role.name for role in trial.roles if role.duty == "load"}
-    return merged([(s.start_ns, s.end_ns) for s in outcome.series if s.role not in loads])
+    return merge_windows([(s.start_ns, s.end_ns) for s in outcome.series if s.role not in loads])
 
 
-def named(trial: Trial) -> str:
+def trial_label(trial: Trial) -> str:
     """Return what a trial is called in a recording."""
     timed = [role for role in trial.roles if role.duty == "timed"]
     subjects = dict.fromkeys(subject.label for role in timed for subject in role.subjects)
@@ -194,7 +206,7 @@ def named(trial: Trial) -> str:
     return f"{', '.join(subjects)} on {', '.join(trial.devices)}{phase_text} ({trial.id})"
 
 
-def gpus_of(machine: Machine, trial: Trial) -> dict[int, str]:
+def metered_gpus(machine: Machine, trial: Trial) -> dict[int, str]:
     """Return the UUIDs of the whole GPUs whose watts count, by number; sensors belong to whole GPUs."""
-    used = {device.partition("/")[0] for device in trial.watched if device in targets(machine)}
+    used = {device.partition("/")[0] for device in trial.watched if device in gpu_targets(machine)}
     return {gpu.index: gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used}

@@ -1,8 +1,12 @@
-"""Alone, together, in turns: in which order the workers of a crew are timed. The parent sleeps meanwhile.
+"""In which order the workers of a group are timed, tuned and traced: alone, together or in turns.
 
 alone      A ▓▓▓▓▓▓▓▓          together   A ▓▓▓▓▓▓▓░░        turns   A ▓▓  ▓▓  ▓▓
            B         ▓▓▓▓▓▓▓▓             B ▓▓▓▓▓▓▓▓▓                B   ▓▓  ▓▓  ▓▓
                                           (░ held as a load)
+
+The parent sleeps while workers are timed. Tuners run after the times were taken, alone or together in the same way;
+a timed role without a tuner is then held
+as a load. Loads run untimed: they are started before and released after what is timed next to them.
 """
 
 from __future__ import annotations
@@ -10,19 +14,59 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from assay.launch.handle import Answer, gather
-from assay.launch.loads import raise_load, release
-from assay.launch.samples import unpacked
 from assay.launch.settling import settle
-from assay.launch.tuning import tune
-from assay.timing.wall import MOST_SAMPLES
+from assay.launch.workers import LoadTotals, WorkerReply, collect_replies, unpack_series
+from assay.timing.wall import MAX_KEPT_SAMPLES
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
     from assay.core.plan import Role
-    from assay.launch.crew import Crew
-    from assay.launch.handle import Answers, Handle
+    from assay.launch.workers import WorkerGroup, WorkerHandle, WorkerReplies
     from assay.machine.model import Machine
+
+
+def start_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
+    """Have workers run untimed, and wait until each has made its first calls."""
+    group.send(handles, say.Hold())
+    group.collect(handles, say.Holding, within_s=group.trial.method.timeout_s, doing="raising the load")
+
+
+def release_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
+    """End a load, and keep how much of one it was, with the samples of continuous calls."""
+    group.send(handles, say.Release())
+    answers = group.collect(handles, say.Released, within_s=group.trial.method.timeout_s, doing="ending the load")
+    for key, answer in answers.items():
+        if isinstance(answer, WorkerReply) and isinstance(answer.message, say.Released):
+            group.load_totals[key] = group.load_totals.get(key, LoadTotals()).plus(answer.message)
+            group.series.extend(unpack_series(group.handles[key].worker_id, answer.message, answer.payload))
+
+
+def run_tuners(group: WorkerGroup, delay_ns: int) -> None:
+    """Run every tuner of a crew; those that start together do so at a moment that lies so far ahead."""
+    tuning = [role for role in group.timed if role.tuner is not None]
+    if group.trial.schedule != "together" or len(group.timed) == 1:
+        for role in tuning:
+            _tune_roles(group, [role], delay_ns, hold=False)
+        return
+    if tuning:
+        others = group.workers_of(role for role in group.timed if role.tuner is None)
+        start_load(group, others)
+        _tune_roles(group, tuning, delay_ns, hold=True)
+        release_load(group, [*group.workers_of(tuning), *others])
+
+
+def _tune_roles(group: WorkerGroup, roles: list[Role], delay_ns: int, *, hold: bool) -> None:
+    """Have some roles tune at the same time; what the good ones found is kept even if another fails."""
+    handles = group.workers_of(roles)
+    start = time.perf_counter_ns() + delay_ns if all(handle.same_clock for handle in handles) else None
+    group.send(handles, say.Tune(start_at_ns=start, hold=hold, seed=group.trial.seed + 1000 * group.restart))
+    limit_s = group.trial.method.timeout_s + max(role.tuner.budget_s for role in roles if role.tuner is not None)
+    untuned = (role for role in group.timed if role.tuner is None) if hold else ()
+    background = group.workers_of([*group.loads, *untuned])
+    answers = collect_replies(handles, say.Tuned, within_s=limit_s, doing="tuning", loads=background)
+    group.keep_tunings(answers)
+    group.fail_on(answers)
+
 
 START_DELAY_NS = 50_000_000
 """A common start lies this far ahead, so that every worker has heard of it before it comes."""
@@ -35,133 +79,152 @@ STAGE_TIMEOUTS = 3
 
 CALIBRATION_SAMPLES = 3
 TURNS = 10
-ONE_BY_ONE = "several ranks go in step, so that their calls are timed one by one and not continuously"
+RANKS_COUNTED_NOTE = "several ranks go in step, so that their calls are timed one by one and not continuously"
 
 
-def run(crew: Crew, share_s: float, machine: Machine) -> None:
+def run_schedule(group: WorkerGroup, share_s: float, machine: Machine) -> None:
     """Time the crew's roles as its trial says, each for its share, then let them tune; the loads are up meanwhile.
 
     Where the trial asks for it, whoever is timed runs untimed first, until the machine's GPUs in use are steady.
     """
-    loads = crew.of(crew.loads)
-    if crew.trial.method.continuous and any(role.ranks > 1 for role in crew.timed):
-        crew.notes.append(ONE_BY_ONE)
-    raise_load(crew, loads)
-    if crew.trial.schedule == "together":
-        settle(crew, crew.timed, machine)
-        _together(crew, share_s)
-    elif crew.trial.schedule == "turns":
-        settle(crew, crew.timed, machine)
-        _in_turns(crew, share_s)
+    loads = group.workers_of(group.loads)
+    if group.trial.method.continuous and any(role.ranks > 1 for role in group.timed):
+        group.notes.append(RANKS_COUNTED_NOTE)
+    start_load(group, loads)
+    if group.trial.schedule == "together":
+        settle(group, group.timed, machine)
+        _run_together(group, share_s)
+    elif group.trial.schedule == "turns":
+        settle(group, group.timed, machine)
+        _run_in_turns(group, share_s)
     else:
-        for role in crew.timed:
-            settle(crew, [role], machine)
-            _one_role(crew, role, share_s / len(crew.timed))
-    tune(crew, START_DELAY_NS)
-    release(crew, loads)
+        for role in group.timed:
+            settle(group, [role], machine)
+            _run_role(group, role, share_s / len(group.timed))
+    run_tuners(group, START_DELAY_NS)
+    release_load(group, loads)
 
 
-def _order(crew: Crew, share_s: float, *, hold: bool = False, turn: int = 0) -> say.TakeBlock:
+def _block_order(group: WorkerGroup, share_s: float, *, hold: bool = False, turn: int = 0) -> say.TakeBlock:
     """Return the order to time a stretch; given counts are obeyed exactly."""
-    method = crew.trial.method
+    method = group.trial.method
     exact = method.benchmark_runs is not None
     return say.TakeBlock(
         samples=method.benchmark_runs,
         duration_s=None if exact else share_s,
         warmup_runs=method.warmup_runs,
-        precision=crew.trial.enough,
+        precision=group.trial.target_precision,
         rounds=method.rounds,
         start_at_ns=time.perf_counter_ns() + START_DELAY_NS,
         hold=hold,
         duty=method.duty,
-        seed=crew.trial.seed + 1000 * crew.restart + turn,
+        seed=group.trial.seed + 1000 * group.restart + turn,
     )
 
 
-def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool = True) -> Answers:
+def _take_block(
+    group: WorkerGroup, handles: list[WorkerHandle], order: say.TakeBlock, *, keep: bool = True
+) -> WorkerReplies:
     """Have several workers time the same stretch; what the good ones measured is kept even if another fails."""
     if not all(handle.same_clock for handle in handles):
         order = order.model_copy(update={"start_at_ns": None})
-    crew.tell(handles, order)
-    limit_s = (order.duration_s or 0.0) + crew.trial.method.timeout_s * (1 if order.stage is None else STAGE_TIMEOUTS)
-    loads = crew.of(crew.loads)
-    answers = gather(handles, say.BlockDone, within_s=limit_s, doing="being timed", beside=loads)
+    group.send(handles, order)
+    limit_s = (order.duration_s or 0.0) + group.trial.method.timeout_s * (1 if order.stage is None else STAGE_TIMEOUTS)
+    loads = group.workers_of(group.loads)
+    answers = collect_replies(handles, say.BlockDone, within_s=limit_s, doing="being timed", loads=loads)
     if keep:
         for handle in handles:
-            answer = answers[handle.seat.key]
-            if isinstance(answer, Answer) and isinstance(answer.message, say.BlockDone):
-                crew.series.extend(unpacked(handle.seat, answer.message, answer.payload))
+            answer = answers[handle.worker_id.key]
+            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.BlockDone):
+                group.series.extend(unpack_series(handle.worker_id, answer.message, answer.payload))
                 if answer.message.facts is not None:
-                    crew.facts[handle.seat.key] = say.Ready(facts=answer.message.facts)
-    crew.fail_on(answers)
+                    group.facts[handle.worker_id.key] = say.WorkerReady(facts=answer.message.facts)
+    group.fail_on(answers)
     return answers
 
 
-def _one_role(crew: Crew, role: Role, share_s: float) -> None:
-    handles = crew.of([role])
+def _run_role(group: WorkerGroup, role: Role, share_s: float) -> None:
+    handles = group.workers_of([role])
     if role.in_stages:
-        _in_stages(crew, role, share_s)
-    elif role.ranks == 1 or crew.trial.method.benchmark_runs is not None:
-        _take(crew, handles, _order(crew, share_s))
+        _run_stages(group, role, share_s)
+    elif role.ranks == 1 or group.trial.method.benchmark_runs is not None:
+        _take_block(group, handles, _block_order(group, share_s))
     else:
-        _take(crew, handles, _calibrated(crew, handles, share_s))
+        _take_block(group, handles, _calibrated_order(group, handles, share_s))
 
 
-def _in_stages(crew: Crew, role: Role, share_s: float) -> None:
+def _run_stages(group: WorkerGroup, role: Role, share_s: float) -> None:
     """Have one subject after another called for its while; none is begun when the time is up."""
-    method = crew.trial.method
-    handles = crew.of([role])
+    method = group.trial.method
+    handles = group.workers_of([role])
     end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for stage in range(len(role.subjects)):
         if time.perf_counter_ns() >= end_ns:
-            crew.notes.append(f"{stage} of {len(role.subjects)} stages fit into {share_s:.3g} s")
+            group.notes.append(f"{stage} of {len(role.subjects)} stages fit into {share_s:.3g} s")
             return
-        order = _order(crew, method.stage_s or 0.0)
-        _take(crew, handles, order.model_copy(update={"stage": stage, "stage_calls": method.stage_calls}))
+        order = _block_order(group, method.stage_s or 0.0)
+        _take_block(group, handles, order.model_copy(update={"stage": stage, "stage_calls": method.stage_calls}))
 
 
-def _calibrated(crew: Crew, handles: list[Handle], share_s: float) -> say.TakeBlock:
+def _calibrated_order(group: WorkerGroup, handles: list[WorkerHandle], share_s: float) -> say.TakeBlock:
     """Return an order of equally many samples for every rank, as many as the slowest can take in its share."""
-    first = _order(crew, share_s).model_copy(update={"samples": CALIBRATION_SAMPLES, "duration_s": None})
+    first = _block_order(group, share_s).model_copy(update={"samples": CALIBRATION_SAMPLES, "duration_s": None})
     if first.warmup_runs is None:
         first = first.model_copy(update={"warmup_runs": CALIBRATION_SAMPLES})
     begin = time.perf_counter_ns()
-    answers = _take(crew, handles, first, keep=False)
+    answers = _take_block(group, handles, first, keep=False)
     spent_s = (time.perf_counter_ns() - begin) / 1e9
-    round_s = max(_round_s(answer.message) for answer in answers.values() if isinstance(answer, Answer))
-    samples = max(1, min(MOST_SAMPLES, int((share_s - spent_s) / round_s)))
-    return _order(crew, share_s).model_copy(update={"samples": samples, "duration_s": None})
+    round_s = max(_round_s(answer.message) for answer in answers.values() if isinstance(answer, WorkerReply))
+    samples = max(1, min(MAX_KEPT_SAMPLES, int((share_s - spent_s) / round_s)))
+    return _block_order(group, share_s).model_copy(update={"samples": samples, "duration_s": None})
 
 
 def _round_s(done: say.Message) -> float:
     """Return how long a round took that samples every subject once, with all that is done between samples."""
     if not isinstance(done, say.BlockDone):
-        raise say.Garbled(f"a calibration gave {done.kind!r}")
+        raise say.InvalidMessage(f"a calibration gave {done.kind!r}")
     return max((done.end_ns - done.start_ns) / CALIBRATION_SAMPLES / 1e9, 1e-9)
 
 
-def _together(crew: Crew, share_s: float) -> None:
+def _run_together(group: WorkerGroup, share_s: float) -> None:
     """Start all at one moment; who ends first goes on as a load, so that every sample had company."""
-    if len(crew.timed) == 1:
-        _one_role(crew, crew.timed[0], share_s)
+    if len(group.timed) == 1:
+        _run_role(group, group.timed[0], share_s)
         return
-    handles = crew.of(crew.timed)
-    _take(crew, handles, _order(crew, share_s, hold=True))
-    release(crew, handles)
+    handles = group.workers_of(group.timed)
+    _take_block(group, handles, _block_order(group, share_s, hold=True))
+    release_load(group, handles)
 
 
-def _in_turns(crew: Crew, share_s: float) -> None:
+def _run_in_turns(group: WorkerGroup, share_s: float) -> None:
     """Alternate strictly between two processes; the one whose turn it is not sleeps.
 
     A turn lasts at least a call, so that there are fewer turns where calls are long.
     """
-    exact = crew.trial.method.benchmark_runs
+    exact = group.trial.method.benchmark_runs
     turns = exact if exact is not None else TURNS
     end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for turn in range(turns):
-        for role in crew.timed:
-            order = _order(crew, share_s / (2 * turns), turn=turn)
+        for role in group.timed:
+            order = _block_order(group, share_s / (2 * turns), turn=turn)
             soon = {"start_at_ns": time.perf_counter_ns() + TURN_DELAY_NS}
-            _take(crew, crew.of([role]), order.model_copy(update={**soon, "samples": 1} if exact else soon))
+            _take_block(
+                group, group.workers_of([role]), order.model_copy(update={**soon, "samples": 1} if exact else soon)
+            )
         if exact is None and time.perf_counter_ns() >= end_ns:
             break
+
+
+def trace_workers(group: WorkerGroup) -> None:
+    """Have every timed worker trace its subjects, in the first restart of a trial that asks for it."""
+    if not group.trial.profile or group.restart > 0:
+        return
+    for role in group.timed:
+        handles = group.workers_of([role])
+        group.send(handles, say.TakeTrace())
+        answers = group.collect(handles, say.TraceDone, within_s=group.trial.method.timeout_s, doing="being traced")
+        for key, answer in answers.items():
+            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.TraceDone):
+                group.traces[key] = answer.payload
+                if answer.message.reason is not None:
+                    group.notes.append(f"{group.handles[key].worker_id.name} was not traced: {answer.message.reason}")

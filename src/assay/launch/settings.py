@@ -1,7 +1,7 @@
-"""What a trial changes on the GPUs of its timed roles: a power limit, a locked clock; under leases, and always undone.
+"""What a trial sets on the GPUs of its timed roles (power limit, locked clock): under leases, and always undone.
 
-refused ◄── every change is looked at ── made, one by one ──► the trial ──► undone, the last one first
-                                         (one refused: undone, and the trial is refused)
+refused ◄── every change is checked ── made, one by one ──► the trial ──► undone, the last one first
+                                        (one refused: undone, and the trial is refused)
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.guardian import GuardianLost
 from assay.core.leases import LeaseNotReleased
 from assay.core.plan import POWER_LIMIT_W, SM_MHZ
-from assay.core.stopping import stops_deferred
-from assay.isolation.targets import targets
+from assay.core.signals import defer_stop
 from assay.machine import nvidia
+from assay.machine.cuda_devices import gpu_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from assay.core.plan import Trial
     from assay.core.values import Scalar
     from assay.machine.model import Machine
-    from assay.machine.nvml_reader import Reader
+    from assay.machine.nvml import NvmlReader
 
-WORDS = {POWER_LIMIT_W: "a power limit", SM_MHZ: "a locked SM clock"}
+SETTING_NAMES = {POWER_LIMIT_W: "a power limit", SM_MHZ: "a locked SM clock"}
 
 
 class SettingRefused(Exception):
@@ -36,7 +36,7 @@ class SettingRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Change:
+class GpuSetting:
     """What one GPU is set to. Null: left as it is."""
 
     device: str
@@ -46,7 +46,7 @@ class Change:
 
 
 @dataclass
-class Settings:
+class GpuSettings:
     """Makes the changes that trials ask for, and knows those that could not be undone."""
 
     unrestored: list[Lease] = field(default_factory=list)
@@ -72,12 +72,12 @@ class Settings:
         made: list[Lease] = []
         with ExitStack() as open_sessions:
             try:
-                settings = changes(trial, machine, elsewhere=elsewhere)
+                settings = requested_settings(trial, machine, elsewhere=elsewhere)
                 readers = (
-                    open_sessions.enter_context(nvidia.readers([one.uuid for one in settings])) if settings else ()
+                    open_sessions.enter_context(nvidia.open_readers([one.uuid for one in settings])) if settings else ()
                 )
                 for change in settings:
-                    _make(change, made)
+                    _apply_setting(change, made)
             except GuardianLost as error:
                 self._undo(made, error, notes)
                 raise
@@ -88,10 +88,10 @@ class Settings:
                 self._undo(made, error, notes)
                 raise
             pairs = list(zip(settings, readers, strict=True))
-            notes.extend(note for change, reader in pairs for note in _read_back(change, reader))
+            notes.extend(note for change, reader in pairs for note in _read_back_notes(change, reader))
             try:
                 yield
-                notes.extend(note for change, reader in pairs for note in _moved(change, reader))
+                notes.extend(note for change, reader in pairs for note in _changed_limits(change, reader))
             except BaseException as error:
                 self._undo(made, error, notes)
                 raise
@@ -100,10 +100,10 @@ class Settings:
     def _undo(self, made: list[Lease], error: BaseException | None, notes: list[str]) -> None:
         """Undo changes, the last one first, all of them whatever happens to one."""
         failures: list[LeaseNotReleased] = []
-        with stops_deferred():
+        with defer_stop():
             for lease in reversed(made):
                 try:
-                    leases.release(lease)
+                    leases.release_lease(lease)
                 except LeaseNotReleased as failure:
                     failures.append(failure)
                     self.unrestored.append(lease)
@@ -118,28 +118,30 @@ class Settings:
         """Try once more to undo what an earlier trial left, so that nothing is measured under its settings."""
         while self.unrestored:
             try:
-                leases.release(self.unrestored[-1])
+                leases.release_lease(self.unrestored[-1])
             except LeaseNotReleased as failure:
                 raise SettingRefused(f"what an earlier trial set is still there: {failure}".rstrip(".")) from None
             self.unrestored.pop()
 
 
-def changes(trial: Trial, machine: Machine, *, elsewhere: bool = False) -> tuple[Change, ...]:
+def requested_settings(trial: Trial, machine: Machine, *, elsewhere: bool = False) -> tuple[GpuSetting, ...]:
     """Return what a trial asks to be set, a change for each GPU of its timed roles; other settings are not for GPUs.
 
     Raises:
         BadInput: A value is none, or a device has no such setting.
         MachineCannot: The GPU is not here, or only a part of it is the trial's.
     """
-    requested = {name: trial.settings[name] for name in WORDS if trial.settings.get(name) is not None}
+    requested = {name: trial.settings[name] for name in SETTING_NAMES if trial.settings.get(name) is not None}
     if not requested:
         return ()
-    watts, mhz = (_positive(name, requested[name]) if name in requested else None for name in (POWER_LIMIT_W, SM_MHZ))
+    watts, mhz = (
+        _positive_number(name, requested[name]) if name in requested else None for name in (POWER_LIMIT_W, SM_MHZ)
+    )
     timed = [role for role in trial.roles if role.duty == "timed"]
-    what = " and ".join(WORDS[name] for name in requested)
+    what = " and ".join(SETTING_NAMES[name] for name in requested)
     if elsewhere and any(role.ranks > 1 for role in timed):
         raise MachineCannot(f"GPUs of other nodes cannot be given {what} from here")
-    targets_by_device = targets(machine)
+    targets_by_device = gpu_targets(machine)
     devices = dict.fromkeys(device for role in timed for device in role.devices)
     for device in devices:
         if not device.startswith("cuda"):
@@ -149,24 +151,25 @@ def changes(trial: Trial, machine: Machine, *, elsewhere: bool = False) -> tuple
         if device not in targets_by_device:
             raise MachineCannot(f"{device} is not here, and cannot be given {what}")
     return tuple(
-        Change(device, targets_by_device[device].uuid, watts, None if mhz is None else round(mhz)) for device in devices
+        GpuSetting(device, targets_by_device[device].uuid, watts, None if mhz is None else round(mhz))
+        for device in devices
     )
 
 
-def _positive(name: str, value: Scalar) -> float:
+def _positive_number(name: str, value: Scalar) -> float:
     if isinstance(value, bool | str) or value is None or not value > 0:
         raise BadInput(f"{name} is a positive number, not {value!r}")
     return float(value)
 
 
-def _make(change: Change, made: list[Lease]) -> None:
+def _apply_setting(change: GpuSetting, made: list[Lease]) -> None:
     if change.watts is not None:
         made.append(nvidia.set_power_limit(change.uuid, change.watts))
     if change.mhz is not None:
         made.append(nvidia.lock_sm_clocks(change.uuid, change.mhz, change.mhz))
 
 
-def _read_back(change: Change, reader: Reader) -> Iterator[str]:
+def _read_back_notes(change: GpuSetting, reader: NvmlReader) -> Iterator[str]:
     """Say what was set, and what the GPU says of it."""
     if change.watts is not None:
         yield f"{change.device}: power limit set to {change.watts:g} W; read back: {_limit_w(reader)} W"
@@ -175,13 +178,13 @@ def _read_back(change: Change, reader: Reader) -> Iterator[str]:
         yield f"{change.device}: SM clock locked to {change.mhz} MHz; read back: {now} MHz"
 
 
-def _moved(change: Change, reader: Reader) -> Iterator[str]:
+def _changed_limits(change: GpuSetting, reader: NvmlReader) -> Iterator[str]:
     """Say where a limit did not hold to the end of the trial."""
     limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
     if change.watts is not None and limit_w is not None and abs(limit_w - change.watts) > 1:
         yield f"{change.device}: the power limit was {limit_w:g} W in the end; somebody else set it, or a reset did"
 
 
-def _limit_w(reader: Reader) -> str:
+def _limit_w(reader: NvmlReader) -> str:
     limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
     return "unknown" if limit_w is None else f"{limit_w:g}"

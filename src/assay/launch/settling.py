@@ -1,94 +1,208 @@
-"""Run a trial's roles untimed until clocks and heat are steady, or the time allowed is up. Then they are timed."""
+"""Run a trial's roles untimed until clocks and temperatures are steady, or the time allowed is up.
+
+A sensor of whole degrees shows a slow drift only as an occasional step: a window without one, or in which it jumps
+back and forth, is steady. A clock under a power cap varies; its mean over half a window is compared with that over
+the other half.
+"""
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.core.results import Settled
-from assay.isolation.targets import targets
-from assay.launch.crew import Trouble
-from assay.launch.handle import Failure, gather
-from assay.launch.steadiness import SHORTEST_S, Trace, drift_of
-from assay.machine.glance import Glance
+from assay.core.results import SettlingResult
+from assay.launch.workers import WorkerFailure, WorkersFailed, collect_replies
+from assay.machine.cuda_devices import gpu_targets
+from assay.machine.nvidia import GpuSnapshotReader
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.plan import Role
-    from assay.core.results import GpuMoment
-    from assay.launch.crew import Crew
-    from assay.launch.handle import Handle
+    from assay.core.results import GpuSnapshot
+    from assay.launch.workers import WorkerGroup, WorkerHandle
     from assay.machine.model import Machine
 
-    Look = Callable[[], GpuMoment | None]
 
-LOOK_EVERY_S = 0.5
-WITHOUT_A_GPU_S = 1.0
-OF_RANKS = "steadiness was not waited for: several ranks end their work together, and cannot be held"
-NO_GPU = "no GPU: run for a moment, and nothing was looked at"
+WINDOW_S = 20.0
+"""So far back is looked, or as far as there is."""
+MIN_WATCH_S = 3.0
+MIN_POINTS = 5
+MAX_DRIFT_C = 1.0
+"""A minute."""
+RESOLUTION_C = 1.0
+MAX_CLOCK_CHANGE = 0.01
+
+Point = tuple[float, float]
+"""When, in seconds, and what was read."""
 
 
-def settle(crew: Crew, roles: Sequence[Role], machine: Machine) -> None:
+@dataclass(frozen=True)
+class TemperatureDrift:
+    """How fast a temperature moves, in °C a minute, and how well that is known; one rounding can put it off further."""
+
+    slope_c: float
+    error_c: float
+
+
+@dataclass
+class GpuTrace:
+    """What was read of one GPU; null readings are left out."""
+
+    temperature: list[Point] = field(default_factory=list)
+    clock: list[Point] = field(default_factory=list)
+
+    def add(self, t_s: float, snapshot: GpuSnapshot) -> None:
+        """Take a reading."""
+        if snapshot.temperature_c is not None:
+            self.temperature.append((t_s, float(snapshot.temperature_c)))
+        if snapshot.sm_mhz is not None:
+            self.clock.append((t_s, float(snapshot.sm_mhz)))
+
+    def unsteady(self) -> str | None:
+        """Return what is not steady yet; null where all that can be read is."""
+        if not self.temperature and not self.clock:
+            return "neither temperature nor clock can be read"
+        problems = [temperature_problem(self.temperature), clock_problem(self.clock)]
+        return "; ".join(problem for problem in problems if problem is not None) or None
+
+
+def recent_points(points: Sequence[Point]) -> list[Point]:
+    """Return the last points, as far back as is looked."""
+    return [point for point in points if point[0] >= points[-1][0] - WINDOW_S]
+
+
+def temperature_problem(points: Sequence[Point]) -> str | None:
+    """Return why a temperature is not steady; null where it is, or none was read."""
+    if not points:
+        return None
+    drift = fit_drift(points)
+    if drift is None:
+        return "it was not watched for long enough"
+    low_c, high_c = _value_range(recent_points(points))
+    if high_c - low_c < RESOLUTION_C:
+        return None
+    if abs(drift.slope_c) <= MAX_DRIFT_C and drift.error_c <= MAX_DRIFT_C:
+        return None
+    return f"its temperature moves by {drift.slope_c:+.1f} ± {drift.error_c:.1f} °C a minute"
+
+
+def fit_drift(points: Sequence[Point]) -> TemperatureDrift | None:
+    """Return how fast a temperature moves, from a line through its last points; null where there are too few.
+
+    What rounding to whole degrees does to it counts in its error, also where all points are the same.
+    """
+    recent = recent_points(points) if points else []
+    if len(recent) < MIN_POINTS or recent[-1][0] - recent[0][0] < MIN_WATCH_S:
+        return None
+    mean_t = math.fsum(t for t, _ in recent) / len(recent)
+    mean_c = math.fsum(c for _, c in recent) / len(recent)
+    spread = math.fsum((t - mean_t) ** 2 for t, _ in recent)
+    slope = math.fsum((t - mean_t) * (c - mean_c) for t, c in recent) / spread
+    rest = math.fsum((c - mean_c - slope * (t - mean_t)) ** 2 for t, c in recent) / (len(recent) - 2)
+    return TemperatureDrift(60 * slope, 60 * math.sqrt(max(rest, RESOLUTION_C**2 / 12) / spread))
+
+
+def clock_problem(points: Sequence[Point]) -> str | None:
+    """Return why a clock is not steady; null where it is, or none was read."""
+    if not points:
+        return None
+    recent = recent_points(points)
+    if len(recent) < MIN_POINTS or recent[-1][0] - recent[0][0] < MIN_WATCH_S:
+        return "it was not watched for long enough"
+    halves = recent[: len(recent) // 2], recent[len(recent) // 2 :]
+    before, after = (math.fsum(mhz for _, mhz in half) / len(half) for half in halves)
+    allowed = max(MAX_CLOCK_CHANGE * before, 2 * math.hypot(*(_mean_error(half) for half in halves)))
+    if abs(after - before) <= allowed:
+        return None
+    return f"its SM clock went from {before:.0f} to {after:.0f} MHz"
+
+
+def _mean_error(points: Sequence[Point]) -> float:
+    """Return how well a mean is known, from how much neighbours differ: a slow change is no noise."""
+    differences = [(later[1] - earlier[1]) ** 2 for earlier, later in pairwise(points)]
+    if not differences:
+        return 0.0
+    return math.sqrt(math.fsum(differences) / len(differences) / 2 / len(points))
+
+
+def _value_range(points: Sequence[Point]) -> tuple[float, float]:
+    values = [value for _, value in points]
+    return min(values), max(values)
+
+
+if TYPE_CHECKING:
+    Look = Callable[[], GpuSnapshot | None]
+
+POLL_INTERVAL_S = 0.5
+NO_GPU_WAIT_S = 1.0
+RANKS_NOTE = "steadiness was not waited for: several ranks end their work together, and cannot be held"
+NO_GPU_NOTE = "no GPU: run for a moment, and nothing was looked at"
+
+
+def settle(group: WorkerGroup, roles: Sequence[Role], machine: Machine) -> None:
     """Hold roles as a load until their GPUs, and those of the trial's loads, are steady; where the trial asks for it.
 
     Raises:
         Trouble: A worker, a load or a GPU was lost meanwhile.
     """
-    most_s = crew.trial.method.settle_s
+    most_s = group.trial.method.settle_s
     if most_s is None:
         return
     if any(role.ranks > 1 for role in roles):
-        crew.notes.append(OF_RANKS)
+        group.notes.append(RANKS_NOTE)
         return
-    handles, loads = crew.of(roles), crew.of(crew.loads)
-    limit_s = crew.trial.method.timeout_s
-    crew.tell(handles, say.Hold(duty=crew.trial.method.duty))
-    crew.fail_on(gather(handles, say.Holding, within_s=limit_s, doing="warming up", beside=loads))
-    crew.settled.append(_watched([*handles, *loads], gpus_of([*roles, *crew.loads], machine), most_s))
-    crew.tell(handles, say.Release())
-    crew.fail_on(gather(handles, say.Released, within_s=limit_s, doing="warming up", beside=loads))
+    handles, loads = group.workers_of(roles), group.workers_of(group.loads)
+    limit_s = group.trial.method.timeout_s
+    group.send(handles, say.Hold(duty=group.trial.method.duty))
+    group.fail_on(collect_replies(handles, say.Holding, within_s=limit_s, doing="warming up", loads=loads))
+    group.settled.append(_watch_workers([*handles, *loads], metered_devices([*roles, *group.loads], machine), most_s))
+    group.send(handles, say.Release())
+    group.fail_on(collect_replies(handles, say.Released, within_s=limit_s, doing="warming up", loads=loads))
 
 
-def gpus_of(roles: Sequence[Role], machine: Machine) -> dict[str, str]:
+def metered_devices(roles: Sequence[Role], machine: Machine) -> dict[str, str]:
     """Return the devices of whole GPUs whose watts count, by UUID; heat and clocks belong to whole GPUs."""
-    used = {device.partition("/")[0] for role in roles for device in role.watched if device in targets(machine)}
+    used = {device.partition("/")[0] for role in roles for device in role.watched if device in gpu_targets(machine)}
     return {gpu.uuid: f"cuda:{gpu.index}" for gpu in machine.gpus if f"cuda:{gpu.index}" in used}
 
 
-def _watched(handles: list[Handle], gpus: dict[str, str], most_s: float) -> Settled:
+def _watch_workers(handles: list[WorkerHandle], gpus: dict[str, str], most_s: float) -> SettlingResult:
     if not gpus:
-        wait_s = min(most_s, WITHOUT_A_GPU_S)
-        _trouble_within(handles, wait_s)
-        return Settled(waited_s=wait_s, steady=False, note=NO_GPU)
+        wait_s = min(most_s, NO_GPU_WAIT_S)
+        _message_within(handles, wait_s)
+        return SettlingResult(waited_s=wait_s, steady=False, note=NO_GPU_NOTE)
     with ExitStack() as glances:
-        readers = {uuid: glances.enter_context(closing(_glance(uuid, device))) for uuid, device in gpus.items()}
-        return watched(readers, gpus, most_s, pause=lambda wait_s: _trouble_within(handles, wait_s))
+        readers = {uuid: glances.enter_context(closing(_open_glance(uuid, device))) for uuid, device in gpus.items()}
+        return watch_until_steady(readers, gpus, most_s, pause=lambda wait_s: _message_within(handles, wait_s))
 
 
-def _glance(uuid: str, device: str) -> Glance:
+def _open_glance(uuid: str, device: str) -> GpuSnapshotReader:
     try:
-        return Glance(uuid)
+        return GpuSnapshotReader(uuid)
     except MachineCannot as error:
-        raise Trouble((Failure(device, str(error).rstrip(".")),), None) from None
+        raise WorkersFailed((WorkerFailure(device, str(error).rstrip(".")),), None) from None
 
 
-def watched(
-    looks: Mapping[str, Look],
+def watch_until_steady(
+    readers: Mapping[str, Look],
     gpus: Mapping[str, str],
     most_s: float,
     *,
     pause: Callable[[float], bool],
     clock: Callable[[], float] = time.monotonic,
-) -> Settled:
+) -> SettlingResult:
     """Look at GPUs until all are steady or the time allowed is up.
 
     Args:
-        looks: What looks at each, by UUID; null: it is lost.
+        readers: What looks at each, by UUID; null: it is lost.
         gpus: The device that each is, by UUID.
         most_s: The time allowed.
         pause: Waits so long; whether there is trouble, for which nothing more is waited.
@@ -98,21 +212,21 @@ def watched(
         Trouble: A GPU was lost.
     """
     begin_s = clock()
-    traces = {uuid: Trace() for uuid in looks}
+    traces = {uuid: GpuTrace() for uuid in readers}
     while True:
         waited_s = clock() - begin_s
-        for uuid, read in looks.items():
+        for uuid, read in readers.items():
             snapshot = read()
             if snapshot is None:
                 reason = f"the GPU does not answer any more: it was lost while it was warmed up (GPU {uuid})"
-                raise Trouble((Failure(gpus[uuid], reason),), None)
+                raise WorkersFailed((WorkerFailure(gpus[uuid], reason),), None)
             traces[uuid].add(waited_s, snapshot)
         problems = {uuid: trace.unsteady() for uuid, trace in traces.items()}
-        steady = waited_s >= min(SHORTEST_S, most_s) and not any(problems.values())
-        if steady or waited_s >= most_s or pause(min(LOOK_EVERY_S, max(0.0, most_s - waited_s))):
+        steady = waited_s >= min(MIN_WATCH_S, most_s) and not any(problems.values())
+        if steady or waited_s >= most_s or pause(min(POLL_INTERVAL_S, max(0.0, most_s - waited_s))):
             break
-    drifts = {uuid: drift_of(trace.temperature) for uuid, trace in traces.items()}
-    return Settled(
+    drifts = {uuid: fit_drift(trace.temperature) for uuid, trace in traces.items()}
+    return SettlingResult(
         waited_s=waited_s,
         steady=steady,
         temperature_c={uuid: trace.temperature[-1][1] for uuid, trace in traces.items() if trace.temperature},
@@ -123,17 +237,17 @@ def watched(
     )
 
 
-def _trouble_within(handles: list[Handle], wait_s: float) -> bool:
+def _message_within(handles: list[WorkerHandle], wait_s: float) -> bool:
     """Wait, asleep; return whether a worker said something, which while it is held it does only in trouble."""
     return bool(select.select(handles, [], [], wait_s)[0])
 
 
-def combined(settled: Sequence[Settled]) -> Settled | None:
+def combine_settled(settled: Sequence[SettlingResult]) -> SettlingResult | None:
     """Return how it was over all restarts and roles, of each GPU the last look; null where nothing was waited for."""
     if not settled:
         return None
     notes = dict.fromkeys(entry.note for entry in settled if entry.note is not None)
-    return Settled(
+    return SettlingResult(
         waited_s=sum(entry.waited_s for entry in settled),
         steady=all(entry.steady for entry in settled),
         temperature_c={uuid: value for entry in settled for uuid, value in entry.temperature_c.items()},

@@ -1,4 +1,8 @@
-"""Measure one trial: its workers started afresh for each restart, timed by schedule, and gone afterwards."""
+"""Measure one trial: its workers are started afresh for each restart, timed by schedule, and ended afterwards.
+
+Before and after a trial, interference by other processes is checked; the trial's duration is split over its
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +14,127 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
+from assay.core.results import GpuSnapshot
 from assay.launch import schedules
-from assay.launch.apart import held_beside_others, shortfall_notes
-from assay.launch.budget import Shares, share_out
-from assay.launch.cause import all_refused
-from assay.launch.crew import Crew, Errand, Trouble
-from assay.launch.handle import Answer, Failure, Seat
-from assay.launch.outcome import Outcome
-from assay.launch.placing import Placing
-from assay.launch.ranks import free_port
-from assay.launch.samples import joined
-from assay.launch.settings import SettingRefused, Settings
-from assay.launch.settling import combined, gpus_of
-from assay.launch.tracing import trace
-from assay.launch.watch import Watch
+from assay.launch.local import find_free_port
+from assay.launch.placement import TrialPlacement, apply_overlap_limits, shortfall_notes
+from assay.launch.schedules import trace_workers
+from assay.launch.settings import GpuSettings, SettingRefused
+from assay.launch.settling import combine_settled, metered_devices
+from assay.launch.workers import (
+    LaunchSpec,
+    TrialOutcome,
+    WorkerFailure,
+    WorkerGroup,
+    WorkerId,
+    WorkerReply,
+    WorkersFailed,
+    all_refused,
+    join_series,
+)
 from assay.machine import nvidia
+from assay.machine.interference import assess_disturbance, observe_disturbance, take_snapshot
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from assay.core.plan import Trial
-    from assay.core.results import Settled
-    from assay.launch.crew import Starter
+    from assay.core.plan import InterferencePolicy, Trial
+    from assay.core.results import Disturbance, SettlingResult
+    from assay.launch.workers import WorkerStarter
+    from assay.machine.interference import ProcessSnapshot
     from assay.machine.model import Machine
+    from assay.machine.vendor import Vendor
+
+
+MIN_MEASURED_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class RestartShares:
+    """How often a trial's workers start afresh, and for how long each time is measured, in seconds."""
+
+    restarts: int
+    share_s: float
+
+
+def split_duration(duration_s: float, restarts: int, setup_s: float) -> RestartShares:
+    """Return the restarts that fit a duration when each costs its set-up, and the time left to measure in each.
+
+    No more than half of the duration goes to set-up, unless a single start already takes more; even then a
+    quarter of the duration is measured.
+    """
+    fitting = max(1, min(restarts, int(duration_s / (2 * setup_s)) if setup_s > 0 else restarts))
+    part_s = duration_s / fitting
+    return RestartShares(fitting, max(part_s - setup_s, MIN_MEASURED_SHARE * part_s))
+
+
+OBSERVE_S = 0.5
+MAX_WAIT_S = 120.0
+
+
+@dataclass
+class InterferenceWatch:
+    """Looks around before and after a trial; both looks are taken while nothing is timed."""
+
+    policy: InterferencePolicy
+    cpus: int
+    gpus: tuple[str, ...]
+    vendor: Vendor | None
+    helpers: frozenset[int] = frozenset()
+    _before: ProcessSnapshot | None = None
+
+    @classmethod
+    def over(cls, machine: Machine, trial: Trial, helpers: frozenset[int] = frozenset()) -> InterferenceWatch:
+        """Return a watch over the machine and the GPUs that a trial uses; ``helpers`` are processes of ours."""
+        used = {device.partition("/")[0] for device in trial.used}
+        gpus = tuple(gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used)
+        return cls(trial.on_interference, len(machine.cpus), gpus, nvidia if gpus else None, helpers)
+
+    def refusal(self) -> str | None:
+        """Listen before the trial, if the policy wants it; return why not to measure, or null."""
+        if self.policy == "warn":
+            return None
+        deadline = time.monotonic() + (MAX_WAIT_S if self.policy == "wait" else 0.0)
+        while True:
+            activity = observe_disturbance(
+                OBSERVE_S, cpus=self.cpus, gpus=self.gpus, vendor=self.vendor, helpers=self.helpers
+            )
+            if not activity.complaints:
+                return None
+            if time.monotonic() >= deadline:
+                waited = f" and stayed so for {MAX_WAIT_S:.0f} s" if self.policy == "wait" else ""
+                return (
+                    f"it is not quiet here{waited}: {'; '.join(complaint.message for complaint in activity.complaints)}"
+                )
+
+    def begin(self) -> tuple[GpuSnapshot, ...]:
+        """Take the look before; return what the GPUs in use were doing."""
+        self._before = take_snapshot(vendor=self.vendor)
+        return self._moments()
+
+    def end(self) -> tuple[Disturbance, tuple[GpuSnapshot, ...]]:
+        """Take the look after; return what others did in between, and what the GPUs in use are doing now."""
+        if self._before is None:
+            raise RuntimeError("a watch ends only after it has begun")
+        moments = self._moments()
+        after = take_snapshot(vendor=self.vendor)
+        return assess_disturbance(self._before, after, cpus=self.cpus, gpus=self.gpus, helpers=self.helpers), moments
+
+    def _moments(self) -> tuple[GpuSnapshot, ...]:
+        shown = self.vendor.list_gpus().gpus if self.vendor is not None else ()
+        return tuple(
+            GpuSnapshot(
+                uuid=gpu.uuid,
+                sm_mhz=gpu.state.sm_mhz,
+                memory_mhz=gpu.state.memory_mhz,
+                temperature_c=gpu.state.temperature_c,
+                power_w=gpu.state.power_w,
+                throttle=gpu.state.throttle,
+            )
+            for gpu in shown
+            if gpu.uuid in self.gpus and gpu.state is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -41,23 +142,23 @@ class Launcher:
     """Measures trials on a machine, with workers that a starter starts; some ranks may live elsewhere."""
 
     machine: Machine
-    starter: Starter
+    starter: WorkerStarter
     elsewhere: Mapping[int, Machine] = field(default_factory=dict)
-    settings: Settings = field(default_factory=Settings)
+    settings: GpuSettings = field(default_factory=GpuSettings)
     helpers: frozenset[int] = frozenset()
     """Processes here that work for this one but were started by somebody else: the other ranks of a torchrun."""
 
-    def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
+    def measure(self, trial: Trial, attempt: int = 1) -> TrialOutcome:
         """Return what came of a trial; failures of workers are part of it, never raised.
 
         Raises:
             LeaseNotReleased: What the trial set on a GPU could not be undone, though it was measured.
         """
         now = time.perf_counter_ns()
-        outcome = Outcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
-        placing = Placing(trial, self.machine, self.elsewhere)
+        outcome = TrialOutcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
+        placing = TrialPlacement(trial, self.machine, self.elsewhere)
         outcome.notes.extend(placing.notes())
-        watch = Watch.over(self.machine, trial, self.helpers)
+        watch = InterferenceWatch.over(self.machine, trial, self.helpers)
         refusal = watch.refusal()
         if refusal is not None:
             outcome.status, outcome.reason = "refused", refusal
@@ -65,59 +166,61 @@ class Launcher:
         try:
             outcome.gpus_before = watch.begin()
             held = self.settings.held(trial, self.machine, outcome.notes, elsewhere=bool(self.elsewhere))
-            with held, parent_on(placing.kept_cpus):
+            with held, pin_parent(placing.kept_cpus):
                 self._restarts(trial, attempt, placing, outcome)
-                self._make_sure_of_gpus(trial)
+                self._check_gpus(trial)
             outcome.disturbance, outcome.gpus_after = watch.end()
             outcome.notes.extend(f"meanwhile {complaint.message}" for complaint in outcome.disturbance.complaints)
         except SettingRefused as refused:
             outcome.status, outcome.reason = "refused", str(refused)
-        except Trouble as error:
+        except WorkersFailed as error:
             first = error.failures[0]
             outcome.status = "refused" if all_refused(error.failures) else "failed"
-            outcome.reason = f"{first.who}: {first.reason}"
-            outcome.senseless = trial.in_stages and first.senseless
+            outcome.reason = f"{first.worker}: {first.reason}"
+            outcome.invalid_request = trial.in_stages and first.invalid_request
             outcome.stderr_tail = error.tail
         outcome.end_ns = time.perf_counter_ns()
-        outcome.series = joined(outcome.series)
+        outcome.series = join_series(outcome.series)
         return outcome
 
-    def _make_sure_of_gpus(self, trial: Trial) -> None:
+    def _check_gpus(self, trial: Trial) -> None:
         """Find out whether the GPUs of calls without a pause are still there: what a lost one read is no use."""
-        gpus = gpus_of(trial.roles, self.machine) if trial.method.continuous or trial.in_stages else {}
+        gpus = metered_devices(trial.roles, self.machine) if trial.method.continuous or trial.in_stages else {}
         for uuid, device in gpus.items():
             try:
-                nvidia.touch(uuid)
+                nvidia.smoke_test(uuid)
             except MachineCannot as error:
-                raise Trouble((Failure(device, f"it was lost meanwhile: {str(error).rstrip('.')}"),), None) from None
+                raise WorkersFailed(
+                    (WorkerFailure(device, f"it was lost meanwhile: {str(error).rstrip('.')}"),), None
+                ) from None
 
-    def _restarts(self, trial: Trial, attempt: int, placing: Placing, outcome: Outcome) -> None:
-        shares: Shares | None = None
-        settled: list[Settled] = []
+    def _restarts(self, trial: Trial, attempt: int, placing: TrialPlacement, outcome: TrialOutcome) -> None:
+        shares: RestartShares | None = None
+        settled: list[SettlingResult] = []
         restart = 0
         while shares is None or restart < shares.restarts:
-            with Crew(trial, restart) as group:
-                self._bring_up(group, attempt, placing)
+            with WorkerGroup(trial, restart) as group:
+                self._start_workers(group, attempt, placing)
                 setup_s = max(group.setup_s.values())
                 if shares is None and counts_setup(trial) and setup_s > trial.method.duration_s / 2:
                     outcome.notes.append(
                         f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s asked for; "
                         "a longer --duration measures more"
                     )
-                shares = shares or shares_of(trial, setup_s=setup_s)
+                shares = shares or restart_shares(trial, setup_s=setup_s)
                 try:
-                    schedules.run(group, shares.share_s, self.machine)
-                    trace(group)
+                    schedules.run_schedule(group, shares.share_s, self.machine)
+                    trace_workers(group)
                     group.finish()
                 finally:
                     outcome.series.extend(group.series)
                     outcome.tunings.extend(group.tunings)
-                    evidence = held_beside_others(trial, placing, group.evidence)
+                    evidence = apply_overlap_limits(trial, placing, group.evidence)
                     outcome.evidence.extend(evidence)
                     new_notes = [note for note in shortfall_notes(evidence) if note not in outcome.notes]
                     outcome.notes.extend(new_notes)
                     settled.extend(group.settled)
-                    outcome.settled = combined(settled)
+                    outcome.settled = combine_settled(settled)
                     outcome.notes.extend(group.notes)
                     outcome.traces.update(group.named_traces)
             restart += 1
@@ -126,45 +229,47 @@ class Launcher:
                 f"{restart} of {trial.restarts} restarts fit into {trial.method.duration_s:g} s beside their set-up"
             )
 
-    def _bring_up(self, crew: Crew, attempt: int, placing: Placing) -> None:
+    def _start_workers(self, group: WorkerGroup, attempt: int, placing: TrialPlacement) -> None:
         """Start every worker of a crew, prepare them all at once, and wait until each is ready."""
-        for role in crew.trial.roles:
-            port = free_port() if role.ranks > 1 else 0
+        for role in group.trial.roles:
+            port = find_free_port() if role.ranks > 1 else 0
             for rank in range(role.ranks):
-                worker_id = Seat(role, rank, crew.restart)
+                worker_id = WorkerId(role, rank, group.restart)
                 allotment = placing.allotment(role, rank)
-                crew.handles[worker_id.key] = handle = self.starter(
-                    Errand(crew.trial.id, attempt, worker_id, allotment, port if role.ranks > 1 else None)
+                group.handles[worker_id.key] = handle = self.starter(
+                    LaunchSpec(group.trial.id, attempt, worker_id, allotment, port if role.ranks > 1 else None)
                 )
-                crew.threads[worker_id.key] = allotment.threads
+                group.threads[worker_id.key] = allotment.threads
                 handle.send(
                     say.Prepare(
                         role=role,
                         rank=rank,
-                        restart=crew.restart,
+                        restart=group.restart,
                         allotment=allotment,
                         all_cpus=placing.machine_of(role, rank).cpus,
-                        cache=crew.trial.method.cache,
-                        timeout_s=crew.trial.method.timeout_s,
-                        counted=role.ranks > 1 or crew.trial.method.benchmark_runs is not None,
-                        continuous=crew.trial.method.continuous,
-                        seed=crew.trial.seed,
+                        cache=group.trial.method.cache,
+                        timeout_s=group.trial.method.timeout_s,
+                        counted=role.ranks > 1 or group.trial.method.benchmark_runs is not None,
+                        continuous=group.trial.method.continuous,
+                        seed=group.trial.seed,
                     )
                 )
-        everyone = list(crew.handles.values())
-        answers = crew.hear(everyone, say.Ready, within_s=crew.trial.method.timeout_s, doing="being prepared")
+        everyone = list(group.handles.values())
+        answers = group.collect(
+            everyone, say.WorkerReady, within_s=group.trial.method.timeout_s, doing="being prepared"
+        )
         for key, answer in answers.items():
-            if isinstance(answer, Answer) and isinstance(answer.message, say.Ready):
-                crew.facts[key] = answer.message
-                crew.setup_s[key] = (answer.at_ns - crew.handles[key].born_ns) / 1e9
+            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.WorkerReady):
+                group.facts[key] = answer.message
+                group.setup_s[key] = (answer.at_ns - group.handles[key].born_ns) / 1e9
 
 
 @contextmanager
-def parent_on(kept: set[int]) -> Iterator[None]:
+def pin_parent(cpus: set[int]) -> Iterator[None]:
     """Keep this process on the cores that no worker got, where there are some."""
     before = os.sched_getaffinity(0)
-    if kept:
-        os.sched_setaffinity(0, kept)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
     try:
         yield
     finally:
@@ -176,11 +281,11 @@ def counts_setup(trial: Trial) -> bool:
     return not trial.method.continuous and not trial.in_stages
 
 
-def shares_of(trial: Trial, *, setup_s: float) -> Shares:
+def restart_shares(trial: Trial, *, setup_s: float) -> RestartShares:
     """Return the restarts and shares of a trial once it is known what starting its workers costs.
 
     Counted and continuous calls, and stages, have the whole of the duration: starting comes on top.
     """
     if trial.method.benchmark_runs is not None or trial.method.continuous or trial.in_stages:
-        return Shares(trial.restarts, trial.method.duration_s / trial.restarts)
-    return share_out(trial.method.duration_s, trial.restarts, setup_s)
+        return RestartShares(trial.restarts, trial.method.duration_s / trial.restarts)
+    return split_duration(trial.method.duration_s, trial.restarts, setup_s)

@@ -1,1 +1,1 @@
-"""What is here? GPUs, cores, memory nodes, and what this process may use of them."""
+"""The machine: CPU cores, memory nodes and GPUs, their sensors and settings, and interference by other processes."""

@@ -1,10 +1,10 @@
-"""The machine as values: enough to place work on it, and to know it again.
+"""The machine as values: enough to place work on it, and to recognize it.
 
 Machine ──< Core        what this process may use
-        ──< Node        memory
+        ──< NumaNode    memory
         ──< Gpu ──< MigInstance
         │       └── GpuState    changes by itself; no part of the machine's identity
-        ──< Link        between two GPUs
+        ──< GpuLink     between two GPUs
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Core(Value):
     foreign_cpus: tuple[int, ...] = Field(default=(), description="SMT siblings that only others may use.")
 
 
-class Node(Value):
+class NumaNode(Value):
     """One memory node."""
 
     id: int
@@ -54,7 +54,7 @@ class Cpu(Value):
     turbo: bool | None = None
 
 
-class Limits(Value):
+class ControlGroupLimits(Value):
     """What control groups leave to this process. Null: no limit."""
 
     cpus: tuple[int, ...] | None = None
@@ -62,7 +62,7 @@ class Limits(Value):
     memory_mib: float | None = None
 
 
-class Mps(Value):
+class MpsStatus(Value):
     """Signs of NVIDIA's multi-process service, which lets processes share a GPU at the same instant."""
 
     daemon: bool = Field(description="Its control process or server is to be seen.")
@@ -124,14 +124,14 @@ class Gpu(Value):
     state: GpuState | None = None
 
 
-class LostGpu(Value):
+class UnreachableGpu(Value):
     """A GPU that the driver counts and that does not answer."""
 
     index: int
     reason: str
 
 
-class Link(Value):
+class GpuLink(Value):
     """How two GPUs reach each other."""
 
     gpus: tuple[int, int] = Field(description="Their indices, the lower first.")
@@ -153,16 +153,16 @@ class Machine(Value):
     cpu_model: str | None
     memory_mib: float | None
     cpu: Cpu = Cpu()
-    limits: Limits = Limits()
+    limits: ControlGroupLimits = ControlGroupLimits()
     cores: tuple[Core, ...] = Field(min_length=1, description="Physical cores this process may use.")
-    nodes: tuple[Node, ...]
+    nodes: tuple[NumaNode, ...]
     gpus: tuple[Gpu, ...] = ()
-    lost: tuple[LostGpu, ...] = ()
-    links: tuple[Link, ...] = Field(default=(), description="One for each pair of GPUs.")
+    lost: tuple[UnreachableGpu, ...] = ()
+    links: tuple[GpuLink, ...] = Field(default=(), description="One for each pair of GPUs.")
     gpu_note: str | None = Field(default=None, description="Why there is no GPU to be seen.")
     driver: str | None = None
     cuda_driver: str | None = Field(default=None, description="The newest CUDA that the driver can run.")
-    mps: Mps | None = None
+    mps: MpsStatus | None = None
     versions: dict[str, str | None] = Field(default_factory=dict)
     git_commit: str | None = None
     git_dirty: bool | None = None
@@ -184,7 +184,7 @@ class Machine(Value):
         """Whether the driver names itself a fake: numbers from it are never called real."""
         return self.driver is not None and "fake" in self.driver
 
-    def link(self, one: int, other: int) -> Link | None:
+    def link(self, one: int, other: int) -> GpuLink | None:
         """Return how two GPUs, given by their indices, reach each other; null for one GPU and itself."""
         pair = (min(one, other), max(one, other))
         return next((link for link in self.links if link.gpus == pair), None)
@@ -200,7 +200,7 @@ class Machine(Value):
         return self.model_dump(mode="json", by_alias=True, exclude={**dict.fromkeys(passing, True), **changing})
 
 
-def differences(before: Machine, now: Machine) -> list[str]:
+def describe_differences(before: Machine, now: Machine) -> list[str]:
     """Return in words what changed between two looks at what should be one machine."""
     return list(_changes("", before.identity(), now.identity()))
 
@@ -217,10 +217,10 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
         for index, (was, is_now) in enumerate(zip(old, new, strict=True)):
             yield from _changes(f"{name} {index}", was, is_now)
     elif old != new:
-        yield f"{name}: {_brief(old, new)} → {_brief(new, old)}"
+        yield f"{name}: {_shorten(old, new)} → {_shorten(new, old)}"
 
 
-def _brief(value: JsonValue, other: JsonValue) -> str:
+def _shorten(value: JsonValue, other: JsonValue) -> str:
     """Write a value in at most 60 characters; of two lists too long for that, what only this one holds."""
     text = str(value)
     if len(text) > 60 and isinstance(value, list) and isinstance(other, list):

@@ -1,8 +1,7 @@
-"""NVIDIA GPUs through NVML; the only file that touches it. No driver and no GPU are normal answers.
+"""NVIDIA GPUs through NVML; the only file that loads it. No driver and no GPU are normal answers.
 
-Nothing of NVML leaves this file: its errors compare and hash in ways of their own, so they become sentences here.
-What is set is set under a lease, which is written down first and names the function here that undoes it, and with a
-guardian that lives.
+No NVML error leaves this file: they compare and hash in their own ways, so they become sentences here. Settings are
+changed under a lease, which is written first and names the function here that undoes it, and with a live guardian.
 """
 
 from __future__ import annotations
@@ -14,10 +13,19 @@ from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.guardian import Guardian
 from assay.core.processes import boot_id
-from assay.machine.model import Gpu, LostGpu
-from assay.machine.nvml_reader import Reader, list_processes, read_gpu, read_hint, read_links, text
-from assay.machine.nvml_sensor import NvmlSensor
-from assay.machine.vendor import GpuProcess, View
+from assay.core.results import GpuSnapshot
+from assay.machine.model import Gpu, UnreachableGpu
+from assay.machine.nvml import (
+    NvmlReader,
+    NvmlSensor,
+    decode_text,
+    list_processes,
+    read_gpu,
+    read_hint,
+    read_links,
+    read_throttle,
+)
+from assay.machine.vendor import GpuInventory, GpuProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,16 +33,17 @@ if TYPE_CHECKING:
 
     from assay.core.leases import Lease
 
-LIMIT, CLOCK = "power limit", "locked clock"
+
+POWER_LIMIT_LEASE, CLOCK_LEASE = "power limit", "locked clock"
 """Kinds of leases."""
-_RIGHTS = "administrator rights (root, and in a container CAP_SYS_ADMIN as well)"
+_REQUIRED_RIGHTS = "administrator rights (root, and in a container CAP_SYS_ADMIN as well)"
 
 
-class _Refused(MachineCannot):
+class _SettingRefused(MachineCannot):
     """The driver changed nothing: this process may not, or the GPU does not offer it."""
 
 
-class _NotOffered(MachineCannot):
+class _FieldNotOffered(MachineCannot):
     """The GPU does not know what was asked for."""
 
 
@@ -54,37 +63,37 @@ def _session() -> Iterator[ModuleType]:
             pynvml.nvmlShutdown()
 
 
-def look() -> View:
+def list_gpus() -> GpuInventory:
     """Return the GPUs that NVML lists, in NVML's order, and those that are lost."""
     try:
         with _session() as nvml:
-            return _view(nvml)
+            return _read_inventory(nvml)
     except MachineCannot as error:
-        return View(note=str(error))
+        return GpuInventory(note=str(error))
 
 
-def _view(nvml: ModuleType) -> View:
+def _read_inventory(nvml: ModuleType) -> GpuInventory:
     try:
-        driver = text(nvml.nvmlSystemGetDriverVersion())
+        driver = decode_text(nvml.nvmlSystemGetDriverVersion())
         count = int(nvml.nvmlDeviceGetCount())
     except nvml.NVMLError as error:
-        return View(note=f"NVML stopped answering: {error}")
-    readers = [Reader(nvml, index) for index in range(count)]
+        return GpuInventory(note=f"NVML stopped answering: {error}")
+    readers = [NvmlReader(nvml, index) for index in range(count)]
     answers = [(reader, read_gpu(reader)) for reader in readers]
     answering = [(reader, answer) for reader, answer in answers if isinstance(answer, Gpu)]
-    lost = tuple(answer for _, answer in answers if isinstance(answer, LostGpu))
-    return View(
+    lost = tuple(answer for _, answer in answers if isinstance(answer, UnreachableGpu))
+    return GpuInventory(
         gpus=tuple(gpu for _, gpu in answering),
         lost=lost,
         links=read_links(answering),
         hints={gpu.uuid: read_hint(reader) for reader, gpu in answering},
         driver=driver,
         cuda_driver=_cuda_driver(nvml),
-        note=None if answering else _why_none(lost),
+        note=None if answering else _explain_no_gpu(lost),
     )
 
 
-def _why_none(lost: tuple[LostGpu, ...]) -> str:
+def _explain_no_gpu(lost: tuple[UnreachableGpu, ...]) -> str:
     if not lost:
         return "the driver lists no GPU"
     return f"NVML stopped answering: {'; '.join(f'GPU {gpu.index}: {gpu.reason}' for gpu in lost)}"
@@ -99,7 +108,7 @@ def _cuda_driver(nvml: ModuleType) -> str | None:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def touch(uuid: str) -> None:
+def smoke_test(uuid: str) -> None:
     """Make sure that a GPU, or an instance of one, answers: by its name, its memory and how busy it is.
 
     Raises:
@@ -108,15 +117,15 @@ def touch(uuid: str) -> None:
     with _session() as nvml:
         handle = _handle(nvml, uuid)
         for function in ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates"):
-            with contextlib.suppress(_NotOffered):
-                _ask(nvml, uuid, "such field", function, handle)
+            with contextlib.suppress(_FieldNotOffered):
+                _query(nvml, uuid, "such field", function, handle)
 
 
 def processes() -> tuple[GpuProcess, ...]:
     """Return who is on the GPUs, unnamed; nobody where NVML does not answer."""
     try:
         with _session() as nvml:
-            readers = [Reader(nvml, index) for index in range(_count(nvml))]
+            readers = [NvmlReader(nvml, index) for index in range(_count(nvml))]
             return tuple(process for reader in readers for process in _processes_on(reader))
     except MachineCannot:
         return ()
@@ -129,31 +138,31 @@ def _count(nvml: ModuleType) -> int:
         return 0
 
 
-def _processes_on(reader: Reader) -> tuple[GpuProcess, ...]:
-    return list_processes(reader, text(reader.ask("nvmlDeviceGetUUID")) or "lost") or ()
+def _processes_on(reader: NvmlReader) -> tuple[GpuProcess, ...]:
+    return list_processes(reader, decode_text(reader.ask("nvmlDeviceGetUUID")) or "lost") or ()
 
 
 @contextlib.contextmanager
-def sensors(uuids: Sequence[str]) -> Iterator[tuple[NvmlSensor, ...]]:
+def open_sensors(uuids: Sequence[str]) -> Iterator[tuple[NvmlSensor, ...]]:
     """Give the sensors of GPUs, in the order asked for, open for the length of a ``with`` block.
 
     Raises:
         MachineCannot: NVML does not answer, or lists no such GPU.
     """
-    with readers(uuids) as opened:
+    with open_readers(uuids) as opened:
         yield tuple(NvmlSensor(reader, uuid) for reader, uuid in zip(opened, uuids, strict=True))
 
 
 @contextlib.contextmanager
-def readers(uuids: Sequence[str]) -> Iterator[tuple[Reader, ...]]:
+def open_readers(uuids: Sequence[str]) -> Iterator[tuple[NvmlReader, ...]]:
     """Give what asks NVML about GPUs, in the order asked for, open for the length of a ``with`` block.
 
     Raises:
         MachineCannot: NVML does not answer, or lists no such GPU.
     """
     with _session() as nvml:
-        listed = [Reader(nvml, index) for index in range(_count(nvml))]
-        by_uuid = {text(reader.ask("nvmlDeviceGetUUID")): reader for reader in listed}
+        listed = [NvmlReader(nvml, index) for index in range(_count(nvml))]
+        by_uuid = {decode_text(reader.ask("nvmlDeviceGetUUID")): reader for reader in listed}
         missing = [uuid for uuid in uuids if uuid not in by_uuid]
         if missing:
             raise MachineCannot(f"NVML lists no GPU {', '.join(missing)}.")
@@ -169,23 +178,23 @@ def set_power_limit(uuid: str, watts: float) -> Lease:
     """
     with _session() as nvml:
         handle = _handle(nvml, uuid)
-        low_mw, high_mw = _ask(nvml, uuid, "power limits", "nvmlDeviceGetPowerManagementLimitConstraints", handle)
+        low_mw, high_mw = _query(nvml, uuid, "power limits", "nvmlDeviceGetPowerManagementLimitConstraints", handle)
         if not low_mw <= watts * 1e3 <= high_mw:
             raise BadInput(
                 f"A power limit of {watts:g} W is out of range: "
                 f"GPU {uuid} takes {low_mw / 1e3:g} to {high_mw / 1e3:g} W."
             )
         Guardian.require()
-        with leases.one_at_a_time():
-            _nobody_elses(LIMIT, uuid)
+        with leases.lease_lock():
+            _require_unheld(POWER_LIMIT_LEASE, uuid)
             before_w = _power_limit_mw(nvml, uuid, handle) / 1e3
-            lease = leases.take(
-                LIMIT,
+            lease = leases.take_lease(
+                POWER_LIMIT_LEASE,
                 f"power limit of GPU {uuid}, {watts:g} W instead of {before_w:g} W",
                 "assay.machine.nvidia:restore_power_limit",
                 {"uuid": uuid, "watts": before_w, "boot": boot_id()},
             )
-        return _done(lease, lambda: _write_power_limit(nvml, handle, uuid, watts))
+        return _apply_under_lease(lease, lambda: _write_power_limit(nvml, handle, uuid, watts))
 
 
 def restore_power_limit(uuid: str, watts: float, boot: str | None = None) -> None:
@@ -202,12 +211,12 @@ def restore_power_limit(uuid: str, watts: float, boot: str | None = None) -> Non
 
 
 def _power_limit_mw(nvml: ModuleType, uuid: str, handle: Any) -> int:
-    return int(_ask(nvml, uuid, "power limits", "nvmlDeviceGetPowerManagementLimit", handle))
+    return int(_query(nvml, uuid, "power limits", "nvmlDeviceGetPowerManagementLimit", handle))
 
 
 def _write_power_limit(nvml: ModuleType, handle: Any, uuid: str, watts: float) -> None:
     """Set the limit and read it back: what cannot be seen to hold is not called set."""
-    _set(nvml, uuid, "the power limit", "nvmlDeviceSetPowerManagementLimit", handle, round(watts * 1e3))
+    _apply_setting(nvml, uuid, "the power limit", "nvmlDeviceSetPowerManagementLimit", handle, round(watts * 1e3))
     held_w = _power_limit_mw(nvml, uuid, handle) / 1e3
     if abs(held_w - watts) > 1:
         raise MachineCannot(f"GPU {uuid} took a power limit of {watts:g} W without an error, but holds {held_w:g} W.")
@@ -232,7 +241,9 @@ def lock_sm_clocks(uuid: str, low_mhz: int, high_mhz: int) -> Lease:
             )
         lease = _clock_lease(uuid, f"SM clock of GPU {uuid}, locked to {low_mhz} to {high_mhz} MHz")
         function = "nvmlDeviceSetGpuLockedClocks"
-        return _done(lease, lambda: _set(nvml, uuid, "the SM clock", function, handle, low_mhz, high_mhz))
+        return _apply_under_lease(
+            lease, lambda: _apply_setting(nvml, uuid, "the SM clock", function, handle, low_mhz, high_mhz)
+        )
 
 
 def claim_sm_clocks(uuid: str) -> Lease:
@@ -242,19 +253,21 @@ def claim_sm_clocks(uuid: str) -> Lease:
         MachineCannot: It is locked by a run that lives, or this process may not change it.
     """
     lease = _clock_lease(uuid, f"SM clock of GPU {uuid}, kept for one run")
-    return _done(lease, lambda: unlock_sm_clocks(uuid))
+    return _apply_under_lease(lease, lambda: unlock_sm_clocks(uuid))
 
 
 def _clock_lease(uuid: str, what: str) -> Lease:
     Guardian.require()
-    with leases.one_at_a_time():
-        _nobody_elses(CLOCK, uuid)
-        return leases.take(CLOCK, what, "assay.machine.nvidia:unlock_sm_clocks", {"uuid": uuid, "boot": boot_id()})
+    with leases.lease_lock():
+        _require_unheld(CLOCK_LEASE, uuid)
+        return leases.take_lease(
+            CLOCK_LEASE, what, "assay.machine.nvidia:unlock_sm_clocks", {"uuid": uuid, "boot": boot_id()}
+        )
 
 
-def _nobody_elses(kind: str, uuid: str) -> None:
+def _require_unheld(kind: str, uuid: str) -> None:
     """Undo what a dead run left of a GPU's setting, and make sure that no living one holds it."""
-    held = leases.freed(kind, uuid=uuid)
+    held = leases.release_orphans(kind, uuid=uuid)
     if held:
         raise MachineCannot(
             f"The {kind} of GPU {uuid} is held by another run, process {held[0].owner.pid}; "
@@ -278,12 +291,12 @@ def unlock_sm_clocks(uuid: str, boot: str | None = None) -> None:
     if boot not in {None, boot_id()}:
         return
     with _session() as nvml:
-        _set(nvml, uuid, "the SM clock", "nvmlDeviceResetGpuLockedClocks", _handle(nvml, uuid))
+        _apply_setting(nvml, uuid, "the SM clock", "nvmlDeviceResetGpuLockedClocks", _handle(nvml, uuid))
 
 
 def _clock_range(nvml: ModuleType, uuid: str, handle: Any) -> tuple[int, int]:
     """Return the lowest and the highest SM clock in MHz; the lowest is 0 where NVML does not list them."""
-    highest = int(_ask(nvml, uuid, "SM clocks to lock", "nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM))
+    highest = int(_query(nvml, uuid, "SM clocks to lock", "nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM))
     try:
         memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
         return min(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz)), highest
@@ -291,16 +304,16 @@ def _clock_range(nvml: ModuleType, uuid: str, handle: Any) -> tuple[int, int]:
         return 0, highest
 
 
-def _done(lease: Lease, deed: Callable[[], None]) -> Lease:
+def _apply_under_lease(lease: Lease, deed: Callable[[], None]) -> Lease:
     """Do what a lease is about and return it; what was refused leaves nothing to undo, any other failure might."""
     try:
         deed()
-    except _Refused:
-        leases.forget(lease)
+    except _SettingRefused:
+        leases.discard_lease(lease)
         raise
     except BaseException as error:
         try:
-            leases.release(lease)
+            leases.release_lease(lease)
         except leases.LeaseNotReleased as failure:
             error.add_note(str(failure))
         raise
@@ -308,25 +321,53 @@ def _done(lease: Lease, deed: Callable[[], None]) -> Lease:
 
 
 def _handle(nvml: ModuleType, uuid: str) -> Any:
-    return _ask(nvml, uuid, "a handle", "nvmlDeviceGetHandleByUUID", uuid)
+    return _query(nvml, uuid, "a handle", "nvmlDeviceGetHandleByUUID", uuid)
 
 
-def _ask(nvml: ModuleType, uuid: str, what: str, function: str, *arguments: object) -> Any:
+def _query(nvml: ModuleType, uuid: str, what: str, function: str, *arguments: object) -> Any:
     """Return NVML's answer about a GPU, or say why there is none."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError_NotSupported:
-        raise _NotOffered(f"GPU {uuid} offers no {what}.") from None
+        raise _FieldNotOffered(f"GPU {uuid} offers no {what}.") from None
     except nvml.NVMLError as error:
         raise MachineCannot(f"GPU {uuid} does not answer: {error}.") from None
 
 
-def _set(nvml: ModuleType, uuid: str, what: str, function: str, *arguments: object) -> None:
+def _apply_setting(nvml: ModuleType, uuid: str, what: str, function: str, *arguments: object) -> None:
     try:
         getattr(nvml, function)(*arguments)
     except nvml.NVMLError_NoPermission:
-        raise _Refused(f"Setting {what} of GPU {uuid} needs {_RIGHTS}, which this process does not have.") from None
+        raise _SettingRefused(
+            f"Setting {what} of GPU {uuid} needs {_REQUIRED_RIGHTS}, which this process does not have."
+        ) from None
     except nvml.NVMLError_NotSupported:
-        raise _Refused(f"GPU {uuid} does not let {what} be set.") from None
+        raise _SettingRefused(f"GPU {uuid} does not let {what} be set.") from None
     except nvml.NVMLError as error:
         raise MachineCannot(f"The driver did not set {what} of GPU {uuid}: {error}.") from None
+
+
+class GpuSnapshotReader:
+    """Reads a GPU whenever it is called; close it to let NVML go."""
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+        self._open = contextlib.ExitStack()
+        (self._reader,) = self._open.enter_context(open_readers([uuid]))
+
+    def __call__(self) -> GpuSnapshot | None:
+        """Return what the GPU is doing; null when it does not answer any more."""
+        reader = self._reader
+        moment = GpuSnapshot(
+            uuid=self._uuid,
+            sm_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM),
+            memory_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_MEM),
+            temperature_c=reader.number("nvmlDeviceGetTemperature", reader.nvml.NVML_TEMPERATURE_GPU),
+            power_w=reader.watts("nvmlDeviceGetPowerUsage"),
+            throttle=read_throttle(reader),
+        )
+        return moment if reader.lost is None else None
+
+    def close(self) -> None:
+        """Let NVML go."""
+        self._open.close()

@@ -1,1 +1,1 @@
-"""What happened meanwhile: a process of its own that reads the sensors, and what can be said of a window of time."""
+"""Record GPU and host sensors in a process of its own, and compute statistics of the recording or of a window of it."""

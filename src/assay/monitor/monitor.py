@@ -20,20 +20,28 @@ from typing import TYPE_CHECKING, Self
 
 from assay.core.errors import BadInput
 from assay.machine import nvidia
-from assay.machine.vendor import View
-from assay.monitor.choice import choose, origin_of
-from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
-from assay.monitor.options import PROCESSES_S, TOP_S, WINDOWS_ENERGY_S, RecordingOptions, check_interval, form_of
-from assay.monitor.reading import read, read_window
-from assay.monitor.recording import Recording
+from assay.machine.vendor import GpuInventory
+from assay.monitor.client import Recording
+from assay.monitor.options import (
+    PROCESSES_INTERVAL_S,
+    TOP_INTERVAL_S,
+    WINDOW_ENERGY_INTERVAL_S,
+    RecordingOptions,
+    check_interval,
+    driver_origin,
+    format_of,
+    select_gpus,
+)
+from assay.monitor.reader import read_recording, read_window
+from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 from assay.monitor.statistics import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from assay.monitor.lines import Line, Sample
-    from assay.monitor.summary import MonitorStatistics
+    from assay.monitor.samples import RecordingLine, Sample
+    from assay.monitor.statistics import MonitorStatistics
 
 
 class Monitor:
@@ -58,15 +66,15 @@ class Monitor:
         path: str | Path | None = None,
         host: bool = True,
         cpus: Sequence[int] | None = None,
-        energy_interval_s: float = WINDOWS_ENERGY_S,
-        processes_interval_s: float | None = PROCESSES_S,
-        top_interval_s: float | None = TOP_S,
+        energy_interval_s: float = WINDOW_ENERGY_INTERVAL_S,
+        processes_interval_s: float | None = PROCESSES_INTERVAL_S,
+        top_interval_s: float | None = TOP_INTERVAL_S,
     ) -> None:
         check_interval(interval_s)
         if path is not None:
-            form_of(Path(path))
-        view = View() if gpus is not None and not gpus else nvidia.look()
-        watched = choose(view, gpus)
+            format_of(Path(path))
+        view = GpuInventory() if gpus is not None and not gpus else nvidia.list_gpus()
+        watched = select_gpus(view, gpus)
         if not watched and not host:
             raise BadInput(f"There is nothing to watch: no GPU ({view.note or 'none named'}), and not the host.")
         self.path = self._scratch() if path is None else Path(path).absolute()
@@ -80,7 +88,7 @@ class Monitor:
             energy_interval_s=energy_interval_s,
             processes_interval_s=processes_interval_s,
             top_interval_s=top_interval_s,
-            origin=origin_of(view),
+            origin=driver_origin(view),
         )
         self._recording: Recording | None = None
 
@@ -131,13 +139,15 @@ class Monitor:
     def samples(self) -> tuple[Sample, ...]:
         """Every sample so far, in order."""
         self.flush()
-        return tuple(line for line in read(self.path) if isinstance(line, GpuSample | GpuMeterSample | HostSample))
+        return tuple(
+            line for line in read_recording(self.path) if isinstance(line, GpuSample | GpuMeterSample | HostSample)
+        )
 
     @property
     def statistics(self) -> MonitorStatistics:
         """What all samples so far say."""
         self.flush()
-        return summarise(read(self.path))
+        return summarise(read_recording(self.path))
 
 
 def _remove(folder: str, owner: int) -> None:
@@ -171,7 +181,7 @@ class MonitorWindow:
             raise BadInput(f"The window {self.name!r} is not over yet.")
         return self.start_ns, self.end_ns
 
-    def lines(self, *, margin_s: float = 0.0) -> tuple[Line, ...]:
+    def lines(self, *, margin_s: float = 0.0) -> tuple[RecordingLine, ...]:
         """Return the header and all that was recorded in the window, and so much around it."""
         return read_window(self._monitor.path, *self._bounds(), margin_s=margin_s)
 

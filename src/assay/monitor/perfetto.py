@@ -1,6 +1,9 @@
-"""A recording as a trace that the Perfetto UI opens (https://ui.perfetto.dev): Chrome's JSON trace format.
+"""Traces for the Perfetto UI (https://ui.perfetto.dev) in Chrome's JSON trace format.
 
-Levels are counters as they were read; what counts up becomes a rate per second. Marks are instants, spans are slices.
+Of a recording, or of traced kernels.
+
+Levels are counter tracks as they were read; cumulative quantities become rates per second. Marks are instants, spans
+are slices. A kernel trace shows the profiler's events with the sensors below them, on the host's clock.
 """
 
 from __future__ import annotations
@@ -8,17 +11,30 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from assay.core.durable import friendly_os_errors, replace_by_parts
-from assay.monitor.lines import GpuMeterSample, GpuSample, Header, HostSample, Mark
-from assay.monitor.quantities import meaning, numbers, source_of
+from assay.core.files import replace_from_chunks, translate_os_errors
+from assay.monitor.kernel_trace import kineto
+from assay.monitor.kernel_trace.rows import COUNTER_COLUMNS, SENSOR_COLUMNS
+from assay.monitor.samples import (
+    GpuMeterSample,
+    GpuSample,
+    HostSample,
+    Mark,
+    RecordingHeader,
+    quantity_info,
+    sample_values,
+    source_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from assay.monitor.lines import Line, Sample
+    from assay.monitor.kernel_trace.kineto import ProfilerClock
+    from assay.monitor.kernel_trace.rows import KernelRow
+    from assay.monitor.samples import RecordingLine, Sample
 
-Event: TypeAlias = dict[str, Any]
+
+TraceEvent: TypeAlias = dict[str, Any]
 
 _MARKS = 1
 _HOST = 2
@@ -26,27 +42,27 @@ _FIRST_GPU = 10
 """Numbers of the processes under which the UI shows things."""
 
 
-def write_trace(lines: Iterable[Line], path: Path) -> None:
+def write_trace(lines: Iterable[RecordingLine], path: Path) -> None:
     """Write the trace of a recording, line after line.
 
     Raises:
         MachineCannot: The file cannot be written.
         BadInput: The path makes no sense.
     """
-    write_events(events_of(lines), path)
+    write_events(recording_events(lines), path)
 
 
-def write_events(events: Iterable[Event], path: Path) -> None:
+def write_events(events: Iterable[TraceEvent], path: Path) -> None:
     """Write events of Chrome's format as a file of their own, one after the other.
 
     Raises:
         MachineCannot: The file cannot be written.
         BadInput: The path makes no sense.
     """
-    replace_by_parts(path, _encoded(events))
+    replace_from_chunks(path, _encode_events(events))
 
 
-def _encoded(events: Iterable[Event]) -> Iterator[bytes]:
+def _encode_events(events: Iterable[TraceEvent]) -> Iterator[bytes]:
     between = '{"displayTimeUnit":"ms","traceEvents":[\n'
     for event in events:
         yield (between + json.dumps(event, separators=(",", ":"))).encode()
@@ -61,12 +77,12 @@ def check_writable(path: Path) -> None:
         MachineCannot: It cannot.
         BadInput: The path makes no sense.
     """
-    with friendly_os_errors(path):
+    with translate_os_errors(path):
         if not path.exists() or path.is_file() or path.is_dir():
             path.open("ab").close()
 
 
-def events_of(lines: Iterable[Line], *, zero_ns: int = 0, first: int = 0) -> Iterator[Event]:
+def recording_events(lines: Iterable[RecordingLine], *, zero_ns: int = 0, first: int = 0) -> Iterator[TraceEvent]:
     """Give the events of a recording, in microseconds since a moment, by default its beginning.
 
     ``first`` is added to the numbers of its processes, for who shows it beside others.
@@ -74,19 +90,19 @@ def events_of(lines: Iterable[Line], *, zero_ns: int = 0, first: int = 0) -> Ite
     rates = _Rates()
     ends_us: list[float] = []
     for line in lines:
-        if isinstance(line, Header):
+        if isinstance(line, RecordingHeader):
             zero_ns = zero_ns or line.t_ns
-            events = _names(line)
+            events = _process_names(line)
         elif isinstance(line, GpuSample | GpuMeterSample | HostSample):
-            events = _counters(line, zero_ns, rates)
+            events = _counter_events(line, zero_ns, rates)
         elif isinstance(line, Mark):
-            events = iter([_mark(line, zero_ns, ends_us)])
+            events = iter([_mark_event(line, zero_ns, ends_us)])
         else:
             continue
         yield from ({**event, "pid": event["pid"] + first} for event in events)
 
 
-def _names(header: Header) -> Iterator[Event]:
+def _process_names(header: RecordingHeader) -> Iterator[TraceEvent]:
     named = {_MARKS: "marks", **({_HOST: "host"} if header.host_every is not None else {})}
     named |= {_FIRST_GPU + gpu.index: f"GPU {gpu.index} {gpu.name or ''}".rstrip() for gpu in header.gpus}
     for number, name in named.items():
@@ -108,10 +124,10 @@ class _Rates:
         return (value - before[1]) / ((sample.t_ns - before[0]) / 1e9)
 
 
-def _counters(sample: Sample, zero_ns: int, rates: _Rates) -> Iterator[Event]:
+def _counter_events(sample: Sample, zero_ns: int, rates: _Rates) -> Iterator[TraceEvent]:
     number = _HOST if isinstance(sample, HostSample) else _FIRST_GPU + sample.gpu
-    for quantity, value in numbers(sample):
-        info = meaning(quantity, gpu=number != _HOST)
+    for quantity, value in sample_values(sample):
+        info = quantity_info(quantity, gpu=number != _HOST)
         shown = rates.of(sample, quantity, value) if info.counts else value
         if shown is None:
             continue
@@ -121,7 +137,7 @@ def _counters(sample: Sample, zero_ns: int, rates: _Rates) -> Iterator[Event]:
         yield {"ph": "C", "name": name, "pid": number, "tid": 0, "ts": at_us, "args": {"value": shown}}
 
 
-def _mark(mark: Mark, zero_ns: int, ends_us: list[float]) -> Event:
+def _mark_event(mark: Mark, zero_ns: int, ends_us: list[float]) -> TraceEvent:
     """Return a mark; spans that overlap are shown in rows of their own."""
     start_us = (mark.start_ns - zero_ns) / 1e3
     common = {"name": mark.name, "cat": "mark", "pid": _MARKS, "ts": start_us}
@@ -130,3 +146,61 @@ def _mark(mark: Mark, zero_ns: int, ends_us: list[float]) -> Event:
     row = next((row for row, end_us in enumerate(ends_us) if end_us <= start_us), len(ends_us))
     ends_us[row : row + 1] = [(mark.end_ns - zero_ns) / 1e3]
     return {**common, "ph": "X", "dur": ends_us[row] - start_us, "tid": row + 1}
+
+
+SENSOR_PID_OFFSET = 10_000_000
+"""Processes from this number on are sensors: the profiler numbers processes as the system does, and GPUs from 0."""
+
+_CALLS_PID = SENSOR_PID_OFFSET - 1
+_SHOWN_PHASES = {"X", "M", "s", "f", "t", "b", "e", "n"}
+
+
+def kernel_trace_events(
+    kernels: Sequence[KernelRow],
+    profiled: Sequence[TraceEvent],
+    clock: ProfilerClock | None,
+    sensed: Iterable[RecordingLine],
+    zero_ns: int,
+) -> Iterator[TraceEvent]:
+    """Give the events of a trace, in microseconds since a moment of the host's monotonic clock.
+
+    Without a clock that ties the two together the sensors are left out: they would stand in a wrong place.
+    """
+    if profiled and clock is not None:
+        shift_us = (clock.offset_ns - zero_ns) / 1e3
+        noted = _annotations(kernels, profiled)
+        yield from (_shift_event(event, shift_us, noted) for event in profiled if _is_shown(event))
+    elif profiled:
+        yield from (event for event in profiled if _is_shown(event))
+        return
+    else:
+        yield {"ph": "M", "name": "process_name", "pid": _CALLS_PID, "tid": 0, "args": {"name": "calls"}}
+        yield from (_call_slice(kernel, zero_ns) for kernel in kernels)
+    yield from recording_events(sensed, zero_ns=zero_ns, first=SENSOR_PID_OFFSET)
+
+
+def _is_shown(event: TraceEvent) -> bool:
+    return event.get("ph") in _SHOWN_PHASES and event.get("cat") != "Trace" and isinstance(event.get("pid"), int)
+
+
+def _annotations(kernels: Sequence[KernelRow], profiled: Sequence[TraceEvent]) -> dict[int, dict[str, object]]:
+    """Return what is known of each of the GPU's events beyond the profiler's word, by the event's identity."""
+    if not any(kernel.kind in {"kernel", "copy", "fill"} for kernel in kernels):
+        return {}
+    return {
+        id(event): {
+            name: value for name in (*SENSOR_COLUMNS, *COUNTER_COLUMNS) if (value := getattr(kernel, name)) is not None
+        }
+        for event, kernel in zip(kineto.gpu_events(profiled), kernels, strict=True)
+    }
+
+
+def _shift_event(event: TraceEvent, shift_us: float, noted: dict[int, dict[str, object]]) -> TraceEvent:
+    more = noted.get(id(event))
+    moved = event if "ts" not in event else {**event, "ts": float(event["ts"]) + shift_us}
+    return moved if not more else {**moved, "args": {**event.get("args", {}), **more}}
+
+
+def _call_slice(kernel: KernelRow, zero_ns: int) -> TraceEvent:
+    at_us = ((kernel.start_ns or zero_ns) - zero_ns) / 1e3
+    return {"ph": "X", "name": kernel.name, "pid": _CALLS_PID, "tid": 0, "ts": at_us, "dur": kernel.duration_us}

@@ -1,37 +1,78 @@
-"""The loop of a recorder: looks at steady ticks, writes once a second, hears orders in between.
+"""The recorder: samples at fixed ticks, writes once a second, handles requests in between.
 
-tick 0     1     2     3     4          due at start + n × interval, by the monotonic clock: nothing adds up
-  │look │look │look────────────│look     a look that lasts beyond the next tick is followed at once by the latest
-     ▲                   missed          that is due, and what lies between is counted as missed
-     └ orders are heard while it waits
+tick 0     1     2     3     4          due at start + n × interval, by the monotonic clock: errors do not accumulate
+  │sample│sample│sample─────────│sample  after a sample that takes longer than a tick, the latest tick that is due
+     ▲                   missed          follows at once, and the ticks in between are counted as missed
+     └ requests are handled while it waits
+
+It runs in a process of its own, ``python -m assay.monitor.recorder``, started only by `Recording`. It is connected to
+its parent by a socket, stays on the cores it was given, and ends with its parent: at once where the kernel kills it for
+that, otherwise as soon as it sees that the parent is gone, with the file finished.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from assay.monitor.lines import Beat, End, Ended, GpuProcesses, GpuSample, HostSample, Mark
-from assay.monitor.pcie import READ_EVERY_NS
-from assay.monitor.wire import Done, Flush, Flushed, Latest, Look, Ready, Remark, Stop
+from assay._version import __version__
+from assay.core.errors import AssayError, MachineCannot
+from assay.core.processes import boot_id, die_with_parent, host_id
+from assay.machine import nvidia
+from assay.monitor.channel import (
+    RECORDER_REQUEST,
+    AddMark,
+    FlushRecording,
+    GetLatest,
+    LatestLines,
+    RecorderConnection,
+    RecorderFailed,
+    RecorderReady,
+    RecordingDone,
+    RecordingFlushed,
+    StopRecording,
+)
+from assay.monitor.gpu_sampler import PCIE_READ_INTERVAL_NS, GpuSampler
+from assay.monitor.host_sampler import HostSampler, TopProcessSampler
+from assay.monitor.options import RecordingOptions
+from assay.monitor.samples import (
+    GpuLost,
+    GpuProcesses,
+    GpuSample,
+    Heartbeat,
+    HostSample,
+    Mark,
+    RecordingEnd,
+    RecordingHeader,
+)
+from assay.monitor.writers import RecordingFile, formatter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from assay.monitor.lines import Header, Line
-    from assay.monitor.pace import Pace
-    from assay.monitor.wire import Answer, Order
-
-FLUSH_NS = 1_000_000_000
-PULSE_NS = READ_EVERY_NS
+    from assay.machine.vendor import GpuSensor
+    from assay.monitor.channel import RecorderReply, RecorderRequest
+    from assay.monitor.samples import RecordingLine
 
 
-class Sink(Protocol):
+FLUSH_INTERVAL_NS = 1_000_000_000
+PULSE_INTERVAL_NS = PCIE_READ_INTERVAL_NS
+
+
+class RecordingSink(Protocol):
     """Takes lines."""
 
-    def write(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[RecordingLine]) -> None:
         """Take the lines of one tick."""
 
     def flush(self) -> None:
@@ -39,16 +80,16 @@ class Sink(Protocol):
 
 
 @dataclass
-class Beside:
+class BackgroundSampler:
     """A look too slow for the loop, taken beside it every so many ticks from the first on, never twice at once."""
 
-    look: Callable[[int], list[Line]]
+    sample: Callable[[int], list[RecordingLine]]
     every: int
-    submit: Callable[[Callable[[int], list[Line]], int], Future[list[Line]]]
+    submit: Callable[[Callable[[int], list[RecordingLine]], int], Future[list[RecordingLine]]]
     first: int = 0
     since_ns: int | None = None
     """When the look began that is under way; what it sees is from then on."""
-    _running: Future[list[Line]] | None = None
+    _running: Future[list[RecordingLine]] | None = None
 
     def __post_init__(self) -> None:
         self._next = self.first
@@ -58,9 +99,9 @@ class Beside:
         if tick >= self._next and self._running is None:
             self._next = tick - tick % self.every + self.every
             self.since_ns = now_ns
-            self._running = self.submit(self.look, tick)
+            self._running = self.submit(self.sample, tick)
 
-    def collect(self) -> list[Line]:
+    def collect(self) -> list[RecordingLine]:
         """Return what was seen, if a look is done."""
         if self._running is None or not self._running.done():
             return []
@@ -73,78 +114,78 @@ class Recorder:
 
     def __init__(
         self,
-        header: Header,
-        sink: Sink,
-        pace: Pace,
+        header: RecordingHeader,
+        sink: RecordingSink,
+        pace: RecorderTimer,
         *,
-        look: Callable[[int], list[Line]],
-        beside: Sequence[Beside] = (),
+        sample: Callable[[int], list[RecordingLine]],
+        background: Sequence[BackgroundSampler] = (),
         pulse: Callable[[], None] | None = None,
-        answer: Callable[[Answer], None],
+        answer: Callable[[RecorderReply], None],
     ) -> None:
         self._header = header
         self._sink = sink
         self._pace = pace
-        self._look = look
-        self._beside = beside
+        self._sample = sample
+        self._background = background
         self._answer = answer
         self._interval_ns = round(header.interval_s * 1e9)
-        self._latest: dict[tuple[str, int], Line] = {}
+        self._latest: dict[tuple[str, int], RecordingLine] = {}
         self._flushed_ns = header.t_ns
-        self._pulse = pulse if self._interval_ns > PULSE_NS else None
+        self._pulse = pulse if self._interval_ns > PULSE_INTERVAL_NS else None
         self._pulsed_ns = header.t_ns
         self._stop: str | None = None
         self.ticks = 0
         self.missed = 0
 
-    def run(self) -> End:
+    def run(self) -> RecordingEnd:
         """Record from the header to the end; once the header is in the file, say so."""
         self._sink.write([self._header])
         self._sink.flush()
-        self._answer(Ready(header=self._header, pid=os.getpid()))
+        self._answer(RecorderReady(header=self._header, pid=os.getpid()))
         tick = 0
-        while not self._waited(self._header.t_ns + tick * self._interval_ns):
-            self._take(tick)
-            tick = self._following(tick)
+        while not self._wait_for_tick(self._header.t_ns + tick * self._interval_ns):
+            self._sample_tick(tick)
+            tick = self._next_tick(tick)
         return self._finish()
 
-    def _waited(self, due_ns: int) -> bool:
+    def _wait_for_tick(self, due_ns: int) -> bool:
         """Wait for a tick, obeying orders, and write once a second; return whether to stop instead.
 
         Orders are heard at every tick, also when there is no time left to wait.
         """
-        self._obey(self._pace.wait(self._pace.now_ns()))
+        self._handle(self._pace.wait(self._pace.now_ns()))
         while self._stop is None:
             now_ns = self._pace.now_ns()
-            if now_ns - self._flushed_ns >= FLUSH_NS:
+            if now_ns - self._flushed_ns >= FLUSH_INTERVAL_NS:
                 self._flush()
             if now_ns >= due_ns:
                 break
-            self._obey(self._pace.wait(min(due_ns, self._flushed_ns + FLUSH_NS, self._pulsed(now_ns))))
+            self._handle(self._pace.wait(min(due_ns, self._flushed_ns + FLUSH_INTERVAL_NS, self._pulsed(now_ns))))
         return self._stop is not None
 
     def _pulsed(self, now_ns: int) -> int:
         """Read what must be read between ticks, if it is time; return when it will be next."""
         if self._pulse is None:
-            return now_ns + FLUSH_NS
-        if now_ns - self._pulsed_ns >= PULSE_NS:
+            return now_ns + FLUSH_INTERVAL_NS
+        if now_ns - self._pulsed_ns >= PULSE_INTERVAL_NS:
             self._pulse()
             self._pulsed_ns = now_ns
-        return self._pulsed_ns + PULSE_NS
+        return self._pulsed_ns + PULSE_INTERVAL_NS
 
-    def _take(self, tick: int) -> None:
+    def _sample_tick(self, tick: int) -> None:
         self._pulsed_ns = self._pace.now_ns()
-        lines = [*self._look(tick), *self._collected()]
-        for sampler in self._beside:
+        lines = [*self._sample(tick), *self._collect_background()]
+        for sampler in self._background:
             sampler.begin(tick, self._pace.now_ns())
-        self._remember(lines)
+        self._keep_latest(lines)
         self._sink.write(lines)
         self.ticks += 1
 
-    def _collected(self) -> list[Line]:
-        return [line for sampler in self._beside for line in sampler.collect()]
+    def _collect_background(self) -> list[RecordingLine]:
+        return [line for sampler in self._background for line in sampler.collect()]
 
-    def _following(self, tick: int) -> int:
+    def _next_tick(self, tick: int) -> int:
         """Return the next tick, the latest that is due already if some are; those before it are missed."""
         due = (self._pace.now_ns() - self._header.t_ns) // self._interval_ns
         following = max(tick + 1, due)
@@ -152,44 +193,225 @@ class Recorder:
         return following
 
     def _flush(self) -> None:
-        collected, now_ns = self._collected(), self._pace.now_ns()
-        self._remember(collected)
+        collected, now_ns = self._collect_background(), self._pace.now_ns()
+        self._keep_latest(collected)
         self._sink.write(collected)
-        self._sink.write([Beat(t_ns=now_ns, wall_ns=self._pace.wall_ns(), missed=self.missed)])
+        self._sink.write([Heartbeat(t_ns=now_ns, wall_ns=self._pace.wall_ns(), missed=self.missed)])
         self._sink.flush()
         self._flushed_ns = now_ns
 
-    def _remember(self, lines: list[Line]) -> None:
+    def _keep_latest(self, lines: list[RecordingLine]) -> None:
         for line in lines:
-            if isinstance(line, GpuSample | GpuProcesses | Ended):
+            if isinstance(line, GpuSample | GpuProcesses | GpuLost):
                 self._latest[line.kind, line.gpu] = line
             elif isinstance(line, HostSample):
                 self._latest[line.kind, 0] = line
 
-    def _obey(self, orders: Sequence[Order]) -> None:
+    def _handle(self, orders: Sequence[RecorderRequest]) -> None:
         for order in orders:
             match order:
-                case Remark(name=name, start_ns=start_ns, end_ns=end_ns):
+                case AddMark(name=name, start_ns=start_ns, end_ns=end_ns):
                     self._sink.write([Mark(t_ns=self._pace.now_ns(), name=name, start_ns=start_ns, end_ns=end_ns)])
-                case Flush():
+                case FlushRecording():
                     self._flush()
-                    under_way = [since_ns for sampler in self._beside if (since_ns := sampler.since_ns) is not None]
-                    self._answer(Flushed(until_ns=min([self._flushed_ns, *under_way])))
-                case Look():
-                    self._answer(Latest(lines=tuple(self._latest.values())))
-                case Stop(reason=reason):
+                    under_way = [since_ns for sampler in self._background if (since_ns := sampler.since_ns) is not None]
+                    self._answer(RecordingFlushed(until_ns=min([self._flushed_ns, *under_way])))
+                case GetLatest():
+                    self._answer(LatestLines(lines=tuple(self._latest.values())))
+                case StopRecording(reason=reason):
                     self._stop = self._stop or reason
 
-    def _finish(self) -> End:
-        end = End(
+    def _finish(self) -> RecordingEnd:
+        end = RecordingEnd(
             t_ns=self._pace.now_ns(),
             wall_ns=self._pace.wall_ns(),
             ticks=self.ticks,
             missed=self.missed,
             reason=self._stop or "",
         )
-        self._sink.write(self._collected())
+        self._sink.write(self._collect_background())
         self._sink.write([end])
         self._sink.flush()
-        self._answer(Done(end=end))
+        self._answer(RecordingDone(end=end))
         return end
+
+
+class SampleClock(Protocol):
+    """Tells the time."""
+
+    def now_ns(self) -> int:
+        """Return the monotonic time in ns."""
+
+    def wall_ns(self) -> int:
+        """Return the time since 1970 in ns, as whoever sets the clock wants it."""
+
+
+class RecorderTimer(SampleClock, Protocol):
+    """Tells the time, and waits for it to come."""
+
+    def wait(self, until_ns: int) -> Sequence[RecorderRequest]:
+        """Wait for a moment; return earlier with what the recorder was told meanwhile."""
+
+
+class SystemSampleClock:
+    """The machine's own clocks."""
+
+    def now_ns(self) -> int:
+        """Return the monotonic time in ns."""
+        return time.monotonic_ns()
+
+    def wall_ns(self) -> int:
+        """Return the time since 1970 in ns."""
+        return time.time_ns()
+
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a slow look may keep the loop waiting before Python lets the loop run."""
+
+FIRST_TOP_AFTER_S = 1.0
+"""Shares of CPU time need some time to be shares of."""
+
+
+class SocketTimer(SystemSampleClock):
+    """Real time; while it waits it hears the parent, sees it die, and hears polite signals."""
+
+    def __init__(self, connection: RecorderConnection, parent: int) -> None:
+        self._connection = connection
+        self._requests: list[RecorderRequest] = []
+        self._signals, theirs = socket.socketpair()
+        for end in (self._signals, theirs):
+            end.setblocking(False)
+        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        self._keep_open = theirs
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        self._watched: list[int | socket.socket] = [connection.socket, self._signals]
+        with suppress(OSError):
+            self._watched.append(os.pidfd_open(parent))
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._requests.append(StopRecording(reason=f"the recorder got {signal.Signals(number).name}"))
+
+    def wait(self, until_ns: int) -> Sequence[RecorderRequest]:
+        """Wait for a moment; return earlier with what was said."""
+        ready, _, _ = select.select(self._watched, [], [], max(0, until_ns - self.now_ns()) / 1e9)
+        for ready_source in ready:
+            if ready_source is self._connection.socket:
+                self._requests += [RECORDER_REQUEST.validate_json(message) for message in self._connection.receive()]
+            elif ready_source is self._signals:
+                self._signals.recv(4096)
+            if isinstance(ready_source, int) or self._connection.closed:
+                self._requests.append(StopRecording(reason="the process that started it ended"))
+        requests, self._requests = self._requests, []
+        return requests
+
+
+def record(options: RecordingOptions, connection: RecorderConnection, parent: int) -> None:
+    """Open everything, say so, and record until told to stop."""
+    pace = SocketTimer(connection, parent)
+    path, root = Path(options.path), Path(options.root)
+    with ExitStack() as stack:
+        sensors = _open_sensors(options, stack)
+        source = GpuSampler(sensors, pace)
+        host = HostSampler(root, pace) if options.host else None
+        sink = RecordingFile(path, formatter_for(path, None if host is None else host.shape()))
+        background = _background_samplers(
+            options, source, host, TopProcessSampler(root, pace) if options.host else None, stack
+        )
+        for sensor in sensors.values():
+            sensor.read()  # the first call of each kind is slow
+            sensor.meter()
+        header = _header(options, pace)
+        pulse = source.pulse if options.gpus else None
+        Recorder(
+            header, sink, pace, sample=source.read, background=background, pulse=pulse, answer=_replier(connection)
+        ).run()
+        sink.close()
+
+
+def _replier(connection: RecorderConnection) -> Callable[[RecorderReply], None]:
+    def answer(message: RecorderReply) -> None:
+        with suppress(OSError):  # a parent that is gone needs no answer
+            connection.send(message)
+
+    return answer
+
+
+def _open_sensors(options: RecordingOptions, stack: ExitStack) -> dict[int, GpuSensor]:
+    """Return the sensors of the GPUs to watch, by index, open until the stack is left."""
+    if not options.gpus:
+        return {}
+    sensors = stack.enter_context(nvidia.open_sensors([gpu.uuid for gpu in options.gpus]))
+    return {gpu.index: sensor for gpu, sensor in zip(options.gpus, sensors, strict=True)}
+
+
+def _background_samplers(
+    options: RecordingOptions,
+    gpus: GpuSampler,
+    host: HostSampler | None,
+    top: TopProcessSampler | None,
+    stack: ExitStack,
+) -> list[BackgroundSampler]:
+    """Return the slow looks, each with a thread of its own that ends before the sensors are closed."""
+    samplers: list[tuple[Callable[[int], list[RecordingLine]], int, int]] = []
+    if options.gpus:
+        samplers.append((gpus.read_meters, options.ticks(options.energy_interval_s), 0))
+    if options.gpus and options.processes_interval_s is not None:
+        samplers.append((gpus.read_processes_and_pcie, options.ticks(options.processes_interval_s), 0))
+    if host is not None and options.host_every is not None:
+        samplers.append((host.read, options.host_every, 0))
+    if top is not None and options.top_interval_s is not None:
+        every = options.ticks(options.top_interval_s)
+        samplers.append((top.read, every, min(every, options.ticks(FIRST_TOP_AFTER_S))))
+    return [
+        BackgroundSampler(sample, every, stack.enter_context(ThreadPoolExecutor(1)).submit, first=first)
+        for sample, every, first in samplers
+    ]
+
+
+def _header(options: RecordingOptions, pace: SocketTimer) -> RecordingHeader:
+    return RecordingHeader(
+        t_ns=pace.now_ns(),
+        wall_ns=pace.wall_ns(),
+        host=host_id(),
+        boot_id=boot_id(),
+        interval_s=options.interval_s,
+        host_every=options.host_every,
+        gpus=options.gpus,
+        gpu_note=options.gpu_note,
+        cpus=tuple(sorted(os.sched_getaffinity(0))),
+        version=__version__,
+        origin=options.origin,
+    )
+
+
+def _pin_to_cpus(cpus: tuple[int, ...]) -> None:
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        where = ", ".join(map(str, cpus))
+        raise MachineCannot(f"The recorder may not run on CPU {where}: {error.strerror}.") from error
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Record as the options say; exit 0 when the file is finished."""
+    text, descriptor, parent, tied = arguments
+    if tied == "tied":
+        die_with_parent(int(parent))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with socket.socket(fileno=int(descriptor)) as sock:
+        connection = RecorderConnection(sock)
+        try:
+            options = RecordingOptions.model_validate_json(text)
+            if options.cpus:
+                _pin_to_cpus(options.cpus)
+            record(options, connection, int(parent))
+        except AssayError as error:
+            connection.send(RecorderFailed(reason=str(error), exit_code=error.exit_code))
+            return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,71 +1,372 @@
-"""Statistics of a recording or a window of it, in one pass over its lines."""
+"""Statistics of a recording or of a window of it, in one pass over its lines and little memory.
+
+mean            of the samples
+time mean       of the straight lines between samples: right also where ticks were missed
+difference      of a counter: the last reading minus the first, over the time between the two
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from assay.core.errors import BadInput
-from assay.monitor.lines import (
-    Beat,
-    End,
-    Ended,
+from assay.core.results import Origin
+from assay.core.values import SCHEMA_VERSION, Value
+from assay.monitor.samples import (
+    POWER_QUANTITIES,
+    BusyProcess,
+    GpuLost,
     GpuMeterSample,
     GpuProcesses,
     GpuSample,
-    Header,
+    Heartbeat,
     HostSample,
     Mark,
+    RecordingEnd,
+    RecordingHeader,
     TopProcesses,
+    quantity_info,
+    sample_values,
+    source_of,
 )
-from assay.monitor.quantities import POWERS, source_of
-from assay.monitor.summary import MonitorStatistics, Span, Together
-from assay.monitor.tallies import SourceTally, TopTally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from assay.monitor.lines import Line
-    from assay.monitor.summary import SourceStatistics
+    from assay.monitor.samples import RecordingLine, Sample
 
-SAME_TIME, READ_EVERY_S = 0.1, 1.0
+
+class LevelStatistics(Value):
+    """What was seen of something that goes up and down."""
+
+    quantity: str
+    unit: str
+    n: int = Field(description="Samples that had it; the statistics are of these alone.")
+    mean: float
+    time_mean: float | None = Field(description="Weighted by time, without gaps; null: of one sample.")
+    minimum: float
+    maximum: float
+    silent_s: float = Field(default=0.0, description="From when it was last read to the last sample.")
+
+
+class CounterStatistics(Value):
+    """How far something that counts up went from the first sample to the last."""
+
+    quantity: str
+    unit: str
+    n: int
+    difference: float | None = Field(description="Null: one sample, it went back meanwhile, or too few ticks.")
+    per_s: float | None
+    over_s: float = Field(description="From the first sample to the last.")
+    note: str | None = None
+    silent_s: float = Field(default=0.0, description="From when it was last read to the last sample.")
+
+
+class SourceStatistics(Value):
+    """What the samples of one GPU or of the host say."""
+
+    source: str = Field(description="gpu:0 or host")
+    title: str
+    uuid: str | None = None
+    n: int
+    lasted_s: float = Field(default=0.0, description="From the first sample to the last.")
+    missed: int = Field(description="Samples that should lie between the first and the last and do not.")
+    levels: tuple[LevelStatistics, ...] = ()
+    counted: tuple[CounterStatistics, ...] = ()
+    throttle_share: dict[str, float] = Field(
+        default_factory=dict, description="Share of the time in which a reason held the clock back."
+    )
+    most_processes: int | None = None
+    ended: str | None = Field(default=None, description="Why it answered no more.")
+
+    def level(self, quantity: str) -> LevelStatistics | None:
+        """Return what was seen of a quantity; null where nothing was."""
+        return next((level for level in self.levels if level.quantity == quantity), None)
+
+    def difference(self, quantity: str) -> float | None:
+        """Return how far a counter went; null where that is not known."""
+        counted = self.counter(quantity)
+        return None if counted is None else counted.difference
+
+    def counter(self, quantity: str) -> CounterStatistics | None:
+        """Return what was seen of a counter; null where nothing was."""
+        return next((counted for counted in self.counted if counted.quantity == quantity), None)
+
+
+class GpuTotals(Value):
+    """All GPUs taken together. Null: not every one of them says."""
+
+    peak_power_w: float | None = Field(description="The highest sum of their power at one tick.")
+    peak_power_of: str | None = Field(description="Which readings were summed: of each GPU the one that follows best.")
+    energy_j: float | None = Field(
+        description="The sum of their counter differences; null also where these are not of the same time."
+    )
+
+
+class MarkedSpan(Value):
+    """A moment or a span that was named, in s since the recording began."""
+
+    name: str
+    start_s: float
+    end_s: float | None
+
+
+class MonitorStatistics(Value):
+    """What a recording, or a window of it, says."""
+
+    schema_version: int = Field(default=SCHEMA_VERSION, serialization_alias="schema", validation_alias="schema")
+    started_at_ns: int = Field(description="Monotonic, of the first sample.")
+    wall_ns: int = Field(description="Since 1970, at the same moment.")
+    lasted_s: float
+    interval_s: float
+    sources: tuple[SourceStatistics, ...]
+    together: GpuTotals
+    marks: tuple[MarkedSpan, ...] = ()
+    busiest: tuple[BusyProcess, ...] = Field(default=(), description="Mean over all looks at every process.")
+    notes: tuple[str, ...] = ()
+    finished: bool = Field(description="Whether the recording was ended in good order.")
+    partial: bool = Field(default=False, description="Whether a GPU was lost before the end.")
+    origin: Origin
+
+    def of(self, source: str) -> SourceStatistics | None:
+        """Return what the samples of one source say; null where there were none."""
+        return next((candidate for candidate in self.sources if candidate.source == source), None)
+
+
+MAX_TOP_PROCESSES = 5
+MIN_ENERGY_TICKS = 4
+ENERGY_TICK_S = 0.1
+"""An energy counter must have ticked so often between two readings; most tick ten times a second or faster."""
+
+
+@dataclass
+class RunningLevel:
+    """Something that goes up and down."""
+
+    n: int = 0
+    total: float = 0.0
+    area: float = 0.0
+    lasted_s: float = 0.0
+    minimum: float = float("inf")
+    maximum: float = float("-inf")
+    last: tuple[int, float] | None = None
+
+    def add(self, t_ns: int, value: float, gap_ns: float = math.inf) -> None:
+        """Take a reading; no line leads over a gap longer than ``gap_ns``."""
+        if self.last is not None and t_ns - self.last[0] <= gap_ns:
+            took_s = (t_ns - self.last[0]) / 1e9
+            self.area += took_s * (value + self.last[1]) / 2
+            self.lasted_s += took_s
+        self.last = t_ns, value
+        self.n += 1
+        self.total += value
+        self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
+
+    def result(self, quantity: str, unit: str, until_ns: int) -> LevelStatistics:
+        """Return what was seen, of one reading or more."""
+        return LevelStatistics(
+            quantity=quantity,
+            unit=unit,
+            n=self.n,
+            mean=self.total / self.n,
+            time_mean=self.area / self.lasted_s if self.lasted_s > 0 else None,
+            minimum=self.minimum,
+            maximum=self.maximum,
+            silent_s=_silent_s(self.last, until_ns),
+        )
+
+
+@dataclass
+class RunningCounter:
+    """Something that counts up, and should never go back."""
+
+    n: int = 0
+    first: tuple[int, float] | None = None
+    last: tuple[int, float] | None = None
+    back: float | None = None
+    ticks: int = 0
+    """How often a reading was higher than the one before."""
+
+    def add(self, t_ns: int, value: float) -> None:
+        """Take a reading."""
+        if self.last is not None and value < self.last[1] and self.back is None:
+            self.back = self.last[1] - value
+        self.ticks += self.last is not None and value > self.last[1]
+        self.first = self.first or (t_ns, value)
+        self.last = t_ns, value
+        self.n += 1
+
+    def result(self, quantity: str, unit: str, until_ns: int, fewest: int = 0) -> CounterStatistics:
+        """Return how far it went; null where it moved fewer than ``fewest`` times, or not known that often."""
+        (start_ns, low), (end_ns, high) = self.first or (0, 0.0), self.last or (0, 0.0)
+        over_s = (end_ns - start_ns) / 1e9
+        few = fewest > 0 and self.ticks < fewest and over_s < fewest * ENERGY_TICK_S
+        is_known = self.back is None and over_s > 0 and not few
+        return CounterStatistics(
+            quantity=quantity,
+            unit=unit,
+            n=self.n,
+            difference=high - low if is_known else None,
+            per_s=(high - low) / over_s if is_known else None,
+            over_s=over_s,
+            note=self._note(unit, few=few, over_s=over_s, fewest=fewest),
+            silent_s=_silent_s(self.last, until_ns),
+        )
+
+    def _note(self, unit: str, *, few: bool, over_s: float, fewest: int) -> str | None:
+        if self.back is not None:
+            return f"the counter went back by {self.back:g} {unit}".rstrip()
+        if few:
+            return f"{over_s:.2g} s are too short for the energy counter: it must tick {fewest} times at least"
+        return None
+
+
+def _silent_s(last: tuple[int, float] | None, until_ns: int) -> float:
+    """Return for how long before the last sample nothing was read."""
+    return 0.0 if last is None else max(0.0, (until_ns - last[0]) / 1e9)
+
+
+@dataclass
+class RunningTopProcesses:
+    """Who used most CPU time, over all looks."""
+
+    looks: int = 0
+    used: dict[tuple[int, str], tuple[float, tuple[int, ...] | None]] = field(default_factory=dict)
+
+    def add(self, top: TopProcesses) -> None:
+        """Take a look."""
+        self.looks += 1
+        for one in top.processes:
+            before, _ = self.used.get((one.pid, one.name), (0.0, None))
+            self.used[one.pid, one.name] = before + one.cores, one.cpus
+
+    def result(self) -> tuple[BusyProcess, ...]:
+        """Return the busiest, each with its mean over all looks and where it was allowed to run at last."""
+        ranked = sorted(self.used.items(), key=lambda item: -item[1][0])[:MAX_TOP_PROCESSES]
+        return tuple(
+            BusyProcess(pid=pid, name=name, cores=cores / self.looks, cpus=cpus)
+            for (pid, name), (cores, cpus) in ranked
+        )
+
+
+@dataclass
+class RunningSource:
+    """All samples of one GPU or of the host; ``stride`` is how many ticks lie between two of them.
+
+    What was between two samples further apart than ``gap_ns`` is not known, and no mean over time counts it.
+    """
+
+    title: str
+    stride: int
+    gpu: bool
+    gap_ns: float = math.inf
+    uuid: str | None = None
+    n: int = 0
+    ticks: tuple[int, int] = (0, 0)
+    levels: dict[str, RunningLevel] = field(default_factory=dict)
+    counted: dict[str, RunningCounter] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict)
+    held_s: float = 0.0
+    reasons: tuple[int, tuple[str, ...]] | None = None
+    most_processes: int | None = None
+    ended: str | None = None
+    first_ns: int = 0
+    last_ns: int = 0
+
+    def add(self, sample: Sample) -> None:
+        """Take a sample; the dear counters come beside the ticks and are not counted as ticks kept."""
+        if not isinstance(sample, GpuMeterSample):
+            self.ticks = (self.ticks[0] if self.n else sample.tick, sample.tick)
+            self.n += 1
+        self.first_ns = min(self.first_ns or sample.t_ns, sample.t_ns)
+        self.last_ns = max(self.last_ns, sample.t_ns)
+        for quantity, value in sample_values(sample):
+            if quantity_info(quantity, gpu=self.gpu).counts:
+                self.counted.setdefault(quantity, RunningCounter()).add(sample.t_ns, value)
+            else:
+                self.levels.setdefault(quantity, RunningLevel()).add(sample.t_ns, value, self.gap_ns)
+        if isinstance(sample, GpuSample):
+            self._add_throttle(sample)
+
+    def _add_throttle(self, sample: GpuSample) -> None:
+        """Let each reason count from the sample that gave it to the next."""
+        if self.reasons is not None:
+            since_ns, reasons = self.reasons
+            took_s = (sample.t_ns - since_ns) / 1e9
+            if sample.t_ns - since_ns <= self.gap_ns:
+                self.held_s += took_s
+                for reason in reasons:
+                    self.held[reason] = self.held.get(reason, 0.0) + took_s
+        self.reasons = None if sample.throttle is None else (sample.t_ns, sample.throttle)
+
+    def result(self, source: str) -> SourceStatistics:
+        """Return what the samples say."""
+        expected = (self.ticks[1] - self.ticks[0]) // self.stride + 1 if self.n else 0
+        return SourceStatistics(
+            source=source,
+            title=self.title,
+            uuid=self.uuid,
+            n=self.n,
+            lasted_s=(self.last_ns - self.first_ns) / 1e9,
+            missed=max(0, expected - self.n),
+            levels=tuple(
+                level.result(q, quantity_info(q, gpu=self.gpu).unit, self.last_ns) for q, level in self.levels.items()
+            ),
+            counted=tuple(
+                counted.result(
+                    q, quantity_info(q, gpu=self.gpu).unit, self.last_ns, MIN_ENERGY_TICKS if q == "energy_j" else 0
+                )
+                for q, counted in self.counted.items()
+            ),
+            throttle_share={reason: held / self.held_s for reason, held in self.held.items() if self.held_s > 0},
+            most_processes=self.most_processes,
+            ended=self.ended,
+        )
+
+
+SAME_TIME_SHARE, READ_EVERY_S = 0.1, 1.0
 """Counters were read over the same time where the times differ by less than this share and one reading."""
-LONGEST_GAP_S, GAP_INTERVALS = 3.0, 5
+MAX_GAP_S, GAP_INTERVALS = 3.0, 5
 """What was between two samples further apart than this, and than so many intervals, is not known."""
 JUMP_NS = 500_000_000
 """A wall clock that moves so much against the monotonic one was set, and not merely kept right."""
 
 
-def summarise(lines: Iterable[Line], *, window: tuple[int, int] | None = None) -> MonitorStatistics:
+def summarise(lines: Iterable[RecordingLine], *, window: tuple[int, int] | None = None) -> MonitorStatistics:
     """Return what lines, the header first, say; of a window given in ns, that it lasted as long as it did.
 
     Raises:
         BadInput: The header is missing.
     """
-    tally = Tally()
+    tally = RunningStatistics()
     for line in lines:
         tally.add(line)
-    return tally.told(window)
+    return tally.result(window)
 
 
-class Tally:
+class RunningStatistics:
     """All that is counted in one pass."""
 
     def __init__(self) -> None:
-        self._header: Header | None = None
-        self._sources: dict[str, SourceTally] = {}
-        self._sum = _Sum()
-        self._top = TopTally()
+        self._header: RecordingHeader | None = None
+        self._sources: dict[str, RunningSource] = {}
+        self._sum = _PowerSum()
+        self._top = RunningTopProcesses()
         self._marks: list[Mark] = []
         self._offset_ns = 0
         self._jumps: list[str] = []
         self._last_ns = 0
         self._finished = False
 
-    def add(self, line: Line) -> None:
+    def add(self, line: RecordingLine) -> None:
         """Take a line."""
         self._last_ns = max(self._last_ns, line.t_ns)
         match line:
-            case Header():
+            case RecordingHeader():
                 self._begin(line)
             case GpuSample():
                 self._sources[source_of(line)].add(line)
@@ -75,31 +376,31 @@ class Tally:
             case GpuProcesses():
                 tally = self._sources[f"gpu:{line.gpu}"]
                 tally.most_processes = max(line.count, tally.most_processes or 0)
-            case Ended():
+            case GpuLost():
                 self._sources[f"gpu:{line.gpu}"].ended = line.reason
             case TopProcesses():
                 self._top.add(line)
             case Mark():
                 self._marks.append(line)
-            case Beat() | End():
+            case Heartbeat() | RecordingEnd():
                 self._check_clock(line)
-                self._finished = self._finished or isinstance(line, End)
+                self._finished = self._finished or isinstance(line, RecordingEnd)
 
-    def _begin(self, header: Header) -> None:
+    def _begin(self, header: RecordingHeader) -> None:
         self._header = header
         self._offset_ns = header.wall_ns - header.t_ns
         self._sum.gpus = len(header.gpus)
         for gpu in header.gpus:
             title = f"GPU {gpu.index}" if gpu.name is None else f"GPU {gpu.index}, {gpu.name}"
-            self._sources[f"gpu:{gpu.index}"] = SourceTally(
+            self._sources[f"gpu:{gpu.index}"] = RunningSource(
                 title=title, stride=1, gpu=True, gap_ns=_gap_ns(header, 1), uuid=gpu.uuid
             )
         if header.host_every is not None:
             stride = header.host_every
             gap_ns = _gap_ns(header, stride)
-            self._sources["host"] = SourceTally(title="Host", stride=stride, gpu=False, gap_ns=gap_ns)
+            self._sources["host"] = RunningSource(title="Host", stride=stride, gpu=False, gap_ns=gap_ns)
 
-    def _check_clock(self, line: Beat | End) -> None:
+    def _check_clock(self, line: Heartbeat | RecordingEnd) -> None:
         offset_ns = line.wall_ns - line.t_ns
         moved_ns = offset_ns - self._offset_ns
         if abs(moved_ns) >= JUMP_NS and self._header is not None:
@@ -110,13 +411,13 @@ class Tally:
             )
         self._offset_ns = offset_ns
 
-    def told(self, window: tuple[int, int] | None) -> MonitorStatistics:
+    def result(self, window: tuple[int, int] | None) -> MonitorStatistics:
         """Return what the lines say."""
         header = self._header
         if header is None:
             raise BadInput("There is no header, so that it cannot be known what was recorded.")
         start_ns, end_ns = window or (header.t_ns, max(self._last_ns, header.t_ns))
-        sources = tuple(tally.told(name) for name, tally in self._sources.items())
+        sources = tuple(tally.result(name) for name, tally in self._sources.items())
         peak_w, peak_of = self._sum.peak()
         return MonitorStatistics(
             started_at_ns=start_ns,
@@ -124,13 +425,13 @@ class Tally:
             lasted_s=(end_ns - start_ns) / 1e9,
             interval_s=header.interval_s,
             sources=sources,
-            together=Together(
+            together=GpuTotals(
                 peak_power_w=peak_w,
                 peak_power_of=peak_of,
-                energy_j=_energy_of_all([source for source in sources if source.source != "host"]),
+                energy_j=_total_energy_j([source for source in sources if source.source != "host"]),
             ),
-            marks=tuple(_span(mark, header.t_ns) for mark in self._marks),
-            busiest=self._top.told(),
+            marks=tuple(_marked_span(mark, header.t_ns) for mark in self._marks),
+            busiest=self._top.result(),
             notes=(*([f"no GPU is watched: {header.gpu_note}"] if header.gpu_note else []), *self._jumps),
             finished=self._finished,
             partial=any(source.ended for source in sources),
@@ -138,28 +439,28 @@ class Tally:
         )
 
 
-def _gap_ns(header: Header, stride: int) -> float:
-    return 1e9 * max(LONGEST_GAP_S, GAP_INTERVALS * stride * header.interval_s)
+def _gap_ns(header: RecordingHeader, stride: int) -> float:
+    return 1e9 * max(MAX_GAP_S, GAP_INTERVALS * stride * header.interval_s)
 
 
-def _energy_of_all(gpus: list[SourceStatistics]) -> float | None:
+def _total_energy_j(gpus: list[SourceStatistics]) -> float | None:
     """Return what all GPUs spent; null where one does not say, was lost, or its counter was read for another time."""
     counted = [gpu.counter("energy_j") for gpu in gpus]
     counters = [one for one in counted if one is not None and one.difference is not None]
     if not counters or len(counters) < len(gpus) or any(gpu.ended for gpu in gpus):
         return None
     longest_s, shortest_s = max(one.over_s for one in counters), min(one.over_s for one in counters)
-    if longest_s - shortest_s > SAME_TIME * longest_s + READ_EVERY_S:
+    if longest_s - shortest_s > SAME_TIME_SHARE * longest_s + READ_EVERY_S:
         return None
     return sum(one.difference for one in counters if one.difference is not None)
 
 
-def _span(mark: Mark, zero_ns: int) -> Span:
+def _marked_span(mark: Mark, zero_ns: int) -> MarkedSpan:
     end_s = None if mark.end_ns is None else (mark.end_ns - zero_ns) / 1e9
-    return Span(name=mark.name, start_s=(mark.start_ns - zero_ns) / 1e9, end_s=end_s)
+    return MarkedSpan(name=mark.name, start_s=(mark.start_ns - zero_ns) / 1e9, end_s=end_s)
 
 
-class _Sum:
+class _PowerSum:
     """The sum of all GPUs' power, tick by tick; a tick at which one of them says nothing does not count."""
 
     def __init__(self) -> None:
@@ -173,7 +474,7 @@ class _Sum:
         if sample.tick != self._tick:
             self._close()
             self._tick = sample.tick
-        name = next((name for name in POWERS if getattr(sample, name) is not None), None)
+        name = next((name for name in POWER_QUANTITIES if getattr(sample, name) is not None), None)
         if name is not None:
             self._now.append(getattr(sample, name))
             self._names.add(name)

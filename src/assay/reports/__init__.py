@@ -1,1 +1,1 @@
-"""How is it shown? Terminal, Markdown, HTML and PNG, all drawn from a Page."""
+"""Show a Page in a terminal, as Markdown, HTML and PNG."""

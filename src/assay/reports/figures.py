@@ -1,42 +1,87 @@
-"""Figures as matplotlib drawings, PNG and SVG: no display, no global state, the same bytes every time."""
+"""Figures as matplotlib drawings, PNG and SVG: no display, no global state, the same bytes every time.
+
+Matplotlib's SVG is reduced to one element that can be embedded in a page: its own ids, the page's font, short numbers.
+Several figures can be combined in one PNG.
+"""
 
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.image import imread, imsave
 
-from assay.core.durable import replace_atomically
-from assay.core.page import HeatMap, Lines, Scatter, Strips
+from assay.core.files import replace_atomically
+from assay.core.page import HeatMap, LinePlot, ScatterPlot, StripPlot
 from assay.reports.drawing.heatmap import draw_heat_map
-from assay.reports.drawing.lines import draw_lines
+from assay.reports.drawing.lines import draw_lines, draw_timeline
 from assay.reports.drawing.scatter import draw_scatter
-from assay.reports.drawing.sheet import add_remarks, add_title
+from assay.reports.drawing.sheet import LIGHT, add_remarks, add_title, drawing_settings, select_theme
 from assay.reports.drawing.strips import draw_strips
-from assay.reports.drawing.theme import LIGHT, settings, theme
-from assay.reports.drawing.timeline import draw_timeline
-from assay.reports.svg import element
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from matplotlib.figure import Figure as Drawing
+    from numpy.typing import NDArray
 
     from assay.core.page import Figure
     from assay.core.results import Origin
-    from assay.reports.drawing.theme import Theme
+    from assay.reports.drawing.sheet import Theme
+
+
+_ROOT_STYLE = "stroke-linejoin: round; stroke-linecap: butt; font-family: system-ui, sans-serif"
+_TAG = re.compile(r"<[^<>]*>")
+_BETWEEN_TAGS = re.compile(r">\s+<")
+_SIZE = re.compile(r' (?:width|height)="[^"]*pt"')
+_REFERENCE = re.compile(r'\bhref="#([^"]*)"')
+_URL = re.compile(r"url\(#([^)]*)\)")
+_ID = re.compile(r' id="([^"]*)"')
+_DIGITS = re.compile(r"(\.\d{2})\d+")
+_FONT = re.compile(r" ?font-family: [^;\"]*;?")
+
+
+def embeddable_svg(svg: str, prefix: str) -> str:
+    """Return the ``<svg>`` element of a file that matplotlib wrote; ``prefix`` begins each of its ids.
+
+    Only tags are changed: whatever stands between them is text that somebody wrote.
+    """
+    svg = re.sub(r"<!--.*?-->\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
+    start, end = svg.split(">", 1)
+    start = _SIZE.sub("", start).replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    body = _TAG.sub(lambda tag: _tidy_tag(tag.group(), prefix), end)
+    body = _BETWEEN_TAGS.sub("><", body).strip()
+    return f'{start} style="{_ROOT_STYLE}">{body}'
+
+
+def _tidy_tag(tag: str, prefix: str) -> str:
+    """Give a tag's ids their prefix, and take away what the page decides or nobody sees."""
+    if tag.startswith("<g"):
+        tag = _ID.sub("", tag)
+    tag = _ID.sub(rf' id="{prefix}\1"', tag)
+    tag = tag.replace(" xlink:href=", " href=")
+    tag = _REFERENCE.sub(rf'href="#{prefix}\1"', tag)
+    tag = _URL.sub(rf"url(#{prefix}\1)", tag)
+    return _DIGITS.sub(r"\1", _FONT.sub("", tag))
+
 
 _DPI = 200
 _NO_SVG_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def draw(figure: Figure, *, dark: bool, titled: bool = True, noted: bool = False, origin: Origin = "real") -> Drawing:
+def draw_figure(
+    figure: Figure, *, dark: bool, titled: bool = True, noted: bool = False, origin: Origin = "real"
+) -> Drawing:
     """Draw a figure; ``titled`` and ``noted`` put title and note on the sheet, where no caption stands beside it."""
-    drawing_theme = theme(dark=dark)
-    with settings(drawing_theme):
-        drawing, remarks = _draw(figure, drawing_theme)
+    drawing_theme = select_theme(dark=dark)
+    with drawing_settings(drawing_theme):
+        drawing, remarks = _draw_by_kind(figure, drawing_theme)
         if titled:
             add_title(drawing, figure.title, drawing_theme)
         add_remarks(drawing, [figure.note, *remarks] if noted and figure.note else remarks, origin, drawing_theme)
@@ -45,9 +90,9 @@ def draw(figure: Figure, *, dark: bool, titled: bool = True, noted: bool = False
 
 def to_png(figure: Figure, *, noted: bool = False, origin: Origin = "real") -> bytes:
     """Return a figure as a PNG on white, with its title, at twice the usual resolution."""
-    drawing = draw(figure, dark=False, noted=noted, origin=origin)
+    drawing = draw_figure(figure, dark=False, noted=noted, origin=origin)
     buffer = io.BytesIO()
-    with settings(LIGHT):
+    with drawing_settings(LIGHT):
         drawing.set_dpi(_DPI)
         # Not savefig, which draws everything twice to lay it out.
         FigureCanvasAgg(drawing).print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
@@ -61,8 +106,8 @@ def save_png(figure: Figure, path: Path, *, origin: Origin = "real") -> None:
 
 def to_svg(figure: Figure, *, dark: bool) -> str:
     """Return a figure as one ``<svg>`` element, without title or background, for a place that has both."""
-    drawing = draw(figure, dark=dark, titled=False)
-    return _svg(drawing, theme(dark=dark), f"{figure.name}-{'dark' if dark else 'light'}-")
+    drawing = draw_figure(figure, dark=dark, titled=False)
+    return _svg(drawing, select_theme(dark=dark), f"{figure.name}-{'dark' if dark else 'light'}-")
 
 
 def svg_and_remarks(figure: Figure, *, dark: bool, prefix: str) -> tuple[str, list[str]]:
@@ -70,27 +115,65 @@ def svg_and_remarks(figure: Figure, *, dark: bool, prefix: str) -> tuple[str, li
 
     ``prefix`` keeps its ids apart from those of other drawings in the same document.
     """
-    drawing_theme = theme(dark=dark)
-    with settings(drawing_theme):
-        drawing, remarks = _draw(figure, drawing_theme)
+    drawing_theme = select_theme(dark=dark)
+    with drawing_settings(drawing_theme):
+        drawing, remarks = _draw_by_kind(figure, drawing_theme)
     return _svg(drawing, drawing_theme, prefix), remarks
 
 
-def _svg(drawing: Drawing, look: Theme, prefix: str) -> str:
+def _svg(drawing: Drawing, drawing_theme: Theme, prefix: str) -> str:
     buffer = io.StringIO()
-    with settings(look):
+    with drawing_settings(drawing_theme):
         drawing.patch.set_visible(False)
         FigureCanvasSVG(drawing).print_svg(buffer, metadata=_NO_SVG_METADATA)  # type: ignore[no-untyped-call]
-    return element(buffer.getvalue(), prefix)
+    return embeddable_svg(buffer.getvalue(), prefix)
 
 
-def _draw(figure: Figure, look: Theme) -> tuple[Drawing, list[str]]:
-    if isinstance(figure, Strips):
-        return draw_strips(figure, look)
-    if isinstance(figure, Lines):
-        return draw_lines(figure, look)
-    if isinstance(figure, Scatter):
-        return draw_scatter(figure, look)
+def _draw_by_kind(figure: Figure, drawing_theme: Theme) -> tuple[Drawing, list[str]]:
+    if isinstance(figure, StripPlot):
+        return draw_strips(figure, drawing_theme)
+    if isinstance(figure, LinePlot):
+        return draw_lines(figure, drawing_theme)
+    if isinstance(figure, ScatterPlot):
+        return draw_scatter(figure, drawing_theme)
     if isinstance(figure, HeatMap):
-        return draw_heat_map(figure, look)
-    return draw_timeline(figure, look)
+        return draw_heat_map(figure, drawing_theme)
+    return draw_timeline(figure, drawing_theme)
+
+
+if TYPE_CHECKING:
+    Image = NDArray[np.float32]
+
+MAX_PANEL_COLUMNS = 2
+PANEL_MARGIN = 24
+
+
+def save_panels(figures: Sequence[Figure], path: Path, *, origin: Origin = "real") -> None:
+    """Write figures as one PNG, whole or not at all: in two columns, those of one row as high as the highest."""
+    replace_atomically(path, to_panels(figures, origin=origin))
+
+
+def to_panels(figures: Sequence[Figure], *, origin: Origin = "real") -> bytes:
+    """Return figures as one PNG; each says where its numbers come from, if not from hardware."""
+    if not figures:
+        raise ValueError("a sheet has at least one figure")
+    images: list[Image] = [
+        imread(io.BytesIO(to_png(figure, noted=True, origin=origin)))[:, :, :3] for figure in figures
+    ]
+    columns = min(MAX_PANEL_COLUMNS, len(images))
+    wide = max(image.shape[1] for image in images)
+    rows = [images[start : start + columns] for start in range(0, len(images), columns)]
+    laid = np.concatenate([_panel_row(row, wide, columns) for row in rows], axis=0)
+    buffer = io.BytesIO()
+    imsave(buffer, laid, format="png", metadata={"Software": None})  # type: ignore[dict-item]  # null: say nothing
+    return buffer.getvalue()
+
+
+def _panel_row(images: Sequence[Image], wide: int, columns: int) -> Image:
+    """Return images side by side on white, with room around each."""
+    high = max(image.shape[0] for image in images)
+    sheet = np.ones((high + 2 * PANEL_MARGIN, columns * (wide + 2 * PANEL_MARGIN), 3), dtype=np.float32)
+    for number, image in enumerate(images):
+        left = number * (wide + 2 * PANEL_MARGIN) + PANEL_MARGIN
+        sheet[PANEL_MARGIN : PANEL_MARGIN + image.shape[0], left : left + image.shape[1]] = image
+    return sheet

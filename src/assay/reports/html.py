@@ -1,22 +1,40 @@
-"""A page as one HTML file that needs nothing else: no requests, no scripts, readable on a phone and on paper."""
+"""A page as one self-contained HTML file: no requests, no scripts, readable on a phone and on paper.
+
+`write_report` writes the files of a report: report.md, report.html and a PNG for every figure.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.page import Table, Text
-from assay.reports.figures import svg_and_remarks
-from assay.reports.numbers import typeset, write_column
-from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning, with_code
+from assay.reports.figures import save_png, svg_and_remarks
+from assay.reports.markdown import to_markdown
+from assay.reports.text import (
+    TONE_MARKS,
+    WARNING_DETAIL,
+    describe_figure,
+    format_column,
+    one_line,
+    origin_warning,
+    row_tones,
+    split_code,
+    typeset_minus,
+    visible_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from assay.core.page import Cell, Column, Element, Figure, Page, Section, Tone
+
 
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Even if something slipped through the escaping, a browser would neither run nor fetch it."""
@@ -32,7 +50,7 @@ _WIDTH = re.compile(r'viewBox="0 0 ([0-9.]+)')
 
 def to_html(page: Page) -> str:
     """Return the page as a whole document."""
-    warned = warning(page.origin)
+    warned = origin_warning(page.origin)
     title = escape(one_line(page.title))
     ids = iter(range(1, len(page.figures) + 1))
     parts = [
@@ -68,12 +86,16 @@ def _style() -> str:
 
 
 def _prose(text: str) -> str:
-    parts = with_code(visible(text).strip())
+    parts = split_code(visible_text(text).strip())
     return "".join(f"<code>{escape(part)}</code>" if is_code else escape(part) for part, is_code in parts)
 
 
 def _mark(tone: Tone) -> str:
-    return f'<span class="mark" role="img" aria-label="{tone}:">{MARKS[tone]}</span>&nbsp;' if MARKS[tone] else ""
+    return (
+        f'<span class="mark" role="img" aria-label="{tone}:">{TONE_MARKS[tone]}</span>&nbsp;'
+        if TONE_MARKS[tone]
+        else ""
+    )
 
 
 def _banner(warned: str | None) -> str:
@@ -103,7 +125,7 @@ def _captioned(kind: str, title: str, content: str, note: str | None) -> str:
 
 def _table(table: Table) -> str:
     heads = "".join(f"<th{_class(c)} scope=col>{escape(one_line(c.title))}</th>" for c in table.columns)
-    formatted = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    formatted = [format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
     rows = [
         _row(table, row, [column[index] for column in formatted], tone)
         for index, (row, tone) in enumerate(zip(table.rows, row_tones(table), strict=True))
@@ -119,21 +141,21 @@ def _scroller(content: str, title: str) -> str:
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(one_line(title))}">{content}</div>'
 
 
-def _row(table: Table, cells: tuple[Cell, ...], written: list[str], tone: Tone) -> str:
+def _row(table: Table, cells: tuple[Cell, ...], texts: list[str], tone: Tone) -> str:
     """Return a row; its first cell names it and carries the mark of its tone."""
     shown = [
         f"{_class(column, cell)}>{_cell(cell, text)}"
-        for column, cell, text in zip(table.columns, cells, written, strict=True)
+        for column, cell, text in zip(table.columns, cells, texts, strict=True)
     ]
     kind, first = shown[0].split(">", 1)
     rest = "".join(f"<td{cell}</td>" for cell in shown[1:])
     return f'<tr class="{tone}"><th scope=row{kind}>{_mark(tone)}{first}</th>{rest}</tr>'
 
 
-def _cell(cell: Cell, written: str) -> str:
+def _cell(cell: Cell, text: str) -> str:
     if cell is None:
-        return f'<span class="missing" title="not measured">{written}</span>'
-    return _prose(cell) if isinstance(cell, str) else escape(typeset(written))
+        return f'<span class="missing" title="not measured">{text}</span>'
+    return _prose(cell) if isinstance(cell, str) else escape(typeset_minus(text))
 
 
 def _class(column: Column, cell: Cell = None) -> str:
@@ -150,7 +172,7 @@ def _figure(figure: Figure, index: int) -> str:
     light, remarks = svg_and_remarks(figure, dark=False, prefix=f"f{index}l-")
     dark, _ = svg_and_remarks(figure, dark=True, prefix=f"f{index}d-")
     drawings = f"{_drawing(light, 'light')}{_drawing(dark, 'dark')}"
-    drawing = f'<div class="drawing" role="img" aria-label="{escape(describe(figure))}">{drawings}</div>'
+    drawing = f'<div class="drawing" role="img" aria-label="{escape(describe_figure(figure))}">{drawings}</div>'
     note = " ".join([*([figure.note] if figure.note else []), *remarks])
     return _captioned("drawn", figure.title, _scroller(drawing, figure.title), note)
 
@@ -169,3 +191,25 @@ def _facts(facts: tuple[tuple[str, str], ...]) -> str:
         return ""
     pairs = "\n".join(f"<div><dt>{_prose(name)}</dt><dd>{_prose(value)}</dd></div>" for name, value in facts)
     return f"<footer>\n<h2>About this run</h2>\n<dl>\n{pairs}\n</dl>\n</footer>"
+
+
+def write_report(page: Page, folder: Path) -> tuple[Path, ...]:
+    """Write ``report.md``, ``report.html`` and ``figures/NAME.png``; return their paths, the two reports first.
+
+    Each file is replaced as a whole, the reports after the figures that they show.
+
+    Raises:
+        ValueError: Two figures of the page have the same name, and one would overwrite the other.
+    """
+    twice = [name for name, count in Counter(figure.name for figure in page.figures).items() if count > 1]
+    if twice:
+        raise ValueError(f"page {page.title!r} has more than one figure named {', '.join(twice)}")
+    relative = {figure.name: f"figures/{figure.name}.png" for figure in page.figures}
+    with translate_os_errors(folder):
+        (folder / "figures" if relative else folder).mkdir(parents=True, exist_ok=True)
+    for figure in page.figures:
+        save_png(figure, folder / relative[figure.name], origin=page.origin)
+    markdown, html = folder / "report.md", folder / "report.html"
+    replace_atomically(markdown, to_markdown(page, relative).encode())
+    replace_atomically(html, to_html(page).encode())
+    return (markdown, html, *(folder / path for path in relative.values()))

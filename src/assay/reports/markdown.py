@@ -1,4 +1,4 @@
-"""A page as Markdown that GitHub shows well and that reads well as it is."""
+"""A page as Markdown that renders well on GitHub and is readable as plain text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from assay.core.page import Table, Text
-from assay.reports.numbers import write_column
-from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning, with_code
+from assay.reports.text import (
+    TONE_MARKS,
+    WARNING_DETAIL,
+    describe_figure,
+    format_column,
+    one_line,
+    origin_warning,
+    row_tones,
+    split_code,
+    visible_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,7 +46,7 @@ def to_markdown(page: Page, figure_paths: Mapping[str, str]) -> str:
 
 
 def _banner(origin: Origin) -> list[str]:
-    warned = warning(origin)
+    warned = origin_warning(origin)
     return [f"> [!WARNING]\n> **{warned}.** {WARNING_DETAIL}"] if warned else []
 
 
@@ -50,10 +59,10 @@ def _element(element: Element, figure_paths: Mapping[str, str]) -> list[str]:
 
 
 def _table(table: Table) -> list[str]:
-    formatted = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    formatted = [format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
     rows = [[column[index] for column in formatted] for index in range(len(table.rows))]
     for row, tone in zip(rows, row_tones(table), strict=True):
-        row[0] = f"{MARKS[tone]} {row[0]}" if MARKS[tone] else row[0]
+        row[0] = f"{TONE_MARKS[tone]} {row[0]}" if TONE_MARKS[tone] else row[0]
     heads = [column.title for column in table.columns]
     numeric = [column.numeric for column in table.columns]
     return [f"**{_inline(one_line(table.title))}**", _pipes(heads, numeric, rows), *_note(table.note)]
@@ -68,8 +77,8 @@ def _pipes(heads: Iterable[str], numeric: Iterable[bool], rows: Iterable[Iterabl
 
 def _figure(figure: Figure, path: str | None) -> list[str]:
     if path is None:
-        return [_paragraph(_inline(describe(figure))), *_note(figure.note)]
-    return [f"![{_inline(describe(figure))}]({quote(path, safe='/._-~')})", *_note(figure.note)]
+        return [_paragraph(_inline(describe_figure(figure))), *_note(figure.note)]
+    return [f"![{_inline(describe_figure(figure))}]({quote(path, safe='/._-~')})", *_note(figure.note)]
 
 
 def _note(note: str | None) -> list[str]:
@@ -77,7 +86,7 @@ def _note(note: str | None) -> list[str]:
 
 
 def _marked(text: str, tone: Tone) -> str:
-    return f"{MARKS[tone]} {_inline(text)}".strip()
+    return f"{TONE_MARKS[tone]} {_inline(text)}".strip()
 
 
 def _paragraph(inline: str) -> str:
@@ -87,12 +96,12 @@ def _paragraph(inline: str) -> str:
 
 def _inline(text: str) -> str:
     """Escape what Markdown or HTML would read as a command; lines are parted by ``<br>``."""
-    lines = [" ".join(line.split()) for line in visible(text).strip().split("\n")]
+    lines = [" ".join(line.split()) for line in visible_text(text).strip().split("\n")]
     return "<br>".join(_with_code(line) for line in lines)
 
 
 def _with_code(line: str) -> str:
-    return "".join(f"`{part}`" if is_code else _escaped(part) for part, is_code in with_code(line))
+    return "".join(f"`{part}`" if is_code else _escaped(part) for part, is_code in split_code(line))
 
 
 def _escaped(line: str) -> str:

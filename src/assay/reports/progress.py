@@ -1,7 +1,7 @@
-"""How far a run has come: one line that is renewed on a terminal, plain lines elsewhere.
+"""Progress of a run or of a measurement: one line that is redrawn on a terminal, plain lines elsewhere.
 
-The line is renewed when something happens and at most once a second in between, by the kernel's timer and
-not by a thread that turns: whoever waits for a measurement must not disturb it.
+The line of a run is redrawn when something happens and at most once a second in between, by a kernel timer and not by a
+busy thread: waiting for a measurement must not disturb it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from assay.core.units import format_span, format_time
-from assay.experiments.times import decisive
+from assay.core.units import format_duration, format_time
+from assay.experiments.estimates import primary_time
+from assay.reports.text import one_line
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Block, Trial
     from assay.core.results import Record, Stage
+    from assay.worker.request import PhaseStarted
+
 
 TICK_S = 1.0
-MOST_TOLD = 8
+MAX_TIMES = 8
 """Times of one trial that are told one by one."""
 
 
@@ -39,7 +42,7 @@ class PlainProgress:
     def block(self, block: Block, *, again: bool) -> None:
         """Say which block begins, and how long all may still take."""
         self._in_block, self._begun = len(block.trials), {}
-        left = f", at most {format_span(block.left_s)} left" if block.left_s is not None else ""
+        left = f", at most {format_duration(block.left_s)} left" if block.left_s is not None else ""
         trials = f"{len(block.trials)} trial{'' if len(block.trials) == 1 else 's'}"
         self._line(f"{block.name}{' (again)' if again else ''}: {block.why}, {trials}{left}")
 
@@ -47,12 +50,12 @@ class PlainProgress:
         """Say which trial begins."""
         again = trial.id in self._begun
         self._begun[trial.id] = None
-        self._what = f"{describe(trial)}{' again, as it was disturbed' if again else ''}"
+        self._what = f"{describe_trial(trial)}{' again, as it was disturbed' if again else ''}"
         self._line(f"  {self._place} {self._what} …")
 
     def record(self, record: Record) -> None:
         """Say what a trial gave."""
-        self._line(f"  {self._place} {self._what}: {outcome(record)}")
+        self._line(f"  {self._place} {self._what}: {describe_outcome(record)}")
 
     @property
     def _place(self) -> str:
@@ -85,7 +88,7 @@ class LiveProgress(PlainProgress):
     def trial(self, trial: Trial) -> None:
         """Show which trial runs."""
         self._begun[trial.id] = None
-        self._what = describe(trial)
+        self._what = describe_trial(trial)
         self._doing = f"{self._place} {self._what}"
         self._draw()
 
@@ -107,7 +110,7 @@ class LiveProgress(PlainProgress):
     def _draw(self) -> None:
         left = ""
         if self._ends_at is not None:
-            left = f"  at most {format_span(max(0.0, self._ends_at - time.monotonic()))} left"
+            left = f"  at most {format_duration(max(0.0, self._ends_at - time.monotonic()))} left"
         room = max(10, self._console.width - len(left) - 3)
         self._write(f"\r\x1b[2K  {self._doing[:room]}{left}")
 
@@ -121,7 +124,7 @@ class LiveProgress(PlainProgress):
             self._console.file.flush()
 
 
-def describe(trial: Trial) -> str:
+def describe_trial(trial: Trial) -> str:
     """Write a trial in a few words: what is timed where, beside what, and how."""
     timed = [role for role in trial.roles if role.duty == "timed"]
     subjects = ", ".join(dict.fromkeys(s.label for role in timed for s in role.subjects))
@@ -129,44 +132,108 @@ def describe(trial: Trial) -> str:
     loads = dict.fromkeys(s.label for role in trial.roles if role.duty == "load" for s in role.subjects)
     how = {"alone": "", "together": " together", "turns": " in turns"}[trial.schedule] if len(timed) > 1 else ""
     loads_text = f" beside {', '.join(loads)}" if loads else ""
-    quiet = ", once it is quiet (waits up to 2 min)" if trial.strangers == "wait" else ""
+    quiet = ", once it is quiet (waits up to 2 min)" if trial.on_interference == "wait" else ""
     phase = trial.settings.get("phase")
     return f"{f'{phase}: ' if isinstance(phase, str) else ''}{subjects} on {devices}{how}{loads_text}{quiet}"
 
 
-def outcome(record: Record) -> str:
+def describe_outcome(record: Record) -> str:
     """Write what a trial gave in a few words."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
-    left_out = [f.left_out for e in record.evidence for f in e.subjects if f.left_out is not None]
+    left_out = [f.skipped for e in record.evidence for f in e.subjects if f.skipped is not None]
     if record.stages:
-        return "; ".join([_in_stages(record.stages), *_without(left_out)])
-    timed = [s for s in record.estimates if s.quantity == decisive([record], s.role)]
-    if len(timed) > MOST_TOLD or left_out:
-        return _briefly([s.estimate.value for s in timed], left_out)
+        return "; ".join([_describe_stages(record.stages), *_describe_skipped(left_out)])
+    timed = [s for s in record.estimates if s.quantity == primary_time([record], s.role)]
+    if len(timed) > MAX_TIMES or left_out:
+        return _summarise_times([s.estimate.value for s in timed], left_out)
     times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
     if len({s.role for s in timed}) == 1:
         return ", ".join(times)
     return ", ".join(f"{s.role} {time_text}" for s, time_text in zip(timed, times, strict=True))
 
 
-def _briefly(times_us: list[float], left_out: list[str]) -> str:
+def _summarise_times(times_us: list[float], left_out: list[str]) -> str:
     """Write how many were timed, and what was left out, where there are too many to name each."""
     parts = [f"{len(times_us)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if times_us else []
-    return "; ".join([*parts, *_without(left_out)])
+    return "; ".join([*parts, *_describe_skipped(left_out)])
 
 
-def _without(left_out: list[str]) -> list[str]:
+def _describe_skipped(left_out: list[str]) -> list[str]:
     return [f"{len(left_out)} left out: {left_out[0]}"] if left_out else []
 
 
-def _in_stages(stages: tuple[Stage, ...]) -> str:
+def _describe_stages(stages: tuple[Stage, ...]) -> str:
     """Write how many stages were measured, in how many processes, and for how long."""
     processes = len({stage.restart for stage in stages})
     seconds = sum(stage.end_ns - stage.start_ns for stage in stages) / 1e9
     apart = f" in {processes} processes" if processes > 1 else ""
-    return f"{len(stages)} stage{'' if len(stages) == 1 else 's'}{apart}, {format_span(seconds)} measured"
+    return f"{len(stages)} stage{'' if len(stages) == 1 else 's'}{apart}, {format_duration(seconds)} measured"
 
 
 def _half_width(share: float | None) -> str:
     return "" if share is None or share >= 10 else f" ±{share:.1%}"  # that wide it says nothing
+
+
+_PHASE_TEXTS = {
+    "loading": "loading",
+    "calling": "first call of",
+    "timing": "timing",
+    "tracing": "tracing",
+    "counting": "ncu counts in the kernels of",
+}
+
+
+class StatusLine:
+    """Says what is being done; ``budget_s`` is how long timing takes at most, about, unless it says so itself."""
+
+    def __init__(self, console: Console, budget_s: float = 0.0) -> None:
+        self._console = console
+        self._budget_s = budget_s
+        self._which = ""
+        self._doing = ""
+        self._since_s = time.monotonic()
+        self._counts_down = False
+
+    def process(self, number: int, of: int) -> None:
+        """One of several processes begins."""
+        self._which = f"process {number} of {of}: " if of > 1 else ""
+
+    def begins(self, begins: PhaseStarted) -> None:
+        """Something else begins."""
+        self._doing = f"{self._which}{_PHASE_TEXTS[begins.phase]} {one_line(begins.name)}"
+        self._budget_s = self._budget_s if begins.budget_s is None else begins.budget_s
+        self._since_s = time.monotonic()
+        self._counts_down = begins.phase == "timing"
+        if self._console.is_terminal:
+            self.tick()
+            return
+        if begins.phase == "calling":
+            return
+        most = f", for {format_duration(self._budget_s)} at most" if self._counts_down else ""
+        with contextlib.suppress(OSError):  # a log that cannot be written must not end the measurement
+            self._console.print(f"{self._doing}{most} …", markup=False, highlight=False, soft_wrap=True)
+
+    def tick(self) -> None:
+        """Renew the line."""
+        if not self._doing or not self._console.is_terminal:
+            return
+        passed_s = time.monotonic() - self._since_s
+        left_s = self._budget_s - passed_s
+        if self._counts_down and left_s > 0:
+            clock = f"at most {format_duration(left_s)} left"
+        else:
+            clock = format_duration(passed_s) if passed_s >= 1 else ""
+        room = max(10, self._console.width - len(clock) - 8)
+        self._write(f"\r\x1b[2K  {self._doing[:room]} …  {clock}")
+
+    def close(self) -> None:
+        """Take the line off the screen."""
+        if self._doing and self._console.is_terminal:
+            self._write("\r\x1b[2K")
+        self._doing = ""
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._console.file.write(text)
+            self._console.file.flush()

@@ -1,4 +1,4 @@
-"""What part of the numbers is drawn, and where: limits of an axis, thinning, bins. Pure functions on arrays."""
+"""Axis limits, thinning, bins and colour scales of figures. Pure functions on arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.core.page import Strip
+    from assay.core.page import StripRow
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ _INTERVAL_REACH = 1.5
 
 FULL_COLOUR = 2.0
 """Ratios from this one on, up or down, have all of the colour; the number beside it says how much it is."""
-_LEAST_FULL_COLOUR = 1.1
+_MIN_FULL_COLOUR = 1.1
 """Where no ratio is larger than this, this one has all of it: a difference of a percent stays pale."""
 
 
@@ -57,7 +57,7 @@ def finite(values: Sequence[float | None]) -> Floats:
     return array[np.isfinite(array)]
 
 
-def thin(values: Floats, most: int) -> Floats:
+def thin_samples(values: Floats, most: int) -> Floats:
     """Return at most so many values in ascending order, evenly spread over the ranks; both extremes stay."""
     ordered = np.sort(values)
     if len(ordered) <= most:
@@ -65,7 +65,7 @@ def thin(values: Floats, most: int) -> Floats:
     return ordered[np.linspace(0, len(ordered) - 1, most).round().astype(np.intp)]
 
 
-def strip_axis(strips: Sequence[Strip], centre: float | None = None) -> Axis:
+def strip_axis(strips: Sequence[StripRow], centre: float | None = None) -> Axis:
     """Return an axis on which all strips can be read: neither strays nor vast intervals squeeze the rest together."""
     samples = [array for array in (finite(strip.samples) for strip in strips) if len(array)]
     marks = finite([*(strip.value for strip in strips), centre])
@@ -81,7 +81,7 @@ def strip_axis(strips: Sequence[Strip], centre: float | None = None) -> Axis:
 
 
 @dataclass(frozen=True)
-class Shades:
+class ShadeScale:
     """How strongly numbers are coloured: not at all at the centre, fully at the limits and beyond."""
 
     low: float
@@ -98,7 +98,7 @@ class Shades:
         return float(np.clip((value - self.centre) / (self.high - self.centre), -1.0, 1.0))
 
 
-def shades(values: Floats, centre: float, *, ratios: bool) -> Shades:
+def shade_scale(values: Floats, centre: float, *, ratios: bool) -> ShadeScale:
     """Return how numbers around a centre are coloured; of ratios, twice as much and half as much are equally strong.
 
     A single huge ratio does not take the colour from the others, nor does a tiny one get all of it.
@@ -106,13 +106,13 @@ def shades(values: Floats, centre: float, *, ratios: bool) -> Shades:
     finite_values = finite(list(values.ravel()))
     if ratios and centre > 0 and (not len(finite_values) or finite_values.min() > 0):
         largest = float(np.exp(np.abs(np.log(finite_values / centre)).max())) if len(finite_values) else 1.0
-        full = min(max(largest, _LEAST_FULL_COLOUR), FULL_COLOUR)
-        return Shades(centre / full, centre, centre * full, log=True)
+        full = min(max(largest, _MIN_FULL_COLOUR), FULL_COLOUR)
+        return ShadeScale(centre / full, centre, centre * full, log=True)
     reach = (float(np.abs(finite_values - centre).max()) if len(finite_values) else 0.0) or abs(centre) * 0.1 or 1.0
-    return Shades(centre - reach, centre, centre + reach, log=False)
+    return ShadeScale(centre - reach, centre, centre + reach, log=False)
 
 
-def density(values: Floats, axis: Axis, bins: int) -> NDArray[np.intp]:
+def bin_counts(values: Floats, axis: Axis, bins: int) -> NDArray[np.intp]:
     """Count values in equal bins along an axis; values beyond it count in the outermost bins."""
     positions = np.clip(axis.position(values), 0.0, 1.0)
     counts: NDArray[np.intp] = np.histogram(positions, bins=bins, range=(0.0, 1.0))[0]

@@ -1,29 +1,461 @@
-"""A page in a terminal, or in a file where a terminal would be: plain text that is readable without colour."""
+"""A page in a terminal, or in a text file: plain text that is readable without colour.
+
+Tables never lose a column: one that is too wide is split into parts that repeat its first column. Figures are drawn
+with block characters, with the numbers beside them; a scatter plot has a letter for each dot and a legend.
+"""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import itertools
+import string
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import numpy as np
+from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text as Words
 
-from assay.core.page import Table, Text
-from assay.reports.grid import Grid, print_grid
-from assay.reports.numbers import write_column
-from assay.reports.terminal_figures import print_figure
-from assay.reports.wording import MARKS, WARNING_DETAIL, one_line, row_tones, visible, warning
+from assay.core.page import HeatMap, LinePlot, ScatterPlot, StripPlot, Table, Text, Timeline
+from assay.reports.scales import Axis, bin_counts, finite, shade_scale, strip_axis
+from assay.reports.text import (
+    TONE_MARKS,
+    WARNING_DETAIL,
+    display_width,
+    format_cell,
+    format_column,
+    format_interval,
+    format_matrix,
+    one_line,
+    origin_warning,
+    row_tones,
+    visible_text,
+    with_unit,
+    wrap_label,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from assay.core.page import Element, Page, Tone
-    from assay.reports.grid import Kind
+    from assay.core.page import Element, Figure, Page, PlotLine, TimelineBar, Tone
+    from assay.reports.scales import Floats
 
-STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "unsure": "yellow"}
+
+ColumnKind: TypeAlias = Literal["text", "number", "drawing"]
+"""A text may be wrapped; numbers, set to the right, and drawings may not."""
+
+_GAP = 2
+_MAX_TEXT_WIDTH = 28
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Headings, the kind of each column, rows, and a mark before each row where rows have marks."""
+
+    heads: tuple[str, ...]
+    kinds: tuple[ColumnKind, ...]
+    rows: tuple[tuple[Words, ...], ...]
+    marks: tuple[str, ...] = ()
+
+    def part(self, columns: list[int]) -> Grid:
+        """Return the grid with some of its columns."""
+        return Grid(
+            tuple(self.heads[i] for i in columns),
+            tuple(self.kinds[i] for i in columns),
+            tuple(tuple(row[i] for i in columns) for row in self.rows),
+        )
+
+    def widths(self) -> list[int]:
+        """Return how wide each column is."""
+        return [
+            max([text_width(self.heads[index]), *(text_width(row[index].plain) for row in self.rows)])
+            for index in range(len(self.heads))
+        ]
+
+
+def text_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return max(display_width(line) for line in text.split("\n"))
+
+
+def split_to_width(grid: Grid, width: int) -> list[Grid]:
+    """Return the grid with its texts wrapped, in parts that fit so many letters; each begins with the first column."""
+    whole = _wrap_texts(grid, width)
+    widths = whole.widths()
+    groups: list[list[int]] = [[0]]
+    for index in range(1, len(widths)):
+        used_width = sum(widths[i] + _GAP for i in groups[-1])
+        if used_width + widths[index] > width and len(groups[-1]) > 1:
+            groups.append([0])
+        groups[-1].append(index)
+    return [whole.part(columns) for columns in groups]
+
+
+def print_grid(grid: Grid, console: Console) -> None:
+    """Print a grid, in parts when the console is too narrow for it."""
+    for index, part in enumerate(split_to_width(grid, console.width)):
+        if index:
+            console.print()
+        console.print(_rich_table(part))
+
+
+def _wrap_texts(grid: Grid, width: int) -> Grid:
+    limit = max(10, min(_MAX_TEXT_WIDTH, width // 3))
+    marks = grid.marks or ("",) * len(grid.rows)
+    rows = tuple(
+        tuple(
+            _hang_indent(mark if index == 0 else "", cell, limit) if kind == "text" else cell
+            for index, (cell, kind) in enumerate(zip(row, grid.kinds, strict=True))
+        )
+        for row, mark in zip(grid.rows, marks, strict=True)
+    )
+    unheaded = replace(grid, heads=("",) * len(grid.heads), rows=rows, marks=())
+    room = [
+        max(column_width, _head_width(head)) for column_width, head in zip(unheaded.widths(), grid.heads, strict=True)
+    ]
+    indent = " " * max((len(mark) for mark in marks), default=0)
+    heads = [wrap_label(head, size) for head, size in zip(grid.heads, room, strict=True)]
+    heads[0] = indent + wrap_label(grid.heads[0], max(1, room[0] - len(indent))).replace("\n", f"\n{indent}")
+    return replace(unheaded, heads=tuple(heads))
+
+
+def _head_width(head: str) -> int:
+    """Return the least width of a heading: its longest word, within reason."""
+    return max(10, min(16, max((display_width(word) for word in head.split()), default=0)))
+
+
+def _hang_indent(mark: str, cell: Words, limit: int) -> Words:
+    """Return a wrapped text behind its mark, the further lines indented like the first."""
+    lines = [part for line in cell.plain.split("\n") for part in wrap_label(line, limit).split("\n")]
+    return Words(mark + f"\n{' ' * len(mark)}".join(lines), style=cell.style)
+
+
+def _rich_table(grid: Grid) -> RichTable:
+    table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+    for head, kind, width in zip(grid.heads, grid.kinds, grid.widths(), strict=True):
+        justify: Literal["right", "left"] = "right" if kind == "number" else "left"
+        table.add_column(Words(head), justify=justify, vertical="top", overflow="fold", no_wrap=True, width=width)
+    for row in grid.rows:
+        table.add_row(*row)
+    return table
+
+
+_SCATTER_ROWS = 14
+_MAX_SCATTER_COLUMNS = 64
+_LETTERS = string.ascii_lowercase + string.ascii_uppercase
+_OVERLAP = "*"
+"""Where several dots fall on one letter."""
+
+
+def print_scatter(figure: ScatterPlot, console: Console) -> None:
+    """Print the field, its axes and the letters' meanings."""
+    x = _scatter_axis([dot.x for dot in figure.dots], log=figure.log_x)
+    y = _scatter_axis([dot.y for dot in figure.dots], log=figure.log_y)
+    columns = max(20, min(_MAX_SCATTER_COLUMNS, console.width - 14))
+    field = _scatter_field(figure, x, y, columns)
+    top, bottom = format_column([y.high, y.low])
+    wide = max(len(top), len(bottom))
+    console.print(Words(f"  {one_line(figure.y_axis)}", style="dim"))
+    for row_index, line in enumerate(field):
+        number = top if row_index == 0 else bottom if row_index == len(field) - 1 else ""
+        console.print(Words.assemble((f"{number:>{wide}} │", "dim"), (line, "cyan")), soft_wrap=True)
+    left, right = format_column([x.low, x.high])
+    axis = f"{left}{' ' * max(1, columns - len(left) - len(right))}{right}"
+    console.print(Words(f"{'':{wide}} └{'─' * columns}", style="dim"), soft_wrap=True)
+    console.print(Words(f"{'':{wide}}  {axis}", style="dim"), soft_wrap=True)
+    console.print(Words(f"{'':{wide}}  {one_line(figure.x_axis)}", style="dim"))
+    _print_scatter_legend(figure, console)
+
+
+def _scatter_axis(values: Sequence[float], *, log: bool) -> Axis:
+    finite_values = finite(list(values))
+    low, high = float(finite_values.min()), float(finite_values.max())
+    log = log and low > 0
+    if high > low:
+        return Axis(low, high, log=log)
+    return Axis(low / 2, high * 2, log=True) if log else Axis(low - 1, high + 1)
+
+
+def _scatter_field(figure: ScatterPlot, x: Axis, y: Axis, columns: int) -> list[str]:
+    rows = [[" "] * columns for _ in range(_SCATTER_ROWS)]
+    across = x.position(np.array([dot.x for dot in figure.dots]))
+    up = y.position(np.array([dot.y for dot in figure.dots]))
+    for letter, right, high in zip(_dot_letters(figure), across, up, strict=True):
+        row, column = _SCATTER_ROWS - 1 - round(float(high) * (_SCATTER_ROWS - 1)), round(float(right) * (columns - 1))
+        rows[row][column] = letter if rows[row][column] == " " else _OVERLAP
+    return ["".join(row) for row in rows]
+
+
+def _dot_letters(figure: ScatterPlot) -> list[str]:
+    return [_LETTERS[index] if index < len(_LETTERS) else "·" for index in range(len(figure.dots))]
+
+
+def _print_scatter_legend(figure: ScatterPlot, console: Console) -> None:
+    rows = []
+    for letter, dot in zip(_dot_letters(figure), figure.dots, strict=True):
+        name = ", ".join(part for part in (one_line(dot.group), one_line(dot.label)) if part)
+        cells = (
+            f"{letter} {TONE_MARKS[dot.tone]}".strip(),
+            name,
+            format_interval(dot.x, dot.x_low, dot.x_high),
+            format_interval(dot.y, dot.y_low, dot.y_high),
+        )
+        rows.append(tuple(Words(cell) for cell in cells))
+    heads = ("", "", one_line(figure.x_axis), one_line(figure.y_axis))
+    print_grid(Grid(heads, ("text", "text", "number", "number"), tuple(rows)), console)
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_TONE_BARS: dict[Tone, tuple[str, str]] = {
+    "plain": ("▒", "cyan"),
+    "good": ("█", "green"),
+    "unsure": ("?", "yellow"),
+    "bad": ("✗", "red"),
+}
+_MAX_ROWS = 16
+_MAX_PARTS = 4
+_NUMBER_COLUMN: ColumnKind = "number"
+_DRAWING_COLUMNS: tuple[ColumnKind, ColumnKind, ColumnKind] = ("drawing", "drawing", "drawing")
+
+
+def print_figure(figure: Figure, console: Console) -> None:
+    """Print a figure in letters."""
+    if isinstance(figure, StripPlot):
+        _print_strips(figure, console)
+    elif isinstance(figure, LinePlot):
+        _print_lines(figure, console)
+    elif isinstance(figure, ScatterPlot):
+        print_scatter(figure, console)
+    elif isinstance(figure, HeatMap):
+        _print_heat_map(figure, console)
+    else:
+        _print_timeline(figure, console)
+
+
+def draw_sparkline(values: Sequence[float | None], width: int, axis: Axis | None = None) -> str:
+    """Return values as blocks of rising height, averaged into at most so many; a gap where nothing is known.
+
+    Without an axis the lowest and the highest block stand for the lowest and the highest value.
+    """
+    array = _array(values)
+    means = [_mean(part) for part in np.array_split(array, min(width, len(array)))] if len(array) else []
+    finite_means = finite(means)
+    if not len(finite_means):
+        return " " * len(means)
+    low, high = (float(finite_means.min()), float(finite_means.max())) if axis is None else (axis.low, axis.high)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(" " if mean is None else _BLOCKS[round((mean - low) * scale)] for mean in means)
+
+
+def draw_histogram(samples: Floats, axis: Axis, width: int) -> str:
+    """Return how samples are spread along an axis as blocks; any count above zero shows."""
+    if not len(samples):
+        return " " * width
+    counts = bin_counts(samples, axis, width)
+    top = int(counts.max())
+    return "".join(" " if n == 0 else _BLOCKS[round((n / top) * (len(_BLOCKS) - 1))] for n in counts)
+
+
+def resample_line(line: PlotLine, axis: Axis, width: int) -> list[float | None]:
+    """Return a line's mean in each of so many equal stretches of an axis; between its points it is straight."""
+    x, y = _array(line.x), _array(line.y)
+    finite_mask = np.isfinite(x) & np.isfinite(y)
+    if not finite_mask.any():
+        return [None] * width
+    order = np.argsort(x[finite_mask], kind="stable")
+    x, y = x[finite_mask][order], y[finite_mask][order]
+    edges = np.linspace(axis.low, axis.high, width + 1)
+    between = np.interp((edges[:-1] + edges[1:]) / 2, x, y, left=np.nan, right=np.nan)
+    inside = [y[(x >= start) & (x < end)] for start, end in itertools.pairwise(edges)]
+    means = [_mean(part) if len(part) else float(middle) for part, middle in zip(inside, between, strict=True)]
+    return [None if mean is None or np.isnan(mean) else mean for mean in means]
+
+
+def _array(values: Sequence[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _mean(part: Floats) -> float | None:
+    finite_part = part[np.isfinite(part)]
+    return float(finite_part.mean()) if len(finite_part) else None
+
+
+def _wrap_labels(texts: Iterable[str], console: Console) -> list[str]:
+    return [wrap_label(text, max(10, min(28, console.width // 4))) for text in texts]
+
+
+def _drawing_width(console: Console, *columns: Sequence[str]) -> int:
+    """Return the letters left for a drawing beside columns of labels and numbers."""
+    used_width = sum(max(text_width(text) for text in column) + 2 for column in columns)
+    return max(10, min(60, console.width - used_width))
+
+
+def _axis_ends(axis: Axis, width: int) -> Words:
+    """Return the ends of an axis, as far apart as the drawing is wide."""
+    low, high = format_column([axis.low, axis.high])
+    return Words(f"{low}{' ' * max(1, width - len(low) - len(high))}{high}", style="dim")
+
+
+def _print_strips(figure: StripPlot, console: Console) -> None:
+    axis = strip_axis(figure.strips, figure.centre)
+    labels = _wrap_labels((strip.label for strip in figure.strips), console)
+    estimates = [format_interval(strip.value, strip.low, strip.high) for strip in figure.strips]
+    spans = [_value_range(strip.samples) for strip in figure.strips]
+    width = _drawing_width(console, labels, [*estimates, "estimate"], [*spans, "min – max"])
+    rows = [
+        (
+            Words(label),
+            Words(draw_histogram(finite(strip.samples), axis, width), style="cyan"),
+            Words(value),
+            Words(span),
+        )
+        for label, strip, value, span in zip(labels, figure.strips, estimates, spans, strict=True)
+    ]
+    rows.append((Words(""), _axis_ends(axis, width), Words(""), Words("")))
+    head = with_unit(figure.axis, figure.unit) + (", logarithmic" if axis.log else "")
+    print_grid(Grid(("", head, "estimate", "min – max"), ("text", *_DRAWING_COLUMNS), tuple(rows)), console)
+
+
+def _value_range(values: Sequence[float | None]) -> str:
+    finite_values = finite(values)
+    if not len(finite_values):
+        return "not measured"
+    low, high = format_column([float(finite_values.min()), float(finite_values.max())])
+    return f"{low} – {high}"
+
+
+def _print_lines(figure: LinePlot, console: Console) -> None:
+    console.print(Words(f"  {one_line(figure.y_axis)}", style="dim"))
+    xs = figure.lines[0].x
+    if len(xs) <= _MAX_ROWS and all(line.x == xs for line in figure.lines):
+        columns = [format_column(xs), *(format_column(line.y) for line in figure.lines)]
+        heads = (one_line(figure.x_axis), *(one_line(line.label) for line in figure.lines))
+        cells = tuple(tuple(Words(cell) for cell in row) for row in zip(*columns, strict=True))
+        print_grid(Grid(heads, tuple(_NUMBER_COLUMN for _ in heads), cells), console)
+        return
+    labels = _wrap_labels((line.label for line in figure.lines), console)
+    spans = [_value_range(line.y) for line in figure.lines]
+    width = _drawing_width(console, labels, [*spans, "min – max"])
+    rows = [
+        (Words(label), Words(draw_sparkline(line.y, width), style="cyan"), Words(span))
+        for label, line, span in zip(labels, figure.lines, spans, strict=True)
+    ]
+    head = f"{one_line(figure.x_axis)}: {_value_range([x for line in figure.lines for x in line.x])}"
+    print_grid(Grid(("", head, "min – max"), ("text", *_DRAWING_COLUMNS[:2]), tuple(rows)), console)
+
+
+def _print_heat_map(figure: HeatMap, console: Console) -> None:
+    cells = np.stack([_array(row) for row in figure.cells])
+    unsure = np.zeros(cells.shape, dtype=bool) if figure.unsure is None else np.array(figure.unsure, dtype=bool)
+    formatted = format_matrix([float(cell) for cell in cells.ravel()])
+    marked = [f"{text}{'?' if doubt else ''}" for text, doubt in zip(formatted, unsure.ravel(), strict=True)]
+    texts = np.array(marked).reshape(cells.shape)
+    styles = _heat_styles(np.where(unsure, np.nan, cells), figure)
+    rows = tuple(
+        (Words(one_line(name)), *(Words(str(t), style=s) for t, s in zip(texts[i], styles[i], strict=True)))
+        for i, name in enumerate(figure.rows)
+    )
+    heads = ("", *(one_line(name) for name in figure.columns))
+    centre = "" if figure.centre is None else f"; {format_cell(figure.centre)} means no change"
+    doubted = "; ?: the interval holds it" if centre and bool(unsure.any()) else ""
+    console.print(Words(f"  {one_line(figure.unit)}{centre}{doubted}", style="dim"))
+    grid = Grid(heads, ("text", *(_NUMBER_COLUMN for _ in figure.columns)), rows)
+    if len(split_to_width(grid, console.width)) <= _MAX_PARTS:
+        print_grid(grid, console)
+    else:
+        _print_large_heat_map(figure, cells, console)
+
+
+def _print_large_heat_map(figure: HeatMap, cells: Floats, console: Console) -> None:
+    """Print each row as a line of blocks, all rows on one scale."""
+    labels = _wrap_labels(figure.rows, console)
+    width = min(len(figure.columns), _drawing_width(console, labels))
+    finite_values = finite(list(cells.ravel()))
+    axis = Axis(float(finite_values.min()), float(finite_values.max())) if len(finite_values) else Axis(0.0, 1.0)
+    rows = [
+        (Words(label), Words(draw_sparkline(row, width, axis)))
+        for label, row in zip(labels, cells.tolist(), strict=True)
+    ]
+    low, high = format_column([axis.low, axis.high])
+    ends = f"{one_line(figure.columns[0])} – {one_line(figure.columns[-1])}"
+    head = f"{ends}, {_BLOCKS[0]} is {low}, {_BLOCKS[-1]} is {high}"
+    print_grid(Grid(("", head), ("text", "drawing"), tuple(rows)), console)
+
+
+def _heat_styles(cells: Floats, figure: HeatMap) -> list[list[str]]:
+    """Return a style for each cell: stronger further from the centre, or from the lowest without one."""
+    finite_values = finite(list(cells.ravel()))
+    if figure.centre is not None:
+        scale = shade_scale(cells, figure.centre, ratios="×" in figure.unit)
+        return [[_heat_style(scale.strength(float(cell))) for cell in row] for row in cells]
+    low, reach = (float(finite_values.min()), float(np.ptp(finite_values)) or 1.0) if len(finite_values) else (0.0, 1.0)
+    return [[_heat_style((cell - low) / reach) for cell in row] for row in cells]
+
+
+def _heat_style(strength: float) -> str:
+    if not np.isfinite(strength):
+        return "dim"
+    if abs(strength) < 0.2:
+        return ""
+    background = (
+        ("color(223)", "color(215)", "color(208)") if strength > 0 else ("color(153)", "color(111)", "color(75)")
+    )
+    return f"black on {background[min(2, int(abs(strength) * 3))]}"
+
+
+def _print_timeline(figure: Timeline, console: Console) -> None:
+    times = [time for bar in figure.bars for time in (bar.start_s, bar.end_s)]
+    low, high = min(times), max(times)
+    axis = Axis(low, high if high > low else low + 1.0)
+    lanes: dict[str, list[TimelineBar]] = {}
+    for bar in figure.bars:
+        lanes.setdefault(one_line(bar.lane), []).append(bar)
+    labels = _wrap_labels([*(line.label for line in figure.lines), *lanes], console)
+    spans = [_value_range(line.y) for line in figure.lines]
+    width = _drawing_width(console, labels, [*spans, ""])
+    drawings = [Words(draw_sparkline(resample_line(line, axis, width), width), style="cyan") for line in figure.lines]
+    drawings += [_draw_lane(bars, axis, width) for bars in lanes.values()]
+    spans += [""] * len(lanes)
+    rows = [(Words(label), line, Words(span)) for label, line, span in zip(labels, drawings, spans, strict=True)]
+    rows.append((Words(""), _axis_ends(axis, width), Words("")))
+    print_grid(
+        Grid(("", "time (s)", one_line(figure.lines_axis)), ("text", *_DRAWING_COLUMNS[:2]), tuple(rows)), console
+    )
+    _print_tones(figure.bars, console)
+
+
+def _draw_lane(bars: Sequence[TimelineBar], axis: Axis, width: int) -> Words:
+    """Return a lane as one line; where bars share a letter the more serious tone is seen."""
+    serious = list(_TONE_BARS)
+    tones: list[Tone | None] = [None] * width
+    for bar in sorted(bars, key=lambda bar: serious.index(bar.tone)):
+        start, end = (axis.position(np.array([bar.start_s, bar.end_s])) * width).tolist()
+        first = min(int(start), width - 1)
+        for position in range(first, max(first + 1, min(width, round(end)))):
+            tones[position] = bar.tone
+    line = Words()
+    for tone in tones:
+        line.append(*((" ", "") if tone is None else _TONE_BARS[tone]))
+    return line
+
+
+def _print_tones(bars: Sequence[TimelineBar], console: Console) -> None:
+    used = [tone for tone in _TONE_BARS if tone != "plain" and any(bar.tone == tone for bar in bars)]
+    tone_lines = [f"{_TONE_BARS[tone][0]} {tone}: {_bar_labels(bars, tone)}" for tone in used]
+    for line in tone_lines:
+        console.print(Words(f"  {visible_text(line)}", style="dim"))
+
+
+def _bar_labels(bars: Sequence[TimelineBar], tone: Tone) -> str:
+    names = list(dict.fromkeys(one_line(bar.label) for bar in bars if bar.tone == tone))
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+TONE_STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "unsure": "yellow"}
 
 _ASCII = str.maketrans(
     {
@@ -43,10 +475,10 @@ _ASCII = str.maketrans(
 
 def print_page(page: Page, console: Console) -> None:
     """Print a page; an output that cannot take every letter gets the nearest ones."""
-    spelled(console, lambda target: _print(page, target))
+    print_encodable(console, lambda target: _print_page(page, target))
 
 
-def spelled(console: Console, draw: Callable[[Console], None]) -> None:
+def print_encodable(console: Console, draw: Callable[[Console], None]) -> None:
     """Draw on a console; on one that cannot take every letter, with the nearest ones."""
     if console.encoding.lower().startswith("utf"):
         draw(console)
@@ -57,15 +489,15 @@ def spelled(console: Console, draw: Callable[[Console], None]) -> None:
     console.out(plain.encode(console.encoding, "replace").decode(console.encoding), end="", highlight=False)
 
 
-def _print(page: Page, console: Console) -> None:
+def _print_page(page: Page, console: Console) -> None:
     console.print(Words(one_line(page.title), style="bold"))
-    warned = warning(page.origin)
+    warned = origin_warning(page.origin)
     if warned:
         text = Words.assemble((f"{warned}.", "bold yellow"), f" {WARNING_DETAIL}")
         console.print(Panel(text, border_style="yellow", expand=False))
-    console.print(_marked(page.lead, page.lead_tone), style="bold")
+    console.print(_with_mark(page.lead, page.lead_tone), style="bold")
     for line in page.quality:
-        console.print(_marked(line.text, line.tone))
+        console.print(_with_mark(line.text, line.tone))
     for section in page.sections:
         console.print()
         title = one_line(section.title)
@@ -78,33 +510,33 @@ def _print(page: Page, console: Console) -> None:
     _print_facts(page, console)
 
 
-def _marked(text: str, tone: Tone) -> Words:
-    mark = f"{MARKS[tone]} " if MARKS[tone] else ""
-    return Words(f"{mark}{visible(text).strip()}", style=STYLES[tone])
+def _with_mark(text: str, tone: Tone) -> Words:
+    mark = f"{TONE_MARKS[tone]} " if TONE_MARKS[tone] else ""
+    return Words(f"{mark}{visible_text(text).strip()}", style=TONE_STYLES[tone])
 
 
 def _print_element(element: Element, console: Console) -> None:
     if isinstance(element, Text):
-        console.print(_marked(element.text, element.tone))
+        console.print(_with_mark(element.text, element.tone))
         return
     console.print(Words(one_line(element.title), style="italic"))
     if isinstance(element, Table):
-        print_grid(_grid(element), console)
+        print_grid(_table_grid(element), console)
     else:
         print_figure(element, console)
     if element.note:
-        console.print(Padding(Words(visible(element.note).strip(), style="dim"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Words(visible_text(element.note).strip(), style="dim"), (0, 0, 0, 2), expand=False))
 
 
-def _grid(table: Table) -> Grid:
-    formatted = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+def _table_grid(table: Table) -> Grid:
+    formatted = [format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
     tones = row_tones(table)
     rows = tuple(
-        tuple(Words(visible(column[index]), style=STYLES[tone]) for column in formatted)
+        tuple(Words(visible_text(column[index]), style=TONE_STYLES[tone]) for column in formatted)
         for index, tone in enumerate(tones)
     )
-    kinds: list[Kind] = ["number" if column.numeric else "text" for column in table.columns]
-    marks = tuple(f"{MARKS[tone] or ' '} " for tone in tones) if any(MARKS[tone] for tone in tones) else ()
+    kinds: list[ColumnKind] = ["number" if column.numeric else "text" for column in table.columns]
+    marks = tuple(f"{TONE_MARKS[tone] or ' '} " for tone in tones) if any(TONE_MARKS[tone] for tone in tones) else ()
     return Grid(tuple(column.title for column in table.columns), tuple(kinds), rows, marks)
 
 
@@ -116,5 +548,5 @@ def _print_facts(page: Page, console: Console) -> None:
     facts.add_column(style="dim", max_width=20, overflow="fold")
     facts.add_column(overflow="fold")
     for name, value in page.facts:
-        facts.add_row(Words(one_line(name)), Words(visible(value).strip()))
+        facts.add_row(Words(one_line(name)), Words(visible_text(value).strip()))
     console.print(facts)

@@ -1,1 +1,1 @@
-"""How sure are we? Pure functions on arrays."""
+"""Statistics on arrays and plain numbers; nothing here reads files or starts processes."""

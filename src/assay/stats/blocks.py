@@ -1,9 +1,18 @@
-"""How much two conditions differ, from blocks in which both were measured.
+"""Ratios of two conditions over blocks or restarts: whether they differ, and whether one is worse by more than a limit.
 
 Conditions of one block share the hour and the state of the machine, so each block gives one ratio, and blocks are the
-draws: Student's t on the logarithms of the ratios. What the same condition gives when it is measured twice in a block
-(A/A) says which differences need no explanation. A difference is called one only where its interval excludes none
-*and* it is larger than A/A differences over as many blocks come out.
+draws: Student's t on the logarithms of the ratios. Measuring the same condition twice in a block (A/A) shows which
+differences are noise. A difference is reported only where its interval excludes none *and* it is larger than A/A
+differences over as many blocks.
+
+A gate looks after ``first`` restarts and then whenever there are 1.4 times as many; every look spends the same
+`LOOK_ERROR` at each end of its interval. Over all looks together:
+
+    "worse" of what is worse by the limit or less          at most 2.5 %
+    "not worse" of what is worse by the limit or more      at most 2.5 %
+
+as simulated with Gaussian restarts and looks from 3, 4, 5 … restarts to 60 (0.41 %, 0.46 %, 0.48 % would do);
+heavy-tailed restarts make both rarer. Between the limit and either answer the gate continues, and may stay unsure.
 """
 
 from __future__ import annotations
@@ -15,23 +24,25 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from assay.stats.intervals import CONFIDENCE
-from assay.stats.longrun import quantile
+from assay.stats.numerics import t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+
+if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
-Verdict = Literal["yes", "no", "unsure"]
+DifferenceVerdict = Literal["yes", "no", "unsure"]
 MINIMUM_EFFECT = 0.01
-MOST_FOR_NO = 0.1
+MAX_FLOOR_FOR_NO = 0.1
 """Where A/A differences are larger than this, nobody knows enough to say that there is no difference."""
 
 
 @dataclass(frozen=True)
-class Ratio:
+class BlockRatio:
     """The typical ratio over blocks with its interval; ``low`` and ``high`` are null for a single block."""
 
     value: float
@@ -40,7 +51,7 @@ class Ratio:
     blocks: int
 
 
-def ratio_of(logs: Sequence[float], confidence: float = CONFIDENCE) -> Ratio | None:
+def ratio_over_blocks(logs: Sequence[float], confidence: float = CONFIDENCE) -> BlockRatio | None:
     """Return the geometric mean of ratios given as logarithms, one a block, with Student's interval; null for none."""
     values = np.asarray(logs, dtype=np.float64)
     n = len(values)
@@ -48,12 +59,12 @@ def ratio_of(logs: Sequence[float], confidence: float = CONFIDENCE) -> Ratio | N
         return None
     centre = float(values.mean())
     if n == 1:
-        return Ratio(math.exp(centre), None, None, 1)
-    half = quantile(confidence, n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
-    return Ratio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), n)
+        return BlockRatio(math.exp(centre), None, None, 1)
+    half = t_quantile(confidence, n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
+    return BlockRatio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), n)
 
 
-def by_chance(same: Sequence[float], blocks: int, confidence: float = CONFIDENCE) -> float | None:
+def aa_noise_floor(same: Sequence[float], blocks: int, confidence: float = CONFIDENCE) -> float | None:
     """Return how far from 1 the ratio of so many blocks comes out without a cause: 0.03 is 3 %. Null without A/A.
 
     ``same`` has the logarithms of A/A ratios. Their true mean is zero, as what is measured first is drawn by lot, so
@@ -63,10 +74,12 @@ def by_chance(same: Sequence[float], blocks: int, confidence: float = CONFIDENCE
     if not len(values) or blocks < 1:
         return None
     spread = math.sqrt(float(np.mean(values**2)))
-    return math.expm1(quantile(confidence, len(values)) * spread / math.sqrt(blocks))
+    return math.expm1(t_quantile(confidence, len(values)) * spread / math.sqrt(blocks))
 
 
-def judge(ratio: Ratio | None, floor: float | None, minimum_effect: float = MINIMUM_EFFECT) -> Verdict:
+def decide_difference(
+    ratio: BlockRatio | None, floor: float | None, minimum_effect: float = MINIMUM_EFFECT
+) -> DifferenceVerdict:
     """Return whether a ratio differs from 1 by more than the floor, and than the least effect that matters.
 
     Yes: its interval excludes 1 and it lies beyond the floor. No: all of its interval lies within, and within 10 %.
@@ -77,11 +90,11 @@ def judge(ratio: Ratio | None, floor: float | None, minimum_effect: float = MINI
     low, middle, high = math.log(ratio.low), math.log(ratio.value), math.log(ratio.high)
     if low * high > 0 and abs(middle) > math.log1p(max(floor, minimum_effect)):
         return "yes"
-    margin = math.log1p(max(minimum_effect, min(floor, MOST_FOR_NO)))
+    margin = math.log1p(max(minimum_effect, min(floor, MAX_FLOOR_FOR_NO)))
     return "no" if -margin <= low and high <= margin else "unsure"
 
 
-def together(by_unit: Sequence[Sequence[float | None]]) -> list[float]:
+def average_units(by_unit: Sequence[Sequence[float | None]]) -> list[float]:
     """Return the mean over units of each block's logarithm; a unit that a block lacks does not shift the block.
 
     ``by_unit`` has a row a unit and a column a block. Blocks that nobody was measured in are left out.
@@ -94,3 +107,58 @@ def together(by_unit: Sequence[Sequence[float | None]]) -> list[float]:
     measured = np.isfinite(rows).any(axis=0)
     strays = np.nanmean((rows - centres)[:, measured], axis=0)
     return [float(centres.mean() + stray) for stray in strays]
+
+
+LimitVerdict = Literal["worse", "not worse", "unsure"]
+
+LOOK_ERROR = 0.004
+"""Of one end of the interval at one look."""
+TOTAL_ERROR = 0.025
+"""Of one answer over all looks."""
+LOOK_GROWTH = 1.4
+MIN_RESTARTS, MAX_RESTARTS = 3, 60
+"""Restarts of the first look at the least, and of the last at the most."""
+
+
+@dataclass(frozen=True)
+class LimitDecision:
+    """How much worse it is, as a ratio that is above 1 where it is worse, and what that says about the limit."""
+
+    verdict: LimitVerdict
+    ratio: BlockRatio | None
+
+
+def plan_gate_looks(first: int, most: int = MAX_RESTARTS) -> list[int]:
+    """Return after how many restarts it is looked."""
+    planned = [first]
+    while (following := max(planned[-1] + 1, math.ceil(LOOK_GROWTH * planned[-1]))) <= most:
+        planned.append(following)
+    return planned
+
+
+def decide_limit(logs: Sequence[float], limit: float, questions: int = 1) -> LimitDecision:
+    """Return whether it is worse by more than a limit (0.02 is 2 %), from the logarithms of all restarts so far.
+
+    Where several questions are asked at once, each gets a part of the error, so that any wrong "worse" is as rare as of
+    a single one.
+    """
+    ratio = ratio_over_blocks(logs, 1 - 2 * LOOK_ERROR / questions)
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return LimitDecision("unsure", ratio)
+    if ratio.low > 1 + limit:
+        return LimitDecision("worse", ratio)
+    return LimitDecision("not worse" if ratio.high < 1 + limit else "unsure", ratio)
+
+
+def estimate_restarts_needed(logs: Sequence[float], limit: float, questions: int = 1) -> int | None:
+    """Return about how many restarts would decide it if all go on as so far; null where more than are ever made."""
+    n = len(logs)
+    if n < 2:
+        return None
+    centre = sum(logs) / n
+    spread = math.sqrt(sum((log - centre) ** 2 for log in logs) / (n - 1))
+    away = abs(centre - math.log1p(limit))
+    for count in range(max(n + 1, MIN_RESTARTS), MAX_RESTARTS + 1):
+        if t_quantile(1 - 2 * LOOK_ERROR / questions, count - 1) * spread < away * math.sqrt(count):
+            return count
+    return None

@@ -1,7 +1,7 @@
-"""Curves that rise ever more slowly: the nearest one to points, and sharing something out among several of them.
+"""Fit concave increasing curves to points, and allocate a total among several of them.
 
-Of what is shared out each bit goes where it gains the most. On concave curves made of straight pieces that is exact:
-the pieces are taken in the order of their slopes, and at most one of them in part.
+Each part of the total goes where it gains the most. For piecewise linear concave curves that is exact: the pieces are
+taken in the order of their slopes, and at most one of them in part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STIFFNESS = 1e-3
 
 
 @dataclass(frozen=True)
-class Concave:
+class ConcaveCurve:
     """A curve of straight pieces that never falls and never rises faster than before; ``x`` rises strictly."""
 
     x: tuple[float, ...]
@@ -59,7 +59,7 @@ class Concave:
         return x0 + (x1 - x0) * (min(y, y1) - y0) / (y1 - y0)
 
 
-def concave_fit(x: Samples, y: Samples) -> Concave:
+def fit_concave(x: Samples, y: Samples) -> ConcaveCurve:
     """Return the concave curve that never falls and is nearest to the points (least squares), between their places.
 
     It is a level and slopes that only ever end, none negative. Between two places there are further ends, and of all
@@ -68,7 +68,7 @@ def concave_fit(x: Samples, y: Samples) -> Concave:
     positions, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     heights = np.bincount(inverse, weights=y) / counts
     if len(positions) == 1:
-        return Concave((float(positions[0]),), (float(heights[0]),))
+        return ConcaveCurve((float(positions[0]),), (float(heights[0]),))
     knots = np.concatenate([np.linspace(a, b, PIECES + 1)[:-1] for a, b in pairwise(positions)] + [positions[-1:]])
     span, scale = float(positions[-1] - positions[0]), float(np.abs(heights).max()) or 1.0
     ends, level = (knots - positions[0]) / span, np.ones(len(knots))[:, None]
@@ -83,10 +83,12 @@ def concave_fit(x: Samples, y: Samples) -> Concave:
     right = np.concatenate([weight[:, 0] * heights / scale, np.zeros(len(alike))])
     coefficients, _ = optimize.nnls(left, right, maxiter=50 * len(knots))
     fitted = scale * (basis @ coefficients)
-    return Concave(tuple(map(float, knots)), tuple(map(float, fitted)))
+    return ConcaveCurve(tuple(map(float, knots)), tuple(map(float, fitted)))
 
 
-def share_out(curves: Sequence[Concave], total: float, lows: Sequence[float] | None = None) -> list[float] | None:
+def allocate_total(
+    curves: Sequence[ConcaveCurve], total: float, lows: Sequence[float] | None = None
+) -> list[float] | None:
     """Return how much of a total each curve gets so that their heights add up to the most; null if it is too little.
 
     Each gets at least where it begins, or its ``lows``. What none can use is not given out.

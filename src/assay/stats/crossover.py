@@ -1,8 +1,8 @@
-"""From which size on one thing is faster than another by a margin, decided so that it is rarely too low.
+"""From which size on one implementation is faster than another by a margin, decided so that it is rarely too low.
 
         speed-up
            │                            ● ●   cleared: the lower bound is above the margin
-  margin ──┼──────────────────●──────────────────────────
+  margin ──┼──────────────────●───────────────────
            │             ●    │               fails: the upper bound is below it
            │    ●   ●         └ open
            └──────────────────────────────── size
@@ -10,8 +10,8 @@
               the threshold is one of these; the answer is the upper end
 
 Sizes are tested from the largest down, each by its own samples, and the first that does not clear the margin ends it.
-A threshold can only be too low if the largest size that truly fails was cleared, so that one error counts however many
-sizes there are (a fixed sequence needs no correction). Looks at a size are planned, and share its error among them.
+A threshold can only be too low if the largest size that truly fails was cleared, so one error counts however many
+sizes there are (a fixed sequence needs no correction). Looks at a size are planned, and share its error.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ if TYPE_CHECKING:
 
     Samples = NDArray[np.float64]
 
-State = Literal["clears", "fails", "open"]
-Kind = Literal["threshold", "disable", "unsure"]
+SizeState = Literal["clears", "fails", "open"]
+ThresholdKind = Literal["threshold", "disable", "unsure"]
 
 LOOKS = (4, 8, 16, 32, 64, 128, 256)
 """Pairs at a size after which it is judged."""
-WEIGHTS = (1.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.0)
+LOOK_WEIGHTS = (1.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.0)
 """How the looks share the error: sizes that are near the margin need their say at the end."""
-TOO_LOW, TOO_HIGH = 0.02, 0.05
+TOO_LOW_ERROR, TOO_HIGH_ERROR = 0.02, 0.05
 """The chance that a size exactly at the margin is ever called clear, or failing. Any size that is farther away is
 mistaken much more rarely: a threshold was too low in less than one of a hundred simulated decisions."""
-ENOUGH = 64
+ENOUGH_PAIRS = 64
 """Pairs at the last open size after which its neighbour is answered, with an interval over both."""
 
 
 @dataclass(frozen=True)
-class Bound:
+class SpeedupBound:
     """What the pairs at one size say: the mean speed-up as a logarithm, its bounds at the last look, the judgement."""
 
     pairs: int
     mean: float
     low: float
     high: float
-    state: State
+    state: SizeState
 
 
 @dataclass(frozen=True)
-class Decision:
+class ThresholdDecision:
     """Where the threshold is, as places in the list of sizes.
 
-    ``place`` is the answer: from there on all clear the margin; as many as there are sizes means that none does.
+    ``index`` is the answer: from there on all clear the margin; as many as there are sizes means that none does.
     The true place lies in ``low`` to ``high``. ``cleared`` are stretches of sizes that clear it, first and last place.
     """
 
-    kind: Kind
-    place: int
+    kind: ThresholdKind
+    index: int
     low: int
     high: int
     cleared: tuple[tuple[int, int], ...]
@@ -72,10 +72,10 @@ class Decision:
     @property
     def monotone(self) -> bool:
         """Whether nothing was seen to clear the margin below a size that fails it."""
-        return all(last >= self.place for _, last in self.cleared)
+        return all(last >= self.index for _, last in self.cleared)
 
 
-def between_processes(cells: Sequence[Sequence[Samples]]) -> float:
+def variance_between_processes(cells: Sequence[Sequence[Samples]]) -> float:
     """Return the variance of mean log speed-ups from one process to the next, pooled over sizes; 0 where none is seen.
 
     Args:
@@ -92,7 +92,7 @@ def between_processes(cells: Sequence[Sequence[Samples]]) -> float:
     return max(0.0, squares / freedom) if freedom else 0.0
 
 
-def bound(processes: Sequence[Samples], margin: float, between: float = 0.0) -> Bound | None:
+def bound_speedup(processes: Sequence[Samples], margin: float, between: float = 0.0) -> SpeedupBound | None:
     """Return what the pairs at a size say at the last planned look that they reach; null before the first.
 
     Args:
@@ -111,19 +111,19 @@ def bound(processes: Sequence[Samples], margin: float, between: float = 0.0) -> 
     used = logs[:n]
     mean = float(used.mean())
     error = math.sqrt(float(used.var(ddof=1)) / n + between / max(1, len(processes)))
-    share = WEIGHTS[look] / sum(WEIGHTS)
-    low = mean - _quantile(TOO_LOW * share, n - 1) * error
-    high = mean + _quantile(TOO_HIGH * share, n - 1) * error
+    share = LOOK_WEIGHTS[look] / sum(LOOK_WEIGHTS)
+    low = mean - _quantile(TOO_LOW_ERROR * share, n - 1) * error
+    high = mean + _quantile(TOO_HIGH_ERROR * share, n - 1) * error
     edge = math.log(margin)
-    state: State = "clears" if low > edge else "fails" if high < edge else "open"
-    return Bound(len(logs), mean, low, high, state)
+    state: SizeState = "clears" if low > edge else "fails" if high < edge else "open"
+    return SpeedupBound(len(logs), mean, low, high, state)
 
 
 def _quantile(tail: float, freedom: int) -> float:
     return float(special.stdtrit(freedom, 1 - tail))
 
 
-def decide(bounds: Sequence[Bound | None]) -> Decision:
+def decide_threshold(bounds: Sequence[SpeedupBound | None]) -> ThresholdDecision:
     """Return where the threshold is, from what is known of the sizes in order."""
     states = [size_bound.state if size_bound is not None else "open" for size_bound in bounds]
     failing = max((index for index, state in enumerate(states) if state == "fails"), default=-1)
@@ -131,11 +131,13 @@ def decide(bounds: Sequence[Bound | None]) -> Decision:
     while index > 0 and states[index - 1] == "clears":
         index -= 1
     low = min(failing + 1, index)
-    kind: Kind = "threshold" if index < len(states) else "disable" if failing == len(states) - 1 >= 0 else "unsure"
-    return Decision(kind, index, low, index, _stretches(states))
+    kind: ThresholdKind = (
+        "threshold" if index < len(states) else "disable" if failing == len(states) - 1 >= 0 else "unsure"
+    )
+    return ThresholdDecision(kind, index, low, index, _cleared_ranges(states))
 
 
-def _stretches(states: Sequence[State]) -> tuple[tuple[int, int], ...]:
+def _cleared_ranges(states: Sequence[SizeState]) -> tuple[tuple[int, int], ...]:
     """Return the stretches of neighbouring sizes that clear the margin."""
     ranges: list[tuple[int, int]] = []
     for index, state in enumerate(states):
@@ -148,15 +150,17 @@ def _stretches(states: Sequence[State]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def next_place(bounds: Sequence[Bound | None], *, most: int = LOOKS[-1], enough: int = ENOUGH) -> int | None:
+def next_size(
+    bounds: Sequence[SpeedupBound | None], *, most: int = LOOKS[-1], enough: int = ENOUGH_PAIRS
+) -> int | None:
     """Return the size to measure next; null when it is decided, or more pairs would not decide it.
 
     The largest comes first, and until it is judged nothing else: where it is not known to clear the margin, nothing is
     known from any size on. Then comes the middle of those that are open and not yet measured, which is a bisection as
     those that are found clear or failing close the rest; then the one nearest to a judgement.
     """
-    decision = decide(bounds)
-    open_places = [p for p in range(decision.low, decision.place) if _open(bounds[p])]
+    decision = decide_threshold(bounds)
+    open_places = [p for p in range(decision.low, decision.index) if _is_open(bounds[p])]
     if bounds and open_places and open_places[-1] == len(bounds) - 1:
         last = bounds[-1]
         return len(bounds) - 1 if last is None or last.pairs < most else None
@@ -166,19 +170,19 @@ def next_place(bounds: Sequence[Bound | None], *, most: int = LOOKS[-1], enough:
     judged_bounds = {index: size_bound for index in open_places if (size_bound := bounds[index]) is not None}
     left = {index: size_bound for index, size_bound in judged_bounds.items() if size_bound.pairs < most}
     if not left or (
-        decision.place - decision.low == 1 and all(size_bound.pairs >= enough for size_bound in left.values())
+        decision.index - decision.low == 1 and all(size_bound.pairs >= enough for size_bound in left.values())
     ):
         return None
     return max(left, key=lambda index: _nearness(left[index]))
 
 
-def _open(known: Bound | None) -> bool:
-    return known is None or known.state == "open"
+def _is_open(size_bound: SpeedupBound | None) -> bool:
+    return size_bound is None or size_bound.state == "open"
 
 
-def _nearness(known: Bound) -> float:
+def _nearness(size_bound: SpeedupBound) -> float:
     """Return how near a size is to a judgement: the greater, the fewer pairs it will take."""
-    half = (known.high - known.low) / 2
+    half = (size_bound.high - size_bound.low) / 2
     return -half if half > 0 else 0.0
 
 
@@ -187,7 +191,7 @@ def next_look(pairs: int) -> int:
     return next((n for n in LOOKS if n > pairs), pairs + LOOKS[-1])
 
 
-def isotonic(means: Sequence[float], pairs: Sequence[int]) -> Samples:
+def isotonic_regression(means: Sequence[float], pairs: Sequence[int]) -> Samples:
     """Return the non-decreasing speed-ups nearest to the means, each weighing as many pairs as it rests on."""
     blocks: list[tuple[float, float, int]] = []
     for mean, weight in zip(means, pairs, strict=True):

@@ -1,8 +1,12 @@
-"""Medians with intervals that respect how the samples were taken.
+"""Medians, means and quantiles with intervals that respect how the samples were taken, and summaries of a subject.
 
-Neighbouring samples of one process resemble each other, and one process is one draw: memory layout and
-clock state change between restarts. So the interval within a process counts *effective* samples, and
-the interval of a run is taken over its restarts.
+Neighboring samples of one process resemble each other, and one process is one draw: memory layout and clock state
+change between restarts. So the interval within a process counts *effective* samples, and the interval of a run is
+taken over its restarts.
+
+A quantity made of several medians (a speedup, a share of the time) gets its interval by resampling: iterations of one
+process are redrawn together, in blocks of neighbors, and the draws go through the same arithmetic. The first element
+of such an array is what was measured.
 """
 
 from __future__ import annotations
@@ -12,25 +16,34 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from assay.stats.longrun import FEWEST, LongRun, degrees, long_run, quantile
-from assay.stats.order import median, quantiles
-from assay.stats.shape import two_levels
-from assay.stats.wander import range_of_medians, wanders
+from assay.core.results import NO_INTERVAL, Estimate, Scope, Summary
+from assay.stats.numerics import (
+    MIN_VALUES,
+    LongRunVariance,
+    cosine_count,
+    long_run_variance,
+    median,
+    quantiles,
+    t_quantile,
+)
+from assay.stats.shape import find_two_levels, range_of_medians, wanders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from assay.stats.shape import Levels
+    from assay.stats.shape import TwoLevels
 
+
+if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
-Refusal = Literal["too few samples", "two levels", "drift"]
+IntervalRefusal = Literal["too few samples", "two levels", "drift"]
 """Why there is no interval for a median."""
 
 CONFIDENCE = 0.95
-PREVAILING = 0.25
+MIN_LEVEL_SHARE = 0.25
 """A level that takes less than this share of the time leaves the median to the other."""
 
 
@@ -43,7 +56,7 @@ def autocorrelation(samples: Samples, lag: int = 1) -> float | None:
     return float(centred[:-lag] @ centred[lag:]) / variance if variance > 0 else None
 
 
-def _resemblance(samples: Samples) -> LongRun:
+def _sign_long_run(samples: Samples) -> LongRunVariance:
     """Return how many times the variance of the median exceeds that of independent samples.
 
     Taken over the signs around the median, which are what moves it: a spike counts like any other sample.
@@ -51,18 +64,18 @@ def _resemblance(samples: Samples) -> LongRun:
     signs = np.sign(samples - median(samples))
     variance = float(signs.var())
     if variance == 0:
-        return LongRun(1.0, degrees(len(samples)))
-    strays = long_run(signs)
-    return LongRun(strays.variance / variance, strays.degrees)
+        return LongRunVariance(1.0, cosine_count(len(samples)))
+    strays = long_run_variance(signs)
+    return LongRunVariance(strays.variance / variance, strays.degrees)
 
 
 def effective_size(samples: Samples) -> float:
     """Return how many independent samples these are worth for their median, between 1 and their number."""
     n = len(samples)
-    return float(n) if n < FEWEST else _worth(n, _resemblance(samples))
+    return float(n) if n < MIN_VALUES else _effective_count(n, _sign_long_run(samples))
 
 
-def _worth(n: int, strays: LongRun) -> float:
+def _effective_count(n: int, strays: LongRunVariance) -> float:
     return n / min(max(strays.variance, 1.0), float(n))
 
 
@@ -83,25 +96,25 @@ def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[f
 
 def order_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """Return the interval between order statistics alone, as if the level stood still or went straight."""
-    if len(samples) < FEWEST or torn_between(samples) is not None:
+    if len(samples) < MIN_VALUES or find_competing_levels(samples) is not None:
         return None
-    strays = _resemblance(samples)
-    if _worth(len(samples), strays) < _fewest_effective(confidence):
+    strays = _sign_long_run(samples)
+    if _effective_count(len(samples), strays) < _fewest_effective(confidence):
         return None
-    reach = min(0.5, quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / len(samples)))
+    reach = min(0.5, t_quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / len(samples)))
     low, high = quantiles(samples, (0.5 - reach, 0.5 + reach))
     return low, high
 
 
-def refusal_of(samples: Samples, confidence: float = CONFIDENCE) -> Refusal | None:
+def interval_refusal(samples: Samples, confidence: float = CONFIDENCE) -> IntervalRefusal | None:
     """Return why the samples allow no interval for their median; null where they do.
 
     They are too few, or drift so that all of them are worth too few, or switch between two levels that both take a good
     share of the time: there the median may lie on either, and no interval for it holds.
     """
-    if len(samples) < FEWEST:
+    if len(samples) < MIN_VALUES:
         return "too few samples"
-    if torn_between(samples) is not None:
+    if find_competing_levels(samples) is not None:
         return "two levels"
     if effective_size(samples) < _fewest_effective(confidence):
         return "drift" if wanders(samples) else "too few samples"
@@ -113,10 +126,10 @@ def _fewest_effective(confidence: float) -> float:
     return 1 - math.log2(1 - confidence)
 
 
-def torn_between(samples: Samples) -> Levels | None:
+def find_competing_levels(samples: Samples) -> TwoLevels | None:
     """Return the two levels of a series whose median may lie on either; null where one of them prevails."""
-    levels = two_levels(samples)
-    if levels is None or min(levels.share_high, 1 - levels.share_high) < PREVAILING:
+    levels = find_two_levels(samples)
+    if levels is None or min(levels.share_high, 1 - levels.share_high) < MIN_LEVEL_SHARE:
         return None
     return levels
 
@@ -124,10 +137,10 @@ def torn_between(samples: Samples) -> Levels | None:
 def mean_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """Return an interval for the mean of a series whose neighbours may resemble each other; null below 6 values."""
     n = len(values)
-    if n < FEWEST:
+    if n < MIN_VALUES:
         return None
-    strays = long_run(values)
-    middle, half = float(values.mean()), quantile(confidence, strays.degrees) * math.sqrt(strays.variance / n)
+    strays = long_run_variance(values)
+    middle, half = float(values.mean()), t_quantile(confidence, strays.degrees) * math.sqrt(strays.variance / n)
     return middle - half, middle + half
 
 
@@ -139,10 +152,176 @@ def restarts_interval(medians: Sequence[float], confidence: float = CONFIDENCE) 
     values = np.asarray(medians, dtype=np.float64)
     relative = bool(values.min() > 0)
     scaled = np.log(values) if relative else values
-    half = quantile(confidence, len(scaled) - 1) * float(scaled.std(ddof=1)) / math.sqrt(len(scaled))
+    half = t_quantile(confidence, len(scaled) - 1) * float(scaled.std(ddof=1)) / math.sqrt(len(scaled))
     centre = float(scaled.mean())
     low, high = centre - half, centre + half
     if relative:
         how = f"geometric mean of the medians of {len(values)} processes, Student's t on their logarithms"
         return math.exp(centre), math.exp(low), math.exp(high), how
     return centre, low, high, f"mean of the medians of {len(values)} processes, Student's t"
+
+
+ONE_PROCESS_METHOD = "median, order statistics at the effective sample size, widened where the samples wander"
+
+
+def estimate_median(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = "process") -> Estimate:
+    """Return the median with its interval, from the samples of one process or of several restarts.
+
+    Where every sample is a process of its own, as for a command, ``scope_of_one`` says "run".
+    """
+    n = sum(len(samples) for samples in by_process)
+    medians = [median(samples) for samples in by_process]
+    if len(medians) > 1:
+        centre, low, high, method = restarts_interval(medians)
+        return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=method, n=n)
+    pooled = by_process[0]
+    within = median_interval(pooled)
+    return Estimate(
+        value=median(pooled),
+        low=within[0] if within else None,
+        high=within[1] if within else None,
+        unit=unit,
+        scope=scope_of_one,
+        method=_median_method(pooled, within),
+        n=n,
+    )
+
+
+def slowest_rank(ranks: Sequence[Samples]) -> Samples:
+    """Return the slowest rank of each iteration that all ranks made."""
+    common = min(map(len, ranks))
+    return np.asarray(np.max([samples[:common] for samples in ranks], axis=0), dtype=np.float64)
+
+
+def _median_method(samples: Samples, interval: tuple[float, float] | None) -> str:
+    """Return how the median of one process got its interval, or why it has none."""
+    if interval is not None:
+        return ONE_PROCESS_METHOD
+    return f"{ONE_PROCESS_METHOD}{NO_INTERVAL}{explain_no_interval(samples)}"
+
+
+def expected_method(processes: int) -> str:
+    """Return the method of a time that is measured in so many processes."""
+    return ONE_PROCESS_METHOD if processes == 1 else restarts_interval([1.0] * processes)[3]
+
+
+def explain_no_interval(samples: Samples) -> str:
+    """Return why the median of samples has no interval, as a clause."""
+    levels = find_competing_levels(samples)
+    if levels is not None:
+        return f"two levels, {levels.low:.4g} and {levels.high:.4g} ({levels.share_high:.0%} of the time)"
+    return "the samples drift" if interval_refusal(samples) == "drift" else "too few effective samples"
+
+
+def summarize_samples(
+    role: str,
+    subject: int,
+    quantity: str,
+    unit: str,
+    by_process: Sequence[Samples],
+    *,
+    scope_of_one: Scope = "process",
+) -> Summary:
+    """Return the estimate of a quantity and the shape of its samples, over all restarts."""
+    pooled = np.concatenate(list(by_process))
+    mean = float(pooled.mean())
+    first, middle, third = quantiles(pooled, (0.25, 0.5, 0.75))
+    neighbours = [r for samples in by_process if (r := autocorrelation(samples)) is not None]
+    return Summary(
+        role=role,
+        subject=subject,
+        quantity=quantity,
+        estimate=estimate_median(by_process, unit, scope_of_one=scope_of_one),
+        n=len(pooled),
+        mean=mean,
+        quartiles=(float(first), float(middle), float(third)),
+        minimum=float(pooled.min()),
+        maximum=float(pooled.max()),
+        cv=float(pooled.std(ddof=1)) / mean if len(pooled) > 1 and mean != 0 else None,
+        autocorrelation=float(np.mean(neighbours)) if neighbours else None,
+    )
+
+
+def min_samples_for_quantile(share: float) -> int:
+    """Return how many samples a quantile needs to be more than the largest or the smallest of them: 100 for p99."""
+    return math.ceil(1 / min(share, 1 - share) - 1e-9)
+
+
+def quantile_interval(samples: Samples, share: float, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Return an interval for a quantile of the window the samples were taken in; null where they are too few for one.
+
+    Order statistics as far from it as autocorrelated signs may stray: no assumption about the distribution's shape.
+    """
+    n = len(samples)
+    if n < max(MIN_VALUES, min_samples_for_quantile(share)):
+        return None
+    below = (samples <= quantiles(samples, (share,))[0]).astype(np.float64)
+    strays = long_run_variance(below)
+    variance = max(strays.variance, share * (1 - share))
+    reach = t_quantile(confidence, strays.degrees) * math.sqrt(variance / n)
+    if share - reach <= 0 or share + reach >= 1:
+        return None
+    low, high = quantiles(samples, (share - reach, share + reach))
+    return low, high
+
+
+if TYPE_CHECKING:
+    Indices = NDArray[np.intp]
+
+RESAMPLES = 1999
+
+
+def draw_indices(samples: Samples, seed: int) -> Indices:
+    """Return which iterations each draw is made of: first all as they came, then draws in runs of neighbours.
+
+    Runs are as long as neighbours resemble each other, so that a draw strays as far as the real thing does.
+    """
+    n = len(samples)
+    run = max(1, math.ceil(n / effective_size(samples)))
+    chance = np.random.default_rng(seed)
+    starts = chance.integers(0, n, (RESAMPLES, math.ceil(n / run)))
+    resampled = (starts[:, :, None] + np.arange(run)).reshape(RESAMPLES, -1)[:, :n] % n
+    return np.vstack([np.arange(n), resampled])
+
+
+def medians_of_draws(samples: Samples, chosen: Indices) -> Samples:
+    """Return the median of each draw."""
+    return np.asarray(np.median(samples[chosen], axis=1), dtype=np.float64)
+
+
+def explain_no_process_interval(samples: Samples, confidence: float = CONFIDENCE) -> str | None:
+    """Return why these samples of one process allow no interval; null where they do."""
+    levels = find_competing_levels(samples)
+    if levels is not None:
+        share = f"{levels.share_high:.0%} of the time"
+        return f"the samples switch between two levels, {levels.low:.4g} and {levels.high:.4g} ({share})"
+    if len(samples) < MIN_VALUES:
+        return (
+            f"{len(samples)} sample{'' if len(samples) == 1 else 's'} of one process are too few; "
+            f"{MIN_VALUES} are needed"
+        )
+    if effective_size(samples) < 1 - math.log2(1 - confidence):
+        return f"{len(samples)} samples that resemble their neighbours are too few"
+    return None
+
+
+def draws_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Return the interval in which most draws lie; null where some draw has no such number."""
+    if not np.isfinite(values).all():
+        return None
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(values[1:], [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def repeats_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+    """Return centre, low and high of a number that each of two or more repeats gave.
+
+    Student's t, on logarithms where all are positive.
+    """
+    relative = bool(values.min() > 0)
+    scaled = np.log(values) if relative else values
+    centre = float(scaled.mean())
+    half = t_quantile(confidence, len(scaled) - 1) * float(scaled.std(ddof=1)) / math.sqrt(len(scaled))
+    ends = (centre, centre - half, centre + half)
+    return (math.exp(ends[0]), math.exp(ends[1]), math.exp(ends[2])) if relative else ends

@@ -1,8 +1,8 @@
-"""How many times as much: ratios of results that were not taken in pairs, and what several of them say together.
+"""Ratios of unpaired results and what several of them say together; proportions with exact intervals.
 
-A number is known by its logarithm, the standard error of that, and the degrees of freedom the error is known with:
-those of the processes it was measured in. Two such numbers differ by Welch's t; groups of single results, of which each
-device is held against itself, by least squares.
+A number is represented by its logarithm, the standard error of that, and the degrees of freedom of the error: those
+of the processes it was measured in. Two such numbers differ by Welch's t; groups of single results, in which each
+device is compared with itself, by least squares.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from assay.stats.intervals import CONFIDENCE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.stats.paired import Verdict
+    from assay.stats.sequential import SpeedVerdict
 
-FEW = 4
+
+DEFAULT_FREEDOM = 4
 """Degrees of freedom where it is not told how many processes an interval rests on."""
 
-TINY = 1e-12
+MIN_LOG_ERROR = 1e-12
 """The least error of a logarithm: numbers have no more digits."""
 
 
-FARTHEST = 700.0
+MAX_LOG = 700.0
 """Of a logarithm: what is farther is no number that can be written."""
 
 
 @dataclass(frozen=True)
-class Level:
+class LogEstimate:
     """A logarithm, its standard error, and the degrees of freedom of that; null where too little was measured."""
 
     log: float
@@ -50,12 +51,12 @@ class Level:
         if self.error is None:
             return None
         half = _quantile(0.5 + confidence / 2, self.degrees) * self.error
-        return math.exp(max(self.log - half, -FARTHEST)), math.exp(min(self.log + half, FARTHEST))
+        return math.exp(max(self.log - half, -MAX_LOG)), math.exp(min(self.log + half, MAX_LOG))
 
 
-def level(
+def log_estimate(
     value: float, low: float | None, high: float | None, processes: int | None, confidence: float = CONFIDENCE
-) -> Level | None:
+) -> LogEstimate | None:
     """Return a number that is known with an interval over so many processes; null where it has no logarithm.
 
     Where it is not told how many (null), the interval is taken as it is, and its tails as those of few.
@@ -63,50 +64,52 @@ def level(
     if not value > 0 or not math.isfinite(value):
         return None
     if low is None or high is None or not low > 0:
-        return Level(math.log(value))
+        return LogEstimate(math.log(value))
     half = (math.log(high) - math.log(low)) / 2
     if processes is None:
-        return Level(math.log(value), half / _quantile(0.5 + confidence / 2, math.inf), FEW)
+        return LogEstimate(math.log(value), half / _quantile(0.5 + confidence / 2, math.inf), DEFAULT_FREEDOM)
     degrees = processes - 1 if processes > 1 else math.inf
-    return Level(math.log(value), half / _quantile(0.5 + confidence / 2, degrees), degrees)
+    return LogEstimate(math.log(value), half / _quantile(0.5 + confidence / 2, degrees), degrees)
 
 
-def drawn(values: Sequence[float]) -> Level:
+def log_estimate_of_draws(values: Sequence[float]) -> LogEstimate:
     """Return the geometric mean of two or more numbers, each of them one draw."""
     logs = np.log(values)
-    return Level(float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(len(logs)), len(logs) - 1)
+    return LogEstimate(float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(len(logs)), len(logs) - 1)
 
 
-def ratio(first: Level, second: Level) -> Level:
+def divide_estimates(first: LogEstimate, second: LogEstimate) -> LogEstimate:
     """Return how many times the first the second is."""
     return _sum(first, second, second.log - first.log, 1.0)
 
 
-def mean(levels: Sequence[Level]) -> Level:
+def geometric_mean(levels: Sequence[LogEstimate]) -> LogEstimate:
     """Return the geometric mean of numbers that are independent of each other."""
     result = levels[0]
     for count, estimate in enumerate(levels[1:], 1):
         result = _sum(
-            _times(result, count), estimate, (count * result.log + estimate.log) / (count + 1), 1 / (count + 1)
+            _scaled(result, count), estimate, (count * result.log + estimate.log) / (count + 1), 1 / (count + 1)
         )
     return result
 
 
-def _times(each: Level, factor: float) -> Level:
-    return Level(each.log * factor, None if each.error is None else each.error * factor, each.degrees)
+def _scaled(estimate: LogEstimate, factor: float) -> LogEstimate:
+    return LogEstimate(
+        estimate.log * factor, None if estimate.error is None else estimate.error * factor, estimate.degrees
+    )
 
 
-def _sum(one: Level, other: Level, log: float, scale: float) -> Level:
+def _sum(one: LogEstimate, other: LogEstimate, log: float, scale: float) -> LogEstimate:
     """Return a sum or difference of two, scaled: errors add in squares, degrees of freedom as Welch has them."""
     if one.error is None or other.error is None:
-        return Level(log)
-    parts = [max(estimate.error or 0.0, TINY) ** 2 for estimate in (one, other)]
+        return LogEstimate(log)
+    parts = [max(estimate.error or 0.0, MIN_LOG_ERROR) ** 2 for estimate in (one, other)]
     total = sum(parts)
     inverse = sum(part**2 / estimate.degrees for part, estimate in zip(parts, (one, other), strict=True))
-    return Level(log, math.sqrt(total) * scale, total**2 / inverse if inverse else math.inf)
+    return LogEstimate(log, math.sqrt(total) * scale, total**2 / inverse if inverse else math.inf)
 
 
-def pooled(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Level | None:
+def pooled_ratio(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> LogEstimate | None:
     """Return how many times the first of each group the second is, each group held against itself; null without any.
 
     Logarithms are a level for each group, plus the same difference in all, plus noise: least squares, Student's t.
@@ -120,22 +123,24 @@ def pooled(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Level |
     centre = sum(w * d for w, d in zip(weights, differences, strict=True)) / weight
     freedom = sum(len(a) + len(b) for a, b in groups) - len(groups) - 1
     if freedom < 1:
-        return Level(centre)
+        return LogEstimate(centre)
     squares = 0.0
     for first, second in groups:
         logs = np.concatenate([np.log(first), np.log(second) - centre])
         squares += float(np.sum((logs - logs.mean()) ** 2))
-    return Level(centre, math.sqrt(squares / freedom / weight), freedom)
+    return LogEstimate(centre, math.sqrt(squares / freedom / weight), freedom)
 
 
-def decide(ratios: Sequence[Level], minimum_effect: float, confidence: float = CONFIDENCE) -> list[Verdict]:
+def decide_ratios(
+    ratios: Sequence[LogEstimate], minimum_effect: float, confidence: float = CONFIDENCE
+) -> list[SpeedVerdict]:
     """Return what each ratio of times says, so that with ``confidence`` none of all is said wrongly (Holm).
 
     Slower or faster: surely by more than the minimum effect. Same: surely by less. Anything else is unsure.
     """
     margin = math.log1p(minimum_effect)
-    claims = [_claim(estimate, margin) for estimate in ratios]
-    verdicts: list[Verdict] = ["unsure"] * len(claims)
+    claims = [_strongest_claim(estimate, margin) for estimate in ratios]
+    verdicts: list[SpeedVerdict] = ["unsure"] * len(claims)
     for step, index in enumerate(sorted(range(len(claims)), key=lambda i: claims[i][0])):
         chance, verdict = claims[index]
         if chance * (len(claims) - step) > 1 - confidence:
@@ -144,18 +149,18 @@ def decide(ratios: Sequence[Level], minimum_effect: float, confidence: float = C
     return verdicts
 
 
-def _claim(each: Level, margin: float) -> tuple[float, Verdict]:
+def _strongest_claim(estimate: LogEstimate, margin: float) -> tuple[float, SpeedVerdict]:
     """Return what is most surely said of a ratio, and the chance that it is said so and is not."""
-    if each.error is None:
+    if estimate.error is None:
         return 1.0, "unsure"
-    error = max(each.error, TINY)
-    reach: dict[Verdict, float] = {
-        "slower": each.log - margin,
-        "faster": -margin - each.log,
-        "same": margin - abs(each.log),
+    error = max(estimate.error, MIN_LOG_ERROR)
+    reach: dict[SpeedVerdict, float] = {
+        "slower": estimate.log - margin,
+        "faster": -margin - estimate.log,
+        "same": margin - abs(estimate.log),
     }
     verdict = max(reach, key=lambda claim: reach[claim])
-    return 2 * _beyond(reach[verdict] / error, each.degrees), verdict
+    return 2 * _beyond(reach[verdict] / error, estimate.degrees), verdict
 
 
 def _beyond(t: float, degrees: float) -> float:
@@ -164,3 +169,35 @@ def _beyond(t: float, degrees: float) -> float:
 
 def _quantile(share: float, degrees: float) -> float:
     return float(special.ndtri(share)) if math.isinf(degrees) else float(special.stdtrit(degrees, share))
+
+
+@dataclass(frozen=True)
+class Proportion:
+    """How many of how many, with the exact (Clopper–Pearson) interval of the share; nulls where there was no try."""
+
+    count: int
+    n: int
+
+    @property
+    def value(self) -> float | None:
+        """The share; null where there was no try."""
+        return self.count / self.n if self.n else None
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+        """Return the exact interval of the share; null where there was no try."""
+        if not self.n:
+            return None
+        tail = (1 - confidence) / 2
+        low = float(special.betaincinv(self.count, self.n - self.count + 1, tail)) if self.count else 0.0
+        more = self.n - self.count
+        high = float(special.betaincinv(self.count + 1, more, 1 - tail)) if more else 1.0
+        return low, high
+
+    def __add__(self, other: Proportion) -> Proportion:
+        return Proportion(self.count + other.count, self.n + other.n)
+
+
+def mcnemar_p(only_first: int, only_second: int) -> float:
+    """Return McNemar's exact two-sided p: tries in which only the one or only the other happened."""
+    n, least = only_first + only_second, min(only_first, only_second)
+    return min(1.0, 2 * float(special.bdtr(least, n, 0.5))) if n else 1.0

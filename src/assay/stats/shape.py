@@ -1,42 +1,146 @@
-"""What a series looks like in time, and what can sensibly be estimated from it."""
+"""The shape of a series over time: steady, drifting, switching between two levels, or wandering.
+
+A series wanders where it moves more slowly than short-memory noise can. Random walks, clocks that dwell on a level,
+warm-up curves and slow waves put most of their power into the slowest cosines of the window; short-memory noise
+spreads it evenly over the slow ones. The samples are replaced by their normal scores first (ranks, ties sharing one),
+so neither spikes nor the unit matter.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from assay.stats.longrun import OUTLIER, centred_time, long_run, quantile, robust_scale, winsorised
-from assay.stats.order import median
-from assay.stats.wander import normal_scores, range_of_means, wanders
+from assay.stats.numerics import (
+    OUTLIER_SCALES,
+    centred_time,
+    cosine_transform,
+    f_quantile,
+    long_run_variance,
+    median,
+    normal_quantile,
+    robust_scale,
+    t_quantile,
+    winsorize,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
+if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
-Unsteady = Literal["drift", "switching"]
-Name = Literal["steady", "drift", "two levels", "bursts", "too few"]
-Estimand = Literal["median", "median of the window", "levels and shares", "none"]
+MIN_WANDER_SAMPLES = 64  # samples; with fewer, chance wanders as well
+SLOWEST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # cosines, at most half of all that are read
+WANDER_ALARM_RATE = 0.002  # chance at each of these; together noise that forgets is called wandering in about 1 %
+RANDOM_WALK_LIMIT = 14.0  # n (1 - r₁), which a random walk of n samples stays below in 95 % (Dickey and Fuller)
+PER_BLOCK, MIN_BLOCKS, MAX_BLOCKS = 16, 8, 64  # samples in a block; blocks in a window
 
-FEWEST = 64  # samples; with fewer, chance draws shapes of its own
+
+def normal_scores(samples: Samples) -> Samples:
+    """Return the standard normal values of the samples' ranks; samples that are equal share one."""
+    _, inverse, counts = np.unique(samples, return_inverse=True, return_counts=True)
+    if len(counts) == len(samples):
+        return _scores_of_ranks(len(samples))[inverse.reshape(-1)]
+    shares = (np.cumsum(counts) - counts / 2) / len(samples)
+    return _normal_quantiles(shares)[inverse.reshape(-1)]
+
+
+@lru_cache(8)
+def _scores_of_ranks(n: int) -> Samples:
+    """Return the normal values of n different samples, from the least to the greatest."""
+    return _normal_quantiles((np.arange(n) + 0.5) / n)
+
+
+def _normal_quantiles(shares: Samples) -> Samples:
+    return np.fromiter(map(normal_quantile, shares.tolist()), np.float64, len(shares))
+
+
+def wander_cosine_count(n: int) -> int:
+    """Return how many cosines of n samples are read: twice as many as tell the long-run variance."""
+    return max(6, min(n // 4, int(0.8 * n ** (2 / 3))))
+
+
+def _alarming(slower: int, faster: int) -> float:
+    """Return the ratio of mean powers that so many slower and faster cosines seldom exceed in noise that forgets."""
+    return f_quantile(1 - WANDER_ALARM_RATE, slower, faster)
+
+
+def wanders(samples: Samples, *, straight: bool = True) -> bool:
+    """Return whether the series moves more slowly than noise that forgets; never of fewer than 64 samples.
+
+    Args:
+        samples: In the order they were taken.
+        straight: Whether a straight drift counts; without it, only what is left of the series after one.
+    """
+    n = len(samples)
+    if n < MIN_WANDER_SAMPLES or samples.min() == samples.max():
+        return False
+    flat = samples
+    if not straight:
+        time = centred_time(n)
+        flat = samples - time * float(time @ winsorize(samples)) / float(time @ time)
+    scores = normal_scores(flat)
+    scores = scores - scores.mean()
+    first = 1 if straight else 2
+    powers = cosine_transform(scores)[first : first + wander_cosine_count(n)] ** 2
+    total, count = float(powers.sum()), len(powers)
+    slower = np.cumsum(powers)
+    for k in SLOWEST:
+        if k <= count // 2 and slower[k - 1] / k > _alarming(k, count - k) * (total - slower[k - 1]) / (count - k):
+            return True
+    return n * (1 - float(scores[1:] @ scores[:-1]) / float(scores @ scores)) < RANDOM_WALK_LIMIT
+
+
+def range_of_medians(samples: Samples) -> tuple[float, float]:
+    """Return the lowest and the highest median of the window's 8 to 64 parts: between them it moved.
+
+    A part has about 16 samples where there are few, so that a level that lasts as long shows.
+    """
+    count = max(MIN_BLOCKS, min(MAX_BLOCKS, len(samples) // PER_BLOCK))
+    size = max(1, len(samples) // count)
+    whole = samples[: len(samples) // size * size].reshape(-1, size)
+    medians = np.median(np.vstack([whole, samples[-size:]]), axis=1)
+    return float(medians.min()), float(medians.max())
+
+
+def range_of_means(values: Samples) -> float:
+    """Return how far apart the means of the window's eighths lie."""
+    means = [float(part.mean()) for part in np.array_split(values, MIN_BLOCKS) if len(part)]
+    return max(means) - min(means)
+
+
+Unsteadiness = Literal["drift", "switching"]
+ShapeName = Literal["steady", "drift", "two levels", "bursts", "too few"]
+ShapeEstimand = Literal["median", "median of the window", "levels and shares", "none"]
+
+MIN_SHAPE_SAMPLES = 64  # samples; with fewer, chance draws shapes of its own
 SMOOTHING = 5  # samples in the moving median that levels are looked for in: a level outlasts noise
-APART, APART_BY_CHANCE = 3.5, 8.0  # spreads between levels: halves of a Gaussian lie 2.7 apart, of an even spread 3.5
-RAREST = 0.1  # share of the time on the rarer level, below which it is a burst
-STAYS = 0.2  # of the distance between two levels, by which the means of eighths may stray from them
-FEWEST_SWITCHES = 4  # between two levels, for their shares to mean anything: two round trips
+MIN_GAP, MIN_GAP_BY_CHANCE = (
+    3.5,
+    8.0,
+)  # spreads between levels: halves of a Gaussian lie 2.7 apart, of an even spread 3.5
+MIN_RARE_SHARE = 0.1  # share of the time on the rarer level, below which it is a burst
+MAX_LEVEL_DRIFT = 0.2  # of the distance between two levels, by which the means of eighths may stray from them
+MIN_SWITCHES = 4  # between two levels, for their shares to mean anything: two round trips
 DRIFT_CONFIDENCE = 0.99
 DRIFT_MATTERS = 0.005  # of the median, over the window
 EIGHTHS = 8
-FEWEST_RELATED, RELATED = 6, 1.28  # samples; neighbours that do not resemble each other seem to in a tenth of windows
+MIN_RELATED_SAMPLES, RELATED_ALARM = (
+    6,
+    1.28,
+)  # samples; neighbours that do not resemble each other seem to in a tenth of windows
 BURSTS_MATTER = 0.001  # share of outliers: Gaussian noise has one in a million
 
 
 @dataclass(frozen=True)
-class Slope:
+class DriftSlope:
     """How much the series moves over its window, as a share of its median, with a 99 % interval."""
 
     per_window: float
@@ -45,7 +149,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class Levels:
+class TwoLevels:
     """Two levels between which the series switches, in its unit, and the share of time on the higher."""
 
     low: float
@@ -55,43 +159,43 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class Shape:
+class SeriesShape:
     """The name of what a series looks like, what estimand makes sense, and the evidence for it."""
 
-    name: Name
-    estimand: Estimand
-    slope: Slope | None = None
-    levels: Levels | None = None
+    name: ShapeName
+    estimand: ShapeEstimand
+    slope: DriftSlope | None = None
+    levels: TwoLevels | None = None
     outlier_share: float | None = None
 
 
-def slope_of(samples: Samples) -> Slope | None:
+def estimate_slope(samples: Samples) -> DriftSlope | None:
     """Return the straight drift over the window, outliers tamed; null where the median is zero."""
     n, middle = len(samples), median(samples)
     if middle == 0:
         return None
-    tame, time = winsorised(samples), centred_time(n)
+    tame, time = winsorize(samples), centred_time(n)
     weight = float(time @ time)
     drift = float(time @ tame) / weight
-    strays = long_run(tame)
-    half = quantile(DRIFT_CONFIDENCE, strays.degrees) * math.sqrt(strays.variance / weight)
+    strays = long_run_variance(tame)
+    half = t_quantile(DRIFT_CONFIDENCE, strays.degrees) * math.sqrt(strays.variance / weight)
     size = abs(middle)
-    return Slope(drift / size, (drift - half) / size, (drift + half) / size)
+    return DriftSlope(drift / size, (drift - half) / size, (drift + half) / size)
 
 
-def two_levels(samples: Samples) -> Levels | None:
+def find_two_levels(samples: Samples) -> TwoLevels | None:
     """Return the two levels a series switches between; null where it does not, or is too short to tell.
 
     The moving median is split in two where that leaves the least spread within (Otsu's threshold); they
     are levels if they lie far apart for that spread; two ticks of a timer only if the series dwells on them. A random
     walk or a decay lies in two heaps as well, and goes on wandering within each: that is no level.
     """
-    if len(samples) < FEWEST:
+    if len(samples) < MIN_SHAPE_SAMPLES:
         return None
-    smooth = np.asarray(np.median(sliding_window_view(winsorised(samples), SMOOTHING), axis=1), dtype=np.float64)
+    smooth = np.asarray(np.median(sliding_window_view(winsorize(samples), SMOOTHING), axis=1), dtype=np.float64)
     smooth = smooth - smooth.mean()  # sums of squares keep their digits
     ordered, n = np.sort(smooth), len(smooth)
-    below = np.arange(math.ceil(RAREST * n), math.floor((1 - RAREST) * n) + 1)
+    below = np.arange(math.ceil(MIN_RARE_SHARE * n), math.floor((1 - MIN_RARE_SHARE) * n) + 1)
     below = below[ordered[below - 1] < ordered[below]]  # samples that are equal lie on one side
     if not len(below):
         return None
@@ -100,7 +204,7 @@ def two_levels(samples: Samples) -> Levels | None:
     best = int(np.argmax(between))
     count, split = int(below[best]), ordered[int(below[best])]
     within = max((float(ordered @ ordered) - float(between[best])) / n, 0.0)
-    apart = APART + APART_BY_CHANCE / math.sqrt(n)
+    apart = MIN_GAP + MIN_GAP_BY_CHANCE / math.sqrt(n)
     gap = -float(sums[best]) * (1 / count + 1 / (n - count))
     if gap <= apart * math.sqrt(within) or gap <= 1e-9 * float(np.abs(samples).max()):
         return None
@@ -110,9 +214,9 @@ def two_levels(samples: Samples) -> Levels | None:
     raw = samples[SMOOTHING // 2 : SMOOTHING // 2 + n]
     low, high = median(raw[~upper]), median(raw[upper])
     rest = raw - np.where(upper, high, low)
-    if range_of_means(winsorised(rest)) > STAYS * (high - low) and wanders(rest):
+    if range_of_means(winsorize(rest)) > MAX_LEVEL_DRIFT * (high - low) and wanders(rest):
         return None
-    return Levels(
+    return TwoLevels(
         low=low,
         high=high,
         share_high=float(upper.mean()),
@@ -131,54 +235,54 @@ def outlier_share(samples: Samples) -> float:
     scale = robust_scale(samples)
     if scale == 0:
         return 0.0
-    return float(np.mean(samples > median(samples) + OUTLIER * scale))
+    return float(np.mean(samples > median(samples) + OUTLIER_SCALES * scale))
 
 
-def moved_by(samples: Samples) -> float:
+def relative_median_range(samples: Samples) -> float:
     """Return how far apart the medians of the window's eighths lie, as a share of its median; infinite for 0."""
     middle = abs(median(samples))
     medians = [median(part) for part in np.array_split(samples, EIGHTHS) if len(part)]
     return (max(medians) - min(medians)) / middle if middle else math.inf
 
 
-def unsteady(samples: Samples) -> Unsteady | None:
+def find_unsteadiness(samples: Samples) -> Unsteadiness | None:
     """Return what moved in the window, by enough to matter: the level drifts, or switches; null where nothing did.
 
     Null too of fewer than 64 samples, of which nobody can tell.
     """
-    if len(samples) < FEWEST:
+    if len(samples) < MIN_SHAPE_SAMPLES:
         return None
-    levels = two_levels(samples)
+    levels = find_two_levels(samples)
     if levels is not None:
         return "switching" if levels.high - levels.low >= DRIFT_MATTERS * abs(median(samples)) else None
-    return "drift" if _drifts(samples, slope_of(samples)) else None
+    return "drift" if _drifts(samples, estimate_slope(samples)) else None
 
 
-def _drifts(samples: Samples, slope: Slope | None) -> bool:
+def _drifts(samples: Samples, slope: DriftSlope | None) -> bool:
     """Return whether the level drifts: in a straight line, or however else it wanders, by enough to matter."""
     straight = slope is not None and slope.low * slope.high > 0 and abs(slope.per_window) >= DRIFT_MATTERS
-    return straight or (wanders(samples) and moved_by(samples) >= DRIFT_MATTERS)
+    return straight or (wanders(samples) and relative_median_range(samples) >= DRIFT_MATTERS)
 
 
-def may_still_move(samples: Samples) -> bool:
+def is_unsettled(samples: Samples) -> bool:
     """Return whether it is too soon to stop: the level moves, or of few samples neighbours resemble each other."""
     n = len(samples)
-    if n >= FEWEST:
-        return unsteady(samples) is not None
-    if n < FEWEST_RELATED or samples.min() == samples.max():
+    if n >= MIN_SHAPE_SAMPLES:
+        return find_unsteadiness(samples) is not None
+    if n < MIN_RELATED_SAMPLES or samples.min() == samples.max():
         return False
     scores = normal_scores(samples)
-    return float(scores[1:] @ scores[:-1]) / float(scores @ scores) > RELATED / math.sqrt(n)
+    return float(scores[1:] @ scores[:-1]) / float(scores @ scores) > RELATED_ALARM / math.sqrt(n)
 
 
-def shape_of(samples: Samples) -> Shape:
+def classify_shape(samples: Samples) -> SeriesShape:
     """Return what the series looks like; levels are named before drift, and drift before bursts."""
-    if len(samples) < FEWEST:
-        return Shape("too few", "none")
-    slope, levels, outliers = slope_of(samples), two_levels(samples), outlier_share(samples)
+    if len(samples) < MIN_SHAPE_SAMPLES:
+        return SeriesShape("too few", "none")
+    slope, levels, outliers = estimate_slope(samples), find_two_levels(samples), outlier_share(samples)
     if levels is not None:
-        lasting = levels.switches >= FEWEST_SWITCHES
-        return Shape("two levels", "levels and shares" if lasting else "none", slope, levels, outliers)
+        lasting = levels.switches >= MIN_SWITCHES
+        return SeriesShape("two levels", "levels and shares" if lasting else "none", slope, levels, outliers)
     if _drifts(samples, slope):
-        return Shape("drift", "median of the window", slope, None, outliers)
-    return Shape("bursts" if outliers >= BURSTS_MATTER else "steady", "median", slope, None, outliers)
+        return SeriesShape("drift", "median of the window", slope, None, outliers)
+    return SeriesShape("bursts" if outliers >= BURSTS_MATTER else "steady", "median", slope, None, outliers)

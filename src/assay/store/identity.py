@@ -1,22 +1,175 @@
-"""What a number is of: the work, and every detail that must agree before two numbers may be compared."""
+"""What was measured: the details that must agree before two numbers may be compared, and the key of a history series.
+
+Points of different runs form one series when work, device, conditions and estimation method agree. Left out of the key
+is what may change from run to run and is stored with each point: the commit, the host within its class, the driver,
+versions, and for how long was measured.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from assay.isolation.targets import targets
-from assay.store.history.keys import conditions, host_class
+from assay.core.results import method_key
+from assay.core.values import Params, Value
+from assay.machine.cuda_devices import gpu_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import JsonValue
 
-    from assay.core.plan import Role, Subject, Trial
+    from assay.core.plan import Method, Role, Subject, Trial
     from assay.core.results import Findings, Record
     from assay.core.values import Scalar
     from assay.machine.model import Machine
 
+
+EXCLUSIVE_CORES = frozenset({"cpu", "numa", "full"})
+
+
+class SeriesKey(Value):
+    """All that a series' points have in common."""
+
+    workload: str
+    impl: str
+    params: Params
+    config: Params | None
+    project: str | None
+    location: str
+    gpu: str | None
+    device: str | None
+    device_kind: str
+    conditions: Params
+    quantity: str
+    method: str
+
+    @property
+    def label(self) -> str:
+        """What is measured, for people: ``softmax@numpy call_us``."""
+        work = self.workload if self.impl in {"python", "command"} else f"{self.workload}@{self.impl}"
+        return f"{work} {self.quantity}"
+
+    @property
+    def where(self) -> str:
+        """On what it is measured, for people."""
+        return self.gpu or f"{self.device}, {self.location}"
+
+    @property
+    def details(self) -> str:
+        """Parameters, configuration and conditions on one line."""
+        named = {**self.params, **{f"config {name}": value for name, value in (self.config or {}).items()}}
+        return " ".join(f"{name}={value}" for name, value in {**named, **self.conditions}.items())
+
+
+class SeriesKeys:
+    """The keys of one run's series."""
+
+    def __init__(self, machine: Machine, cwd: str) -> None:
+        self._host = host_class(machine)
+        self._targets = gpu_targets(machine)
+        self._project = PurePath(cwd).name or None
+
+    def described(self, trial: Trial, role: Role, subject: Subject) -> str:
+        """Return all that the series of a subject have in common, as text."""
+        own = subject.impl in {"python", "command"}
+        description = {
+            "workload": subject.workload,
+            "impl": subject.impl,
+            "params": subject.params,
+            "config": subject.config,
+            "project": self._project if own else None,
+            **self._where(role),
+            "conditions": trial_conditions(trial, role),
+        }
+        return canonical_json(description)
+
+    def _where(self, role: Role) -> dict[str, str | None]:
+        """Return which GPUs, or which cores of which class of host."""
+        kind = role.devices[0].partition(":")[0]
+        device_targets = [self._targets[device] for device in role.devices if device in self._targets]
+        if kind == "cuda" and device_targets:
+            names = dict.fromkeys(target.title for target in device_targets)
+            uuids = sorted({target.uuid for target in device_targets})
+            return {"location": " ".join(uuids), "gpu": ", ".join(names), "device": None, "device_kind": kind}
+        device = ",".join(sorted(set(role.devices)))
+        return {"location": self._host, "gpu": None, "device": device, "device_kind": kind}
+
+
+def host_class(machine: Machine) -> str:
+    """Return what hosts have in common that are as good as each other: the model and number of their cores."""
+    return f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"
+
+
+def trial_conditions(trial: Trial, role: Role) -> Params:
+    """Return under what a role is timed, beyond its work and device; what is as usual is left out."""
+    result: Params = {"isolation": role.isolation}
+    if trial.schedule == "together":
+        result["schedule"] = trial.schedule
+    if role.ranks > 1:
+        result["ranks"] = role.ranks
+    if role.metered:
+        result["metered"] = ",".join(sorted(role.metered))
+    if role.isolation in EXCLUSIVE_CORES and set(trial.placed_with) - set(role.devices):
+        result["cores shared with"] = ",".join(sorted(set(trial.placed_with) - set(role.devices)))
+    if trial.cpu_groups is not None:
+        result["cpu_groups"] = trial.cpu_groups
+    if role.in_stages:
+        result["in stages"] = True
+    elif len(role.subjects) > 1 or trial.schedule == "turns":
+        result["in turns"] = True
+    if concurrent := _concurrent_subjects(trial, role):
+        result["beside"] = concurrent
+    return {**result, **_method_conditions(trial.method), **trial.settings}
+
+
+def _method_conditions(method: Method) -> Params:
+    """Return how calls are timed, where it is not as usual."""
+    result: Params = {}
+    if method.cache is not None:
+        result["cache"] = method.cache
+    if method.benchmark_runs is not None:
+        result["counted"] = True
+    if method.continuous:
+        result["duty"] = method.duty
+    if method.settle_s is not None:
+        result["settled"] = True
+    return result
+
+
+def _concurrent_subjects(trial: Trial, role: Role) -> str:
+    """Return what runs at the same time: loads, and under `together` the other roles."""
+    others = [
+        other
+        for other in trial.roles
+        if other.name != role.name and (other.duty == "load" or trial.schedule == "together")
+    ]
+    return ", ".join(
+        sorted(f"{subject.label} on {','.join(other.devices)}" for other in others for subject in other.subjects)
+    )
+
+
+@lru_cache(maxsize=100_000)
+def series_key(described: str, quantity: str, method: str) -> tuple[str, SeriesKey]:
+    """Return the key of one quantity, and its name: a hash of all but a GPU's title, which adds nothing to its UUID."""
+    content = {**json.loads(described), "quantity": quantity, "method": method_key(method)}
+    return short_hash({name: value for name, value in content.items() if name != "gpu"}), SeriesKey(**content)
+
+
+def canonical_json(content: object) -> str:
+    """Return plain data as text, the same on any machine."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def short_hash(content: object) -> str:
+    """Return a short hash of plain data."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+
+
+if TYPE_CHECKING:
     Part = tuple[Trial, Role, Subject]
 
 Aspect = Literal[
@@ -37,7 +190,7 @@ MODEL: Aspect = "device model"
 """The model of a device is no detail of a number: across models numbers stand side by side."""
 
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
-DTYPE, ISOLATION, SHARED = "dtype", "isolation", "cores shared with"
+DTYPE, ISOLATION, SHARED_CORES = "dtype", "isolation", "cores shared with"
 SCHEDULE = frozenset({"schedule", "in turns", "in stages", "beside", "phase"})
 """Conditions that say what ran when, and at the same time as what."""
 
@@ -46,7 +199,7 @@ Identity = dict[str, dict[str, str]]
 """By aspect and name what must agree, as it is kept in files."""
 
 
-class Detail(NamedTuple):
+class IdentityDetail(NamedTuple):
     """One thing that must agree: ``parameters``, ``rows``, ``256``."""
 
     aspect: Aspect
@@ -54,43 +207,51 @@ class Detail(NamedTuple):
     value: str
 
 
-def work_of(subject: Subject) -> str:
+def work_name(subject: Subject) -> str:
     """Return what a subject is, in words that no other work has: of a command all of its words."""
     return subject.workload if subject.impl == "command" else subject.label
 
 
-def details_of(trial: Trial, role: Role, subject: Subject, loaded_dtype: str | None = None) -> tuple[Detail, ...]:
+def subject_details(
+    trial: Trial, role: Role, subject: Subject, loaded_dtype: str | None = None
+) -> tuple[IdentityDetail, ...]:
     """Return what must agree, beyond the work, for two numbers to be of the same thing.
 
     ``loaded_dtype`` is that of a model's weights as they were loaded; null: it has none.
     """
-    under = conditions(trial, role)
-    if SHARED in under:  # the others' names say only which of several devices this is
-        under[SHARED] = f"{len(str(under[SHARED]).split(','))} more"
+    under = trial_conditions(trial, role)
+    if SHARED_CORES in under:  # the others' names say only which of several devices this is
+        under[SHARED_CORES] = f"{len(str(under[SHARED_CORES]).split(','))} more"
     return (
-        Detail("device", "on", role.devices[0].partition(":")[0]),
-        *(Detail("dtype" if name == DTYPE else "parameters", name, value) for name, value in _sorted(subject.params)),
-        *(Detail("configuration", f"config {name}", value) for name, value in _sorted(subject.config or {})),
-        *([] if loaded_dtype is None else [Detail("dtype", "dtype of the weights", loaded_dtype)]),
-        *([] if subject.source is None else [Detail("checkout", "checkout", subject.source.checkout)]),
-        *(Detail(_aspect_of(name), name, value) for name, value in _sorted(under)),
+        IdentityDetail("device", "on", role.devices[0].partition(":")[0]),
+        *(
+            IdentityDetail("dtype" if name == DTYPE else "parameters", name, value)
+            for name, value in _sorted_params(subject.params)
+        ),
+        *(
+            IdentityDetail("configuration", f"config {name}", value)
+            for name, value in _sorted_params(subject.config or {})
+        ),
+        *([] if loaded_dtype is None else [IdentityDetail("dtype", "dtype of the weights", loaded_dtype)]),
+        *([] if subject.source is None else [IdentityDetail("checkout", "checkout", subject.source.checkout)]),
+        *(IdentityDetail(_aspect_of(name), name, value) for name, value in _sorted_params(under)),
     )
 
 
-def dtype_of(record: Record, role: str, subject: int) -> str | None:
+def loaded_dtype_of(record: Record, role: str, subject: int) -> str | None:
     """Return the dtype of a model's weights, as the workers of a role loaded them; null where none says."""
     facts = (facts for evidence in record.evidence if evidence.role == role for facts in evidence.subjects)
     return next((one.dtype for one in facts if one.subject == subject and one.dtype is not None), None)
 
 
-def model_of(machine: Machine) -> str:
+def machine_model(machine: Machine) -> str:
     """Return the models of a machine's GPUs, or of the host where it has none."""
-    return ", ".join(dict.fromkeys(target.title for target in targets(machine).values())) or host_class(machine)
+    return ", ".join(dict.fromkeys(target.title for target in gpu_targets(machine).values())) or host_class(machine)
 
 
-def placed_on(role: Role, machine: Machine) -> tuple[str, str]:
+def devices_and_model(role: Role, machine: Machine) -> tuple[str, str]:
     """Return which devices a role is on, and their model: that of the host where they are cores."""
-    targets_by_name = targets(machine)
+    targets_by_name = gpu_targets(machine)
     chosen = [targets_by_name[device] for device in role.devices if device in targets_by_name]
     if chosen:
         uuids = sorted({target.uuid for target in chosen})
@@ -103,7 +264,7 @@ def with_identity(findings: Findings, trials: Iterable[Trial], machine: Machine)
     trials_by_id = {trial.id: trial for trial in trials}
     named = [
         finding.model_copy(
-            update={"identity": identity_of([part for trial in of for part in timed_in(trial)], machine)}
+            update={"identity": identity_of([part for trial in of for part in timed_parts(trial)], machine)}
         )
         if (of := [trials_by_id[trial] for trial in finding.records if trial in trials_by_id])
         else finding
@@ -112,7 +273,7 @@ def with_identity(findings: Findings, trials: Iterable[Trial], machine: Machine)
     return findings.model_copy(update={"findings": tuple(named)})
 
 
-def timed_in(trial: Trial) -> list[Part]:
+def timed_parts(trial: Trial) -> list[Part]:
     """Return everything whose time a trial takes."""
     return [(trial, role, subject) for role in trial.roles if role.duty == "timed" for subject in role.subjects]
 
@@ -125,17 +286,17 @@ def identity_of(parts: Iterable[Part], machine: Machine) -> Identity:
     values_by_detail: dict[tuple[str, str], dict[str, None]] = {}
     for trial, role, subject in parts:
         chosen = role.tuner is not None
-        details = [d for d in details_of(trial, role, subject) if not (chosen and d.aspect == "configuration")]
-        for detail in (Detail("workload", "workload", work_of(subject)), *details):
+        details = [d for d in subject_details(trial, role, subject) if not (chosen and d.aspect == "configuration")]
+        for detail in (IdentityDetail("workload", "workload", work_name(subject)), *details):
             values_by_detail.setdefault((detail.aspect, detail.name), {})[detail.value] = None
-        values_by_detail.setdefault((MODEL, "model"), {})[placed_on(role, machine)[1]] = None
+        values_by_detail.setdefault((MODEL, "model"), {})[devices_and_model(role, machine)[1]] = None
     identity: Identity = {}
     for (aspect, name), values in values_by_detail.items():
         identity.setdefault(aspect, {})[name] = ", ".join(sorted(values))
     return identity
 
 
-def as_identity(content: JsonValue) -> Identity | None:
+def parse_identity(content: JsonValue) -> Identity | None:
     """Return an identity as a file has it; null where it has none."""
     if not isinstance(content, dict):
         return None
@@ -146,15 +307,15 @@ def as_identity(content: JsonValue) -> Identity | None:
     }
 
 
-def model_in(identity: Identity) -> str | None:
+def identity_model(identity: Identity) -> str | None:
     """Return the model of the devices that an identity names; null where it names none."""
     return identity.get(MODEL, {}).get("model")
 
 
-def details_in(identity: Identity) -> tuple[Detail, ...]:
+def identity_details(identity: Identity) -> tuple[IdentityDetail, ...]:
     """Return an identity as it was written, as details."""
     return tuple(
-        Detail(aspect, name, value)
+        IdentityDetail(aspect, name, value)
         for aspect in ASPECTS
         if aspect != MODEL
         for name, value in sorted(identity.get(aspect, {}).items())
@@ -165,5 +326,5 @@ def _aspect_of(condition: str) -> Aspect:
     return "isolation" if condition == ISOLATION else "schedule" if condition in SCHEDULE else "conditions"
 
 
-def _sorted(params: Mapping[str, Scalar]) -> Sequence[tuple[str, str]]:
+def _sorted_params(params: Mapping[str, Scalar]) -> Sequence[tuple[str, str]]:
     return sorted((name, str(value)) for name, value in params.items())

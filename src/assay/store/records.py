@@ -1,22 +1,186 @@
-"""Records as a sequence whose samples can be opened."""
+"""Records of a run as a sequence, with their sample files and monitor recordings, verified by digest.
+
+The recorder continues to write while records are appended, so a record stores the length of the recording at its moment
+and the digest of that many bytes. Each record adds to the same hash: a recording is hashed once, however many records
+it has, and is read no further than it was sealed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
 
-from assay.monitor.reading import read, read_window
-from assay.store import recordings, samples
+import numpy as np
+
+from assay.core.errors import BadInput, DamagedFile
+from assay.core.files import read_bytes, translate_os_errors
+from assay.core.seals import compute_digest
+from assay.monitor.reader import read_recording, read_window
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from assay.core.results import Record, Series
-    from assay.monitor.lines import Line
+    from assay.monitor.samples import RecordingLine
+
+
+NEVER_NEGATIVE = frozenset(
+    {"call_us", "first_token_us", "gap_us", "tpot_us", "silence_us", "input_tokens", "output_tokens", "requests"}
+)
+"""Times by the host's clock, and counts; what the stamps themselves cost is taken off times on a GPU."""
+MAY_BE_UNKNOWN = frozenset({"throttled"})
+"""Not a number where it could not be read."""
+_READ_ERRORS = (ValueError, EOFError, OSError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError)
+
+
+def path_inside(folder: Path, name: str) -> Path:
+    """Return the path of a file that a record names.
+
+    Raises:
+        BadInput: It leads out of the run folder, by its path or through a link.
+    """
+    try:
+        path = folder / name
+        held = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError):
+        held = False
+    if not held:
+        raise BadInput(f"{folder} names a file {name!r} that lies outside of it, and is not read.")
+    return path
+
+
+def samples_to_bytes(samples: NDArray[np.float64]) -> bytes:
+    """Return samples as they are stored."""
+    buffer = io.BytesIO()
+    np.save(buffer, samples, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def verify_sample_file(folder: Path, file: str, digest: str) -> None:
+    """Make sure that a sample file is as it was written.
+
+    Raises:
+        DamagedFile: It is not, or is missing.
+        BadInput: It lies elsewhere.
+    """
+    _read_verified(path_inside(folder, file), digest)
+
+
+def load_samples(folder: Path, series: Series, *, verified: bool = False) -> NDArray[np.float64]:
+    """Return the samples of a series, in the order they were taken; ``verified``: their digest was looked at.
+
+    Raises:
+        DamagedFile: They are not as they were written, are missing, or no measurement gives them.
+        BadInput: They are elsewhere.
+    """
+    path = path_inside(folder, series.file)
+    data = read_bytes(path) if verified else _read_verified(path, series.digest)
+    try:
+        array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except _READ_ERRORS as error:
+        raise DamagedFile(f"The samples in {path} cannot be read: {str(error).rstrip('.')}.") from None
+    problem = _sample_problem(array, series)
+    if problem is not None:
+        raise DamagedFile(f"The samples in {path} cannot be used: {problem}.")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _read_verified(path: Path, digest: str | None) -> bytes:
+    if not path.exists():
+        raise DamagedFile(f"{path} does not exist, but records.jsonl names it.")
+    data = read_bytes(path)
+    if digest is not None and compute_digest(data) != digest:
+        raise DamagedFile(f"{path} is damaged: its digest is not the one in records.jsonl.")
+    return data
+
+
+def _sample_problem(array: NDArray[np.generic], series: Series) -> str | None:
+    """Say what is wrong with an array as samples of a series; null: nothing."""
+    if array.dtype != np.float64:
+        return f"they are {array.dtype}, not float64"
+    if array.ndim != 1:
+        return f"they have {array.ndim} dimensions, not one"
+    if len(array) != series.n:
+        return f"they are {len(array)}, but the record has {series.n}"
+    values = np.asarray(array, dtype=np.float64)
+    if series.quantity not in MAY_BE_UNKNOWN and not bool(np.isfinite(values).all()):
+        return "one is not a finite number"
+    if series.quantity in NEVER_NEGATIVE and bool((values < 0).any()):
+        return f"a {series.quantity} is negative"
+    return None
+
+
+_PART_BYTES = 1 << 20
+
+
+@dataclass
+class GrowingRecording:
+    """A recording that is written to, hashed as far as it was read."""
+
+    length: int = 0
+    hash: Any = field(default_factory=hashlib.sha256)
+
+    def update(self, path: Path) -> tuple[int, str]:
+        """Hash what was added, up to the last whole line, and put it onto the disk; return its length and digest."""
+        with translate_os_errors(path), path.open("rb") as file:
+            file.seek(self.length)
+            added = file.read()
+            os.fsync(file.fileno())
+        added = added[: added.rfind(b"\n") + 1]
+        self.hash.update(added)
+        self.length += len(added)
+        return self.length, f"sha256:{self.hash.hexdigest()}"
+
+
+def sealed_lengths(records: Iterable[Record]) -> dict[str, int]:
+    """Return how far each recording is sealed, in bytes, by its name."""
+    lengths: dict[str, int] = {}
+    for record in records:
+        if record.sensors is not None and record.sensors_bytes is not None:
+            lengths[record.sensors] = max(record.sensors_bytes, lengths.get(record.sensors, 0))
+    return lengths
+
+
+def verify_recordings(folder: Path, records: Iterable[Record]) -> None:
+    """Make sure that recordings are as they were when their records were kept.
+
+    Raises:
+        DamagedFile: One is not, or is missing.
+        BadInput: One is elsewhere.
+    """
+    digests_by_name: dict[str, dict[int, str]] = {}
+    for record in records:
+        if record.sensors is not None and record.sensors_bytes is not None and record.sensors_digest is not None:
+            digests_by_name.setdefault(record.sensors, {})[record.sensors_bytes] = record.sensors_digest
+    for name, digests in digests_by_name.items():
+        _verify_recording(path_inside(folder, name), digests)
+
+
+def _verify_recording(path: Path, digests: dict[int, str]) -> None:
+    """Hash a file once, looking at its digest at each length that is known."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise DamagedFile(f"{path} does not exist, but records.jsonl names it.") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
+    read, running_hash = 0, hashlib.sha256()
+    with file:
+        for length in sorted(digests):
+            while read < length and (part := file.read(min(_PART_BYTES, length - read))):
+                running_hash.update(part)
+                read += len(part)
+            if read < length or f"sha256:{running_hash.hexdigest()}" != digests[length]:
+                raise DamagedFile(
+                    f"{path} is damaged: its first {length:,} bytes are not those that records.jsonl has."
+                )
 
 
 class Records(Sequence["Record"]):
@@ -36,7 +200,7 @@ class Records(Sequence["Record"]):
         self._records = tuple(records)
         self._folder = folder
         self._verified = verified
-        self._sealed = recordings.lengths(records) if sealed is None else sealed
+        self._sealed = sealed_lengths(records) if sealed is None else sealed
 
     @overload
     def __getitem__(self, index: int) -> Record: ...
@@ -62,18 +226,20 @@ class Records(Sequence["Record"]):
             DamagedFile: They are not as they were written.
             BadInput: They are missing, or lie outside the run folder.
         """
-        return samples.load(self._folder, series, verified=series.file in self._verified)
+        return load_samples(self._folder, series, verified=series.file in self._verified)
 
-    def watched(self) -> Iterator[Line]:
+    def watched(self) -> Iterator[RecordingLine]:
         """Give what the monitor wrote during the run, one file after another; a file that is gone gives nothing."""
         for name in dict.fromkeys(record.sensors for record in self._records if record.sensors is not None):
-            path = samples.inside(self._folder, name)
+            path = path_inside(self._folder, name)
             if path.is_file():
-                yield from read(path, until=self._sealed.get(name))
+                yield from read_recording(path, until=self._sealed.get(name))
 
-    def watched_between(self, record: Record, start_ns: int, end_ns: int, *, margin_s: float = 0.0) -> tuple[Line, ...]:
+    def watched_between(
+        self, record: Record, start_ns: int, end_ns: int, *, margin_s: float = 0.0
+    ) -> tuple[RecordingLine, ...]:
         """Return what the monitor wrote beside a record from one moment to another; nothing where none watched."""
-        path = None if record.sensors is None else samples.inside(self._folder, record.sensors)
+        path = None if record.sensors is None else path_inside(self._folder, record.sensors)
         if record.sensors is None or path is None or not path.is_file():
             return ()
         return read_window(path, start_ns, end_ns, margin_s=margin_s, until=self._sealed.get(record.sensors))

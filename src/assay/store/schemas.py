@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from assay.core.durable import replace_atomically
+from assay.core.files import replace_atomically
 from assay.core.page import Page
 from assay.core.plan import Trial
 from assay.core.results import Findings, Record
-from assay.core.seals import DIGEST, PATTERN
+from assay.core.seals import DIGEST, DIGEST_PATTERN
 from assay.machine.model import Machine
-from assay.monitor.kernels.summary import TraceSummary
-from assay.monitor.lines import LINE
-from assay.store.plan import StoredPlan
-from assay.store.runs import Decision
+from assay.monitor.kernel_trace.report import TraceSummary
+from assay.monitor.samples import RECORDING_LINE
+from assay.store.run_folder import BlockDecision, StoredRunPlan
 from assay.store.seal import Seal
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ FOLDER = Path(__file__).resolve().parents[1] / "schemas"
 SEALED = frozenset({"decision", "plan", "record", "seal"})
 """What is stored with its digest as the last key."""
 MODELS: dict[str, type[Value]] = {
-    "decision": Decision,
+    "decision": BlockDecision,
     "findings": Findings,
     "machine": Machine,
     "page": Page,
-    "plan": StoredPlan,
+    "plan": StoredRunPlan,
     "record": Record,
     "seal": Seal,
     "trace": TraceSummary,
@@ -44,10 +43,10 @@ def generate() -> dict[str, str]:
     """Return the text of each schema by its file name."""
     texts: dict[str, str] = {}
     adapters: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(model) for name, model in MODELS.items()}
-    for name, adapter in {**adapters, "monitor": LINE}.items():
+    for name, adapter in {**adapters, "monitor": RECORDING_LINE}.items():
         schema = adapter.json_schema(mode="serialization", by_alias=True)
         if name in SEALED:
-            schema["properties"][DIGEST] = {"type": "string", "pattern": f"^{PATTERN}$", "title": "Digest"}
+            schema["properties"][DIGEST] = {"type": "string", "pattern": f"^{DIGEST_PATTERN}$", "title": "Digest"}
             schema["required"] = [*schema.get("required", ()), DIGEST]
         schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
         texts[f"{name}.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

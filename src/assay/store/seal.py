@@ -1,7 +1,7 @@
 """``seal.json``: how far a run had come when its findings were written, and the digests of the files that hold them.
 
-The lines of ``blocks.jsonl`` and ``records.jsonl`` are chained, so that only lines missing at the end could pass for a
-run that was stopped; the seal says how many there were. A run that goes on has more lines than its seal, never fewer.
+The lines of ``blocks.jsonl`` and ``records.jsonl`` are chained, so only lines missing at the end could pass for a run
+that was stopped; the seal says how many there were. A resumed run has more lines than its seal, never fewer.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
-from assay.core.durable import read_bytes
 from assay.core.errors import BadInput, DamagedFile
-from assay.core.seals import PATTERN, Sealed, digest_of, read_sealed, write_sealed
+from assay.core.files import read_bytes
+from assay.core.seals import DIGEST_PATTERN, SealedJson, compute_digest, read_sealed_json, write_sealed_json
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-FILE = "seal.json"
+SEAL_FILE = "seal.json"
 PLAN = "plan.json"
-DEPTH = 3
+MAX_DEPTH = 3
 """Files that a run leaves lie so many folders deep at most."""
 
 
-class Reached(Value):
+class SealedLength(Value):
     """How many lines a file had, and the digest of the last; null: it had none."""
 
     lines: int = Field(ge=0)
-    digest: str | None = Field(default=None, pattern=PATTERN)
+    digest: str | None = Field(default=None, pattern=DIGEST_PATTERN)
 
 
 class Seal(Value):
@@ -38,36 +38,36 @@ class Seal(Value):
 
     schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     run_id: str
-    lines: dict[str, Reached] = Field(description="By file: blocks.jsonl, records.jsonl.")
+    lines: dict[str, SealedLength] = Field(description="By file: blocks.jsonl, records.jsonl.")
     files: dict[str, str] = Field(description="Digests of the files that hold findings, by their paths.")
 
 
-def reached(lines: Sequence[Sealed]) -> Reached:
+def sealed_length(lines: Sequence[SealedJson]) -> SealedLength:
     """Return how far a file has come."""
-    return Reached(lines=len(lines), digest=lines[-1].digest if lines else None)
+    return SealedLength(lines=len(lines), digest=lines[-1].digest if lines else None)
 
 
-def write(folder: Path, seal: Seal) -> None:
+def write_seal(folder: Path, seal: Seal) -> None:
     """Write the seal of a run folder."""
-    write_sealed(folder / FILE, seal.as_json())
+    write_sealed_json(folder / SEAL_FILE, seal.as_json())
 
 
-def read(folder: Path) -> Seal | None:
+def read_seal(folder: Path) -> Seal | None:
     """Return the seal of a run folder; null: its findings were never written.
 
     Raises:
         DamagedFile: It is not as it was written.
     """
-    path = folder / FILE
+    path = folder / SEAL_FILE
     if not path.is_symlink() and not path.exists():
         return None
     try:
-        return Seal.model_validate_json(read_sealed(path))
+        return Seal.model_validate_json(read_sealed_json(path))
     except ValidationError as error:
         raise BadInput(f"{path} is not what this version of Assay writes: {first_problem(error)}.") from None
 
 
-def verify_lines(path: Path, lines: Sequence[Sealed], seal: Seal | None, run_id: str) -> None:
+def verify_lines(path: Path, lines: Sequence[SealedJson], seal: Seal | None, run_id: str) -> None:
     """Make sure that a file has all the lines that its run's seal speaks of.
 
     Raises:
@@ -76,13 +76,13 @@ def verify_lines(path: Path, lines: Sequence[Sealed], seal: Seal | None, run_id:
     if seal is None:
         return
     if seal.run_id != run_id:
-        raise DamagedFile(f"{path.parent / FILE} is damaged: it is that of another run.")
-    before = seal.lines.get(path.name, Reached(lines=0))
+        raise DamagedFile(f"{path.parent / SEAL_FILE} is damaged: it is that of another run.")
+    before = seal.lines.get(path.name, SealedLength(lines=0))
     if before.lines > len(lines):
         count = f"{len(lines)} line{'' if len(lines) == 1 else 's'} of {before.lines}"
         raise DamagedFile(f"{path} is damaged: only {count} are left.")
     if before.lines and lines[before.lines - 1].digest != before.digest:
-        raise DamagedFile(f"{path}, line {before.lines} is damaged: it is not the one that {FILE} speaks of.")
+        raise DamagedFile(f"{path}, line {before.lines} is damaged: it is not the one that {SEAL_FILE} speaks of.")
 
 
 def verify_file(path: Path) -> None:
@@ -91,8 +91,8 @@ def verify_file(path: Path) -> None:
     Raises:
         DamagedFile: It is not.
     """
-    folder = _run_of(path)
-    seal = None if folder is None else read(folder)
+    folder = _run_folder_of(path)
+    seal = None if folder is None else read_seal(folder)
     if folder is None or seal is None:
         return
     digest = seal.files.get(path.absolute().relative_to(folder).as_posix())
@@ -100,19 +100,19 @@ def verify_file(path: Path) -> None:
         return
     if not path.exists():
         raise DamagedFile(f"{path} is missing; `assay report {folder}` writes it again.")
-    if digest_of(read_bytes(path)) != digest:
+    if compute_digest(read_bytes(path)) != digest:
         raise DamagedFile(
-            f"{path} is damaged: its digest is not the one in {FILE}; `assay report {folder}` writes it again."
+            f"{path} is damaged: its digest is not the one in {SEAL_FILE}; `assay report {folder}` writes it again."
         )
 
 
-def _run_of(path: Path) -> Path | None:
+def _run_folder_of(path: Path) -> Path | None:
     """Return the run folder that a file lies in; null where it is in none."""
-    above = path.absolute().parents[:DEPTH]
+    above = path.absolute().parents[:MAX_DEPTH]
     return next((folder for folder in above if (folder / PLAN).is_file()), None)
 
 
-class Tallied:
+class DigestedParts:
     """Parts of a file as they pass, and their digest once all have."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:

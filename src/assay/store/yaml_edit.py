@@ -1,45 +1,417 @@
-"""Change single values in a YAML file, and nothing else: comments, order, quotes, line ends stay as they are.
+"""Change single values in a YAML file, and nothing else: comments, order, quotes and line ends stay as they are.
 
     runtime:                                       runtime:
       fa2_min_len_win: 64     # measured   ──>       fa2_min_len_win: 128     # Updated by benchmark; measured
       fa2_min_len_cmp: 16                            fa2_min_len_cmp: 16
 
-The parser says where a value stands; only its characters are replaced, and the mark is put into its line's comment.
+text ──events──> documents ──< YamlNode: a scalar, a mapping, a sequence or an alias, each with its position
+     ──tokens──> where a scalar itself begins behind its anchor, and where the last word of a line ends
+
+Only the characters of the value are replaced, and the mark is put into the comment of its line. The edited text is
+parsed again and must differ from the original in these values alone. Values are written so that readers of YAML 1.1 and
+of 1.2 read the same.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import re
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from assay.core.durable import friendly_os_errors, locked, read_text, replace_atomically
-from assay.core.errors import BadInput, MachineCannot
-from assay.store.yaml_check import is_only
-from assay.store.yaml_places import find
-from assay.store.yaml_scalars import equal, written
-from assay.store.yaml_tree import Tree
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from assay.core.errors import BadInput, MachineCannot, suggest_nearest
+from assay.core.files import describe_yaml_error, file_lock, read_text, replace_atomically, translate_os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from assay.core.values import Scalar
-    from assay.store.yaml_tree import Node
 
-MARK = "Updated by benchmark"
-PATIENCE_S = 10.0
+
+MERGE_KEY = "<<"
+BLOCK_STYLES = {"|", ">"}
+
+
+@dataclass(frozen=True)
+class _PathStep:
+    """One mapping on the way to a value, and the key in it that leads on."""
+
+    mapping: YamlNode
+    key: YamlNode
+    value: YamlNode
+
+
+def find_value(tree: YamlTree, key: str, name: str) -> tuple[YamlNode, YamlNode]:
+    """Return the last part of a dotted key, and the scalar it stands for, in whichever document of the text it is.
+
+    Raises:
+        BadInput: It is not there, is there more than once, is no single value, or is shared with other places. The
+            sentence begins with ``name`` and tells the line.
+    """
+    if not all(part.strip() for part in key.split(".")):
+        raise BadInput(f"{key!r} is not a key: write names with dots between them, as runtime.fa2_min_len_win.")
+    matches = [(root, steps) for root in tree.documents for steps in _key_paths(root, key.split("."))]
+    if not matches:
+        raise BadInput(_missing_key_message(tree, key, name))
+    if len(matches) > 1:
+        lines = " and ".join(map(str, sorted(steps[-1].key.line for _, steps in matches)))
+        raise BadInput(f"{name}, lines {lines}: {key} stands there more than once, and it is not clear which is meant.")
+    root, steps = matches[0]
+    _refuse_duplicates(steps, key, name)
+    _refuse_shared(root, steps, key, name)
+    return steps[-1].key, _require_scalar(steps[-1].value, key, name)
+
+
+def _key_paths(node: YamlNode, names: Sequence[str]) -> Iterator[tuple[_PathStep, ...]]:
+    """Give every way from a node that these names lead; a key may have dots in it."""
+    for count in range(1, len(names) + 1):
+        step = _last_step(node, ".".join(names[:count]))
+        if step is None:
+            continue
+        if count == len(names):
+            yield (step,)
+        else:
+            yield from ((step, *rest) for rest in _key_paths(step.value, names[count:]))
+
+
+def _last_step(mapping: YamlNode, name: str) -> _PathStep | None:
+    """Return the last of a mapping's keys with a name, and its value; that is the one which most readers take."""
+    same = [(key, value) for key, value in mapping.pairs if key.kind == "scalar" and key.value == name]
+    return _PathStep(mapping, *same[-1]) if same else None
+
+
+def _refuse_duplicates(steps: Sequence[_PathStep], key: str, name: str) -> None:
+    for step in steps:
+        same = [str(k.line) for k, _ in step.mapping.pairs if k.kind == "scalar" and k.value == step.key.value]
+        if len(same) > 1:
+            what = f"{step.key.value}, on the way to {key}," if step.key is not steps[-1].key else key
+            raise BadInput(
+                f"{name}, lines {' and '.join(same)}: {what} stands there more than once; remove all but one."
+            )
+
+
+def _refuse_shared(root: YamlNode, steps: Sequence[_PathStep], key: str, name: str) -> None:
+    """Refuse what an alias elsewhere repeats: changing it would change that too."""
+    used = {part.value: part.line for part in root.parts if part.kind == "alias"}
+    for node in (*(step.mapping for step in steps), steps[-1].value):
+        if node.anchor is not None and node.anchor in used:
+            raise BadInput(
+                f"{name}, line {steps[-1].key.line}: {key} is part of &{node.anchor}, which line {used[node.anchor]} "
+                f"repeats as *{node.anchor}; changing it would change that too, so write one of them out."
+            )
+
+
+def _require_scalar(value: YamlNode, key: str, name: str) -> YamlNode:
+    where = f"{name}, line {value.line}: {key}"
+    if value.kind == "alias":
+        raise BadInput(f"{where} is *{value.value}, a value that stands elsewhere; write it out here to change it.")
+    if value.kind != "scalar":
+        what = "a list" if value.kind == "sequence" else "a mapping"
+        raise BadInput(f"{where} is {what}, and only a single value can be changed.")
+    if value.tag is not None:
+        raise BadInput(f"{where} has the tag {value.tag}, and what that makes of a value is not known here.")
+    if value.style in BLOCK_STYLES:
+        raise BadInput(f"{where} is a block of text ({value.style}), and only a value on its line can be changed.")
+    return value
+
+
+def _missing_key_message(tree: YamlTree, key: str, name: str) -> str:
+    """Say how far the way leads, why no further, and which names are near."""
+    names = key.split(".")
+    for count in range(len(names) - 1, -1, -1):
+        for root in tree.documents:
+            for node in [steps[-1].value for steps in _key_paths(root, names[:count])] if count else [root]:
+                reason = _unreachable_reason(node, key, ".".join(names[:count]))
+                if reason is not None:
+                    return f"{name}, line {reason}"
+    return f"{name} has no key {key}.{suggest_nearest(key, _scalar_keys(tree))}"
+
+
+def _unreachable_reason(node: YamlNode, key: str, reached: str) -> str | None:
+    """Say, from the line on, why no key stands in the node that its beginning leads to; null: it just does not."""
+    if node.kind == "alias":
+        return f"{node.line}: {reached} is *{node.value}, which stands elsewhere; write it out here to change {key}."
+    merged = next((k.line for k, _ in node.pairs if k.kind == "scalar" and k.value == MERGE_KEY), None)
+    if merged is not None:
+        return (
+            f"{merged}: {key} is not written there; it may come from what {MERGE_KEY} merges, where others "
+            "would change "
+            f"with it, so write it out beside {MERGE_KEY} to change it."
+        )
+    if node.kind != "mapping" and reached:
+        what = "a list" if node.kind == "sequence" else "a single value"
+        return f"{node.line}: {reached} is {what}, so that there is no {key} in it."
+    return None
+
+
+def _scalar_keys(tree: YamlTree) -> list[str]:
+    """Return every dotted key that stands for a single value."""
+    return [key for root in tree.documents for key in _dotted_keys(root, "")]
+
+
+def _dotted_keys(node: YamlNode, before: str) -> Iterator[str]:
+    for key, value in node.pairs:
+        name = f"{before}{key.value}"
+        if value.kind == "mapping":
+            yield from _dotted_keys(value, f"{name}.")
+        elif value.kind == "scalar":
+            yield name
+
+
+NodeKind = Literal["scalar", "mapping", "sequence", "alias"]
+END_EVENTS = {"MappingEndEvent", "SequenceEndEvent"}
+
+_TRAILING_BLANKS = re.compile(r"[ \t]+(?=#|\r?$)", re.MULTILINE)
+"""Blanks before a comment or a line's end. YAML allows tabs there, which the parser does not: it is shown spaces."""
+
+
+@dataclass(frozen=True)
+class YamlNode:
+    """Something in a document, from character ``start`` up to ``end``; ``line`` counts from 1.
+
+    Attributes:
+        last_line: The line that it ends on.
+        value: A scalar's content, unescaped, or the name that an alias refers to.
+        style: A scalar's quote, or ``|`` or ``>`` of a block; null: plain.
+        tag: Where it is written out; null where it is not.
+        pairs: A mapping's keys and values, in order.
+        items: What a sequence holds.
+    """
+
+    kind: NodeKind
+    start: int
+    end: int
+    line: int
+    last_line: int
+    value: str = ""
+    style: str | None = None
+    anchor: str | None = None
+    tag: str | None = None
+    pairs: tuple[tuple[YamlNode, YamlNode], ...] = ()
+    items: tuple[YamlNode, ...] = ()
+
+    @property
+    def parts(self) -> Iterator[YamlNode]:
+        """Itself and all that is within it."""
+        yield self
+        for part in (*(part for pair in self.pairs for part in pair), *self.items):
+            yield from part.parts
+
+
+@dataclass(frozen=True)
+class ScalarSlot:
+    """Where a scalar stands: from a character up to another, and the line that it ends on, counted from 1."""
+
+    start: int
+    end: int
+    line: int
+
+
+class YamlTree:
+    """A text's documents, and where its words stand.
+
+    Raises:
+        BadInput: The text is not YAML; the sentence begins with ``name`` and tells the line.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text = text
+        self._scalar_starts: dict[int, int] = {}
+        self._spans: list[tuple[int, int, int]] = []
+        self._colons: list[int] = []
+        plain = _TRAILING_BLANKS.sub(lambda blanks: " " * len(blanks[0]), text)
+        try:
+            self.documents = tuple(_parse_documents(plain))
+            self._look_at_words(plain)
+        except YAMLError as error:
+            raise BadInput(f"{name}{_parse_error_text(error, text)}") from error
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise BadInput(f"{name} is not usable YAML: {error}.") from error
+
+    def _look_at_words(self, text: str) -> None:
+        for token in YAML(typ="safe", pure=True).scan(text):
+            first, last = token.start_mark, token.end_mark
+            if last.index > first.index:
+                self._spans.append((first.line + 1, last.line + 1, last.index))
+                if type(token).__name__ == "ScalarToken":
+                    self._scalar_starts[last.index] = first.index
+                elif type(token).__name__ == "ValueToken":
+                    self._colons.append(last.index)
+
+    def slot(self, key: YamlNode, value: YamlNode) -> ScalarSlot:
+        """Return where a scalar itself stands, behind its anchor; of an empty one, where it would."""
+        if value.end in self._scalar_starts and value.end > value.start:
+            return ScalarSlot(self._scalar_starts[value.end], value.end, value.last_line)
+        if value.end > value.start:
+            return ScalarSlot(value.end, value.end, value.last_line)
+        colon = next((end for end in self._colons if end > key.end), key.end)
+        return ScalarSlot(colon, colon, key.last_line)
+
+    def meaning(self, slot: ScalarSlot) -> object:
+        """Return what the scalar in a slot means: a number, text, true, false or null; its characters where unclear."""
+        source = self.text[slot.start : slot.end]
+        try:
+            return YAML(typ="safe", pure=True).load(source)
+        except (YAMLError, ValueError):
+            return source
+
+    def line_end(self, slot: ScalarSlot) -> int:
+        """Return where the last word ends of the line that a slot ends on: behind it there is a comment, if any.
+
+        Where a word reaches into the next line, as text in quotes may, the line that it ends on is meant.
+        """
+        line, position = slot.line, slot.end
+        for first, last, end in self._spans:
+            if first <= line <= last and end > position:
+                line, position = last, end
+        return position
+
+
+def _parse_documents(text: str) -> Iterator[YamlNode]:
+    events = iter(YAML(typ="safe", pure=True).parse(text))
+    for event in events:
+        if type(event).__name__ == "DocumentStartEvent":
+            yield _parse_node(next(events), events)
+
+
+def _parse_node(event: Any, events: Iterator[Any]) -> YamlNode:
+    """Return the node that begins with an event, taking the rest of it from those that follow."""
+    name, first, last = type(event).__name__, event.start_mark, event.end_mark
+    anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
+    fields: dict[str, Any] = {"anchor": anchor, "tag": None if tag is None else str(tag)}
+    within: list[YamlNode] = []
+    if name == "AliasEvent":
+        kind: NodeKind = "alias"
+        fields = {"value": anchor}
+    elif name == "ScalarEvent":
+        kind = "scalar"
+        fields |= {"value": event.value, "style": event.style}
+    else:
+        while type(following := next(events)).__name__ not in END_EVENTS:
+            within.append(_parse_node(following, events))
+        last = following.end_mark
+        kind = "sequence" if name == "SequenceStartEvent" else "mapping"
+        fields |= {"items": tuple(within)} if kind == "sequence" else {"pairs": tuple(_key_value_pairs(within))}
+    return YamlNode(kind, first.index, last.index, first.line + 1, last.line + 1, **fields)
+
+
+def _key_value_pairs(nodes: list[YamlNode]) -> Iterator[tuple[YamlNode, YamlNode]]:
+    return zip(nodes[0::2], nodes[1::2], strict=True)
+
+
+def _parse_error_text(error: YAMLError, text: str) -> str:
+    mark = getattr(error, "problem_mark", None)
+    lines = text.splitlines()
+    if mark is not None and mark.line < len(lines) and re.match(r" *\t", lines[mark.line]):
+        return f", line {mark.line + 1}: it is indented by a tab, which YAML does not allow; use spaces."
+    return describe_yaml_error(error, text)
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
+_NOT_TEXT = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "none", "nan", "inf"})
+"""Words that some reader of YAML takes for something else than text."""
+
+_UNPRINTABLE = re.compile("[^ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+def equal_scalars(one: object, other: Scalar) -> bool:
+    """Return whether two values are the same: numbers by their size, and truth only to truth."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return type(one) is type(other) and one == other
+
+
+def format_scalar(value: Scalar, style: str | None) -> str:
+    """Return how a value is written; text keeps the quotes of what it replaces, and gets some where it needs them."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _format_float(value)
+    return _format_text(value, style)
+
+
+def _format_float(value: float) -> str:
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    digits, exponent, power = repr(value).partition("e")
+    return f"{digits if '.' in digits else f'{digits}.0'}{exponent}{power}"
+
+
+def _format_text(value: str, style: str | None) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise BadInput(f"{value!r} is not text that can be written to a file.")
+    if style is None and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
+        return value
+    if style == "'" and not _UNPRINTABLE.search(value):
+        return "'" + value.replace("'", "''") + "'"
+    inside = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{_UNPRINTABLE.sub(_escape, inside)}"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def differs_only_in(before: YamlTree, expected: Mapping[YamlNode, Scalar], after: YamlTree) -> bool:
+    """Return whether the second text differs from the first in some values alone, and has these values there.
+
+    ``expected`` has the keys, as they stand in the first text, and what their values are to be.
+    """
+    if len(before.documents) != len(after.documents):
+        return False
+    roots = zip(before.documents, after.documents, strict=True)
+    return all(_node_differs_only_in(was, expected, now, after) for was, now in roots)
+
+
+def _node_differs_only_in(was: YamlNode, expected: Mapping[YamlNode, Scalar], now: YamlNode, after: YamlTree) -> bool:
+    if _node_content(was) != _node_content(now):
+        return False
+    for (old_key, old), (key, new) in zip(was.pairs, now.pairs, strict=True):
+        if not _node_differs_only_in(old_key, expected, key, after):
+            return False
+        if old_key not in expected:
+            if not _node_differs_only_in(old, expected, new, after):
+                return False
+        elif not _changed_to(old, expected[old_key], new, after.meaning(after.slot(key, new))):
+            return False
+    return all(_node_differs_only_in(old, expected, new, after) for old, new in zip(was.items, now.items, strict=True))
+
+
+def _changed_to(old: YamlNode, expected: Scalar, new: YamlNode, means: object) -> bool:
+    return (new.kind, new.anchor, new.tag) == ("scalar", old.anchor, None) and equal_scalars(means, expected)
+
+
+def _node_content(node: YamlNode) -> tuple[object, ...]:
+    return node.kind, node.value, node.style, node.anchor, node.tag, len(node.pairs), len(node.items)
+
+
+DEFAULT_MARK = "Updated by benchmark"
+LOCK_TIMEOUT_S = 10.0
 """How long another writer is waited for: an edit takes milliseconds."""
 
-Span = tuple[int, int]
+TextSpan = tuple[int, int]
 """From one character up to another."""
 
 
-def edited(text: str, changes: Mapping[str, Scalar], mark: str | None = MARK, *, name: str = "The text") -> str:
+def edit_text(
+    text: str, changes: Mapping[str, Scalar], mark: str | None = DEFAULT_MARK, *, name: str = "The text"
+) -> str:
     """Return a text with the values of some dotted keys changed, ``mark`` in the comment of each changed line.
 
     A value that is the same already is left alone, and gets no mark: to edit again changes nothing. ``name`` is what
@@ -50,37 +422,37 @@ def edited(text: str, changes: Mapping[str, Scalar], mark: str | None = MARK, *,
     """
     if mark is not None and (not mark.isprintable() or mark != mark.strip("# ") or not mark):
         raise BadInput(f"{mark!r} cannot be a comment: it must be one line of text.")
-    tree = Tree(text, name)
-    values: dict[Span, str] = {}
-    marks: dict[Span, str] = {}
-    expected: dict[Node, Scalar] = {}
+    tree = YamlTree(text, name)
+    values: dict[TextSpan, str] = {}
+    marks: dict[TextSpan, str] = {}
+    expected: dict[YamlNode, Scalar] = {}
     for key, value in changes.items():
-        last, node = find(tree, key, name)
+        last, node = find_value(tree, key, name)
         slot = tree.slot(last, node)
-        if equal(tree.meaning(slot), value):
+        if equal_scalars(tree.meaning(slot), value):
             continue
-        new, expected[last] = written(value, node.style), value
+        new, expected[last] = format_scalar(value, node.style), value
         values[slot.start, slot.end] = f" {new}" if slot.start == slot.end else new
         if mark is not None:
-            position, insertion = _marked(text, tree.line_end(slot), mark)
+            position, insertion = _mark_insertion(text, tree.line_end(slot), mark)
             marks[position, position] = insertion
-    after = _patched(text, (*values.items(), *marks.items()))
-    if not is_only(tree, expected, Tree(after, name) if expected else tree):
+    after = _apply_patches(text, (*values.items(), *marks.items()))
+    if not differs_only_in(tree, expected, YamlTree(after, name) if expected else tree):
         line, what = min(key.line for key in expected), ", ".join(changes)
         raise BadInput(f"{name}, line {line}: {what} cannot be changed without changing more; change it by hand.")
     return after
 
 
-def _marked(text: str, place: int, mark: str) -> tuple[int, str]:
+def _mark_insertion(text: str, position: int, mark: str) -> tuple[int, str]:
     """Return where to insert what, so that the line whose last word ends at a place is marked.
 
     A comment that is there stays, behind the mark: ``# keep me`` becomes ``# Updated by benchmark; keep me``.
     """
-    blank = place
+    blank = position
     while text[blank : blank + 1] in {" ", "\t"}:
         blank += 1
-    if text[blank : blank + 1] != "#" or blank == place:
-        return blank, f"{' ' * max(0, 2 - (blank - place))}# {mark}"
+    if text[blank : blank + 1] != "#" or blank == position:
+        return blank, f"{' ' * max(0, 2 - (blank - position))}# {mark}"
     body = re.match(r"[^\r\n\x85\u2028\u2029]*", text[blank + 1 :])
     comment = body[0] if body else ""
     if re.search(rf"(?:^|;)\s*{re.escape(mark)}\s*(?:;|$)", comment):
@@ -89,7 +461,7 @@ def _marked(text: str, place: int, mark: str) -> tuple[int, str]:
     return blank + 1, f" {mark}{apart}"
 
 
-def _patched(text: str, patches: Iterable[tuple[Span, str]]) -> str:
+def _apply_patches(text: str, patches: Iterable[tuple[TextSpan, str]]) -> str:
     """Return a text with some of its stretches replaced; of two at the same place the one given first comes first."""
     parts: list[str] = []
     done = 0
@@ -99,20 +471,20 @@ def _patched(text: str, patches: Iterable[tuple[Span, str]]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def diff(before: str, after: str, path: Path | str) -> str:
+def unified_diff(before: str, after: str, path: Path | str) -> str:
     """Return what changes as a unified diff; nothing where nothing does."""
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
     lines = difflib.unified_diff(old, new, fromfile=str(path), tofile=str(path))
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def preview(path: Path, changes: Mapping[str, Scalar], mark: str | None = MARK) -> str:
+def preview_edit(path: Path, changes: Mapping[str, Scalar], mark: str | None = DEFAULT_MARK) -> str:
     """Return, as a unified diff, what ``write`` would change in a file."""
-    text = read_text(_real(path))
-    return diff(text, edited(text, changes, _mark(text, mark), name=str(path)), path)
+    text = read_text(_resolve_file(path))
+    return unified_diff(text, edit_text(text, changes, _mark_for(text, mark), name=str(path)), path)
 
 
-def write(path: Path, changes: Mapping[str, Scalar], mark: str | None = MARK) -> str:
+def edit_file(path: Path, changes: Mapping[str, Scalar], mark: str | None = DEFAULT_MARK) -> str:
     """Change values in a file, whole or not at all, and return what changed as a unified diff.
 
     The file is read while no other writer may; it keeps its permissions, and a link goes on pointing to it.
@@ -121,16 +493,16 @@ def write(path: Path, changes: Mapping[str, Scalar], mark: str | None = MARK) ->
         BadInput: The file cannot be read, or not be changed as is wanted; it is left as it was.
         MachineCannot: It is not writable, or another process goes on writing it.
     """
-    real = _real(path)
-    with _held(real, path):
+    real = _resolve_file(path)
+    with _locked_file(real, path):
         text = read_text(real)
-        after = edited(text, changes, _mark(text, mark), name=str(path))
+        after = edit_text(text, changes, _mark_for(text, mark), name=str(path))
         if after != text:
             replace_atomically(real, after.encode(), like=real.stat())
-    return diff(text, after, path)
+    return unified_diff(text, after, path)
 
 
-def _mark(text: str, mark: str | None) -> str | None:
+def _mark_for(text: str, mark: str | None) -> str | None:
     """Return the mark, or none for JSON, which has no comments."""
     try:
         json.loads(text)
@@ -139,7 +511,7 @@ def _mark(text: str, mark: str | None) -> str | None:
     return None
 
 
-def _real(path: Path) -> Path:
+def _resolve_file(path: Path) -> Path:
     """Return the file that a path leads to."""
     try:
         real = path.resolve(strict=True)
@@ -153,18 +525,18 @@ def _real(path: Path) -> Path:
 
 
 @contextmanager
-def _held(real: Path, path: Path) -> Iterator[None]:
+def _locked_file(real: Path, path: Path) -> Iterator[None]:
     """Keep other writers of a file out.
 
     The lock is on the file itself, so that nothing is left beside it. A writer replaces it: who waited for the old one
     finds that it is not the file any more, and waits for the new one.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
-        with friendly_os_errors(path):
+        with translate_os_errors(path):
             descriptor = os.open(real, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with locked(descriptor, wait=False) as mine:
+            with file_lock(descriptor, wait=False) as mine:
                 if mine and _is_still(real, descriptor):
                     yield
                     return

@@ -1,1 +1,1 @@
-"""How long did it take?"""
+"""Time calls on the host and on a GPU."""

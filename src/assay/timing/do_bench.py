@@ -1,30 +1,39 @@
-"""``assay.do_bench``: in the place of ``triton.testing.do_bench``, also inside an auto-tuner."""
+"""``assay.do_bench``: a replacement for ``triton.testing.do_bench`` that auto-tuners can use.
+
+Helion's auto-tuner accepts no timer, so ``patch_helion`` replaces its timer for the length of a ``with`` block.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from assay.core.errors import BadInput, TrialFailed
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.timing.interleaved import RoundMedians, RoundOrder, common_quantity, instrument_for, take_trial_batches
 from assay.timing.measure import measure
-from assay.timing.options import PRECISION
+from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, resolve_options
+from assay.timing.setup import bind_call, select_timer_setup, set_up_interleaved
+from assay.timing.wall import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from assay.timing.options import Time
+    from assay.timing.options import TimeKind
+
 
 ReturnMode = Literal["min", "max", "mean", "median", "all"]
-_MODES: dict[str, Callable[[Any], Any]] = {
+_RETURN_MODES: dict[str, Callable[[Any], Any]] = {
     "min": np.min,
     "max": np.max,
     "mean": np.mean,
     "median": np.median,
     "all": np.ndarray.tolist,
 }
-TIMES: tuple[Time, ...] = ("span",)
+SPAN_ONLY: tuple[TimeKind, ...] = ("span",)
 
 
 def do_bench(  # noqa: PLR0917 - the order of Triton's
@@ -54,31 +63,31 @@ def do_bench(  # noqa: PLR0917 - the order of Triton's
         quantiles: Return these quantiles of the samples instead; one of them alone as a number.
         return_mode: ``mean``, ``median``, ``min``, ``max``, or ``all`` for every sample.
     """
-    if return_mode not in _MODES:
-        raise BadInput(f"return_mode is one of {', '.join(_MODES)}, not {return_mode!r}.")
+    if return_mode not in _RETURN_MODES:
+        raise BadInput(f"return_mode is one of {', '.join(_RETURN_MODES)}, not {return_mode!r}.")
 
     def without_gradients() -> None:
         for tensor in grad_to_none or ():
             tensor.grad = None
 
-    with own_errors():
+    with reraise_original():
         result = measure(
             fn,
             setup=without_gradients if grad_to_none is not None else None,
             precision=PRECISION,
             budget_s=max(warmup + rep, 1) / 1000,
-            times=TIMES,
+            times=SPAN_ONLY,
         )
-    milliseconds = np.asarray(result.series[_quantity(result.series)]) / 1000
+    milliseconds = np.asarray(result.series[_best_quantity(result.series)]) / 1000
     if quantiles is not None:
         values = np.quantile(milliseconds, list(quantiles)).tolist()
         return values[0] if len(values) == 1 else values
-    returned = _MODES[return_mode](milliseconds)
+    returned = _RETURN_MODES[return_mode](milliseconds)
     return returned if return_mode == "all" else float(returned)
 
 
 @contextlib.contextmanager
-def own_errors() -> Iterator[None]:
+def reraise_original() -> Iterator[None]:
     """Raise what a function raised as it was: an auto-tuner knows its own errors, such as too much shared memory."""
     try:
         yield
@@ -88,5 +97,62 @@ def own_errors() -> Iterator[None]:
         raise
 
 
-def _quantity(series: dict[str, tuple[float, ...]]) -> str:
+def _best_quantity(series: dict[str, tuple[float, ...]]) -> str:
     return next(name for name in ("span_us", "busy_us", "call_us") if name in series)
+
+
+HELION_TUNER_MODULE = "helion.autotuner.base_search"
+MIN_ROUNDS, MAX_ROUNDS = 3, 100
+
+
+@contextlib.contextmanager
+def patch_helion() -> Iterator[None]:
+    """Have Helion's auto-tuner time by ``assay.do_bench`` and ``interleaved`` for the length of a ``with`` block.
+
+    Made for Helion 1.0, whose tuner times a configuration first alone and the best ones then in turns. Kernels over
+    several processes keep Helion's own timer: their calls must be equally many in each.
+
+    Raises:
+        MachineCannot: Helion is not installed, or is one whose tuner looks different.
+    """
+    try:
+        tuner: Any = importlib.import_module(HELION_TUNER_MODULE)
+        original_bench, original_interleaved = tuner.do_bench, tuner.interleaved_bench
+    except (ImportError, AttributeError) as error:
+        raise MachineCannot(f"There is no Helion here whose tuner can be mended (made for 1.0): {error}.") from None
+
+    def bench_alone(*args: Any, process_group_name: str | None = None, **kwargs: Any) -> Any:
+        if process_group_name is not None:
+            return original_bench(*args, process_group_name=process_group_name, **kwargs)
+        return do_bench(*args, **kwargs)
+
+    tuner.do_bench, tuner.interleaved_bench = bench_alone, interleaved_bench
+    try:
+        yield
+    finally:
+        tuner.do_bench, tuner.interleaved_bench = original_bench, original_interleaved
+
+
+def interleaved_bench(fns: Sequence[Callable[[], object]], *, repeat: int, desc: str | None = None) -> list[float]:  # noqa: ARG001 - the shape that Helion calls
+    """Return the milliseconds that each of several functions takes, sampled in turns about ``repeat`` times.
+
+    Of the shape that Helion's setting ``autotune_benchmark_fn`` takes.
+    """
+    timing_options = resolve_options(
+        device=None, cache=None, method="auto", precision=PRECISION, budget_s=BUDGET_S, times=TIMES, limit_s=LIMIT_S
+    )
+    timer_setup = select_timer_setup(timing_options)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(reraise_original())
+        bound = [bind_call(function, name=f"number {index}") for index, function in enumerate(fns)]
+        timed_calls = set_up_interleaved(timer_setup, bound, timing_options, stack)
+        quantity = common_quantity(timed_calls)
+        instruments = [instrument_for(timed_call, quantity) for timed_call in timed_calls]
+        stack.enter_context(gc_paused())
+        take_trial_batches(instruments)
+        samples_per_round = min((len(instrument.take().quantities[quantity]) for instrument in instruments), default=1)
+        medians, order = [RoundMedians() for _ in instruments], RoundOrder(seed=0)
+        for _ in range(max(MIN_ROUNDS, min(MAX_ROUNDS, math.ceil(repeat / samples_per_round)))):
+            for index in order.next(range(len(instruments))):
+                medians[index].add(instruments[index].take(), quantity)
+    return [float(np.median(turn.us)) / 1000 for turn in medians]

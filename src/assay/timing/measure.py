@@ -1,4 +1,4 @@
-"""``assay.measure``: how long does a call take, and how sure is that?"""
+"""``assay.measure``: time one call until its median is known to a given precision."""
 
 from __future__ import annotations
 
@@ -11,33 +11,29 @@ import numpy as np
 
 from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.results import NO_INTERVAL, Estimate
-from assay.stats.anytime import Look
-from assay.stats.intervals import refusal_of, torn_between
-from assay.stats.shape import shape_of, unsteady
-from assay.stats.summary import estimate, why_none
-from assay.timing.adaptive import collect, interval, warm_up
-from assay.timing.clocks import ClockWatch, locked
-from assay.timing.company import Company
-from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, options
-from assay.timing.rig import rig, set_up
-from assay.timing.subject import bind, blamed
-from assay.timing.values import Measurement
-from assay.timing.wall import quiet_collector
+from assay.stats.intervals import estimate_median, explain_no_interval, find_competing_levels, interval_refusal
+from assay.stats.sequential import InterimLook
+from assay.stats.shape import classify_shape, find_unsteadiness
+from assay.timing.conditions import ClockWatch, ContextSwitchCounter, locked_clock
+from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, resolve_options
+from assay.timing.results import Measurement
+from assay.timing.sampling import collect_samples, median_interval, warm_up
+from assay.timing.setup import attribute_errors, bind_call, select_timer_setup, set_up_call
+from assay.timing.wall import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from assay.timing.adaptive import Collected, WarmUp
-    from assay.timing.instrument import Call, Samples
-    from assay.timing.options import ClockReader, Options, Time, Wanted
-    from assay.timing.rig import Rigged
-    from assay.timing.values import Cache
+    from assay.timing.options import ClockReader, MethodChoice, TimeKind, TimingOptions
+    from assay.timing.results import Cache
+    from assay.timing.sampling import Call, CollectedSamples, Samples, WarmUp
+    from assay.timing.setup import TimedCall
 
-AT_EVERY_LOOK = "median of the window, interval valid at every look, widened where it wanders"
+ANYTIME_METHOD = "median of the window, interval valid at every look, widened where it wanders"
 CALL_SHARE = 0.2
 """Of the budget at most, for ``call_us`` beside the decisive time."""
-MOST_CALLS = 200
-BESIDE_CALLS = 24
+MAX_CALL_SAMPLES = 200
+BUSY_CALLS = 24
 
 
 def measure(
@@ -48,10 +44,10 @@ def measure(
     setup: Call | None = None,
     device: str | None = None,
     cache: Cache | None = None,
-    method: Wanted = "auto",
+    method: MethodChoice = "auto",
     precision: float = PRECISION,
     budget_s: float = BUDGET_S,
-    times: tuple[Time, ...] = TIMES,
+    times: tuple[TimeKind, ...] = TIMES,
     limit_s: float = LIMIT_S,
     lock_mhz: int | None = None,
     name: str | None = None,
@@ -85,111 +81,113 @@ def measure(
         TrialFailed: The function raises, or does not return.
         MachineCannot: There is no such device, or it may not be set so.
     """
-    bound = bind(function, args, kwargs, name)
-    timing_options = options(
+    bound = bind_call(function, args, kwargs, name)
+    timing_options = resolve_options(
         device=device, cache=cache, method=method, precision=precision, budget_s=budget_s, times=times,
         limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
     )  # fmt: skip
     start = time.perf_counter()
-    timer_setup = rig(timing_options)
+    timer_setup = select_timer_setup(timing_options)
     with contextlib.ExitStack() as stack:
         watch = ClockWatch(timing_options.reader or timer_setup.reader())
-        stack.enter_context(locked(watch, timing_options.lock_mhz))
-        stack.enter_context(blamed(bound.name))
-        timed_call = set_up(timer_setup, bound, timing_options)
+        stack.enter_context(locked_clock(watch, timing_options.lock_mhz))
+        stack.enter_context(attribute_errors(bound.name))
+        timed_call = set_up_call(timer_setup, bound, timing_options)
         stack.callback(timed_call.close)
-        stack.enter_context(quiet_collector())
-        context_switches = Company()
+        stack.enter_context(gc_paused())
+        context_switches = ContextSwitchCounter()
         watch.begin()
         warm = warm_up(timed_call.instrument, timing_options.budget_s)
-        collected = collect(
+        collected = collect_samples(
             timed_call.instrument,
             warm,
             precision=precision,
-            budget_s=_share(timing_options, timed_call),
-            between=watch.look,
+            budget_s=_sampling_budget_s(timing_options, timed_call),
+            after_batch=watch.label_batch,
         )
         watch.end()
-        busy_samples, notes = _beside(timed_call)
-        calls_us = _calls(timed_call, timing_options)
+        busy_samples, notes = _measure_busy(timed_call)
+        calls_us = _measure_call_us(timed_call, timing_options)
         if timed_call.device == "cpu":
             notes += context_switches.notes()
-    raw = Taken(timed_call, warm, collected, watch, busy_samples | calls_us, notes)
-    return _measurement(raw, timing_options, took_s=time.perf_counter() - start)
+    raw = RawMeasurement(timed_call, warm, collected, watch, busy_samples | calls_us, notes)
+    return _build_measurement(raw, timing_options, took_s=time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
-class Taken:
+class RawMeasurement:
     """All that was taken of one call, before it is judged."""
 
-    rigged: Rigged
-    warm: WarmUp
-    collected: Collected
+    timed_call: TimedCall
+    warm_up: WarmUp
+    collected: CollectedSamples
     watch: ClockWatch
-    beside: dict[str, Samples]
+    extra_samples: dict[str, Samples]
     notes: tuple[str, ...]
 
 
-def _share(chosen: Options, rigged: Rigged) -> float:
-    return chosen.budget_s * (1 - CALL_SHARE) if rigged.wall is not None else chosen.budget_s
+def _sampling_budget_s(timing_options: TimingOptions, timed_call: TimedCall) -> float:
+    return timing_options.budget_s * (1 - CALL_SHARE) if timed_call.wall is not None else timing_options.budget_s
 
 
-def _beside(rigged: Rigged) -> tuple[dict[str, Samples], tuple[str, ...]]:
+def _measure_busy(timed_call: TimedCall) -> tuple[dict[str, Samples], tuple[str, ...]]:
     """Return the time that kernels were busy, where the decisive instrument cannot tell several apart."""
-    if rigged.beside is None or rigged.operations is None:
+    if timed_call.busy_instrument is None or timed_call.operations is None:
         return {}, ()
     batches: list[Samples] = []
     try:
-        while sum(map(len, batches)) < BESIDE_CALLS:
-            batches.append(rigged.beside.take().quantities["busy_us"])
+        while sum(map(len, batches)) < BUSY_CALLS:
+            batches.append(timed_call.busy_instrument.take().quantities["busy_us"])
     except (MachineCannot, TrialFailed) as error:
-        return {}, (f"busy_us is what the boundaries between {rigged.operations} operations leave of span_us: {error}",)
+        return {}, (
+            f"busy_us is what the boundaries between {timed_call.operations} operations leave of span_us: {error}",
+        )
     return {"busy_us": np.concatenate(batches)}, ()
 
 
-def _calls(rigged: Rigged, chosen: Options) -> dict[str, Samples]:
+def _measure_call_us(timed_call: TimedCall, timing_options: TimingOptions) -> dict[str, Samples]:
     """Return what a caller waits, from a fixed number of calls within its share of the budget."""
-    if rigged.wall is None:
+    if timed_call.wall is None:
         return {}
-    afford = int(CALL_SHARE * chosen.budget_s * 1e9 / rigged.wall.shortest_ns)
-    count = max(1, min(MOST_CALLS, afford))
-    return {"call_us": np.array([rigged.wall.sample_us() for _ in range(count)], dtype=np.float64)}
+    afford = int(CALL_SHARE * timing_options.budget_s * 1e9 / timed_call.wall.shortest_ns)
+    count = max(1, min(MAX_CALL_SAMPLES, afford))
+    return {"call_us": np.array([timed_call.wall.sample_us() for _ in range(count)], dtype=np.float64)}
 
 
-def _measurement(taken: Taken, chosen: Options, *, took_s: float) -> Measurement:
+def _build_measurement(raw: RawMeasurement, timing_options: TimingOptions, *, took_s: float) -> Measurement:
     timed_call, collected, warm, watch, extra_samples = (
-        taken.rigged,
-        taken.collected,
-        taken.warm,
-        taken.watch,
-        taken.beside,
+        raw.timed_call,
+        raw.collected,
+        raw.warm_up,
+        raw.watch,
+        raw.extra_samples,
     )
     instrument = timed_call.instrument
     samples = collected.samples
     decided = samples[instrument.primary]
-    shape = shape_of(decided)
-    estimates = _estimates(samples, collected.look, chosen.precision)
-    estimates |= {name: estimate([values], "us") for name, values in extra_samples.items()}
+    shape = classify_shape(decided)
+    estimates = _estimate_quantities(samples, collected.look, timing_options.precision)
+    estimates |= {name: estimate_median([values], "us") for name, values in extra_samples.items()}
     decisive = estimates[timed_call.decisive]
-    reported = {f"{time}_us" for time in chosen.times} | {timed_call.decisive, "cycles"}
+    reported = {f"{time}_us" for time in timing_options.times} | {timed_call.decisive, "cycles"}
     return Measurement(
-        name=timed_call.bound.name,
+        name=timed_call.bound_call.name,
         device=timed_call.device,
-        cache=chosen.cache if timed_call.device != "cpu" else "warm",
+        cache=timing_options.cache if timed_call.device != "cpu" else "warm",
         method=instrument.method,
         why=timed_call.why,
         **{name: value for name, value in estimates.items() if name in reported},
         decisive=timed_call.decisive,
         instrument_error_us=timed_call.error_us,
         operations=timed_call.operations,
-        precision_wanted=chosen.precision,
+        precision_wanted=timing_options.precision,
         precision_reached=decisive.relative_half_width,
         stopped=collected.stopped,
         shape=shape.name,
-        unsteady=unsteady(decided),
-        no_interval=None if decisive.low is not None else refusal_of(samples.get(timed_call.decisive, decided)),
+        unsteady=find_unsteadiness(decided),
+        no_interval=None if decisive.low is not None else interval_refusal(samples.get(timed_call.decisive, decided)),
         warmed_up=warm.settled,
-        clock=watch.seen(chosen.lock_mhz, [b.mhz for b in collected.batches if b.mhz is not None]),
+        clock=watch.summary(timing_options.lock_mhz, [b.mhz for b in collected.batches if b.mhz is not None]),
         samples=len(decided),
         calls=sum(len(b.quantities[instrument.primary]) for b in collected.batches) * instrument.calls_per_sample
         + warm.batches * warm.samples_per_batch * instrument.calls_per_sample
@@ -197,29 +195,33 @@ def _measurement(taken: Taken, chosen: Options, *, took_s: float) -> Measurement
         took_s=took_s,
         notes=(
             *timed_call.notes,
-            *taken.notes,
-            *_said(decided, shape.name, warm, watch, on_gpu=timed_call.device != "cpu"),
+            *raw.notes,
+            *_sample_notes(decided, shape.name, warm, watch, on_gpu=timed_call.device != "cpu"),
         ),
-        series={name: tuple(values.tolist()) for name, values in (samples | extra_samples | _labels(taken)).items()},
+        series={
+            name: tuple(values.tolist()) for name, values in (samples | extra_samples | _throttle_labels(raw)).items()
+        },
     )
 
 
-def _labels(taken: Taken) -> dict[str, Samples]:
+def _throttle_labels(raw: RawMeasurement) -> dict[str, Samples]:
     """Return for each sample whether the clock was held back, as 0 and 1; nothing where no reader can tell."""
-    labels = np.array(taken.watch.labels, dtype=np.float64)
-    if taken.rigged.device == "cpu" or not len(labels) or bool(np.isnan(labels).all()):
+    labels = np.array(raw.watch.labels, dtype=np.float64)
+    if raw.timed_call.device == "cpu" or not len(labels) or bool(np.isnan(labels).all()):
         return {}
-    primary = taken.rigged.instrument.primary
-    sizes = [len(batch.quantities[primary]) for batch in taken.collected.batches]
-    return {"throttled": np.repeat(labels[: len(sizes)], sizes)[: taken.collected.look.n]}
+    primary = raw.timed_call.instrument.primary
+    sizes = [len(batch.quantities[primary]) for batch in raw.collected.batches]
+    return {"throttled": np.repeat(labels[: len(sizes)], sizes)[: raw.collected.look.n]}
 
 
-def _estimates(samples: dict[str, Samples], look: Look, precision: float) -> dict[str, Estimate]:
+def _estimate_quantities(samples: dict[str, Samples], look: InterimLook, precision: float) -> dict[str, Estimate]:
     """Return the estimate of each quantity; of a call of one kernel, the span is what it is busy."""
     estimates: dict[str, Estimate] = {}
     for name, values in samples.items():
         same = next((done for done in estimates if np.array_equal(samples[done], values)), None)
-        estimates[name] = estimates[same] if same is not None else at_look(values, look, _unit(name), precision)
+        estimates[name] = (
+            estimates[same] if same is not None else estimate_at_look(values, look, _unit(name), precision)
+        )
     return estimates
 
 
@@ -227,15 +229,15 @@ def _unit(quantity: str) -> str:
     return "us" if quantity.endswith("_us") else quantity
 
 
-def at_look(values: Samples, look: Look, unit: str, precision: float) -> Estimate:
+def estimate_at_look(values: Samples, look: InterimLook, unit: str, precision: float) -> Estimate:
     """Return the median with an interval that held at every look taken so far."""
     observed = values[: look.n]
-    within = interval(observed, Look(len(observed), look.share), precision)
-    levels = torn_between(observed)
+    within = median_interval(observed, InterimLook(len(observed), look.share), precision)
+    levels = find_competing_levels(observed)
     if within is not None:
-        method = AT_EVERY_LOOK if levels is None else "median between two levels close together"
+        method = ANYTIME_METHOD if levels is None else "median between two levels close together"
     else:
-        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}{why_none(observed)}"
+        method = f"{ANYTIME_METHOD}{NO_INTERVAL}{explain_no_interval(observed)}"
     return Estimate(
         value=float(np.median(observed)),
         low=within[0] if within else None,
@@ -247,12 +249,12 @@ def at_look(values: Samples, look: Look, unit: str, precision: float) -> Estimat
     )
 
 
-def _said(samples: Samples, shape: str, warm: WarmUp, watch: ClockWatch, *, on_gpu: bool) -> list[str]:
+def _sample_notes(samples: Samples, shape: str, warm: WarmUp, watch: ClockWatch, *, on_gpu: bool) -> list[str]:
     """Return what a reader should know about the samples."""
     notes = []
     if not warm.settled and warm.batches > 1:
         notes.append("the times had not settled when the warm-up ended")
-    levels = torn_between(samples)
+    levels = find_competing_levels(samples)
     if levels is not None:
         notes.append(
             f"the times switch between two levels, {levels.low:.4g} µs and {levels.high:.4g} µs "

@@ -1,4 +1,4 @@
-"""What a caller may ask of the timer, checked before anything runs."""
+"""Options of a measurement, validated before anything runs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
-from assay.core.errors import BadInput, MachineCannot, nearest
+from assay.core.errors import BadInput, MachineCannot, suggest_nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.results import GpuMoment
-    from assay.timing.instrument import Call
-    from assay.timing.values import Cache
+    from assay.core.results import GpuSnapshot
+    from assay.timing.results import Cache
+    from assay.timing.sampling import Call
 
-    ClockReader = Callable[[], GpuMoment | None]
+    ClockReader = Callable[[], GpuSnapshot | None]
 
-Wanted = Literal["auto", "graph", "queue", "trace", "wall"]
-Time = Literal["busy", "span", "call"]
-METHODS: tuple[Wanted, ...] = ("auto", "graph", "queue", "trace", "wall")
-TIMES: tuple[Time, ...] = ("busy", "span", "call")
+MethodChoice = Literal["auto", "graph", "queue", "trace", "wall"]
+TimeKind = Literal["busy", "span", "call"]
+METHODS: tuple[MethodChoice, ...] = ("auto", "graph", "queue", "trace", "wall")
+TIMES: tuple[TimeKind, ...] = ("busy", "span", "call")
 PRECISION = 0.01
 BUDGET_S = 10.0
 LIMIT_S = 60.0
@@ -35,15 +35,15 @@ SMALL_BATCH_US = 800.0
 
 
 @dataclass(frozen=True)
-class Options:
+class TimingOptions:
     """How to time; see ``assay.measure`` for what each means."""
 
     device: str
     cache: Cache
-    method: Wanted = "auto"
+    method: MethodChoice = "auto"
     precision: float = PRECISION
     budget_s: float = BUDGET_S
-    times: tuple[Time, ...] = TIMES
+    times: tuple[TimeKind, ...] = TIMES
     limit_s: float = LIMIT_S
     setup: Call | None = None
     lock_mhz: int | None = None
@@ -61,28 +61,28 @@ class Options:
         return int(self.device.partition(":")[2] or 0)
 
 
-def options(
+def resolve_options(
     *,
     device: str | None,
     cache: Cache | None,
-    method: Wanted,
+    method: MethodChoice,
     precision: float,
     budget_s: float,
-    times: tuple[Time, ...],
+    times: tuple[TimeKind, ...],
     limit_s: float,
     setup: Call | None = None,
     lock_mhz: int | None = None,
     reader: ClockReader | None = None,
     batch_us: float = BATCH_US,
-) -> Options:
+) -> TimingOptions:
     """Return the options complete, or say what is wrong with them."""
-    _one_of("method", method, METHODS)
+    _require_one_of("method", method, METHODS)
     for time in times:
-        _one_of("times", time, TIMES)
+        _require_one_of("times", time, TIMES)
     if not times:
         raise BadInput("times must name at least one of busy, span and call.")
     if cache is not None:
-        _one_of("cache", cache, ("cold", "warm"))
+        _require_one_of("cache", cache, ("cold", "warm"))
     if not (_is_number(precision) and 0 < precision < 1):
         raise BadInput(f"precision is a share between 0 and 1, such as 0.01 for ±1 %, not {precision!r}.")
     for name, value in (("budget_s", budget_s), ("limit_s", limit_s)):
@@ -92,7 +92,7 @@ def options(
         raise BadInput(f"limit_s is {SHORTEST_LIMIT_S:g} s at least, not {limit_s!r}.")
     if lock_mhz is not None and not (_is_number(lock_mhz) and lock_mhz >= 1):
         raise BadInput(f"lock_mhz is a clock in MHz, such as 1410, not {lock_mhz!r}.")
-    device_name = _device(device)
+    device_name = _resolve_device(device)
     gpu = device_name.startswith("cuda")
     if not gpu and (cache == "cold" or method in {"graph", "queue", "trace"} or lock_mhz is not None):
         requested = "cache='cold'" if cache == "cold" else f"method={method!r}" if method != "auto" else "lock_mhz"
@@ -100,10 +100,12 @@ def options(
             f"{requested} is for a GPU; {device_name} is timed by the host's clock, its caches as calls leave them."
         )
     state = cache or ("cold" if gpu else "warm")
-    return Options(device_name, state, method, precision, budget_s, times, limit_s, setup, lock_mhz, reader, batch_us)
+    return TimingOptions(
+        device_name, state, method, precision, budget_s, times, limit_s, setup, lock_mhz, reader, batch_us
+    )
 
 
-def can_tell(by: Time | None, options: Options) -> None:
+def require_time_kind(by: TimeKind | None, options: TimingOptions) -> None:
     """Make sure that a device can tell the time that is to decide.
 
     Raises:
@@ -111,7 +113,7 @@ def can_tell(by: Time | None, options: Options) -> None:
     """
     if by is None:
         return
-    _one_of("by", by, TIMES)
+    _require_one_of("by", by, TIMES)
     if by != "call" and not options.on_gpu:
         raise BadInput(f"by={by!r} is for a GPU; on {options.device} there is only call.")
 
@@ -120,21 +122,21 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise BadInput(f"{name} is one of {', '.join(known)}, not {value!r}.{nearest(str(value), known)}")
+def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise BadInput(f"{name} is one of {', '.join(allowed)}, not {value!r}.{suggest_nearest(str(value), allowed)}")
 
 
-def _device(asked: str | None) -> str:
+def _resolve_device(requested: str | None) -> str:
     """Return the device by name; without one, a GPU where the program has PyTorch loaded and PyTorch sees one."""
-    if asked is None:
+    if requested is None:
         loaded = sys.modules.get("torch")
         return f"cuda:{loaded.cuda.current_device()}" if loaded is not None and loaded.cuda.is_available() else "cpu"
-    kind, _, number = str(asked).partition(":")
+    kind, _, number = str(requested).partition(":")
     if kind not in {"cpu", "cuda"} or (number and not number.isdecimal()):
-        raise BadInput(f"device is cpu, cuda or cuda:N, not {asked!r}.")
+        raise BadInput(f"device is cpu, cuda or cuda:N, not {requested!r}.")
     if kind == "cpu" and number:
-        raise BadInput(f"device is cpu, cuda or cuda:N, not {asked!r}: groups of cores are for `assay run`.")
+        raise BadInput(f"device is cpu, cuda or cuda:N, not {requested!r}: groups of cores are for `assay run`.")
     if kind == "cpu":
         return "cpu"
     try:
@@ -144,5 +146,5 @@ def _device(asked: str | None) -> str:
     if not torch.cuda.is_available():
         raise MachineCannot("CUDA was asked for, and PyTorch here sees no CUDA GPU.")
     if number and int(number) >= torch.cuda.device_count():
-        raise MachineCannot(f"There is no {asked}: PyTorch here sees {torch.cuda.device_count()} GPUs.")
+        raise MachineCannot(f"There is no {requested}: PyTorch here sees {torch.cuda.device_count()} GPUs.")
     return f"cuda:{number or torch.cuda.current_device()}"

@@ -1,4 +1,4 @@
-"""``assay.pick``: the fastest of many candidates, by elimination, and how sure that is."""
+"""``assay.pick``: pick the fastest of many candidates by elimination, and report the probability that it is."""
 
 from __future__ import annotations
 
@@ -12,28 +12,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.errors import AssayError, BadInput, TrialFailed
-from assay.stats.best import Race
 from assay.stats.intervals import CONFIDENCE
-from assay.timing.clocks import ClockWatch, locked
-from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, SMALL_BATCH_US, can_tell, options
-from assay.timing.rig import batched_alike, rig
-from assay.timing.subject import bind, blamed
-from assay.timing.turns import QUANTITIES, TINY_US, Order, Turn, common_quantity, instrument_for, share_plans
-from assay.timing.values import Candidate, Pick
-from assay.timing.wall import quiet_collector
+from assay.stats.selection import Race
+from assay.timing.conditions import ClockWatch, locked_clock
+from assay.timing.interleaved import (
+    QUANTITY_OF_TIME,
+    TINY_US,
+    RoundMedians,
+    RoundOrder,
+    common_quantity,
+    equalize_plans,
+    instrument_for,
+)
+from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, SMALL_BATCH_US, require_time_kind, resolve_options
+from assay.timing.results import Pick, PickCandidate
+from assay.timing.setup import attribute_errors, bind_call, equalize_first_calls, select_timer_setup
+from assay.timing.wall import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from assay.core.values import Params
-    from assay.timing.instrument import Call
-    from assay.timing.options import ClockReader, Options, Time, Wanted
-    from assay.timing.rig import Rig, Rigged
-    from assay.timing.subject import Bound, FirstCalls
-    from assay.timing.values import Cache, Quantity, Stop
+    from assay.timing.options import ClockReader, MethodChoice, TimeKind, TimingOptions
+    from assay.timing.results import Cache, StopReason, TimeQuantity
+    from assay.timing.sampling import Call
+    from assay.timing.setup import BoundCall, FirstCalls, TimedCall, TimerSetup
 
 TOLERANCE = 0.01
-ON_DEVICE: tuple[Time, ...] = ("busy", "span")
+DEVICE_TIMES: tuple[TimeKind, ...] = ("busy", "span")
 """The times that candidates are picked by unless another is asked for; what a caller waits is not taken then."""
 
 
@@ -46,8 +52,8 @@ def pick(
     setup: Call | None = None,
     device: str | None = None,
     cache: Cache | None = None,
-    method: Wanted = "auto",
-    by: Time | None = None,
+    method: MethodChoice = "auto",
+    by: TimeKind | None = None,
     budget_s: float = BUDGET_S,
     limit_s: float = LIMIT_S,
     lock_mhz: int | None = None,
@@ -93,74 +99,81 @@ def pick(
     unknown = [name for name in configs or {} if name not in named]
     if unknown:
         raise BadInput(f"There is a configuration for {unknown[0]!r}, and no such candidate.")
-    timing_options = options(
+    timing_options = resolve_options(
         device=device, cache=cache, method=method, precision=PRECISION, budget_s=budget_s,
-        times=(by,) if by is not None else ON_DEVICE, limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
+        times=(by,) if by is not None else DEVICE_TIMES, limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
         batch_us=SMALL_BATCH_US,
     )  # fmt: skip
-    can_tell(by, timing_options)
+    require_time_kind(by, timing_options)
     start = time.perf_counter()
-    timer_setup = rig(timing_options)
+    timer_setup = select_timer_setup(timing_options)
     watch = ClockWatch(timing_options.reader or timer_setup.reader())
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(watch, timing_options.lock_mhz))
-        prepared = _line_up(named, check, timer_setup, timing_options)
+        stack.enter_context(locked_clock(watch, timing_options.lock_mhz))
+        prepared = _prepare_candidates(named, check, timer_setup, timing_options)
         stack.callback(prepared.close)
-        race = Running(prepared, QUANTITIES[by] if by else common_quantity(prepared.rigged), tolerance, seed)
-        stack.enter_context(quiet_collector())
+        race = CandidateRace(
+            prepared, QUANTITY_OF_TIME[by] if by else common_quantity(prepared.timed_calls), tolerance, seed
+        )
+        stack.enter_context(gc_paused())
         watch.begin()
         race.run(timing_options.budget_s, watch)
         watch.end()
-    return _picked(race, configs or {}, timing_options, watch, time.perf_counter() - start)
+    return _build_pick(race, configs or {}, timing_options, watch, time.perf_counter() - start)
 
 
 @dataclass
-class LineUp:
+class PreparedCandidates:
     """The candidates that run, ready to be timed, and those that do not, with the reason."""
 
-    rigged: list[Rigged] = field(default_factory=list)
-    out: list[Candidate] = field(default_factory=list)
+    timed_calls: list[TimedCall] = field(default_factory=list)
+    excluded: list[PickCandidate] = field(default_factory=list)
 
     def close(self) -> None:
         """Give back what the instruments hold."""
-        for timed_call in self.rigged:
+        for timed_call in self.timed_calls:
             timed_call.close()
 
 
-def _line_up(
-    named: Mapping[str, Callable[[], object]], check: Callable[[object], object] | None, on: Rig, chosen: Options
-) -> LineUp:
+def _prepare_candidates(
+    named: Mapping[str, Callable[[], object]],
+    check: Callable[[object], object] | None,
+    timer_setup: TimerSetup,
+    timing_options: TimingOptions,
+) -> PreparedCandidates:
     """Make the first calls of every candidate; who fails or is wrong stays out, and the rest is batched alike."""
-    prepared = LineUp()
-    bounds: list[Bound] = []
+    prepared = PreparedCandidates()
+    bounds: list[BoundCall] = []
     firsts: list[FirstCalls] = []
     for name, function in named.items():
         try:
-            with blamed(name):
-                bound = bind(function, name=name)
-                first = on.first_calls(bound, chosen)
+            with attribute_errors(name):
+                bound = bind_call(function, name=name)
+                first = timer_setup.first_calls(bound, timing_options)
         except AssayError as error:
-            prepared.out.append(Candidate(name=name, status="failed", reason=str(error)))
+            prepared.excluded.append(PickCandidate(name=name, status="failed", reason=str(error)))
             continue
-        wrong = _wrong(function, check, chosen.setup)
+        wrong = _check_error(function, check, timing_options.setup)
         if wrong is not None:
-            prepared.out.append(Candidate(name=name, status="wrong", reason=wrong))
+            prepared.excluded.append(PickCandidate(name=name, status="wrong", reason=wrong))
             continue
         bounds.append(bound)
         firsts.append(first)
-    for bound, first in zip(bounds, batched_alike(firsts), strict=True):
+    for bound, first in zip(bounds, equalize_first_calls(firsts), strict=True):
         try:
-            with blamed(bound.name):
-                prepared.rigged.append(on.set_up(bound, chosen, first))
+            with attribute_errors(bound.name):
+                prepared.timed_calls.append(timer_setup.set_up(bound, timing_options, first))
         except AssayError as error:
-            prepared.out.append(Candidate(name=bound.name, status="failed", reason=str(error)))
-    if not prepared.rigged:
-        out = prepared.out[0]
+            prepared.excluded.append(PickCandidate(name=bound.name, status="failed", reason=str(error)))
+    if not prepared.timed_calls:
+        out = prepared.excluded[0]
         raise TrialFailed(f"None of {len(named)} candidates can be picked; the first, {out.name}: {out.reason}")
     return prepared
 
 
-def _wrong(function: Callable[[], object], check: Callable[[object], object] | None, setup: Call | None) -> str | None:
+def _check_error(
+    function: Callable[[], object], check: Callable[[object], object] | None, setup: Call | None
+) -> str | None:
     """Return what is wrong with a candidate's result; null where nothing is, or nobody checks."""
     if check is None:
         return None
@@ -173,19 +186,19 @@ def _wrong(function: Callable[[], object], check: Callable[[object], object] | N
     return None if verdict else "its result did not pass the check"
 
 
-class Running:
+class CandidateRace:
     """A race in progress: rounds of those still in it."""
 
-    def __init__(self, lineup: LineUp, quantity: Quantity, tolerance: float, seed: int) -> None:
-        self.lineup = lineup
-        self.quantity: Quantity = quantity
-        self.turns = [Turn() for _ in lineup.rigged]
-        self.race = Race.start(len(lineup.rigged), tolerance=tolerance, confidence=CONFIDENCE)
+    def __init__(self, prepared: PreparedCandidates, quantity: TimeQuantity, tolerance: float, seed: int) -> None:
+        self.prepared = prepared
+        self.quantity: TimeQuantity = quantity
+        self.medians = [RoundMedians() for _ in prepared.timed_calls]
+        self.race = Race.start(len(prepared.timed_calls), tolerance=tolerance, confidence=CONFIDENCE)
         self.failed: dict[int, str] = {}
         self.calls = 0
-        self.stopped: Stop = "budget spent"
-        self._order = Order(seed)
-        self._instruments = [instrument_for(timed_call, quantity) for timed_call in lineup.rigged]
+        self.stopped: StopReason = "budget spent"
+        self._order = RoundOrder(seed)
+        self._instruments = [instrument_for(timed_call, quantity) for timed_call in prepared.timed_calls]
 
     def run(self, budget_s: float, watch: ClockWatch) -> None:
         """Take rounds until it is decided or the budget is spent; the first round warms up and does not count.
@@ -194,46 +207,54 @@ class Running:
         """
         deadline = time.perf_counter() + budget_s
         self._round()
-        share_plans(instrument for index, instrument in enumerate(self._instruments) if index not in self.failed)
+        equalize_plans(instrument for index, instrument in enumerate(self._instruments) if index not in self.failed)
         while True:
-            self.race = self.race.after(self._round(self.turns))
-            watch.look()
+            self.race = self.race.after(self._round(self.medians))
+            watch.label_batch()
             if self.race.decided:
                 self.stopped = "decided"
                 return
             if time.perf_counter() > deadline:
                 return
 
-    def _round(self, turns: Sequence[Turn] | None = None) -> dict[int, float]:
+    def _round(self, medians: Sequence[RoundMedians] | None = None) -> dict[int, float]:
         """Sample everybody still in the race once; who fails now is out. Without turns, plans may still change."""
         times: dict[int, float] = {}
         for index in self._order.next(self.race.contenders):
             instrument = self._instruments[index]
             try:
                 batch = instrument.take()
-                if turns is None:
+                if medians is None:
                     instrument.replan()
             except AssayError as error:
                 self.failed[index] = str(error)
                 times[index] = math.nan
                 continue
             self.calls += len(batch.quantities[self.quantity]) * instrument.calls_per_sample
-            candidate_medians = turns[index] if turns is not None else Turn()
+            candidate_medians = medians[index] if medians is not None else RoundMedians()
             times[index] = max(TINY_US, candidate_medians.add(batch, self.quantity))
         return times
 
 
-def _picked(running: Running, configs: Mapping[str, Params], chosen: Options, watch: ClockWatch, took_s: float) -> Pick:
-    standing = running.race.standing()
-    timed_calls = running.lineup.rigged
+def _build_pick(
+    candidate_race: CandidateRace,
+    configs: Mapping[str, Params],
+    timing_options: TimingOptions,
+    watch: ClockWatch,
+    took_s: float,
+) -> Pick:
+    standing = candidate_race.race.standing()
+    timed_calls = candidate_race.prepared.timed_calls
     if standing.winner is None:
-        raise TrialFailed(f"Every candidate failed; {timed_calls[0].bound.name}: {next(iter(running.failed.values()))}")
+        raise TrialFailed(
+            f"Every candidate failed; {timed_calls[0].bound_call.name}: {next(iter(candidate_race.failed.values()))}"
+        )
     ranking = []
     for entry in standing.ranking:
-        name, medians = timed_calls[entry.candidate].bound.name, running.turns[entry.candidate]
-        failed = running.failed.get(entry.candidate)
+        name, medians = timed_calls[entry.candidate].bound_call.name, candidate_race.medians[entry.candidate]
+        failed = candidate_race.failed.get(entry.candidate)
         ranking.append(
-            Candidate(
+            PickCandidate(
                 name=name,
                 config=configs.get(name),
                 status="failed" if failed else "ok",
@@ -245,28 +266,32 @@ def _picked(running: Running, configs: Mapping[str, Params], chosen: Options, wa
                 rounds=entry.rounds,
             )
         )
-    winner = timed_calls[standing.winner].bound.name
+    winner = timed_calls[standing.winner].bound_call.name
     return Pick(
         winner=winner,
         config=configs.get(winner),
-        time_us=float(np.median(running.turns[standing.winner].us)),
+        time_us=float(np.median(candidate_race.medians[standing.winner].us)),
         probability=standing.probability,
         expected_regret=standing.expected_regret,
-        tolerance=running.race.tolerance,
-        ranking=(*ranking, *(_with_config(out, configs) for out in running.lineup.out)),
-        quantity=running.quantity,
+        tolerance=candidate_race.race.tolerance,
+        ranking=(*ranking, *(_with_config(out, configs) for out in candidate_race.prepared.excluded)),
+        quantity=candidate_race.quantity,
         device=timed_calls[0].device,
-        cache=chosen.cache if chosen.on_gpu else "warm",
-        rounds=max(len(medians.us) for medians in running.turns),
-        calls=running.calls,
-        stopped=running.stopped,
+        cache=timing_options.cache if timing_options.on_gpu else "warm",
+        rounds=max(len(medians.us) for medians in candidate_race.medians),
+        calls=candidate_race.calls,
+        stopped=candidate_race.stopped,
         took_s=took_s,
-        clock=watch.seen(chosen.lock_mhz, [mhz for medians in running.turns for mhz in medians.mhz]),
+        clock=watch.summary(
+            timing_options.lock_mhz, [mhz for medians in candidate_race.medians for mhz in medians.mhz]
+        ),
         notes=tuple(
-            dict.fromkeys(f"{timed_call.bound.name}: {note}" for timed_call in timed_calls for note in timed_call.notes)
+            dict.fromkeys(
+                f"{timed_call.bound_call.name}: {note}" for timed_call in timed_calls for note in timed_call.notes
+            )
         ),
     )
 
 
-def _with_config(candidate: Candidate, configs: Mapping[str, Params]) -> Candidate:
+def _with_config(candidate: PickCandidate, configs: Mapping[str, Params]) -> PickCandidate:
     return candidate.model_copy(update={"config": configs.get(candidate.name)})

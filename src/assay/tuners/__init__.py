@@ -1,1 +1,1 @@
-"""Who chooses a configuration of a workload: Assay's own pick, the auto-tuners of Triton and Helion, any command."""
+"""Auto-tuners: Assay's own, Triton's, Helion's, and any command."""

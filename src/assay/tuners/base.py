@@ -1,25 +1,28 @@
-"""What a tuner is: a function from a job to what was found; what it raises is the reason that nothing was."""
+"""Auto-tuners: their interface (a function from a job to a result), their registry, and the check of what one chose."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from assay.core.errors import AssayError, BadInput
+from assay.workloads import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from assay.core.plan import Cache, Subject, Tuner
-    from assay.core.results import Tried
+    from assay.core.plan import Cache, Subject, Tuner, TunerName
+    from assay.core.results import TriedConfig
     from assay.core.values import Params
     from assay.workloads.base import Workload
+
 
 LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
-class Job:
+class TuningJob:
     """What to tune: a subject on a device.
 
     Attributes:
@@ -36,7 +39,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Found:
+class TuningResult:
     """What a tuner found.
 
     Attributes:
@@ -49,17 +52,17 @@ class Found:
 
     config: Params | None
     time_us: float | None = None
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedConfig, ...] = ()
     tuning_s: float | None = None
     version: str | None = None
     reason: str | None = None
     notes: tuple[str, ...] = ()
 
 
-class Tunes(Protocol):
+class TuneFunction(Protocol):
     """A tuner."""
 
-    def __call__(self, job: Job) -> Found:
+    def __call__(self, job: TuningJob) -> TuningResult:
         """Choose a configuration.
 
         Raises:
@@ -68,7 +71,7 @@ class Tunes(Protocol):
         ...
 
 
-def space(workload: Workload, job: Job) -> Sequence[Params]:
+def config_space(workload: Workload, job: TuningJob) -> Sequence[Params]:
     """Return the configurations that a workload can be tuned over, the default first."""
     configs = workload.configs(job.subject.params)
     if not configs:
@@ -76,9 +79,68 @@ def space(workload: Workload, job: Job) -> Sequence[Params]:
     return configs
 
 
-def why(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return what was raised in words that a sentence can take up."""
     text = " ".join(str(error).split())[:LONGEST_REASON].removesuffix(".")
     if isinstance(error, AssayError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+TUNERS: Mapping[TunerName, str] = {
+    "pick": "assay.tuners.pick",
+    "triton": "assay.tuners.triton",
+    "helion": "assay.tuners.helion",
+    "command": "assay.tuners.command",
+}
+
+OWN_SPACE_TUNERS: frozenset[TunerName] = frozenset({"helion"})
+"""Tuners that draw configurations from a space of their own, for workloads that list none."""
+
+CHECKED_TUNERS: frozenset[TunerName] = frozenset({"triton", "helion"})
+"""Tuners of others whose choice we can compute with: what they chose is checked as any subject is."""
+
+
+def load_tuner(name: TunerName) -> TuneFunction:
+    """Return a tuner by its name."""
+    tunes: TuneFunction = importlib.import_module(TUNERS[name]).tune
+    return tunes
+
+
+def can_tune(name: TunerName, subject: Subject) -> bool:
+    """Return whether a tuner has more than one configuration of a subject to choose from."""
+    if name == "command":
+        return True
+    if name in OWN_SPACE_TUNERS:
+        return subject.impl == name
+    if subject.config is None:
+        return False
+    return len(registry.find_workload(subject.workload, subject.impl).configs(subject.params)) > 1
+
+
+def shortest_search_s(name: TunerName) -> float:
+    """Return how long one search of a tuner takes at least, in seconds; 0 for tuners that keep to any budget."""
+    if name != "helion":
+        return 0.0
+    from assay.tuners.helion import shortest_search_s
+
+    return shortest_search_s()
+
+
+def check_choice(job: TuningJob, result: TuningResult) -> TuningResult:
+    """Return what was found; a choice whose output is wrong, or which does not run here, is none."""
+    if result.config is None or job.tuner.name not in CHECKED_TUNERS:
+        return result
+    workload = registry.find_workload(job.subject.workload, job.subject.impl)
+    try:
+        prepared = workload.prepare(job.subject.params, result.config, device=job.device, seed=job.seed)
+        check = prepared.check() if prepared.check is not None else None
+        prepared.close()
+    except Exception as error:  # noqa: BLE001 - whatever it raises is why it cannot be chosen
+        return replace(
+            result, config=None, time_us=None, reason=f"its choice does not run here: {describe_error(error)}"
+        )
+    if check is None or check.passed:
+        return result
+    wrong = f"its choice is wrong: the {check.measure} is {check.error:.3g}, more than {check.tolerance:.3g}"
+    return replace(result, config=None, time_us=None, reason=wrong)

@@ -1,12 +1,22 @@
-"""Helion's own auto-tuner, run for real in this process, and what its log says of every configuration it tried.
+"""Helion's auto-tuner, run in this process, and the log of every configuration it tried.
 
-How long it searches is Helion's ``HELION_AUTOTUNE_EFFORT``: quick unless the environment says full.
+How long it searches is set by ``HELION_AUTOTUNE_EFFORT``: quick unless the environment says full. Its log is CSV, with
+a line when a configuration is started and another when it has its time:
+
+    timestamp_s,config_index,generation,status,perf_ms,compile_time_s,config
+    1.02,1,0,started,,0.83,"Config(block_sizes=[32], num_warps=4)"
+    1.31,2,0,ok,0.015520,0.83,"Config(block_sizes=[32], num_warps=4)"
+
+Later versions have other columns before these; columns are found by their names.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import csv
 import dataclasses
+import io
 import math
 import os
 import tempfile
@@ -14,27 +24,78 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from assay.core.environment import variable
-from assay.core.errors import BadInput, MachineCannot
-from assay.tuners.base import Found, why
-from assay.tuners.helion_log import read_log
-from assay.workloads import helion_common, registry
-from assay.workloads.command import SCRATCH
-from assay.workloads.helion_common import as_params
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.core.processes import temporary_variable
+from assay.core.results import TriedConfig
+from assay.tuners.base import TuningResult, describe_error
+from assay.workloads import helion_support as helion_common
+from assay.workloads import registry
+from assay.workloads.command import SCRATCH_VARIABLE
+from assay.workloads.helion_support import config_to_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from assay.core.results import Tried
     from assay.core.values import Params
-    from assay.tuners.base import Job
-    from assay.workloads.helion_common import HelionWorkload, Problem
+    from assay.tuners.base import TuningJob
+    from assay.workloads.helion_support import HelionProblem, HelionWorkload
+
+
+LOG_COLUMNS = ("status", "perf_ms", "config")
+NOT_FINISHED = "it was begun and never had its time"
+
+
+def parse_search_log(text: str) -> tuple[TriedConfig, ...]:
+    """Return every configuration in the order it was first tried, each once, with its last time.
+
+    The last line of a log that was cut off is left out.
+
+    Raises:
+        TrialFailed: It is not a log of Helion's.
+    """
+    rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+    missing = [name for name in LOG_COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        there = ", ".join(rows.fieldnames or ()) or "none"
+        raise TrialFailed(f"Helion's log has no column {missing[0]!r}; those it has: {there}")
+    configs: dict[str, TriedConfig] = {}
+    for row in rows:
+        configs[row["config"]] = _parse_row(row)
+    return tuple(configs.values())
+
+
+def _parse_row(row: dict[str, str]) -> TriedConfig:
+    config = config_to_params(parse_config(row["config"]))
+    if row["status"] == "started":
+        return TriedConfig(config=config, reason=NOT_FINISHED)
+    try:
+        perf_ms = float(row["perf_ms"]) if row["perf_ms"] else math.inf
+    except ValueError:
+        raise TrialFailed(f"Helion's log has a time of {row['perf_ms']!r}") from None
+    if not math.isfinite(perf_ms):
+        return TriedConfig(config=config, reason=f"Helion says {row['status']}: it failed, was wrong, or took too long")
+    return TriedConfig(config=config, time_us=1000 * perf_ms)
+
+
+def parse_config(text: str) -> dict[str, Any]:
+    """Return the settings of a configuration as Helion writes it: ``Config(block_sizes=[32], num_warps=4)``."""
+    unreadable = f"Helion's log has a configuration that cannot be read: {text[:80]!r}"
+    try:
+        call = ast.parse(text, mode="eval").body
+        keywords = call.keywords if isinstance(call, ast.Call) else []
+        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
+    except (SyntaxError, ValueError):
+        raise TrialFailed(unreadable) from None
+    if not settings:
+        raise TrialFailed(unreadable)
+    return settings
+
 
 EFFORT = "HELION_AUTOTUNE_EFFORT"
-USUAL_EFFORT = "quick"
+DEFAULT_EFFORT = "quick"
 NO_CACHE = "HELION_SKIP_CACHE"
 SEEDS = 2**32
-NOT_TOLD = "this Helion cannot be told a budget: it searched for as long as its effort asks"
+NO_BUDGET_NOTE = "this Helion cannot be told a budget: it searched for as long as its effort asks"
 TAKES_BUDGET = (1, 1)
 """From this version on a search can be given a budget."""
 SEARCH_S = {"quick": 35.0, "full": 600.0}
@@ -42,27 +103,30 @@ SEARCH_S = {"quick": 35.0, "full": 600.0}
 documentation says."""
 
 
-def tune(job: Job) -> Found:
+def tune(job: TuningJob) -> TuningResult:
     """Have Helion search, with what it found another time left alone."""
     if job.subject.impl != "helion":
         raise BadInput(f"Helion tunes kernels in Helion, and {job.subject.label} is none")
-    helion_common.installed()
-    if helion_common.interpreted() or not job.device.startswith("cuda"):
+    helion_common.import_helion()
+    if helion_common.is_helion_interpreted() or not job.device.startswith("cuda"):
         raise MachineCannot(f"Helion tunes compiled kernels on a GPU, not {job.device} or its interpreter")
-    workload = cast("HelionWorkload", registry.find(job.subject.workload, job.subject.impl))
+    workload = cast("HelionWorkload", registry.find_workload(job.subject.workload, job.subject.impl))
     problem = workload.problem(job.subject.params, device=job.device, seed=job.seed)
-    return searched(problem, seed=job.seed, budget_s=job.tuner.budget_s)
+    return search_configs(problem, seed=job.seed, budget_s=job.tuner.budget_s)
 
 
-def searched(problem: Problem, *, seed: int, budget_s: float, **settings: Any) -> Found:
+def search_configs(problem: HelionProblem, *, seed: int, budget_s: float, **settings: Any) -> TuningResult:
     """Search for the best configuration of a kernel; a search that finds none still tells what it tried."""
     effort = search_effort()
     notes = [f"effort {effort}"]
-    if _can_be_told():
+    if _takes_budget():
         settings["autotune_budget_seconds"] = math.ceil(budget_s)
     else:
-        notes.append(NOT_TOLD)
-    with tempfile.TemporaryDirectory(prefix="helion-", dir=os.environ.get(SCRATCH)) as folder, _on_its_own(folder):
+        notes.append(NO_BUDGET_NOTE)
+    with (
+        tempfile.TemporaryDirectory(prefix="helion-", dir=os.environ.get(SCRATCH_VARIABLE)) as folder,
+        _isolated_cache(folder),
+    ):
         log = Path(folder) / "search"
         bound = problem.bound(
             autotune_effort=effort,
@@ -71,27 +135,27 @@ def searched(problem: Problem, *, seed: int, budget_s: float, **settings: Any) -
             autotune_progress_bar=False,
             **settings,
         )
-        with _told() as metrics:
+        with _search_metrics() as metrics:
             try:
-                config, reason = as_params(dict(bound.autotune(problem.args, force=True))), None
+                config, reason = config_to_params(dict(bound.autotune(problem.args, force=True))), None
             except Exception as error:  # noqa: BLE001 - Helion has many ways to say that it found nothing
-                config, reason = None, f"{why(error)} ({helion_common.pair()})"
+                config, reason = None, f"{describe_error(error)} ({helion_common.describe_versions()})"
         lines = log.with_suffix(".csv")
-        tried = read_log(lines.read_text(encoding="utf-8")) if lines.exists() else ()
-    return Found(
+        tried = parse_search_log(lines.read_text(encoding="utf-8")) if lines.exists() else ()
+    return TuningResult(
         config,
-        time_of(config, tried, metrics.get("best_perf_ms")) if config is not None else None,
+        chosen_time_us(config, tried, metrics.get("best_perf_ms")) if config is not None else None,
         tried,
         tuning_s=metrics.get("autotune_time"),
         version=version("helion"),
         reason=reason,
-        notes=(*notes, *_failures(metrics)),
+        notes=(*notes, *_failure_notes(metrics)),
     )
 
 
 def search_effort() -> str:
     """Return the effort of a search: the environment's, or quick."""
-    effort = os.environ.get(EFFORT, "").strip() or USUAL_EFFORT
+    effort = os.environ.get(EFFORT, "").strip() or DEFAULT_EFFORT
     if effort == "none":
         raise BadInput(f"{EFFORT} is none, and so Helion would not tune; it may be quick or full")
     return effort
@@ -103,12 +167,12 @@ def shortest_search_s() -> float:
     Raises:
         MachineCannot: There is no Helion here, or it is too old.
     """
-    if helion_common.release() >= TAKES_BUDGET:
+    if helion_common.helion_version() >= TAKES_BUDGET:
         return 0.0
     return SEARCH_S.get(search_effort(), SEARCH_S["full"])
 
 
-def time_of(config: Params, tried: tuple[Tried, ...], best_ms: float | None) -> float | None:
+def chosen_time_us(config: Params, tried: tuple[TriedConfig, ...], best_ms: float | None) -> float | None:
     """Return the microseconds of the chosen configuration: as the log has it, or else the best that Helion saw.
 
     What it chose may be missing in the log: settings that are the default are left out at the end of a search.
@@ -120,32 +184,32 @@ def time_of(config: Params, tried: tuple[Tried, ...], best_ms: float | None) -> 
     return 1000 * best_ms if best_ms else min(times, default=None)
 
 
-def _can_be_told() -> bool:
+def _takes_budget() -> bool:
     """Return whether this Helion's search can be given a budget, as those from 1.1 on can."""
-    fields = dataclasses.fields(helion_common.installed().Settings)
+    fields = dataclasses.fields(helion_common.import_helion().Settings)
     return any(field.name == "autotune_budget_seconds" for field in fields)
 
 
 @contextlib.contextmanager
-def _on_its_own(folder: str) -> Iterator[None]:
+def _isolated_cache(folder: str) -> Iterator[None]:
     """Keep Helion from what it has kept of other searches, and what it leaves behind in a folder that will go."""
     previous, tempfile.tempdir = tempfile.tempdir, folder
     try:
-        with variable(NO_CACHE, "1"):
+        with temporary_variable(NO_CACHE, "1"):
             yield
     finally:
         tempfile.tempdir = previous
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[dict[str, Any]]:
+def _search_metrics() -> Iterator[dict[str, Any]]:
     """Hear what Helion says of its search once it has ended: how long it took, and what failed."""
     from helion.autotuner import metrics
 
     collected: dict[str, Any] = {}
 
-    def hear(said: Any) -> None:
-        collected.update(said.to_dict())
+    def hear(reported: Any) -> None:
+        collected.update(reported.to_dict())
 
     metrics.register_post_autotune_hook(hear)
     try:
@@ -154,8 +218,12 @@ def _told() -> Iterator[dict[str, Any]]:
         metrics.remove_post_autotune_hook(hear)
 
 
-def _failures(told: dict[str, Any]) -> tuple[str, ...]:
+def _failure_notes(search_metrics: dict[str, Any]) -> tuple[str, ...]:
     """Return in words how many configurations failed, as Helion counts them; its log leaves some out."""
     counted = {"did not compile or run": "num_compile_failures", "were wrong": "num_accuracy_failures"}
-    of = told.get("num_configs_tested", 0)
-    return tuple(f"{told[name]} of {of} configurations {words}" for words, name in counted.items() if told.get(name))
+    of = search_metrics.get("num_configs_tested", 0)
+    return tuple(
+        f"{search_metrics[name]} of {of} configurations {words}"
+        for words, name in counted.items()
+        if search_metrics.get(name)
+    )

@@ -1,7 +1,7 @@
-"""Calls of a workload in a plain process, for a profiler around it: ``python -m assay.worker.calls softmax``.
+"""Calls of a workload in a plain process, to run under a profiler: ``python -m assay.worker.calls softmax``.
 
-The calls that count lie between the CUDA driver's profiler start and stop, which ncu (``--profile-from-start off``)
-and nsys (``--capture-range=cudaProfilerApi``) wait for, and each stands in an NVTX range. Nothing is timed.
+The measured calls are between the CUDA driver's profiler start and stop, which ncu (``--profile-from-start off``)
+and nsys (``--capture-range=cudaProfilerApi``) wait for, and each is an NVTX range. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput
-from assay.monitor.kernels.kineto import mark
+from assay.monitor.kernel_trace.kineto import call_mark
 from assay.worker import subjects
-from assay.worker.explain import explain
+from assay.worker.subjects import describe_failure
 from assay.workloads import registry
 
 if TYPE_CHECKING:
@@ -34,36 +34,36 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     del sys.argv[1:]  # they are ours, and user code may read its own
     try:
-        make(options.workload, dict(map(_parameter, options.param)), options)
+        make_calls(options.workload, dict(map(_parse_parameter, options.param)), options)
     except AssayError as error:
         sys.stderr.write(f"assay: {error}\n")
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        sys.stderr.write(f"assay: {options.workload}: {explain(error).reason}\n")
+        sys.stderr.write(f"assay: {options.workload}: {describe_failure(error).reason}\n")
         return 4
     return 0
 
 
-def make(workload: str, params: dict[str, str], given: argparse.Namespace) -> None:
+def make_calls(workload: str, params: dict[str, str], options: argparse.Namespace) -> None:
     """Prepare a workload, call it until it is warm, and make the calls that count."""
-    kind = given.device.partition(":")[0]
-    subject = registry.subject(workload, device_kind=kind, given=params)
-    prepared = subjects.prepare(subject, device=given.device, seed=given.seed)
-    for _ in range(1 + given.warmup):
+    kind = options.device.partition(":")[0]
+    subject = registry.resolve_subject(workload, device_kind=kind, explicit=params)
+    prepared = subjects.prepare_subject(subject, device=options.device, seed=options.seed)
+    for _ in range(1 + options.warmup):
         prepared.call()
     prepared.synchronize()
-    with _captured(on_gpu=kind == "cuda"):
-        for number in range(given.calls):
-            with _range(mark(number), on_gpu=kind == "cuda"):
+    with _capture_range(on_gpu=kind == "cuda"):
+        for number in range(options.calls):
+            with _nvtx_range(call_mark(number), on_gpu=kind == "cuda"):
                 prepared.call()
         prepared.synchronize()
     prepared.close()
 
 
 @contextlib.contextmanager
-def _captured(*, on_gpu: bool) -> Iterator[None]:
+def _capture_range(*, on_gpu: bool) -> Iterator[None]:
     """Tell a profiler that waits for it from when to when."""
-    driver = _driver() if on_gpu else None
+    driver = _cuda_driver() if on_gpu else None
     if driver is None:
         yield
         return
@@ -76,7 +76,7 @@ def _captured(*, on_gpu: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _range(name: str, *, on_gpu: bool) -> Iterator[None]:
+def _nvtx_range(name: str, *, on_gpu: bool) -> Iterator[None]:
     """Name what is done in an NVTX range, where PyTorch has them."""
     torch = sys.modules.get("torch")
     if torch is None or not on_gpu or not torch.cuda.is_available():
@@ -89,14 +89,14 @@ def _range(name: str, *, on_gpu: bool) -> Iterator[None]:
         torch.cuda.nvtx.range_pop()
 
 
-def _driver() -> ctypes.CDLL | None:
+def _cuda_driver() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
 
 
-def _parameter(text: str) -> tuple[str, str]:
+def _parse_parameter(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise BadInput(f"A parameter is written NAME=VALUE, not {text!r}.")

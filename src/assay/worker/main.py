@@ -1,37 +1,165 @@
-"""The worker: one process, one rank of one role, from prepare to finish."""
+"""The worker: one process, one rank of one role, from prepare to finish.
+
+It answers the parent's messages: it times blocks, runs the role's tuner, traces one call of each subject with
+PyTorch's profiler, runs as a load, and reports evidence at the end (where it ran, what it used and what disturbed
+it).
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import resource
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.core import copies
+from assay.core import processes as copies
 from assay.core.errors import AssayError, BadInput
-from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants, keep_last_words
 from assay.core.plan import HOST
-from assay.isolation.bind import Held, bind, pin_threads, still_held
-from assay.worker import origin, subjects
+from assay.core.processes import adopt_orphans, die_with_parent, enable_line_buffering, kill_descendants
+from assay.isolation.binding import (
+    HeldIsolation,
+    bind_process,
+    bound_nodes,
+    pages_by_node,
+    pin_threads,
+    process_cpus,
+    recheck_isolation,
+)
+from assay.timing.setup import time_limit
+from assay.tuners import base as registry
+from assay.tuners.base import TuningJob, TuningResult, describe_error
 from assay.worker import protocol as say
-from assay.worker.evidence import cpu_seconds, evidence
-from assay.worker.explain import explain
-from assay.worker.flow import Flow
-from assay.worker.pairs import Pairs
-from assay.worker.stages import Stages
-from assay.worker.timer import Timer
-from assay.worker.tracing import traced
-from assay.worker.tuning import tuned
+from assay.worker import subjects
+from assay.worker import subjects as origin
+from assay.worker.paired import PairedSubjects
+from assay.worker.staged import StagedSubjects
+from assay.worker.subjects import describe_failure
+from assay.worker.timer import ContinuousTimer, SubjectTimer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from assay.core.plan import Subject
     from assay.core.results import SubjectFacts
-    from assay.timing.stretch import Stretch
-    from assay.workloads.base import Prepared
+    from assay.timing.interleaved import SampleBlock
+    from assay.workloads.base import PreparedWorkload
+
+
+TIMEOUT_SHARE = 0.9
+"""Of the time-out, on top of a tuner's budget: it is interrupted before the parent would end the process."""
+
+
+def run_tuner(message: say.Prepare, *, device: str, seed: int) -> say.Tuned:
+    """Run the tuner of a role that was prepared; what it raises is why there is no configuration."""
+    tuner = message.role.tuner
+    if tuner is None:
+        raise say.InvalidMessage("a role without a tuner was told to tune")
+    job = TuningJob(message.role.subjects[0], tuner, device, seed, message.cache)
+    start = time.perf_counter_ns()
+    result = _run_limited(job, tuner.budget_s + TIMEOUT_SHARE * message.timeout_s)
+    end = time.perf_counter_ns()
+    result = registry.check_choice(job, result)
+    _release_gpu_memory()
+    return say.Tuned(
+        tuner=tuner.name,
+        version=result.version,
+        config=result.config,
+        time_us=result.time_us,
+        tried=result.tried,
+        tuning_s=(end - start) / 1e9 if result.tuning_s is None else result.tuning_s,
+        start_ns=start,
+        end_ns=end,
+        reason=result.reason,
+        notes=result.notes,
+    )
+
+
+def _run_limited(job: TuningJob, limit_s: float) -> TuningResult:
+    try:
+        with time_limit(limit_s, "the tuner's command" if job.tuner.command else f"the tuner {job.tuner.name}"):
+            return registry.load_tuner(job.tuner.name)(job)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tuner raises is why it chose nothing
+        if not isinstance(error, AssayError):
+            traceback.print_exc()
+        return TuningResult(config=None, reason=describe_error(error))
+
+
+def _release_gpu_memory() -> None:
+    """Give the memory of a GPU that the tuner's candidates held back to the driver, for whoever runs beside us."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def trace_subjects(prepared: Sequence[PreparedWorkload], subjects: Sequence[Subject]) -> tuple[say.TraceDone, bytes]:
+    """Call every subject once under the profiler; return the trace, or why there is none."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return say.TraceDone(reason="PyTorch, whose profiler it is, was not loaded"), b""
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiler:
+        for workload, name in zip(prepared, distinguishing_names(subjects), strict=True):
+            if workload.align is not None:
+                workload.align()
+            with record_function(name):
+                workload.call()
+                workload.synchronize()
+    with tempfile.TemporaryDirectory(prefix="assay-trace-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        if path.stat().st_size > say.MAX_PAYLOAD_BYTES:
+            return say.TraceDone(reason=f"its trace is larger than {say.MAX_PAYLOAD_BYTES // 2**20} MiB"), b""
+        return say.TraceDone(), path.read_bytes()
+
+
+def distinguishing_names(subjects: Sequence[Subject]) -> list[str]:
+    """Return a name for each subject: its label, with those parameters in which it differs from another."""
+    differing = {
+        name
+        for subject in subjects
+        for name in subject.params
+        if len({repr(other.params.get(name)) for other in subjects}) > 1
+    }
+    return [
+        " ".join([s.label, *(f"{name}={value}" for name, value in s.params.items() if name in differing)])
+        for s in subjects
+    ]
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of those it started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def read_evidence(held: HeldIsolation) -> say.Finished:
+    """Read back where this process really ran and what disturbed it."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return say.Finished(
+        pid=os.getpid(),
+        isolation_held=held.level,
+        isolation_limits=held.limits,
+        allowed_cores=process_cpus(),
+        memory_nodes=bound_nodes(),
+        pages_by_node=pages_by_node(),
+        involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,
+        voluntary_switches=own.ru_nvcsw + children.ru_nvcsw,
+        cpu_s=cpu_seconds(),
+        peak_memory_mib=max(own.ru_maxrss, children.ru_maxrss) / 1024,
+    )
+
 
 SPIN_NS = 2_000_000
 """The last stretch before a common start is waited for awake, so that all start within microseconds."""
@@ -40,19 +168,19 @@ SPIN_NS = 2_000_000
 class Worker:
     """Does what the parent says, one message after another."""
 
-    def __init__(self, line: say.Line) -> None:
-        self._line = line
-        self._held = Held("none")
-        self._prepared: tuple[Prepared, ...] = ()
-        self._timer = Timer((), ())
-        self._flow: Flow | None = None
-        self._told: say.Prepare | None = None
-        self._parts: Pairs | Stages | None = None
+    def __init__(self, connection: say.WorkerConnection) -> None:
+        self._connection = connection
+        self._held = HeldIsolation("none")
+        self._prepared: tuple[PreparedWorkload, ...] = ()
+        self._timer = SubjectTimer((), ())
+        self._continuous: ContinuousTimer | None = None
+        self._prepare_message: say.Prepare | None = None
+        self._parts: PairedSubjects | StagedSubjects | None = None
 
     def serve(self) -> None:
         """Answer messages until told to finish."""
         while True:
-            message = self._line.receive()
+            message = self._connection.receive()
             match message:
                 case say.Prepare():
                     self._prepare(message)
@@ -60,7 +188,7 @@ class Worker:
                     self._block(message)
                 case say.Tune():
                     self._tune(message)
-                case say.Trace():
+                case say.TakeTrace():
                     self._trace()
                 case say.Hold():
                     self._hold(message.duty, announce=True)
@@ -68,59 +196,61 @@ class Worker:
                     self._finish()
                     return
                 case _:
-                    raise say.Garbled(f"a worker was told {message.kind!r}")
+                    raise say.InvalidMessage(f"a worker was told {message.kind!r}")
 
     def _prepare(self, message: say.Prepare) -> None:
         pin_threads(message.all_cpus)
-        self._held = bind(message.allotment)
-        self._told = message
-        role, device = message.role, workplace(message)
+        self._held = bind_process(message.allotment)
+        self._prepare_message = message
+        role, device = message.role, worker_device(message)
         if role.in_pairs or role.in_stages:
-            self._parts = Pairs(message, device) if role.in_pairs else Stages(message, device)
-            self._line.send(say.Ready(facts=self._parts.begin()))
+            self._parts = PairedSubjects(message, device) if role.in_pairs else StagedSubjects(message, device)
+            self._connection.send(say.WorkerReady(facts=self._parts.begin()))
             return
-        self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
-        facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
+        self._prepared = tuple(subjects.prepare_subject(s, device=device, seed=message.seed) for s in role.subjects)
+        facts = tuple(subjects.check_subject(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
         if role.parity:
-            facts = (facts[0], facts[1].model_copy(update={"parity": subjects.parity(*self._prepared)}))
-        self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
+            facts = (facts[0], facts[1].model_copy(update={"parity": subjects.compare_outputs(*self._prepared)}))
+        self._timer = SubjectTimer(self._prepared, [subject.label for subject in role.subjects])
         if message.continuous and not message.counted:
-            self._flow = Flow(self._prepared, message, device)
-            facts = tuple(f.model_copy(update={"timed": self._flow.how()}) for f in facts)
+            self._continuous = ContinuousTimer(self._prepared, message, device)
+            facts = tuple(f.model_copy(update={"timed": self._continuous.describe_timing()}) for f in facts)
         elif role.duty == "timed" and not message.counted:
             how = self._timer.set_up(device, message.cache, message.timeout_s)
             facts = tuple(f.model_copy(update={"timed": h}) for f, h in zip(facts, how, strict=True))
-        self._line.send(say.Ready(facts=facts))
+        self._connection.send(say.WorkerReady(facts=facts))
 
     def _block(self, message: say.TakeBlock) -> None:
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        stretch, facts = self._taken(message)
-        headers, payload = _packed(stretch)
+        stretch, facts = self._take_block(message)
+        headers, payload = _pack_series(stretch)
         done = say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers, facts=facts)
-        self._line.send(done, payload)
+        self._connection.send(done, payload)
         if message.hold:
             self._hold(message.duty, announce=False)
 
-    def _taken(self, message: say.TakeBlock) -> tuple[Stretch, tuple[SubjectFacts, ...] | None]:
+    def _take_block(self, message: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...] | None]:
         """Time a stretch; of pairs and stages, what was found out about each on the way comes with it."""
         if self._parts is not None:
             return self._parts.take(message)
-        return (self._timer.take(message) if self._flow is None else self._flow.take(message)), None
+        return (self._timer.take(message) if self._continuous is None else self._continuous.take(message)), None
 
     def _tune(self, message: say.Tune) -> None:
-        if self._told is None:
-            raise say.Garbled("a worker was told to tune before it was prepared")
+        if self._prepare_message is None:
+            raise say.InvalidMessage("a worker was told to tune before it was prepared")
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        self._line.send(tuned(self._told, device=workplace(self._told), seed=message.seed))
+        self._connection.send(
+            run_tuner(self._prepare_message, device=worker_device(self._prepare_message), seed=message.seed)
+        )
         if message.hold:
             self._hold(1.0, announce=False)
 
     def _trace(self) -> None:
-        if self._told is None:
-            raise say.Garbled("a worker was told to trace before it was prepared")
-        self._line.send(*traced(self._prepared, self._told.role.subjects))
+        if self._prepare_message is None:
+            raise say.InvalidMessage("a worker was told to trace before it was prepared")
+        self._connection.send(*trace_subjects(self._prepared, self._prepare_message.role.subjects))
 
     def _hold(self, duty: float, *, announce: bool) -> None:
         """Run every subject in turn until the parent says something; of a load, continuous calls are kept."""
@@ -129,32 +259,36 @@ class Worker:
         def stop() -> bool:
             nonlocal announced
             if not announced:
-                self._line.send(say.Holding())
+                self._connection.send(say.Holding())
             announced = True
-            return self._line.waiting()
+            return self._connection.has_message()
 
-        calls, up = self._timer.hold(stop) if self._flow is None else self._flow.hold(stop, duty)
-        if not isinstance(self._line.receive(), say.Release):
-            raise say.Garbled("a load was told something other than release")
-        headers, payload = _packed(up)
+        calls, up = self._timer.hold(stop) if self._continuous is None else self._continuous.hold(stop, duty)
+        if not isinstance(self._connection.receive(), say.Release):
+            raise say.InvalidMessage("a load was told something other than release")
+        headers, payload = _pack_series(up)
         used_s = cpu_seconds() - cpu_s
-        self._line.send(
+        self._connection.send(
             say.Released(calls=calls, start_ns=up.start_ns, end_ns=up.end_ns, cpu_s=used_s, series=headers), payload
         )
 
     def _finish(self) -> None:
         for prepared in self._prepared:
             prepared.close()
-        end_descendants()
-        for subject in self._told.role.subjects if self._told is not None else ():
-            origin.make_sure(subject)
-        isolation = self._held if self._told is None else still_held(self._held, self._told.allotment)
-        self._line.send(evidence(isolation))
+        kill_descendants()
+        for subject in self._prepare_message.role.subjects if self._prepare_message is not None else ():
+            origin.verify_origin(subject)
+        isolation = (
+            self._held
+            if self._prepare_message is None
+            else recheck_isolation(self._held, self._prepare_message.allotment)
+        )
+        self._connection.send(read_evidence(isolation))
 
 
-def workplace(told: say.Prepare) -> str:
+def worker_device(message: say.Prepare) -> str:
     """Return the device that a rank works on; what runs on the host works on its cores, whichever they are."""
-    device = told.role.device_of(told.rank)
+    device = message.role.device_of(message.rank)
     return "cpu" if device == HOST else device
 
 
@@ -167,7 +301,7 @@ def wait_until(moment_ns: int) -> None:
         pass
 
 
-def _packed(stretch: Stretch) -> tuple[tuple[say.SeriesHeader, ...], bytes]:
+def _pack_series(stretch: SampleBlock) -> tuple[tuple[say.SeriesHeader, ...], bytes]:
     headers = tuple(
         say.SeriesHeader(
             subject=s.subject,
@@ -188,19 +322,19 @@ def main(arguments: Sequence[str]) -> int:
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()
-    keep_last_words()
+    enable_line_buffering()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as sock:
-        connection = say.Line(sock)
-        copies.watch(lambda reason: connection.send(say.Failed(reason=reason)))
+        connection = say.WorkerConnection(sock)
+        copies.watch_for_forks(lambda reason: connection.send(say.MeasurementFailed(reason=reason)))
         try:
             Worker(connection).serve()
-        except (say.Closed, BrokenPipeError, ConnectionResetError):
+        except (say.ConnectionClosed, BrokenPipeError, ConnectionResetError):
             return 1
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is told to the parent
             if not isinstance(error, AssayError) or (isinstance(error, BadInput) and error.__cause__ is not None):
                 traceback.print_exc()  # of bad input, what it came of
-            connection.send(explain(error))
+            connection.send(describe_failure(error))
             return 1
     return 0
 

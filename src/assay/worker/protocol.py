@@ -1,23 +1,23 @@
-"""How parent and worker speak: prepare → ready → block(n or until) → tune → trace → hold → finish.
+"""Messages between parent and worker: prepare → ready → block(n or until) → tune → trace → hold → finish.
 
-    parent                              worker
-      │ ── Prepare ─────────────────────► │  bind, load the subjects, check them
-      │ ◄──────────────── Ready | Failed ─┤
-      │ ── TakeBlock ───────────────────► │  wait for the start, warm up, time
-      │ ◄──────────────────── BlockDone ──┤  with the samples; then holds the load, if asked
-      │ ── Tune ────────────────────────► │  wait for the start, run the role's tuner
-      │ ◄──────────────────────── Tuned ──┤  with what it found; then holds the load, if asked
-      │ ── Trace ───────────────────────► │  call every subject once under the profiler
-      │ ◄─────────────────────── Traced ──┤  with the trace
-      │ ── Hold ────────────────────────► │  (a load role) run without being timed
-      │ ◄────────────────────── Holding ──┤  after its first call
-      │ ── Release ─────────────────────► │  end the load
-      │ ◄───────────────────── Released ──┤
-      │ ── Finish ──────────────────────► │
-      │ ◄───────────────────── Finished ──┤  with the evidence; then it ends
+    parent                                    worker
+      │ ── Prepare ──────────────────────────► │  bind, load the subjects, check them
+      │ ◄──── WorkerReady | MeasurementFailed ─┤
+      │ ── TakeBlock ────────────────────────► │  wait for the start, warm up, time
+      │ ◄────────────────────────── BlockDone ─┤  with the samples; then holds the load, if asked
+      │ ── Tune ─────────────────────────────► │  wait for the start, run the role's tuner
+      │ ◄────────────────────────────── Tuned ─┤  with the configuration; then holds the load, if asked
+      │ ── TakeTrace ────────────────────────► │  call every subject once under the profiler
+      │ ◄────────────────────────── TraceDone ─┤  with the trace
+      │ ── Hold ─────────────────────────────► │  (a load role) run without being timed
+      │ ◄──────────────────────────── Holding ─┤  after its first call
+      │ ── Release ──────────────────────────► │  end the load
+      │ ◄─────────────────────────── Released ─┤
+      │ ── Finish ───────────────────────────► │
+      │ ◄─────────────────────────── Finished ─┤  with the evidence; then it ends
 
-Frames on a socket of their own, so that whatever user code prints harms nothing: two lengths, a JSON
-message, and raw float64 samples, or a trace, behind it.
+Frames travel on a socket of their own, so that the output of user code cannot corrupt them: two lengths, a JSON
+message, and raw float64 samples, or a trace, after it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.core.plan import Cache, Isolation, Role
-from assay.core.results import IsolationLimit, SubjectFacts, Tried
+from assay.core.results import IsolationLimit, SubjectFacts, TriedConfig
 from assay.core.values import Params, Value
-from assay.isolation.allot import Allotment
+from assay.isolation.placement import Allotment
 
 if TYPE_CHECKING:
     import socket
 
 _LENGTHS = struct.Struct("!II")
-LONGEST_MESSAGE = 64 * 2**20
-LONGEST_PAYLOAD = 512 * 2**20
+MAX_MESSAGE_BYTES = 64 * 2**20
+MAX_PAYLOAD_BYTES = 512 * 2**20
 
 
 class Prepare(Value):
@@ -83,7 +83,7 @@ class Tune(Value):
     seed: int = 0
 
 
-class Trace(Value):
+class TakeTrace(Value):
     """Make one call of each subject under the profiler."""
 
     kind: Literal["trace"] = "trace"
@@ -108,21 +108,21 @@ class Finish(Value):
     kind: Literal["finish"] = "finish"
 
 
-class Ready(Value):
+class WorkerReady(Value):
     """Everything is loaded and was found right."""
 
     kind: Literal["ready"] = "ready"
     facts: tuple[SubjectFacts, ...]
 
 
-class Failed(Value):
+class MeasurementFailed(Value):
     """It cannot be measured; why, in one sentence."""
 
     kind: Literal["failed"] = "failed"
     reason: str
     refused: bool = False
-    senseless: bool = Field(default=False, description="It was asked for what cannot be, on any machine.")
-    by_another: bool = Field(default=False, description="It is what a rank sees when another one is gone.")
+    invalid_request: bool = Field(default=False, description="It was asked for what cannot be, on any machine.")
+    caused_by_peer: bool = Field(default=False, description="It is what a rank sees when another one is gone.")
 
 
 class SeriesHeader(Value):
@@ -153,7 +153,7 @@ class Tuned(Value):
     version: str | None = None
     config: Params | None
     time_us: float | None
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedConfig, ...] = ()
     tuning_s: float
     start_ns: int
     end_ns: int
@@ -161,7 +161,7 @@ class Tuned(Value):
     notes: tuple[str, ...] = ()
 
 
-class Traced(Value):
+class TraceDone(Value):
     """The trace, behind this message; or why there is none."""
 
     kind: Literal["traced"] = "traced"
@@ -205,15 +205,15 @@ Message = Annotated[
     Prepare
     | TakeBlock
     | Tune
-    | Trace
+    | TakeTrace
     | Hold
     | Release
     | Finish
-    | Ready
-    | Failed
+    | WorkerReady
+    | MeasurementFailed
     | BlockDone
     | Tuned
-    | Traced
+    | TraceDone
     | Holding
     | Released
     | Finished,
@@ -230,11 +230,11 @@ class Frame:
     payload: bytes = b""
 
 
-class Garbled(Exception):
+class InvalidMessage(Exception):
     """What came over the line is not of this protocol."""
 
 
-class Closed(Exception):
+class ConnectionClosed(Exception):
     """The other side is gone."""
 
 
@@ -244,7 +244,7 @@ def encode(message: Message, payload: bytes = b"") -> bytes:
     return _LENGTHS.pack(len(text), len(payload)) + text + payload
 
 
-class Decoder:
+class FrameDecoder:
     """Puts frames together from bytes as they come."""
 
     def __init__(self) -> None:
@@ -259,8 +259,8 @@ class Decoder:
         if len(self._buffer) < _LENGTHS.size:
             return None
         message_size, payload_size = _LENGTHS.unpack_from(self._buffer)
-        if message_size > LONGEST_MESSAGE or payload_size > LONGEST_PAYLOAD:
-            raise Garbled(f"a frame of {message_size} + {payload_size} bytes")
+        if message_size > MAX_MESSAGE_BYTES or payload_size > MAX_PAYLOAD_BYTES:
+            raise InvalidMessage(f"a frame of {message_size} + {payload_size} bytes")
         end = _LENGTHS.size + message_size
         if len(self._buffer) < end + payload_size:
             return None
@@ -270,10 +270,10 @@ class Decoder:
         try:
             return Frame(_ADAPTER.validate_json(text), payload)
         except ValidationError as error:
-            raise Garbled(f"{text[:80]!r}: {error.error_count()} errors") from None
+            raise InvalidMessage(f"{text[:80]!r}: {error.error_count()} errors") from None
 
 
-def read_frame(sock: socket.socket, decoder: Decoder) -> Frame | None:
+def read_frame(sock: socket.socket, decoder: FrameDecoder) -> Frame | None:
     """Return the next whole frame, reading at most once; null when more must come first."""
     if (frame := decoder.next()) is not None:
         return frame
@@ -282,17 +282,17 @@ def read_frame(sock: socket.socket, decoder: Decoder) -> Frame | None:
     except ConnectionResetError:
         data = b""
     if not data:
-        raise Closed
+        raise ConnectionClosed
     decoder.feed(data)
     return decoder.next()
 
 
-class Line:
+class WorkerConnection:
     """The worker's end: blocking send and receive, and a look whether something waits."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._decoder = Decoder()
+        self._decoder = FrameDecoder()
 
     def send(self, message: Message, payload: bytes = b"") -> None:
         """Send a frame."""
@@ -304,7 +304,7 @@ class Line:
             pass
         return frame.message
 
-    def waiting(self) -> bool:
+    def has_message(self) -> bool:
         """Return whether the parent has said something that was not yet received."""
         self._socket.setblocking(False)
         try:
@@ -314,6 +314,6 @@ class Line:
         finally:
             self._socket.setblocking(True)
         if not data:
-            raise Closed
+            raise ConnectionClosed
         self._decoder.feed(data)
         return True

@@ -1,17 +1,24 @@
-"""Meet the other processes of a torchrun through the store it already keeps."""
+"""The processes of a torchrun: this process's rank, and how ranks find rank 0 through the store that torchrun keeps.
+
+Run as a module, it is the torchrun of one node, started on another machine: it writes a marker file once PyTorch is
+imported, before it waits for the other nodes.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import MachineCannot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
 
 _KEY = "assay/hub"
 
@@ -30,7 +37,7 @@ class Torchrun:
     agent_store: bool
 
     @classmethod
-    def found(cls, environment: Mapping[str, str] = os.environ) -> Torchrun | None:
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Torchrun | None:
         """Return this process's place, or null when no torchrun started it."""
         needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
         if any(name not in environment for name in needed):
@@ -57,54 +64,67 @@ class Torchrun:
         return max(0, min(self.local_world_size, ranks - first))
 
 
-def devices_of_ranks(devices: tuple[str, ...], place: Torchrun | None) -> tuple[str, ...]:
+def devices_of_ranks(devices: tuple[str, ...], torchrun: Torchrun | None) -> tuple[str, ...]:
     """Return the devices that ranks take in turn: of several nodes, each has as many as there are processes on one.
 
     Devices are numbered on each node from 0: rank 4, the first of a second node with four processes, takes ``cuda:0``.
     """
-    return devices if place is None or place.nodes == 1 else devices[: place.local_world_size]
+    return devices if torchrun is None or torchrun.nodes == 1 else devices[: torchrun.local_world_size]
 
 
-def own_address(place: Torchrun, within_s: float = 60.0) -> str:
+def own_address(torchrun: Torchrun, within_s: float = 60.0) -> str:
     """Return an address of this machine that the other ranks reach.
 
     The store may be kept by another node than that of rank 0. Where it is kept here, the others have reached it by the
     name it goes by; where it is not, they reach us at the address from which we reach it.
     """
     try:
-        with socket.create_connection((place.address, place.port), timeout=within_s) as connection:
+        with socket.create_connection((torchrun.address, torchrun.port), timeout=within_s) as connection:
             ours, theirs = str(connection.getsockname()[0]), str(connection.getpeername()[0])
     except OSError as error:
-        store = f"{place.address}:{place.port}"
+        store = f"{torchrun.address}:{torchrun.port}"
         raise MachineCannot(
             f"The store of this torchrun, {store}, does not answer: {error.strerror or error}."
         ) from None
-    return place.address if ours == theirs else ours
+    return torchrun.address if ours == theirs else ours
 
 
-def open_store(place: Torchrun, within_s: float) -> Any:
+def open_store(torchrun: Torchrun, within_s: float) -> Any:
     """Return the store that all ranks see; where torchrun keeps none itself, rank 0 does."""
     from torch.distributed import TCPStore
 
     return TCPStore(
-        place.address,
-        place.port,
-        is_master=place.rank == 0 and not place.agent_store,
+        torchrun.address,
+        torchrun.port,
+        is_master=torchrun.rank == 0 and not torchrun.agent_store,
         timeout=timedelta(seconds=within_s),
         wait_for_workers=False,
     )
 
 
-def publish(store: Any, hub: str) -> None:
+def publish_hub(store: Any, hub: str) -> None:
     """Let the other ranks know where rank 0 listens."""
     store.set(_KEY, hub)
 
 
-def look_up(place: Torchrun, within_s: float = 60.0) -> str:
+def find_hub(torchrun: Torchrun, within_s: float = 60.0) -> str:
     """Return where rank 0 listens, waiting for it."""
     from torch.distributed import DistError
 
     try:
-        return str(open_store(place, within_s).get(_KEY).decode())
+        return str(open_store(torchrun, within_s).get(_KEY).decode())
     except DistError as error:
         raise MachineCannot(f"Rank 0 of this torchrun was not to be found within {within_s:.0f} s: {error}") from None
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Import PyTorch, which may fail or hang on one node of many, leave a mark, and be a torchrun."""
+    from torch.distributed.run import main as torchrun
+
+    marker, *torchrun_arguments = arguments
+    Path(marker).write_text("joins\n", encoding="ascii")
+    torchrun(torchrun_arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

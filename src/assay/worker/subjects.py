@@ -1,37 +1,98 @@
-"""Load the subjects of a role, check each against its reference, and hand them to the timer."""
+"""Prepare the subjects of a role, check them against their references, and verify the origin of their code.
+
+Also here: how a failure of a subject is described to the parent, and how device memory is released after it.
+"""
 
 from __future__ import annotations
 
+import gc
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot, WrongResult
+from assay.core.errors import AssayError, BadInput, MachineCannot, WrongResult
 from assay.core.results import SubjectFacts
-from assay.worker import origin
-from assay.workloads import command, outputs, registry
+from assay.worker import protocol as say
+from assay.workloads import command, registry
+from assay.workloads import parity as outputs
 from assay.workloads.function import FunctionWorkload
-from assay.workloads.parity import not_checked
+from assay.workloads.parity import unchecked_parity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.plan import Subject
+    from assay.core.plan import SourceCheckout, Subject
     from assay.core.results import Parity
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 
-def prepare(subject: Subject, *, device: str, seed: int) -> Prepared:
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def verify_origin(subject: Subject) -> None:
+    """Make sure that a function of another checkout, and what it imported so far, is not that of the working tree.
+
+    An editable install may come before the path, and a module that the checkout has not may still be found in the
+    working tree: then both revisions would be timed with the same code.
+
+    Raises:
+        MachineCannot: It is not.
+    """
+    source = subject.source
+    if source is None or subject.command is not None:
+        return
+    stray = find_strayed_module(source, _own_module(subject))
+    if stray is not None:
+        name, path = stray
+        raise MachineCannot(
+            f"{name} was imported from {path} and not from the checkout {source.checkout}: an installed package comes "
+            "in its way; give each revision an environment of its own with --setup"
+        )
+
+
+def _own_module(subject: Subject) -> str | None:
+    """Return the module that a function is in; null where it is named by its file, or is a workload of Assay's."""
+    module, colon, _ = subject.workload.rpartition(":")
+    return module if colon and not module.endswith(".py") else None
+
+
+def find_strayed_module(source: SourceCheckout, own: str | None) -> tuple[str, str] | None:
+    """Return a module that is not from where it should be, and where it is from; null where all are."""
+    checkout = Path(source.checkout).resolve()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            continue
+        path = Path(file).resolve()
+        if path.is_relative_to(checkout):
+            continue
+        if name == own or _in_working_tree(path, source):
+            return name, file
+    return None
+
+
+def _in_working_tree(path: Path, source: SourceCheckout) -> bool:
+    """Return whether a file is one of the working tree's own; an environment that lies in it is not."""
+    if source.instead_of is None or not path.is_relative_to(Path(source.instead_of).resolve()):
+        return False
+    apart = (Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix), PACKAGE)
+    return not any(path.is_relative_to(folder.resolve()) for folder in apart)
+
+
+def prepare_subject(subject: Subject, *, device: str, seed: int) -> PreparedWorkload:
     """Put a subject's data in place."""
     if subject.command is not None:
-        return command.prepare(subject.command)
+        return command.prepare_command(subject.command)
     if subject.digest is not None and FunctionWorkload(subject.workload).digest() != subject.digest:
         raise MachineCannot(f"{subject.label} has changed since this run was planned; start a new run for it")
-    workload = registry.find(subject.workload, subject.impl)
+    workload = registry.find_workload(subject.workload, subject.impl)
     prepared = workload.prepare(subject.params, subject.config, device=device, seed=seed)
-    origin.make_sure(subject)
+    verify_origin(subject)
     return prepared
 
 
-def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
+def check_subject(index: int, subject: Subject, prepared: PreparedWorkload) -> SubjectFacts:
     """Check a subject before it is timed: a wrong result publishes no time."""
     check = prepared.check() if prepared.check is not None else None
     if check is not None and not check.passed:
@@ -39,7 +100,7 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
             f"{subject.label} is wrong: its {check.measure} against the float64 reference is {check.error:.3g}, "
             f"more than {check.tolerance:.3g}"
         )
-    ran = prepared.ran() if prepared.ran is not None else None
+    ran = prepared.launched_kernels() if prepared.launched_kernels is not None else None
     measured = prepared.measured() if prepared.measured is not None else None
     return SubjectFacts(
         subject=index,
@@ -55,19 +116,85 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
     )
 
 
-def parity(reference: Prepared, fast: Prepared) -> Parity:
+def compare_outputs(reference: PreparedWorkload, fast: PreparedWorkload) -> Parity:
     """Compare a fast path with its reference: as it knows itself how to, or by what the two return."""
     if fast.parity is not None:
         return fast.parity()
     if reference.reports_extras or fast.reports_extras:
-        return not_checked(outputs.MEASURE, "the output of a command is not compared")
-    return outputs.compare(_finished(reference), _finished(fast), tolerance=fast.tolerance)
+        return unchecked_parity(outputs.MEASURE, "the output of a command is not compared")
+    return outputs.compare_outputs(_synchronized_call(reference), _synchronized_call(fast), tolerance=fast.tolerance)
 
 
-def _finished(prepared: Prepared) -> Callable[[], object]:
+def _synchronized_call(prepared: PreparedWorkload) -> Callable[[], object]:
     def call() -> object:
         returned = prepared.call()
         prepared.synchronize()
         return returned
 
     return call
+
+
+_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+"""How PyTorch says that memory ran out where the error is not called so."""
+
+_PEER_GONE = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection was likely closed",
+    "connection refused",
+    "broken pipe",
+    "caused pair closure",
+    "remote process exited",
+    "timed out waiting",
+)
+"""How gloo, NCCL and PyTorch's store say that another rank is gone; in small letters."""
+
+_MAX_CHARACTERS = 300
+
+
+def describe_failure(error: BaseException) -> say.MeasurementFailed:
+    """Return a failure as one sentence."""
+    if isinstance(error, AssayError):
+        is_invalid = isinstance(error, BadInput)
+        return say.MeasurementFailed(
+            reason=str(error), refused=isinstance(error, MachineCannot), invalid_request=is_invalid
+        )
+    text = " ".join(str(error).split())
+    shortened = text[:_MAX_CHARACTERS]
+    if is_out_of_memory(error):
+        return say.MeasurementFailed(reason=f"out of memory: {shortened or type(error).__name__}")
+    reason = f"{type(error).__name__}: {shortened}" if shortened else type(error).__name__
+    return say.MeasurementFailed(reason=reason, caused_by_peer=any(words in text.lower() for words in _PEER_GONE))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out: Python's, a GPU's as PyTorch says it, or the host's as PyTorch says it."""
+    names = {base.__name__ for base in type(error).__mro__}
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or any(words in str(error) for words in _OUT_OF_MEMORY)
+
+
+def release_memory(device: str) -> None:
+    """Give freed memory back to a device."""
+    gc.collect()
+    if _uses_gpu(device):
+        with suppress(Exception):  # a device that is lost says so in what follows
+            sys.modules["torch"].cuda.empty_cache()
+
+
+def is_device_lost(device: str) -> bool:
+    """Return whether something that failed has left a device unusable for this process."""
+    if not _uses_gpu(device):
+        return False
+    try:
+        sys.modules["torch"].cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _uses_gpu(device: str) -> bool:
+    return device.startswith("cuda") and "torch" in sys.modules

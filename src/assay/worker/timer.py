@@ -1,4 +1,8 @@
-"""The worker's timer: counted calls by the plain clock, all else by the same instruments as ``assay.measure``."""
+"""How a worker times the subjects of its role: in blocks of samples, or continuously.
+
+Counted calls are timed by the wall clock, all others by the timers of ``assay.measure``. Continuous calls follow
+one another without a pause; each sample has its start, and a load keeps its samples, too.
+"""
 
 from __future__ import annotations
 
@@ -6,52 +10,56 @@ import contextlib
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from assay.core import copies
-from assay.core.results import HowTimed
-from assay.timing import pairs, stretch, wall
-from assay.timing.options import Options
-from assay.timing.rig import CudaRig, Rigged, set_up_together
-from assay.timing.stretch import Series, Stretch
-from assay.timing.subject import Bound
-from assay.timing.turns import warm_all
-from assay.timing.wallclock import WallClock
+from assay.core import processes as copies
+from assay.core.results import TimingMethod
+from assay.timing import continuous, wall
+from assay.timing import interleaved as pairs
+from assay.timing import interleaved as stretch
+from assay.timing.continuous import START_US, EventCallStream, WallCallStream, probe_all_calls_per_sample
+from assay.timing.interleaved import SampleBlock, SampleSeries, warm_up_all
+from assay.timing.options import TimingOptions
+from assay.timing.setup import BoundCall, CudaTimerSetup, TimedCall, set_up_interleaved
+from assay.timing.wall import MAX_KEPT_SAMPLES, TimedSubject, WallTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from assay.core.plan import Cache
+    from assay.timing.continuous import CallStream
     from assay.timing.options import ClockReader
     from assay.worker import protocol as say
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
+
 
 WALL = "a call returns when its work is done"
 WARMUP_SHARE = 0.3
 """Of a stretch at most, for the warm-up before the first one."""
 
-QUEUED_S = 0.004
+QUEUE_S = 0.004
 """About how much work a load has in its queue before it waits for it."""
 
-DEEPEST = 512
+MAX_QUEUE_DEPTH = 512
 """Rounds that a load queues at most: drivers hold a thousand launches or so, and then wait."""
 
 
-class Timer:
+class SubjectTimer:
     """Times the subjects of a role, stretch by stretch."""
 
-    def __init__(self, prepared: Sequence[Prepared], labels: Sequence[str]) -> None:
+    def __init__(self, prepared: Sequence[PreparedWorkload], labels: Sequence[str]) -> None:
         self._prepared = tuple(prepared)
         self._labels = tuple(labels)
-        self._timed = tuple(_timed(p) for p in prepared)
-        self._rigged: tuple[Rigged, ...] = ()
-        self._rig: CudaRig | None = None
+        self._timed = tuple(_as_timed(p) for p in prepared)
+        self._timed_calls: tuple[TimedCall, ...] = ()
+        self._cuda: CudaTimerSetup | None = None
         self._reader: ClockReader | None = None
-        self._wanted = False
+        self._is_timed = False
         self._warm = False
         self._calls_per_sample: tuple[int, ...] | None = None
 
-    def set_up(self, device: str, cache: Cache | None, timeout_s: float) -> tuple[HowTimed | None, ...]:
+    def set_up(self, device: str, cache: Cache | None, timeout_s: float) -> tuple[TimingMethod | None, ...]:
         """Choose the instruments of the subjects; what reports numbers of its own, as a command, is timed plainly.
 
         Those of a GPU are set at once, and try out what a call allows. The host's clock makes its first calls when
@@ -59,57 +67,63 @@ class Timer:
         """
         if any(p.reports_extras for p in self._prepared):
             return (None,) * len(self._prepared)
-        self._wanted = True
-        if device.startswith("cuda") and "torch" in sys.modules and not any(p.waits_itself for p in self._prepared):
+        self._is_timed = True
+        if (
+            device.startswith("cuda")
+            and "torch" in sys.modules
+            and not any(p.synchronizes_itself for p in self._prepared)
+        ):
             options = _options(device, cache, timeout_s)
-            self._rig = cuda = CudaRig(options.index)
+            self._cuda = cuda = CudaTimerSetup(options.index)
             self._reader = cuda.reader()
-            bounds = [Bound(label, p.call) for p, label in zip(self._prepared, self._labels, strict=True)]
+            bounds = [BoundCall(label, p.call) for p, label in zip(self._prepared, self._labels, strict=True)]
             with contextlib.ExitStack() as cleanup:
-                timed_calls = set_up_together(cuda, bounds, options, cleanup)
+                timed_calls = set_up_interleaved(cuda, bounds, options, cleanup)
                 cleanup.pop_all()  # they are closed with the timer
-            self._rigged = tuple(replace(timed_call, beside=None) for timed_call in timed_calls)
-            return tuple(_how(timed_call, options.cache) for timed_call in self._rigged)
-        return (HowTimed(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
+            self._timed_calls = tuple(replace(timed_call, busy_instrument=None) for timed_call in timed_calls)
+            return tuple(_how_timed(timed_call, options.cache) for timed_call in self._timed_calls)
+        return (TimingMethod(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
 
-    def take(self, order: say.TakeBlock) -> Stretch:
+    def take(self, order: say.TakeBlock) -> SampleBlock:
         """Time a stretch as it is ordered: given counts exactly, otherwise until precise or the time is up."""
         begin_ns = time.perf_counter_ns()
         share_s = order.duration_s or 0.0
-        if order.samples is not None or order.warmup_runs is not None or not self._wanted:
-            return self._plainly(order, begin_ns, share_s)
+        if order.samples is not None or order.warmup_runs is not None or not self._is_timed:
+            return self._take_counted(order, begin_ns, share_s)
         self._warm_up(share_s)
         until_ns = begin_ns + int(share_s * 1e9)
-        return stretch.take(
-            self._rigged, until_ns=until_ns, precision=order.precision, seed=order.seed, reader=self._reader
+        return stretch.sample_interleaved(
+            self._timed_calls, until_ns=until_ns, precision=order.precision, seed=order.seed, reader=self._reader
         )
 
-    def take_pair(self, subjects: tuple[int, int], *, rounds: int, until_ns: int, seed: int) -> list[Series]:
+    def take_pair(self, subjects: tuple[int, int], *, rounds: int, until_ns: int, seed: int) -> list[SampleSeries]:
         """Time the two subjects there are in rounds, until a moment at about the latest; name them as told."""
         self._warm_up(max(0.0, (until_ns - time.perf_counter_ns()) / 1e9))
-        first, second = self._rigged
-        return pairs.take((first, second), subjects, rounds=rounds, until_ns=until_ns, seed=seed, reader=self._reader)
+        first, second = self._timed_calls
+        return pairs.sample_pair(
+            (first, second), subjects, rounds=rounds, until_ns=until_ns, seed=seed, reader=self._reader
+        )
 
     def close(self) -> None:
         """Give back what the instruments hold on a device, so that others fit in."""
-        for timed_call in self._rigged:
+        for timed_call in self._timed_calls:
             timed_call.close()
-        if self._rig is not None:
-            self._rig.forget()
+        if self._cuda is not None:
+            self._cuda.release_memory()
 
     def _warm_up(self, share_s: float) -> None:
         """Warm all up before they are timed for the first time."""
-        if not self._rigged:
+        if not self._timed_calls:
             named = zip(self._prepared, self._labels, strict=True)
-            self._rigged = tuple(_by_wall(p, label) for p, label in named)
+            self._timed_calls = tuple(_by_wall(p, label) for p, label in named)
         if not self._warm:
-            warm_all([timed_call.instrument for timed_call in self._rigged], share_s * WARMUP_SHARE)
+            warm_up_all([timed_call.instrument for timed_call in self._timed_calls], share_s * WARMUP_SHARE)
             self._warm = True
 
-    def _plainly(self, order: say.TakeBlock, begin_ns: int, share_s: float) -> Stretch:
+    def _take_counted(self, order: say.TakeBlock, begin_ns: int, share_s: float) -> SampleBlock:
         if self._calls_per_sample is None:
-            self._calls_per_sample = wall.warm_up(self._timed, runs=order.warmup_runs, share_s=share_s)
-        block = wall.take(
+            self._calls_per_sample = wall.warm_up_subjects(self._timed, runs=order.warmup_runs, share_s=share_s)
+        block = wall.time_rounds(
             self._timed,
             self._calls_per_sample if order.samples is None else (1,) * len(self._timed),
             samples=order.samples,
@@ -117,13 +131,13 @@ class Timer:
             seed=order.seed,
         )
         series = tuple(
-            Series(subject, quantity, samples, measured.calls_per_sample)
-            for subject, measured in enumerate(block.taken)
+            SampleSeries(subject, quantity, samples, measured.calls_per_sample)
+            for subject, measured in enumerate(block.samples)
             for quantity, samples in {"call_us": measured.call_us, **measured.extras}.items()
         )
-        return Stretch(block.start_ns, block.end_ns, series)
+        return SampleBlock(block.start_ns, block.end_ns, series)
 
-    def hold(self, stop: Callable[[], bool]) -> tuple[int, Stretch]:
+    def hold(self, stop: Callable[[], bool]) -> tuple[int, SampleBlock]:
         """Call every subject untimed, some calls ahead of what is finished, until told to stop; return how often."""
         start = time.perf_counter_ns()
         calls, depth = 0, 1
@@ -131,52 +145,126 @@ class Timer:
             begin = time.perf_counter()
             calls += self._run(depth)
             if stop():
-                return calls, Stretch(start, time.perf_counter_ns(), ())
-            depth = deeper(depth, time.perf_counter() - begin)
+                return calls, SampleBlock(start, time.perf_counter_ns(), ())
+            depth = next_depth(depth, time.perf_counter() - begin)
 
     def _run(self, rounds: int) -> int:
         """Call every subject so many times, untimed, then wait for all of it; return how many calls that were."""
         for _ in range(rounds):
             for subject in self._timed:
                 subject.call()
-            copies.end_copy()
+            copies.exit_if_forked()
         for subject in self._timed:
             subject.synchronize()
         return rounds * len(self._timed)
 
 
-def deeper(rounds: int, took_s: float) -> int:
+def next_depth(rounds: int, took_s: float) -> int:
     """Return how many rounds to run before the next wait, from how long the last ones took.
 
     A GPU that is waited for after each call is idle while the next one is launched; a few milliseconds of work in its
     queue keep it busy.
     """
-    if took_s < QUEUED_S / 2:
-        return min(2 * rounds, DEEPEST)
-    return max(1, rounds // 2) if took_s > 2 * QUEUED_S else rounds
+    if took_s < QUEUE_S / 2:
+        return min(2 * rounds, MAX_QUEUE_DEPTH)
+    return max(1, rounds // 2) if took_s > 2 * QUEUE_S else rounds
 
 
-def _timed(prepared: Prepared) -> wall.Timed:
-    timed = wall.Timed(prepared.call, prepared.synchronize, prepared.reports_extras)
+def _as_timed(prepared: PreparedWorkload) -> wall.TimedSubject:
+    timed = wall.TimedSubject(prepared.call, prepared.synchronize, prepared.reports_extras)
     return timed if prepared.align is None else replace(timed, before=prepared.align)
 
 
-def _options(device: str, cache: Cache | None, timeout_s: float) -> Options:
+def _options(device: str, cache: Cache | None, timeout_s: float) -> TimingOptions:
     from assay.workloads.torch_device import torch_device
 
-    return Options(torch_device(device), cache or "cold", limit_s=timeout_s)
+    return TimingOptions(torch_device(device), cache or "cold", limit_s=timeout_s)
 
 
-def _by_wall(prepared: Prepared, label: str) -> Rigged:
-    clock = WallClock(prepared.call, finish=prepared.synchronize)
-    return Rigged(Bound(label, prepared.call), clock, "call_us", "cpu", WALL)
+def _by_wall(prepared: PreparedWorkload, label: str) -> TimedCall:
+    clock = WallTimer(prepared.call, finish=prepared.synchronize)
+    return TimedCall(BoundCall(label, prepared.call), clock, "call_us", "cpu", WALL)
 
 
-def _how(rigged: Rigged, cache: Cache) -> HowTimed:
-    return HowTimed(
-        method=rigged.instrument.method,
-        why=rigged.why,
-        cache="warm" if rigged.device == "cpu" else cache,
-        operations=rigged.operations,
-        instrument_error_us=rigged.error_us,
+def _how_timed(timed_call: TimedCall, cache: Cache) -> TimingMethod:
+    return TimingMethod(
+        method=timed_call.instrument.method,
+        why=timed_call.why,
+        cache="warm" if timed_call.device == "cpu" else cache,
+        operations=timed_call.operations,
+        instrument_error_us=timed_call.error_us,
     )
+
+
+EVENTS = "calls follow one another without a pause, timed by events between them; caches are as the calls leave them"
+CONTINUOUS_WALL = "calls follow one another without a pause, each by the host's clock until its work is done"
+MAX_LOAD_SAMPLES = 250_000
+"""Samples that a load keeps of each subject."""
+
+
+class ContinuousTimer:
+    """The subjects of a role, called in turn without a pause; how many calls make a sample is found out first.
+
+    A GPU tells by events, but for what says itself how to wait, or reports numbers of its own.
+    """
+
+    def __init__(self, prepared: Sequence[PreparedWorkload], message: say.Prepare, device: str) -> None:
+        self._prepared = tuple(prepared)
+        self._device = device
+        self._is_load = message.role.duty == "load"
+        self._max_samples = MAX_LOAD_SAMPLES if self._is_load else MAX_KEPT_SAMPLES
+        self._limit_s = message.timeout_s
+        self._seed = message.seed
+        own = any(p.reports_extras or p.synchronizes_itself for p in prepared)
+        self._by_events = device.startswith("cuda") and "torch" in sys.modules and not own
+        self._stream: CallStream | None = None
+
+    def describe_timing(self) -> TimingMethod:
+        """Return how calls are timed."""
+        return TimingMethod(method="continuous", why=EVENTS if self._by_events else CONTINUOUS_WALL, cache="warm")
+
+    def take(self, order: say.TakeBlock) -> SampleBlock:
+        """Time a stretch for as long as is ordered."""
+        until_ns = time.perf_counter_ns() + int((order.duration_s or 0.0) * 1e9)
+        for prepared in self._prepared if self._stream is None else ():
+            for _ in range(order.warmup_runs or 0):
+                prepared.call()
+                copies.exit_if_forked()
+        return continuous.run_continuously(self._open_stream(), until_ns=until_ns, duty=order.duty, seed=order.seed)
+
+    def hold(self, stop: Callable[[], bool], duty: float) -> tuple[int, SampleBlock]:
+        """Go on until told to stop; return how many calls that were, and of a load the samples."""
+        held = continuous.run_continuously(self._open_stream(), stop=stop, duty=duty, seed=self._seed)
+        calls = sum(len(s.samples) * s.calls_per_sample for s in held.series if s.quantity == START_US)
+        return calls, held if self._is_load else replace(held, series=())
+
+    def _open_stream(self) -> CallStream:
+        if self._stream is None:
+            self._stream = self._event_stream() if self._by_events else self._host_stream()
+        return self._stream
+
+    def _host_stream(self) -> CallStream:
+        timed = [TimedSubject(p.call, p.synchronize, p.reports_extras) for p in self._prepared]
+        counts = iter(
+            probe_all_calls_per_sample(
+                [(timed_call.call, timed_call.synchronize) for timed_call in timed if not timed_call.reports_extras]
+            )
+        )
+        calls = [1 if timed_call.reports_extras else next(counts) for timed_call in timed]
+        return WallCallStream(timed, calls, most=self._max_samples)
+
+    def _event_stream(self) -> CallStream:
+        from assay.workloads.torch_device import import_torch, torch_device
+
+        torch, where = import_torch(), torch_device(self._device)
+        torch.cuda.set_device(where)
+        finish = partial(torch.cuda.synchronize, where)
+        calls = [prepared.call for prepared in self._prepared]
+        return EventCallStream(
+            calls,
+            probe_all_calls_per_sample([(call, finish) for call in calls]),
+            event=partial(torch.cuda.Event, enable_timing=True),
+            synchronize=finish,
+            limit_s=self._limit_s,
+            most=self._max_samples,
+        )

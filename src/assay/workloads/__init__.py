@@ -1,1 +1,1 @@
-"""What is measured? The registry, one file per workload; any function or command is a workload too."""
+"""Workloads: what is measured. The registry, the built-in operators, and any function or command of the user's."""

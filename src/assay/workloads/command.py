@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.workloads.base import Prepared
+from assay.workloads.base import PreparedWorkload
 
 if TYPE_CHECKING:
     from assay.core.plan import Command, Metric
 
 RESULT_VARIABLE = "ASSAY_RESULT"
-SCRATCH = "ASSAY_SCRATCH"
+SCRATCH_VARIABLE = "ASSAY_SCRATCH"
 """Names the worker's own folder for temporary files, which goes when the worker goes, however that is."""
 _TAIL_CHARACTERS = 4000
 
@@ -42,34 +42,34 @@ def read_metric(text: str) -> tuple[str, str]:
     return name.strip(), pattern
 
 
-def prepare(command: Command) -> Prepared:
+def prepare_command(command: Command) -> PreparedWorkload:
     """Return a call that runs the command once and reports what it used and printed."""
-    return Prepared(call=partial(run_once, command), reports_extras=True)
+    return PreparedWorkload(call=partial(run_command, command), reports_extras=True)
 
 
-def run_once(command: Command) -> dict[str, float]:
+def run_command(command: Command) -> dict[str, float]:
     """Run the command to its end; its time, resources and metrics, or a failure that says how it ended."""
-    with tempfile.TemporaryDirectory(prefix="command-", dir=os.environ.get(SCRATCH)) as folder:
+    with tempfile.TemporaryDirectory(prefix="command-", dir=os.environ.get(SCRATCH_VARIABLE)) as folder:
         result, output = Path(folder) / "result.json", Path(folder) / "stdout"
         with output.open("wb") as out:
-            extras, status = _wait(command, out.fileno(), result)
+            extras, status = _run_and_wait(command, out.fileno(), result)
         printed = output.read_text(encoding="utf-8", errors="replace")
         try:
-            extras |= _reported(command, status, printed, result)
+            extras |= _collect_metrics(command, status, printed, result)
         except TrialFailed:
             print(printed[-_TAIL_CHARACTERS:], file=sys.stderr)  # noqa: T201 - into the log of the worker
             raise
     return extras
 
 
-def _reported(command: Command, status: int, printed: str, result: Path) -> dict[str, float]:
+def _collect_metrics(command: Command, status: int, printed: str, result: Path) -> dict[str, float]:
     """Return the numbers that a command printed and wrote; one that ended badly has none."""
     if status != 0:
-        raise TrialFailed(f"the command {ended(status)}")
-    return {metric.name: find_metric(metric, printed) for metric in command.metrics} | _written(result)
+        raise TrialFailed(f"the command {describe_exit(status)}")
+    return {metric.name: find_metric(metric, printed) for metric in command.metrics} | _read_result_file(result)
 
 
-def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], int]:
+def _run_and_wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], int]:
     """Run the command; return what it used, and how it ended.
 
     Linux counts the memory of whoever starts a process into its peak, so a peak that is no higher than ours is not
@@ -98,7 +98,7 @@ def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], i
     return extras, process.returncode
 
 
-def ended(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Return in words how a command ended."""
     if status < 0:
         signal_names = {number.value: number.name for number in signal.Signals}
@@ -122,7 +122,7 @@ def find_metric(metric: Metric, printed: str) -> float:
     return number
 
 
-def _written(result: Path) -> dict[str, float]:
+def _read_result_file(result: Path) -> dict[str, float]:
     """Return the numbers the command wrote to its result file; none when it wrote no file."""
     if not result.exists():
         return {}

@@ -15,8 +15,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from assay.core.errors import BadInput, nearest
-from assay.workloads.base import Prepared
+from assay.core.errors import BadInput, suggest_nearest
+from assay.workloads.base import PreparedWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from assay.core.values import Params
 
-_MAKES_SOMETHING_LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_LAZY_FUNCTIONS = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+_MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def is_function_spec(spec: str) -> bool:
     """Return whether a word names a function in a file or a module."""
     location, colon, name = spec.rpartition(":")
-    return bool(colon and name.isidentifier() and (location.endswith(".py") or _MODULE.fullmatch(location)))
+    return bool(colon and name.isidentifier() and (location.endswith(".py") or _MODULE_NAME.fullmatch(location)))
 
 
 class FunctionWorkload:
@@ -47,26 +47,26 @@ class FunctionWorkload:
 
     def __init__(self, spec: str) -> None:
         location, _, self._function = spec.rpartition(":")
-        self._place = os.path.normpath(location) if location.endswith(".py") else location
-        self.name = f"{self._place}:{self._function}"
+        self._location = os.path.normpath(location) if location.endswith(".py") else location
+        self.name = f"{self._location}:{self._function}"
         self.summary = f"the function {self.name}"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return no parameters: those of a function are the user's."""
         return {}
 
-    def make_sure(self, params: Params) -> None:
+    def check_source(self, params: Params) -> None:
         """Make sure, without running anything of the user's, that the function is there and takes the parameters."""
-        if self._place.endswith(".py"):
-            self._look_into(Path(self._place), params)
-        elif not _is_there(self._place.partition(".")[0]):
-            raise BadInput(f"There is no module {self._place!r} to be found by this interpreter.")
+        if self._location.endswith(".py"):
+            self._check_file(Path(self._location), params)
+        elif not _module_exists(self._location.partition(".")[0]):
+            raise BadInput(f"There is no module {self._location!r} to be found by this interpreter.")
 
     def digest(self) -> str | None:
         """Return a hash of the file that the function is in; null for a module, whose file is not known yet."""
-        if not self._place.endswith(".py"):
+        if not self._location.endswith(".py"):
             return None
-        return hashlib.sha256(Path(self._place).read_bytes()).hexdigest()[:16]
+        return hashlib.sha256(Path(self._location).read_bytes()).hexdigest()[:16]
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return nothing: a function is not tuned."""
@@ -79,10 +79,10 @@ class FunctionWorkload:
         *,
         device: str,
         seed: int,
-    ) -> Prepared:
+    ) -> PreparedWorkload:
         """Import the function and bind its parameters."""
         function = self._load()
-        if any(lazy(function) for lazy in _MAKES_SOMETHING_LAZY):
+        if any(lazy(function) for lazy in _LAZY_FUNCTIONS):
             raise BadInput(f"{self.name} only makes a coroutine or generator when called; wrap it in a plain function.")
         try:
             inspect.signature(function).bind(**params)
@@ -93,8 +93,8 @@ class FunctionWorkload:
         synchronize = getattr(function, "synchronize", None)
         call, tolerance = partial(function, **params), self._tolerance(function)
         if callable(synchronize):
-            return Prepared(call=call, tolerance=tolerance, synchronize=synchronize, waits_itself=True)
-        return Prepared(call=call, tolerance=tolerance)
+            return PreparedWorkload(call=call, tolerance=tolerance, synchronize=synchronize, synchronizes_itself=True)
+        return PreparedWorkload(call=call, tolerance=tolerance)
 
     def _tolerance(self, function: Callable[..., object]) -> float | None:
         """Return the relative error that a function says it may have; null where it says nothing."""
@@ -105,7 +105,7 @@ class FunctionWorkload:
             raise BadInput(f"The tolerance of {self.name} is a relative error from 0 to 1, not {value!r}.")
         return float(value)
 
-    def _look_into(self, path: Path, params: Params) -> None:
+    def _check_file(self, path: Path, params: Params) -> None:
         try:
             if path.exists() and not path.is_file():
                 raise BadInput(f"{path} is no file of Python code.")
@@ -116,22 +116,24 @@ class FunctionWorkload:
             raise BadInput(f"{path} is not a Python file: {error}.") from None
         except (RecursionError, MemoryError):
             raise BadInput(f"{path} is not a usable Python file: it is nested too deeply.") from None
-        names = set(_defined(tree))
+        names = set(_defined_names(tree))
         if self._function not in names and "*" not in names:
-            raise BadInput(f"{path} defines no {self._function!r}.{nearest(self._function, names)}")
+            raise BadInput(f"{path} defines no {self._function!r}.{suggest_nearest(self._function, names)}")
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name == self._function and not node.decorator_list:
-                _fits(node, params, self.name)
+                _check_signature(node, params, self.name)
 
     def _load(self) -> Callable[..., object]:
-        module = _import_file(Path(self._place)) if self._place.endswith(".py") else _import_module(self._place)
+        module = (
+            _import_file(Path(self._location)) if self._location.endswith(".py") else _import_module(self._location)
+        )
         function = getattr(module, self._function, None)
         if not callable(function):
             raise BadInput(f"{self.name} is not a function.")
         return cast("Callable[..., object]", function)
 
 
-def _fits(function: ast.FunctionDef, params: Params, name: str) -> None:
+def _check_signature(function: ast.FunctionDef, params: Params, name: str) -> None:
     """Compare parameters with a function's signature, as it is written."""
     arguments = function.args
     positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
@@ -145,10 +147,10 @@ def _fits(function: ast.FunctionDef, params: Params, name: str) -> None:
     accepted = [*positional, *(argument.arg for argument in arguments.kwonlyargs)]
     unknown = [param for param in params if param not in accepted and arguments.kwarg is None]
     if unknown:
-        raise BadInput(f"{name} takes no {unknown[0]!r}.{nearest(unknown[0], accepted)}")
+        raise BadInput(f"{name} takes no {unknown[0]!r}.{suggest_nearest(unknown[0], accepted)}")
 
 
-def _defined(tree: ast.Module) -> list[str]:
+def _defined_names(tree: ast.Module) -> list[str]:
     """Return the names a module binds at its top level, by definition, assignment or import."""
     names: list[str] = []
     unseen: list[ast.AST] = list(tree.body)
@@ -165,7 +167,7 @@ def _defined(tree: ast.Module) -> list[str]:
     return names
 
 
-def _is_there(module: str) -> bool:
+def _module_exists(module: str) -> bool:
     """Return whether a module can be found, in the working folder too, as the worker will."""
     here = [str(Path.cwd())]
     return importlib.util.find_spec(module) is not None or PathFinder.find_spec(module, here) is not None

@@ -1,26 +1,32 @@
-"""Read the parameters of a problem and the settings of a configuration, or say in one sentence what is wrong."""
+"""Read parameters and configurations, and the problems they describe.
+
+A problem that several implementations solve has sizes, and the work (FLOP) and traffic (bytes) that follow from them.
+Invalid values are refused with one sentence.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from assay.core.errors import BadInput, nearest
+from assay.core.errors import BadInput, suggest_nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from assay.core.values import Params, Scalar
 
 
-def one_of(name: str, value: Scalar, known: Iterable[str]) -> str:
+def check_choice(name: str, value: Scalar, choices: Iterable[str]) -> str:
     """Return a value that is among the known ones."""
-    known = tuple(known)
-    if isinstance(value, str) and value in known:
+    choices = tuple(choices)
+    if isinstance(value, str) and value in choices:
         return value
-    raise BadInput(f"{name} is one of {', '.join(known)}, not {value!r}.{nearest(str(value), known)}")
+    raise BadInput(f"{name} is one of {', '.join(choices)}, not {value!r}.{suggest_nearest(str(value), choices)}")
 
 
-def size(values: Params, name: str) -> int:
+def read_size(values: Params, name: str) -> int:
     """Return a size: a whole number of at least 1."""
     value = values[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -28,7 +34,7 @@ def size(values: Params, name: str) -> int:
     return value
 
 
-def flag(values: Params, name: str) -> bool:
+def read_flag(values: Params, name: str) -> bool:
     """Return a yes or no."""
     value = values[name]
     if not isinstance(value, bool):
@@ -41,9 +47,175 @@ def block_sizes(candidates: Iterable[int], limit: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(min(candidate, limit) for candidate in candidates))
 
 
-def complete(config: Params | None, default: Params) -> Params:
+def complete_config(config: Params | None, default: Params) -> Params:
     """Return the configuration with what it leaves out taken from the default."""
     for key in config or {}:
         if key not in default:
-            raise BadInput(f"{key!r} is not a setting here; there are {', '.join(default)}.{nearest(key, default)}")
+            raise BadInput(
+                f"{key!r} is not a setting here; there are {', '.join(default)}.{suggest_nearest(key, default)}"
+            )
     return {**default, **(config or {})}
+
+
+ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+"""Bytes of one element."""
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """C (m × n) = A (m × k) · B (k × n), all of one dtype."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+
+    @classmethod
+    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
+        """Read the problem from the parameters; the implementation knows these dtypes."""
+        m, n, k = (read_size(params, name) for name in ("m", "n", "k"))
+        return cls(m, n, k, check_choice("dtype", params["dtype"], dtypes))
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations: one multiplication and one addition for each of m·n·k products."""
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def bytes_moved(self) -> float:
+        """Bytes of A and B read once and of C written once."""
+        return float(ITEM_BYTES[self.dtype] * (self.m * self.k + self.k * self.n + self.m * self.n))
+
+
+@dataclass(frozen=True)
+class RowsProblem:
+    """Something done to every row of a rows × cols matrix."""
+
+    rows: int
+    cols: int
+    dtype: str
+
+    @classmethod
+    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
+        """Read the problem from the parameters; the implementation knows these dtypes."""
+        rows, cols = (read_size(params, name) for name in ("rows", "cols"))
+        return cls(rows, cols, check_choice("dtype", params["dtype"], dtypes))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of input and output."""
+        return self.rows, self.cols
+
+    @property
+    def bytes_moved(self) -> float:
+        """Bytes of the input read once and of the output written once."""
+        return 2.0 * self.rows * self.cols * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class SoftmaxProblem(RowsProblem):
+    """The softmax of every row."""
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations: five an element.
+
+        They are a comparison for the maximum, a subtraction, an exponential (counted as one), an addition to the
+        sum and a scaling by it. What an online form adds for each block of columns is not counted.
+        """
+        return 5.0 * self.rows * self.cols
+
+
+@dataclass(frozen=True)
+class RmsNormProblem(RowsProblem):
+    """Every row divided by the root of its mean square, then multiplied by weights, one a column."""
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations: four an element.
+
+        They are a square, an addition to the sum, a scaling by the root and one by the weight.
+        """
+        return 4.0 * self.rows * self.cols
+
+    @property
+    def bytes_moved(self) -> float:
+        """Bytes of the input and the weights read once and of the output written once."""
+        return super().bytes_moved + self.cols * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class LayerNormProblem(RowsProblem):
+    """Every row brought to mean 0 and variance 1, then scaled by weights and shifted by biases, one a column."""
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations: seven an element.
+
+        They are an addition to the mean, its subtraction, a square, an addition to the variance, a scaling by its
+        root, one by the weight, and the addition of the bias.
+        """
+        return 7.0 * self.rows * self.cols
+
+    @property
+    def bytes_moved(self) -> float:
+        """Bytes of the input, the weights and the biases read once and of the output written once."""
+        return super().bytes_moved + 2.0 * self.cols * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """Self-attention of batch × heads sequences, each of sequence × dim queries, keys and values."""
+
+    batch: int
+    heads: int
+    sequence: int
+    dim: int
+    causal: bool
+    dtype: str
+
+    @classmethod
+    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
+        """Read the problem from the parameters; the implementation knows these dtypes."""
+        batch, heads, sequence, dim = (read_size(params, name) for name in ("batch", "heads", "sequence", "dim"))
+        return cls(
+            batch, heads, sequence, dim, read_flag(params, "causal"), check_choice("dtype", params["dtype"], dtypes)
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape of queries, keys, values and output, whichever way they lie in memory."""
+        return self.batch, self.heads, self.sequence, self.dim
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations of the two products: four for each element of each pair that is used.
+
+        A pair is a query and a key; a causal mask uses s·(s+1)/2 of a sequence's s² pairs. The softmax between
+        the products is not counted, as is usual.
+        """
+        s = self.sequence
+        pairs = s * (s + 1) // 2 if self.causal else s * s
+        return 4.0 * self.batch * self.heads * pairs * self.dim
+
+    @property
+    def bytes_moved(self) -> float:
+        """Bytes of queries, keys and values read once and of the output written once."""
+        return 4.0 * math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class VectorProblem:
+    """Something done to every one of n elements."""
+
+    n: int
+    dtype: str
+
+    @classmethod
+    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
+        """Read the problem from the parameters; the implementation knows these dtypes."""
+        return cls(read_size(params, "n"), check_choice("dtype", params["dtype"], dtypes))
+
+    def bytes_of(self, vectors: int) -> float:
+        """Return the bytes of so many vectors, each read or written once."""
+        return float(vectors * self.n * ITEM_BYTES[self.dtype])

@@ -1,22 +1,35 @@
-"""When a fast path may stand for its reference: how large its errors may be, and what is said where they are larger.
+"""Compare a fast implementation with its reference: how large its errors may be, and whether they are.
 
-    mean error      at most 2e-4 in float16, and in other dtypes as much more or less as they round more or less;
-                    float32 and float64 sum up in the precision they round to, which is allowed for
+    mean error      at most 2e-4 in float16; in other dtypes scaled by their epsilon, with an allowance for
+                    float32 and float64, which accumulate in the precision they round to
     largest error   at most twice that of masked attention in the same dtype, on the same inputs
 
-Whether calls give the same bits again is told, and not judged.
+User functions may return a number, an array, a tensor, or a tuple or list of them. Errors are absolute and taken over
+all elements; the limits follow from the magnitude of the reference's output and the coarser dtype of the two, or from
+the ``tolerance`` attribute of the fast function:
+
+    mean error      tolerance × the mean magnitude of an element
+    largest error   ten times the tolerance × the largest magnitude of an element
+
+Integers and booleans must be equal. Outputs that cannot be compared are not checked, which is not a pass. Whether
+repeated calls give the same bits is reported and does not affect the result.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from assay.core.results import Parity
+from assay.workloads.numpy_support import TOLERANCES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
 
 EPSILON: Mapping[str, float] = {
     "float16": 2.0**-10,
@@ -26,9 +39,9 @@ EPSILON: Mapping[str, float] = {
 }
 """By which factor neighbouring numbers of a dtype differ from 1."""
 
-MEAN_IN_FLOAT16 = 2e-4
-TIMES_DENSE = 2.0
-SUMMED = 8.0
+FLOAT16_MEAN_LIMIT = 2e-4
+MAX_ERROR_RATIO = 2.0
+ACCUMULATION_FACTOR = 8.0
 """What sums in the precision of the output add to its rounding."""
 
 LEAST_ROUNDING = 0.1
@@ -38,19 +51,19 @@ REPEATS = 3
 """Calls whose bits are compared with those of the first."""
 
 
-def mean_limit(dtype: str) -> float:
+def mean_error_limit(dtype: str) -> float:
     """Return how large the mean absolute error of attention in a dtype may be."""
-    limit = MEAN_IN_FLOAT16 * EPSILON[dtype] / EPSILON["float16"]
-    return limit * SUMMED if dtype in {"float32", "float64"} else limit
+    limit = FLOAT16_MEAN_LIMIT * EPSILON[dtype] / EPSILON["float16"]
+    return limit * ACCUMULATION_FACTOR if dtype in {"float32", "float64"} else limit
 
 
-def max_limit(dtype: str, dense: float, size: float) -> float:
+def max_error_limit(dtype: str, dense: float, size: float) -> float:
     """Return how large the largest error may be beside that of masked attention; ``size`` is the output's own."""
-    return TIMES_DENSE * max(dense, LEAST_ROUNDING * EPSILON[dtype] * size)
+    return MAX_ERROR_RATIO * max(dense, LEAST_ROUNDING * EPSILON[dtype] * size)
 
 
 @dataclass(frozen=True)
-class Seen:
+class OutputErrors:
     """What was seen of a fast path: its errors, over which rows, and whether all of the output is a number."""
 
     mean_error: float
@@ -60,8 +73,8 @@ class Seen:
     finite: bool = True
 
 
-def judged(
-    seen: Seen,
+def compare_with_limits(
+    errors: OutputErrors,
     *,
     measure: str,
     mean_limit: float,
@@ -71,33 +84,192 @@ def judged(
 ) -> Parity:
     """Return whether errors are within their limits, and if not, why."""
     reasons = []
-    if not (seen.finite and math.isfinite(seen.mean_error) and math.isfinite(seen.max_error)):
+    if not (errors.finite and math.isfinite(errors.mean_error) and math.isfinite(errors.max_error)):
         reasons = ["its output has a NaN or an infinity"]
     else:
-        if seen.mean_error > mean_limit:
-            reasons.append(f"its mean error of {seen.mean_error:.3g} is more than {mean_limit:.3g}")
-        if seen.max_error > max_limit:
-            than = "" if dense_max_error is None else f", {TIMES_DENSE:g} times that of masked attention"
-            reasons.append(f"its largest error of {seen.max_error:.3g} is more than {max_limit:.3g}{than}")
+        if errors.mean_error > mean_limit:
+            reasons.append(f"its mean error of {errors.mean_error:.3g} is more than {mean_limit:.3g}")
+        if errors.max_error > max_limit:
+            than = "" if dense_max_error is None else f", {MAX_ERROR_RATIO:g} times that of masked attention"
+            reasons.append(f"its largest error of {errors.max_error:.3g} is more than {max_limit:.3g}{than}")
     return Parity(
         passed=not reasons,
         reason="; ".join(reasons) or None,
         measure=measure,
-        mean_error=_finite(seen.mean_error),
-        mean_limit=_finite(mean_limit),
-        max_error=_finite(seen.max_error),
-        max_limit=_finite(max_limit),
-        dense_max_error=None if dense_max_error is None else _finite(dense_max_error),
+        mean_error=_finite_or_none(errors.mean_error),
+        mean_limit=_finite_or_none(mean_limit),
+        max_error=_finite_or_none(errors.max_error),
+        max_limit=_finite_or_none(max_limit),
+        dense_max_error=None if dense_max_error is None else _finite_or_none(dense_max_error),
         deterministic=deterministic,
-        rows_checked=seen.rows_checked,
-        rows=seen.rows,
+        rows_checked=errors.rows_checked,
+        rows=errors.rows,
     )
 
 
-def not_checked(measure: str, reason: str) -> Parity:
+def unchecked_parity(measure: str, reason: str) -> Parity:
     """Return that nothing could be compared, and why."""
     return Parity(passed=None, reason=reason, measure=measure)
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+MAX_ERROR_FACTOR = 10.0
+"""The worst of many errors is several times their mean."""
+
+REFERENCE, FAST = "the reference", "the fast function"
+OF_REFERENCE = "of the reference"
+MEASURE = f"absolute error against output {OF_REFERENCE}"
+
+_EXACT_DTYPES = ("bool", "int", "uint")
+
+_ELEMENTS_AT_ONCE = 2**22
+"""Elements compared at once; 32 MiB of float64."""
+
+
+class IncomparableOutput(Exception):
+    """Two outputs cannot be compared; why."""
+
+
+@dataclass(frozen=True)
+class CallOutput:
+    """One array that a function returned, kept apart from what later calls write."""
+
+    flat: Any
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether its elements are whole numbers or truth values."""
+        return self.dtype.startswith(_EXACT_DTYPES)
+
+    def parts(self) -> Iterator[Any]:
+        """Yield its elements in float64, some at a time."""
+        for start in range(0, self.flat.shape[0], _ELEMENTS_AT_ONCE):
+            some = self.flat[start : start + _ELEMENTS_AT_ONCE]
+            yield np.asarray(some.double().cpu().numpy() if _is_tensor(some) else some, dtype=np.float64)
+
+    def same_bits(self, other: CallOutput) -> bool:
+        """Return whether two outputs hold the same bits."""
+        if (self.shape, self.dtype) != (other.shape, other.dtype):
+            return False
+        if _is_tensor(self.flat) and _is_tensor(other.flat):
+            as_bytes = sys.modules["torch"].uint8
+            return bool(self.flat.view(as_bytes).equal(other.flat.view(as_bytes)))
+        return bool(self.flat.tobytes() == other.flat.tobytes())
+
+
+def compare_outputs(
+    reference: Callable[[], object], fast: Callable[[], object], *, tolerance: float | None = None
+) -> Parity:
+    """Call both, and return whether the fast one gave what the reference gave; each call waits for its own work.
+
+    Of several arrays the first that does not pass is told, or the one that came nearest to its limits.
+    """
+    try:
+        expected, actual = read_outputs(reference(), REFERENCE), read_outputs(fast(), FAST)
+        deterministic = all(_same_bits(actual, read_outputs(fast(), FAST)) for _ in range(REPEATS))
+    except IncomparableOutput as error:
+        return unchecked_parity(MEASURE, str(error))
+    if len(expected) != len(actual) or not expected:
+        return unchecked_parity(MEASURE, f"{REFERENCE} returns {len(expected)} arrays, {FAST} {len(actual)}")
+    names = [""] if len(expected) == 1 else [f" {number}" for number in range(1, len(expected) + 1)]
+    parities = [
+        _compare_output(
+            mine,
+            truth,
+            tolerance,
+            deterministic=deterministic,
+            measure=f"absolute error against output{name} {OF_REFERENCE}",
+        )
+        for mine, truth, name in zip(actual, expected, names, strict=True)
+    ]
+    return next((parity for parity in parities if not parity.passed), None) or max(parities, key=_limit_share)
+
+
+def _same_bits(actual: tuple[CallOutput, ...], again: tuple[CallOutput, ...]) -> bool:
+    return len(actual) == len(again) and all(map(CallOutput.same_bits, actual, again))
+
+
+def _limit_share(parity: Parity) -> float:
+    """Return how much of its limits an error took."""
+    shares = ((parity.mean_error, parity.mean_limit), (parity.max_error, parity.max_limit))
+    return max(error / limit if error and limit else 0.0 for error, limit in shares)
+
+
+def read_outputs(returned: object, whose: str) -> tuple[CallOutput, ...]:
+    """Return what a function returned as arrays of its own, or say that they are none."""
+    several = returned if isinstance(returned, tuple | list) else (returned,)
+    return tuple(_read_output(value, whose) for value in several)
+
+
+def _read_output(value: Any, whose: str) -> CallOutput:
+    if _is_tensor(value) and str(value.layout) == "torch.strided":
+        flat, shape, dtype = value.detach().clone().reshape(-1), value.shape, str(value.dtype).removeprefix("torch.")
+    elif not _is_tensor(value) and (isinstance(value, bool | int | float) or hasattr(value, "__array__")):
+        array = _read_array(value, whose)
+        flat, shape, dtype = array.reshape(-1), array.shape, str(array.dtype)
+    else:
+        raise IncomparableOutput(f"{whose} returns {_dtype_name(value)}, which is no number, array or dense tensor")
+    if dtype not in TOLERANCES and not dtype.startswith(_EXACT_DTYPES):
+        raise IncomparableOutput(f"{whose} returns elements of {dtype}, which are not compared")
+    return CallOutput(flat, tuple(shape), dtype)
+
+
+def _read_array(value: object, whose: str) -> np.ndarray[Any, Any]:
+    """Return a copy of what says that it can be read as an array."""
+    try:
+        return np.array(value)
+    except (TypeError, ValueError) as error:
+        raise IncomparableOutput(
+            f"{whose} returns {_dtype_name(value)}, which cannot be read as an array: {error}"
+        ) from error
+
+
+def _dtype_name(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def _compare_output(
+    actual: CallOutput, expected: CallOutput, tolerance: float | None, *, deterministic: bool, measure: str
+) -> Parity:
+    """Judge one array against the reference's."""
+    if actual.shape != expected.shape:
+        reason = f"its output has the shape {actual.shape}, that of the reference {expected.shape}"
+        return Parity(passed=False, reason=reason, measure=measure, deterministic=deterministic)
+    count, total, largest, size, most = math.prod(expected.shape), 0.0, 0.0, 0.0, 0.0
+    finite = True
+    for mine, reference in zip(actual.parts(), expected.parts(), strict=True):
+        if not np.isfinite(reference).all():
+            return unchecked_parity(measure, "the output of the reference has a NaN or an infinity")
+        finite = finite and bool(np.isfinite(mine).all())
+        with np.errstate(invalid="ignore", over="ignore"):
+            errors = np.abs(mine - reference)
+            total, largest = total + float(errors.sum()), max(largest, float(errors.max()))
+            size, most = size + float(np.abs(reference).sum()), max(most, float(np.abs(reference).max()))
+    if not count:
+        return unchecked_parity(measure, "both functions return arrays without elements")
+    allowed = _default_tolerance(actual, expected) if tolerance is None else tolerance
+    return compare_with_limits(
+        OutputErrors(total / count, largest, count, count, finite),
+        measure=f"{measure}, {allowed:g} of whose size is allowed",
+        mean_limit=allowed * size / count,
+        max_limit=MAX_ERROR_FACTOR * allowed * most,
+        deterministic=deterministic,
+    )
+
+
+def _default_tolerance(actual: CallOutput, expected: CallOutput) -> float:
+    """Return the relative error that passes: that of the coarser dtype; none for whole numbers."""
+    if actual.whole and expected.whole:
+        return 0.0
+    kinds = [output.dtype for output in (actual, expected) if not output.whole]
+    return max(TOLERANCES[kind] for kind in kinds)
+
+
+def _is_tensor(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

@@ -1,21 +1,28 @@
-"""Where a workload's tensors live: PyTorch's name for a device, and whether it is there."""
+"""PyTorch devices: their names, their free memory, and the kernels that a call launches on them.
+
+The profiler is the one in ``torch.autograd``, on which ``torch.profiler`` is built: the latter imports PyTorch's
+compiler when first used, which adds a second to the start of every worker.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.machine.linux import read_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 Tensor: TypeAlias = Any
 """A ``torch.Tensor``; PyTorch is not there for the type checker, as it need not be there for the user."""
 
-_GPU = re.compile(r"cuda:(?P<index>[0-9]+)(/(?P<instance>[0-9]+))?")
+_GPU_NAME = re.compile(r"cuda:(?P<index>[0-9]+)(/(?P<instance>[0-9]+))?")
 
 
 def torch_device(device: str) -> str:
@@ -26,7 +33,7 @@ def torch_device(device: str) -> str:
     """
     if device.partition(":")[0] == "cpu":
         return "cpu"
-    named = _GPU.fullmatch(device)
+    named = _GPU_NAME.fullmatch(device)
     if named is None:
         raise BadInput(f"{device!r} is not a device; one is written cpu:0 or cuda:0.")
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
@@ -53,7 +60,7 @@ def open_device(device: str) -> str:
     """
     where = torch_device(device)
     torch = import_torch()
-    _settle()
+    _warm_up_vector_functions()
     if where == "cpu":
         return where
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -67,7 +74,7 @@ def open_device(device: str) -> str:
 
 
 @cache
-def _settle() -> None:
+def _warm_up_vector_functions() -> None:
     """Have the CPU's vector functions called once by one thread.
 
     They look up the processor at their first call. Where several threads make it at once, MKL has been seen to compute
@@ -83,9 +90,90 @@ def _settle() -> None:
 def synchronizer(where: str) -> Callable[[], None]:
     """Return what waits for all work on a device: nothing on a CPU, whose calls return when they are done."""
     if where == "cpu":
-        return _nothing
+        return _do_nothing
     return partial(import_torch().cuda.synchronize, where)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""
+
+
+ROOT = Path("/")
+MIB = 2**20
+
+
+def free_bytes(where: str) -> int:
+    """Return the bytes that tensors may still take: of a GPU what the driver and PyTorch's own store have left."""
+    if where == "cpu":
+        return free_host_bytes(ROOT)
+    cuda = import_torch().cuda
+    unused = cuda.memory_reserved(where) - cuda.memory_allocated(where)
+    return int(cuda.mem_get_info(where)[0]) + int(unused)
+
+
+def free_host_bytes(root: Path) -> int:
+    """Return what the kernel calls available, and no more than the control group allows this process at all."""
+    lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    allowed = read_limits(root).memory_mib
+    return available if allowed is None else min(available, int(allowed * MIB))
+
+
+_LIBRARIES = (
+    ("cudnn", "cudnn"),
+    ("nvjet", "cublas"),
+    ("cublas", "cublas"),
+    ("xmma", "cublas"),
+    ("cutlass", "cublas"),
+    ("at::native", "aten"),
+    ("softmax_warp", "aten"),
+    ("memcpy", "cuda"),
+)
+"""What stands in a kernel's name, and the library that such kernels come with; the first that fits decides."""
+
+
+def list_kernels(call: Callable[[], object], where: str) -> tuple[str, ...]:
+    """Make a call twice and return what the second launched, in order.
+
+    On a GPU these are its kernels and copies; on a CPU, where there are none, PyTorch's operators, those that others
+    called among them. Nothing is returned where the profiler sees nothing, as when another one is at work.
+    """
+    from torch.autograd.profiler import profile
+
+    synchronize = synchronizer(where)
+    call()
+    synchronize()
+    on_gpu = where != "cpu"
+    with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as profiler:
+        call()
+        synchronize()
+    events = sorted(profiler.function_events, key=lambda event: float(event.time_range.start))
+    if where == "cpu":
+        return tuple(event.name for event in events if event.name.startswith("aten::"))
+    return tuple(event.name for event in events if _is_on_gpu(event))
+
+
+def kernel_spans(call: Callable[[], object], where: str) -> list[tuple[float, float]]:
+    """Make a call and return when each kernel and copy of it began and ended on a GPU, in microseconds.
+
+    Only the GPU is watched, which slows the host the least.
+    """
+    from torch.autograd.profiler import profile
+
+    synchronize = synchronizer(where)
+    synchronize()
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
+        call()
+        synchronize()
+    events = [event for event in profiler.kineto_results.events() if "CUDA" in str(event.device_type())]
+    return [(event.start_ns() / 1e3, (event.start_ns() + event.duration_ns()) / 1e3) for event in events]
+
+
+def _is_on_gpu(event: Any) -> bool:
+    return event.device_type.name == "CUDA" and not event.is_user_annotation
+
+
+def library_of_kernels(kernels: tuple[str, ...]) -> str | None:
+    """Return the library that kernels on a GPU come from; null where their names do not show it, as on a CPU."""
+    names = [kernel.lower() for kernel in kernels]
+    return next((library_name for mark, library_name in _LIBRARIES if any(mark in name for name in names)), None)

@@ -1,7 +1,7 @@
-"""The other ranks of a role: one process group to a worker, made once, shared by its subjects, closed with the last.
+"""The process group of a role's ranks: created once per worker, shared by its subjects, closed with the last of them.
 
-Ranks meet over gloo, which needs nothing but the host. Where each has a GPU of its own, tensors go over NCCL; ranks
-that share a GPU, which NCCL refuses, exchange over gloo too.
+Ranks rendezvous over gloo, which needs nothing but the host. Where each rank has a GPU of its own, tensors go over
+NCCL; ranks that share a GPU, which NCCL refuses, use gloo too.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ class Ranks:
 
 
 @dataclass
-class _Meeting:
+class _GroupState:
     """The ranks of this process while someone uses them."""
 
     ranks: Ranks | None = None
     users: int = 0
 
 
-_HERE = _Meeting()
+_GROUP = _GroupState()
 
 
-def join(where: str) -> Ranks:
+def join_ranks(where: str) -> Ranks:
     """Return the ranks, met now unless they were before; ``where`` is PyTorch's name of this rank's device."""
-    if _HERE.ranks is None:
-        _HERE.ranks = _met(where, os.environ)
-    _HERE.users += 1
-    return _HERE.ranks
+    if _GROUP.ranks is None:
+        _GROUP.ranks = _init_ranks(where, os.environ)
+    _GROUP.users += 1
+    return _GROUP.ranks
 
 
-def leave() -> None:
+def leave_ranks() -> None:
     """Be done with the ranks; the last to say so closes the group."""
-    _HERE.users -= 1
-    if _HERE.users > 0 or _HERE.ranks is None:
+    _GROUP.users -= 1
+    if _GROUP.users > 0 or _GROUP.ranks is None:
         return
-    ranks, _HERE.ranks = _HERE.ranks, None
+    ranks, _GROUP.ranks = _GROUP.ranks, None
     if ranks.size > 1:
         import_torch().distributed.destroy_process_group()
 
 
-def _met(where: str, environment: Mapping[str, str]) -> Ranks:
+def _init_ranks(where: str, environment: Mapping[str, str]) -> Ranks:
     size = int(environment.get("WORLD_SIZE", "1"))
     if size == 1:
         return Ranks()
@@ -70,10 +70,10 @@ def _met(where: str, environment: Mapping[str, str]) -> Ranks:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist = import_torch().distributed
     dist.init_process_group("gloo")
-    return Ranks(dist.get_rank(), size, _own_gpus(where, size))
+    return Ranks(dist.get_rank(), size, _nccl_group(where, size))
 
 
-def _own_gpus(where: str, size: int) -> Any:
+def _nccl_group(where: str, size: int) -> Any:
     """Return a group over NCCL where every rank has a GPU of its own; null where not all do."""
     torch = import_torch()
     dist = torch.distributed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.experiments.contention import EXPERIMENT
-from assay.experiments.contention.options import WORDS
+from assay.experiments.contention.options import PHASE_LABELS
 from tests.experiments.contention.worlds import (
     GEMM,
     SOFTMAX,
@@ -222,7 +222,7 @@ def test_what_is_missing_is_named_and_the_rest_is_analysed(refused: set[tuple[ob
     findings, page = found_in(World(slower={"naive": 2.0}, refused=refused), options())
     named = [str(f.reason) for f in about(findings, "missing")]
     for block, phase, *_ in refused:
-        assert any(f"block {block}, {WORDS[str(phase)]}, softmax@numpy on" in said for said in named)
+        assert any(f"block {block}, {PHASE_LABELS[str(phase)]}, softmax@numpy on" in said for said in named)
     assert all("it is not quiet here" in said for said in named)
     shown = [e.text for s in page.sections for e in s.elements if e.kind == "text"]
     (missing,) = [text for text in shown if text.startswith("Missing: block ")]

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.experiments.contention.cells import Layout
+from assay.experiments.contention.effects import slowdowns
+from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
 from assay.experiments.contention.options import PHASES
-from assay.experiments.contention.places import Cell, Place
-from assay.experiments.contention.slowdown import slowdowns
-from assay.stats.shares import Share
+from assay.stats.ratios import Proportion
 
 if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from assay.experiments.contention.slowdown import Comparisons
+    from assay.experiments.contention.effects import PhaseComparisons
 
-PLACES = [Place(0, device, worker) for device in ("cpu:0", "cpu:1") for worker in (0, 1)]
+PLACES = [WorkerSlot(0, device, worker) for device in ("cpu:0", "cpu:1") for worker in (0, 1)]
 
 
 def noise(chance: Generator, kind: str, spread: float) -> float:
@@ -31,9 +30,9 @@ def noise(chance: Generator, kind: str, spread: float) -> float:
     return float(spread * chance.standard_t(3))
 
 
-def judged(chance: Generator, blocks: int, kind: str, spread: float = 0.06, slower: float = 1.0) -> Comparisons:
+def judged(chance: Generator, blocks: int, kind: str, spread: float = 0.06, slower: float = 1.0) -> PhaseComparisons:
     """Return the verdicts on one world of two workers on each of two devices."""
-    cells: list[Cell] = []
+    cells: list[LayoutCell] = []
     for block in range(1, blocks + 1):
         hour = chance.normal(0, 0.1)
         for phase in PHASES:
@@ -41,8 +40,8 @@ def judged(chance: Generator, blocks: int, kind: str, spread: float = 0.06, slow
             for place in PLACES if phase in {"naive", "isolated"} else [p for p in PLACES if p.worker == 0]:
                 level = np.exp(hour + noise(chance, kind, spread)) * 100 * factor
                 samples: NDArray[np.float64] = np.full(8, level)
-                cells.append(Cell(place, block, phase, "call_us", samples, 0.0, f"{block}{phase}{place}"))
-    return slowdowns(Layout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", 0.01)
+                cells.append(LayoutCell(place, block, phase, "call_us", samples, 0.0, f"{block}{phase}{place}"))
+    return slowdowns(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", 0.01)
 
 
 @pytest.mark.full
@@ -51,9 +50,9 @@ def test_no_effect_is_called_one_in_at_most_five_of_a_hundred_worlds(kind: str, 
     chance = np.random.default_rng(blocks)
     worlds = [judged(chance, blocks, kind) for _ in range(100)]
     for phase in ("naive", "isolated", "again"):
-        together = Share(sum(world[phase].overall.verdict == "yes" for world in worlds), len(worlds))
-        anywhere = Share(
-            sum(any(e.verdict == "yes" for e in world[phase].places.values()) for world in worlds), len(worlds)
+        together = Proportion(sum(world[phase].overall.verdict == "yes" for world in worlds), len(worlds))
+        anywhere = Proportion(
+            sum(any(e.verdict == "yes" for e in world[phase].slots.values()) for world in worlds), len(worlds)
         )
         for share in (together, anywhere):
             interval = share.interval()

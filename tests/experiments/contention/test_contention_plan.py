@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.plan import HOST, Block, Done, Subject
-from assay.core.units import format_span
-from assay.experiments.aggressors import Aggressor
+from assay.core.units import format_duration
+from assay.experiments.budget import block_durations_s, expected_trial_s
 from assay.experiments.contention import EXPERIMENT
-from assay.experiments.contention.budget import spent_s, trial_s
-from assay.experiments.contention.cells import layout
-from assay.experiments.contention.foresight import will_overrun
+from assay.experiments.contention.aggressors import Aggressor
+from assay.experiments.contention.layout import TunerPick, WorkerSlot, build_layout
 from assay.experiments.contention.options import PHASES, ContentionOptions
-from assay.experiments.contention.order import order_of
-from assay.experiments.contention.places import Choice, Place
-from assay.experiments.contention.plan import block_of
-from assay.experiments.contention.retime import RETIMED, retiming
-from assay.experiments.contention.schedule import scheduled
-from assay.experiments.contention.warm import WARM
-from assay.launch.placing import placements_of
+from assay.experiments.contention.plan import WARM_UP, build_block, fit_to_budget, phase_order, predict_overrun
+from assay.experiments.contention.regret import RETIMED, retiming_block
+from assay.launch.placement import compute_placements
 from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, World, options
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
@@ -30,8 +25,8 @@ from tests.machines import machine
 if TYPE_CHECKING:
     from assay.core.values import Params
 
-HOG = Aggressor(name="cpu", subject=Subject(workload="cpu_hog", impl="python"), place="host")
-TRIAD = Aggressor(name="hbm", subject=Subject(workload="triad", impl="torch"), place="device")
+HOG = Aggressor(name="cpu", subject=Subject(workload="cpu_hog", impl="python"), location="host")
+TRIAD = Aggressor(name="hbm", subject=Subject(workload="triad", impl="torch"), location="device")
 FLASH = Subject(workload="flash_attention", impl="triton", config={"block": 1})
 
 
@@ -41,18 +36,18 @@ def on_gpus(count: int, **changes: object) -> ContentionOptions:
 
 
 def test_each_phase_stands_in_each_place_and_behind_each_other_equally_often() -> None:
-    rows = [order_of(PHASES, block, seed=3) for block in range(1, 9)]
+    rows = [phase_order(PHASES, block, seed=3) for block in range(1, 9)]
     for place in range(4):
         assert set(Counter(row[place] for row in rows).values()) == {2}
     assert set(Counter(pair for row in rows for pair in pairwise(row)).values()) == {2}
-    assert rows == [order_of(PHASES, block, seed=3) for block in range(1, 9)]
-    assert rows != [order_of(PHASES, block, seed=4) for block in range(1, 9)]
+    assert rows == [phase_order(PHASES, block, seed=3) for block in range(1, 9)]
+    assert rows != [phase_order(PHASES, block, seed=4) for block in range(1, 9)]
 
 
 @pytest.mark.parametrize("count", [4, 8])
 def test_on_two_nodes_quiet_phases_are_alone_and_crowded_ones_together_on_disjoint_cores(count: int) -> None:
     on = machine(cores=(16, 16), gpus=[0] * (count // 2) + [1] * (count // 2))
-    block = block_of(on, on_gpus(count), 1)
+    block = build_block(on, on_gpus(count), 1)
     by_phase = {phase: [t for t in block.trials if t.settings["phase"] == phase] for phase in PHASES}
     for phase in ("baseline", "again"):
         assert sorted(t.devices[0] for t in by_phase[phase]) == [f"cuda:{n}" for n in range(count)]
@@ -61,10 +56,10 @@ def test_on_two_nodes_quiet_phases_are_alone_and_crowded_ones_together_on_disjoi
     assert {role.isolation for role in naive.roles} == {"gpu"}
     assert {role.isolation for role in isolated.roles} == {"full"}
     assert naive.schedule == isolated.schedule == "together"
-    placed = placements_of(on, isolated)["full"]
+    placed = compute_placements(on, isolated)["full"]
     cores = [set(placed.of(role.devices[0], role.worker).cpus or ()) for role in isolated.roles]
     assert len(set().union(*cores)) == sum(map(len, cores))
-    alone = placements_of(on, by_phase["baseline"][0])["full"]
+    alone = compute_placements(on, by_phase["baseline"][0])["full"]
     assert alone.of("cuda:0").cpus == placed.of("cuda:0").cpus
     node = {cpu: core.node for core in on.cores for cpu in core.cpus}
     assert {node[cpu] for cpu in cores[0]} == {0}
@@ -72,24 +67,24 @@ def test_on_two_nodes_quiet_phases_are_alone_and_crowded_ones_together_on_disjoi
 
 
 def test_every_timed_role_tunes_and_carries_its_phase() -> None:
-    block = block_of(TWO_CORES, options(tuning_s=2.5), 1)
+    block = build_block(TWO_CORES, options(tuning_s=2.5), 1)
     for trial in block.trials:
         assert trial.settings["phase"] in PHASES
         for role in trial.roles:
             assert role.tuner is not None
             assert (role.tuner.name, role.tuner.budget_s) == ("pick", 2.5)
-    untuned = block_of(TWO_CORES, options(tuner=None), 1)
+    untuned = build_block(TWO_CORES, options(tuner=None), 1)
     assert all(role.tuner is None for trial in untuned.trials for role in trial.roles)
 
 
 def test_workers_and_aggressors_are_there_side_by_side_and_not_alone() -> None:
     wanted = on_gpus(2, workers=2, aggressors=(HOG, TRIAD, TRIAD))
     on = machine(cores=(16,), gpus=(0, 0))
-    block = block_of(on, wanted, 1)
+    block = build_block(on, wanted, 1)
     for trial in block.trials:
         loads = [role for role in trial.roles if role.duty == "load"]
         timed = [role for role in trial.roles if role.duty == "timed"]
-        if trial.settings["phase"] in {"baseline", "again", WARM}:
+        if trial.settings["phase"] in {"baseline", "again", WARM_UP}:
             assert (len(timed), loads) == (1, [])
             continue
         assert [(role.devices[0], role.worker) for role in timed] == [
@@ -97,28 +92,28 @@ def test_workers_and_aggressors_are_there_side_by_side_and_not_alone() -> None:
         ]  # fmt: skip
         assert Counter(role.devices[0] for role in loads) == {HOST: 1, "cuda:0": 2, "cuda:1": 2}
         assert {role.isolation for role in loads} == {"gpu" if trial.settings["phase"] == "naive" else "full"}
-        placements_of(on, trial)
+        compute_placements(on, trial)
 
 
 def test_one_device_and_one_worker_are_measured_twice_alone() -> None:
-    block = block_of(TWO_CORES, options(devices=("cpu:0",)), 1)
+    block = build_block(TWO_CORES, options(devices=("cpu:0",)), 1)
     assert sorted(str(t.settings["phase"]) for t in block.trials) == ["again", "baseline"]
-    beside = block_of(TWO_CORES, options(devices=("cpu:0",), aggressors=(HOG,)), 1)
+    beside = build_block(TWO_CORES, options(devices=("cpu:0",), aggressors=(HOG,)), 1)
     assert {t.settings["phase"] for t in beside.trials} == set(PHASES)
 
 
 def test_blocks_go_on_until_there_are_as_many_as_asked_for_and_picks_are_timed_last() -> None:
     records = World().run(options(repeat=3))
-    assert list(spent_s(records)) == ["block-1", "block-2", "block-3", RETIMED]
+    assert list(block_durations_s(records)) == ["block-1", "block-2", "block-3", RETIMED]
     assert isinstance(EXPERIMENT.step(TWO_CORES, options(repeat=3), records), Done)
 
 
 def test_blocks_go_on_until_the_budget_is_used_but_two_there_are_always() -> None:
     long = World().run(options(repeat=None, budget_s=80.0))
-    took = spent_s(long)
+    took = block_durations_s(long)
     assert sum(took.values()) <= 80.0
     assert len(took) - 1 >= 4
-    assert list(spent_s(World().run(options(repeat=None, budget_s=1.0)))) == ["block-1", "block-2", RETIMED]
+    assert list(block_durations_s(World().run(options(repeat=None, budget_s=1.0)))) == ["block-1", "block-2", RETIMED]
 
 
 def test_the_same_records_give_the_same_step() -> None:
@@ -148,74 +143,74 @@ def test_every_configuration_that_was_picked_is_timed_again_beside_the_default()
     assert len(last) == 2
     assert {series.subject for record in last for series in record.series} == {0, 1}
     none = World(picks_wrong={"naive": 1.0}).run(options(repeat=2, tuner=None))
-    assert RETIMED not in spent_s(none)
+    assert RETIMED not in block_durations_s(none)
     assert SLOW in [t.config for record in records for t in record.tunings]
 
 
 @pytest.mark.parametrize(("quick", "least"), [(True, 3), (False, 4)])
 def test_durations_follow_from_the_budget_so_that_enough_blocks_fit_two_cores(*, quick: bool, least: int) -> None:
-    wanted = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=None, quick=quick)
+    wanted = fit_to_budget(TWO_CORES, options(repeat=None), budget_s=None, duration_s=None, quick=quick)
     assert wanted.budget_s == (60.0 if quick else 300.0)
-    block = block_of(TWO_CORES, wanted, 1)
-    assert least <= 0.88 * wanted.budget_s / sum(map(trial_s, block.trials))
+    block = build_block(TWO_CORES, wanted, 1)
+    assert least <= 0.88 * wanted.budget_s / sum(map(expected_trial_s, block.trials))
     assert wanted.timing_s >= 0.25
 
 
 def test_on_groups_of_cores_a_quick_run_starts_quiet_workers_together_and_tunes_in_the_first_blocks_only() -> None:
-    wanted = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=None, quick=True)
-    first, third = block_of(TWO_CORES, wanted, 1), block_of(TWO_CORES, wanted, 3)
+    wanted = fit_to_budget(TWO_CORES, options(repeat=None), budget_s=None, duration_s=None, quick=True)
+    first, third = build_block(TWO_CORES, wanted, 1), build_block(TWO_CORES, wanted, 3)
     for block, tuned in ((first, True), (third, False)):
         assert Counter(trial.settings["phase"] for trial in block.trials) == dict.fromkeys(PHASES, 1)
         assert all((role.tuner is not None) == tuned for trial in block.trials for role in trial.roles)
     quiet = [trial for trial in first.trials if trial.schedule == "alone"]
     assert [sorted(trial.devices) for trial in quiet] == [["cpu:0", "cpu:1"]] * 2
     records = World().run(wanted)
-    took = spent_s(records)
+    took = block_durations_s(records)
     assert len(took) - 1 >= 5
     assert sum(took.values()) <= 60.0
-    found = layout(TWO_CORES, wanted, records)
+    found = build_layout(TWO_CORES, wanted, records)
     assert {choice.block for choice in found.choices} == {1, 2}
-    assert {(cell.place.device, cell.block) for cell in found.cells if cell.phase == "again"} == {
+    assert {(cell.slot.device, cell.block) for cell in found.cells if cell.phase == "again"} == {
         (device, block) for device in ("cpu:0", "cpu:1") for block in found.blocks
     }
 
 
 def test_devices_that_are_gpus_start_one_after_another_and_tune_in_every_block() -> None:
     on = machine(cores=(16, 16), gpus=[0, 1])
-    wanted = scheduled(on, on_gpus(2, repeat=None), budget_s=None, duration_s=None, quick=True)
-    trials = block_of(on, wanted, 3).trials
+    wanted = fit_to_budget(on, on_gpus(2, repeat=None), budget_s=None, duration_s=None, quick=True)
+    trials = build_block(on, wanted, 3).trials
     assert [len(trial.devices) for trial in trials if trial.schedule == "alone"] == [1] * 4
     assert all(role.tuner is not None for trial in trials for role in trial.roles)
 
 
 def test_a_given_duration_is_that_of_a_trial_and_asks_for_a_few_blocks() -> None:
-    wanted = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=30.0, quick=False)
+    wanted = fit_to_budget(TWO_CORES, options(repeat=None), budget_s=None, duration_s=30.0, quick=False)
     assert wanted.timing_s + wanted.tuning_s == pytest.approx(30.0, abs=1.0)
     assert wanted.repeat is not None
-    both = scheduled(TWO_CORES, options(repeat=None), budget_s=50.0, duration_s=2.0, quick=False)
+    both = fit_to_budget(TWO_CORES, options(repeat=None), budget_s=50.0, duration_s=2.0, quick=False)
     assert (both.repeat, both.budget_s) == (None, 50.0)
     assert both.timing_s + both.tuning_s == pytest.approx(2.0, abs=0.8)
 
 
 def test_a_plan_that_cannot_fit_its_budget_is_said_before_anything_is_measured() -> None:
-    on_time = scheduled(TWO_CORES, options(repeat=None), budget_s=60.0, duration_s=None, quick=False)
-    assert will_overrun(TWO_CORES, on_time) is None
-    both = scheduled(TWO_CORES, options(repeat=None), budget_s=30.0, duration_s=20.0, quick=False)
-    said = will_overrun(TWO_CORES, both)
+    on_time = fit_to_budget(TWO_CORES, options(repeat=None), budget_s=60.0, duration_s=None, quick=False)
+    assert predict_overrun(TWO_CORES, on_time) is None
+    both = fit_to_budget(TWO_CORES, options(repeat=None), budget_s=30.0, duration_s=20.0, quick=False)
+    said = predict_overrun(TWO_CORES, both)
     assert said is not None
     assert said.startswith("This will take about 4 min ")
     assert "more than the budget of 30 s: 2 blocks are the fewest that tell anything" in said
     assert "each of 4 trials of about 30 s" in said
-    many = scheduled(TWO_CORES, options(repeat=50), budget_s=30.0, duration_s=None, quick=False)
-    assert "50 blocks were asked for" in str(will_overrun(TWO_CORES, many))
-    alone = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=60.0, quick=False)
-    assert will_overrun(TWO_CORES, alone) is None
+    many = fit_to_budget(TWO_CORES, options(repeat=50), budget_s=30.0, duration_s=None, quick=False)
+    assert "50 blocks were asked for" in str(predict_overrun(TWO_CORES, many))
+    alone = fit_to_budget(TWO_CORES, options(repeat=None), budget_s=None, duration_s=60.0, quick=False)
+    assert predict_overrun(TWO_CORES, alone) is None
 
 
 def test_what_is_foreseen_is_what_a_world_without_surprises_takes() -> None:
     wanted = options(repeat=2, budget_s=5.0)
-    took_s = sum(spent_s(World().run(wanted)).values())
-    assert f"about {format_span(took_s)}" in str(will_overrun(TWO_CORES, wanted))
+    took_s = sum(block_durations_s(World().run(wanted)).values())
+    assert f"about {format_duration(took_s)}" in str(predict_overrun(TWO_CORES, wanted))
 
 
 def test_a_run_that_overran_its_budget_says_by_how_much() -> None:
@@ -235,25 +230,25 @@ def test_what_is_compiled_is_tuned_once_on_each_model_before_the_first_block_and
     other = plain.gpus[2].model_copy(update={"name": "Other"})
     on = plain.model_copy(update={"gpus": (*plain.gpus[:2], other)})
     wanted = on_gpus(3, repeat=2, budget_s=100.0)
-    warm = [t for t in block_of(on, wanted, 1).trials if t.settings["phase"] == WARM]
+    warm = [t for t in build_block(on, wanted, 1).trials if t.settings["phase"] == WARM_UP]
     assert [t.devices for t in warm] == [("cuda:0",), ("cuda:2",)]
-    assert block_of(on, wanted, 1).trials[:2] == tuple(warm)
+    assert build_block(on, wanted, 1).trials[:2] == tuple(warm)
     assert all(t.roles[0].tuner is not None and t.roles[0].tuner.budget_s > wanted.tuning_s for t in warm)
-    assert not any(t.settings["phase"] == WARM for t in block_of(on, wanted, 2).trials)
-    assert not any(t.settings["phase"] == WARM for t in block_of(TWO_CORES, options(), 1).trials)
+    assert not any(t.settings["phase"] == WARM_UP for t in build_block(on, wanted, 2).trials)
+    assert not any(t.settings["phase"] == WARM_UP for t in build_block(TWO_CORES, options(), 1).trials)
     records = World().run(wanted, on)
     assert {t.id for t in warm} <= {record.trial for record in records}
-    assert not {t.id for t in warm} & {seen.record.trial for seen in layout(on, wanted, records).seen}
+    assert not {t.id for t in warm} & {seen.record.trial for seen in build_layout(on, wanted, records).phase_trials}
 
 
 def test_picks_from_a_tuners_own_space_are_timed_again_beside_the_default_that_has_no_name() -> None:
     kernel = Subject(workload="softmax", impl="helion")
     on = machine(cores=(8,), gpus=(0,))
     picked: Params = {"num_warps": "8"}
-    choices = [Choice(Place(0, "cuda:0"), 1, "baseline", picked, None, 15.0, "t")]
+    choices = [TunerPick(WorkerSlot(0, "cuda:0"), 1, "baseline", picked, None, 15.0, "t")]
     for tuner, timed in (("helion", [None, picked]), ("command", None)):
         wanted = on_gpus(1, subjects=(kernel,), tuner=tuner)
-        block = retiming(on, wanted, choices)
+        block = retiming_block(on, wanted, choices)
         assert (block is not None) == (timed is not None)
         if block is not None:
             assert [subject.config for subject in block.trials[0].roles[0].subjects] == timed
@@ -262,17 +257,17 @@ def test_picks_from_a_tuners_own_space_are_timed_again_beside_the_default_that_h
 def test_where_starting_takes_long_fewer_blocks_are_planned_and_tuned_longer() -> None:
     on = machine(cores=(16,), gpus=(0,))
     told = on_gpus(1, repeat=None, subjects=(FLASH, SOFTMAX), tunable=(True, True), workers=2)
-    wanted = scheduled(on, told, budget_s=None, duration_s=None, quick=False)
-    block_s = sum(map(trial_s, block_of(on, wanted, 2).trials))
+    wanted = fit_to_budget(on, told, budget_s=None, duration_s=None, quick=False)
+    block_s = sum(map(expected_trial_s, build_block(on, wanted, 2).trials))
     assert 0.73 * wanted.budget_s / block_s >= 3
     assert wanted.tuning_s > 0.5
 
 
 def test_beside_a_load_on_the_host_a_device_has_the_same_cores_alone_and_isolated() -> None:
     wanted, on = on_gpus(4, aggressors=(HOG,)), machine(cores=(16, 16), gpus=(0, 0, 1, 1))
-    trials = block_of(on, wanted, 2).trials
+    trials = build_block(on, wanted, 2).trials
     cores = {
-        (str(trial.settings["phase"]), role.devices[0]): placements_of(on, trial)["full"].of(role.devices[0]).cpus
+        (str(trial.settings["phase"]), role.devices[0]): compute_placements(on, trial)["full"].of(role.devices[0]).cpus
         for trial in trials
         if trial.settings["phase"] in {"baseline", "isolated"}
         for role in trial.roles

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Block, Subject
-from assay.core.results import Evidence, GpuSeen, Meanwhile, Record, Series, Tuning, Window
+from assay.core.results import Evidence, GpuWindowStats, Record, Series, Tuning, Window, WindowStats
+from assay.experiments.budget import expected_trial_s
 from assay.experiments.contention import EXPERIMENT
-from assay.experiments.contention.budget import trial_s
 from assay.experiments.contention.options import ContentionOptions
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
@@ -91,7 +91,7 @@ class World:
     def record(self, trial: Trial) -> Record:
         """Return what comes of a trial."""
         phase, start_s = str(trial.settings["phase"]), self.now_s
-        self.now_s += trial_s(trial)
+        self.now_s += expected_trial_s(trial)
         window = Window(
             host="h", boot_id="b", start_ns=int(start_s * 1e9), end_ns=int(self.now_s * 1e9), started_at="then"
         )
@@ -105,7 +105,7 @@ class World:
             series=tuple(s for role in timed for s in self._series(trial, role, phase)),
             tunings=tuple(self._tuning(role, phase) for role in timed if role.tuner is not None),
             evidence=tuple(_evidence(role) for role in trial.roles),
-            meanwhile=self._seen(phase) if self.watched else None,
+            during=self._seen(phase) if self.watched else None,
             status="ok",
         )
 
@@ -147,9 +147,11 @@ class World:
             end_ns=1,
         )
 
-    def _seen(self, phase: str) -> Meanwhile:
+    def _seen(self, phase: str) -> WindowStats:
         busy = 50.0 * self.slower.get(phase, 1.0) + float(self.chance.normal(0.0, 1.0))
-        return Meanwhile(seen_s=1.0, samples=5, cpu_percent=busy, steal_percent=None, gpus=(GpuSeen(gpu=0, uuid="u"),))
+        return WindowStats(
+            observed_s=1.0, samples=5, cpu_percent=busy, steal_percent=None, gpus=(GpuWindowStats(gpu=0, uuid="u"),)
+        )
 
     def run(self, wanted: ContentionOptions, on: Machine = TWO_CORES) -> Remembered:
         """Walk the experiment's own steps to the end."""

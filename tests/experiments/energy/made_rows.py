@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate
-from assay.experiments.energy.rows import FIGURES, Cell, EnergyResult, EnergyRow, GpuStats
+from assay.experiments.energy.result import FIGURES, EnergyCell, EnergyResult, EnergyRow, GpuStats
 
 if TYPE_CHECKING:
     from assay.core.results import Origin
@@ -74,9 +74,9 @@ def row(
         }
     missing = {name: "no GPU is metered" for name, value in figures.items() if value is None}
     return EnergyRow(
-        cell=Cell(mode=mode, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens),
+        cell=EnergyCell(mode=mode, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens),
         figures=figures,
-        why_not=missing,
+        missing_reasons=missing,
         gpus=tuple(gpu(number) for number in range(gpus)),
         peak_power_w=230.0 * gpus if gpus else None,
         tokens={"requests": 300, "input_tokens": 300 * input_tokens, "output_tokens": 300 * output_tokens},

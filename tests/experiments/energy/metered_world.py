@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Block
-from assay.core.results import Estimate, Evidence, GpuSeen, Meanwhile, Record, Series, Stage, SubjectFacts, Window
+from assay.core.results import (
+    Estimate,
+    Evidence,
+    GpuWindowStats,
+    Record,
+    Series,
+    Stage,
+    SubjectFacts,
+    Window,
+    WindowStats,
+)
 from assay.experiments.energy.config import EnergyConfig
-from assay.experiments.energy.options import EnergyOptions, options_of
-from assay.experiments.energy.step import walk
-from assay.workloads.generation.busy import STEPS
+from assay.experiments.energy.options import EnergyOptions, build_energy_options
+from assay.experiments.energy.plan import replay_run
 from assay.workloads.generation.params import Generation
+from assay.workloads.generation.roofline import PROFILED_STEPS
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
     from assay.core.plan import Trial
     from assay.core.results import Origin
     from assay.machine.model import Machine
-    from assay.stats.summary import Samples
+    from assay.stats.intervals import Samples
 
 S = 10**9
 STEP_S = {"eager": 0.02, "graphs": 0.004}
@@ -49,7 +59,7 @@ def config(
 
 
 def options(there: Machine, wanted: EnergyConfig, **changes: Any) -> EnergyOptions:
-    return options_of(wanted, there, environment={}, **changes)
+    return build_energy_options(wanted, there, environment={}, **changes)
 
 
 @dataclass
@@ -95,7 +105,7 @@ class World:
     def measured(self, wanted: EnergyOptions, *, at_most: int = 15) -> Remembered:
         """Walk the loop to its end, as the runner does."""
         chance, records = np.random.default_rng(self.seed), list[Record]()
-        while isinstance(step := walk(wanted, Remembered(records, self.kept)).next, Block):
+        while isinstance(step := replay_run(wanted, Remembered(records, self.kept)).next_step, Block):
             assert len(records) < at_most, "it goes on and on"
             assert len(step.trials) == 1
             records.append(self._record(step.trials[0], chance, len(records)))
@@ -115,7 +125,7 @@ class World:
                 if self.lost is not None and before == 1 and number >= self.lost:
                     reason = "GPU 0 cannot be reached: it fell off the bus"
                 if reason is not None:
-                    facts.append(SubjectFacts(subject=number, left_out="its turn never came", reached=False))
+                    facts.append(SubjectFacts(subject=number, skipped="its turn never came", reached=False))
                     continue
                 why = self.fails(told)
                 facts.append(self._facts(number, told, why))
@@ -138,10 +148,10 @@ class World:
 
     def _facts(self, number: int, told: Generation, why: str | None) -> SubjectFacts:
         step_s = STEP_S[told.mode]
-        reads, steps = told.phase == "prefill", min(STEPS, told.output_tokens - 1)
+        reads, steps = told.phase == "prefill", min(PROFILED_STEPS, told.output_tokens - 1)
         looked_s = told.batch * told.input_tokens * PREFILL_TOKEN_S if reads else steps * step_s
         return SubjectFacts(
-            subject=number, left_out=why, placement={"model.layers.0": "cuda:0"}, notes=self.notes,
+            subject=number, skipped=why, placement={"model.layers.0": "cuda:0"}, notes=self.notes,
             measured={
                 "busy_us": self.busy * looked_s * 1e6, "untraced_us": 1e6, "untraced_after_us": self.after * 1e6,
                 "step_read_bytes": 0.25 * step_s * 4e12, "memory_bytes_per_s": 4e12,
@@ -183,7 +193,7 @@ class World:
         note = next((gpu.energy_note for gpu in seen if gpu.energy_note), "not told: no GPU is metered")
         return Stage(
             role="model", subject=place[0], restart=place[1], start_ns=window[0], end_ns=window[1], calls=calls,
-            meanwhile=Meanwhile(seen_s=window_s, samples=9, gpus=tuple(seen), power_sum_max_w=1.2 * power_w)
+            during=WindowStats(observed_s=window_s, samples=9, gpus=tuple(seen), power_sum_max_w=1.2 * power_w)
             if self.watched
             else None,
             energy=joules(power_w * window_s, self.sensor(window_s)) if whole else None,
@@ -198,14 +208,14 @@ class World:
             host_note=None if self.host_w is not None else "not told: the processor's energy counters are not there",
         )  # fmt: skip
 
-    def _gpu(self, number: int, power_w: float, window_s: float) -> GpuSeen:
+    def _gpu(self, number: int, power_w: float, window_s: float) -> GpuWindowStats:
         if number in self.silent:
-            return GpuSeen(
+            return GpuWindowStats(
                 gpu=number, uuid=f"GPU-{number}", utilisation_percent=50.0, memory_used_mib=4000.0,
                 energy_note="not told: this device shows neither its energy nor its power",
             )  # fmt: skip
         refused = self.refused(window_s)
-        return GpuSeen(
+        return GpuWindowStats(
             gpu=number, uuid=f"GPU-{number}", power_w=power_w, power_max_w=1.1 * power_w,
             utilisation_percent=50.0, utilisation_max_percent=60.0 + number, memory_used_mib=4000.0 + number,
             temperature_c=70.0, temperature_mean_c=60.0,

@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.experiments.energy.availability import available
 from assay.experiments.energy.config import EnergyConfig
-from assay.experiments.energy.reading import read_config
-from assay.experiments.energy.recommend import check_page, checked, only_metered, recommended
-from assay.machine.inference import inference_yaml
-from assay.machine.model import Gpu, GpuState, LostGpu, Machine
+from assay.experiments.energy.config_file import read_config
+from assay.experiments.energy.gpu_check import (
+    build_check_page,
+    check_gpus,
+    metered_only_note,
+    recommend_config,
+    resolve_available_gpus,
+)
+from assay.machine.doctor import build_inference_yaml
+from assay.machine.model import Gpu, GpuState, Machine, UnreachableGpu
 from tests.machines import machine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -50,7 +55,7 @@ def answers(uuid: str) -> None:
 
 
 def look(wanted: EnergyConfig, here: Machine, **more: Any) -> tuple[EnergyConfig, tuple[str, ...]]:
-    return available(wanted, here, more.pop("touch", answers), environment={}, **more)
+    return resolve_available_gpus(wanted, here, more.pop("touch", answers), environment={}, **more)
 
 
 def test_gpus_that_are_there_change_nothing() -> None:
@@ -64,7 +69,10 @@ def test_gpus_that_are_there_change_nothing() -> None:
     [
         (machine(), "There is no GPU 0, 1 here: NVML does not answer"),
         (cards(1), "There is no GPU 1 here; here is GPU 0. GPU 0 can be used: --allow-missing goes on with that alone"),
-        (cards(1, lost=(LostGpu(index=1, reason="it fell off the bus"),)), "GPU 1 cannot be reached: it fell off"),
+        (
+            cards(1, lost=(UnreachableGpu(index=1, reason="it fell off the bus"),)),
+            "GPU 1 cannot be reached: it fell off",
+        ),
     ],
 )
 def test_a_missing_gpu_stops_the_run_and_is_told_with_what_is_there(here: Machine, said: str) -> None:
@@ -136,7 +144,7 @@ def test_the_example_for_four_gpus_runs_on_two_of_them() -> None:
 )
 def test_what_is_recommended_can_be_read(gpus: tuple[Gpu, ...], tmp_path: Path) -> None:
     path = tmp_path / "energy.yaml"
-    path.write_text(recommended(gpus))
+    path.write_text(recommend_config(gpus))
     found, notes = read_config(path)
     assert notes == ()
     if not gpus:
@@ -145,7 +153,7 @@ def test_what_is_recommended_can_be_read(gpus: tuple[Gpu, ...], tmp_path: Path) 
     assert found.backend.device_ids == tuple(gpu.index for gpu in gpus)
     limits = {gpu.index: f"{int(gpu.memory_mib * 0.9)}MiB" for gpu in gpus if gpu.memory_mib is not None}
     assert found.backend.max_memory == (limits or None)
-    path.write_text(inference_yaml(gpus))
+    path.write_text(build_inference_yaml(gpus))
     assert read_config(path)[0].backend.device_ids == found.backend.device_ids
 
 
@@ -154,7 +162,7 @@ def test_where_no_model_computes_on_gpus_the_cpu_or_a_server_is_recommended(
     without_torch: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "energy.yaml"
-    path.write_text(recommended((), metered=[0, 2], without_torch=without_torch))
+    path.write_text(recommend_config((), metered=[0, 2], without_torch=without_torch))
     found, _ = read_config(path)
     if without_torch:
         assert (found.backend.type, found.backend.device_ids) == ("openai", (0, 2))
@@ -166,20 +174,20 @@ def test_where_no_model_computes_on_gpus_the_cpu_or_a_server_is_recommended(
 
 
 def test_gpus_are_checked_by_a_kernel_and_metered_where_they_answer_nvml() -> None:
-    here = cards(3, lost=(LostGpu(index=3, reason="it fell off the bus"),))
-    found = checked(here, [0, 1, 2, 3, 9], touch, {**KERNELS, "gpus": {"GPU-0": {"error": None}}})
+    here = cards(3, lost=(UnreachableGpu(index=3, reason="it fell off the bus"),))
+    found = check_gpus(here, [0, 1, 2, 3, 9], touch, {**KERNELS, "gpus": {"GPU-0": {"error": None}}})
     assert [each.usable for each in found] == [True, False, False, False, False]
-    assert found[0].how == "a kernel ran on it"
+    assert found[0].status == "a kernel ran on it"
     assert (found[0].memory_total_mb, found[0].power_draw_w, found[0].temperature_c) == (80 * 1024, 71.4, 30)
     for each, why in zip(found[1:], ("does not answer", "CUDA_VISIBLE_DEVICES", "fell off", "is none"), strict=True):
-        assert why in each.how
-    page = check_page(here, found, "yaml", "command", only_metered(KERNELS))
+        assert why in each.status
+    page = build_check_page(here, found, "yaml", "command", metered_only_note(KERNELS))
     assert page.lead == "1 of 5 GPUs can be used."
     without: dict[str, Any] = {"torch": "2.13+cpu", "cuda": None, "gpus": {}}
-    (only, gone) = checked(here, [0, 1], touch, without)
+    (only, gone) = check_gpus(here, [0, 1], touch, without)
     assert (only.usable, only.metered, gone.metered) == (False, True, False)
-    assert "answers NVML" in only.how
-    said = check_page(here, [only], "yaml", "command", only_metered(without)).lead
+    assert "answers NVML" in only.status
+    said = build_check_page(here, [only], "yaml", "command", metered_only_note(without)).lead
     assert said.startswith("No model can compute on GPUs here, as this PyTorch is built without CUDA")
-    (failed,) = checked(here, [0], touch, {**KERNELS, "gpus": {"GPU-0": {"error": "CUDA error: out of memory"}}})
-    assert (failed.usable, failed.how) == (False, "CUDA error: out of memory")
+    (failed,) = check_gpus(here, [0], touch, {**KERNELS, "gpus": {"GPU-0": {"error": "CUDA error: out of memory"}}})
+    assert (failed.usable, failed.status) == (False, "CUDA error: out of memory")

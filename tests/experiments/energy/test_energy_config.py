@@ -11,10 +11,8 @@ from hypothesis import strategies as some
 from ruamel.yaml import YAML
 
 from assay.core.errors import BadInput
-from assay.experiments.energy.config import EnergyConfig
-from assay.experiments.energy.overrides import Override
-from assay.experiments.energy.reading import read_config
-from assay.experiments.energy.rules import contradictions
+from assay.experiments.energy.config import EnergyConfig, find_contradictions
+from assay.experiments.energy.config_file import ConfigOverride, read_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -269,7 +267,7 @@ def test_without_a_file_a_model_is_enough() -> None:
     assert notes == ()
     with pytest.raises(BadInput, match=r"^--set backend.model=random:x: There is no random model"):
         read_config(None, ["backend.model=random:x"])
-    flag = Override(("backend", "model"), "random:x", "--model random:x")
+    flag = ConfigOverride(("backend", "model"), "random:x", "--model random:x")
     with pytest.raises(BadInput, match=r"^--model random:x: There is no random model"):
         read_config(None, flags=[flag])
     with pytest.raises(BadInput, match=r"^--set backend.model=m and --model random:x say the same; keep one of them.$"):
@@ -338,7 +336,7 @@ def test_what_is_written_as_yaml_is_read_back_the_same_or_refused_for_a_rule(
     config = EnergyConfig.model_validate(given)
     text = io.StringIO()
     YAML(typ="safe").dump(config.as_json(), text)
-    if any(contradictions(config)):
+    if any(find_contradictions(config)):
         assert "config.yaml" in refused(tmp_path, text.getvalue())
     else:
         assert read(tmp_path, text.getvalue()) == config

@@ -10,13 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.experiments.energy.csv_rows import Table, added, parse, to_csv, united
-from assay.experiments.energy.flat import CELL, KEY, KNOWN, flat, flat_rows, placed, reasons
-from assay.experiments.energy.older_columns import gpu_columns, older_row, total_columns
-from assay.experiments.energy.report_files import report_files
-from assay.experiments.energy.result import study_of
-from assay.experiments.energy.rows import FIGURES, EnergyResult
-from assay.experiments.energy.score import SCORE, score_rows
+from assay.experiments.energy.export import (
+    CELL_COLUMNS,
+    KEY_COLUMNS,
+    KNOWN_COLUMNS,
+    SCORE_COLUMN,
+    CsvTable,
+    add_rows,
+    build_report_files,
+    flatten_row,
+    flatten_rows,
+    format_csv_table,
+    format_missing_reasons,
+    format_part_counts,
+    gpu_columns,
+    merge_columns,
+    older_row,
+    parse_csv_table,
+    score_rows,
+    total_columns,
+)
+from assay.experiments.energy.result import FIGURES, EnergyResult
+from assay.experiments.energy.study import build_study
 from tests.experiments.energy.made_rows import gpu, result, row
 from tests.experiments.energy.metered_world import World, config, gpus, options
 
@@ -41,13 +56,15 @@ def text_of(*results: EnergyResult) -> str:
     """Return one file to which the runs were added one after another, each read anew."""
     text = ""
     for one in results:
-        text = to_csv(added(parse(text.encode(), "f.csv", KNOWN), flat_rows(one), KEY))
+        text = format_csv_table(
+            add_rows(parse_csv_table(text.encode(), "f.csv", KNOWN_COLUMNS), flatten_rows(one), KEY_COLUMNS)
+        )
     return text
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
 def test_every_gpu_has_the_older_tools_columns_and_the_most_beside_the_mean(gpus: int) -> None:
-    found = flat(result(row(gpus)), row(gpus))
+    found = flatten_row(result(row(gpus)), row(gpus))
     for number in range(gpus):
         for name in SEED_NAMES:
             assert found[f"gpu_stats_gpu_{number}_{name}"] is not None
@@ -91,8 +108,8 @@ def test_null_is_an_empty_field_and_never_zero() -> None:
     for name in ("decode_j_per_token", "total_energy_j", "total_avg_utilization", "gpu", "config_device_ids"):
         assert cells[name] == ""
     assert cells["decode_tokens_per_s"] == "12.0"
-    assert "no GPU is metered (" in cells["why_not"]
-    assert "decode_j_per_token" in cells["why_not"]
+    assert "no GPU is metered (" in cells["missing_reasons"]
+    assert "decode_j_per_token" in cells["missing_reasons"]
 
 
 def test_pandas_reads_rows_of_one_and_four_gpus_under_the_right_columns(tmp_path: Path) -> None:
@@ -113,23 +130,27 @@ def test_pandas_reads_rows_of_one_and_four_gpus_under_the_right_columns(tmp_path
 
 
 def test_the_same_cell_of_the_same_run_is_one_row_and_keeps_what_others_wrote_beside_it() -> None:
-    first = to_csv(added(Table(), flat_rows(result(row(1), row(1, batch=8))), KEY))
-    noted = parse(first.encode(), "f.csv", KNOWN)
-    noted = Table((*noted.columns, "comment"), tuple({**cells, "comment": "warm room"} for cells in noted.rows))
+    first = format_csv_table(add_rows(CsvTable(), flatten_rows(result(row(1), row(1, batch=8))), KEY_COLUMNS))
+    noted = parse_csv_table(first.encode(), "f.csv", KNOWN_COLUMNS)
+    noted = CsvTable((*noted.columns, "comment"), tuple({**cells, "comment": "warm room"} for cells in noted.rows))
     newer = row(1, factor=2.0)
-    found = parse(to_csv(added(noted, flat_rows(result(newer)), KEY)).encode(), "f.csv", KNOWN)
+    found = parse_csv_table(
+        format_csv_table(add_rows(noted, flatten_rows(result(newer)), KEY_COLUMNS)).encode(), "f.csv", KNOWN_COLUMNS
+    )
     assert [cells["batch_size"] for cells in found.rows] == ["1", "8"]
     assert float(found.rows[0]["decode_j_per_token"]) == 23.4
     assert [cells["comment"] for cells in found.rows] == ["warm room", "warm room"]
     unnamed = result(row(1), run=None)
-    assert len(added(found, flat_rows(unnamed) * 2, KEY).rows) == 4, "a run without a name is nobody's older state"
+    assert len(add_rows(found, flatten_rows(unnamed) * 2, KEY_COLUMNS).rows) == 4, (
+        "a run without a name is nobody's older state"
+    )
 
 
 def test_columns_that_come_later_stand_beside_their_kin() -> None:
-    assert united(("a", "b", "z"), ("a", "c", "b", "d")) == ("a", "c", "b", "d", "z")
-    assert united(("x", "y"), ("a", "b")) == ("x", "y", "a", "b")
+    assert merge_columns(("a", "b", "z"), ("a", "c", "b", "d")) == ("a", "c", "b", "d", "z")
+    assert merge_columns(("x", "y"), ("a", "b")) == ("x", "y", "a", "b")
     older = ("config_name", "gpu_stats_gpu_0_power_draw_w", "timestamp")
-    found = added(Table(older, (dict.fromkeys(older, "1"),)), flat_rows(result(row(2))), KEY)
+    found = add_rows(CsvTable(older, (dict.fromkeys(older, "1"),)), flatten_rows(result(row(2))), KEY_COLUMNS)
     assert [name for name in found.columns if name in older] == list(older)
     assert len(set(found.columns)) == len(found.columns)
 
@@ -151,32 +172,32 @@ def test_columns_that_come_later_stand_beside_their_kin() -> None:
 )
 def test_what_is_no_table_of_ours_is_refused_with_its_place(content: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        parse(content.encode(), "f.csv", KNOWN)
+        parse_csv_table(content.encode(), "f.csv", KNOWN_COLUMNS)
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(BadInput, match=r"f\.csv, line 2: not UTF-8"):
-        parse(b"decode_j_per_token,model\n1,\xff\n", "f.csv", KNOWN)
+        parse_csv_table(b"decode_j_per_token,model\n1,\xff\n", "f.csv", KNOWN_COLUMNS)
 
 
 @pytest.mark.parametrize("torn", ["1,2", '1,2,"cut in quo', "1", '"'])
 def test_a_last_line_that_was_cut_short_is_set_aside(torn: str) -> None:
     head = "decode_j_per_token,model,notes\n1.5,A,\n"
-    found = parse((head + torn).encode(), "f.csv", KNOWN)
+    found = parse_csv_table((head + torn).encode(), "f.csv", KNOWN_COLUMNS)
     assert found.torn == torn
     assert [cells["model"] for cells in found.rows] == ["A"]
-    assert to_csv(found) == head
+    assert format_csv_table(found) == head
 
 
 def test_a_header_that_was_cut_short_is_set_aside_and_a_whole_last_line_needs_no_end() -> None:
-    assert parse(b"decode_j_per_to", "f.csv", KNOWN) == Table(torn="decode_j_per_to")
-    assert len(parse(b"decode_j_per_token,model\n1,A", "f.csv", KNOWN).rows) == 1
-    assert parse(b"\n \n", "f.csv", KNOWN) == Table()
+    assert parse_csv_table(b"decode_j_per_to", "f.csv", KNOWN_COLUMNS) == CsvTable(torn="decode_j_per_to")
+    assert len(parse_csv_table(b"decode_j_per_token,model\n1,A", "f.csv", KNOWN_COLUMNS).rows) == 1
+    assert parse_csv_table(b"\n \n", "f.csv", KNOWN_COLUMNS) == CsvTable()
 
 
 def test_a_byte_order_mark_and_line_ends_are_kept() -> None:
     text = "\ufeffdecode_j_per_token,model\r\n1.5,A\r\n"
-    assert to_csv(parse(text.encode(), "f.csv", KNOWN)) == text
+    assert format_csv_table(parse_csv_table(text.encode(), "f.csv", KNOWN_COLUMNS)) == text
 
 
 names = st.sampled_from(["a", "b", "c", "gpu_stats_gpu_0_x", "gpu_stats_gpu_1_x", "gpu_stats_gpu_2_x", "note"])
@@ -193,7 +214,7 @@ def test_rows_of_any_columns_in_any_order_stay_aligned(runs: list[list[dict[str,
     before: tuple[str, ...] = ()
     for rows in runs:
         held = [{"decode_j_per_token": 1.0, **cells} for cells in rows]
-        text = to_csv(added(parse(text.encode(), "f.csv", KNOWN), held))
+        text = format_csv_table(add_rows(parse_csv_table(text.encode(), "f.csv", KNOWN_COLUMNS), held))
         columns = tuple(next(csv.reader(io.StringIO(text, newline=""))))
         assert [name for name in columns if name in before] == list(before), "columns that are there keep their order"
         before = columns
@@ -211,11 +232,11 @@ def test_rows_of_any_columns_in_any_order_stay_aligned(runs: list[list[dict[str,
 def test_a_score_says_that_it_is_not_the_official_one() -> None:
     (scored,) = score_rows(result(row(4), task="summarization"))
     assert (scored["model"], scored["task"], scored["gpu"]) == ("random:llama-8b", "summarization", "4 × NVIDIA H200")
-    assert scored[SCORE] == pytest.approx(11.7 * 128 / 3.6)
+    assert scored[SCORE_COLUMN] == pytest.approx(11.7 * 128 / 3.6)
     assert (scored["number_of_gpus"], scored["dtype"]) == (4, "bfloat16")
     assert "Not the official" in str(scored["note"])
     (bare,) = score_rows(result(row(0, energy=False), dtype="auto"))
-    assert (bare[SCORE], bare["dtype"], bare["task"]) == (None, None, "text_generation")
+    assert (bare[SCORE_COLUMN], bare["dtype"], bare["task"]) == (None, None, "text_generation")
     assert "no GPU is metered" in str(bare["note"])
 
 
@@ -226,9 +247,9 @@ def test_a_score_has_the_type_of_the_weights_as_they_were_loaded() -> None:
 
     there = gpus(1)
     wanted = options(there, config())
-    found = study_of(there, wanted, Told(there).measured(wanted)).result
+    found = build_study(there, wanted, Told(there).measured(wanted)).result
     assert [scored["dtype"] for scored in score_rows(found)] == ["bfloat16"]
-    assert flat_rows(found)[0]["config_dtype"] == "bfloat16"
+    assert flatten_rows(found)[0]["config_dtype"] == "bfloat16"
 
 
 def test_an_older_row_has_the_older_names_alone_and_true_units() -> None:
@@ -242,15 +263,18 @@ def test_an_older_row_has_the_older_names_alone_and_true_units() -> None:
 
 
 def test_a_run_leaves_json_tables_and_the_older_file() -> None:
-    files = report_files(result(row(1), row(1, batch=8)))
+    files = build_report_files(result(row(1), row(1, batch=8)))
     assert set(files) == {"energy.json", "energy.csv", "ai_energy_score.csv", "older/results/made_results.csv"}
     assert EnergyResult.model_validate_json(files["energy.json"]) == result(row(1), row(1, batch=8))
     assert all(text.count("\n") == 3 for name, text in files.items() if name.endswith(".csv"))
-    assert set(report_files(result())) == {"energy.json"}
+    assert set(build_report_files(result())) == {"energy.json"}
 
 
 def test_words_in_cells_are_short() -> None:
-    assert placed({"a": "cuda:0", "b": "cuda:1", "c": "cuda:1"}) == "cuda:0: 1 part, cuda:1: 2 parts"
-    assert reasons({"x": "no counter.", "y": "no counter", "z": "too short"}) == "no counter (x, y); too short (z)"
-    assert placed(None) is None
-    assert KEY[1:] == CELL
+    assert format_part_counts({"a": "cuda:0", "b": "cuda:1", "c": "cuda:1"}) == "cuda:0: 1 part, cuda:1: 2 parts"
+    assert (
+        format_missing_reasons({"x": "no counter.", "y": "no counter", "z": "too short"})
+        == "no counter (x, y); too short (z)"
+    )
+    assert format_part_counts(None) is None
+    assert KEY_COLUMNS[1:] == CELL_COLUMNS

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from assay.core.page import Page, Table, Text
 from assay.core.results import Estimate
 from assay.experiments.energy import EXPERIMENT
-from assay.experiments.energy.result import NOT_ASKED, study_of
-from assay.experiments.energy.rows import FIGURES, EnergyResult, EnergyRow
-from assay.experiments.energy.tables import held_back
-from assay.experiments.energy.words import sentence, share
+from assay.experiments.energy.cell_notes import end_sentence, format_share
+from assay.experiments.energy.result import FIGURES, EnergyResult, EnergyRow
+from assay.experiments.energy.study import ENERGY_DISABLED, build_study
+from assay.experiments.energy.tables import utilization_table
 from tests.experiments.energy.metered_world import (
     DECODE_W,
     IDLE_W,
@@ -38,18 +38,18 @@ SERVER = {"type": "openai", "model": "some/model", "endpoint": "http://127.0.0.1
 
 
 def result_of(there: Machine, wanted: EnergyOptions, records: Remembered) -> EnergyResult:
-    return study_of(there, wanted, records).result
+    return build_study(there, wanted, records).result
 
 
 def value(row: EnergyRow, name: str) -> float:
     estimate = row.figures[name]
-    assert estimate is not None, row.why_not.get(name)
+    assert estimate is not None, row.missing_reasons.get(name)
     return estimate.value
 
 
 def why(row: EnergyRow, name: str) -> str:
     assert row.figures[name] is None
-    return row.why_not[name]
+    return row.missing_reasons[name]
 
 
 def single(there: Machine, wanted: EnergyOptions, world: World) -> EnergyRow:
@@ -113,7 +113,7 @@ def test_every_figure_meets_the_truth_on_any_number_of_gpus(count: int) -> None:
     parts = [gpu.energy_j_per_request for gpu in row.gpus]
     assert sum(part.value for part in parts if part is not None) == pytest.approx(request_j)
     assert not row.partial
-    assert (row.why_not, row.notes) == ({}, ())
+    assert (row.missing_reasons, row.notes) == ({}, ())
 
 
 def test_statistics_of_gpus_are_means_and_the_most_beside_them() -> None:
@@ -174,7 +174,7 @@ def test_out_of_memory_at_the_third_batch_size_keeps_the_others_and_says_why() -
     result = result_of(there, wanted, records)
     assert [row.cell.batch for row in result.rows] == [1, 8]
     assert not any(row.partial for row in result.rows)
-    assert result.left_out == {"eager, batch 32, 100 in, 51 out": why}
+    assert result.skipped == {"eager, batch 32, 100 in, 51 out": why}
     found = EXPERIMENT.analyse(there, wanted, records)
     assert f"1 of 3 cells left out ({why})" in found.headline
     (left,) = [finding for finding in found.findings if finding.facts["about"] == "left out"]
@@ -268,7 +268,7 @@ def test_a_reason_that_asks_keeps_its_mark_and_others_end_with_one_full_stop() -
     records = World(there, fails=lambda told: "It has huge. Did you mean huge?").measured(wanted)
     said = EXPERIMENT.analyse(there, wanted, records).headline
     assert said == "Nothing could be measured: It has huge. Did you mean huge?"
-    assert [sentence(words) for words in ("it broke", "It broke.")] == ["it broke.", "It broke."]
+    assert [end_sentence(words) for words in ("it broke", "It broke.")] == ["it broke.", "It broke."]
 
 
 def test_prompts_that_nobody_counted_are_not_none() -> None:
@@ -285,7 +285,7 @@ def test_times_alone_are_told_where_no_energy_is_asked_for_or_none_can_be_read()
     assert (wanted.monitored, wanted.stage_s) == (False, 1.0)
     records = World(there, watched=False).measured(wanted)
     row = result_of(there, wanted, records).rows[0]
-    assert why(row, "decode_j_per_token") == why(row, "idle_w") == NOT_ASKED
+    assert why(row, "decode_j_per_token") == why(row, "idle_w") == ENERGY_DISABLED
     assert "50.0 tokens/s at batch 1, eager; energy not told" in EXPERIMENT.analyse(there, wanted, records).headline
     bare = machine(cores=(4,))
     wanted = options(bare, config())
@@ -317,8 +317,10 @@ def test_where_no_kernel_was_looked_at_nothing_is_said_of_waiting() -> None:
     there = gpus(1)
     wanted = options(there, config())
     rows = result_of(there, wanted, World(there, busy=0.2).measured(wanted)).rows
-    (looked,) = held_back(rows)
-    (not_looked,) = held_back([row.model_copy(update={"figures": {**row.figures, "busy_share": None}}) for row in rows])
+    (looked,) = utilization_table(rows)
+    (not_looked,) = utilization_table(
+        [row.model_copy(update={"figures": {**row.figures, "busy_share": None}}) for row in rows]
+    )
     assert isinstance(looked, Table)
     assert isinstance(not_looked, Table)
     assert [column.title for column in looked.columns][1:3] == ["GPU busy, decode", "waited for the host"]
@@ -328,8 +330,8 @@ def test_where_no_kernel_was_looked_at_nothing_is_said_of_waiting() -> None:
 
 def test_what_a_share_leaves_is_never_less_than_nothing() -> None:
     busy = Estimate(value=0.995, low=0.98, high=1.01, unit="", scope="run", method="", n=3)
-    assert share(busy) == "99.5 % (98–101)"
-    assert share(busy, rest=True) == "0.5 % (0–2)"
+    assert format_share(busy) == "99.5 % (98–101)"
+    assert format_share(busy, rest=True) == "0.5 % (0–2)"
 
 
 def test_prompts_for_which_the_gpu_waits_are_told_of_in_every_mode() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.results import Estimate
-from assay.experiments.energy.findings import facts_of, findings_of, ratio_of
-from assay.experiments.energy.rows import Cell, EnergyRow
+from assay.experiments.energy.findings import build_findings, cell_facts, ratio_of_estimates
+from assay.experiments.energy.result import EnergyCell, EnergyRow
 from tests.experiments.energy import metered_world as world
 from tests.experiments.energy.made_rows import result
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 JOULES, SPEED, SERVED = "decode_j_per_token", "decode_tokens_per_s", "j_per_output_token"
 MODEL = "random:llama-8b"
-EAGER = Cell(mode="eager", batch=2, input_tokens=100, output_tokens=51)
+EAGER = EnergyCell(mode="eager", batch=2, input_tokens=100, output_tokens=51)
 GRAPHS = EAGER.model_copy(update={"mode": "graphs"})
 OPTIONS = world.options(world.gpus(2), world.config(precision=0.0625, backend={"device_ids": [0, 1]}))
 
@@ -29,14 +29,14 @@ def known(value: float, low: float | None = None, high: float | None = None, **c
     return Estimate.model_validate({**told, **changes})
 
 
-def row(cell: Cell = EAGER, figures: dict[str, Estimate | None] | None = None, **changes: Any) -> EnergyRow:
+def row(cell: EnergyCell = EAGER, figures: dict[str, Estimate | None] | None = None, **changes: Any) -> EnergyRow:
     return EnergyRow(cell=cell, figures=figures or {}, **changes)
 
 
 def found(*rows: EnergyRow, left_out: dict[str, str] | None = None, records: tuple[Any, ...] = ()) -> list[Finding]:
-    told = result(*rows).model_copy(update={"left_out": left_out or {}})
-    study: Any = Made(result=told, walk=Made(gathered=Made(records=records)))
-    return list(findings_of(OPTIONS, study).findings)
+    told = result(*rows).model_copy(update={"skipped": left_out or {}})
+    study: Any = Made(result=told, progress=Made(observations=Made(records=records)))
+    return list(build_findings(OPTIONS, study).findings)
 
 
 def spread(low: float, high: float, value: float = 1.0) -> Finding:
@@ -53,12 +53,12 @@ def between(name: str, ratio: Estimate, **changes: Any) -> Finding:
 
 
 def test_a_cell_is_told_with_its_model_its_gpus_and_its_sizes() -> None:
-    assert facts_of(OPTIONS, EAGER.model_copy(update={"concurrency": 7})) == {
+    assert cell_facts(OPTIONS, EAGER.model_copy(update={"concurrency": 7})) == {
         "about": "energy", "model": MODEL, "backend": "pytorch", "gpus": "0,1", "mode": "eager", "batch": 2,
         "concurrency": 7, "input_tokens": 100, "output_tokens": 51,
     }  # fmt: skip
     on_cpu = world.options(world.gpus(0), world.config())
-    assert facts_of(on_cpu, EAGER)["gpus"] is None
+    assert cell_facts(on_cpu, EAGER)["gpus"] is None
 
 
 def test_a_figure_is_known_well_enough_up_to_the_precision_that_was_asked_for() -> None:
@@ -79,7 +79,7 @@ def test_every_figure_is_a_finding_and_the_main_one_tells_what_stands_beside_it(
         "busy_share": known(0.75), "idle_w": None,
     }  # fmt: skip
     main, first_token = found(row(figures=figures, records=("a", "b"), origin="fake", partial=True))
-    facts = {**facts_of(OPTIONS, EAGER), "partial": True}
+    facts = {**cell_facts(OPTIONS, EAGER), "partial": True}
     name = f"{MODEL}, eager, batch 2, 100 in, 51 out"
     assert main.claim == f"{name}: joules per output token while decoding are known to ±6.25 %"
     assert main.facts == {
@@ -96,14 +96,14 @@ def test_every_figure_is_a_finding_and_the_main_one_tells_what_stands_beside_it(
 
 def test_of_figures_that_are_not_told_only_the_main_one_says_why() -> None:
     why = {JOULES: "no GPU is metered", "ttft_ms": "nobody asked", SERVED: "no GPU"}
-    silent, speed = found(row(figures={JOULES: None, SPEED: known(9.0, 8.9, 9.1)}, why_not=why))
+    silent, speed = found(row(figures={JOULES: None, SPEED: known(9.0, 8.9, 9.1)}, missing_reasons=why))
     assert (silent.facts["figure"], silent.verdict, silent.estimate) == (JOULES, "unsure", None)
     assert silent.reason == "it is not told: no GPU is metered"
     assert silent.facts["busy_share"] is None
     assert (speed.facts["figure"], speed.verdict) == (SPEED, "yes")
-    (served,) = found(row(EAGER.model_copy(update={"mode": "server"}), why_not=why))
+    (served,) = found(row(EAGER.model_copy(update={"mode": "server"}), missing_reasons=why))
     assert (served.facts["figure"], served.reason) == (SERVED, "it is not told: no GPU")
-    (one_token,) = found(row(EAGER.model_copy(update={"output_tokens": 1}), why_not=why))
+    (one_token,) = found(row(EAGER.model_copy(update={"output_tokens": 1}), missing_reasons=why))
     assert one_token.facts["figure"] == SERVED
 
 
@@ -135,7 +135,7 @@ def test_phases_that_do_not_surely_add_up_are_told_with_their_share() -> None:
     assert sure.claim == (
         f"{MODEL}, eager, batch 2, 100 in, 51 out: prefill and decode add up to the energy of whole requests within 5 %"
     )
-    assert sure.facts == {**facts_of(OPTIONS, EAGER), "figure": "phases_share"}
+    assert sure.facts == {**cell_facts(OPTIONS, EAGER), "figure": "phases_share"}
     bare = row(figures={"phases_share": known(1.0)}, records=("a",), origin="simulated")
     _, phases = found(bare)
     assert (phases.verdict, phases.reason) == ("unsure", "they are 100.0 % of it")
@@ -145,7 +145,7 @@ def test_phases_that_do_not_surely_add_up_are_told_with_their_share() -> None:
 def test_a_ratio_has_the_interval_of_both_and_counts_both() -> None:
     off = math.exp(0.1)
     first, second = known(2.0, 2.0 / off, 2.0 * off, n=3), known(8.0, 8.0 / off, 8.0 * off, n=5)
-    ratio = ratio_of(first, second)
+    ratio = ratio_of_estimates(first, second)
     assert ratio is not None
     assert ratio.value == pytest.approx(4.0)
     # Each is off by 0.1 / 1.960 on logarithms, both together by 0.07216, and Student's t of 8 degrees is 2.306.
@@ -156,7 +156,7 @@ def test_a_ratio_has_the_interval_of_both_and_counts_both() -> None:
 
 def test_a_ratio_is_of_runs_only_where_both_are() -> None:
     def scope(first: Scope, second: Scope) -> str:
-        ratio = ratio_of(known(1.0, scope=first), known(2.0, scope=second))
+        ratio = ratio_of_estimates(known(1.0, scope=first), known(2.0, scope=second))
         assert ratio is not None
         return ratio.scope
 
@@ -166,12 +166,12 @@ def test_a_ratio_is_of_runs_only_where_both_are() -> None:
 
 def test_there_is_no_ratio_without_both_numbers_and_no_interval_without_both_intervals() -> None:
     good, nothing = known(2.0, 1.9, 2.1), known(0.0, 0.0, 0.0)
-    assert ratio_of(None, good) is None
-    assert ratio_of(good, None) is None
-    assert ratio_of(nothing, good) is None
-    assert ratio_of(good, nothing) is None
+    assert ratio_of_estimates(None, good) is None
+    assert ratio_of_estimates(good, None) is None
+    assert ratio_of_estimates(nothing, good) is None
+    assert ratio_of_estimates(good, nothing) is None
     for first, second, value in ((known(1.0), good, 2.0), (good, known(1.0), 0.5)):
-        ratio = ratio_of(first, second)
+        ratio = ratio_of_estimates(first, second)
         assert ratio is not None
         assert ratio.value == pytest.approx(value)
         assert (ratio.low, ratio.high) == (None, None)
@@ -203,7 +203,7 @@ def test_graphs_are_better_or_worse_where_they_surely_differ_by_more_than_one_pe
     monkeypatch: pytest.MonkeyPatch, name: str, low: float, high: float, verdict: str
 ) -> None:
     ratio = known(1.0, low, high, unit="×")
-    monkeypatch.setattr("assay.experiments.energy.findings.ratio_of", lambda first, second: second and ratio)
+    monkeypatch.setattr("assay.experiments.energy.findings.ratio_of_estimates", lambda first, second: second and ratio)
     assert between(name, ratio).verdict == verdict
 
 
@@ -220,7 +220,7 @@ def test_what_graphs_change_is_told_in_joules_and_in_speed() -> None:
     for each, name in ((less, JOULES), (faster, SPEED)):
         assert (each.verdict, each.reason, each.records, each.origin) == ("yes", None, ("a", "b", "c"), "fake")
         facts = {"about": "modes", "mode": "graphs", "against": "eager", "figure": name}
-        assert each.facts == {**facts_of(OPTIONS, EAGER), **facts}
+        assert each.facts == {**cell_facts(OPTIONS, EAGER), **facts}
         assert each.estimate is not None
     assert [each.estimate and each.estimate.value for each in (less, faster)] == [
         pytest.approx(0.5),
@@ -244,7 +244,7 @@ def test_what_graphs_perhaps_change_is_not_called_better() -> None:
 
 
 def test_modes_are_compared_at_the_same_sizes_only() -> None:
-    def compared(*cells: Cell, missing: bool = False) -> int:
+    def compared(*cells: EnergyCell, missing: bool = False) -> int:
         figures = {JOULES: None if missing else known(1.0, 0.9, 1.1)}
         return sum(f.facts["about"] == "modes" for f in found(*(row(cell, figures) for cell in cells)))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput
-from assay.experiments.energy.reading import read_config
+from assay.experiments.energy.config_file import read_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,16 +10,13 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Block, Done
+from assay.experiments.base import find_experiment
 from assay.experiments.energy import EXPERIMENT
-from assay.experiments.energy.phases import cells_of, places_of
-from assay.experiments.energy.plan import START_S, taken_s
-from assay.experiments.energy.result import study_of
-from assay.experiments.energy.step import walk
-from assay.experiments.energy.windows import UNKNOWN_S, stage_length
-from assay.experiments.registry import find
-from assay.joules.kept import keep_model
-from assay.joules.model import CounterModel, SensorModel
-from assay.machine.model import Link
+from assay.experiments.energy.options import UNKNOWN_SENSOR_S, choose_stage_length
+from assay.experiments.energy.plan import STARTUP_S, elapsed_s, list_cell_phases, list_cells, replay_run
+from assay.experiments.energy.study import build_study
+from assay.joules.sensor_model import CounterModel, SensorModel, save_sensor_model
+from assay.machine.model import GpuLink
 from assay.workloads.generation.params import Generation
 from tests.experiments.energy.metered_world import World, config, gpus, options
 from tests.experiments.remembered import Remembered
@@ -41,7 +38,7 @@ def longer(number: int) -> list[str]:
 
 
 def first(wanted: EnergyOptions) -> Block:
-    step = walk(wanted, Remembered([], {})).next
+    step = replay_run(wanted, Remembered([], {})).next_step
     assert isinstance(step, Block)
     return step
 
@@ -51,14 +48,14 @@ def told(block: Block) -> list[Generation]:
 
 
 def test_it_is_known_by_its_name() -> None:
-    assert find("energy") is EXPERIMENT
+    assert find_experiment("energy") is EXPERIMENT
 
 
 def test_one_process_measures_every_phase_of_every_cell_with_what_needs_most_memory_last() -> None:
     there = gpus(1)
     block = first(options(there, config(modes=["graphs", "eager"], batch_sizes=[32, 1], repeats=4)))
     (trial,) = block.trials
-    assert (trial.restarts, trial.method.stage_s, trial.method.warmup_runs) == (1, UNKNOWN_S, 1)
+    assert (trial.restarts, trial.method.stage_s, trial.method.warmup_runs) == (1, UNKNOWN_SENSOR_S, 1)
     assert block.why.startswith("process 1 of 4, 4 cells in 13 stages")
     assert [(each.mode, each.batch, each.phase) for each in told(block)] == [
         ("eager", 1, "idle"),
@@ -82,9 +79,9 @@ def test_every_combination_is_a_cell_once_and_has_all_its_phases(
 ) -> None:
     asked: dict[str, Any] = {"concurrency": sizes} if served else {"batch_sizes": sizes, "modes": ["eager", "graphs"]}
     wanted = config(backend=SERVER if served else {}, input_tokens=lengths, **asked)
-    cells = cells_of(wanted)
+    cells = list_cells(wanted)
     assert len(set(cells)) == len(cells) == len(sizes) * len(lengths) * (1 if served else 2)
-    places = places_of(wanted)
+    places = list_cell_phases(wanted)
     assert len(set(places)) == len(places) == 1 + len(cells) * (1 if served else 3)
 
 
@@ -137,13 +134,13 @@ def test_a_window_is_as_long_as_the_slowest_known_sensor_needs(tmp_path: Path, m
         counter = CounterModel(
             period_s=period_s, jitter_s=0.01, quantum_j=0.001, lag_s=0.05, lag_error_s=0.005, read_s=0.01
         )
-        keep_model(SensorModel(device=gpu.uuid, driver="580.1", counter=counter))
-    fast_s, why = stage_length(None, there.gpus[:1], "580.1", 0.03)
-    slow_s, slow = stage_length(None, there.gpus, "580.1", 0.03)
+        save_sensor_model(SensorModel(device=gpu.uuid, driver="580.1", counter=counter))
+    fast_s, why = choose_stage_length(None, there.gpus[:1], "580.1", 0.03)
+    slow_s, slow = choose_stage_length(None, there.gpus, "580.1", 0.03)
     assert 2.0 <= fast_s < slow_s
     assert (why, slow) == ("as the sensor of GPU 0 needs for ±3 %", "as the sensor of GPU 1 needs for ±3 %")
-    assert stage_length(None, there.gpus, "another", 0.03)[0] == UNKNOWN_S
-    assert stage_length(7.0, there.gpus, "580.1", 0.03)[0] == 7.0
+    assert choose_stage_length(None, there.gpus, "another", 0.03)[0] == UNKNOWN_SENSOR_S
+    assert choose_stage_length(7.0, there.gpus, "580.1", 0.03)[0] == 7.0
 
 
 def test_what_is_known_well_enough_ends_it() -> None:
@@ -151,7 +148,7 @@ def test_what_is_known_well_enough_ends_it() -> None:
     wanted = options(there, config())
     records = World(there).measured(wanted)
     assert [record.block for record in records] == FIRST
-    step = walk(wanted, records).next
+    step = replay_run(wanted, records).next_step
     assert isinstance(step, Done)
     assert "known to ±3 %" in step.why
 
@@ -162,11 +159,11 @@ def test_windows_that_a_sensor_refuses_as_too_short_are_measured_for_longer_and_
     world = World(there, refused=lambda window_s: window_s < 0.9)
     records = world.measured(wanted)
     assert [record.block for record in records] == [*FIRST, *longer(1)]
-    again = walk(wanted, Remembered(list(records)[:3], world.kept)).next
+    again = replay_run(wanted, Remembered(list(records)[:3], world.kept)).next_step
     assert isinstance(again, Block)
     assert [each.phase for each in told(again)] == ["idle", "prefill", "prefill"], "calls of the others are longer"
     assert again.trials[0].method.stage_s == 1.0
-    rows = study_of(there, wanted, records).result.rows
+    rows = build_study(there, wanted, records).result.rows
     assert all(row.figures["prefill_j_per_token"] is not None for row in rows)
 
 
@@ -175,7 +172,7 @@ def test_wide_intervals_are_measured_twice_and_four_times_as_long_and_all_window
     wanted = options(there, config())
     records = World(there, sensor=lambda window_s: 0.4 / window_s).measured(wanted)
     assert [record.block for record in records] == [*FIRST, *longer(1), *longer(2)]
-    row = study_of(there, wanted, records).result.rows[0]
+    row = build_study(there, wanted, records).result.rows[0]
     found = row.figures["decode_j_per_token"]
     assert found is not None
     assert found.n == 9
@@ -200,18 +197,18 @@ def test_no_block_begins_that_the_budget_has_no_room_for() -> None:
     there = gpus(1)
     world = World(there, sensor=lambda window_s: 0.4 / window_s, takes_s=100.0)
     free = options(there, config())
-    spent_s = taken_s(list(world.measured(free))[:3])
+    spent_s = elapsed_s(list(world.measured(free))[:3])
     assert spent_s == 300.0
     for budget_s, blocks, words in ((330.0, FIRST, "to measure"), (230.0, FIRST[:2], "for process 3")):
         bound = options(there, config(), budget_s=budget_s)
         records = world.measured(bound)
         assert [record.block for record in records] == blocks
-        step = walk(bound, records).next
+        step = replay_run(bound, records).next_step
         assert isinstance(step, Done)
         assert f"the budget of {budget_s:g} s leaves no room {words}" in step.why
         assert (first(bound).left_s or 0) <= budget_s < (first(free).left_s or 0)
         assert first(bound).trials[0].method.duration_s <= budget_s / 3
-        assert all(row.partial == (len(blocks) < 3) for row in study_of(there, bound, records).result.rows)
+        assert all(row.partial == (len(blocks) < 3) for row in build_study(there, bound, records).result.rows)
 
 
 def test_how_long_the_rest_takes_is_told_from_the_processes_before() -> None:
@@ -237,7 +234,7 @@ def test_a_budget_that_one_process_does_not_come_through_in_is_told_of_at_once()
         notes = options(there, config(modes=["eager", "graphs"]), budget_s=budget_s).notes
         assert [note[:11] for note in notes if "begun all the same" in note] == said
     tiny = first(options(there, config(), budget_s=1.0))
-    assert (tiny.left_s or 0) > START_S
+    assert (tiny.left_s or 0) > STARTUP_S
 
 
 def test_nothing_is_measured_for_longer_without_joules_or_after_a_failure() -> None:
@@ -256,14 +253,16 @@ def test_one_output_token_has_nothing_to_decode_and_its_requests_stand_for_it() 
     wanted = options(there, config(output_tokens=1))
     assert [each.phase for each in told(first(wanted))] == ["idle", "prefill", "whole"]
     records = World(there).measured(wanted)
-    (row,) = study_of(there, wanted, records).result.rows
-    assert "nothing is decoded" in row.why_not["decode_j_per_token"]
+    (row,) = build_study(there, wanted, records).result.rows
+    assert "nothing is decoded" in row.missing_reasons["decode_j_per_token"]
     assert not row.partial
     assert "J per output token at batch 1" in EXPERIMENT.analyse(there, wanted, records).headline
 
 
 def test_layers_go_over_linked_gpus_in_turn_and_pcie_is_said() -> None:
-    links = tuple(Link(gpus=pair, nvlinks=4 if pair == (0, 2) else 0, path="node") for pair in ((0, 1), (0, 2), (1, 2)))
+    links = tuple(
+        GpuLink(gpus=pair, nvlinks=4 if pair == (0, 2) else 0, path="node") for pair in ((0, 1), (0, 2), (1, 2))
+    )
     there = gpus(3, links=links)
     wanted = options(there, config(backend={"device_ids": [0, 1, 2]}))
     order = (*wanted.devices, *wanted.metered)

@@ -8,7 +8,7 @@ from assay.experiments.energy import tables
 from tests.experiments.energy.made_rows import row
 
 if TYPE_CHECKING:
-    from assay.experiments.energy.rows import EnergyRow
+    from assay.experiments.energy.result import EnergyRow
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,6 @@ if TYPE_CHECKING:
 def test_a_number_without_an_interval_is_explained_where_others_have_one(
     rows: tuple[EnergyRow, ...], said: bool
 ) -> None:
-    (speeds,) = tables.speed(rows)
+    (speeds,) = tables.speed_tables(rows)
     assert speeds.kind == "table"
     assert ("Without ±: too little for an interval (more repeats)" in (speeds.note or "")) == said

@@ -10,7 +10,7 @@ import numpy as np
 from assay.core.plan import Block, Subject
 from assay.core.results import Evidence, Record, Series, Window
 from assay.experiments.gate import EXPERIMENT
-from assay.experiments.gate.options import GateOptions
+from assay.experiments.gate.plan import GateOptions
 from assay.launch.checkouts import Checkouts, Revision
 from tests.experiments.remembered import Remembered
 

@@ -7,20 +7,20 @@ import pytest
 
 from assay.core.plan import Block, Done
 from assay.experiments.gate import EXPERIMENT
-from assay.experiments.gate.answers import answers, turn_by_turn
+from assay.experiments.gate.analysis import build_answers, paired_ratio
 from assay.experiments.gate.plan import head_first
-from assay.experiments.gate.words import percent
-from assay.runner import Result
+from assay.experiments.gate.report import percent_change
+from assay.runner import RunResult
 from tests.experiments.gate.revisions import MACHINE, World, options, revision
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
 
-def judged(world: World, **changes: object) -> Result:
+def judged(world: World, **changes: object) -> RunResult:
     wanted = options(**changes)
     records = world.measured(wanted)
     findings = EXPERIMENT.analyse(MACHINE, wanted, records)
-    return Result(findings, EXPERIMENT.page(machine(), wanted, findings, records), records)
+    return RunResult(findings, EXPERIMENT.page(machine(), wanted, findings, records), records)
 
 
 def test_a_planted_slow_down_of_five_percent_fails() -> None:
@@ -138,15 +138,15 @@ def test_a_machine_that_slows_down_for_a_while_slows_down_neighbouring_turns_ali
     busy = np.repeat([1.0, 1.6, 1.6, 1.0, 1.6, 1.0, 1.0, 1.6, 1.6, 1.0], 5)
     base = 100 * busy * np.exp(chance.normal(0, 0.01, 50))
     head = 105 * busy * np.exp(chance.normal(0, 0.01, 50))
-    ratio = turn_by_turn(base, head)
+    ratio = paired_ratio(base, head)
     assert ratio == pytest.approx(1.05, abs=0.01)
-    assert turn_by_turn(np.array([1.0]), np.array([2.0, 3.0])) == pytest.approx(2.5)
-    assert turn_by_turn(np.array([0.0]), np.array([1.0])) is None
+    assert paired_ratio(np.array([1.0]), np.array([2.0, 3.0])) == pytest.approx(2.5)
+    assert paired_ratio(np.array([0.0]), np.array([1.0])) is None
 
 
 def test_nothing_measured_is_told_as_that() -> None:
     found = judged(World(fails_in=1))
-    assert answers(options(), found.records)[0].change is None
+    assert build_answers(options(), found.records)[0].change is None
     assert "time of a call not measured" in found.findings.headline
 
 
@@ -154,4 +154,4 @@ def test_nothing_measured_is_told_as_that() -> None:
     ("ratio", "text"), [(1.05, "+5.0 %"), (0.997, "−0.3 %"), (1.0, "0.0 %"), (0.99999, "0.0 %"), (3.5, "+250 %")]
 )
 def test_a_ratio_is_written_as_a_change(ratio: float, text: str) -> None:
-    assert percent(ratio) == text
+    assert percent_change(ratio) == text

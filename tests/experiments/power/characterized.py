@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Subject
-from assay.core.results import Estimate, Evidence, GpuSeen, Meanwhile, Record, Series, SubjectFacts, Window
-from assay.experiments.power.characterize.options import Case, CharacterizeOptions, NoisePart, Part
-from assay.experiments.power.characterize.plan import block_of, by_trial
-from assay.machine.model import Link
+from assay.core.results import Estimate, Evidence, GpuWindowStats, Record, Series, SubjectFacts, Window, WindowStats
+from assay.experiments.power.characterize.options import CasePart, CharacterizeCase, CharacterizeOptions, NoisePart
+from assay.experiments.power.characterize.plan import build_block, cases_by_trial
+from assay.machine.model import GpuLink
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from assay.core.plan import Trial
-    from assay.experiments.power.characterize.placing import Placed
+    from assay.experiments.power.characterize.plan import PlacedCase
     from assay.machine.model import LinkPath
-    from assay.stats.summary import Samples
+    from assay.stats.intervals import Samples
 
 PATHS: dict[tuple[int, int], LinkPath] = {(0, 1): "switch", (2, 3): "switch", (0, 2): "node", (1, 3): "node"}
 FOUR = machine(
     cores=(8, 8),
     gpus=[0, 0, 1, 1],
-    links=tuple(Link(gpus=(a, b), path=PATHS.get((a, b), "system")) for a in range(4) for b in range(a + 1, 4)),
+    links=tuple(GpuLink(gpus=(a, b), path=PATHS.get((a, b), "system")) for a in range(4) for b in range(a + 1, 4)),
 )
 SGEMM = Subject(workload="sgemm", impl="torch", params={"n": "fill"})
 RESNET = Subject(workload="resnet50", impl="torch")
@@ -40,9 +40,11 @@ def noise(count: int | None = 1, placement: Any = "any", subject: Subject = RESN
     return NoisePart(subject=subject, count=None if placement == "same" else count, placement=placement)
 
 
-def case(name: str, count: int | None = 1, *beside: NoisePart, subject: Subject = SGEMM, **changes: Any) -> Case:
+def case(
+    name: str, count: int | None = 1, *beside: NoisePart, subject: Subject = SGEMM, **changes: Any
+) -> CharacterizeCase:
     told = {"repeats": 4, "duration_s": 2.0, **changes}
-    return Case(name=name, base=Part(subject=subject, count=count), noise=beside, **told)
+    return CharacterizeCase(name=name, base=CasePart(subject=subject, count=count), noise=beside, **told)
 
 
 ALONE, TWO, BESIDE = case("alone"), case("two", 2), case("beside", 1, noise(2))
@@ -50,28 +52,28 @@ NEAR, FAR = case("near", 1, noise(1, "near")), case("far", 1, noise(1, "far"))
 QUIET = case("idle", None, subject=IDLE)
 
 
-def options(*cases: Case, **changes: Any) -> CharacterizeOptions:
+def options(*cases: CharacterizeCase, **changes: Any) -> CharacterizeOptions:
     return CharacterizeOptions.model_validate({"cases": cases or (ALONE,), "devices": DEVICES, **changes})
 
 
 def world(
     wanted: CharacterizeOptions,
-    time_us: Callable[[Placed, str], float],
+    time_us: Callable[[PlacedCase, str], float],
     *,
-    power_w: Callable[[Placed, str], float] = lambda where, device: 300.0,
+    power_w: Callable[[PlacedCase, str], float] = lambda where, device: 300.0,
     noise_of: float = 0.001,
     samples: int = 50,
     seed: int = 0,
-    fails: Callable[[Placed], str | None] = lambda _: None,
+    fails: Callable[[PlacedCase], str | None] = lambda _: None,
     there: Any = FOUR,
 ) -> Remembered:
     """Return records of a whole study, twenty seconds apart; ``time_us`` and ``power_w`` are the truth in a case."""
     chance = np.random.default_rng(seed)
-    known = by_trial(there, wanted, wanted.repeats)
+    known = cases_by_trial(there, wanted, wanted.repeats)
     records: list[Record] = []
     kept: dict[str, Samples] = {}
     for repeat in range(1, wanted.repeats + 1):
-        block = block_of(there, wanted, repeat)
+        block = build_block(there, wanted, repeat)
         for trial in block.trials if block else ():
             where = known[trial.id]
             taken = {
@@ -117,8 +119,8 @@ def record_of(
         window=Window(host="h", boot_id="b", start_ns=start_ns, end_ns=start_ns + 10 * S, started_at="2026-01-01"),
         series=series,
         evidence=tuple(map(_evidence, timed)),
-        meanwhile=Meanwhile(
-            seen_s=seen_s, samples=9, gpus=tuple(seen(device, power, seen_s) for device, power in watts.items())
+        during=WindowStats(
+            observed_s=seen_s, samples=9, gpus=tuple(seen(device, power, seen_s) for device, power in watts.items())
         )
         if reason is None
         else None,
@@ -127,9 +129,9 @@ def record_of(
     )
 
 
-def seen(device: str, power_w: float, seen_s: float) -> GpuSeen:
+def seen(device: str, power_w: float, seen_s: float) -> GpuWindowStats:
     number, joules = int(device.partition(":")[2]), power_w * seen_s
-    return GpuSeen(
+    return GpuWindowStats(
         gpu=number, uuid=f"GPU-{number}", power_w=power_w, sm_mhz_mean=1500.0, temperature_mean_c=60.0 + number,
         throttle_share={"power cap": 0.5, "idle": 0.1},
         energy=Estimate(

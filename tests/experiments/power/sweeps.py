@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Subject
-from assay.core.results import (
-    Estimate,
-    Evidence,
-    GpuSeen,
-    Meanwhile,
-    Record,
-    Series,
-    SubjectFacts,
-    Window,
-)
-from assay.experiments.power.sweep.options import Point, SweepOptions
-from assay.experiments.power.sweep.plan import block_of
+from assay.core.results import Estimate, Evidence, GpuWindowStats, Record, Series, SubjectFacts, Window, WindowStats
+from assay.experiments.power.sweep.options import SweepOptions, SweepPoint
+from assay.experiments.power.sweep.plan import build_block
 from assay.machine.model import Gpu
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
@@ -58,7 +49,7 @@ MACHINE = machine(cores=(4,), gpus=(0, 0)).model_copy(update={"gpus": (gpu(0), g
 def options(**changes: Any) -> SweepOptions:
     told = {
         "knob": "power_limit_w",
-        "points": tuple(Point(setting=setting, subject=GEMM) for setting in (None, *LIMITS)),
+        "points": tuple(SweepPoint(setting=setting, subject=GEMM) for setting in (None, *LIMITS)),
         "workload": GEMM.label,
         "devices": ("cuda:0",),
         **changes,
@@ -66,8 +57,8 @@ def options(**changes: Any) -> SweepOptions:
     return SweepOptions.model_validate(told)
 
 
-def points(*settings: Scalar, subject: Subject = GEMM) -> tuple[Point, ...]:
-    return tuple(Point(setting=setting, subject=subject) for setting in settings)
+def points(*settings: Scalar, subject: Subject = GEMM) -> tuple[SweepPoint, ...]:
+    return tuple(SweepPoint(setting=setting, subject=subject) for setting in settings)
 
 
 class Swept(Remembered):
@@ -129,7 +120,7 @@ def world(
     kept: dict[str, Any] = {}
     for number in range(1, wanted.repeat + 1):
         shift = float(np.exp(chance.normal(0, common)))
-        block = block_of(wanted, number, records)
+        block = build_block(wanted, number, records)
         for trial in block.trials if block is not None else ():
             place = next(n for n, p in enumerate(wanted.points) if _phase(wanted, p.setting) == trial.settings["phase"])
             made = {role.name: truth(role.name, wanted.points[place].setting) for role in trial.roles}
@@ -138,7 +129,7 @@ def world(
 
 
 def _phase(wanted: SweepOptions, setting: Scalar) -> str:
-    from assay.experiments.power.sweep.words import step_text
+    from assay.experiments.power.sweep.options import step_text
 
     return step_text(wanted, setting)
 
@@ -205,15 +196,15 @@ def _record(
         window=window,
         series=tuple(series),
         evidence=tuple(evidence),
-        meanwhile=Meanwhile(seen_s=seen_s, samples=100, gpus=tuple(gpus)),
+        during=WindowStats(observed_s=seen_s, samples=100, gpus=tuple(gpus)),
         status="ok",
         origin="simulated",
     )
 
 
-def _seen(number: int, truth: Truth, power_w: float | None, timed_s: float) -> GpuSeen:
+def _seen(number: int, truth: Truth, power_w: float | None, timed_s: float) -> GpuWindowStats:
     energy_j = None if power_w is None else power_w * timed_s
-    return GpuSeen(
+    return GpuWindowStats(
         gpu=number,
         uuid=f"GPU-{number}",
         power_w=power_w,

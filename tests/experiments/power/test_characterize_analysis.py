@@ -11,11 +11,9 @@ import pytest
 
 from assay.core.page import Table, Text, Timeline
 from assay.experiments.power.characterize import EXPERIMENT
-from assay.experiments.power.characterize.study import study_of
-from assay.experiments.power.characterize.written import CASES_CSV, GPUS_CSV
-from assay.experiments.power.row_csv import as_csv
-from assay.experiments.power.row_files import gather
-from assay.experiments.power.rows import GPUS_FILE, GpuRow
+from assay.experiments.power.characterize.export import CASES_CSV, GPUS_CSV
+from assay.experiments.power.characterize.study import analyse_records
+from assay.experiments.power.rows import GPUS_FILE, GpuRow, load_rows, rows_to_csv
 from tests.experiments.power.characterized import (
     ALONE,
     BESIDE,
@@ -36,14 +34,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.core.results import Finding, Findings
-    from assay.experiments.power.characterize.placing import Placed
+    from assay.experiments.power.characterize.plan import PlacedCase
     from assay.store.records import Records
 
 MEANS_MS = {"cuda:0": 2270.0, "cuda:1": 2285.0, "cuda:2": 2320.0, "cuda:3": 2290.0}
 """The means of the older study, one a card."""
 
 
-def older(where: Placed, device: str) -> float:
+def older(where: PlacedCase, device: str) -> float:
     """Return the truth of the older study; two ResNets beside it cost 3 %, a far neighbour half a percent."""
     slower = {"beside": 1.03, "far": 1.005}.get(where.case.name, 1.0)
     return 1e3 * MEANS_MS[device] * slower
@@ -167,7 +165,7 @@ def test_gpus_of_different_models_are_told_apart_and_never_compared() -> None:
     gpus = tuple(gpu.model_copy(update={"name": "Other"}) if gpu.index == 2 else gpu for gpu in FOUR.gpus)
     mixed = FOUR.model_copy(update={"gpus": gpus})
     asked = options(ALONE)
-    study = study_of(mixed, asked, world(asked, older, there=mixed))
+    study = analyse_records(mixed, asked, world(asked, older, there=mixed))
     assert [(spread.model, spread.gpus) for spread in study.spreads] == [("Example", 3)]
     records = world(asked, older, there=mixed)
     page = EXPERIMENT.page(mixed, asked, EXPERIMENT.analyse(mixed, asked, records), records)
@@ -187,10 +185,10 @@ def test_rows_for_other_commands_are_one_a_gpu_and_repeat_and_the_table_one_a_gp
     assert all(each.endswith(" resnet50@torch") for each in beside.neighbours)
     assert (beside.params["n"], beside.uuid, beside.slot) == (N, f"GPU-{beside.slot}", beside.slot)
     assert json.loads(lines[0])["origin"] == "real"
-    assert files[GPUS_CSV] == as_csv(rows)
+    assert files[GPUS_CSV] == rows_to_csv(rows)
     named = tuple(row.model_copy(update={"run": "power-1"}) for row in rows)
-    (tmp_path / "gpus.csv").write_text(as_csv(named))
-    assert gather([tmp_path / "gpus.csv"], GPUS_FILE, GpuRow).rows == named
+    (tmp_path / "gpus.csv").write_text(rows_to_csv(named))
+    assert load_rows([tmp_path / "gpus.csv"], GPUS_FILE, GpuRow).rows == named
     table = list(csv.DictReader(io.StringIO(str(files[CASES_CSV]))))
     assert [(row["case"], row["uuid"]) for row in table][:4] == [("alone", f"GPU-{n}") for n in range(4)]
     assert all(float(row["iqr_us"]) > 0 for row in table)
@@ -199,7 +197,7 @@ def test_rows_for_other_commands_are_one_a_gpu_and_repeat_and_the_table_one_a_gp
 def test_without_a_monitor_there_are_times_and_it_is_said_that_there_are_no_watts() -> None:
     asked = options(ALONE)
     watched = world(asked, older)
-    blind = [record.model_copy(update={"meanwhile": None}) for record in watched]
+    blind = [record.model_copy(update={"during": None}) for record in watched]
     records = Remembered(blind, watched._kept)
     page = EXPERIMENT.page(FOUR, asked, EXPERIMENT.analyse(FOUR, asked, records), records)
     said = [each.text for section in page.sections for each in section.elements if isinstance(each, Text)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import assay.experiments.power as room
 from assay.core.errors import BadInput
+from assay.experiments import power as room
 from assay.experiments.power.cases import read_cases
 
 PACKAGED = Path(str(room.__file__)).with_name("cases.yaml")

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput
-from assay.experiments.power.racks import read_racks, with_racks
-from assay.experiments.power.row_csv import as_csv
-from assay.experiments.power.row_files import gather
-from assay.experiments.power.rows import GPUS_FILE, SWEEP_FILE, GpuRow, SweepRow
+from assay.experiments.power.rows import (
+    GPUS_FILE,
+    SWEEP_FILE,
+    GpuRow,
+    SweepRow,
+    add_racks,
+    load_rows,
+    read_racks,
+    rows_to_csv,
+)
 from tests.experiments.power.simulated_fleets import Setting, simulate, write
 from tests.experiments.power.simulated_sweeps import sweep_rows
 
@@ -28,15 +34,15 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def test_a_fleet_is_read_once_however_it_is_named(fleet: Path) -> None:
-    assert len(gather([fleet], GPUS_FILE, GpuRow).rows) == 8
-    again = gather([fleet, fleet / "latest", fleet / "latest" / GPUS_FILE, fleet.parent], GPUS_FILE, GpuRow)
+    assert len(load_rows([fleet], GPUS_FILE, GpuRow).rows) == 8
+    again = load_rows([fleet, fleet / "latest", fleet / "latest" / GPUS_FILE, fleet.parent], GPUS_FILE, GpuRow)
     assert len(again.rows) == 8
     assert not again.notes
     copied = fleet.parent / "copy" / "power"
     copied.mkdir(parents=True)
     text = (fleet / "latest" / GPUS_FILE).read_text()
     (copied / "gpus.jsonl").write_text(text)
-    found = gather([fleet, copied.parent], GPUS_FILE, GpuRow)
+    found = load_rows([fleet, copied.parent], GPUS_FILE, GpuRow)
     assert len(found.rows) == 8
     assert "2 rows" in found.notes[0]
     assert "count once" in found.notes[0]
@@ -50,7 +56,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_used(fleet: Path) ->
     strange = json.dumps({**json.loads(other), "colour": "red"})
     stopped = json.dumps({**json.loads(other), "median_us": 0})
     file.write_text("\n".join([whole, newer, strange, stopped, "", other[:100]]))
-    found = gather([fleet], GPUS_FILE, GpuRow)
+    found = load_rows([fleet], GPUS_FILE, GpuRow)
     assert len(found.rows) == 7
     (said,) = found.unusable
     assert "line 2: it was written by a newer Assay: its schema is 9, this one reads up to 1" in said
@@ -58,7 +64,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_used(fleet: Path) ->
     assert "line 4: a median of 0 µs is no time" in said
     assert "and 1 more lines" in said
     file.write_text(f"{whole}\n{other[:100]}")
-    assert gather([file], GPUS_FILE, GpuRow).unusable[0].endswith("line 2 is cut off")
+    assert load_rows([file], GPUS_FILE, GpuRow).unusable[0].endswith("line 2 is cut off")
 
 
 def test_what_holds_nothing_is_said_in_words(fleet: Path, tmp_path: Path) -> None:
@@ -67,7 +73,7 @@ def test_what_holds_nothing_is_said_in_words(fleet: Path, tmp_path: Path) -> Non
     (tmp_path / "e.jsonl").write_text("\n")
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\n")
     names = ("empty", "a.txt", "e.jsonl", "b.jsonl", "gone")
-    said = gather([tmp_path / name for name in names], GPUS_FILE, GpuRow).unusable
+    said = load_rows([tmp_path / name for name in names], GPUS_FILE, GpuRow).unusable
     for name, words in zip(
         names,
         ("holds no run with a power/gpus.jsonl", "neither a folder nor", "is empty", "line 1", "is not there"),
@@ -78,23 +84,23 @@ def test_what_holds_nothing_is_said_in_words(fleet: Path, tmp_path: Path) -> Non
 
 def test_a_spreadsheet_of_rows_says_the_same_as_their_file(tmp_path: Path) -> None:
     rows = sweep_rows(1)
-    (tmp_path / "sweep.csv").write_text(as_csv(rows), encoding="utf-8")
-    found = gather([tmp_path / "sweep.csv"], SWEEP_FILE, SweepRow)
+    (tmp_path / "sweep.csv").write_text(rows_to_csv(rows), encoding="utf-8")
+    found = load_rows([tmp_path / "sweep.csv"], SWEEP_FILE, SweepRow)
     assert found.rows == tuple(rows)
     (tmp_path / "short.csv").write_text("run,host\na,b\n", encoding="utf-8")
-    assert "has no column" in gather([tmp_path / "short.csv"], SWEEP_FILE, SweepRow).unusable[0]
-    lines = as_csv(rows).splitlines()
+    assert "has no column" in load_rows([tmp_path / "short.csv"], SWEEP_FILE, SweepRow).unusable[0]
+    lines = rows_to_csv(rows).splitlines()
     (tmp_path / "bad.csv").write_text("\n".join([lines[0], lines[1].replace("sgemm@torch", "").replace("100", "x")]))
-    assert "line 2" in gather([tmp_path / "bad.csv"], SWEEP_FILE, SweepRow).unusable[0]
-    (tmp_path / "list.csv").write_text(as_csv(rows[:1]).replace('"[', '"').replace(']"', '"').replace(", ", ";"))
-    assert gather([tmp_path / "list.csv"], SWEEP_FILE, SweepRow).rows == tuple(rows[:1])
+    assert "line 2" in load_rows([tmp_path / "bad.csv"], SWEEP_FILE, SweepRow).unusable[0]
+    (tmp_path / "list.csv").write_text(rows_to_csv(rows[:1]).replace('"[', '"').replace(']"', '"').replace(", ", ";"))
+    assert load_rows([tmp_path / "list.csv"], SWEEP_FILE, SweepRow).rows == tuple(rows[:1])
 
 
 def test_racks_come_from_a_file_where_rows_do_not_know_them(tmp_path: Path) -> None:
     rows = [row.model_copy(update={"rack": None}) for row in simulate(SMALL, 1).all_rows]
     file = tmp_path / "racks.csv"
     file.write_text("host,rack\nnode0000, a1\n\n")
-    found, notes = with_racks(rows, read_racks(file))
+    found, notes = add_racks(rows, read_racks(file))
     assert {row.rack for row in found if row.host == "node0000"} == {"a1"}
     assert notes == ("--racks does not name node0001.",)
     for text, words in (("node0000\n", "line 1"), ("host,rack\n", "names no host")):

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.experiments.power.row_files import gather
-from assay.experiments.power.rows import SWEEP_FILE, SweepRow
+from assay.experiments.power.rows import SWEEP_FILE, SweepRow, load_rows
 from assay.experiments.power.sweep import EXPERIMENT
-from assay.experiments.power.sweep.curve import curves
+from assay.experiments.power.sweep.curve import build_curves
 from tests.experiments.power.sweeps import CALLS, GEMM, LIMITS, MACHINE, Card, Truth, options, points, world
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def test_caps_that_do_not_bind_are_marked_and_those_that_bind_are_not() -> None:
 def test_a_cap_does_not_bind_only_where_all_signs_say_so(truth: Truth, binds: str) -> None:
     wanted = options(points=points(None, 300.0))
     records = world(wanted, lambda _, s: Truth(0.02, 200.0) if s is None else truth, noise=0.001)
-    (curve,) = curves(wanted, records)
+    (curve,) = build_curves(wanted, records)
     assert curve.steps[0].binds == binds
 
 
@@ -132,7 +131,7 @@ def test_a_clock_binds_where_it_is_held_and_slower(locked: float, reached: float
     def truth(_: str, setting: Scalar) -> Truth:
         return Truth(0.02, 400.0, sm_mhz=1950.0) if setting is None else Truth(call_s, 300.0, sm_mhz=reached)
 
-    (curve,) = curves(wanted, world(wanted, truth, noise=0.001))
+    (curve,) = build_curves(wanted, world(wanted, truth, noise=0.001))
     assert curve.steps[0].binds == binds
 
 
@@ -229,7 +228,7 @@ def test_a_device_without_an_energy_counter_has_times_and_says_why_no_energy() -
 
 
 def test_what_was_refused_or_failed_is_named_and_the_rest_is_kept() -> None:
-    from assay.experiments.power.sweep.options import Point
+    from assay.experiments.power.sweep.options import SweepPoint
 
     def fails(trial: Trial) -> str | None:
         return "refused by the driver" if trial.settings.get("power_limit_w") == 250.0 else None
@@ -240,7 +239,7 @@ def test_what_was_refused_or_failed_is_named_and_the_rest_is_kept() -> None:
     assert "250 W" in missing[0].claim
     nothing = judged(options(), Card().at, fails=lambda _: "refused: it may not")
     assert nothing.headline == "Nothing could be measured: refused: it may not."
-    bad = Point(setting="float17", subject=None, refused="there is no float17")
+    bad = SweepPoint(setting="float17", subject=None, refused="there is no float17")
     wanted = options(knob="dtype", points=(*points("float32"), bad))
     told = judged(wanted, lambda _: Truth(0.02, 300.0))
     assert [f.reason for f in told.findings if f.facts["kind"] == "missing"] == ["there is no float17"]
@@ -273,7 +272,7 @@ def test_rows_of_a_sweep_are_left_as_lines_and_as_a_table(tmp_path: Path) -> Non
     cells = list(csv.DictReader(io.StringIO(files["power/sweep.csv"])))
     assert [cell["setting"] for cell in cells[:3]] == ["null", "200.0", "250.0"]
     (tmp_path / "sweep.csv").write_text(files["power/sweep.csv"])
-    read = gather([tmp_path / "sweep.csv"], SWEEP_FILE, SweepRow)
+    read = load_rows([tmp_path / "sweep.csv"], SWEEP_FILE, SweepRow)
     assert read.unusable == ()
     assert read.rows == tuple(rows)
 

@@ -9,13 +9,17 @@ import pytest
 
 from assay.core.results import Estimate, Record, Window
 from assay.experiments.power.sweep import findings
-from assay.experiments.power.sweep.curve import Curve, Step
-from assay.experiments.power.sweep.findings import analyse, axis_name, doubt, why_no_energy
-from assay.experiments.power.sweep.headline import headline
-from assay.experiments.power.sweep.optimum import Optimum
-from assay.experiments.power.sweep.options import Point
-from assay.experiments.power.sweep.plan import Visit, trial_of
-from assay.experiments.power.sweep.readings import Reading
+from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep
+from assay.experiments.power.sweep.findings import (
+    axis_name,
+    missing_energy_reason,
+    optimum_doubt,
+    sweep_findings,
+    sweep_headline,
+)
+from assay.experiments.power.sweep.options import SweepPoint
+from assay.experiments.power.sweep.plan import SweepVisit, build_trial
+from assay.experiments.power.sweep.readings import SweepReading
 from tests.experiments.power.sweeps import Swept, options, points
 
 if TYPE_CHECKING:
@@ -32,26 +36,26 @@ def about(value: float, low: float | None = None, high: float | None = None, uni
     return Estimate(value=value, low=low, high=high, unit=unit, scope="run", method="made", n=3)
 
 
-def reading(trial: str = "t", **changes: Any) -> Reading:
+def reading(trial: str = "t", **changes: Any) -> SweepReading:
     told: dict[str, Any] = {
         "device": "cuda:0", "point": 1, "block": "b", "trial": trial, "quantity": "span_us",
         "samples": (np.ones(2),), "calls": 10, "timed_s": 1.0, "energy_j": None, "energy_note": None, "flop": None,
         "bytes_moved": None, "power_w": None, "sm_mhz": None, "temperature_c": None, "utilisation_percent": None,
         "held_back": None,
     }  # fmt: skip
-    return Reading(**{**told, **changes})
+    return SweepReading(**{**told, **changes})
 
 
-def step(place: int, setting: Scalar, **changes: Any) -> Step:
+def step(place: int, setting: Scalar, **changes: Any) -> SweepStep:
     told: dict[str, Any] = {
         "readings": (reading(f"t{place}"),), "time_us": about(100.0), "calls_per_s": about(10.0), "energy_j": None,
         "cost_j": about(4.0, unit="J"), "energy_ratio": about(0.8, 0.7, 0.9), "slowdown": about(1.25, 1.125, 1.375),
         "longer_at_most": None, "binds": "binds",
     }  # fmt: skip
-    return Step(place, setting, **{**told, **changes})
+    return SweepStep(place, setting, **{**told, **changes})
 
 
-def steps(*changes: dict[str, Any]) -> tuple[Step, ...]:
+def steps(*changes: dict[str, Any]) -> tuple[SweepStep, ...]:
     return tuple(step(place, 100.0 + 100 * place, **change) for place, change in enumerate(changes, 1))
 
 
@@ -59,9 +63,9 @@ def best(place: int = 1, may_be: tuple[int, ...] = (1,), *, told: bool = True, c
     return Optimum(place, may_be, told, chance, 3)
 
 
-def curve(*told: Step, optimum: Optimum | None = None, **changes: Any) -> Curve:
+def curve(*told: SweepStep, optimum: Optimum | None = None, **changes: Any) -> SweepCurve:
     known: dict[str, Any] = {"device": "cuda:0", "reference": None, "unit": "call", "best_delay": None}
-    return Curve(steps=told or steps({}, {}, {}), best=optimum, **{**known, **changes})
+    return SweepCurve(steps=told or steps({}, {}, {}), best=optimum, **{**known, **changes})
 
 
 def record(trial: str, status: Any = "failed", reason: str | None = "why", origin: Any = "real") -> Record:
@@ -69,12 +73,12 @@ def record(trial: str, status: Any = "failed", reason: str | None = "why", origi
     return Record(trial=trial, block="b", attempt=1, window=window, status=status, reason=reason, origin=origin)
 
 
-def said(*found: Curve, wanted: SweepOptions = THREE, records: tuple[Record, ...] = ()) -> str:
-    return headline(wanted, found, Swept(list(records), {}))
+def said(*found: SweepCurve, wanted: SweepOptions = THREE, records: tuple[Record, ...] = ()) -> str:
+    return sweep_headline(wanted, found, Swept(list(records), {}))
 
 
 def test_where_nothing_was_measured_the_first_reason_is_given() -> None:
-    refused = options(knob="dtype", points=(Point(setting="float17", subject=None, refused="no float17."),))
+    refused = options(knob="dtype", points=(SweepPoint(setting="float17", subject=None, refused="no float17."),))
     assert said() == "Nothing could be measured."
     assert said(wanted=refused) == "Nothing could be measured: no float17."
     records = (record("a", "ok", None), record("b", reason="too hot."), record("c", reason="too cold."))
@@ -180,10 +184,10 @@ def test_where_no_cap_binds_it_is_said_once() -> None:
 
 
 def test_without_energy_the_step_that_does_the_most_work_is_named() -> None:
-    def of(knob: Any, unit: Any, *told: Step, settings: tuple[Scalar, ...] = (64, 128)) -> str:
+    def of(knob: Any, unit: Any, *told: SweepStep, settings: tuple[Scalar, ...] = (64, 128)) -> str:
         return said(curve(*told, unit=unit), wanted=options(knob=knob, points=points(*settings)))
 
-    def size(place: int, rate: float, **work: Any) -> Step:
+    def size(place: int, rate: float, **work: Any) -> SweepStep:
         given = (reading(**work), reading(flop=1.0, bytes_moved=1.0))
         return step(place, (64, 128)[place], calls_per_s=about(rate), readings=given)
 
@@ -200,7 +204,7 @@ def test_without_energy_the_step_that_does_the_most_work_is_named() -> None:
     assert of("duty", "call", *sizes) == f"{none}."
     words = step(0, "half", calls_per_s=about(9.0)), step(1, "full", calls_per_s=about(3.0))
     assert of("dtype", "call", *words, settings=("half", "full")) == f"{none}; it does the most work at half."
-    nothing = Curve("cuda:0", (), None, "call", None, None)
+    nothing = SweepCurve("cuda:0", (), None, "call", None, None)
     assert said(nothing, wanted=options(knob="dtype", points=points("half"))) == f"{none}."
 
 
@@ -226,7 +230,7 @@ def test_how_far_calls_can_be_held_back_is_said_of_caps() -> None:
 
 
 def test_of_many_devices_the_best_steps_are_counted() -> None:
-    def cheap(place: int) -> Curve:
+    def cheap(place: int) -> SweepCurve:
         return curve(optimum=best(place))
 
     dear = curve(*steps({"energy_ratio": about(1.0)}), optimum=best())
@@ -246,10 +250,10 @@ def test_of_many_devices_the_best_steps_are_counted() -> None:
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Any:
     def of(
-        *found: Curve, wanted: SweepOptions = THREE, records: tuple[Record, ...] = ()
+        *found: SweepCurve, wanted: SweepOptions = THREE, records: tuple[Record, ...] = ()
     ) -> dict[str, tuple[Finding, ...]]:
-        monkeypatch.setattr(findings, "curves", lambda *_: found)
-        told: Findings = analyse(wanted, Swept(list(records), {}))
+        monkeypatch.setattr(findings, "build_curves", lambda *_: found)
+        told: Findings = sweep_findings(wanted, Swept(list(records), {}))
         kinds = dict.fromkeys(str(each.facts["kind"]) for each in told.findings)
         return {kind: tuple(each for each in told.findings if each.facts["kind"] == kind) for kind in kinds}
 
@@ -324,9 +328,9 @@ def test_without_energy_it_is_said_why(judged: Any) -> None:
     assert (found.verdict, found.reason, found.estimate) == ("unsure", "no counter", None)
     (delay,) = judged(curve(step(1, 200.0, readings=told)))["energy_delay"]
     assert (delay.claim, delay.reason) == ("sgemm@torch on cuda:0: energy times time of a call is least", "no counter")
-    assert why_no_energy(curve(step(1, 200.0, readings=told[:2]))) == "no energy was measured"
+    assert missing_energy_reason(curve(step(1, 200.0, readings=told[:2]))) == "no energy was measured"
     unlike = "calls of different sizes do different work, and this workload does not tell how much"
-    assert why_no_energy(curve(unit=None)) == unlike
+    assert missing_energy_reason(curve(unit=None)) == unlike
     (found,) = judged(curve(unit=None))["best_energy"]
     assert found.claim == "sgemm@torch on cuda:0: the step that spends the least energy per call is known"
     (found,) = judged(curve(unit="FLOP"))["best_energy"]
@@ -393,21 +397,21 @@ def test_caps_are_told_apart_by_whether_they_bind(judged: Any) -> None:
 
 
 def test_doubt_names_the_other_steps_or_all() -> None:
-    refused = Point(setting=500.0, subject=None, refused="too much")
+    refused = SweepPoint(setting=500.0, subject=None, refused="too much")
     wanted = options(points=(*points(None, 200.0, 300.0, 400.0), refused))
-    assert doubt(wanted, best(1, (1,))) is None
-    assert doubt(wanted, best(1, (1,), chance=False)) == "one repeat tells nothing of chance"
-    assert doubt(wanted, best(1, (1, 2))) == "300 W cannot be told from it"
-    assert doubt(wanted, best(2, (1, 2, 3))) == "no step can be told from another"
+    assert optimum_doubt(wanted, best(1, (1,))) is None
+    assert optimum_doubt(wanted, best(1, (1,), chance=False)) == "one repeat tells nothing of chance"
+    assert optimum_doubt(wanted, best(1, (1, 2))) == "300 W cannot be told from it"
+    assert optimum_doubt(wanted, best(2, (1, 2, 3))) == "no step can be told from another"
     five = options(points=(*points(None, 200.0, 300.0, 400.0, 450.0), refused))
-    assert doubt(five, best(2, (1, 2, 3))) == "200 and 400 W cannot be told from it"
+    assert optimum_doubt(five, best(2, (1, 2, 3))) == "200 and 400 W cannot be told from it"
 
 
 def test_steps_that_never_worked_have_their_last_reason(judged: Any) -> None:
     wanted = options(points=points(None, 200.0, 300.0, 400.0), repeat=3, max_slowdown=0.5)
 
     def tries(place: int, *outcomes: tuple[str, str | None]) -> tuple[Record, ...]:
-        trials = [trial_of(wanted, Visit(place, ("cuda:0",)), number).id for number in (1, 2, 3)]
+        trials = [build_trial(wanted, SweepVisit(place, ("cuda:0",)), number).id for number in (1, 2, 3)]
         return tuple(record(trial, *outcome) for trial, outcome in zip(trials, outcomes, strict=True))
 
     never = tries(1, ("failed", "first"), ("failed", "second"), ("refused", "third"))
@@ -417,7 +421,9 @@ def test_steps_that_never_worked_have_their_last_reason(judged: Any) -> None:
     assert (found.verdict, found.reason, found.estimate) == ("no", "third", None)
     assert found.facts == {"kind": "missing", "knob": "power_limit_w", "status": "refused"}
     assert found.records == tuple(each.trial for each in never)
-    bad = options(knob="dtype", points=(*points("half"), Point(setting="odd", subject=None, refused="no such type")))
+    bad = options(
+        knob="dtype", points=(*points("half"), SweepPoint(setting="odd", subject=None, refused="no such type"))
+    )
     (odd,) = judged(curve(step(0, "half")), wanted=bad)["missing"]
     assert (odd.claim, odd.reason, odd.records) == ("sgemm@torch takes odd", "no such type", ())
     assert odd.facts["status"] == "refused"

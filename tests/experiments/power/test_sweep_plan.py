@@ -8,9 +8,15 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Block, Done
-from assay.experiments.power.sweep.intent import check_steps, gpu_of, in_words, intent_of, limit_range
-from assay.experiments.power.sweep.plan import block_of, next_step, trial_of, visits
-from assay.experiments.power.sweep.points import load_points, parameters_of
+from assay.experiments.power.sweep.cap_changes import (
+    check_steps,
+    describe_changes,
+    limit_range,
+    plan_changes,
+    settable_gpu,
+)
+from assay.experiments.power.sweep.options import load_points, size_parameters
+from assay.experiments.power.sweep.plan import build_block, build_trial, next_block, plan_visits
 from tests.experiments.power.sweeps import LIMITS, MACHINE, Card, gpu, options, points, world
 
 if TYPE_CHECKING:
@@ -19,11 +25,11 @@ if TYPE_CHECKING:
     from assay.core.plan import Trial
     from assay.experiments.power.sweep.options import SweepOptions
 
-NUMPY: Any = {"device_kind": "cpu", "given": {}}
+NUMPY: Any = {"device_kind": "cpu", "params": {}}
 
 
 def blocks(wanted: SweepOptions) -> list[Block]:
-    found = [block_of(wanted, number) for number in range(1, wanted.repeat + 1)]
+    found = [build_block(wanted, number) for number in range(1, wanted.repeat + 1)]
     return [block for block in found if block is not None]
 
 
@@ -48,11 +54,11 @@ def test_the_order_is_drawn_by_the_seed_and_anew_for_each_repeat() -> None:
 
 
 def test_trials_are_continuous_steady_and_set_only_what_is_swept() -> None:
-    capped = trial_of(options(settle_s=12.0), visits(options())[1], 1)
+    capped = build_trial(options(settle_s=12.0), plan_visits(options())[1], 1)
     assert (capped.method.continuous, capped.method.settle_s, capped.method.duty) == (True, 12.0, 1.0)
     assert capped.settings == {"phase": "limit 200 W", "power_limit_w": 200.0}
     load = options(knob="duty", points=points(0.1, 1.0))
-    idle, _ = (trial_of(load, visit, 1) for visit in visits(load))
+    idle, _ = (build_trial(load, visit, 1) for visit in plan_visits(load))
     assert (idle.settings, idle.method.duty) == ({"phase": "duty 10 %"}, 0.1)
 
 
@@ -61,7 +67,7 @@ def walked(wanted: SweepOptions, **world_of: Any) -> tuple[list[int], str]:
     records: list[Any] = []
     sizes: list[int] = []
     made = {record.trial: record for record in world(wanted, lambda _, s: Card().at(s), calls=5, **world_of)}
-    while isinstance(step := next_step(wanted, records), Block):
+    while isinstance(step := next_block(wanted, records), Block):
         sizes.append(len(step.trials))
         records += [made[trial.id] for trial in step.trials]
     return sizes, step.why
@@ -70,7 +76,7 @@ def walked(wanted: SweepOptions, **world_of: Any) -> tuple[list[int], str]:
 def test_it_ends_when_all_repeats_are_measured_or_the_budget_is_spent() -> None:
     assert walked(options()) == ([12, 12, 12], "all 3 repeats are measured")
     assert walked(options(budget_s=200.0))[1] == "1 of 3 repeats fill the budget of 200 s"
-    first = next_step(options(budget_s=5000.0), [])
+    first = next_block(options(budget_s=5000.0), [])
     assert isinstance(first, Block)
     assert first.left_s == pytest.approx(12 * 3 * (10 + 4 + 30 + 0.4))
 
@@ -82,8 +88,8 @@ def test_a_step_that_never_works_is_not_tried_a_third_time() -> None:
     assert walked(options(), fails=fails)[0] == [12, 12, 11]
     sizes, why = walked(options(), fails=lambda _: "no")
     assert (sizes, why) == ([12, 12], "no step could be measured")
-    assert isinstance(next_step(options(), []), Block)
-    assert not isinstance(next_step(options(), []), Done)
+    assert isinstance(next_block(options(), []), Block)
+    assert not isinstance(next_block(options(), []), Done)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_a_step_that_never_works_is_not_tried_a_third_time() -> None:
 def test_sizes_set_the_parameter_that_is_the_size(
     knob: Any, spec: str, asked: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
-    assert parameters_of(knob, spec, asked, **NUMPY) == names
+    assert size_parameters(knob, spec, asked, **NUMPY) == names
 
 
 @pytest.mark.parametrize(
@@ -116,7 +122,7 @@ def test_a_parameter_that_is_not_there_is_said(
     knob: Any, spec: str, asked: tuple[str, ...], given: dict[str, str], said: str
 ) -> None:
     with pytest.raises(BadInput, match=said):
-        parameters_of(knob, spec, asked, device_kind="cpu", given=given)
+        size_parameters(knob, spec, asked, device_kind="cpu", params=given)
 
 
 def test_what_the_workload_refuses_is_a_refused_point_and_all_refused_is_bad_input() -> None:
@@ -126,7 +132,7 @@ def test_what_the_workload_refuses_is_a_refused_point_and_all_refused_is_bad_inp
     assert bad.subject is None
     assert "float17" in str(bad.refused)
     wanted = options(knob="dtype", points=(good, bad), devices=("cpu:0",))
-    assert [visit.point for visit in visits(wanted)] == [0]
+    assert [visit.point for visit in plan_visits(wanted)] == [0]
     with pytest.raises(BadInput, match="float17"):
         load_points("dtype", ("float17",), "gemm@numpy", names=("dtype",), **NUMPY)
 
@@ -134,31 +140,33 @@ def test_what_the_workload_refuses_is_a_refused_point_and_all_refused_is_bad_inp
 def test_a_function_that_takes_another_size_is_told_how_to_name_it(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def call(m):\n    return lambda: m\n")
     with pytest.raises(BadInput, match=r"--sizes sets n, or what --size-param names\.$"):
-        load_points("size", (16,), f"{tmp_path / 'own.py'}:call", device_kind="cpu", given={}, names=("n",))
+        load_points("size", (16,), f"{tmp_path / 'own.py'}:call", device_kind="cpu", params={}, names=("n",))
 
 
 def test_what_would_be_changed_is_told_with_what_is_missing() -> None:
     loose = MACHINE.model_copy(update={"gpus": (gpu(0), gpu(1, persistence=False))})
     wanted = options(devices=("cuda:0", "cuda:1"))
-    intent = intent_of(loose, wanted, {"cuda:0": (200, 700), "cuda:1": (200, 700)}, "rights")
-    said = "\n".join(in_words(wanted, intent, loose))
+    intent = plan_changes(loose, wanted, {"cuda:0": (200, 700), "cuda:1": (200, 700)}, "rights")
+    said = "\n".join(describe_changes(wanted, intent, loose))
     assert "cuda:1 (Example H): power limit 700 W now, takes 200 to 700 W; would be set to 11 steps: 200, 250" in said
     assert "Persistence mode is off on GPU 1" in said
     assert "72 trials, at most" in said
     assert "Missing: rights." in said
     assert said.endswith("--apply does both.")
-    assert in_words(wanted, intent, loose, asked=True)[-1].endswith("without --dry-run both are done.")
+    assert describe_changes(wanted, intent, loose, apply_requested=True)[-1].endswith(
+        "without --dry-run both are done."
+    )
     many = options(points=points(None, *map(float, range(200, 301, 5))))
     assert "21 steps: 200, 205, … 300 W" in "\n".join(
-        in_words(many, intent_of(MACHINE, many, {"cuda:0": (200, 700)}, None), MACHINE)
+        describe_changes(many, plan_changes(MACHINE, many, {"cuda:0": (200, 700)}, None), MACHINE)
     )
 
 
 def test_what_has_no_limit_or_takes_another_is_refused() -> None:
     with pytest.raises(MachineCannot, match="cpu:0 is a group of cores"):
-        gpu_of(MACHINE, "cpu:0")
+        settable_gpu(MACHINE, "cpu:0")
     with pytest.raises(MachineCannot, match="cuda:0/1 is a part of a GPU"):
-        gpu_of(MACHINE, "cuda:0/1")
+        settable_gpu(MACHINE, "cuda:0/1")
     with pytest.raises(MachineCannot, match="offers no power limit"):
         limit_range(gpu(0, power_limit_min_w=None))
     with pytest.raises(BadInput, match=r"power limit of 750 W is out of range: GPU 0 \(Example H\) takes 200 to 700 W"):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.experiments.power.variability import words
-from assay.experiments.power.variability.analysis import Looked, look
-from assay.experiments.power.variability.findings import findings_of
-from assay.experiments.power.variability.fleet import fleets_of
-from assay.experiments.power.variability.page import page
+from assay.experiments.power.variability import findings
+from assay.experiments.power.variability.analysis import FleetAnalysis, analyse_fleet
+from assay.experiments.power.variability.findings import fleet_findings
+from assay.experiments.power.variability.fleet import group_fleets
+from assay.experiments.power.variability.report import build_page
 from assay.experiments.power.variability.tables import gpus_table
 from tests.experiments.power.simulated_fleets import SEED_TWO_MS, Setting, Simulated, four_gpus, simulate
 from tests.stats.chances import at_least, at_most
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 PLANTED = Setting(nodes=25, hot_racks=1, slow=4, slow_in_hot_racks=2, hot=3, hungry=3)
 
 
-def looked_at(rows: Sequence[GpuRow]) -> Looked:
-    (fleet,) = fleets_of(rows).fleets
-    return look(fleet, 0.02)
+def looked_at(rows: Sequence[GpuRow]) -> FleetAnalysis:
+    (fleet,) = group_fleets(rows).fleets
+    return analyse_fleet(fleet, 0.02)
 
 
 @cache
-def planted() -> tuple[Simulated, Looked]:
+def planted() -> tuple[Simulated, FleetAnalysis]:
     simulated = simulate(PLANTED, 3)
     return simulated, looked_at(simulated.all_rows)
 
 
-def called(looked: Looked, word: str) -> set[str]:
+def called(looked: FleetAnalysis, word: str) -> set[str]:
     return {looked.fleet.gpus[one.gpu].uuid for one in looked.outliers if one.word == word and one.verdict == "yes"}
 
 
@@ -58,7 +58,7 @@ def test_every_planted_gpu_is_found_also_in_a_rack_that_runs_hot() -> None:
 
 def test_a_rack_that_runs_hot_is_named_as_a_rack_and_its_gpus_are_not() -> None:
     simulated, looked = planted()
-    racks = {effect.name for effect in looked.centres["temperature"].of("rack") if effect.verdict == "yes"}
+    racks = {effect.name for effect in looked.references["temperature"].of("rack") if effect.verdict == "yes"}
     assert racks == simulated.hot_racks
     assert called(looked, "hot") & (simulated.in_hot_racks - simulated.planted) == set()
 
@@ -75,7 +75,7 @@ def test_where_nothing_is_planted_hardly_any_gpu_is_called(setting: Setting) -> 
     every = {(place, one.gpu) for place, looked in enumerate(fleets) for one in looked.outliers if one.verdict == "yes"}
     assert len(by_time) <= at_most(0.06, len(fleets))
     assert len(every) <= at_most(0.01, gpus)
-    assert not any(effect.verdict == "yes" for looked in fleets for effect in looked.places)
+    assert not any(effect.verdict == "yes" for looked in fleets for effect in looked.location_effects)
 
 
 def test_variances_of_gpus_runs_and_restarts_are_told_apart() -> None:
@@ -95,17 +95,19 @@ def test_variances_of_gpus_runs_and_restarts_are_told_apart() -> None:
 def test_a_slot_that_is_faster_everywhere_is_what_to_ask_for() -> None:
     looked = looked_at(simulate(Setting(nodes=12, gpus=4, slot_effects={3: -0.04}), 1).all_rows)
     assert looked.advice.answer == "slot"
-    assert words.answer(looked).startswith("Ask for slot 3, the 4th GPU of a host: over 12 hosts")
+    assert findings.advice_sentence(looked).startswith("Ask for slot 3, the 4th GPU of a host: over 12 hosts")
     gain = looked.advice.gain
     assert gain is not None
     assert gain.low is not None
     assert gain.high is not None
     assert gain.low < 0.03 < gain.high
-    said = words.money(looked)
+    said = findings.fourth_gpu_sentence(looked)
     assert said is not None
     assert said.startswith("Can I save money by just asking for the 4th GPU always? Yes")
     slower = looked_at(simulate(Setting(nodes=12, gpus=4, slot_effects={3: 0.04}), 1).all_rows)
-    assert (words.money(slower) or "").startswith("Can I save money by just asking for the 4th GPU always? No")
+    assert (findings.fourth_gpu_sentence(slower) or "").startswith(
+        "Can I save money by just asking for the 4th GPU always? No"
+    )
     assert not looked.outliers
 
 
@@ -118,11 +120,11 @@ def test_four_gpus_as_an_older_tool_saw_them_are_ranked_and_their_spread_is_told
         right += order == sorted(order)
         spread, equal = looked.spread, next(pair for pair in looked.pairs if pair.equal == "power")
         assert spread is not None
-        assert equal.found is not None
+        assert equal.association is not None
         near += abs(spread.ratio - true) < 0.002
         held += (spread.low or 9.0) <= true <= (spread.high or 0.0)
-        hotter += equal.found.rho > 0.5
-        assert equal.found.low is None
+        hotter += equal.association.rho > 0.5
+        assert equal.association.low is None
     assert min(right, near, hotter) >= at_least(0.99, n)
     assert held >= at_least(0.95, n)
 
@@ -131,8 +133,10 @@ def test_the_fastest_of_few_is_named_with_how_sure_that_is() -> None:
     rows = [row.model_copy(update={"median_us": row.median_us * (1.05 if row.slot else 1.0)}) for row in four_gpus(1)]
     looked = looked_at([row.model_copy(update={"restart_medians_us": ()}) for row in rows])
     assert looked.advice.answer == "gpu"
-    assert words.answer(looked).startswith("Ask for GPU 0: it is the fastest of 4 GPUs with over 99 % confidence")
-    plain = words.answer(looked_at(four_gpus(1)))
+    assert findings.advice_sentence(looked).startswith(
+        "Ask for GPU 0: it is the fastest of 4 GPUs with over 99 % confidence"
+    )
+    plain = findings.advice_sentence(looked_at(four_gpus(1)))
     assert plain.startswith("It matters little which GPU you ask for: 4 GPUs are within 2.")
 
 
@@ -142,24 +146,26 @@ def test_few_runs_of_many_cases_are_not_called_measured_once() -> None:
     again = [row.model_copy(update={"run": "later"}) for row in cases if row.slot == 0]
     looked = looked_at([*cases, *again])
     assert looked.advice.unit is None
-    assert "as too little was measured to tell GPUs from chance (2 runs of 4 cases): " in words.answer(looked)
+    assert "as too little was measured to tell GPUs from chance (2 runs of 4 cases): " in findings.advice_sentence(
+        looked
+    )
 
 
 def test_one_run_and_one_gpu_say_what_cannot_be_separated() -> None:
     once = looked_at(simulate(Setting(nodes=1, gpus=4, runs=1), 1).all_rows)
     assert once.advice.answer == "unknown"
-    assert "as nothing was measured twice" in words.answer(once)
+    assert "as nothing was measured twice" in findings.advice_sentence(once)
     fastest = int(np.argmin(times := once.numbers["time"].value))
-    less = words.apart(once.numbers["time"].measure, float(times[fastest] - times.mean()))
-    assert f"took {less.lstrip('−')} less time than the mean" in words.answer(once)
+    less = findings.difference_text(once.numbers["time"].measure, float(times[fastest] - times.mean()))
+    assert f"took {less.lstrip('−')} less time than the mean" in findings.advice_sentence(once)
     assert less in str(gpus_table(once))
     levels = {one.level: one for one in once.components}
     assert levels["runs"].within == "GPUs"
     single = looked_at(simulate(Setting(nodes=1, gpus=1), 1).all_rows)
     assert single.advice.answer == "one"
-    assert findings_of([single]).headline.startswith("One GPU in 3 runs: how GPUs differ cannot be told.")
+    assert fleet_findings([single]).headline.startswith("One GPU in 3 runs: how GPUs differ cannot be told.")
     assert {one.level: one.variance for one in single.components}["GPUs"] is None
-    shown = page([once, single], findings_of([once, single]))
+    shown = build_page([once, single], fleet_findings([once, single]))
     assert "runs cannot be told from gpus: there is one for each" in str(shown).lower()
 
 
@@ -167,17 +173,17 @@ def test_other_models_work_sizes_and_origins_are_never_mixed_and_it_is_said() ->
     rows = simulate(Setting(nodes=2, gpus=4), 1).all_rows
     half = len(rows) // 2
     mixed = [*rows[:half], *without(rows[half:], model="Other")]
-    found = fleets_of(mixed)
+    found = group_fleets(mixed)
     assert {fleet.kind.model for fleet in found.fleets} == {"Simulated H100", "Other"}
     assert "2 models, each looked at by itself" in found.notes[0]
     other_size = without(rows, params={"n": 512})
-    assert len(fleets_of([*rows, *other_size]).fleets) == 2
-    assert len(fleets_of([*rows, *without(rows, origin="fake")]).fleets) == 2
-    assert len(fleets_of([*rows, *without(rows, config={"block": 64})]).fleets) == 2
-    apart = fleets_of([*rows, *without(rows, isolation="full")])
+    assert len(group_fleets([*rows, *other_size]).fleets) == 2
+    assert len(group_fleets([*rows, *without(rows, origin="fake")]).fleets) == 2
+    assert len(group_fleets([*rows, *without(rows, config={"block": 64})]).fleets) == 2
+    apart = group_fleets([*rows, *without(rows, isolation="full")])
     assert len(apart.fleets) == 2
     assert "Rows differ in isolation (not recorded, full); each is looked at by itself." in apart.notes
-    idle = fleets_of([*rows, *without(rows, workload="idle@python")])
+    idle = group_fleets([*rows, *without(rows, workload="idle@python")])
     assert len(idle.fleets) == 1
     assert "idle" in idle.notes[0]
 
@@ -194,15 +200,15 @@ def test_what_a_case_adds_to_all_is_not_taken_for_the_gpus_own() -> None:
     assert plain.spread is not None
     assert looked.spread.ratio == pytest.approx(plain.spread.ratio, rel=1e-3)
     busy = next(pair for pair in looked.pairs if pair.x == "busy neighbours")
-    assert busy.found is not None
-    assert busy.found.rho > 0.5
+    assert busy.association is not None
+    assert busy.association.rho > 0.5
     assert busy.verdict == "yes"
 
 
 def test_a_case_on_gpus_that_no_other_case_has_is_left_out_and_named() -> None:
     rows = simulate(Setting(nodes=3, gpus=4), 1).all_rows
     alone = [row for row in rows if row.host == "node0002"]
-    found = fleets_of([*(row for row in rows if row.host != "node0002"), *without(alone, case="elsewhere")])
+    found = group_fleets([*(row for row in rows if row.host != "node0002"), *without(alone, case="elsewhere")])
     (fleet,) = found.fleets
     assert len(fleet.gpus) == 8
     assert "elsewhere share no GPU with the other cases" in found.notes[-1]
@@ -217,6 +223,6 @@ def test_a_gpu_that_was_slow_in_one_run_only_is_not_surely_slow() -> None:
 
 def test_of_many_gpus_no_page_has_a_strip_or_row_for_each() -> None:
     _, looked = planted()
-    shown = page([looked], findings_of([looked]))
+    shown = build_page([looked], fleet_findings([looked]))
     assert max(len(figure.strips) for figure in shown.figures if figure.kind == "strips") < 20
     assert len(str(shown)) < 120_000

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.experiments.power.variability.advice import Advice, Gain
-from assay.experiments.power.variability.analysis import Looked
-from assay.experiments.power.variability.findings import findings_of, headline
-from assay.experiments.power.variability.fleet import Fleet, Gpu, Kind
-from assay.experiments.power.variability.measures import MEASURES
-from assay.experiments.power.variability.peers import Apart, Outlier
-from assay.experiments.power.variability.places import Effect
-from assay.experiments.power.variability.spread import Spread
-from assay.experiments.power.variability.together import Pair
-from assay.stats.components import Component
-from assay.stats.partial import Association
+from assay.experiments.power.variability.analysis import CorrelatedPair, FleetAnalysis, GpuRecommendation, TimeGain
+from assay.experiments.power.variability.findings import fleet_findings, fleet_headline
+from assay.experiments.power.variability.fleet import FleetKind, GpuFleet, LocatedGpu
+from assay.experiments.power.variability.measures import MEASURES, TimeSpread
+from assay.experiments.power.variability.outliers import GpuOutlier, LocationEffect, PeerDifference
+from assay.stats.correlation import PartialCorrelation
+from assay.stats.variance import VarianceComponent
 
 if TYPE_CHECKING:
     from assay.core.results import Estimate, Finding
@@ -28,11 +24,11 @@ ONE = "There is one GPU only, and nothing to choose between."
 INF = math.inf
 
 
-def fleet(gpus: int, runs: int = 1, model: str = "M", hosts: int = 1) -> Fleet:
+def fleet(gpus: int, runs: int = 1, model: str = "M", hosts: int = 1) -> GpuFleet:
     codes = np.arange(runs) % max(gpus, 1)
-    return Fleet(
-        kind=Kind("sgemm", (("n", 8),), model, "call_us", "simulated"),
-        gpus=tuple(Gpu(f"U{n}", f"h{n % hosts}", f"r{n}", n, f"cuda:{n}") for n in range(gpus)),
+    return GpuFleet(
+        kind=FleetKind("sgemm", (("n", 8),), model, "call_us", "simulated"),
+        gpus=tuple(LocatedGpu(f"U{n}", f"h{n % hosts}", f"r{n}", n, f"cuda:{n}") for n in range(gpus)),
         moved=0,
         gpu=codes,
         run=np.arange(runs),
@@ -42,29 +38,37 @@ def fleet(gpus: int, runs: int = 1, model: str = "M", hosts: int = 1) -> Fleet:
     )
 
 
-def looked(gpus: int = 8, **changes: Any) -> Looked:
+def looked(gpus: int = 8, **changes: Any) -> FleetAnalysis:
     places = changes.pop("places", ())
     told: dict[str, Any] = {
         "fleet": fleet(gpus), "minimum_effect": 0.5, "numbers": {}, "outliers": (), "components": (), "typical": None,
-        "spread": None, "pairs": (), "advice": Advice("one"), "centres": {"time": Made(effects=places)},
+        "spread": None, "pairs": (), "advice": GpuRecommendation("one"), "references": {"time": Made(effects=places)},
     }  # fmt: skip
-    return Looked(**{**told, **changes})
+    return FleetAnalysis(**{**told, **changes})
 
 
 def measure(name: str) -> Any:
     return next(each for each in MEASURES if each.name == name)
 
 
-def outlier(name: str, gpu: int, value: float = 0.5, said: Any = "yes") -> Outlier:
-    return Outlier(gpu, measure(name), Apart(value, value, value), Apart(value, value, value), "its peers", 0.01, said)
+def outlier(name: str, gpu: int, value: float = 0.5, said: Any = "yes") -> GpuOutlier:
+    return GpuOutlier(
+        gpu,
+        measure(name),
+        PeerDifference(value, value, value),
+        PeerDifference(value, value, value),
+        "its peers",
+        0.01,
+        said,
+    )
 
 
-def place(what: Any, name: str, said: Any, by: str = "time") -> Effect:
-    return Effect(what, name, measure(by), 3, math.log(1.5), math.log(1.25), math.log(2), 0.001, said)
+def place(what: Any, name: str, said: Any, by: str = "time") -> LocationEffect:
+    return LocationEffect(what, name, measure(by), 3, math.log(1.5), math.log(1.25), math.log(2), 0.001, said)
 
 
-def claims(one: Looked, about: str) -> list[Finding]:
-    return [found for found in findings_of([one]).findings if found.facts["about"] == about]
+def claims(one: FleetAnalysis, about: str) -> list[Finding]:
+    return [found for found in fleet_findings([one]).findings if found.facts["about"] == about]
 
 
 def ends(estimate: Estimate | None) -> tuple[float | None, ...]:
@@ -75,11 +79,11 @@ def ends(estimate: Estimate | None) -> tuple[float | None, ...]:
 def test_the_first_kind_of_rows_is_answered_for_and_the_others_are_counted() -> None:
     first, other = looked(4), looked(4, fleet=fleet(4, model="Z"))
     own = f"No single one of 4 GPUs stands out against its peers. {ONE}"
-    assert headline([first]) == own
-    assert headline([first, other]) == f"{own} So says sgemm n=8 on M; 1 other kind of rows below."
-    assert headline([first, other, other]) == f"{own} So says sgemm n=8 on M; 2 other kinds of rows below."
-    both = findings_of([first, other])
-    assert both.headline == headline([first, other])
+    assert fleet_headline([first]) == own
+    assert fleet_headline([first, other]) == f"{own} So says sgemm n=8 on M; 1 other kind of rows below."
+    assert fleet_headline([first, other, other]) == f"{own} So says sgemm n=8 on M; 2 other kinds of rows below."
+    both = fleet_findings([first, other])
+    assert both.headline == fleet_headline([first, other])
     assert [found.claim for found in both.findings] == [
         "sgemm n=8 on M: it matters which GPU is asked for",
         "sgemm n=8 on Z: it matters which GPU is asked for",
@@ -89,20 +93,20 @@ def test_the_first_kind_of_rows_is_answered_for_and_the_others_are_counted() -> 
 
 def test_one_gpu_has_none_to_differ_from() -> None:
     said = "how GPUs differ cannot be told."
-    assert headline([looked(fleet=fleet(1, runs=1))]) == f"One GPU in 1 run: {said} {ONE}"
-    assert headline([looked(fleet=fleet(1, runs=3))]) == f"One GPU in 3 runs: {said} {ONE}"
+    assert fleet_headline([looked(fleet=fleet(1, runs=1))]) == f"One GPU in 1 run: {said} {ONE}"
+    assert fleet_headline([looked(fleet=fleet(1, runs=3))]) == f"One GPU in 3 runs: {said} {ONE}"
 
 
 def test_fewer_than_four_gpus_have_no_peers() -> None:
     few = " (fewer than 4 have no peers to speak of)"
-    assert headline([looked(2)]) == f"No single one of 2 GPUs stands out against its peers{few}. {ONE}"
-    assert headline([looked(3)]) == f"No single one of 3 GPUs stands out against its peers{few}. {ONE}"
-    assert headline([looked(4)]) == f"No single one of 4 GPUs stands out against its peers. {ONE}"
+    assert fleet_headline([looked(2)]) == f"No single one of 2 GPUs stands out against its peers{few}. {ONE}"
+    assert fleet_headline([looked(3)]) == f"No single one of 3 GPUs stands out against its peers{few}. {ONE}"
+    assert fleet_headline([looked(4)]) == f"No single one of 4 GPUs stands out against its peers. {ONE}"
 
 
 def test_gpus_and_places_that_stand_out_are_counted() -> None:
-    def said(*outliers: Outlier, places: tuple[Effect, ...] = ()) -> str:
-        return headline([looked(outliers=outliers, places=places)]).removesuffix(f" {ONE}")
+    def said(*outliers: GpuOutlier, places: tuple[LocationEffect, ...] = ()) -> str:
+        return fleet_headline([looked(outliers=outliers, places=places)]).removesuffix(f" {ONE}")
 
     slow, hot = [outlier("time", gpu) for gpu in (0, 1)], outlier("temperature", 2)
     assert said(slow[0]) == "Of 8 GPUs 1 slow stands out."
@@ -134,7 +138,7 @@ def test_gpus_and_places_that_stand_out_are_counted() -> None:
 def test_gpus_are_apart_by_where_the_interval_lies(
     low: float | None, high: float | None, largest: str, middle: str
 ) -> None:
-    one = looked(3, spread=Spread(1.75, low, high, 2, 1, 1.625, low, high))
+    one = looked(3, spread=TimeSpread(1.75, low, high, 2, 1, 1.625, low, high))
     (apart,), (near,) = claims(one, "spread"), claims(one, "middle")
     assert (apart.verdict, near.verdict) == (largest, middle)
     told = (low, high) if low is not None and high is not None else (None, None)
@@ -143,32 +147,32 @@ def test_gpus_are_apart_by_where_the_interval_lies(
 
 
 def test_how_far_gpus_are_apart_names_the_slowest_and_the_fastest() -> None:
-    (apart,) = claims(looked(3, spread=Spread(1.75, 1.5, 2.0, 2, 1, None, None, None)), "spread")
+    (apart,) = claims(looked(3, spread=TimeSpread(1.75, 1.5, 2.0, 2, 1, None, None, None)), "spread")
     assert apart.claim == "sgemm n=8 on M: the slowest GPU takes over 50 % longer than the fastest"
     assert apart.facts == {
         "about": "spread", "workload": "sgemm n=8", "model": "M", "slowest": "GPU 2", "fastest": "GPU 1",
     }  # fmt: skip
     assert apart.estimate is not None
     assert (apart.estimate.n, apart.estimate.unit) == (3, "×")
-    one = looked(3, spread=Spread(1.75, 1.5, 2.0, 2, 1, 1.5, None, None))
+    one = looked(3, spread=TimeSpread(1.75, 1.5, 2.0, 2, 1, 1.5, None, None))
     assert claims(one, "middle")[0].claim == "sgemm n=8 on M: nine tenths of the GPUs are within 50 %"
-    assert claims(looked(3, spread=Spread(1.75, 1.5, 2.0, 2, 1, None, None, None)), "middle") == []
+    assert claims(looked(3, spread=TimeSpread(1.75, 1.5, 2.0, 2, 1, None, None, None)), "middle") == []
     assert claims(looked(3), "spread") == []
 
 
 @pytest.mark.parametrize("one", [(1.0, INF), (-INF, 2.0), (-INF, INF), (1.0, math.nan)])
 def test_an_interval_without_an_end_is_none(one: tuple[float, float]) -> None:
-    found = looked(3, spread=Spread(1.75, *one, 2, 1, None, None, None))
+    found = looked(3, spread=TimeSpread(1.75, *one, 2, 1, None, None, None))
     assert ends(claims(found, "spread")[0].estimate) == (1.75, None, None)
-    assert claims(looked(3, spread=Spread(INF, 1.0, 2.0, 2, 1, None, None, None)), "spread")[0].estimate is None
+    assert claims(looked(3, spread=TimeSpread(INF, 1.0, 2.0, 2, 1, None, None, None)), "spread")[0].estimate is None
 
 
 def test_levels_differ_where_their_variance_is_surely_above_none() -> None:
     levels = (
-        Component("racks", 1, 4.0, 1.0, 9.0, 0.5, 0.25, 0.75),
-        Component("hosts", 3, 0.25, 0.0, 1.0),
-        Component("runs", 5, 0.25, None, None, within="GPUs"),
-        Component("calls", 7),
+        VarianceComponent("racks", 1, 4.0, 1.0, 9.0, 0.5, 0.25, 0.75),
+        VarianceComponent("hosts", 3, 0.25, 0.0, 1.0),
+        VarianceComponent("runs", 5, 0.25, None, None, within="GPUs"),
+        VarianceComponent("calls", 7),
     )
     racks, hosts, runs, calls = claims(looked(components=levels), "component")
     assert [found.verdict for found in (racks, hosts, runs, calls)] == ["yes", "unsure", "unsure", "unsure"]
@@ -186,13 +190,16 @@ def test_levels_differ_where_their_variance_is_surely_above_none() -> None:
 
 
 def test_gpus_that_stand_out_are_told_of_as_ratios_or_in_degrees() -> None:
-    peers, all_of_them = Apart(math.log(2), math.log(1.5), math.log(3)), Apart(math.log(4), 0.0, math.log(5))
-    degrees = Apart(-4.0, -5.0, -3.0)
+    peers, all_of_them = (
+        PeerDifference(math.log(2), math.log(1.5), math.log(3)),
+        PeerDifference(math.log(4), 0.0, math.log(5)),
+    )
+    degrees = PeerDifference(-4.0, -5.0, -3.0)
     found = looked(
         3,
         outliers=(
-            Outlier(1, measure("time"), peers, all_of_them, "its host", 0.02, "yes"),
-            Outlier(2, measure("temperature"), degrees, degrees, "its peers", 0.03, "unsure"),
+            GpuOutlier(1, measure("time"), peers, all_of_them, "its host", 0.02, "yes"),
+            GpuOutlier(2, measure("temperature"), degrees, degrees, "its peers", 0.03, "unsure"),
         ),
     )
     slow, cool = claims(found, "outlier")
@@ -215,7 +222,7 @@ def test_gpus_that_stand_out_are_told_of_as_ratios_or_in_degrees() -> None:
 
 def test_all_slots_are_told_of_and_other_places_only_where_they_stray() -> None:
     places = [place(what, f"{what} {said}", said) for what in ("rack", "host", "slot") for said in ("yes", "unsure")]
-    found = findings_of([looked(places=tuple(places))]).findings
+    found = fleet_findings([looked(places=tuple(places))]).findings
     told = [each for each in found if each.facts["about"] in {"rack", "host", "slot"}]
     assert [each.facts["name"] for each in told] == ["rack yes", "host yes", "slot yes", "slot unsure"]
     assert [each.verdict for each in told] == ["yes", "yes", "yes", "unsure"]
@@ -230,11 +237,11 @@ def test_all_slots_are_told_of_and_other_places_only_where_they_stray() -> None:
 
 
 def test_what_goes_together_says_what_was_held_equal() -> None:
-    rho = Association(0.5, 0.25, 0.75, 12)
+    rho = PartialCorrelation(0.5, 0.25, 0.75, 12)
     pairs = (
-        Pair("heat slows", "temperature", "time", None, "GPUs", 1, rho),
-        Pair("heat slows at equal power", "temperature", "time", "power", "GPUs", 1, rho),
-        Pair("never seen", "a", "b", None, "GPUs", 1, None),
+        CorrelatedPair("heat slows", "temperature", "time", None, "GPUs", 1, rho),
+        CorrelatedPair("heat slows at equal power", "temperature", "time", "power", "GPUs", 1, rho),
+        CorrelatedPair("never seen", "a", "b", None, "GPUs", 1, None),
     )
     plain, held = claims(looked(pairs=pairs), "correlation")
     assert plain.estimate is not None
@@ -251,8 +258,8 @@ def test_what_goes_together_says_what_was_held_equal() -> None:
     [("gpu", "yes"), ("slot", "yes"), ("avoid", "yes"), ("any", "no"), ("one", "no"), ("unknown", "unsure")],
 )
 def test_it_matters_which_gpu_is_asked_for_where_the_answer_names_some(answer: Any, said: str) -> None:
-    gain = Gain(0.25, 0.125, 0.375)
-    advice = Advice(answer, gain, best=(2, 1), confidence=0.75, slot=place("slot", "3", "yes"), unit="runs")
+    gain = TimeGain(0.25, 0.125, 0.375)
+    advice = GpuRecommendation(answer, gain, best=(2, 1), confidence=0.75, slot=place("slot", "3", "yes"), unit="runs")
     (found,) = claims(looked(advice=advice), "advice")
     assert found.verdict == said
     assert ends(found.estimate) == (0.25, 0.125, 0.375)
@@ -279,7 +286,7 @@ def test_advice_of_one_gpu_names_none() -> None:
     ],
 )  # fmt: skip
 def test_the_fourth_gpu_saves_time_where_all_of_the_interval_does(low: float, high: float, said: str) -> None:
-    (found,) = claims(looked(advice=Advice("one", fourth=Gain(0.0625, low, high))), "fourth")
+    (found,) = claims(looked(advice=GpuRecommendation("one", fourth=TimeGain(0.0625, low, high))), "fourth")
     assert found.verdict == said
     assert found.claim == "sgemm n=8 on M: always asking for the 4th GPU saves time"
     assert ends(found.estimate) == (0.0625, low, high)
@@ -287,5 +294,5 @@ def test_the_fourth_gpu_saves_time_where_all_of_the_interval_does(low: float, hi
 
 
 def test_nothing_is_said_of_a_fourth_gpu_that_cannot_be_told_of() -> None:
-    assert claims(looked(advice=Advice("one", fourth=Gain(0.25, None, None))), "fourth") == []
+    assert claims(looked(advice=GpuRecommendation("one", fourth=TimeGain(0.25, None, None))), "fourth") == []
     assert claims(looked(), "fourth") == []

@@ -8,29 +8,34 @@ from typing import Any
 import pytest
 
 from assay.core.errors import BadInput
-from assay.experiments.scaling.analysed import findings
-from assay.experiments.scaling.drawn import figures
-from assay.experiments.scaling.judging import ONE_START, can_decide, judged, verdict_of
-from assay.experiments.scaling.older_rows import OLDER, parse
-from assay.experiments.scaling.rows import Row, Span, labels, newest, with_speedups
-from assay.experiments.scaling.sources import Sources
+from assay.experiments.scaling.figures import draw_figures
+from assay.experiments.scaling.result_rows import NumberSpan, ScalingRow, add_speedups, label_rows, newest_rows
+from assay.experiments.scaling.results_file import OLDER_NOTE, parse_results
+from assay.experiments.scaling.saved_results import (
+    NO_INTERVAL_REASON,
+    ScalingSources,
+    build_findings,
+    can_decide,
+    combine_verdicts,
+    judge_rows,
+)
 from tests.experiments.scaling.results import ALONE_MS, content, ranks
 
 
-def row(world: int = 4, **changes: Any) -> Row:
+def row(world: int = 4, **changes: Any) -> ScalingRow:
     told: dict[str, Any] = {
-        "source": "run", "by": "0.1.0", "setting": (("dtype", "float16"),), "tokens": 16384, "batch": 2, "world": world,
-        "ring": world, "weak": False, "over_starts": True, "time_ms": Span(5.0), **changes,
+        "source": "run", "assay_version": "0.1.0", "setting": (("dtype", "float16"),), "tokens": 16384, "batch": 2,
+        "world": world, "ring": world, "weak": False, "over_starts": True, "time_ms": NumberSpan(5.0), **changes,
     }  # fmt: skip
-    return Row(**told)
+    return ScalingRow(**told)
 
 
-def read(**told: Any) -> tuple[Row, ...]:
-    return with_speedups(parse(content(**told), "a.json").rows)
+def read(**told: Any) -> tuple[ScalingRow, ...]:
+    return add_speedups(parse_results(content(**told), "a.json").rows)
 
 
 def test_a_file_gives_one_row_for_each_shape_the_slowest_rank_deciding() -> None:
-    rows = parse(content(), "a.json").rows
+    rows = parse_results(content(), "a.json").rows
     assert [(r.tokens, r.world, r.ring) for r in rows[:4]] == [(16384, n, n) for n in (1, 2, 4, 8)]
     four = next(r for r in rows if (r.tokens, r.world) == (16384, 4))
     assert four.time_ms.value == pytest.approx(ALONE_MS / 4 / 0.9**2)
@@ -43,11 +48,11 @@ def test_a_file_gives_one_row_for_each_shape_the_slowest_rank_deciding() -> None
 
 def test_nothing_sent_is_nothing_and_nothing_said_is_null() -> None:
     told = content(worlds=(1,))
-    assert parse(told, "a").rows[0].communication_ms == 0
+    assert parse_results(told, "a").rows[0].communication_ms == 0
     for result in told["results"]:
         result["communication_time_ms"] = result["memory_allocated_gb"] = None
-    assert parse(told, "a").rows[0].communication_ms is None
-    assert parse(told, "a").rows[0].memory_gib is None
+    assert parse_results(told, "a").rows[0].communication_ms is None
+    assert parse_results(told, "a").rows[0].memory_gib is None
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
@@ -61,7 +66,7 @@ def test_without_a_batch_times_still_tell_the_speedup_but_no_throughput() -> Non
     del told["config"]["batch_size"]
     for result in told["results"]:
         del result["effective_batch_size"]
-    rows = with_speedups(parse(told, "a").rows)
+    rows = add_speedups(parse_results(told, "a").rows)
     assert all(r.throughput is None for r in rows)
     assert rows[1].speedup is not None
     assert rows[1].speedup.value == pytest.approx(1.8, rel=0.03)
@@ -70,43 +75,43 @@ def test_without_a_batch_times_still_tell_the_speedup_but_no_throughput() -> Non
 def test_several_rings_count_all_that_they_get_through() -> None:
     told = content(worlds=(1,), lengths=(16384,))
     told["results"] += ranks(16384, 4, 2, ALONE_MS / 2) + ranks(16384, 4, 1, ALONE_MS)
-    shares = {(r.world, r.ring): r.efficiency for r in with_speedups(parse(told, "a").rows)}
+    shares = {(r.world, r.ring): r.efficiency for r in add_speedups(parse_results(told, "a").rows)}
     assert all(share is not None and share.value == pytest.approx(1.0) for share in shares.values())
 
 
 def test_weak_scaling_is_held_against_one_rank_with_as_much_as_each_has() -> None:
     told = content(worlds=(1,), lengths=(16384,), mode="weak")
     told["results"] += ranks(65536, 4, 4, ALONE_MS / 0.8)
-    four = with_speedups(parse(told, "a").rows)[-1]
+    four = add_speedups(parse_results(told, "a").rows)[-1]
     assert four.efficiency is not None
     assert four.efficiency.value == pytest.approx(0.8)
-    assert four.asked == 16384
+    assert four.requested_length == 16384
 
 
 def test_what_the_older_tool_measured_is_said_to_mean_nothing() -> None:
     rows = read(assay=None)
-    assert all(r.by is None for r in rows)
-    assert all(r.note is not None and OLDER in r.note for r in rows)
-    assert {one.verdict for one in judged(rows, 0.1)} == {"unsure"}
+    assert all(r.assay_version is None for r in rows)
+    assert all(r.note is not None and OLDER_NOTE in r.note for r in rows)
+    assert {one.verdict for one in judge_rows(rows, 0.1)} == {"unsure"}
 
 
 def test_rows_of_the_older_tool_are_no_baseline_for_others() -> None:
-    own = parse(content(worlds=(4,)), "new.json").rows
-    older = parse(content(worlds=(1,), assay=None), "old.json").rows
-    found = [r for r in with_speedups([*own, *older]) if r.by is not None]
+    own = parse_results(content(worlds=(4,)), "new.json").rows
+    older = parse_results(content(worlds=(1,), assay=None), "old.json").rows
+    found = [r for r in add_speedups([*own, *older]) if r.assay_version is not None]
     assert found
     assert all(r.speedup is None and r.note is not None and "one rank" in r.note for r in found)
 
 
 def test_one_rank_of_another_file_with_the_same_setting_is_a_baseline_and_is_named() -> None:
-    four = parse(content(worlds=(4,)), "four.json").rows
-    one = parse(content(worlds=(1,)), "one.json").rows
-    other = parse(content(worlds=(1,), dtype="float32"), "other.json").rows
-    found = next(r for r in with_speedups([*four, *other, *one]) if r.world == 4)
+    four = parse_results(content(worlds=(4,)), "four.json").rows
+    one = parse_results(content(worlds=(1,)), "one.json").rows
+    other = parse_results(content(worlds=(1,), dtype="float32"), "other.json").rows
+    found = next(r for r in add_speedups([*four, *other, *one]) if r.world == 4)
     assert found.note == "held against one rank of one.json"
     assert found.efficiency is not None
     assert found.efficiency.value == pytest.approx(0.9**2)
-    assert next(r for r in with_speedups([*four, *other]) if r.world == 4).efficiency is None
+    assert next(r for r in add_speedups([*four, *other]) if r.world == 4).efficiency is None
 
 
 @pytest.mark.parametrize(
@@ -126,60 +131,63 @@ def test_one_rank_of_another_file_with_the_same_setting_is_a_baseline_and_is_nam
 )
 def test_what_is_no_such_file_is_refused_with_the_reason(told: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        parse(told, "a.json")
+        parse_results(told, "a.json")
 
 
 def test_a_shape_that_failed_costs_only_itself() -> None:
     told = content()
     told["results"][0]["total_time_ms"] = None
-    found = parse(told, "a.json")
+    found = parse_results(told, "a.json")
     assert len(found.rows) == 7
     assert found.problems == ("a result of 16384 tokens over 1 ranks has no total_time_ms",)
 
 
 def test_of_a_shape_measured_twice_the_newest_counts() -> None:
-    first, second = row(source="a", time_ms=Span(5.0)), row(source="b", time_ms=Span(6.0))
-    assert newest([first, second, row(world=2)]) == (row(world=2), second)
+    first, second = row(source="a", time_ms=NumberSpan(5.0)), row(source="b", time_ms=NumberSpan(6.0))
+    assert newest_rows([first, second, row(world=2)]) == (row(world=2), second)
 
 
 @pytest.mark.parametrize(
     ("share", "over_starts", "verdict", "decidable"),
     [
-        (Span(0.8, 0.75, 0.85), True, "yes", True),
-        (Span(0.8, 0.65, 0.85), True, "unsure", True),
-        (Span(0.6, 0.55, 0.65), True, "no", True),
-        (Span(0.6, 0.55, 0.65), False, "unsure", False),
-        (Span(0.8), True, "unsure", False),
-        (Span(0.6), False, "unsure", False),
+        (NumberSpan(0.8, 0.75, 0.85), True, "yes", True),
+        (NumberSpan(0.8, 0.65, 0.85), True, "unsure", True),
+        (NumberSpan(0.6, 0.55, 0.65), True, "no", True),
+        (NumberSpan(0.6, 0.55, 0.65), False, "unsure", False),
+        (NumberSpan(0.8), True, "unsure", False),
+        (NumberSpan(0.6), False, "unsure", False),
         (None, False, "unsure", False),
     ],
 )
 def test_only_an_interval_over_several_starts_decides_the_gate(
-    share: Span | None, over_starts: bool, verdict: str, decidable: bool
+    share: NumberSpan | None, over_starts: bool, verdict: str, decidable: bool
 ) -> None:
-    (one,) = judged([row(world=1), row(efficiency=share, over_starts=over_starts)], 0.7)
-    assert one.verdict == verdict == verdict_of([one])
+    (one,) = judge_rows([row(world=1), row(efficiency=share, over_starts=over_starts)], 0.7)
+    assert one.verdict == verdict == combine_verdicts([one])
     assert can_decide([one]) == decidable
-    assert (one.reason == ONE_START) == (share is not None and not decidable)
+    assert (one.reason == NO_INTERVAL_REASON) == (share is not None and not decidable)
 
 
 def test_one_shape_that_is_surely_not_enough_decides_and_nothing_to_judge_decides_nothing() -> None:
-    good, bad = row(efficiency=Span(0.9, 0.8, 1.0)), row(world=8, efficiency=Span(0.5, 0.4, 0.6))
-    unsure = row(world=2, efficiency=Span(0.7, 0.6, 0.8))
-    assert verdict_of(judged([good, bad, unsure], 0.7)) == "no"
-    assert verdict_of(judged([good, unsure], 0.7)) == "unsure"
-    assert verdict_of(judged([row(world=1)], 0.7)) == "unsure"
+    good, bad = row(efficiency=NumberSpan(0.9, 0.8, 1.0)), row(world=8, efficiency=NumberSpan(0.5, 0.4, 0.6))
+    unsure = row(world=2, efficiency=NumberSpan(0.7, 0.6, 0.8))
+    assert combine_verdicts(judge_rows([good, bad, unsure], 0.7)) == "no"
+    assert combine_verdicts(judge_rows([good, unsure], 0.7)) == "unsure"
+    assert combine_verdicts(judge_rows([row(world=1)], 0.7)) == "unsure"
 
 
 def test_labels_name_only_what_differs() -> None:
     first, second = row(), row(setting=(("dtype", "float32"),))
-    assert list(labels([first, second]).values()) == ["16,384 tokens, dtype float16", "16,384 tokens, dtype float32"]
-    assert list(labels([first]).values()) == ["16,384 tokens"]
-    assert list(labels([first, row(batch=4)]).values()) == ["16,384 tokens, batch 2", "16,384 tokens, batch 4"]
+    assert list(label_rows([first, second]).values()) == [
+        "16,384 tokens, dtype float16",
+        "16,384 tokens, dtype float32",
+    ]
+    assert list(label_rows([first]).values()) == ["16,384 tokens"]
+    assert list(label_rows([first, row(batch=4)]).values()) == ["16,384 tokens, batch 2", "16,384 tokens, batch 4"]
 
 
 def test_the_figures_have_units_intervals_an_ideal_and_a_label_for_what_means_nothing() -> None:
-    drawn = figures([*read(), *read(assay=None, lengths=(16384,))])
+    drawn = draw_figures([*read(), *read(assay=None, lengths=(16384,))])
     names = [figure.name for figure in drawn.scaling]
     assert names == ["throughput", "speedup", "efficiency", "time"]
     speedup = drawn.scaling[1]
@@ -199,9 +207,9 @@ def test_the_figures_have_units_intervals_an_ideal_and_a_label_for_what_means_no
 
 
 def test_lines_of_ranks_grouped_otherwise_begin_at_one_rank() -> None:
-    one = row(world=1, efficiency=Span(1.0), speedup=Span(1.0))
-    by_itself = row(world=2, ring=1, efficiency=Span(0.8, 0.7, 0.9), speedup=Span(1.6))
-    efficiency = next(f for f in figures([one, by_itself]).scaling if f.name == "efficiency")
+    one = row(world=1, efficiency=NumberSpan(1.0), speedup=NumberSpan(1.0))
+    by_itself = row(world=2, ring=1, efficiency=NumberSpan(0.8, 0.7, 0.9), speedup=NumberSpan(1.6))
+    efficiency = next(f for f in draw_figures([one, by_itself]).scaling if f.name == "efficiency")
     assert [(line.label, line.x) for line in efficiency.lines] == [
         ("16,384 tokens", (1.0,)), ("16,384 tokens, each by itself", (1.0, 2.0)), ("ideal", (1.0, 2.0)),
     ]  # fmt: skip
@@ -210,11 +218,11 @@ def test_lines_of_ranks_grouped_otherwise_begin_at_one_rank() -> None:
 
 def test_the_headline_counts_the_verdicts_and_names_the_worst() -> None:
     rows = read(lengths=(16384,), known_to=0.01)
-    found = findings(Sources(rows, (), ()), 0.8)
+    found = build_findings(ScalingSources(rows, (), ()), 0.8)
     assert found.headline == (
         "Of 3 shapes of several ranks 2 are at least 80 % efficient, 1 is not; "
         "the lowest is 73 % (72 – 74) at 16,384 tokens over 8 ranks."
     )
-    older = findings(Sources(read(assay=None), (), ()), 0.8)
+    older = build_findings(ScalingSources(read(assay=None), (), ()), 0.8)
     assert "cannot be said: all are of the older tool" in older.headline
-    assert "none to judge" in findings(Sources(read(worlds=(1,)), (), ()), 0.8).headline
+    assert "none to judge" in build_findings(ScalingSources(read(worlds=(1,)), (), ()), 0.8).headline

@@ -12,25 +12,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.results import Estimate
-from assay.experiments.scaling.links import Link, link_of
-from assay.experiments.scaling.memory import MIB, held, memory_mib
 from assay.experiments.scaling.prediction import (
     NOTHING_SENT,
-    Traffic,
-    efficiency,
-    predict,
-    speedup,
-    traffic_of,
+    LinkModel,
+    RankTraffic,
+    parse_link,
+    predict_efficiency,
+    predict_speedup,
+    predict_time,
+    ring_traffic,
 )
-from assay.workloads.dilated_attention.costs import Costs
-from assay.workloads.dilated_attention.plan import Heads, Ladder
-from assay.workloads.dilated_attention.steps import Seat, steps
+from assay.experiments.scaling_prediction.forecast import MIB, model_rank_memory, predict_memory_mib
+from assay.workloads.dilated_attention.problem import AttentionCosts
+from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule, RingPosition, ring_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = st.floats(1e-5, 10.0)
-TRAFFIC = st.builds(Traffic, st.integers(0, 1000), st.integers(0, 10**11))
+TRAFFIC = st.builds(RankTraffic, st.integers(0, 1000), st.integers(0, 10**11))
 LINK = st.builds(
-    Link,
+    LinkModel,
     name=st.just("some"),
     alpha_s=st.floats(0, 1e-3),
     beta_bytes_per_s=st.floats(1e8, 1e12),
@@ -43,9 +43,9 @@ def measured(value: float, spread: float | None = 0.02) -> Estimate:
     return Estimate(value=value, low=low, high=high, unit="s", scope="process", method="median", n=20)
 
 
-def costs(*, sequence: int = 65536, causal: bool = False, batch: int = 2, item_bytes: int = 2) -> Costs:
-    ladder = Ladder.of((2048, 4096, 8192), (1, 2, 4))
-    return Costs(ladder, Heads.of(12, 12, "modulo"), batch, sequence, 64, item_bytes, causal)
+def costs(*, sequence: int = 65536, causal: bool = False, batch: int = 2, item_bytes: int = 2) -> AttentionCosts:
+    ladder = DilationSchedule.of((2048, 4096, 8192), (1, 2, 4))
+    return AttentionCosts(ladder, AttentionHeads.of(12, 12, "modulo"), batch, sequence, 64, item_bytes, causal)
 
 
 def ends(estimate: Estimate) -> tuple[float, float, float]:
@@ -55,8 +55,10 @@ def ends(estimate: Estimate) -> tuple[float, float, float]:
 
 
 @given(SECONDS, TRAFFIC, LINK)
-def test_the_interval_reaches_from_all_hidden_to_nothing_hidden(compute_s: float, traffic: Traffic, link: Link) -> None:
-    found = predict(measured(compute_s), traffic, link)
+def test_the_interval_reaches_from_all_hidden_to_nothing_hidden(
+    compute_s: float, traffic: RankTraffic, link: LinkModel
+) -> None:
+    found = predict_time(measured(compute_s), traffic, link)
     low, value, high = ends(found.time_s)
     assert low <= value <= high
     assert low >= compute_s * 0.98
@@ -67,40 +69,40 @@ def test_the_interval_reaches_from_all_hidden_to_nothing_hidden(compute_s: float
 
 @given(SECONDS, TRAFFIC, LINK, st.integers(0, 10**10), st.integers(0, 100))
 def test_more_bytes_or_messages_never_take_less(
-    compute_s: float, traffic: Traffic, link: Link, more_bytes: int, more_messages: int
+    compute_s: float, traffic: RankTraffic, link: LinkModel, more_bytes: int, more_messages: int
 ) -> None:
-    more = Traffic(traffic.messages + more_messages, traffic.received_bytes + more_bytes)
-    before, after = (ends(predict(measured(compute_s), each, link).time_s) for each in (traffic, more))
+    more = RankTraffic(traffic.messages + more_messages, traffic.received_bytes + more_bytes)
+    before, after = (ends(predict_time(measured(compute_s), each, link).time_s) for each in (traffic, more))
     assert all(first <= second for first, second in zip(before, after, strict=True))
 
 
 @given(SECONDS, TRAFFIC, LINK, st.floats(1, 10), st.floats(1, 10))
 def test_a_slower_link_never_takes_less(
-    compute_s: float, traffic: Traffic, link: Link, later: float, slower: float
+    compute_s: float, traffic: RankTraffic, link: LinkModel, later: float, slower: float
 ) -> None:
     worse = link.model_copy(
         update={"alpha_s": link.alpha_s * later, "beta_bytes_per_s": link.beta_bytes_per_s / slower}
     )
-    before, after = (ends(predict(measured(compute_s), traffic, each).time_s) for each in (link, worse))
+    before, after = (ends(predict_time(measured(compute_s), traffic, each).time_s) for each in (link, worse))
     assert all(first <= second for first, second in zip(before, after, strict=True))
 
 
 @given(SECONDS, LINK)
-def test_where_nothing_is_sent_it_is_the_computation(compute_s: float, link: Link) -> None:
-    found = predict(measured(compute_s), Traffic(0, 0), link)
+def test_where_nothing_is_sent_it_is_the_computation(compute_s: float, link: LinkModel) -> None:
+    found = predict_time(measured(compute_s), RankTraffic(0, 0), link)
     assert found.time_s == measured(compute_s)
     assert found.communication_s == 0
     assert NOTHING_SENT in found.assumptions
 
 
 def test_a_computation_without_an_interval_predicts_none() -> None:
-    found = predict(measured(1.0, None), Traffic(3, 10**9), link_of("nvlink4"))
+    found = predict_time(measured(1.0, None), RankTraffic(3, 10**9), parse_link("nvlink4"))
     assert (found.time_s.low, found.time_s.high) == (None, None)
     assert "no interval" in found.time_s.method
 
 
 def test_a_prediction_says_what_it_assumes_of_the_link_and_of_overlap() -> None:
-    said = " ".join(predict(measured(1.0), Traffic(3, 10**9), link_of("pcie5")).assumptions)
+    said = " ".join(predict_time(measured(1.0), RankTraffic(3, 10**9), parse_link("pcie5")).assumptions)
     for word in ("pcie5", "±20%", "halfway", "sends and receives at once", "measured alone"):
         assert word in said
 
@@ -110,50 +112,50 @@ def test_a_prediction_says_what_it_assumes_of_the_link_and_of_overlap() -> None:
 def test_traffic_is_what_the_steps_of_the_busiest_rank_bring_it(ranks: int, *, causal: bool) -> None:
     problem = costs(causal=causal)
     shard = problem.sequence // ranks
-    most = traffic_of(problem, ranks, backward=True)
+    most = ring_traffic(problem, ranks, backward=True)
     for place in range(0, ranks, max(1, ranks // 16)):
-        seat = steps(problem.ladder, shard, Seat(place, ranks), causal=causal)
+        seat = ring_steps(problem.schedule, shard, RingPosition(place, ranks), causal=causal)
         received = problem.received_bytes(place, ranks) + problem.backward_received_bytes(place, ranks)
         assert received <= most.received_bytes
         messages = 2 * sum(s.receive_from is not None for s in seat) + sum(s.helper is not None for s in seat)
         assert messages <= most.messages
-    forward = traffic_of(problem, ranks, backward=False)
+    forward = ring_traffic(problem, ranks, backward=False)
     assert forward.received_bytes == problem.received_bytes(ranks - 1, ranks)
     assert most.received_bytes == (2 if causal else 3) * forward.received_bytes
 
 
 def test_shards_that_hold_every_segment_receive_nothing() -> None:
-    assert traffic_of(costs(), 8, backward=True) == Traffic(0, 0)
-    assert traffic_of(costs(), 16, backward=True).messages == 3
-    assert traffic_of(costs(sequence=2**22), 512, backward=True) == Traffic(0, 0)
+    assert ring_traffic(costs(), 8, backward=True) == RankTraffic(0, 0)
+    assert ring_traffic(costs(), 16, backward=True).messages == 3
+    assert ring_traffic(costs(sequence=2**22), 512, backward=True) == RankTraffic(0, 0)
 
 
 def test_efficiency_is_the_speedup_shared_out_and_its_interval_the_worst_of_both() -> None:
     alone, together = measured(8.0), measured(2.0)
-    low, value, high = ends(efficiency(alone, together, 8))
+    low, value, high = ends(predict_efficiency(alone, together, 8))
     assert value == pytest.approx(0.5)
     assert (low, high) == pytest.approx((0.5 * 0.98 / 1.02, 0.5 * 1.02 / 0.98))
-    assert speedup(alone, together).value == pytest.approx(4.0)
-    assert efficiency(alone, measured(2.0, None), 8).low is None
+    assert predict_speedup(alone, together).value == pytest.approx(4.0)
+    assert predict_efficiency(alone, measured(2.0, None), 8).low is None
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.booleans(), st.booleans())
 def test_memory_of_a_shard_is_linear_in_its_length(ranks: int, backward: bool, causal: bool) -> None:
     problem = costs(causal=causal)
-    low, value, high = ends(memory_mib(problem, ranks, backward=backward))
+    low, value, high = ends(predict_memory_mib(problem, ranks, backward=backward))
     assert low < value < high
-    whole = held(problem, 1, backward=backward)
-    shard = held(problem, ranks, backward=backward)
+    whole = model_rank_memory(problem, 1, backward=backward)
+    shard = model_rank_memory(problem, ranks, backward=backward)
     assert whole.messages == 0
     assert (shard.peak - shard.messages) * ranks == whole.peak
     double = costs(sequence=2 * problem.sequence, causal=causal)
-    assert held(double, 2 * ranks, backward=backward).least == shard.least
+    assert model_rank_memory(double, 2 * ranks, backward=backward).least == shard.least
 
 
 def test_the_model_of_memory_is_near_what_an_h200_held() -> None:
     """Of one sequence in bfloat16, forward and backward: benchmarks/results/h200/attention.json."""
     short, long = (costs(batch=1, sequence=sequence) for sequence in (65536, 1048576))
-    of_model = memory_mib(long, 1, backward=True).value - memory_mib(short, 1, backward=True).value
+    of_model = predict_memory_mib(long, 1, backward=True).value - predict_memory_mib(short, 1, backward=True).value
     table = json.loads((ROOT / "benchmarks/results/h200/attention.json").read_text(encoding="utf-8"))["tables"][
         "memory"
     ]
@@ -167,14 +169,16 @@ def test_the_model_of_memory_is_near_what_an_h200_held() -> None:
 def test_the_model_of_memory_is_near_what_tensors_really_take(kind: str, *, backward: bool) -> None:
     torch = pytest.importorskip("torch")
     dtype = getattr(torch, kind)
-    problem = Costs(Ladder.of((256, 512, 1024), (1, 2, 4)), Heads.of(4, 4, "modulo"), 1, 4096, 32, dtype.itemsize)
-    low, value, high = ends(memory_mib(problem, 1, backward=backward))
+    problem = AttentionCosts(
+        DilationSchedule.of((256, 512, 1024), (1, 2, 4)), AttentionHeads.of(4, 4, "modulo"), 1, 4096, 32, dtype.itemsize
+    )
+    low, value, high = ends(predict_memory_mib(problem, 1, backward=backward))
     peak_mib = peak_of_tensors(torch, problem, dtype, backward=backward) / MIB
     assert low < peak_mib < high
     assert peak_mib == pytest.approx(value, rel=0.25)
 
 
-def peak_of_tensors(torch: Any, problem: Costs, dtype: Any, *, backward: bool) -> int:
+def peak_of_tensors(torch: Any, problem: AttentionCosts, dtype: Any, *, backward: bool) -> int:
     """Return the most bytes of tensors that are alive at once in one call on the CPU."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten
@@ -207,8 +211,8 @@ def peak_of_tensors(torch: Any, problem: Costs, dtype: Any, *, backward: bool) -
     for tensor in inputs:
         tally.add(tensor)
     q, k, v = (tensor.requires_grad_(backward) for tensor in inputs[:3])
-    segments = [branch.segment for branch in problem.ladder.branches]
-    rates = [branch.rate for branch in problem.ladder.branches]
+    segments = [branch.segment for branch in problem.schedule.branches]
+    rates = [branch.rate for branch in problem.schedule.branches]
     with tally:
         out = dilated_attention(q, k, v, segments, rates, backend="flash")
         if backward:

@@ -9,17 +9,16 @@ import pytest
 
 from assay.core.results import Estimate
 from assay.experiments.scaling import EXPERIMENT
-from assay.experiments.scaling.analysis import analyse
-from assay.experiments.scaling.links import Link
-from assay.experiments.scaling.numbers import QUANTITIES
-from assay.experiments.scaling.problem import least_flop, work_of
-from assay.experiments.scaling.shapes import Shape
+from assay.experiments.scaling.analysis import analyse_scaling
+from assay.experiments.scaling.estimates import QUANTITIES
+from assay.experiments.scaling.plan import ScalingShape, minimum_flop, shape_work
+from assay.experiments.scaling.prediction import LinkModel
 from tests.experiments.scaling.worlds import FOUR_CORES, GEMM, World, about, found_in, options, table
 from tests.machines import machine
 from tests.stats.chances import at_least
 
 WORLDS = 60
-RING = Shape(64, 4, 4)
+RING = ScalingShape(64, 4, 4)
 H200 = machine(cores=(4,), gpus=(0, 0, 0, 0))
 H200 = H200.model_copy(
     update={"gpus": tuple(gpu.model_copy(update={"name": "NVIDIA H200"}) for gpu in H200.gpus), "gpu_note": None}
@@ -28,7 +27,7 @@ H200 = H200.model_copy(
 
 def test_what_was_put_in_comes_out() -> None:
     world, asked = World(), options(sequences=(64,), worlds=(4,), rings=(1, 2, 4))
-    found = analyse(FOUR_CORES, asked, world.run(asked))
+    found = analyse_scaling(FOUR_CORES, asked, world.run(asked))
     ring = next(each for each in found.scaled if each.shape == RING)
     total, alone = world.time_us(asked, RING), world.alone_us(asked, RING)
     computing = world.computing_us(asked, RING)
@@ -48,12 +47,12 @@ def test_what_was_put_in_comes_out() -> None:
     assert ring["split_rest"].value == pytest.approx(1.0)
     factors = [ring[name].value or math.nan for name in QUANTITIES if name.startswith("split_")]
     assert math.prod(factors) == pytest.approx(ring["efficiency"].value)
-    assert ring["tflops"].value == pytest.approx(least_flop(asked, RING) / (total / 1e6) / 1e12)
+    assert ring["tflops"].value == pytest.approx(minimum_flop(asked, RING) / (total / 1e6) / 1e12)
 
 
 def test_ranks_by_themselves_are_held_against_one_and_nothing_is_sent() -> None:
     world, asked = World(), options(sequences=(64,), worlds=(4,), rings=(1,))
-    (apart,) = analyse(FOUR_CORES, asked, world.run(asked)).scaled
+    (apart,) = analyse_scaling(FOUR_CORES, asked, world.run(asked)).scaled
     assert apart["speedup"].value == pytest.approx(4 * 0.8)
     assert apart["efficiency"].value == pytest.approx(0.8)
     assert apart["split_contention"].value == pytest.approx(0.8)
@@ -64,9 +63,9 @@ def test_ranks_by_themselves_are_held_against_one_and_nothing_is_sent() -> None:
 
 def test_two_rings_of_two_count_the_work_of_both() -> None:
     world, asked = World(), options(sequences=(64,), worlds=(4,), rings=(2,))
-    (rings,) = analyse(FOUR_CORES, asked, world.run(asked)).scaled
+    (rings,) = analyse_scaling(FOUR_CORES, asked, world.run(asked)).scaled
     total, alone = world.time_us(asked, rings.shape), world.alone_us(asked, rings.shape)
-    assert work_of(asked, rings.shape) == 2 * 2 * 64
+    assert shape_work(asked, rings.shape) == 2 * 2 * 64
     assert rings["efficiency"].value == pytest.approx(alone / (2 * total))
     assert rings["speedup"].value == pytest.approx(2 * alone / total)
     serial = (total / alone - 1 / 2) / (1 - 1 / 2)
@@ -75,8 +74,8 @@ def test_two_rings_of_two_count_the_work_of_both() -> None:
 
 def test_weak_scaling_holds_the_same_work_to_a_rank_against_one() -> None:
     world, asked = World(shard=1.0), options(sequences=(64,), worlds=(4,), rings=(4,), mode="weak")
-    (ring,) = analyse(FOUR_CORES, asked, world.run(asked)).scaled
-    alone = world.alone_us(asked, Shape(64, 1, 1))
+    (ring,) = analyse_scaling(FOUR_CORES, asked, world.run(asked)).scaled
+    alone = world.alone_us(asked, ScalingShape(64, 1, 1))
     assert ring["efficiency"].value == pytest.approx(alone / world.time_us(asked, ring.shape))
     assert ring["speedup"].value == pytest.approx(4 * alone / world.time_us(asked, ring.shape))
     factors = [ring[name].value or math.nan for name in QUANTITIES if name.startswith("split_")]
@@ -91,15 +90,15 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(repeat: int) -> Non
     starts = 0.0 if repeat == 1 else 0.03
     asked = options(sequences=(64,), worlds=(2,), rings=(2,), repeat=repeat)
     truth = World(balance=0.7)
-    shape = Shape(64, 2, 2)
+    shape = ScalingShape(64, 2, 2)
     total, alone = truth.time_us(asked, shape), truth.alone_us(asked, shape)
     expected = {"time": total, "efficiency": alone / total / 2, "exposed": 250.0, "split_contention": 0.7 * 0.8}
     hits, given = dict.fromkeys(expected, 0), dict.fromkeys(expected, 0)
     for seed in range(WORLDS):
         world = World(balance=0.7, starts=starts, within=0.02, seed=seed)
-        (ring,) = analyse(FOUR_CORES, asked, world.run(asked)).scaled
+        (ring,) = analyse_scaling(FOUR_CORES, asked, world.run(asked)).scaled
         for name, value in expected.items():
-            if (ends := ring[name].ends) is not None:
+            if (ends := ring[name].bounds) is not None:
                 given[name] += 1
                 hits[name] += ends[0] <= value <= ends[1]
     assert min(given.values()) >= 0.6 * WORLDS, "few samples are now and then refused an interval, not as a rule"
@@ -108,12 +107,12 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(repeat: int) -> Non
 
 def test_an_interval_says_how_it_was_found_and_of_what() -> None:
     asked = options(sequences=(64,), rings=(2,))
-    (once,) = analyse(FOUR_CORES, asked, World(within=0.02).run(asked)).scaled
+    (once,) = analyse_scaling(FOUR_CORES, asked, World(within=0.02).run(asked)).scaled
     assert once["speedup"].estimate is not None
     assert once["speedup"].estimate.scope == "process"
     assert "says nothing of the next start" in once["speedup"].estimate.method
     again = asked.model_copy(update={"repeat": 3})
-    (thrice,) = analyse(FOUR_CORES, again, World(within=0.02, starts=0.02).run(again)).scaled
+    (thrice,) = analyse_scaling(FOUR_CORES, again, World(within=0.02, starts=0.02).run(again)).scaled
     assert thrice["speedup"].estimate is not None
     assert thrice["speedup"].estimate.scope == "run"
     assert "3 repeats" in thrice["speedup"].estimate.method
@@ -139,7 +138,7 @@ def test_a_repeat_that_failed_leaves_the_others() -> None:
         r.model_copy(update={"status": "failed", "reason": "out of memory", "series": ()}) if n == 2 else r
         for n, r in enumerate(records)
     ]
-    (ring,) = analyse(FOUR_CORES, asked, type(records)(broken, world.kept)).scaled
+    (ring,) = analyse_scaling(FOUR_CORES, asked, type(records)(broken, world.kept)).scaled
     assert broken[2].block == "repeat-1-n64-p2-r2"
     assert ring["time"].estimate is not None
     assert "2 repeats" in ring["time"].estimate.method
@@ -204,11 +203,11 @@ def test_errors_and_bytes_are_shown_and_judged() -> None:
 
 def test_work_that_is_done_twice_shows_as_inflation() -> None:
     asked = options(sequences=(64,), worlds=(4,), rings=(4,))
-    (ring,) = analyse(FOUR_CORES, asked, World().run(asked)).scaled
+    (ring,) = analyse_scaling(FOUR_CORES, asked, World().run(asked)).scaled
     assert ring.facts is not None
     assert ring.facts.flop_inflation == pytest.approx(1.0)
     assert ring.facts.byte_inflation == pytest.approx(1.0)
-    (more,) = analyse(FOUR_CORES, asked, World(extra_bytes=ring.facts.received_bytes or 0.0).run(asked)).scaled
+    (more,) = analyse_scaling(FOUR_CORES, asked, World(extra_bytes=ring.facts.received_bytes or 0.0).run(asked)).scaled
     assert more.facts is not None
     assert more.facts.byte_inflation == pytest.approx(5.0)
 
@@ -216,18 +215,18 @@ def test_work_that_is_done_twice_shows_as_inflation() -> None:
 def test_on_a_gpu_operations_are_held_against_the_data_sheet_and_a_matmul_and_memory_is_told() -> None:
     asked = options(
         sequences=(64,), worlds=(2,), rings=(2,), devices=("cuda:0", "cuda:1"), energy=True,
-        yardstick=GEMM.model_copy(update={"params": {**GEMM.params, "m": 8192}}),
+        matmul=GEMM.model_copy(update={"params": {**GEMM.params, "m": 8192}}),
     )  # fmt: skip
     joules = Estimate(value=5.0, low=4.0, high=6.0, unit="J", scope="run", method="counter", n=1)
     world = World(joules=joules)
-    found = analyse(H200, asked, world.run(asked, H200))
+    found = analyse_scaling(H200, asked, world.run(asked, H200))
     (ring,) = found.scaled
-    rate = least_flop(asked, ring.shape) / (world.time_us(asked, ring.shape) / 1e6)
+    rate = minimum_flop(asked, ring.shape) / (world.time_us(asked, ring.shape) / 1e6)
     assert ring["mfu_datasheet"].value == pytest.approx(100 * rate / (2 * 66.9e12))
     assert found.matmul.value == pytest.approx(2e9 / 1e-3)
     assert ring["mfu_matmul"].value == pytest.approx(100 * rate / (2 * 2e12))
     assert ring["energy_per_token"].value == pytest.approx(5.0 / (10 * 2 * 64))
-    assert ring["energy_per_token"].ends == pytest.approx((4.0 / 1280, 6.0 / 1280))
+    assert ring["energy_per_token"].bounds == pytest.approx((4.0 / 1280, 6.0 / 1280))
     assert ring.facts is not None
     assert [(m.allocated_mib, m.device_mib) for m in ring.facts.memory] == [(50.0, 900.0), (50.0, None)]
     findings = EXPERIMENT.analyse(H200, asked, world.run(asked, H200))
@@ -240,16 +239,16 @@ def test_on_a_gpu_operations_are_held_against_the_data_sheet_and_a_matmul_and_me
 def test_of_ranks_on_other_machines_nothing_is_sensed_here() -> None:
     joules = Estimate(value=5.0, low=4.0, high=6.0, unit="J", scope="run", method="counter", n=1)
     asked = options(sequences=(64,), worlds=(2,), rings=(2,), devices=("cuda:0",), energy=True, local_ranks=1)
-    (ring,) = analyse(H200, asked, World(joules=joules).run(asked, H200)).scaled
+    (ring,) = analyse_scaling(H200, asked, World(joules=joules).run(asked, H200)).scaled
     assert ring["energy_per_token"].reason == "ranks on other machines are not metered"
     assert ring.facts is not None
     assert [memory.device_mib for memory in ring.facts.memory] == [900.0, None]
-    assert (asked.crowd, asked.model_copy(update={"local_ranks": None}).crowd) == (1, 2)
+    assert (asked.local_rank_count, asked.model_copy(update={"local_ranks": None}).local_rank_count) == (1, 2)
 
 
 def test_without_sensors_or_yardsticks_there_is_a_reason_and_no_number() -> None:
     asked = options(sequences=(64,), rings=(2,))
-    (ring,) = analyse(FOUR_CORES, asked, World().run(asked)).scaled
+    (ring,) = analyse_scaling(FOUR_CORES, asked, World().run(asked)).scaled
     for name, said in (
         ("mfu_matmul", "--yardsticks"),
         ("mfu_datasheet", "no data sheet"),
@@ -258,7 +257,7 @@ def test_without_sensors_or_yardsticks_there_is_a_reason_and_no_number() -> None
         assert ring[name].value is None
         assert said in (ring[name].reason or "")
     metered = asked.model_copy(update={"energy": True})
-    (ring,) = analyse(FOUR_CORES, metered, World().run(metered)).scaled
+    (ring,) = analyse_scaling(FOUR_CORES, metered, World().run(metered)).scaled
     assert ring["energy_per_token"].reason == "energy no monitor watched"
 
 
@@ -266,9 +265,9 @@ def test_without_sensors_or_yardsticks_there_is_a_reason_and_no_number() -> None
     ("link", "outcome"), [("10us:1GB/s", "within"), ("1ns:900GB/s", "slower"), ("1s:1kB/s", "faster")]
 )
 def test_predictions_are_scored_against_what_was_measured(link: str, outcome: str) -> None:
-    from assay.experiments.scaling.links import link_of
+    from assay.experiments.scaling.prediction import parse_link
 
-    asked = options(sequences=(64,), rings=(2,), link=link_of(link))
+    asked = options(sequences=(64,), rings=(2,), link=parse_link(link))
     world = World(contention=1.0, balance=1.0, transfer_us=40.0) if outcome == "within" else World(contention=0.5)
     findings, page = found_in(world, asked)
     score = about(findings, "prediction", world=2)
@@ -279,7 +278,7 @@ def test_predictions_are_scored_against_what_was_measured(link: str, outcome: st
 
 
 def test_a_prediction_without_an_interval_decides_nothing() -> None:
-    link = Link(name="l", alpha_s=1e-6, beta_bytes_per_s=1e9)
+    link = LinkModel(name="l", alpha_s=1e-6, beta_bytes_per_s=1e9)
     findings, _ = found_in(World(), options(sequences=(64,), rings=(2,), link=link, benchmark_runs=3))
     assert about(findings, "prediction", world=2).verdict == "unsure"
 
@@ -306,10 +305,10 @@ def test_a_causal_mask_does_not_pass_for_contention() -> None:
     asked = options(sequences=(64,), rings=(2,))
     world = World(contention=1.0, balance=0.75, shard=1.0)
     records = world.run(asked)
-    share = world.computing_us(asked, Shape(64, 2, 2)).max()
+    share = world.computing_us(asked, ScalingShape(64, 2, 2)).max()
     for series in (s for r in records for s in r.series if r.block.endswith("alone") and s.n and len(r.series) == 1):
         world.kept[series.file] = np.full(10, share)  # what the last place computes, alone
-    (ring,) = analyse(FOUR_CORES, asked, records).scaled
+    (ring,) = analyse_scaling(FOUR_CORES, asked, records).scaled
     assert ring["split_contention"].value == pytest.approx(1.0)
     assert ring["split_balance"].value == pytest.approx(0.75)
     assert ring["split_shard"].value == pytest.approx(1.0)

@@ -8,12 +8,19 @@ import pytest
 
 from assay.core.results import Estimate
 from assay.experiments.scaling import EXPERIMENT
-from assay.experiments.scaling.analysis import analyse
-from assay.experiments.scaling.gate import gate, judge
-from assay.experiments.scaling.numbers import Known
-from assay.experiments.scaling.older import FILE
-from assay.experiments.scaling.shapes import Shape
-from assay.experiments.scaling.written import factor_cell, percent_cell, rate_cell, ratio_cell, small_cell, time_cell
+from assay.experiments.scaling.analysis import analyse_scaling
+from assay.experiments.scaling.estimates import (
+    ScalingNumber,
+    format_factor_cell,
+    format_percent_cell,
+    format_rate_cell,
+    format_ratio_cell,
+    format_small_cell,
+    format_time_cell,
+)
+from assay.experiments.scaling.findings import evaluate_gate, judge_efficiency
+from assay.experiments.scaling.plan import ScalingShape
+from assay.experiments.scaling.results_file import RESULTS_FILE
 from tests.experiments.scaling.worlds import FOUR_CORES, World, about, found_in, options
 
 OLDER_KEYS = {
@@ -23,8 +30,8 @@ OLDER_KEYS = {
 }  # fmt: skip
 
 
-def known(value: float, low: float | None = None, high: float | None = None) -> Known:
-    return Known(Estimate(value=value, low=low, high=high, unit="", scope="run", method="m", n=1))
+def known(value: float, low: float | None = None, high: float | None = None) -> ScalingNumber:
+    return ScalingNumber(Estimate(value=value, low=low, high=high, unit="", scope="run", method="m", n=1))
 
 
 @pytest.mark.parametrize(
@@ -35,11 +42,11 @@ def known(value: float, low: float | None = None, high: float | None = None) -> 
         (known(0.6, 0.5, 0.8), "unsure"),
         (known(0.8, 0.7, 0.9), "yes"),
         (known(0.1), "unsure"),
-        (Known(reason="not measured"), "unsure"),
+        (ScalingNumber(reason="not measured"), "unsure"),
     ],
 )
-def test_only_a_whole_interval_decides(efficiency: Known, verdict: str) -> None:
-    assert judge(efficiency, 0.7) == verdict
+def test_only_a_whole_interval_decides(efficiency: ScalingNumber, verdict: str) -> None:
+    assert judge_efficiency(efficiency, 0.7) == verdict
 
 
 def test_one_shape_that_is_surely_below_closes_the_gate_and_is_named() -> None:
@@ -66,7 +73,7 @@ def test_one_shape_that_is_surely_below_closes_the_gate_and_is_named() -> None:
 )
 def test_the_gate_says_why(world: World, changes: dict[str, object], verdict: str, said: str) -> None:
     asked = options(**{"sequences": (64,), "min_efficiency": 0.7, **changes})
-    answer = gate(asked, analyse(FOUR_CORES, asked, world.run(asked)))
+    answer = evaluate_gate(asked, analyse_scaling(FOUR_CORES, asked, world.run(asked)))
     assert answer is not None
     assert answer.verdict == verdict
     assert said in answer.sentence
@@ -74,14 +81,14 @@ def test_the_gate_says_why(world: World, changes: dict[str, object], verdict: st
 
 def test_without_a_gate_there_is_no_answer() -> None:
     asked = options()
-    assert gate(asked, analyse(FOUR_CORES, asked, World().run(asked))) is None
+    assert evaluate_gate(asked, analyse_scaling(FOUR_CORES, asked, World().run(asked))) is None
 
 
 def test_the_older_file_has_a_row_for_each_rank_under_the_older_names() -> None:
     world, asked = World(), options(sequences=(64,), worlds=(4,), rings=(1, 2, 4))
     records = world.run(asked)
     findings = EXPERIMENT.analyse(FOUR_CORES, asked, records)
-    data = json.loads(EXPERIMENT.files(FOUR_CORES, asked, findings, records)[FILE])
+    data = json.loads(EXPERIMENT.files(FOUR_CORES, asked, findings, records)[RESULTS_FILE])
     assert data["world_size"] == 4
     assert data["timestamp"] == "20261115_120000"
     assert data["config"]["embed_dim"] == 32
@@ -92,7 +99,7 @@ def test_the_older_file_has_a_row_for_each_rank_under_the_older_names() -> None:
     ]  # fmt: skip
     assert all(set(row) == OLDER_KEYS for row in rows)
     ring = [row for row in rows if row["ring_size"] == 4]
-    total, alone = world.time_us(asked, Shape(64, 4, 4)), world.alone_us(asked, Shape(64, 1, 1))
+    total, alone = world.time_us(asked, ScalingShape(64, 4, 4)), world.alone_us(asked, ScalingShape(64, 1, 1))
     assert ring[3]["total_time_ms"] == pytest.approx(total / 1e3)
     assert ring[0]["total_time_ms"] < ring[3]["total_time_ms"], "a rank's own time"
     assert ring[3]["backward_time_ms"] == pytest.approx(ring[3]["total_time_ms"] - ring[3]["forward_time_ms"])
@@ -113,19 +120,19 @@ def test_a_shape_that_failed_has_no_row_in_the_older_file() -> None:
     world, asked = World(failing={"n64-p2-r2": "out of memory"}), options(sequences=(64,))
     records = world.run(asked)
     files = EXPERIMENT.files(FOUR_CORES, asked, EXPERIMENT.analyse(FOUR_CORES, asked, records), records)
-    assert {row["ring_size"] for row in json.loads(files[FILE])["results"]} == {1}
+    assert {row["ring_size"] for row in json.loads(files[RESULTS_FILE])["results"]} == {1}
 
 
 def test_numbers_are_written_with_their_intervals_in_one_unit() -> None:
-    assert time_cell(known(1234.5, 1220.0, 12500.0)) == "1.234 ms (1.220 – 12.50)"
-    assert time_cell(known(-3.2, -5.0, 1.0)) == "−3.200 µs (−5.000 – 1.000)"
-    assert percent_cell(known(0.812, 0.78, 0.85)) == "81 % (78 – 85)"
-    assert percent_cell(known(0.05)) == "5.0 %"
-    assert ratio_cell(known(1.623, 1.55, 1.7)) == "1.62 (1.55 – 1.70)"
-    assert ratio_cell(known(1.5, 0.001, 200.0)) == "1.50 (or any)"
-    assert factor_cell(known(0.9876, 0.981, 0.99)) == "0.988 (0.981 – 0.990)"
-    assert factor_cell(known(0.62, 0.49, 0.78)) == "0.62 (0.49 – 0.78)"
-    assert factor_cell(known(1.0, 1.0, 1.0)) == "1"
-    assert rate_cell(known(165_730.0, 163_000.0, 170_000.0)) == "166 k (163 – 170)"
-    assert small_cell(known(1.25e-6, 1.1e-6, 1.4e-6), "J") == "1.25 µJ (1.10 – 1.40)"
-    assert time_cell(Known(reason="not measured")) is None
+    assert format_time_cell(known(1234.5, 1220.0, 12500.0)) == "1.234 ms (1.220 – 12.50)"
+    assert format_time_cell(known(-3.2, -5.0, 1.0)) == "−3.200 µs (−5.000 – 1.000)"
+    assert format_percent_cell(known(0.812, 0.78, 0.85)) == "81 % (78 – 85)"
+    assert format_percent_cell(known(0.05)) == "5.0 %"
+    assert format_ratio_cell(known(1.623, 1.55, 1.7)) == "1.62 (1.55 – 1.70)"
+    assert format_ratio_cell(known(1.5, 0.001, 200.0)) == "1.50 (or any)"
+    assert format_factor_cell(known(0.9876, 0.981, 0.99)) == "0.988 (0.981 – 0.990)"
+    assert format_factor_cell(known(0.62, 0.49, 0.78)) == "0.62 (0.49 – 0.78)"
+    assert format_factor_cell(known(1.0, 1.0, 1.0)) == "1"
+    assert format_rate_cell(known(165_730.0, 163_000.0, 170_000.0)) == "166 k (163 – 170)"
+    assert format_small_cell(known(1.25e-6, 1.1e-6, 1.4e-6), "J") == "1.25 µJ (1.10 – 1.40)"
+    assert format_time_cell(ScalingNumber(reason="not measured")) is None

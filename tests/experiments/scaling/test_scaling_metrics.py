@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.experiments.scaling.metrics import Communication, karp_flatt, speedup, split, throughput
-from assay.experiments.scaling.vectors import Times
+from assay.experiments.scaling.speedup import (
+    CommunicationTimes,
+    compute_karp_flatt,
+    compute_speedup,
+    compute_throughput,
+    split_efficiency,
+)
+from assay.experiments.scaling.timings import TimeVectors
 
 positive = st.floats(1e-3, 1e6)
 
@@ -17,14 +23,14 @@ def arrays(*values: float) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]
     return [np.array([value]) for value in values]
 
 
-def three(full: float, compute: float, communication: float) -> Communication:
+def three(full: float, compute: float, communication: float) -> CommunicationTimes:
     one, other, last = arrays(full, compute, communication)
-    return Communication(one, other, last, sent=True)
+    return CommunicationTimes(one, other, last, sent=True)
 
 
-def times(total: float, compute: float, mean: float, last: float, communication: float) -> Times:
+def times(total: float, compute: float, mean: float, last: float, communication: float) -> TimeVectors:
     full, computing, average, end, transfers = arrays(total, compute, mean, last, communication)
-    return Times(
+    return TimeVectors(
         slowest={"total": full, "compute": computing, "communication": transfers},
         mean={"compute": average},
         last={"compute": end},
@@ -38,7 +44,7 @@ def times(total: float, compute: float, mean: float, last: float, communication:
 def test_the_factors_multiply_up_to_the_efficiency(
     total: float, compute: float, mean: float, last: float, transfers: float, alone: float, share: float, ring: int
 ) -> None:
-    parts = split(times(total, compute, mean, last, transfers), np.array([alone]), np.array([share]), ring)
+    parts = split_efficiency(times(total, compute, mean, last, transfers), np.array([alone]), np.array([share]), ring)
     assert parts.product == pytest.approx(alone / (ring * total), rel=1e-9)
     assert (parts.exposed <= 1).all()
     assert (parts.balance == mean / compute).all()
@@ -48,16 +54,16 @@ def test_the_factors_multiply_up_to_the_efficiency(
 def test_ranks_that_each_do_as_much_as_one_alone_are_as_many_times_as_fast(
     total: float, alone: float, ranks: int
 ) -> None:
-    same = speedup(np.array([total]), 7.0 * ranks, np.array([total]), 7.0)
+    same = compute_speedup(np.array([total]), 7.0 * ranks, np.array([total]), 7.0)
     assert same == pytest.approx(ranks)
-    shared = speedup(np.array([alone / ranks]), 7.0, np.array([alone]), 7.0)
+    shared = compute_speedup(np.array([alone / ranks]), 7.0, np.array([alone]), 7.0)
     assert shared == pytest.approx(ranks)
 
 
 @given(serial=st.floats(0.0, 1.0), ranks=st.integers(2, 512))
 def test_karp_flatt_finds_the_serial_share_that_amdahl_put_in(serial: float, ranks: int) -> None:
     amdahl = 1 / (serial + (1 - serial) / ranks)
-    assert karp_flatt(np.array([amdahl]), ranks) == pytest.approx(serial, abs=1e-9)
+    assert compute_karp_flatt(np.array([amdahl]), ranks) == pytest.approx(serial, abs=1e-9)
 
 
 @given(compute=positive, transfers=positive, hidden=st.floats(0.0, 1.0))
@@ -73,7 +79,7 @@ def test_overlap_is_the_share_of_the_transfers_that_does_not_show(
 
 def test_what_takes_longer_than_computing_and_transfers_one_after_the_other_is_no_overlap_but_a_rest() -> None:
     slow = times(total=200, compute=100, mean=100, last=100, communication=20)
-    parts = split(slow, np.array([400.0]), np.array([100.0]), 4)
+    parts = split_efficiency(slow, np.array([400.0]), np.array([100.0]), 4)
     assert parts.exposed == pytest.approx(100 / 120)
     assert parts.rest == pytest.approx(120 / 200)
     assert three(200, 100, 20).overlap == pytest.approx(-4)
@@ -81,15 +87,15 @@ def test_what_takes_longer_than_computing_and_transfers_one_after_the_other_is_n
 
 def test_where_nothing_is_sent_computing_is_all_there_is() -> None:
     (total,) = arrays(120)
-    only = Times(slowest={"total": total}, mean={"total": np.array([100.0])}, last={"total": np.array([120.0])})
-    runs = Communication.of(only)
+    only = TimeVectors(slowest={"total": total}, mean={"total": np.array([100.0])}, last={"total": np.array([120.0])})
+    runs = CommunicationTimes.of(only)
     assert not runs.sent
     assert runs.exposed_us == 0
-    parts = split(only, np.array([400.0]), np.array([110.0]), 4)
+    parts = split_efficiency(only, np.array([400.0]), np.array([110.0]), 4)
     assert parts.exposed == 1
     assert parts.rest == 1
     assert parts.product == pytest.approx(400 / 4 / 120)
 
 
 def test_work_a_second_is_work_over_the_time() -> None:
-    assert throughput(np.array([2e6]), 10.0) == pytest.approx(5.0)
+    assert compute_throughput(np.array([2e6]), 10.0) == pytest.approx(5.0)

@@ -9,14 +9,19 @@ import pytest
 
 from assay.core.plan import Block, Done, Subject
 from assay.core.results import Evidence, Record, SubjectFacts, Window
-from assay.experiments.registry import find
-from assay.experiments.scaling.links import link_of
-from assay.experiments.scaling.prediction import NOTHING_SENT
+from assay.experiments.base import find_experiment
+from assay.experiments.scaling.prediction import NOTHING_SENT, parse_link
 from assay.experiments.scaling_prediction import EXPERIMENT
-from assay.experiments.scaling_prediction.forecast import forecasts
-from assay.experiments.scaling_prediction.options import PredictionOptions
-from assay.experiments.scaling_prediction.plan import Cell, blocks_of, cells, left_out, trial_of
-from assay.launch.outcome import RawSeries
+from assay.experiments.scaling_prediction.forecast import forecast_cells
+from assay.experiments.scaling_prediction.plan import (
+    PredictionCell,
+    PredictionOptions,
+    cell_trial,
+    list_cells,
+    list_impossible_cells,
+    plan_blocks,
+)
+from assay.launch.workers import RawSeries
 from assay.runner import summaries
 from assay.store.records import Records
 from tests.machines import machine
@@ -41,7 +46,7 @@ ALONE_US = 30_000.0
 
 def options(**changes: Any) -> PredictionOptions:
     told = {
-        "subject": ATTENTION, "sequences": (65536,), "counts": (8, 16, 48, 512), "link": link_of("nvlink4"),
+        "subject": ATTENTION, "sequences": (65536,), "counts": (8, 16, 48, 512), "link": parse_link("nvlink4"),
         "device": "cuda:0", **changes,
     }  # fmt: skip
     return PredictionOptions.model_validate(told)
@@ -71,7 +76,7 @@ def record_of(trial: Trial, *, reason: str | None = None, samples: int = 20) -> 
 
 
 def measured(wanted: PredictionOptions, folder: Path, *, failing: int | None = None, samples: int = 20) -> Records:
-    trials = [trial for block in blocks_of(wanted) for trial in block.trials]
+    trials = [trial for block in plan_blocks(wanted) for trial in block.trials]
     rings = {trial.id: trial.roles[0].subjects[0].params["ring"] for trial in trials}
     records = [
         record_of(t, reason="out of memory" if rings[t.id] == failing else None, samples=samples) for t in trials
@@ -80,7 +85,7 @@ def measured(wanted: PredictionOptions, folder: Path, *, failing: int | None = N
 
 
 def test_one_block_to_a_length_has_the_whole_and_one_share_of_each_ring() -> None:
-    (block,) = blocks_of(options())
+    (block,) = plan_blocks(options())
     params = [trial.roles[0].subjects[0].params for trial in block.trials]
     assert [(p["ring"], p["only"], p["sequence"]) for p in params] == [
         (1, "all", 65536), (8, "compute", 65536), (16, "compute", 65536), (512, "compute", 65536),
@@ -89,15 +94,15 @@ def test_one_block_to_a_length_has_the_whole_and_one_share_of_each_ring() -> Non
 
 
 def test_a_count_that_breaks_a_rule_is_left_out_with_the_rule() -> None:
-    (out,) = left_out(options())
-    assert out.cell == Cell(65536, 48)
+    (out,) = list_impossible_cells(options())
+    assert out.cell == PredictionCell(65536, 48)
     assert out.reason == "A sequence of 65536 is not divisible among 48 ranks."
-    (out,) = left_out(options(counts=(8, 32768)))
+    (out,) = list_impossible_cells(options(counts=(8, 32768)))
     assert out.reason == "A shard of 2 is not divisible by the dilation rate 4."
 
 
 def test_under_weak_scaling_the_sequence_grows_with_the_ring() -> None:
-    (block,) = blocks_of(options(mode="weak", counts=(1, 4)))
+    (block,) = plan_blocks(options(mode="weak", counts=(1, 4)))
     assert [trial.roles[0].subjects[0].params["sequence"] for trial in block.trials] == [65536, 4 * 65536]
 
 
@@ -107,12 +112,12 @@ def test_the_walk_measures_each_length_once_and_is_then_done(tmp_path: Path) -> 
     assert isinstance(first, Block)
     assert first.name == "tokens-32768"
     assert isinstance(EXPERIMENT.step(MACHINE, wanted, measured(wanted, tmp_path)), Done)
-    assert find("scaling_prediction") is EXPERIMENT
+    assert find_experiment("scaling_prediction") is EXPERIMENT
 
 
 def test_a_prediction_adds_what_the_link_takes_to_what_one_share_takes(tmp_path: Path) -> None:
     wanted = options()
-    found = {each.cell.gpus: each for each in forecasts(wanted, measured(wanted, tmp_path))}
+    found = {each.cell.gpus: each for each in forecast_cells(wanted, measured(wanted, tmp_path))}
     eight, sixteen = found[8].time, found[16].time
     assert eight is not None
     assert sixteen is not None
@@ -142,7 +147,7 @@ def test_findings_judge_by_the_interval_and_say_why_not(tmp_path: Path) -> None:
 def test_without_one_gpu_alone_the_time_is_predicted_and_the_efficiency_is_not(tmp_path: Path) -> None:
     wanted = options(counts=(8,))
     records = measured(wanted, tmp_path, failing=1)
-    (each,) = forecasts(wanted, records)
+    (each,) = forecast_cells(wanted, records)
     assert each.time is not None
     assert each.efficiency is None
     (finding,) = EXPERIMENT.analyse(MACHINE, wanted, records).findings
@@ -175,4 +180,4 @@ def test_the_page_shows_predictions_assumptions_and_what_was_skipped(tmp_path: P
 
 def test_every_cell_has_a_trial_of_its_own() -> None:
     wanted = options(sequences=(32768, 65536))
-    assert len({trial_of(wanted, cell).id for cell in cells(wanted)}) == len(cells(wanted)) == 6
+    assert len({cell_trial(wanted, cell).id for cell in list_cells(wanted)}) == len(list_cells(wanted)) == 6

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Block, Subject
-from assay.core.results import Check, Estimate, Evidence, GpuSeen, Meanwhile, Record, Series, SubjectFacts, Window
+from assay.core.results import (
+    Check,
+    Estimate,
+    Evidence,
+    GpuWindowStats,
+    Record,
+    Series,
+    SubjectFacts,
+    Window,
+    WindowStats,
+)
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.options import ScalingOptions
-from assay.experiments.scaling.plan import planned
-from assay.experiments.scaling.problem import costs_of, sends
-from assay.stats.summary import summarise
+from assay.experiments.scaling.plan import has_transfers, plan_trials, shape_costs
+from assay.stats.intervals import summarize_samples
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
@@ -25,8 +34,7 @@ if TYPE_CHECKING:
     from assay.core.page import Page, Table
     from assay.core.plan import Trial
     from assay.core.results import Finding, Findings
-    from assay.experiments.scaling.plan import Planned
-    from assay.experiments.scaling.shapes import Shape
+    from assay.experiments.scaling.plan import PlannedTrial, ScalingShape
     from assay.machine.model import Machine
 
     Samples = NDArray[np.float64]
@@ -96,17 +104,17 @@ class World:
         self.kept: dict[str, Samples] = {}
         self.now_ns = 10**9
 
-    def alone_us(self, wanted: ScalingOptions, shape: Shape) -> float:
+    def alone_us(self, wanted: ScalingOptions, shape: ScalingShape) -> float:
         """Return what one rank takes alone for all that a ring does."""
-        return self.token_us * costs_of(wanted, shape).batch * costs_of(wanted, shape).sequence
+        return self.token_us * shape_costs(wanted, shape).batch * shape_costs(wanted, shape).sequence
 
-    def share_us(self, wanted: ScalingOptions, shape: Shape) -> float:
+    def share_us(self, wanted: ScalingOptions, shape: ScalingShape) -> float:
         """Return what a share of a ring takes alone; a ring of one has nothing but the whole."""
         if shape.ring == 1:
             return self.alone_us(wanted, shape)
         return self.alone_us(wanted, shape) / shape.ring / self.shard
 
-    def computing_us(self, wanted: ScalingOptions, shape: Shape) -> Samples:
+    def computing_us(self, wanted: ScalingOptions, shape: ScalingShape) -> Samples:
         """Return what each rank computes beside its neighbours; the last place of a ring is the slowest."""
         if shape.world == 1:
             return np.array([self.alone_us(wanted, shape)])
@@ -117,12 +125,12 @@ class World:
         others = (shape.ring * mean - slow) / (shape.ring - 1)
         return np.tile([*[others] * (shape.ring - 1), slow], shape.rings)
 
-    def time_us(self, wanted: ScalingOptions, shape: Shape) -> float:
+    def time_us(self, wanted: ScalingOptions, shape: ScalingShape) -> float:
         """Return what a call takes: the slowest rank, and what of the transfers is not hidden."""
-        exposed = self.transfer_us * (1 - self.hidden) if sends(wanted, shape) else 0.0
+        exposed = self.transfer_us * (1 - self.hidden) if has_transfers(wanted, shape) else 0.0
         return float(self.computing_us(wanted, shape).max()) + exposed
 
-    def record(self, wanted: ScalingOptions, plan: Planned) -> Record:
+    def record(self, wanted: ScalingOptions, plan: PlannedTrial) -> Record:
         """Return what comes of a trial."""
         start = self.now_ns
         self.now_ns += 2 * 10**9
@@ -137,16 +145,20 @@ class World:
             **told,
             series=(series := tuple(self._series(wanted, plan))),
             estimates=tuple(
-                summarise("ring", s.subject, s.quantity, "µs", [self.kept[s.file]]) for s in series if s.rank == 0
+                summarize_samples("ring", s.subject, s.quantity, "µs", [self.kept[s.file]])
+                for s in series
+                if s.rank == 0
             ),
             evidence=tuple(self._evidence(wanted, plan, rank) for rank in range(plan.trial.roles[0].ranks)),
-            meanwhile=Meanwhile(seen_s=1.0, samples=5, gpus=(GpuSeen(gpu=0, uuid="u", memory_used_mib=900.0),)),
+            during=WindowStats(
+                observed_s=1.0, samples=5, gpus=(GpuWindowStats(gpu=0, uuid="u", memory_used_mib=900.0),)
+            ),
             energy=self.joules if plan.kind == "energy" else None,
             energy_note="of the GPU" if self.joules else None,
             status="ok",
         )
 
-    def _levels(self, wanted: ScalingOptions, plan: Planned, name: str) -> Samples:
+    def _levels(self, wanted: ScalingOptions, plan: PlannedTrial, name: str) -> Samples:
         """Return the time of each rank of a subject."""
         if plan.kind == "yardstick":
             return np.array([1000.0])
@@ -157,12 +169,12 @@ class World:
         computing = self.computing_us(wanted, plan.shape)
         if name == "communication":
             return np.full(plan.shape.world, self.transfer_us)
-        if name == "compute" or not sends(wanted, plan.shape):
+        if name == "compute" or not has_transfers(wanted, plan.shape):
             return computing * (self.forward if name == "forward" else 1.0)
         exposed = self.transfer_us * (1 - self.hidden)
         return (computing + exposed) * (self.forward if name == "forward" else 1.0)
 
-    def _series(self, wanted: ScalingOptions, plan: Planned) -> list[Series]:
+    def _series(self, wanted: ScalingOptions, plan: PlannedTrial) -> list[Series]:
         found = []
         start = self.chance.normal(0.0, self.starts)
         n = wanted.benchmark_runs
@@ -178,7 +190,7 @@ class World:
                 )  # fmt: skip
         return found
 
-    def _evidence(self, wanted: ScalingOptions, plan: Planned, rank: int) -> Evidence:
+    def _evidence(self, wanted: ScalingOptions, plan: PlannedTrial, rank: int) -> Evidence:
         return Evidence(
             role="ring", rank=rank, restart=0, pid=1, device=plan.trial.roles[0].device_of(rank),
             isolation_asked="full", isolation_held="full", allowed_cores=(0,), thread_limit=1, memory_nodes=None,
@@ -186,11 +198,11 @@ class World:
             subjects=tuple(self._facts(wanted, plan, rank, n, name) for n, name in enumerate(plan.names)),
         )  # fmt: skip
 
-    def _facts(self, wanted: ScalingOptions, plan: Planned, rank: int, number: int, name: str) -> SubjectFacts:
+    def _facts(self, wanted: ScalingOptions, plan: PlannedTrial, rank: int, number: int, name: str) -> SubjectFacts:
         checked = Check(error=self.error, tolerance=1e-5, measure="relative error")
         if not wanted.is_attention or plan.kind == "yardstick":
             return SubjectFacts(subject=number, flop=2e9, check=checked)
-        costs, place = costs_of(wanted, plan.shape), rank % plan.shape.ring
+        costs, place = shape_costs(wanted, plan.shape), rank % plan.shape.ring
         flop = costs.flop_at(place, plan.shape.ring) * 3.5
         must = costs.received_bytes(place, plan.shape.ring) + costs.backward_received_bytes(place, plan.shape.ring)
         measured = {"received_bytes": must + self.extra_bytes, "expected_received_bytes": float(must)}
@@ -203,7 +215,7 @@ class World:
 
     def run(self, wanted: ScalingOptions, on: Machine = FOUR_CORES) -> Remembered:
         """Walk the experiment's own steps to the end."""
-        plans = {each.trial.id: each for each in planned(wanted)}
+        plans = {each.trial.id: each for each in plan_trials(wanted)}
         records: list[Record] = []
         while isinstance(block := EXPERIMENT.step(on, wanted, Remembered(records, self.kept)), Block):
             records += [self.record(wanted, plans[trial.id]) for trial in block.trials]
@@ -229,6 +241,6 @@ def table(page: Page, title: str) -> Table:
     return next(e for s in page.sections for e in s.elements if e.kind == "table" and title in e.title)
 
 
-def trial_of(wanted: ScalingOptions, kind: str, shape: Shape) -> Trial:
+def trial_of(wanted: ScalingOptions, kind: str, shape: ScalingShape) -> Trial:
     """Return the first trial of a kind for a shape."""
-    return next(each.trial for each in planned(wanted) if (each.kind, each.shape) == (kind, shape))
+    return next(each.trial for each in plan_trials(wanted) if (each.kind, each.shape) == (kind, shape))

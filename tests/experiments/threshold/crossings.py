@@ -9,8 +9,8 @@ import numpy as np
 
 from assay.core.plan import Block, Subject
 from assay.core.results import Evidence, Parity, Record, Series, SubjectFacts, Window
-from assay.experiments.threshold.options import GROWTH, Point, Threshold, ThresholdOptions
-from assay.experiments.threshold.plan import walk
+from assay.experiments.threshold.options import GROWTH, GridPoint, Threshold, ThresholdOptions
+from assay.experiments.threshold.plan import replay_run
 from tests.experiments.remembered import Remembered
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ PASSED = Parity(passed=True, measure="as it should be")
 SECOND = 10**9
 
 
-def point(size: float, **params: int) -> Point:
+def point(size: float, **params: int) -> GridPoint:
     given = params or {"n": int(size)}
-    return Point(
+    return GridPoint(
         size=size,
         params=given,
         reference=Subject(workload="plain", impl="old", params=given),
@@ -68,7 +68,7 @@ class World:
     def measured(self, wanted: ThresholdOptions, *, at_most: int = 10) -> Records:
         """Walk the loop to its end, as the runner does."""
         chance, records = np.random.default_rng(self.seed), list[Record]()
-        while isinstance(step := walk(wanted, Remembered(records, self.kept)).next, Block):
+        while isinstance(step := replay_run(wanted, Remembered(records, self.kept)).next_step, Block):
             assert len(records) < at_most, "it goes on and on"
             assert [step.name] == [trial.block for trial in step.trials]
             records.append(self._record(step.trials[0], chance, len(records)))
@@ -82,10 +82,10 @@ class World:
             fast = bool(place % 2)
             why = self.left_out(subject.params, fast)
             parity = self.parity(subject.params) if fast and role.parity else None
-            facts.append(SubjectFacts(subject=place, left_out=why, parity=parity))
+            facts.append(SubjectFacts(subject=place, skipped=why, parity=parity))
         for pair in range(0, len(role.subjects), 2):
             params = role.subjects[pair].params
-            if facts[pair].left_out is None and facts[pair + 1].left_out is None:
+            if facts[pair].skipped is None and facts[pair + 1].skipped is None:
                 series += self._pair(trial, pair, params, chance)
         start, took = before * int(self.takes_s * SECOND), int(self.takes_s * SECOND)
         return Record(

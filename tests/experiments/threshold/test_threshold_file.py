@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from assay.core.errors import BadInput
-from assay.experiments.threshold.grid import planned
-from assay.experiments.threshold.spec import DEFAULT, load, margin_of
-from assay.workloads.nsa.sizes import COMPRESSED, GRIDS, SLIDING
+from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, build_threshold, load_thresholds, parse_margin
+from assay.workloads.nsa.branches import COMPRESSED, GRIDS, SLIDING
 
 GOOD = """
 thresholds:
@@ -37,15 +36,15 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_packaged_file_has_the_grids_of_both_branches() -> None:
     for grid, older in (("small", "older"), ("large", "long")):
-        for wanted, name in zip(load(DEFAULT), (SLIDING, COMPRESSED), strict=True):
-            points = planned(wanted, kind="cpu", grid=grid, margin=None).points
+        for wanted, name in zip(load_thresholds(DEFAULT_SPEC_FILE), (SLIDING, COMPRESSED), strict=True):
+            points = build_threshold(wanted, kind="cpu", grid=grid, margin=None).points
             cells = [sorted(params.items()) for params in GRIDS[older][name]]
             assert sorted(sorted(point.params.items()) for point in points) == sorted(cells)
 
 
 def test_all_axes_make_the_grid_and_points_of_one_size_make_a_cell(file: Path) -> None:
-    (wanted,) = load(file)
-    found = planned(wanted, kind="cpu", grid=None, margin=1.5)
+    (wanted,) = load_thresholds(file)
+    found = build_threshold(wanted, kind="cpu", grid=None, margin=1.5)
     assert found.sizes == (1, 2, 4)
     assert len(found.points) == 6
     assert (found.margin, found.never, found.axes) == (1.5, -1, ("n", "twice"))
@@ -54,10 +53,10 @@ def test_all_axes_make_the_grid_and_points_of_one_size_make_a_cell(file: Path) -
 
 
 def test_only_some_sizes_can_be_asked_for(file: Path) -> None:
-    (wanted,) = load(file)
-    assert planned(wanted, kind="cpu", grid=None, margin=None, sizes=[2, 4]).sizes == (2, 4)
+    (wanted,) = load_thresholds(file)
+    assert build_threshold(wanted, kind="cpu", grid=None, margin=None, sizes=[2, 4]).sizes == (2, 4)
     with pytest.raises(BadInput, match=r"has no size 3; it has 1, 2, 4"):
-        planned(wanted, kind="cpu", grid=None, margin=None, sizes=[3])
+        build_threshold(wanted, kind="cpu", grid=None, margin=None, sizes=[3])
 
 
 @pytest.mark.parametrize(
@@ -85,41 +84,41 @@ def test_a_file_that_means_nothing_is_refused_with_the_place_and_the_nearest_nam
 ) -> None:
     file.write_text(GOOD.replace(old, new))
     with pytest.raises(BadInput, match=said):
-        planned(load(file)[0], kind="cpu", grid=None, margin=None)
+        build_threshold(load_thresholds(file)[0], kind="cpu", grid=None, margin=None)
 
 
 def test_a_grid_that_is_not_there_is_said(file: Path) -> None:
     with pytest.raises(BadInput, match="has one grid"):
-        planned(load(file)[0], kind="cpu", grid="large", margin=None)
+        build_threshold(load_thresholds(file)[0], kind="cpu", grid="large", margin=None)
     with pytest.raises(BadInput, match=r"has no grid 'lrge'; it has small, large. Did you mean large"):
-        planned(load(DEFAULT)[0], kind="cpu", grid="lrge", margin=None)
+        build_threshold(load_thresholds(DEFAULT_SPEC_FILE)[0], kind="cpu", grid="lrge", margin=None)
 
 
 def test_two_thresholds_are_not_written_to_one_key(file: Path) -> None:
     file.write_text(GOOD + GOOD.removeprefix("\nthresholds:\n").replace("name: sums", "name: others"))
     with pytest.raises(BadInput, match=r"two thresholds have the key 'sums.min'"):
-        load(file)
+        load_thresholds(file)
 
 
 @pytest.mark.parametrize(("text", "margin"), [("1.2", 1.2), ("conservative", 1.5), ("aggressive", 1.1)])
 def test_margins_have_names(text: str, margin: float) -> None:
-    assert margin_of(text) == margin
+    assert parse_margin(text) == margin
 
 
 @pytest.mark.parametrize("text", ["1", "1.0", "0", "-2", "nan", "inf", "much"])
 def test_a_margin_that_is_not_above_one_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="safety margin"):
-        margin_of(text)
+        parse_margin(text)
 
 
 def test_what_is_merged_from_another_threshold_counts_as_its_own(file: Path) -> None:
     file.write_text(
         GOOD.replace("  - name: sums", "  - &sums\n    name: sums") + "  - <<: *sums\n    name: more\n    key: b\n"
     )
-    assert [wanted.fast for wanted in load(file)] == ["mine/ways.py:fast"] * 2
+    assert [wanted.fast for wanted in load_thresholds(file)] == ["mine/ways.py:fast"] * 2
     file.write_text(file.read_text() + "    fastt: x\n")
     with pytest.raises(BadInput, match=r"line 14: unknown key 'fastt'"):
-        load(file)
+        load_thresholds(file)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +127,6 @@ def test_what_is_merged_from_another_threshold_counts_as_its_own(file: Path) -> 
 )
 def test_a_threshold_that_could_only_mislead_is_refused(file: Path, old: str, new: str, said: str) -> None:
     file.write_text(GOOD.replace(old, new))
-    (wanted,) = load(file)
+    (wanted,) = load_thresholds(file)
     with pytest.raises(BadInput, match=said):
-        planned(wanted, kind="cpu", grid=None, margin=None)
+        build_threshold(wanted, kind="cpu", grid=None, margin=None)

@@ -10,11 +10,10 @@ import pytest
 from assay.core.errors import BadInput
 from assay.core.results import Parity
 from assay.experiments.threshold import baseline
-from assay.experiments.threshold.answers import answer
-from assay.experiments.threshold.findings import answers_of
-from assay.experiments.threshold.form import Results
-from assay.experiments.threshold.older import FILE, device_info, files
-from assay.experiments.threshold.saved import read
+from assay.experiments.threshold.answers import build_answer
+from assay.experiments.threshold.report import answer_thresholds
+from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults, build_files, describe_device
+from assay.experiments.threshold.saved_results import read_saved
 from tests.experiments.threshold.crossings import World, options, point, threshold
 from tests.machines import machine
 
@@ -40,27 +39,27 @@ def written(path: Path, *, crossing: float = 90.0, margin: float = 1.2, **change
     world = World(lambda params, time: 1.2 * (params["n"] / crossing) ** 0.4, noise=0.03)
     records = world.measured(wanted)
     file = path / "results.json"
-    file.write_text(files(MACHINE, wanted, records)[FILE])
-    return file, answers_of(wanted, records)
+    file.write_text(build_files(MACHINE, wanted, records)[RESULTS_FILE])
+    return file, answer_thresholds(wanted, records)
 
 
 def decided(file: Path, margin: float | None = None) -> Any:
-    saved = read(file)
-    (found,) = [answer(judged, saved.decide_on) for judged in saved.judged(margin, saved.decide_on)]
+    saved = read_saved(file)
+    (found,) = [build_answer(judged, saved.decide_on) for judged in saved.judge(margin, saved.decide_on)]
     return found
 
 
 def test_a_file_decides_as_its_run_did(tmp_path: Path) -> None:
     file, (before,) = written(tmp_path)
     found = decided(file)
-    assert (found.value, found.place, found.parity) == (before.value, before.place, before.parity)
+    assert (found.value, found.location, found.parity) == (before.value, before.location, before.parity)
     assert found.value == 128
 
 
 def test_with_another_margin_it_decides_otherwise(tmp_path: Path) -> None:
     file, _ = written(tmp_path)
     assert decided(file, 1.5).value == 256
-    assert decided(file, 4.0).place.decision == "disable"
+    assert decided(file, 4.0).location.decision == "disable"
 
 
 def test_the_file_has_the_older_names_and_beside_them_decision_and_interval(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_the_file_has_the_older_names_and_beside_them_decision_and_interval(tmp_
 def test_what_cannot_be_told_is_null(tmp_path: Path) -> None:
     wanted = options(threshold(SIZES))
     records = World(lambda params, time: 1.2, noise=0.2).measured(wanted)
-    content = json.loads(files(MACHINE, wanted, records)[FILE])
+    content = json.loads(build_files(MACHINE, wanted, records)[RESULTS_FILE])
     assert content["recommendation"] == {"sorting_min": None}
     assert content["thresholds"][0]["decision"] == "unsure"
 
@@ -101,20 +100,20 @@ def test_a_file_that_is_not_whole_or_of_another_version_is_refused(tmp_path: Pat
     file, _ = written(tmp_path)
     file.write_text(change(file.read_text()))
     with pytest.raises(BadInput, match=said):
-        read(file)
+        read_saved(file)
 
 
 def test_a_folder_that_is_no_run_of_this_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not the folder of a finished"):
-        read(tmp_path)
+        read_saved(tmp_path)
 
 
 def test_numbers_without_intervals_count_only_far_from_the_margin(tmp_path: Path) -> None:
     file = tmp_path / "older.json"
     file.write_text(json.dumps(OLDER))
     found = decided(file)
-    assert (found.value, found.place.low) == (128, 64)
-    assert "carry no interval" in read(file).notes[0]
+    assert (found.value, found.location.low) == (128, 64)
+    assert "carry no interval" in read_saved(file).notes[0]
     file.write_text(json.dumps({**OLDER, "parity_passed": False}))
     assert (decided(file).value, decided(file).parity) == (None, "failed")
 
@@ -137,15 +136,15 @@ def test_a_threshold_that_rose_beyond_its_interval_is_a_regression(
 ) -> None:
     _, answers = written(tmp_path, crossing=crossing)
     (tmp_path / "before.json").write_text(json.dumps(content))
-    (found,) = baseline.compare(answers, baseline.read(tmp_path / "before.json"))
+    (found,) = baseline.compare_with_baseline(answers, baseline.read_baseline(tmp_path / "before.json"))
     assert found.rose == rose
 
 
 def test_results_of_this_tool_are_a_baseline_with_their_interval(tmp_path: Path) -> None:
     file, _ = written(tmp_path, crossing=40)
-    before = baseline.read(file)
+    before = baseline.read_baseline(file)
     _, answers = written(tmp_path, crossing=200)
-    assert [each.rose for each in baseline.compare(answers, before)] == ["yes"]
+    assert [each.rose for each in baseline.compare_with_baseline(answers, before)] == ["yes"]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +160,9 @@ def test_a_baseline_of_something_else_is_refused(tmp_path: Path, changes: Any, d
     file, _ = written(tmp_path)
     told = {key: changes[key] for key in ("margin", "name") if key in changes}
     wanted = options(threshold(SIZES, **told), decide_on=changes.get("decide_on", "cautious"))
-    here = device or device_info(MACHINE, "cpu:0").device_name
+    here = device or describe_device(MACHINE, "cpu:0").device_name
     with pytest.raises(BadInput, match=said):
-        baseline.check(baseline.read(file), wanted, here)
+        baseline.check_baseline(baseline.read_baseline(file), wanted, here)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_a_baseline_of_other_work_is_refused(tmp_path: Path, changes: Any, said:
     how = {name: value for name, value in changes.items() if name in {"isolation", "cache"}}
     wanted = options(threshold(SIZES, points=points), **how)
     with pytest.raises(BadInput, match=said):
-        baseline.check(baseline.read(file), wanted, device_info(MACHINE, "cpu:0").device_name)
+        baseline.check_baseline(baseline.read_baseline(file), wanted, describe_device(MACHINE, "cpu:0").device_name)
 
 
 @pytest.mark.parametrize(
@@ -199,12 +198,14 @@ def test_a_baseline_of_other_work_is_refused(tmp_path: Path, changes: Any, said:
 def test_a_gate_that_could_never_see_a_threshold_rise_is_refused(tmp_path: Path, content: Any, said: str) -> None:
     (tmp_path / "before.json").write_text(json.dumps(content))
     with pytest.raises(BadInput, match=said):
-        baseline.check(baseline.read(tmp_path / "before.json"), options(threshold(SIZES)), None)
+        baseline.check_baseline(baseline.read_baseline(tmp_path / "before.json"), options(threshold(SIZES)), None)
 
 
 def test_a_baseline_that_does_not_name_its_device_is_taken_and_told(tmp_path: Path) -> None:
     (tmp_path / "before.json").write_text('{"sorting_min": 64}')
-    said = baseline.check(baseline.read(tmp_path / "before.json"), options(threshold(SIZES)), "NVIDIA H200")
+    said = baseline.check_baseline(
+        baseline.read_baseline(tmp_path / "before.json"), options(threshold(SIZES)), "NVIDIA H200"
+    )
     assert said == [f"{tmp_path / 'before.json'} does not say on which device it was measured."]
 
 
@@ -212,13 +213,13 @@ def test_why_a_result_was_not_checked_is_kept(tmp_path: Path) -> None:
     wanted = options(threshold(SIZES))
     silent = Parity(passed=None, reason="it returns nothing", measure="m")
     world = World(lambda params, time: 2.0, parity=lambda params: silent)
-    (tmp_path / "results.json").write_text(files(MACHINE, wanted, world.measured(wanted))[FILE])
+    (tmp_path / "results.json").write_text(build_files(MACHINE, wanted, world.measured(wanted))[RESULTS_FILE])
     found = decided(tmp_path / "results.json")
     assert (found.value, found.parity) == (None, "skipped")
-    assert "it returns nothing" in found.why[0]
+    assert "it returns nothing" in found.reasons[0]
 
 
 def test_the_form_reads_back_what_it_wrote(tmp_path: Path) -> None:
     file, _ = written(tmp_path)
     content = json.loads(file.read_text())
-    assert Results.model_validate(content).as_json() == content
+    assert ThresholdResults.model_validate(content).as_json() == content

@@ -8,10 +8,10 @@ import pytest
 
 from assay.cli.main import main
 from assay.core.errors import MachineCannot
-from assay.hosts.errand import carry_out
-from assay.hosts.modal.provider import ModalProvider
+from assay.hosts.providers.modal import ModalProvider
 from assay.hosts.rented.host import RentedHost
-from assay.store.runs import RunFolder
+from assay.hosts.run_job import run_job
+from assay.store.run_folder import RunFolder
 from tests.fakes.fake_nvml import hopper
 from tests.hosts.ssh.ordering import QUICK, Listener, order_for
 
@@ -38,8 +38,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> RentedHost:
     """Modal as the command line finds it, but that it does not wait as long."""
     from tests.hosts.standins.modal.schedules import PACE
 
-    found = RentedHost(ModalProvider(answer_within_s=30, launch_within_s=30), pace=PACE)
-    monkeypatch.setattr("assay.hosts.modal.host.HOST", found)
+    found = RentedHost(ModalProvider(answer_within_s=30, launch_within_s=30), timeouts=PACE)
+    monkeypatch.setattr("assay.hosts.providers.modal.HOST", found)
     return found
 
 
@@ -64,7 +64,7 @@ def test_another_gpu_than_the_one_asked_for_measures_nothing(
 ) -> None:
     order = order_for(tmp_path, "run", "true", *QUICK, gpu="L4")
     with pytest.raises(MachineCannot, match="L4"):
-        carry_out(host, order, Listener())
+        run_job(host, order, Listener())
     assert not with_a_hopper.sandboxes.running()
     assert not list((tmp_path / "runs").glob("run-*"))
 
@@ -72,8 +72,8 @@ def test_another_gpu_than_the_one_asked_for_measures_nothing(
 CLIENT = """
 import sys
 from pathlib import Path
-from assay.hosts.errand import carry_out
-from assay.hosts.modal.host import HOST
+from assay.hosts.run_job import run_job
+from assay.hosts.providers.modal import HOST
 from tests.hosts.ssh.ordering import Listener, order_for
 
 class Work:
@@ -82,7 +82,7 @@ class Work:
         line.do("sleep 600")
 
 HOST._work = Work()
-carry_out(HOST, order_for(Path(sys.argv[1]), "list", gpu="L4"), Listener())
+run_job(HOST, order_for(Path(sys.argv[1]), "list", gpu="L4"), Listener())
 """
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 
 @pytest.mark.parametrize("check", kit.CHECKS, ids=kit.name_of)
 def test_modal_gets_right_what_every_provider_must(
-    check: Callable[[kit.Bench], None], modal_stand_in: ModalStandIn, monkeypatch: pytest.MonkeyPatch
+    check: Callable[[kit.ProviderBench], None], modal_stand_in: ModalStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.hosts.standins.modal.bench import ModalBench
 

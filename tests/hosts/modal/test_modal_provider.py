@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import MachineCannot, StopRequested
-from assay.hosts.gpu_types import will_do
-from assay.hosts.modal.provider import ModalProvider
-from assay.hosts.modal.talk import Talk
-from assay.hosts.rented.provider import NoCapacity, Unanswered, Wish
+from assay.hosts.gpu_types import satisfies
+from assay.hosts.providers.modal import ModalProvider
+from assay.hosts.providers.modal_sdk import SdkCall
+from assay.hosts.rented.provider import InstanceRequest, NoAnswer, NoCapacity
 from tests.hosts.standins.modal.sandboxes import PREEMPTED
 
 if TYPE_CHECKING:
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 NAME = "assay-until-20301115t093000z-1-4f2a90c1d2e3b4a5"
 
 
-def wish(provider: ModalProvider, gpu: str = "L4", count: int = 1, name: str = NAME) -> Wish:
+def wish(provider: ModalProvider, gpu: str = "L4", count: int = 1, name: str = NAME) -> InstanceRequest:
     offer = next(each for each in provider.offers() if each.gpu == gpu and each.gpu_count == count)
     deadline = datetime.now(UTC) + timedelta(seconds=1000)
-    return Wish(name=name, offer=offer, image="some/image:1", deadline_at=deadline, environment={"PLAIN": "words"})
+    return InstanceRequest(
+        name=name, offer=offer, image="some/image:1", deadline_at=deadline, environment={"PLAIN": "words"}
+    )
 
 
 def test_a_sandbox_is_asked_for_exactly_found_again_and_seen_gone(modal_stand_in: ModalStandIn) -> None:
@@ -47,7 +49,7 @@ def test_a_sandbox_is_asked_for_exactly_found_again_and_seen_gone(modal_stand_in
     provider.end(made.id)
     seen = provider.look(made.id)
     assert seen is not None
-    assert (seen.stage, seen.said) == ("gone", "was terminated")
+    assert (seen.stage, seen.status_text) == ("gone", "was terminated")
     assert provider.line(seen) is None
     assert provider.ours() == ()
     provider.end(made.id)
@@ -71,8 +73,8 @@ def test_every_offer_names_a_gpu_that_the_driver_can_be_held_to() -> None:
     assert not {"H100", "A100"} & names, "such a name may become another GPU"
     hopper = next(each for each in offers if each.name == "H100!")
     assert hopper.gpu is not None
-    assert will_do(hopper.gpu, "NVIDIA H100 80GB HBM3")
-    assert not will_do(hopper.gpu, "NVIDIA H200")
+    assert satisfies(hopper.gpu, "NVIDIA H100 80GB HBM3")
+    assert not satisfies(hopper.gpu, "NVIDIA H200")
 
 
 def test_what_modal_refuses_is_told_apart_and_nothing_is_left(modal_stand_in: ModalStandIn) -> None:
@@ -120,7 +122,7 @@ def test_an_answer_that_never_came_leaves_one_sandbox_that_is_found_by_name(
     modal_stand_in.keys_honoured = keys_honoured
     modal_stand_in.fail("SandboxCreate", *[Fault(after=True, cut=True)] * 4)
     provider = ModalProvider(answer_within_s=20, launch_within_s=20)
-    with pytest.raises(Unanswered):
+    with pytest.raises(NoAnswer):
         provider.launch(wish(provider))
     [ours] = provider.ours()
     assert ours.name == NAME
@@ -140,7 +142,7 @@ def test_a_create_that_is_not_answered_in_time_may_be_done_all_the_same(modal_st
     from tests.hosts.standins.modal.server import Fault
 
     modal_stand_in.fail("SandboxCreate", Fault(hang_s=5.0))
-    with pytest.raises(Unanswered, match="no answer in time"):
+    with pytest.raises(NoAnswer, match="no answer in time"):
         ModalProvider(answer_within_s=20, launch_within_s=0.3).launch(wish(ModalProvider()))
 
 
@@ -158,7 +160,7 @@ def test_a_modal_that_does_not_answer_is_not_waited_for_longer_than_told(modal_s
     from tests.hosts.standins.modal.server import Fault
 
     modal_stand_in.fail("AppGetOrCreate", Fault(hang_s=5.0))
-    with pytest.raises(Unanswered, match="did not answer when its sandboxes were asked for: no answer in time"):
+    with pytest.raises(NoAnswer, match="did not answer when its sandboxes were asked for: no answer in time"):
         ModalProvider(answer_within_s=0.3).ours()
 
 
@@ -167,7 +169,7 @@ def test_a_sandbox_over_its_time_or_taken_away_is_gone_and_says_how(modal_stand_
     late, taken = (provider.launch(wish(provider, name=f"{NAME[:-1]}{each}")).number for each in "67")
     modal_stand_in.sandboxes.all[taken].end(PREEMPTED)
     modal_stand_in.sandboxes.all[late].created_at -= 1001
-    said = [machine.said for number in (late, taken) if (machine := provider.look(number))]
+    said = [machine.status_text for number in (late, taken) if (machine := provider.look(number))]
     assert said == ["has reached its time limit", "was taken away (exit code 0)"]
     assert provider.ours() == ()
 
@@ -177,14 +179,14 @@ def test_a_signal_while_a_machine_is_waited_for_takes_it_back(
 ) -> None:
     modal_stand_in.capacity = False
     provider = ModalProvider(answer_within_s=20, launch_within_s=20)
-    talks: list[Talk[object]] = []
-    begin = Talk.result
+    talks: list[SdkCall[object]] = []
+    begin = SdkCall.result
 
-    def noted(talk: Talk[object]) -> object:
+    def noted(talk: SdkCall[object]) -> object:
         talks.append(talk)
         return begin(talk)
 
-    monkeypatch.setattr(Talk, "result", noted)
+    monkeypatch.setattr(SdkCall, "result", noted)
 
     def stop() -> None:
         eventually(lambda: "SandboxGetTaskId" in modal_stand_in.calls)

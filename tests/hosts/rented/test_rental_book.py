@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.hosts.rented import names
-from assay.hosts.rented.book import Book, Entry, rentals_of
-from assay.hosts.rented.budget import Allowance, committed_usd, limit_s, monthly_usd, spent_usd, why_not
+from assay.hosts.rented import identity
+from assay.hosts.rented.budget import (
+    Allowance,
+    affordable_time_s,
+    committed_usd,
+    monthly_usd,
+    reason_over_budget,
+    spent_usd,
+)
+from assay.hosts.rented.journal import JournalEntry, RentalJournal, replay_entries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +28,9 @@ NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 ORDER = "0123456789abcdef"
 
 
-def entry(event: str, minutes: float = 0, **told: object) -> Entry:
+def entry(event: str, minutes: float = 0, **told: object) -> JournalEntry:
     at = NOON + timedelta(minutes=minutes)
-    return Entry.model_validate({"at": at, "event": event, "order": ORDER, "provider": "runpod", **told})
+    return JournalEntry.model_validate({"at": at, "event": event, "job_id": ORDER, "provider": "runpod", **told})
 
 
 WHOLE = (
@@ -38,7 +45,7 @@ WHOLE = (
 
 
 def test_the_journal_tells_what_became_of_an_order() -> None:
-    (rental,) = rentals_of(WHOLE)
+    (rental,) = replay_entries(WHOLE)
     assert rental.quoted_usd(NOON) == pytest.approx(0.6), "half an hour, whatever time it is now"
     assert rental.billed_usd == 0.61
     assert (rental.unanswered, rental.released_at is not None) == (0, True)
@@ -46,31 +53,31 @@ def test_the_journal_tells_what_became_of_an_order() -> None:
 
 
 def test_while_it_runs_the_most_it_may_cost_counts() -> None:
-    (rental,) = rentals_of(WHOLE[:4])
+    (rental,) = replay_entries(WHOLE[:4])
     assert committed_usd(rental, NOON + timedelta(minutes=4)) == 2.4
     assert spent_usd([rental], NOON) == 2.4
     assert spent_usd([rental], NOON + timedelta(days=30)) == 0, "another month"
 
 
 def test_a_request_without_an_answer_may_have_made_something() -> None:
-    assert rentals_of(WHOLE[:2])[0].unanswered == 1
-    assert rentals_of((*WHOLE[:2], entry("refused")))[0].unanswered == 0
-    assert rentals_of((*WHOLE[:3], entry("asked")))[0].unanswered == 1
+    assert replay_entries(WHOLE[:2])[0].unanswered == 1
+    assert replay_entries((*WHOLE[:2], entry("refused")))[0].unanswered == 0
+    assert replay_entries((*WHOLE[:3], entry("asked")))[0].unanswered == 1
 
 
 def test_every_prefix_of_a_journal_makes_sense_and_garbage_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "rentals.jsonl"
-    book = Book(path)
+    book = RentalJournal(path)
     for each in WHOLE:
         book.write(each)
     whole = path.read_bytes()
     for cut in range(0, len(whole), 37):
         path.write_bytes(whole[:cut])
         complete = whole[:cut].count(b"\n")
-        assert len(Book(path).entries()) == complete
-        assert len(Book(path).rentals()) == (1 if complete else 0)
+        assert len(RentalJournal(path).entries()) == complete
+        assert len(RentalJournal(path).rentals()) == (1 if complete else 0)
     path.write_bytes(whole[:200] + b"\n\xff\x00nonsense{\n" + whole)
-    broken = Book(path)
+    broken = RentalJournal(path)
     assert broken.rental(ORDER) is not None
     assert broken.unreadable == 2
     path.write_bytes(whole[:-10])
@@ -81,37 +88,41 @@ def test_every_prefix_of_a_journal_makes_sense_and_garbage_is_counted(tmp_path: 
 @given(st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1)), st.from_regex(r"[0-9a-z]{8,32}", fullmatch=True))
 def test_a_name_gives_its_deadline_and_its_order_back(deadline: datetime, order: str) -> None:
     aware = deadline.replace(tzinfo=UTC)
-    name = names.machine_name(order, 2, aware)
-    found = names.deadline_of(name)
+    name = identity.machine_name(order, 2, aware)
+    found = identity.deadline_of_machine(name)
     assert found is not None
     assert timedelta() <= found - aware < timedelta(seconds=1), "never earlier than was meant"
-    assert names.order_of(name) == order
+    assert identity.job_of_machine(name) == order
     assert len(name) <= 64, "what Lambda takes"
 
 
 @pytest.mark.parametrize("name", ["assay-dev", "assay-until-20261399t000000z-1-abcdefgh", "assay-", "my-assay", ""])
 def test_names_of_others_are_none_of_ours(name: str) -> None:
-    assert names.order_of(name) is None
-    assert names.deadline_of(name) is None
+    assert identity.job_of_machine(name) is None
+    assert identity.deadline_of_machine(name) is None
 
 
 def test_a_budget_says_no_before_it_is_too_late() -> None:
     run = Allowance(run_usd=1.0)
-    assert why_not(0.5, 3600, run) is None
-    assert "it may cost $1.50 at $1.50 an hour in 60 min, and --max-cost is $1.00" in str(why_not(1.5, 3600, run))
-    assert "--max-cost" in str(why_not(0.5, 3600, run, already_usd=0.6)), "what an earlier machine cost counts"
-    assert "its price is not told" in str(why_not(None, 3600, run))
-    assert why_not(None, 3600, Allowance()) is None
+    assert reason_over_budget(0.5, 3600, run) is None
+    assert "it may cost $1.50 at $1.50 an hour in 60 min, and --max-cost is $1.00" in str(
+        reason_over_budget(1.5, 3600, run)
+    )
+    assert "--max-cost" in str(reason_over_budget(0.5, 3600, run, already_usd=0.6)), (
+        "what an earlier machine cost counts"
+    )
+    assert "its price is not told" in str(reason_over_budget(None, 3600, run))
+    assert reason_over_budget(None, 3600, Allowance()) is None
     month = Allowance(month_usd=10, spent_usd=9.5)
-    assert "of this month's $10.00" in str(why_not(1.0, 3600, month))
-    assert why_not(0.5, 3600, month) is None
-    assert "is enough for 30 s" in str(why_not(100.0, 30, run, ready_s=60))
+    assert "of this month's $10.00" in str(reason_over_budget(1.0, 3600, month))
+    assert reason_over_budget(0.5, 3600, month) is None
+    assert "is enough for 30 s" in str(reason_over_budget(100.0, 30, run, ready_s=60))
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 1000))
 def test_a_limit_that_the_money_sets_is_never_over_the_budget(price: float, run_usd: float) -> None:
-    seconds = limit_s(None, price, run_usd, 3600)
-    said = why_not(price, seconds, Allowance(run_usd=run_usd))
+    seconds = affordable_time_s(None, price, run_usd, 3600)
+    said = reason_over_budget(price, seconds, Allowance(run_usd=run_usd))
     assert said is None or "is enough for" in said
 
 

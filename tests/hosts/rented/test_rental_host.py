@@ -16,12 +16,12 @@ from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
 from assay.hosts import registry
-from assay.hosts.base import Loan, Offer
-from assay.hosts.errand import carry_out
-from assay.hosts.rented import names, undo
-from assay.hosts.rented.book import Book
+from assay.hosts.base import Offer, Rental
+from assay.hosts.rented import cleanup, identity
+from assay.hosts.rented.cleanup import hosts_to_reap, reap_machines
+from assay.hosts.rented.journal import RentalJournal
 from assay.hosts.rented.provider import NoCapacity
-from assay.hosts.rented.reaping import hosts_to_reap, reap
+from assay.hosts.run_job import run_job
 from tests.guardians import guardian_of
 from tests.hosts.standins.cloud import Fate, VirtualClock
 from tests.hosts.standins.wired import KEYS, PATHS, PretendWork, Quiet, host_of, order_for, service_of
@@ -58,7 +58,7 @@ class Stage:
         globals()["HOST"] = self.host
 
     def errand(self, **told: Any) -> tuple[Any, Any]:
-        return carry_out(self.host, order_for(self.name, **told), self.watcher)
+        return run_job(self.host, order_for(self.name, **told), self.watcher)
 
 
 @pytest.fixture(params=["runpod", "lambda"])
@@ -81,18 +81,18 @@ def test_the_lease_and_the_intent_are_on_disk_before_anything_is_asked_for(stage
 
     def faults(method: str, path: str) -> None:
         if method == "POST":
-            seen.append((leases.taken("0123456789abcdef"), [entry.event for entry in Book().entries()]))
+            seen.append((leases.lease_exists("0123456789abcdef"), [entry.event for entry in RentalJournal().entries()]))
 
     stage.cloud.faults = faults
     ended, folders = stage.errand()
     assert (ended.exit_code, len(folders)) == (0, 1)
     assert seen[0][0], "the lease"
     assert seen[0][1][0] == "intent"
-    events = [entry.event for entry in Book().entries() if entry.event != "billed"]
+    events = [entry.event for entry in RentalJournal().entries() if entry.event != "billed"]
     assert events == ["intent", "asked", "made", "up", "ended", "released"]
     assert nothing_is_left(stage, assay_home)
     (box,) = stage.cloud.boxes.values()
-    assert names.deadline_of(box.name) == stage.work.armed[box.number], "the machine has its deadline too"
+    assert identity.deadline_of_machine(box.name) == stage.work.armed[box.number], "the machine has its deadline too"
 
 
 def test_the_machine_gets_the_rentals_own_public_key_and_no_secret(stage: Stage, assay_home: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_machine_gets_the_rentals_own_public_key_and_no_secret(stage: Stage,
 
 def test_quoted_and_billed_are_both_kept(runpod: Stage) -> None:
     runpod.errand()
-    (rental,) = Book().rentals()
+    (rental,) = RentalJournal().rentals()
     quoted = rental.quoted_usd(runpod.clock.now())
     assert rental.billed_usd is not None
     assert quoted == pytest.approx(rental.billed_usd, rel=0.1)
@@ -131,8 +131,8 @@ def test_an_order_that_loses_machine_after_machine_is_given_up(stage: Stage, ass
     with pytest.raises(MachineCannot, match="given up"):
         stage.errand()
     assert len(stage.cloud.boxes) == 3
-    assert {names.deadline_of(box.name) for box in stage.cloud.boxes.values()} == {
-        names.deadline_of(next(iter(stage.cloud.boxes.values())).name)
+    assert {identity.deadline_of_machine(box.name) for box in stage.cloud.boxes.values()} == {
+        identity.deadline_of_machine(next(iter(stage.cloud.boxes.values())).name)
     }, "the deadline stays what it was"
     assert nothing_is_left(stage, assay_home)
 
@@ -176,7 +176,7 @@ def test_what_runs_elsewhere_counts_against_the_month(runpod: Stage, monkeypatch
 def test_many_at_once_do_not_spend_the_same_money(runpod: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_MONTHLY_BUDGET_USD", "1.0")
 
-    def rent(nth: int) -> Loan | None:
+    def rent(nth: int) -> Rental | None:
         try:
             return runpod.host.create(order_for("runpod", id=f"fedcba987654321{nth}"))
         except MachineCannot:
@@ -196,7 +196,7 @@ def test_a_price_that_rose_since_it_was_chosen_is_not_paid_unasked(runpod: Stage
         runpod.errand(offer=chosen)
     assert not runpod.cloud.boxes
     runpod.errand(offer=chosen, max_cost_usd=2.0)
-    assert Book().rentals()[-1].usd_per_hour == 0.8, "quoted is the price of the moment"
+    assert RentalJournal().rentals()[-1].usd_per_hour == 0.8, "quoted is the price of the moment"
 
 
 def test_a_machine_that_turns_out_dearer_than_its_offer_is_given_back(stage: Stage, assay_home: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_machine_that_turns_out_dearer_than_its_offer_is_given_back(stage: Sta
         ({"gpu": None}, BadInput, r"--gpu-type says which GPU to rent; runpod has A40 \(\$0.44 an hour\), L4"),
         ({"gpu": "L5"}, BadInput, "There is no GPU type 'L5'"),
         ({"gpu": "T4"}, NoCapacity, "runpod has no T4 free now; it has"),
-        ({"place": "mars"}, BadInput, "runpod has no place 'mars' now"),
+        ({"host_place": "mars"}, BadInput, "runpod has no place 'mars' now"),
     ],
 )
 def test_what_cannot_be_had_is_said(told: dict[str, Any], kind: type[Exception], words: str, runpod: Stage) -> None:
@@ -262,21 +262,21 @@ def test_a_machine_that_will_not_go_keeps_its_lease_until_it_does(runpod: Stage,
     runpod.cloud.usual = Fate(deaf=10_000)
     with pytest.raises(MachineCannot, match=r"still has m0000 \(RUNNING\); `assay reap` tries again"):
         runpod.errand()
-    assert leases.taken("0123456789abcdef")
+    assert leases.lease_exists("0123456789abcdef")
     runpod.cloud.boxes["m0000"].deaf = 0
-    undo.end("runpod", "0123456789abcdef", runpod.host.desk.account())
+    cleanup.undo_rental("runpod", "0123456789abcdef", runpod.host.context.account())
     assert not runpod.cloud.running()
 
 
 def test_the_wrong_key_proves_nothing_gone(runpod: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = runpod.host.desk.account()
+    account = runpod.host.context.account()
     loan = runpod.host.create(order_for("runpod"))
     monkeypatch.setenv("RUNPOD_API_KEY", "another")
     with pytest.raises(MachineCannot, match="with another key or at another address"):
-        undo.end("runpod", "0123456789abcdef", account)
+        cleanup.undo_rental("runpod", "0123456789abcdef", account)
     monkeypatch.delenv("RUNPOD_API_KEY")
     with pytest.raises(MachineCannot, match="RUNPOD_API_KEY is not set; make a key at"):
-        undo.end("runpod", "0123456789abcdef", account)
+        cleanup.undo_rental("runpod", "0123456789abcdef", account)
     monkeypatch.setenv("RUNPOD_API_KEY", runpod.cloud.key)
     runpod.host.release(loan)
     runpod.host.release(loan)
@@ -305,7 +305,7 @@ def test_nothing_is_rented_without_a_guardian(stage: Stage, assay_home: Path, mo
     with pytest.raises(GuardianLost):
         stage.errand()
     assert not stage.cloud.boxes
-    assert Book().entries() == ()
+    assert RentalJournal().entries() == ()
     assert nothing_is_left(stage, assay_home)
 
 
@@ -319,7 +319,7 @@ def test_a_machine_is_given_back_where_the_guardian_dies_and_none_can_be_started
 
     def work(*_: object) -> None:
         running.append(len(runpod.cloud.running()))
-        monkeypatch.setattr("assay.core.guardian._start", refuse)
+        monkeypatch.setattr("assay.core.guardian._spawn", refuse)
         os.kill(guardian_of(os.getpid()), signal.SIGKILL)
         time.sleep(60)
 
@@ -353,7 +353,7 @@ def test_a_machine_that_was_made_late_is_waited_for_from_then_on(monkeypatch: py
 
 def test_all_of_ours_are_listed_whoever_asked_for_them(runpod: Stage) -> None:
     loan = runpod.host.create(order_for("runpod"))
-    elsewhere = names.machine_name("elsewhere0000000", 1, runpod.clock.now() + timedelta(hours=1))
+    elsewhere = identity.machine_name("elsewhere0000000", 1, runpod.clock.now() + timedelta(hours=1))
     runpod.cloud.make(elsewhere, "NVIDIA A40", "SECURE")
     runpod.cloud.make("assay-dev", "NVIDIA A40", "SECURE")
     ours, theirs = runpod.host.list_ours()
@@ -361,10 +361,10 @@ def test_all_of_ours_are_listed_whoever_asked_for_them(runpod: Stage) -> None:
         loan.number,
         "L4",
         0.49,
-        names.deadline_of(ours.name),
+        identity.deadline_of_machine(ours.name),
     )
     assert (theirs.name, theirs.since, theirs.usd_per_hour) == (elsewhere, None, 0.44)
-    runpod.host.release(Loan(host="runpod", name=elsewhere, number=theirs.number))
+    runpod.host.release(Rental(host="runpod", name=elsewhere, number=theirs.number))
     runpod.host.release(loan)
     assert [box.name for box in runpod.cloud.running()] == ["assay-dev"]
 
@@ -380,11 +380,11 @@ def test_reap_leaves_the_living_and_ends_the_late_and_the_lost(runpod: Stage, as
     loan = runpod.host.create(order_for("runpod"))
 
     def reaped() -> list[str]:
-        return [report.outcome for report in reap([runpod.host], Book(), runpod.clock.now())]
+        return [report.outcome for report in reap_machines([runpod.host], RentalJournal(), runpod.clock.now())]
 
     assert reaped() == ["left"]
     runpod.host.release(loan)
-    late = names.machine_name("0123456789abcdef", 1, runpod.clock.now() + timedelta(hours=9))
+    late = identity.machine_name("0123456789abcdef", 1, runpod.clock.now() + timedelta(hours=9))
     runpod.cloud.make(late, "NVIDIA L4", "SECURE")
     assert reaped() == ["released"]
     assert not runpod.cloud.running()
@@ -407,7 +407,7 @@ def test_stopped_while_it_waits_for_its_turn_nothing_was_asked_for(
     begun = stage.clock.now()
     with pytest.raises(StopRequested):
         stage.errand()
-    assert "asked" not in [entry["event"] for entry in map(json.loads, Book().path.read_text().splitlines())]
+    assert "asked" not in [entry["event"] for entry in map(json.loads, RentalJournal().path.read_text().splitlines())]
     assert stage.clock.now() - begun < timedelta(seconds=30)
     assert capsys.readouterr().err == ""
     assert nothing_is_left(stage, assay_home)
@@ -430,9 +430,9 @@ def test_what_may_have_been_made_is_looked_for_and_that_is_said(
 
 def test_a_strangers_deadline_gets_a_little_more_time(runpod: Stage) -> None:
     deadline_at = runpod.clock.now() + timedelta(hours=1)
-    runpod.cloud.make(names.machine_name("elsewhere0000000", 1, deadline_at), "NVIDIA A40", "SECURE")
+    runpod.cloud.make(identity.machine_name("elsewhere0000000", 1, deadline_at), "NVIDIA A40", "SECURE")
     for minutes, left in ((59, 1), (62, 1), (66, 0)):
-        reap([runpod.host], Book(), runpod.clock.now().replace(minute=0) + timedelta(minutes=minutes))
+        reap_machines([runpod.host], RentalJournal(), runpod.clock.now().replace(minute=0) + timedelta(minutes=minutes))
         assert len(runpod.cloud.running()) == left
         runpod.clock.at = deadline_at - timedelta(hours=1)
 
@@ -442,10 +442,10 @@ def test_reap_says_who_cannot_be_asked_but_has_something_of_ours(
 ) -> None:
     runpod.host.create(order_for("runpod"))
     monkeypatch.delenv("RUNPOD_API_KEY")
-    hosts, (report,) = hosts_to_reap(Book())
+    hosts, (report,) = hosts_to_reap(RentalJournal())
     assert (report.outcome, "RUNPOD_API_KEY is not set" in report.reason) == ("failed", True)
     assert runpod.host not in hosts
-    entries = [json.loads(line) for line in Book().path.read_text().splitlines()]
+    entries = [json.loads(line) for line in RentalJournal().path.read_text().splitlines()]
     assert entries[0]["provider"] == "runpod"
 
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.hosts.rented.http import Account
-from assay.hosts.rented.provider import Unanswered
+from assay.hosts.rented.http import ProviderApi
+from assay.hosts.rented.provider import NoAnswer
 from tests.hosts.standins.cloud import START, VirtualClock
 
 SECRET = "-".join(("planted", "0123456789"))
@@ -24,7 +24,7 @@ class Far:
         self.answers = list(answers)
         self.asked: list[tuple[float, httpx.Request]] = []
         transport = httpx.MockTransport(self._handle)
-        self.account = Account(
+        self.account = ProviderApi(
             "Far", "https://far.example/v1", "FAR_KEY", "FAR_URL", self.clock, apart_s=1.0, transport=transport
         )
 
@@ -39,14 +39,14 @@ class Far:
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        (httpx.ConnectError("no route"), Unanswered, "did not answer GET /x: no route"),
-        (httpx.ReadTimeout("timed out"), Unanswered, "did not answer"),
-        (httpx.RemoteProtocolError("cut"), Unanswered, "cut"),
-        (httpx.Response(503), Unanswered, r"in trouble \(503\)"),
-        (httpx.Response(200, content=b"<html>"), Unanswered, "no JSON"),
+        (httpx.ConnectError("no route"), NoAnswer, "did not answer GET /x: no route"),
+        (httpx.ReadTimeout("timed out"), NoAnswer, "did not answer"),
+        (httpx.RemoteProtocolError("cut"), NoAnswer, "cut"),
+        (httpx.Response(503), NoAnswer, r"in trouble \(503\)"),
+        (httpx.Response(200, content=b"<html>"), NoAnswer, "no JSON"),
         (httpx.Response(302, headers={"Location": "http://evil.example"}), MachineCannot, "the key is not taken there"),
         (httpx.Response(401, json={"detail": "bad"}), MachineCannot, "does not accept FAR_KEY: bad"),
-        (httpx.ConnectError(f"sent Bearer {SECRET}"), Unanswered, "sent Bearer …"),
+        (httpx.ConnectError(f"sent Bearer {SECRET}"), NoAnswer, "sent Bearer …"),
     ],
 )
 def test_errors_are_told_apart_and_never_name_the_key(
@@ -93,7 +93,7 @@ def test_a_provider_that_asks_for_patience_gets_it(monkeypatch: pytest.MonkeyPat
 
 def test_a_provider_that_always_asks_for_patience_is_unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
     far = Far(monkeypatch, *[httpx.Response(429, headers={"Retry-After": "nonsense"}) for _ in range(6)])
-    with pytest.raises(Unanswered, match="again and again"):
+    with pytest.raises(NoAnswer, match="again and again"):
         far.account.ask("GET", "/x")
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.hosts.base import Shipped
-from assay.hosts.errand import carry_out
-from assay.hosts.rented.book import Book
+from assay.hosts.base import UploadedFile
+from assay.hosts.providers.runpod import RunPodProvider
+from assay.hosts.remote.remote_job import RemoteWork
+from assay.hosts.rented.context import RentalTimeouts
 from assay.hosts.rented.host import RentedHost
-from assay.hosts.rented.over_a_line import OverALine
-from assay.hosts.rented.pace import Pace
-from assay.hosts.runpod import RunPod
-from assay.store.runs import RunFolder
+from assay.hosts.rented.journal import RentalJournal
+from assay.hosts.run_job import run_job
+from assay.store.run_folder import RunFolder
 from tests.fakes.fake_nvml import hopper
 from tests.hosts.ssh.ordering import QUICK, Listener, order_for
 from tests.hosts.standins.answering import in_process
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from assay.hosts.remote.line import Line
+    from assay.hosts.remote.connection import RemoteConnection
     from tests.fakes.plugin import MakeFakeNvml
     from tests.hosts.ssh.server import Server
 
 
-class Unarmed(OverALine):
+class Unarmed(RemoteWork):
     """The real work, but for the watchdog: what it would switch off is the machine of these tests."""
 
-    def arm(self, line: Line, deadline_at: datetime) -> None:
+    def arm(self, line: RemoteConnection, deadline_at: datetime) -> None:
         assert line.do("id -u").code == 0
 
 
@@ -59,8 +59,8 @@ def rented(
             keys.write(f'command="{door}" {content["env"]["PUBLIC_KEY"]}\n')
 
     service = RunPodService(account, port=gpu1.port, on_create=let_in)
-    pace = Pace(look_s=0.05, appears_within_s=1.0)
-    return RentedHost(RunPod(transport=in_process(service)), pace=pace, work=Unarmed()), service
+    pace = RentalTimeouts(look_s=0.05, appears_within_s=1.0)
+    return RentedHost(RunPodProvider(transport=in_process(service)), timeouts=pace, work=Unarmed()), service
 
 
 def test_a_plan_really_runs_on_a_machine_that_was_rented_for_it(
@@ -69,16 +69,16 @@ def test_a_plan_really_runs_on_a_machine_that_was_rented_for_it(
     host, service = rented
     listener = Listener()
     (tmp_path / "work.py").write_text("def fine():\n    return sum(range(1000))\n")
-    files = (Shipped(here=str(tmp_path / "work.py"), there="work.py"),)
+    files = (UploadedFile(local_path=str(tmp_path / "work.py"), remote_path="work.py"),)
     order = order_for(tmp_path, "run", "work.py:fine", *QUICK, "--json", gpu="H200", files=files)
-    ended, folders = carry_out(host, order, listener)
+    ended, folders = run_job(host, order, listener)
     assert (ended.exit_code, ended.reason) == (0, None), listener.said
     (run,) = folders
     (record,) = RunFolder.open(run).records()
     assert (record.status, record.origin) == ("ok", "real"), "a processor of this machine was timed"
     assert service.cloud.running() == []
     assert not (assay_home / "rentals" / order.id).exists(), "the rental's key goes with it"
-    (rental,) = Book().rentals()
+    (rental,) = RentalJournal().rentals()
     assert rental.released_at is not None
 
 
@@ -88,5 +88,5 @@ def test_another_gpu_over_there_than_was_rented_measures_nothing(
     host, service = rented
     order = order_for(tmp_path, "run", "softmax", *QUICK, gpu="L4")
     with pytest.raises(MachineCannot, match="L4"):
-        carry_out(host, order, Listener())
+        run_job(host, order, Listener())
     assert service.cloud.running() == []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.hosts.rented import names
-from assay.hosts.rented.book import Book, Entry
+from assay.hosts.rented import identity
+from assay.hosts.rented.journal import JournalEntry, RentalJournal
 from tests.hosts.standins.answering import Served
 from tests.hosts.standins.cloud import RealClock
 from tests.hosts.standins.runpod import RunPodService, cloud
@@ -36,7 +36,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 
 def make(served: Served, order: str, hours_left: float) -> str:
-    name = names.machine_name(order, 1, datetime.now(UTC) + timedelta(hours=hours_left))
+    name = identity.machine_name(order, 1, datetime.now(UTC) + timedelta(hours=hours_left))
     box = served.service.cloud.make(name, "NVIDIA L4", "SECURE")
     assert box is not None
     return box.number
@@ -44,7 +44,9 @@ def make(served: Served, order: str, hours_left: float) -> str:
 
 def note(event: str, minutes_ago: float, order: str = ORDER, **told: object) -> None:
     at = datetime.now(UTC) - timedelta(minutes=minutes_ago)
-    Book().write(Entry.model_validate({"at": at, "event": event, "order": order, "provider": "runpod", **told}))
+    RentalJournal().write(
+        JournalEntry.model_validate({"at": at, "event": event, "job_id": order, "provider": "runpod", **told})
+    )
 
 
 def rent(served: Served, minutes_ago: float = 30) -> str:

@@ -13,8 +13,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from assay.core.lifeline import die_with_parent
-from assay.launch.ranks import free_port
+from assay.core.processes import die_with_parent
+from assay.launch.local import find_free_port
 from tests.running import wait_for
 
 DAEMONS = ("slurmctld", "slurmd")
@@ -79,10 +79,12 @@ class Cluster:
             (folder / node).mkdir()
         host = socket.gethostname().partition(".")[0]
         nodes = "\n".join(
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs={os.cpu_count()}"
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={find_free_port()} CPUs={os.cpu_count()}"
             for node in NODES
         )
-        text = CONFIGURATION.format(host=host, port=free_port(), user=getpass.getuser(), folder=folder, nodes=nodes)
+        text = CONFIGURATION.format(
+            host=host, port=find_free_port(), user=getpass.getuser(), folder=folder, nodes=nodes
+        )
         self.conf.write_text(text)
 
     def start(self) -> None:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.cli import fleet, run
 from assay.cli import main as command_line
-from assay.cli import power_fleet, run
-from assay.cli.on_host import HostOption
+from assay.cli.host_options import HostOption
 from assay.cli.params import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@power_fleet.fleeted
+@fleet.fleet_options
 @click.pass_context
 def _callback(ctx: click.Context, /, **given: Any) -> int:
-    code = power_fleet.sent(ctx, given)
+    code = fleet.dispatch_fleet(ctx, given)
     assert code is not None, "a fleet is sent, not run here"
     return code
 

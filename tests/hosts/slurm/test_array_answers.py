@@ -8,17 +8,17 @@ import pytest
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
-from assay.hosts import traces
+from assay.hosts import run_job
 from assay.hosts.slurm.array import SlurmArrays
-from assay.hosts.slurm.array_script import array_options, array_script
+from assay.hosts.slurm.script import array_options, array_script
 from tests.hosts.slurm.test_lost_answers import StandIns, stand_ins
 from tests.hosts.slurm.test_script import order
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.hosts.base import Order
-    from assay.hosts.fleet.model import Step
+    from assay.hosts.base import Job
+    from assay.hosts.fleet.state import NodeProgress
 
 __all__ = ["stand_ins"]
 NAME = "assay-0123456789abcdef"
@@ -26,10 +26,10 @@ NODES = ("n1", "n2")
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> Order:
+def wanted(tmp_path: Path) -> Job:
     folder = tmp_path / "fleet"
     for node in NODES:
-        traces.make(folder / node / "order-1")
+        run_job.make_job_folder(folder / node / "order-1")
     return order(folder=str(folder), cwd=str(tmp_path), words=("run", "x"))
 
 
@@ -38,11 +38,11 @@ def said(tools: StandIns, name: str) -> list[str]:
     return [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
 
 
-def orders(wanted: Order) -> dict[str, Order]:
+def orders(wanted: Job) -> dict[str, Job]:
     return {node: wanted.model_copy(update={"folder": f"{wanted.folder}/{node}/order-1"}) for node in NODES}
 
 
-def test_each_task_is_tied_to_its_node_before_any_may_start(stand_ins: StandIns, wanted: Order) -> None:
+def test_each_task_is_tied_to_its_node_before_any_may_start(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
     arrays = SlurmArrays()
     loan = arrays.create(wanted, NODES, 1, 5)
@@ -56,35 +56,35 @@ def test_each_task_is_tied_to_its_node_before_any_may_start(stand_ins: StandIns,
     ]
     arrays.release(loan)
     assert said(stand_ins, "scancel") == ["12"]
-    assert leases.reap() == []
+    assert leases.reap_leases() == []
 
 
 def test_a_task_that_is_not_tied_to_its_node_does_not_run_and_the_others_do(
-    stand_ins: StandIns, wanted: Order, tmp_path: Path
+    stand_ins: StandIns, wanted: Job, tmp_path: Path
 ) -> None:
     stand_ins.say("sbatch", "echo 12")
     stand_ins.say("scontrol", 'case "$2" in *_1) echo "slurm_update error: Invalid node name" >&2; exit 1;; esac')
     stand_ins.say("squeue", f"echo '12_0|COMPLETED|{NAME}|n1|None'")
-    traces.write_rank(tmp_path / "fleet/n1/order-1", traces.Rank(rank=0, node="n1", exit_code=0))
+    run_job.write_rank(tmp_path / "fleet/n1/order-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
     arrays = SlurmArrays()
     loan = arrays.create(wanted, NODES, 1, None)
     assert said(stand_ins, "scancel") == ["12_1"]
-    told: list[Step] = []
+    told: list[NodeProgress] = []
     arrays.watch(loan, orders(wanted), told.extend)
     assert [(step.node, step.state) for step in told] == [("n2", "failed"), ("n1", "done")]
     assert told[0].reason == "Slurm does not tie a task to it: Invalid node name"
 
 
-def test_where_no_task_can_be_tied_nothing_is_left(stand_ins: StandIns, wanted: Order) -> None:
+def test_where_no_task_can_be_tied_nothing_is_left(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
     stand_ins.say("scontrol", 'echo "slurm_update error: Access/permission denied" >&2; exit 1')
     with pytest.raises(MachineCannot, match="Slurm does not tie a task to it: Access/permission denied"):
         SlurmArrays().create(wanted, NODES, 1, None)
     assert not (stand_ins.folder / "job").exists()
-    assert leases.reap() == []
+    assert leases.reap_leases() == []
 
 
-def test_an_answer_that_was_lost_is_asked_for_again(stand_ins: StandIns, wanted: Order) -> None:
+def test_an_answer_that_was_lost_is_asked_for_again(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
     once = f"if [ ! -e '{stand_ins.folder}/twice' ]; then touch '{stand_ins.folder}/twice'"
     stand_ins.say("scontrol", f"{once}; echo 'Socket timed out' >&2; exit 1; fi")
@@ -93,11 +93,11 @@ def test_an_answer_that_was_lost_is_asked_for_again(stand_ins: StandIns, wanted:
     assert len(said(stand_ins, "scontrol")) == 4
 
 
-def test_a_folder_that_the_nodes_do_not_see_is_suspected(stand_ins: StandIns, wanted: Order) -> None:
+def test_a_folder_that_the_nodes_do_not_see_is_suspected(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", "echo 12")
     stand_ins.say("squeue", f'for i in 0 1; do echo "12_$i|FAILED|{NAME}||JobLaunchFailure"; done')
     arrays = SlurmArrays()
-    told: list[Step] = []
+    told: list[NodeProgress] = []
     arrays.watch(arrays.create(wanted, NODES, 1, None), orders(wanted), told.extend)
     for step in told:
         assert (step.state, step.exit_code) == ("failed", None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.experiments.power.rows import GPUS_FILE
-from assay.hosts import traces
+from assay.hosts import run_job
 from assay.hosts.fleet.folder import FleetFolder
 from tests.hosts.slurm import fleeting
 from tests.hosts.slurm.cluster import jobs_held
@@ -120,7 +120,7 @@ def test_every_node_characterizes_itself_in_a_run_folder_of_its_own(
     }
     folder = the_fleet(workplace).path
     for node, post in posts.items():
-        assert traces.ranks(folder / post["files"])[0].node == node
+        assert run_job.read_ranks(folder / post["files"])[0].node == node
         assert Path(post["run"]).parts[0] == node
         assert len((folder / post["run"] / GPUS_FILE).read_text().splitlines()) == 1
     assert slurm.queue() == []

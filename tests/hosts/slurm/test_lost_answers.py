@@ -10,15 +10,15 @@ import pytest
 from assay.core import leases
 from assay.core.errors import MachineCannot
 from assay.core.leases import LeaseNotReleased
-from assay.hosts.slurm import undo, watch
-from assay.hosts.slurm.commands import Said, environment
+from assay.hosts.slurm import batch_job
+from assay.hosts.slurm.commands import CommandResult, command_environment
 from assay.hosts.slurm.host import SlurmHost
 from tests.hosts.slurm.test_script import order
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.hosts.base import Order, Progress
+    from assay.hosts.base import Job, JobProgress
 
 NAME = "assay-0123456789abcdef"
 
@@ -29,7 +29,7 @@ class Watcher:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: JobProgress) -> None:
         self.told.append(progress.what)
 
     def out(self, data: bytes) -> None:
@@ -62,16 +62,16 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     folder = tmp_path / "tools"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setattr(undo, "APPEARS_WITHIN_S", 0.1)
+    monkeypatch.setattr(batch_job, "APPEAR_TIMEOUT_S", 0.1)
     return StandIns(folder)
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> Order:
+def wanted(tmp_path: Path) -> Job:
     return order(folder=str(tmp_path / "orders"), cwd=str(tmp_path), words=("run", "x"))
 
 
-def test_a_job_whose_answer_was_lost_is_found_by_its_name(stand_ins: StandIns, wanted: Order) -> None:
+def test_a_job_whose_answer_was_lost_is_found_by_its_name(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 'sbatch: error: Socket timed out' >&2; exit 1")
     host = SlurmHost()
     loan = host.create(wanted)
@@ -79,17 +79,17 @@ def test_a_job_whose_answer_was_lost_is_found_by_its_name(stand_ins: StandIns, w
     assert stand_ins.asked("sbatch") == 1
     host.release(loan)
     assert stand_ins.asked("scancel") == 1
-    assert leases.reap() == []
+    assert leases.reap_leases() == []
 
 
-def test_a_job_that_was_not_made_leaves_no_lease(stand_ins: StandIns, wanted: Order) -> None:
+def test_a_job_that_was_not_made_leaves_no_lease(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", "echo 'sbatch: error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(MachineCannot, match="Slurm did not answer: Unable to contact slurm controller"):
         SlurmHost().create(wanted)
-    assert leases.reap() == []
+    assert leases.reap_leases() == []
 
 
-def test_the_lease_is_there_before_the_job(stand_ins: StandIns, wanted: Order, assay_home: Path) -> None:
+def test_the_lease_is_there_before_the_job(stand_ins: StandIns, wanted: Job, assay_home: Path) -> None:
     stand_ins.say(
         "sbatch", f"ls '{assay_home}/leases' > '{stand_ins.folder}/then'; touch '{stand_ins.folder}/job'; echo 12"
     )
@@ -100,9 +100,9 @@ def test_the_lease_is_there_before_the_job(stand_ins: StandIns, wanted: Order, a
 
 
 def test_a_job_that_does_not_go_keeps_its_lease(
-    stand_ins: StandIns, wanted: Order, monkeypatch: pytest.MonkeyPatch, assay_home: Path
+    stand_ins: StandIns, wanted: Job, monkeypatch: pytest.MonkeyPatch, assay_home: Path
 ) -> None:
-    monkeypatch.setattr(undo, "GONE_WITHIN_S", 0.2)
+    monkeypatch.setattr(batch_job, "GONE_TIMEOUT_S", 0.2)
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
     stand_ins.say("scancel", "exit 1")
     host = SlurmHost()
@@ -111,19 +111,19 @@ def test_a_job_that_does_not_go_keeps_its_lease(
         host.release(loan)
     assert len(list((assay_home / "leases").iterdir())) == 1
     stand_ins.say("scancel", f"rm '{stand_ins.folder}/job'")
-    undo.cancel(NAME, None)
+    batch_job.cancel_job(NAME, None)
     assert not (stand_ins.folder / "job").exists()
 
 
 def test_a_controller_that_is_away_for_a_while_is_waited_for(
-    stand_ins: StandIns, wanted: Order, monkeypatch: pytest.MonkeyPatch
+    stand_ins: StandIns, wanted: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = f"if [ -e '{stand_ins.folder}/back' ]; then echo '12|COMPLETED|{NAME}|n1|None'; else touch"
     stand_ins.say(
         "squeue", f"{away} '{stand_ins.folder}/back'; echo 'slurm_load_jobs error: no controller' >&2; exit 1; fi"
     )
     stand_ins.say("sbatch", "echo 12")
-    monkeypatch.setattr("assay.hosts.slurm.left.SHARED_WITHIN_S", 0.1)
+    monkeypatch.setattr("assay.hosts.slurm.outcome.SHARED_FILES_TIMEOUT_S", 0.1)
     host = SlurmHost()
     watcher = Watcher()
     ended = host.run(host.create(wanted), wanted, watcher)
@@ -133,9 +133,9 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
 
 
 def test_a_controller_that_stays_away_is_given_up_in_the_end(
-    stand_ins: StandIns, wanted: Order, monkeypatch: pytest.MonkeyPatch
+    stand_ins: StandIns, wanted: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "SILENT_AT_MOST_S", 0.2)
+    monkeypatch.setattr(batch_job, "MAX_SILENCE_S", 0.2)
     stand_ins.say("sbatch", "echo 12")
     stand_ins.say("squeue", "echo 'slurm_load_jobs error: no controller' >&2; exit 1")
     host = SlurmHost()
@@ -147,9 +147,11 @@ def test_a_controller_that_stays_away_is_given_up_in_the_end(
 
 
 def test_slurms_words_are_put_on_one_line() -> None:
-    said = Said(1, "", "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed.\n")
-    assert said.why == "invalid partition specified: x; Batch job submission failed"
-    assert Said(7, "", "").why == "exit code 7"
+    said = CommandResult(
+        1, "", "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed.\n"
+    )
+    assert said.reason == "invalid partition specified: x; Batch job submission failed"
+    assert CommandResult(7, "", "").reason == "exit code 7"
 
 
 def test_neither_an_allocation_around_us_nor_a_users_filters_reach_the_commands(
@@ -157,8 +159,8 @@ def test_neither_an_allocation_around_us_nor_a_users_filters_reach_the_commands(
 ) -> None:
     for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SQUEUE_PARTITION", "SLURM_CONF", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "x")
-    found = environment()
+    found = command_environment()
     assert "SLURM_JOB_ID" not in found
     assert "SQUEUE_PARTITION" not in found
     assert (found["SLURM_CONF"], found["SBATCH_ACCOUNT"]) == ("x", "x")
-    assert environment("/y")["SLURM_CONF"] == "/y"
+    assert command_environment("/y")["SLURM_CONF"] == "/y"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.hosts import traces
+from assay.hosts import run_job
 from tests.guardians import kill_with_guardian
 from tests.hosts.slurm.cluster import jobs_held
 from tests.running import survivors, wait_for
@@ -87,7 +87,7 @@ def test_two_nodes_measure_as_one_and_the_results_are_here(
     assert record["status"] == "ok"
     assert sorted(e["rank"] for e in record["evidence"]) == [0, 1]
     assert (workplace / "runs/latest/findings.json").is_file()
-    assert {r.rank: (r.node, r.exit_code) for r in traces.ranks(order_folder(workplace)).values()} == {
+    assert {r.rank: (r.node, r.exit_code) for r in run_job.read_ranks(order_folder(workplace)).values()} == {
         0: ("n1", 0),
         1: ("n2", 0),
     }

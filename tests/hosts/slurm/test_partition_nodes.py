@@ -21,8 +21,8 @@ nonsense
 
 
 def test_nodes_that_take_no_work_say_why() -> None:
-    found = nodes.read(SINFO)
-    assert nodes.states(found) == {
+    found = nodes.parse_nodes(SINFO)
+    assert nodes.node_troubles(found) == {
         "n1": None,
         "n2": None,
         "n3": "drained: disk | two",
@@ -31,24 +31,24 @@ def test_nodes_that_take_no_work_say_why() -> None:
         "n6": None,
         "n7": None,
     }
-    assert nodes.states(found[-1:]) == {"n6": "the partition is down"}
+    assert nodes.node_troubles(found[-1:]) == {"n6": "the partition is down"}
     assert {node.partition for node in found if node.default} == {"main"}
 
 
 def test_free_nodes_come_first_and_those_that_are_out_of_order_last() -> None:
-    found = nodes.read(SINFO)
-    assert list(nodes.chosen(found, count=2, names=())) == ["n1", "n7"]
-    assert list(nodes.chosen(found, count=4, names=())) == ["n1", "n2", "n6", "n7"]
-    assert len(nodes.chosen(found, count=5, names=())) == 5
-    assert nodes.chosen(found, count=None, names=("n2", "n5")) == {"n2": None, "n5": "down"}
-    assert len(nodes.chosen(found, count=None, names=())) == 7
+    found = nodes.parse_nodes(SINFO)
+    assert list(nodes.choose_nodes(found, count=2, names=())) == ["n1", "n7"]
+    assert list(nodes.choose_nodes(found, count=4, names=())) == ["n1", "n2", "n6", "n7"]
+    assert len(nodes.choose_nodes(found, count=5, names=())) == 5
+    assert nodes.choose_nodes(found, count=None, names=("n2", "n5")) == {"n2": None, "n5": "down"}
+    assert len(nodes.choose_nodes(found, count=None, names=())) == 7
 
 
 def test_what_is_not_there_or_takes_nothing_is_said() -> None:
-    found = nodes.read(SINFO)
+    found = nodes.parse_nodes(SINFO)
     with pytest.raises(MachineCannot, match="There is no node n9 in the partition main, old; it has n1, n2, "):
-        nodes.chosen(found, count=None, names=("n1", "n9"))
+        nodes.choose_nodes(found, count=None, names=("n1", "n9"))
     with pytest.raises(MachineCannot, match="8 nodes are asked for, and the partition main, old has 7"):
-        nodes.chosen(found, count=8, names=())
+        nodes.choose_nodes(found, count=8, names=())
     with pytest.raises(MachineCannot, match=r"No node of the partition main, old takes work: n5 \(down\)"):
-        nodes.chosen(found, count=None, names=("n5",))
+        nodes.choose_nodes(found, count=None, names=("n5",))

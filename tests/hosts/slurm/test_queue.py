@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.hosts.slurm import queue
-from assay.hosts.slurm.queue import Job
+from assay.hosts.slurm import commands
+from assay.hosts.slurm.commands import QueueEntry
 
 QUEUE = """\
 2|PENDING|assay-0f|n/a|PartitionNodeLimit
@@ -20,7 +20,7 @@ slurm_load_jobs error: nonsense
 
 
 def test_jobs_are_read_and_other_lines_are_not() -> None:
-    found = queue.jobs(QUEUE)
+    found = commands.parse_queue(QUEUE)
     assert [(job.number, job.state, job.reason) for job in found] == [
         ("2", "PENDING", "PartitionNodeLimit"),
         ("5", "COMPLETING", "NodeDown"),
@@ -32,28 +32,28 @@ def test_jobs_are_read_and_other_lines_are_not() -> None:
 
 
 def test_a_reason_may_hold_anything() -> None:
-    (job,) = queue.jobs("9|PENDING|assay-3f||ReqNodeNotAvail, UnavailableNodes:n[1-2]|x\n")
-    assert job == Job("9", "PENDING", "assay-3f", "", "ReqNodeNotAvail, UnavailableNodes:n[1-2]|x")
-    assert queue.why_waiting(job.reason).startswith("a node it needs is not available (ReqNodeNotAvail, ")
-    assert queue.why_waiting("Resources") == "nodes are not free (Resources)"
-    assert queue.why_waiting("QOSMaxGRESPerUser") == "QOSMaxGRESPerUser"
-    assert queue.why_waiting("None") == "it is new"
+    (job,) = commands.parse_queue("9|PENDING|assay-3f||ReqNodeNotAvail, UnavailableNodes:n[1-2]|x\n")
+    assert job == QueueEntry("9", "PENDING", "assay-3f", "", "ReqNodeNotAvail, UnavailableNodes:n[1-2]|x")
+    assert commands.wait_reason(job.reason).startswith("a node it needs is not available (ReqNodeNotAvail, ")
+    assert commands.wait_reason("Resources") == "nodes are not free (Resources)"
+    assert commands.wait_reason("QOSMaxGRESPerUser") == "QOSMaxGRESPerUser"
+    assert commands.wait_reason("None") == "it is new"
 
 
 def test_partitions_are_offers() -> None:
     text = "main|up|1/2/1/4|gpu:a100:8|2-00:00:00\nold|down|0/0/3/3|(null)|infinite\nshort|up|0/1/0/1|(null)|infinite\n"
-    big, short = queue.offers(text)
+    big, short = commands.parse_offers(text)
     assert (big.name, big.nodes, big.free_nodes, big.gpus, big.longest_s) == ("main", 4, 2, "gpu:a100:8", 172800.0)
     assert (short.name, short.gpus, short.longest_s) == ("short", None, None)
 
 
 def test_more_nodes_than_there_ever_are_is_known_beforehand() -> None:
-    found = queue.offers("main|up|1/2/1/4|(null)|infinite\nside|up|0/1/0/1|(null)|infinite\n")
-    assert queue.too_many(4, None, found) is None
-    assert queue.too_many(5, None, found) == "5 nodes are asked for, and the largest partition has 4"
-    assert queue.too_many(2, "side", found) == "2 nodes are asked for, and the partition side has 1"
-    assert queue.too_many(9, "elsewhere", found) is None
-    assert queue.too_many(9, None, ()) is None
+    found = commands.parse_offers("main|up|1/2/1/4|(null)|infinite\nside|up|0/1/0/1|(null)|infinite\n")
+    assert commands.too_many_nodes_reason(4, None, found) is None
+    assert commands.too_many_nodes_reason(5, None, found) == "5 nodes are asked for, and the largest partition has 4"
+    assert commands.too_many_nodes_reason(2, "side", found) == "2 nodes are asked for, and the partition side has 1"
+    assert commands.too_many_nodes_reason(9, "elsewhere", found) is None
+    assert commands.too_many_nodes_reason(9, None, ()) is None
 
 
 @pytest.mark.parametrize(
@@ -70,19 +70,19 @@ def test_more_nodes_than_there_ever_are_is_known_beforehand() -> None:
     ],
 )
 def test_times_are_read_as_slurm_writes_them(text: str, seconds: float | None) -> None:
-    assert queue.seconds(text) == seconds
+    assert commands.parse_time_limit(text) == seconds
 
 
 @given(st.floats(min_value=0.001, max_value=30 * 86400))
 def test_a_limit_is_never_shorter_than_asked_nor_a_minute_longer(limit_s: float) -> None:
-    written = queue.seconds(queue.time_limit(limit_s))
+    written = commands.parse_time_limit(commands.format_time_limit(limit_s))
     assert written is not None
     assert limit_s <= written < limit_s + 60 or written == 60
 
 
 def test_nodes_that_are_out_of_order_are_found_with_their_reason() -> None:
     text = "n1|idle|none\nn2|down|unplugged\nn3|idle*|Not responding\nn4|drained|disk\nn5|fail|none\nn6|down*|none\n"
-    assert queue.failed_nodes(text) == {
+    assert commands.parse_failed_nodes(text) == {
         "n2": "down: unplugged",
         "n3": "idle, not responding: Not responding",
         "n5": "fail",
@@ -92,4 +92,4 @@ def test_nodes_that_are_out_of_order_are_found_with_their_reason() -> None:
 
 def test_srun_names_the_node_that_failed() -> None:
     log = "srun: error: Node failure on n2\nsrun: Job step aborted\nsrun: error: Node failure on n2\n"
-    assert queue.nodes_named_failed(log) == ("n2",)
+    assert commands.nodes_reported_failed(log) == ("n2",)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput
-from assay.hosts.base import Order
-from assay.hosts.slurm.script import batch_script, options
+from assay.hosts.base import Job
+from assay.hosts.slurm.script import batch_script, sbatch_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WORDS = ("run", "it's $HOME.py:f", "--param", "a=b c", "--", "sh", "-c", 'echo "$X" `date`')
 
 
-def order(**changes: Any) -> Order:
+def order(**changes: Any) -> Job:
     told: dict[str, Any] = {
         "id": "0123456789abcdef",
         "words": WORDS,
@@ -28,7 +28,7 @@ def order(**changes: Any) -> Order:
         "python": "/opt/py thon/bin/python",
         **changes,
     }
-    return Order(**told)
+    return Job(**told)
 
 
 def headers(script: str) -> list[str]:
@@ -36,17 +36,17 @@ def headers(script: str) -> list[str]:
 
 
 def test_whole_nodes_are_asked_for_under_a_name_of_ours_and_never_again_by_themselves() -> None:
-    found = headers(batch_script(order(nodes=2, limit_s=90, place="gpu", arguments=("--account=a b",))))
+    found = headers(batch_script(order(nodes=2, limit_s=90, host_place="gpu", arguments=("--account=a b",))))
     assert {"--job-name=assay-0123456789abcdef", "--nodes=2", "--ntasks-per-node=1", "--exclusive", "--no-requeue"} <= {
         *found
     }
     assert {"--partition=gpu", "--time=00:02:00", "--account='a b'", "--chdir='/shared/my work'"} <= {*found}
-    assert options(order(arguments=("--account=a b",)))[-1] == "--account=a b"
+    assert sbatch_options(order(arguments=("--account=a b",)))[-1] == "--account=a b"
 
 
 @pytest.mark.parametrize("argument", ["--exclusive=user", "--oversubscribe", "--cpus-per-task=4", "-c4"])
 def test_who_says_how_much_of_a_node_is_wanted_gets_that(argument: str) -> None:
-    assert "--exclusive" not in options(order(arguments=(argument,)))
+    assert "--exclusive" not in sbatch_options(order(arguments=(argument,)))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_control_character_never_gets_into_a_script(character: str) -> None:
     bad = f"a{character}touch hacked"
     for changes in (
         {"words": ("run", bad)},
-        {"place": bad},
+        {"host_place": bad},
         {"arguments": (f"--qos={bad}",)},
         {"cwd": f"/{bad}"},
         {"folder": f"/{bad}"},
@@ -79,7 +79,7 @@ def test_a_control_character_never_gets_into_a_script(character: str) -> None:
             batch_script(order(**changes))
 
 
-def carried_out(tmp_path: Path, wanted: Order) -> list[list[str]]:
+def carried_out(tmp_path: Path, wanted: Job) -> list[list[str]]:
     """Run a script with stand-ins for Slurm's commands and the interpreter; return how the latter was called."""
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -103,7 +103,7 @@ def carried_out(tmp_path: Path, wanted: Order) -> list[list[str]]:
 
 def test_one_process_is_started_as_it_is(tmp_path: Path) -> None:
     called, ended = carried_out(tmp_path, order())
-    assert called == ["-m", "assay.cli.inside", *WORDS]
+    assert called == ["-m", "assay.cli.remote_rank", *WORDS]
     assert ended == ["3"]
     assert [path.name for path in (tmp_path / "orders/nodes").iterdir()] == ["n7"]
 
@@ -111,9 +111,9 @@ def test_one_process_is_started_as_it_is(tmp_path: Path) -> None:
 def test_several_meet_on_the_first_node(tmp_path: Path) -> None:
     called, ended = carried_out(tmp_path, order(nodes=2, processes=4))
     cut = called.index("-m", 2)
-    assert called[cut:] == ["-m", "assay.cli.inside", *WORDS]
+    assert called[cut:] == ["-m", "assay.cli.remote_rank", *WORDS]
     assert called[:cut] == [
-        "-m", "assay.worker.node", f"{tmp_path}/orders/nodes/n7", "--nnodes", "2", "--node-rank", "1",
+        "-m", "assay.worker.rendezvous", f"{tmp_path}/orders/nodes/n7", "--nnodes", "2", "--node-rank", "1",
         "--nproc-per-node", "4",
         "--rdzv-conf", "timeout=120", "--master-addr", "10.0.0.7", "--master-port", "4711",
     ]  # fmt: skip

@@ -6,16 +6,15 @@ import secrets
 import sys
 from typing import TYPE_CHECKING, Any
 
-from assay.hosts.base import Order
-from assay.hosts.remote.frames import runs_there
-from assay.hosts.remote.line import Said
-from assay.hosts.remote.pumping import Pump
+from assay.hosts.base import Job
+from assay.hosts.remote.connection import ProcessPump, RemoteResult
+from assay.hosts.remote.download import remote_runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from assay.hosts.base import Progress
+    from assay.hosts.base import JobProgress
 
 QUICK = ("--device", "cpu:0", "--isolation", "none", "--benchmark-runs", "3", "--no-monitor")
 
@@ -28,7 +27,7 @@ class Listener:
         self.printed = b""
         self.said = b""
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: JobProgress) -> None:
         """Keep a line."""
         self.told.append(progress.what)
 
@@ -54,17 +53,17 @@ class HereLine:
         out: Callable[[bytes], None] | None = None,
         err: Callable[[bytes], None] | None = None,
         within_s: float | None = None,
-    ) -> Said:
+    ) -> RemoteResult:
         """Run it."""
-        pump = Pump(["sh", "-c", script], out=out, err=err)
-        return Said(pump.run(feed, within_s), pump.kept_out, pump.kept_err)
+        pump = ProcessPump(["sh", "-c", script], out=out, err=err)
+        return RemoteResult(pump.run(feed, within_s), pump.kept_out, pump.kept_err)
 
 
-def order_for(workplace: Path, *words: str, **changes: Any) -> Order:
+def order_for(workplace: Path, *words: str, **changes: Any) -> Job:
     """Return an order to run these words on a machine elsewhere, with the interpreter of these tests."""
     number = secrets.token_hex(8)
-    whole = ("run", "--output-dir", runs_there(number), *words[1:]) if words and words[0] == "run" else words
-    return Order(
+    whole = ("run", "--output-dir", remote_runs_folder(number), *words[1:]) if words and words[0] == "run" else words
+    return Job(
         **{
             "id": number,
             "words": whole or ("list",),

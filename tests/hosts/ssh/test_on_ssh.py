@@ -13,10 +13,10 @@ import pytest
 
 from assay.cli.main import main
 from assay.core.errors import MachineCannot
-from assay.hosts.remote import work
-from assay.hosts.remote.frames import Frames
-from assay.hosts.remote.there.folder import belonging, keeper_of
-from assay.store.runs import RunFolder
+from assay.hosts.remote import remote_job
+from assay.hosts.remote.agent.folder import processes_of, supervisor_of
+from assay.hosts.remote.download import FrameReader
+from assay.store.run_folder import RunFolder
 from tests.cli.test_threshold_run import CONFIG, SPINS, THRESHOLDS
 from tests.hosts.ssh.ordering import QUICK, HereLine, Listener, order_for
 from tests.running import wait_for
@@ -125,14 +125,14 @@ def test_a_line_that_is_cut_is_taken_up_again_and_ctrl_c_brings_back_what_was_me
     assert "the line to gpu1 was lost; the work there goes on" in process.stderr.readline()
     wait_for(gpu1.sessions)
     (there,) = orders(gpu1)
-    assert belonging(there)
+    assert processes_of(there)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 4
     run = (workplace / "runs/latest").resolve()
     assert f"`assay resume runs/{run.name} --on ssh:gpu1` goes on" in err
     assert [record.status for record in RunFolder.open(run).records()] == ["ok"]
-    assert (belonging(there), orders(gpu1), leases(assay_home)) == ([], [], [])
+    assert (processes_of(there), orders(gpu1), leases(assay_home)) == ([], [], [])
     (workplace / "flag").touch()
     went_on = assay("resume", f"runs/{run.name}", *ON, "--no-history")
     assert went_on.code == 0, went_on.err
@@ -147,7 +147,7 @@ def test_a_client_that_is_killed_leaves_nothing_there_and_what_was_measured_come
     (there,) = orders(gpu1)
     process.kill()
     wait_for(lambda: not leases(assay_home), within_s=60)
-    assert (belonging(there), orders(gpu1)) == ([], [])
+    assert (processes_of(there), orders(gpu1)) == ([], [])
     (record,) = RunFolder.open(workplace / "runs/latest").records()
     assert record.status == "ok"
 
@@ -191,7 +191,7 @@ class Killer(Listener):
     def err(self, data: bytes) -> None:
         """Kill it."""
         super().err(data)
-        if (keeper := keeper_of(self._folder)) is not None and "…".encode() in self.said:
+        if (keeper := supervisor_of(self._folder)) is not None and "…".encode() in self.said:
             os.kill(keeper, signal.SIGKILL)
 
 
@@ -205,9 +205,9 @@ def test_an_order_ends_at_its_limit_or_when_its_keeper_is_killed_and_says_so(
     order = order_for(workplace, "run", *QUICK, "--", "sleep", "3600", limit_s=limit_s)
     there = gpu1.cache / "orders" / order.id
     listener = Listener() if limit_s else Killer(there)
-    ended = work.run(line, order, listener)
+    ended = remote_job.run_remotely(line, order, listener)
     assert (ended.exit_code, said in str(ended.reason)) == (4, True), ended
-    assert belonging(there) == []
-    work.clean(line, order)
+    assert processes_of(there) == []
+    remote_job.remove_remote_files(line, order)
     with pytest.raises(MachineCannot, match="no longer on gpu7"):
-        work._again(line, order, listener, Frames(order, listener))
+        remote_job._reconnect(line, order, listener, FrameReader(order, listener))

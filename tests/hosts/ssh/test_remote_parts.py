@@ -18,17 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.hosts.base import Shipped
-from assay.hosts.remote import watchdog, work
-from assay.hosts.remote.environment import prepare
-from assay.hosts.remote.frames import Frames, Lines, runs_there
-from assay.hosts.remote.parcel import bundle, contents, start_of, wheel
-from assay.hosts.remote.ssh_line import SshLine, environment
-from assay.hosts.remote.there import keeper
-from assay.hosts.remote.there.begin import wrong_gpu
-from assay.hosts.remote.there.settle import lacking_of
-from assay.hosts.remote.there.unpacking import unpack
-from assay.hosts.ssh import line_to
+from assay.hosts.base import UploadedFile
+from assay.hosts.remote import remote_job
+from assay.hosts.remote.agent import supervisor
+from assay.hosts.remote.agent.accept import wrong_gpu
+from assay.hosts.remote.agent.bootstrap import missing_requirements
+from assay.hosts.remote.agent.folder import unpack
+from assay.hosts.remote.connection import SshConnection, ssh_environment
+from assay.hosts.remote.download import FrameReader, LineTranslator, remote_runs_folder
+from assay.hosts.remote.upload import job_archive, prepare_environment, start_folder, wheel, wheel_contents
+from assay.hosts.ssh import connection_to
 from tests.hosts.ssh.ordering import HereLine, Listener, order_for
 from tests.machines import machine
 from tests.running import wait_for
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
 def test_a_wheel_of_this_version_can_be_imported_and_is_always_the_same(tmp_path: Path) -> None:
     made = wheel()
-    contents.cache_clear()
+    wheel_contents.cache_clear()
     assert wheel() == made
     path = tmp_path / "assay.whl"
     path.write_bytes(made)
     said = subprocess.run(
-        [sys.executable, "-P", "-c", "import assay, assay.hosts.remote.there.keeper as k; print(assay.__file__)"],
+        [sys.executable, "-P", "-c", "import assay, assay.hosts.remote.agent.supervisor as k; print(assay.__file__)"],
         env={"PYTHONPATH": str(path)},
         capture_output=True,
         text=True,
@@ -56,22 +55,22 @@ def test_a_wheel_of_this_version_can_be_imported_and_is_always_the_same(tmp_path
 def test_what_a_wheel_needs_and_is_not_installed_is_named(tmp_path: Path) -> None:
     (tmp_path / "assay.whl").write_bytes(wheel())
     shutil.unpack_archive(tmp_path / "assay.whl", tmp_path, "zip")
-    assert lacking_of(tmp_path) == []
+    assert missing_requirements(tmp_path) == []
     (described,) = tmp_path.glob("*.dist-info/METADATA")
     extra = "Requires-Dist: nowhere-to-be-found>=1.0\nRequires-Dist: click>=999\nRequires-Dist: numpy<1.0\n"
     described.write_text(described.read_text() + extra + "Requires-Dist: torch; extra == 'torch'\n")
-    assert lacking_of(tmp_path) == ["nowhere-to-be-found>=1.0", "click>=999", "numpy<1.0"]
+    assert missing_requirements(tmp_path) == ["nowhere-to-be-found>=1.0", "click>=999", "numpy<1.0"]
 
 
 def test_files_keep_their_places_even_above_the_folder_one_starts_in(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("d")
     (tmp_path / "here.py").write_text("h")
     files = (
-        Shipped(here=str(tmp_path / "data.txt"), there="../../data/data.txt"),
-        Shipped(here=str(tmp_path / "here.py"), there="src/here.py"),
+        UploadedFile(local_path=str(tmp_path / "data.txt"), remote_path="../../data/data.txt"),
+        UploadedFile(local_path=str(tmp_path / "here.py"), remote_path="src/here.py"),
     )
-    start = start_of(files)
-    unpack(io.BytesIO(b"".join(bundle(files, {"words": ["list"]}))), tmp_path / "order")
+    start = start_folder(files)
+    unpack(io.BytesIO(b"".join(job_archive(files, {"words": ["list"]}))), tmp_path / "order")
     assert (tmp_path / "order" / start / "src/here.py").read_text() == "h"
     place = Path(os.path.normpath(tmp_path / "order" / start / "../../data/data.txt"))
     assert place.read_text() == "d"
@@ -95,12 +94,12 @@ def test_what_leads_out_of_its_folder_is_not_unpacked(name: str, tmp_path: Path)
 def test_frames_are_put_together_and_paths_there_become_paths_here(cuts: list[int], cwd: str) -> None:
     listener = Listener()
     order = order_for(Path("/home/me/project"), cwd=cwd)
-    runs = runs_there(order.id)
+    runs = remote_runs_folder(order.id)
     said = f"Report: {runs}/run-1/report.html, whole /far/work/{runs}/run-1, in /far/work. Grüße".encode()
     stream = b"".join(b"%c%d\n%b" % (kind, len(data), data) for kind, data in [
         (b"f", b"/far"), (b".", b""), (b"e", said), (b"o", b"3\n"), (b"x", b'{"code": 0}'),
     ])  # fmt: skip
-    frames = Frames(order, listener)
+    frames = FrameReader(order, listener)
     for cut in cuts:
         frames.take(stream[:cut])
         stream = stream[cut:]
@@ -128,7 +127,7 @@ def test_frames_are_put_together_and_paths_there_become_paths_here(cuts: list[in
     ],
 )
 def test_how_an_order_ended_is_told(ended: dict[str, object], code: int, said: str | None) -> None:
-    found = work.verdict({"log": "", **ended}, order_for(Path("/"), limit_s=60.0), "gpu7")
+    found = remote_job.job_end({"log": "", **ended}, order_for(Path("/"), limit_s=60.0), "gpu7")
     assert found.exit_code == code
     assert (found.reason is None) if said is None else said in str(found.reason)
 
@@ -151,10 +150,10 @@ def test_a_machine_switches_itself_off_at_the_last_deadline_it_was_told(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     line, now = HereLine(), datetime.now(UTC)
-    assert line.do(watchdog.script(now + timedelta(hours=1), off=f"touch {tmp_path}/early")).code == 0
+    assert line.do(remote_job.shutdown_script(now + timedelta(hours=1), off=f"touch {tmp_path}/early")).code == 0
     (first,) = tmp_path.glob("assay-watchdog.*")
     before = first.read_text().strip()
-    assert line.do(watchdog.script(now - timedelta(days=1), off=f"touch {tmp_path}/off")).code == 0
+    assert line.do(remote_job.shutdown_script(now - timedelta(days=1), off=f"touch {tmp_path}/off")).code == 0
     wait_for((tmp_path / "off").exists)
     wait_for(lambda: not Path(f"/proc/{before}/cmdline").exists() or not Path(f"/proc/{before}/cmdline").read_bytes())
     assert not (tmp_path / "early").exists()
@@ -177,7 +176,7 @@ def full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def test_a_full_disk_there_is_told_as_such(full_disk: Path, workplace: Path) -> None:
     with pytest.raises(MachineCannot, match=r"Assay cannot be set up on gpu7: its disk is full \(.*No space left"):
-        prepare(HereLine(), order_for(workplace))
+        prepare_environment(HereLine(), order_for(workplace))
     assert not list(full_disk.glob("assay/env/*"))
 
 
@@ -193,7 +192,7 @@ def test_an_interpreter_that_is_missing_or_too_old_is_told(
     (workplace / "old").write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.9.2\nexit 1\n')
     (workplace / "old").chmod(0o755)
     with pytest.raises(MachineCannot, match=said):
-        prepare(HereLine(), order_for(workplace, python=python))
+        prepare_environment(HereLine(), order_for(workplace, python=python))
 
 
 def test_an_order_that_nobody_listens_to_any_more_is_ended(tmp_path: Path) -> None:
@@ -201,10 +200,10 @@ def test_an_order_that_nobody_listens_to_any_more_is_ended(tmp_path: Path) -> No
     quiet, wake = os.pipe()
     child = subprocess.Popen(["sleep", "60"])
     try:
-        assert keeper._wait(child, tmp_path, quiet, limit_s=None, unheard_s=0.05) == "unheard"
-        assert keeper._wait(child, tmp_path, quiet, limit_s=0.05, unheard_s=60.0) == "late"
+        assert supervisor._wait_for_end(child, tmp_path, quiet, limit_s=None, unheard_s=0.05) == "unheard"
+        assert supervisor._wait_for_end(child, tmp_path, quiet, limit_s=0.05, unheard_s=60.0) == "late"
         os.write(wake, b".")
-        assert keeper._wait(child, tmp_path, quiet, limit_s=60.0, unheard_s=60.0) == "asked"
+        assert supervisor._wait_for_end(child, tmp_path, quiet, limit_s=60.0, unheard_s=60.0) == "asked"
     finally:
         child.kill()
         child.wait()
@@ -214,8 +213,8 @@ def test_a_configuration_that_sends_variables_gets_none_of_our_accounts(monkeypa
     for name in ("RUNPOD_API_KEY", "MODAL_TOKEN_ID", "GITHUB_TOKEN", "MY_SECRET", "ASSAY_HISTORY"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/agent")
-    assert not {name for name, value in environment().items() if value == "x"}
-    assert environment()["SSH_AUTH_SOCK"] == "/agent"
+    assert not {name for name, value in ssh_environment().items() if value == "x"}
+    assert ssh_environment()["SSH_AUTH_SOCK"] == "/agent"
 
 
 def sends(path: Path) -> str:
@@ -236,7 +235,7 @@ def sends(path: Path) -> str:
 def test_results_that_fail_their_schema_are_kept_but_not_believed(
     file: str, content: str | None, said: str, workplace: Path, a_run: Path
 ) -> None:
-    from assay.hosts.remote.bringing import bring
+    from assay.hosts.remote.download import download_run
 
     if content is None:
         (a_run / file).unlink()
@@ -244,19 +243,19 @@ def test_results_that_fail_their_schema_are_kept_but_not_believed(
         (a_run / file).write_text(content)
     order = order_for(workplace)
     with pytest.raises(MachineCannot, match=said) as caught:
-        bring(HereLine(), order, sends(a_run))
+        download_run(HereLine(), order, sends(a_run))
     assert "What came back from gpu7 is not a run that can be believed" in str(caught.value)
     assert (Path(order.folder) / "brought.tar.gz").is_file()
     assert not (workplace / "runs" / a_run.name).exists()
 
 
 def test_a_run_that_comes_again_replaces_its_older_state(workplace: Path, a_run: Path) -> None:
-    from assay.hosts.remote.bringing import bring
+    from assay.hosts.remote.download import download_run
 
     order = order_for(workplace)
-    (first,) = bring(HereLine(), order, sends(a_run))
+    (first,) = download_run(HereLine(), order, sends(a_run))
     (a_run / "report.md").write_text("newer")
-    (again,) = bring(HereLine(), order, sends(a_run))
+    (again,) = download_run(HereLine(), order, sends(a_run))
     assert first == again == workplace / "runs" / a_run.name
     assert (again / "report.md").read_text() == "newer"
     assert json.loads((again / "plan.json").read_text())["cwd"] == str(workplace)
@@ -270,10 +269,9 @@ def test_a_run_that_comes_again_replaces_its_older_state(workplace: Path, a_run:
 @pytest.fixture
 def a_run(tmp_path: Path) -> Path:
     """A run without records, as it lies on a machine elsewhere."""
-    from assay.store.plan import Plan
-    from assay.store.runs import RunFolder
+    from assay.store.run_folder import RunFolder, RunPlan
 
-    plan = Plan(
+    plan = RunPlan(
         experiment="run", options={}, seed=0, versions={}, cwd="/far/work", created_at="2026-11-15T10:00:00.000+00:00"
     )
     return RunFolder.create(tmp_path / "far", plan, machine()).path
@@ -285,7 +283,7 @@ def test_how_to_go_on_there_is_not_said_where_it_was_ended_from_here(
 ) -> None:
     hint = b"Stopped by SIGINT; 3 trials are kept, `assay resume runs/x` goes on.\n"
     told: list[bytes] = []
-    lines = Lines(told.append)
+    lines = LineTranslator(told.append)
     lines.take(b"one\n" + hint[:20])
     lines.take(hint[20:])
     assert b"".join(told) == b"one\n"
@@ -298,9 +296,9 @@ def test_how_to_go_on_there_is_not_said_where_it_was_ended_from_here(
 @pytest.mark.parametrize("port", ["0", "99999"])
 def test_a_port_that_is_none_is_bad_input(port: str) -> None:
     with pytest.raises(BadInput, match="a port is a number from 1 to 65535"):
-        line_to(f"gpu1:{port}")
+        connection_to(f"gpu1:{port}")
 
 
 def test_a_hint_keeps_the_port() -> None:
-    told = SshLine("me@gpu1", port=2222, where="me@gpu1:2222")._lost(b"Permission denied (publickey).")
+    told = SshConnection("me@gpu1", port=2222, where="me@gpu1:2222")._lost(b"Permission denied (publickey).")
     assert "`ssh -p 2222 me@gpu1` has to work" in str(told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assay.hosts.rented.pace import Pace
+from assay.hosts.rented.context import RentalTimeouts
 from tests.hosts.standins.cloud import Fate, VirtualClock
 from tests.hosts.standins.wired import GPU, KEYS, PATHS, provider_of, service_of
 
@@ -40,7 +40,7 @@ class StandInBench:
     name: str
     monkeypatch: pytest.MonkeyPatch
     clock: VirtualClock = field(default_factory=VirtualClock)
-    pace: Pace = field(default_factory=Pace)
+    pace: RentalTimeouts = field(default_factory=RentalTimeouts)
 
     def __post_init__(self) -> None:
         self.gpu = GPU[self.name]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from assay.hosts.rented import asking, ending
+from assay.hosts.rented import launch, termination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,14 +28,14 @@ def _ask_and_believe(end: Any) -> None:
 
 
 RULES: dict[str, Callable[[], Any]] = {
-    "released means seen gone": lambda: patch.object(ending._End, "until_gone", _ask_and_believe),
+    "released means seen gone": lambda: patch.object(termination._Termination, "until_gone", _ask_and_believe),
     "what bears the order's name is ended, not only what an answer named": lambda: patch.object(
-        ending._End, "_look", _look_by_number_only
+        termination._Termination, "_look", _look_by_number_only
     ),
     "an empty list proves nothing while an answer is missing": lambda: patch.object(
-        ending._End, "_unanswered", lambda end: False
+        termination._Termination, "_unanswered", lambda end: False
     ),
-    "list by name before asking again": lambda: patch.object(asking, "_turned_up", lambda *_: None),
+    "list by name before asking again": lambda: patch.object(launch, "_find_by_name", lambda *_: None),
 }
 """Each rule, and how it is taken out."""
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Literal
 
 from assay.core import leases
 from assay.core.errors import AssayError, StopRequested
-from assay.core.home import home
+from assay.core.files import home_folder
 from assay.hosts import registry
-from assay.hosts.errand import carry_out
-from assay.hosts.rented.book import Book
-from assay.hosts.rented.pace import Pace
-from assay.hosts.rented.reaping import reap
+from assay.hosts.rented.cleanup import reap_machines
+from assay.hosts.rented.context import RentalTimeouts
+from assay.hosts.rented.journal import RentalJournal
+from assay.hosts.run_job import run_job
 from tests.hosts.standins.cloud import Fate, VirtualClock
 from tests.hosts.standins.wired import PATHS, PretendWork, Quiet, host_of, order_for, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.hosts.base import Order
-    from assay.hosts.rented.book import Entry
+    from assay.hosts.base import Job
     from assay.hosts.rented.host import RentedHost
+    from assay.hosts.rented.journal import JournalEntry
     from tests.hosts.standins.answering import Service
     from tests.hosts.standins.cloud import Fault
 
@@ -35,7 +35,7 @@ LATE_S = 85.0
 
 HOPELESS = ("credentials", "payment", "no capacity", "wrong GPU", "broken results", "price")
 REAPS = 3
-PACE = Pace(look_s=15.0)
+PACE = RentalTimeouts(look_s=15.0)
 """Fewer looks than usual: a thousand schedules have many."""
 
 HOST: RentedHost
@@ -157,12 +157,12 @@ class End:
             raise Killed
 
 
-class MortalBook(Book):
+class MortalBook(RentalJournal):
     """A journal that a dead client does not write."""
 
     end: End
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         self.end.step()
         super().write(entry)
 
@@ -194,7 +194,7 @@ def play(schedule: Schedule) -> Outcome:
         cloud.refuses.clear()
         _reap_now(name, service, clock)
     names = Counter(box.name for box in cloud.boxes.values())
-    folders = list((home() / "rentals").glob("*"))
+    folders = list((home_folder() / "rentals").glob("*"))
     return Outcome(
         finished,
         said,
@@ -208,9 +208,9 @@ def play(schedule: Schedule) -> Outcome:
     )
 
 
-def _errand(host: RentedHost, order: Order) -> tuple[bool, str]:
+def _errand(host: RentedHost, order: Job) -> tuple[bool, str]:
     try:
-        ended, folders = carry_out(host, order, Quiet())
+        ended, folders = run_job(host, order, Quiet())
     except (AssayError, StopRequested) as error:
         return False, f"{type(error).__name__}: {error}"
     except Killed:
@@ -243,7 +243,7 @@ def _make_hopeless(schedule: Schedule, refuses: dict[str, tuple[int, str]]) -> N
 
 def _let_owners_die() -> None:
     """Make the leases of this process those of one that has ended."""
-    for path in (home() / "leases").glob("*.json"):
+    for path in (home_folder() / "leases").glob("*.json"):
         lease = json.loads(path.read_text())
         lease["owner"]["start_ticks"] = 1
         path.write_text(json.dumps(lease))
@@ -255,7 +255,7 @@ def _reap_now(name: str, service: Service, clock: VirtualClock) -> None:
     before = registry.BUILT_IN[name]
     registry.BUILT_IN[name] = f"{__name__}:HOST"
     try:
-        leases.reap()
-        reap([host], Book(), clock.now())
+        leases.reap_leases()
+        reap_machines([host], RentalJournal(), clock.now())
     finally:
         registry.BUILT_IN[name] = before

@@ -157,9 +157,9 @@ def _serve() -> None:
     for module in (
         "quick_provider",
         "assay.cli.main",
-        "assay.cli.reap",
-        "assay.hosts.errand",
-        "assay.hosts.rented.reaping",
+        "assay.cli.rentals",
+        "assay.hosts.run_job",
+        "assay.hosts.rented.cleanup",
     ):
         importlib.import_module(module)  # before anything is forked
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -194,15 +194,15 @@ def _forked(asked: dict[str, str]) -> int:
 
 
 def _errand() -> None:
-    from assay.hosts.base import Order
-    from assay.hosts.errand import carry_out
-    from assay.hosts.registry import find
+    from assay.hosts.base import Job
+    from assay.hosts.registry import find_host
+    from assay.hosts.run_job import run_job
     from tests.hosts.standins.wired import Quiet
 
-    order = Order(
+    order = Job(
         id=os.urandom(8).hex(), words=("run",), cwd="/", folder="/f", output_dir="/o", python="python", gpu="L4"
     )
-    carry_out(find("quick"), order, Quiet())
+    run_job(find_host("quick"), order, Quiet())
 
 
 def _reaped(asked: dict[str, str]) -> dict[str, object]:

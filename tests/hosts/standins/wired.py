@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import MachineCannot
-from assay.hosts.base import Ended, Order
-from assay.hosts.lambda_cloud import Lambda
-from assay.hosts.remote.line import LineLost, Said
+from assay.hosts.base import Job, JobEnd
+from assay.hosts.providers.lambda_cloud import LambdaProvider
+from assay.hosts.providers.runpod import RunPodProvider
+from assay.hosts.remote.connection import RemoteConnectionLost, RemoteResult
+from assay.hosts.rented.context import RentalTimeouts
 from assay.hosts.rented.host import RentedHost
-from assay.hosts.rented.pace import Pace
-from assay.hosts.runpod import RunPod
 from tests.hosts.standins import lambda_cloud, runpod
 from tests.hosts.standins.answering import in_process
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from assay.hosts.base import Progress, Watcher
-    from assay.hosts.remote.line import Line
-    from assay.hosts.rented.book import Book
-    from assay.hosts.rented.provider import Machine, Provider
+    from assay.hosts.base import JobProgress, JobWatcher
+    from assay.hosts.remote.connection import RemoteConnection
+    from assay.hosts.rented.journal import RentalJournal
+    from assay.hosts.rented.provider import Provider, RentedMachine
     from tests.hosts.standins.answering import Service
     from tests.hosts.standins.cloud import Cloud, VirtualClock
 
@@ -44,11 +44,11 @@ class PretendLine:
 
     def check(self) -> None:
         if self.cloud.stage(self.cloud.boxes[self.number]) != "up":
-            raise LineLost(f"{self.where} does not answer")
+            raise RemoteConnectionLost(f"{self.where} does not answer")
 
-    def do(self, script: str, **options: Any) -> Said:
+    def do(self, script: str, **options: Any) -> RemoteResult:
         self.check()
-        return Said(0, b"", b"")
+        return RemoteResult(0, b"", b"")
 
 
 @dataclass
@@ -64,7 +64,7 @@ class PretendWork:
     armed: dict[str, datetime] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list)
 
-    def run(self, line: Line, order: Order, watcher: Watcher) -> Ended:
+    def run(self, line: RemoteConnection, order: Job, watcher: JobWatcher) -> JobEnd:
         assert isinstance(line, PretendLine)
         self.begun.append(line.number)
         if self.cloud.boxes[line.number].fate.wrong_gpu:
@@ -74,16 +74,16 @@ class PretendWork:
             self.clock.sleep(min(20.0, left))
             left -= 20.0
             line.check()
-        return Ended(exit_code=0)
+        return JobEnd(exit_code=0)
 
-    def collect(self, line: Line, order: Order) -> tuple[Path, ...]:
+    def collect(self, line: RemoteConnection, order: Job) -> tuple[Path, ...]:
         assert isinstance(line, PretendLine)
         line.check()
         if self.broken:
             raise MachineCannot("What came back is not a run: plan.json is missing.")
         return (Path(order.output_dir) / "run",)
 
-    def arm(self, line: Line, deadline_at: datetime) -> None:
+    def arm(self, line: RemoteConnection, deadline_at: datetime) -> None:
         assert isinstance(line, PretendLine)
         self.armed[line.number] = deadline_at
         line.do("")
@@ -95,7 +95,7 @@ class Quiet:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: JobProgress) -> None:
         self.told.append(progress.what)
 
     def out(self, data: bytes) -> None: ...
@@ -115,12 +115,12 @@ def provider_of(
 ) -> Provider:
     """Return the real provider, reaching its stand-in in this process."""
 
-    class WiredRunPod(RunPod):
-        def line(self, machine: Machine) -> Any:
+    class WiredRunPod(RunPodProvider):
+        def line(self, machine: RentedMachine) -> Any:
             return PretendLine(service.cloud, machine.number) if machine.address else None
 
-    class WiredLambda(Lambda):
-        def line(self, machine: Machine) -> Any:
+    class WiredLambda(LambdaProvider):
+        def line(self, machine: RentedMachine) -> Any:
             return PretendLine(service.cloud, machine.number) if machine.address else None
 
     kind = WiredRunPod if name == "runpod" else WiredLambda
@@ -134,17 +134,21 @@ def host_of(
     *,
     hook: Callable[[str], None] = lambda when: None,
     work: PretendWork | None = None,
-    pace: Pace | None = None,
-    book: Book | None = None,
+    pace: RentalTimeouts | None = None,
+    book: RentalJournal | None = None,
 ) -> RentedHost:
     """Return the host over the stand-in, in virtual time."""
     pretended = work or PretendWork(service.cloud, clock)
     return RentedHost(
-        provider_of(name, service, clock, hook), clock=clock, pace=pace or Pace(), book=book, work=pretended
+        provider_of(name, service, clock, hook),
+        clock=clock,
+        timeouts=pace or RentalTimeouts(),
+        journal=book,
+        work=pretended,
     )
 
 
-def order_for(name: str, **told: Any) -> Order:
+def order_for(name: str, **told: Any) -> Job:
     """Return an order for a machine of this provider."""
     given: dict[str, Any] = {
         "id": "0123456789abcdef",
@@ -155,4 +159,4 @@ def order_for(name: str, **told: Any) -> Order:
         "python": "python3",
         "gpu": GPU[name],
     }
-    return Order(**{**given, **told})
+    return Job(**{**given, **told})

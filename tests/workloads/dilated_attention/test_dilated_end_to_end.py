@@ -9,7 +9,7 @@ import pytest
 
 from assay.core.plan import Role
 from assay.workloads import registry
-from assay.workloads.dilated_attention.problem import Problem
+from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
 from tests.needing import need_modules
 from tests.running import quickly
 
@@ -64,14 +64,15 @@ def test_rings_that_do_not_fit_the_world_are_bad_input(assay: Assay) -> None:
 def test_two_rings_are_timed_whole_and_in_their_parts_and_traced(measure: Measure) -> None:
     given = {**SMALL, "ring": "2", "causal": "true"}
     subjects = tuple(
-        registry.subject("dilated_attention", device_kind="cpu", given={**given, **part}, ranks=4) for part in PARTS
+        registry.resolve_subject("dilated_attention", device_kind="cpu", explicit={**given, **part}, ranks=4)
+        for part in PARTS
     )
     ring = Role(name="ring", subjects=subjects, ranks=4, devices=("cpu:0",))
     outcome = measure(ring, method=quickly(warmup_runs=1, benchmark_runs=2, timeout_s=100.0), profile=True)
     assert outcome.status == "ok", outcome.reason
     assert {len(series.data) for series in outcome.series} == {2 * 8}
     assert len(outcome.series) == 4 * len(PARTS)
-    costs = Problem.of(subjects[1].params).costs
+    costs = DilatedAttentionProblem.of(subjects[1].params).costs
     for evidence in outcome.evidence:
         place = evidence.rank % 2
         forward, total, compute, communication = evidence.subjects

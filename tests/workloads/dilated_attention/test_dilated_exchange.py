@@ -5,19 +5,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from assay.workloads.dilated_attention import blocks, transport
-from assay.workloads.dilated_attention import job as work
-from assay.workloads.dilated_attention.exchange import Exchange, Traffic
-from assay.workloads.dilated_attention.job import Job, forward
-from assay.workloads.dilated_attention.plan import Heads, Ladder, parts
-from assay.workloads.dilated_attention.steps import Seat, steps
+from assay.workloads.dilated_attention import attention, exchange
+from assay.workloads.dilated_attention import attention_call as work
+from assay.workloads.dilated_attention.attention_call import AttentionCall, forward
+from assay.workloads.dilated_attention.exchange import RingExchange, Traffic
+from assay.workloads.dilated_attention.schedule import (
+    AttentionHeads,
+    DilationSchedule,
+    RingPosition,
+    branch_parts,
+    ring_steps,
+)
 
 if TYPE_CHECKING:
     import pytest
 
 
 @dataclass(frozen=True)
-class Told(Exchange):
+class Told(RingExchange):
     """An exchange that writes down what is asked of it; what it receives is 0."""
 
     events: list[str] = field(default_factory=list)
@@ -36,10 +41,10 @@ class Told(Exchange):
         self.events.append("wait")
 
 
-def job_of(ladder: Ladder, ranks: int, place: int, *, causal: bool = False) -> tuple[Job, Told]:
-    chosen, seat = parts(ladder, Heads(1, 1), 4), Seat(place, ranks)
-    told = Told(None, steps(ladder, 4, seat, causal=causal), chosen)
-    return Job(len(ladder.branches), chosen, causal, False, "math", None, place, told), told
+def job_of(ladder: DilationSchedule, ranks: int, place: int, *, causal: bool = False) -> tuple[AttentionCall, Told]:
+    chosen, seat = branch_parts(ladder, AttentionHeads(1, 1), 4), RingPosition(place, ranks)
+    told = Told(None, ring_steps(ladder, 4, seat, causal=causal), chosen)
+    return AttentionCall(len(ladder.branches), chosen, causal, False, "math", None, place, told), told
 
 
 def attend(events: list[str], inner: Any, *tensors: Any, **how: Any) -> Any:
@@ -47,16 +52,16 @@ def attend(events: list[str], inner: Any, *tensors: Any, **how: Any) -> Any:
     return inner(*tensors, **how)
 
 
-def run(told: Told, job: Job, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def run(told: Told, job: AttentionCall, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     import torch
 
-    monkeypatch.setattr(work, "attend", partial(attend, told.events, blocks.attend))
+    monkeypatch.setattr(work, "attend_block", partial(attend, told.events, attention.attend_block))
     forward(job, *(torch.ones(1, 4, 1, 1, 2) for _ in range(3)))
     return told.events
 
 
 def test_the_next_keys_are_under_way_before_the_current_ones_are_attended_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, told = job_of(Ladder.of((2, 16), (1, 1)), 4, 1)
+    job, told = job_of(DilationSchedule.of((2, 16), (1, 1)), 4, 1)
     around = "to 2, from 0"
     assert run(told, job, monkeypatch) == [
         around, "attend", "attend",
@@ -67,14 +72,14 @@ def test_the_next_keys_are_under_way_before_the_current_ones_are_attended_to(mon
 
 
 def test_no_more_than_three_messages_are_held_however_long_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, told = job_of(Ladder.of((64,), (1,)), 16, 5)
+    job, told = job_of(DilationSchedule.of((64,), (1,)), 16, 5)
     run(told, job, monkeypatch)
     assert len(told.most_held) == 15
     assert max(told.most_held) <= 3
 
 
 def test_under_a_mask_the_first_rank_only_sends_and_the_last_only_receives(monkeypatch: pytest.MonkeyPatch) -> None:
-    ladder = Ladder.of((12,), (1,))
+    ladder = DilationSchedule.of((12,), (1,))
     for place, exchanges in (
         (0, ["to 1, from None"]),
         (1, ["to 2, from 0", "to 2, from None"]),
@@ -88,7 +93,7 @@ def test_under_a_mask_the_first_rank_only_sends_and_the_last_only_receives(monke
 
 
 def test_where_nothing_is_needed_nothing_is_posted(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, told = job_of(Ladder.of((2, 4), (1, 2)), 4, 1)
+    job, told = job_of(DilationSchedule.of((2, 4), (1, 2)), 4, 1)
     assert run(told, job, monkeypatch) == ["attend", "attend"]
 
 
@@ -103,9 +108,9 @@ def test_only_a_gpus_tensors_over_gloo_go_through_the_host(monkeypatch: pytest.M
     import torch
 
     monkeypatch.setattr(torch.distributed, "get_backend", lambda group: group)
-    assert transport.through_host("gloo", OnGpu())
-    assert not transport.through_host("nccl", OnGpu())
-    assert not transport.through_host("gloo", torch.zeros(1))
+    assert exchange.needs_host_copy("gloo", OnGpu())
+    assert not exchange.needs_host_copy("nccl", OnGpu())
+    assert not exchange.needs_host_copy("gloo", torch.zeros(1))
 
 
 class Done:
@@ -124,11 +129,11 @@ def test_a_message_lands_where_it_is_wanted_only_when_it_is_waited_for(monkeypat
         posted.extend(wanted)
         return [Done() for _ in wanted]
 
-    monkeypatch.setattr(transport, "through_host", lambda *_: True)
+    monkeypatch.setattr(exchange, "needs_host_copy", lambda *_: True)
     monkeypatch.setattr(torch.distributed, "P2POp", lambda kind, x, *, group, group_peer: (kind, x, group_peer))
     monkeypatch.setattr(torch.distributed, "batch_isend_irecv", post)
     given, wanted = torch.ones(3), torch.zeros(3)
-    works = transport.begin("group", given, 1, wanted, 2)
+    works = exchange.begin_transfers("group", given, 1, wanted, 2)
     (_, sent, to), (_, received, source) = posted
     assert (to, source) == (1, 2)
     given.fill_(7)
@@ -143,10 +148,10 @@ def test_a_message_lands_where_it_is_wanted_only_when_it_is_waited_for(monkeypat
 def test_where_nothing_is_sent_the_same_steps_are_taken_and_nothing_is_counted() -> None:
     import torch
 
-    ladder = Ladder.of((2, 16), (1, 2))
-    chosen, seat = parts(ladder, Heads(1, 1), 4), Seat(1, 4)
-    still = Exchange(transport.Still(), steps(ladder, 4, seat, causal=False), chosen)
-    job = Job(len(ladder.branches), chosen, False, False, "math", None, 1, still)
+    ladder = DilationSchedule.of((2, 16), (1, 2))
+    chosen, seat = branch_parts(ladder, AttentionHeads(1, 1), 4), RingPosition(1, 4)
+    still = RingExchange(exchange.NoTransfers(), ring_steps(ladder, 4, seat, causal=False), chosen)
+    job = AttentionCall(len(ladder.branches), chosen, False, False, "math", None, 1, still)
     q, k, v = (torch.randn(1, 4, 1, 1, 2) for _ in range(3))
     merged = forward(job, q, k, v)
     gradients = work.backward(job, torch.ones_like(q), (q, k, v), merged)

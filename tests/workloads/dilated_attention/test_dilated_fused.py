@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.workloads.dilated_attention.plan import Heads, Ladder
-from assay.workloads.dilated_attention.reference import dense
+from assay.workloads.dilated_attention.reference import dense_attention
+from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
 from tests.workloads.dilated_attention.world import Case, drawn, in_world
 
 if TYPE_CHECKING:
@@ -47,8 +47,11 @@ def test_kernels_of_ours_for_branches_and_for_their_merge_are_right_alone_and_in
         assert not [rank["error"] for rank in ring if "error" in rank]
         (q, k, v, gradient), _ = drawn(case)
         inputs = [x.requires_grad_() for x in (q, k, v)]
-        ladder, heads = Ladder.of(case.segments, case.rates), Heads.of(case.heads, case.kv_heads, case.offset)
-        out = dense(q, k, v, ladder, heads, causal=case.causal)
+        ladder, heads = (
+            DilationSchedule.of(case.segments, case.rates),
+            AttentionHeads.of(case.heads, case.kv_heads, case.offset),
+        )
+        out = dense_attention(q, k, v, ladder, heads, causal=case.causal)
         right = [out, *torch.autograd.grad(out, inputs, gradient.double())]
         for index in range(4):
             found = torch.cat([rank["found"][index] for rank in ring], 1)

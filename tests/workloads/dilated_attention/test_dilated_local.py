@@ -7,10 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.workloads.dilated_attention import blocks, dilated_attention
-from assay.workloads.dilated_attention.merge import flat_view, view
-from assay.workloads.dilated_attention.plan import OFFSETS, Heads, Ladder, UncoveredRows, parts
-from assay.workloads.dilated_attention.reference import blockwise, dense, multiplicity
+from assay.workloads.dilated_attention import attention, dilated_attention
+from assay.workloads.dilated_attention.attention import flat_part_view, part_view
+from assay.workloads.dilated_attention.reference import blockwise_attention, dense_attention, multiplicity
+from assay.workloads.dilated_attention.schedule import (
+    OFFSETS,
+    AttentionHeads,
+    DilationSchedule,
+    UncoveredRowsWarning,
+    branch_parts,
+)
 from tests.workloads.dilated_attention.world import Case, drawn, options_of
 
 LADDER = Case((4, 12, 24), (1, 2, 4))
@@ -23,8 +29,11 @@ def both(case: Case) -> tuple[list[Any], list[Any]]:
     (q, k, v, gradient), mask = drawn(case)
     inputs = [x.requires_grad_() for x in (q, k, v)]
     ours = dilated_attention(*inputs, **options_of(case), key_padding_mask=mask)
-    ladder, heads = Ladder.of(case.segments, case.rates), Heads.of(case.heads, case.kv_heads, case.offset)
-    right = dense(q, k, v, ladder, heads, causal=case.causal, key_padding_mask=mask)
+    ladder, heads = (
+        DilationSchedule.of(case.segments, case.rates),
+        AttentionHeads.of(case.heads, case.kv_heads, case.offset),
+    )
+    right = dense_attention(q, k, v, ladder, heads, causal=case.causal, key_padding_mask=mask)
     return tuple([out, *torch.autograd.grad(out, inputs, gradient.to(out.dtype))] for out in (ours, right))  # type: ignore[return-value]
 
 
@@ -60,7 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.full
-@pytest.mark.filterwarnings("ignore::assay.workloads.dilated_attention.plan.UncoveredRows")
+@pytest.mark.filterwarnings("ignore::assay.workloads.dilated_attention.schedule.UncoveredRowsWarning")
 @settings(max_examples=60, deadline=None)
 @given(cases())
 def test_any_ladder_is_what_the_dense_reference_says(case: Case) -> None:
@@ -87,7 +96,7 @@ def test_smaller_dtypes_are_as_near_as_they_can_be(dtype: str, near: float) -> N
 
 
 def test_scores_in_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MOST_SCORES", 100)
+    monkeypatch.setattr(attention, "MAX_SCORES", 100)
     forward, backward = worst(*both(Case(**{**vars(LADDER), "causal": True, "padded": True})))
     assert forward <= 1e-12
     assert backward <= 1e-11
@@ -117,7 +126,7 @@ def test_one_branch_over_everything_is_plain_attention() -> None:
 
 
 def test_rows_that_nothing_joins_are_zero_and_have_no_gradient() -> None:
-    with pytest.warns(UncoveredRows):
+    with pytest.warns(UncoveredRowsWarning):
         (out, of_q, *_), _ = both(Case((4, 8), (2, 4), sequence=8, heads=1, kv_heads=1))
     assert not out[:, 1::2].any()
     assert not of_q[:, 1::2].any()
@@ -139,13 +148,13 @@ def test_parts_are_views_that_copy_nothing(rule: str) -> None:
     import torch
 
     x = torch.arange(2 * 24 * 4 * 8.0).reshape(2, 24, 4, 1, 8)
-    for part in parts(Ladder.of(LADDER.segments, LADDER.rates), Heads(4, 4, rule), 24):
-        seen, at_once = view(x, part), flat_view(x, part, 1)
-        for each in (seen, blocks.flat(seen, 1), at_once):
+    for part in branch_parts(DilationSchedule.of(LADDER.segments, LADDER.rates), AttentionHeads(4, 4, rule), 24):
+        seen, at_once = part_view(x, part), flat_part_view(x, part, 1)
+        for each in (seen, attention.flatten_heads(seen, 1), at_once):
             assert each.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-        assert torch.equal(at_once, blocks.flat(seen, 1))
+        assert torch.equal(at_once, attention.flatten_heads(seen, 1))
         other = x.transpose(0, 1).contiguous().transpose(0, 1)
-        assert torch.equal(flat_view(other, part, 1), at_once)
+        assert torch.equal(flat_part_view(other, part, 1), at_once)
 
 
 def test_the_reference_in_blocks_is_the_reference() -> None:
@@ -153,8 +162,8 @@ def test_the_reference_in_blocks_is_the_reference() -> None:
 
     case = Case(**{**vars(LADDER), "causal": True, "padded": True, "kv_heads": 2})
     (q, k, v, gradient), mask = drawn(case)
-    ladder, heads = Ladder.of(case.segments, case.rates), Heads.of(4, 2, "modulo")
-    found = blockwise(q, k, v, ladder, heads, gradient=gradient, block=7, causal=True, key_padding_mask=mask)
+    ladder, heads = DilationSchedule.of(case.segments, case.rates), AttentionHeads.of(4, 2, "modulo")
+    found = blockwise_attention(q, k, v, ladder, heads, gradient=gradient, block=7, causal=True, key_padding_mask=mask)
     for ours, right in zip(found, both(case)[1], strict=True):
         torch.testing.assert_close(ours, right, rtol=1e-12, atol=1e-12)
 
@@ -162,7 +171,7 @@ def test_the_reference_in_blocks_is_the_reference() -> None:
 def test_multiplicity_counts_the_branches_that_join_two_positions() -> None:
     import torch
 
-    count = multiplicity(Ladder.of((2, 4), (1, 2)), Heads(2, 2), 4, torch.arange(4), causal=False)
+    count = multiplicity(DilationSchedule.of((2, 4), (1, 2)), AttentionHeads(2, 2), 4, torch.arange(4), causal=False)
     assert count[0].tolist() == [[2, 1, 1, 0], [1, 1, 0, 0], [1, 0, 2, 1], [0, 0, 1, 1]]
     assert count[1].tolist() == [[1, 1, 0, 0], [1, 2, 0, 1], [0, 0, 1, 1], [0, 1, 1, 2]]
 

@@ -9,10 +9,9 @@ import pytest
 
 from assay.core.plan import Role
 from assay.workloads import registry
-from assay.workloads.dilated_attention.costs import Costs
-from assay.workloads.dilated_attention.plan import Heads, Ladder
-from assay.workloads.dilated_attention.reference import blockwise
-from assay.workloads.dilated_attention.yardstick import Errors, plain_errors
+from assay.workloads.dilated_attention.problem import AttentionCosts
+from assay.workloads.dilated_attention.reference import RelativeErrors, blockwise_attention, plain_attention_errors
+from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
 from tests.running import quickly
 from tests.workloads.dilated_attention.test_dilated_end_to_end import PARTS
 from tests.workloads.dilated_attention.world import Case, drawn, in_world
@@ -41,14 +40,17 @@ def test_ranks_that_share_a_gpu_find_what_the_reference_says_and_move_what_the_f
     for case, ranks in zip(CASES, in_world(size, CASES, tmp_path, within_s=250), strict=True):
         assert not [rank["error"] for rank in ranks if "error" in rank]
         (q, k, v, gradient), _ = drawn(case)
-        ladder, heads = Ladder.of(case.segments, case.rates), Heads.of(case.heads, case.kv_heads, case.offset)
-        right = blockwise(q, k, v, ladder, heads, gradient=gradient, causal=case.causal)
-        errors = Errors()
+        ladder, heads = (
+            DilationSchedule.of(case.segments, case.rates),
+            AttentionHeads.of(case.heads, case.kv_heads, case.offset),
+        )
+        right = blockwise_attention(q, k, v, ladder, heads, gradient=gradient, causal=case.causal)
+        errors = RelativeErrors()
         errors.add([torch.cat([rank["found"][index] for rank in ranks], 1) for index in range(4)], right)
-        plain = plain_errors((q, k, v, gradient), causal=case.causal)
+        plain = plain_attention_errors((q, k, v, gradient), causal=case.causal)
         most = [1e-5] * 4 if case.dtype == "float32" else [2 * error for error in plain]
         assert all(found <= may for found, may in zip(errors.relative(), most, strict=True)), (case, errors.relative())
-        costs = Costs(ladder, heads, case.batch, case.sequence, case.dim, q.element_size(), case.causal)
+        costs = AttentionCosts(ladder, heads, case.batch, case.sequence, case.dim, q.element_size(), case.causal)
         for place, rank in enumerate(ranks):
             received = costs.received_bytes(place, size), costs.backward_received_bytes(place, size)
             assert rank["bytes"][:2] == received
@@ -58,7 +60,8 @@ def test_ranks_that_share_a_gpu_find_what_the_reference_says_and_move_what_the_f
 def test_the_workload_is_right_over_ranks_that_share_a_gpu_and_says_what_it_held(measure: Measure, dtype: str) -> None:
     given = {"batch": "1", "sequence": "4096", "segments": "512,2048,4096", "dtype": dtype, "causal": "true"}
     subjects = tuple(
-        registry.subject("dilated_attention", device_kind="cuda", given={**given, **part}, ranks=2) for part in PARTS
+        registry.resolve_subject("dilated_attention", device_kind="cuda", explicit={**given, **part}, ranks=2)
+        for part in PARTS
     )
     ring = Role(name="ring", subjects=subjects, ranks=2, devices=("cuda:0",))
     outcome = measure(ring, method=quickly(warmup_runs=1, benchmark_runs=2, timeout_s=200.0))

@@ -8,17 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.workloads.dilated_attention.costs import Costs
-from assay.workloads.dilated_attention.plan import (
+from assay.workloads.dilated_attention.problem import AttentionCosts
+from assay.workloads.dilated_attention.schedule import (
     OFFSETS,
-    Heads,
-    Ladder,
-    UncoveredRows,
+    AttentionHeads,
+    DilationSchedule,
+    RingPosition,
+    UncoveredRowsWarning,
+    branch_parts,
     check_dropout,
     check_sequence,
-    parts,
+    ring_steps,
 )
-from assay.workloads.dilated_attention.steps import Seat, steps
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_a_ladder_that_breaks_a_rule_is_refused_in_one_sentence(
     segments: tuple[int, ...], rates: tuple[int, ...], says: str
 ) -> None:
     with pytest.raises(BadInput, match=says):
-        Ladder.of(segments, rates)
+        DilationSchedule.of(segments, rates)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +57,11 @@ def test_a_sequence_that_does_not_fit_is_refused_in_one_sentence(
     segments: tuple[int, ...], rates: tuple[int, ...], sequence: int, ranks: int, says: str
 ) -> None:
     with pytest.raises(BadInput, match=says):
-        check_sequence(Ladder.of(segments, rates), sequence, ranks)
+        check_sequence(DilationSchedule.of(segments, rates), sequence, ranks)
 
 
 def test_a_sequence_that_fits_is_divided_into_shards() -> None:
-    assert check_sequence(Ladder.of((4, 8, 32), (1, 2, 4)), 32, 4) == 8
+    assert check_sequence(DilationSchedule.of((4, 8, 32), (1, 2, 4)), 32, 4) == 8
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_sequence_that_fits_is_divided_into_shards() -> None:
 )
 def test_heads_that_do_not_fit_are_refused_in_one_sentence(queries: int, keys: int, rule: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        Heads.of(queries, keys, rule)
+        AttentionHeads.of(queries, keys, rule)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +88,17 @@ def test_heads_that_do_not_fit_are_refused_in_one_sentence(queries: int, keys: i
 )
 def test_rings_that_do_not_fit_the_world_are_refused(world: int, size: int, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        Seat.of(0, world, size)
+        RingPosition.of(0, world, size)
 
 
 def test_several_rings_share_a_world() -> None:
-    assert [Seat.of(rank, 4, 2) for rank in range(4)] == [Seat(0, 2, 0), Seat(1, 2, 0), Seat(0, 2, 2), Seat(1, 2, 2)]
-    assert Seat.of(3, 4, None) == Seat(3, 4, 0)
+    assert [RingPosition.of(rank, 4, 2) for rank in range(4)] == [
+        RingPosition(0, 2, 0),
+        RingPosition(1, 2, 0),
+        RingPosition(0, 2, 2),
+        RingPosition(1, 2, 2),
+    ]
+    assert RingPosition.of(3, 4, None) == RingPosition(3, 4, 0)
 
 
 def test_dropout_is_refused_with_a_reason() -> None:
@@ -102,38 +108,38 @@ def test_dropout_is_refused_with_a_reason() -> None:
 
 
 def test_rows_that_no_branch_keeps_are_warned_of() -> None:
-    with pytest.warns(UncoveredRows, match="their output is 0"):
-        Ladder.of((4, 8), (2, 4)).warn_of_uncovered_rows()
+    with pytest.warns(UncoveredRowsWarning, match="their output is 0"):
+        DilationSchedule.of((4, 8), (2, 4)).warn_of_uncovered_rows()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Ladder.of((4, 8), (1, 4)).warn_of_uncovered_rows()
+        DilationSchedule.of((4, 8), (1, 4)).warn_of_uncovered_rows()
 
 
 def test_offsets_follow_their_rules_and_grouped_heads_their_key_head() -> None:
-    assert [Heads(6, 6, "modulo").offset(head, 4) for head in range(6)] == [0, 1, 2, 3, 0, 1]
-    assert [Heads(6, 6, "blocks").offset(head, 4) for head in range(6)] == [0, 0, 1, 1, 2, 2]
-    assert Heads(12, 3, "modulo").shared_by == 4
-    assert [Heads(12, 3, "blocks").offset(head, 2) for head in range(3)] == [0, 0, 1]
+    assert [AttentionHeads(6, 6, "modulo").offset(head, 4) for head in range(6)] == [0, 1, 2, 3, 0, 1]
+    assert [AttentionHeads(6, 6, "blocks").offset(head, 4) for head in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert AttentionHeads(12, 3, "modulo").shared_by == 4
+    assert [AttentionHeads(12, 3, "blocks").offset(head, 2) for head in range(3)] == [0, 0, 1]
 
 
 @given(st.sampled_from(OFFSETS), st.integers(1, 13), st.integers(1, 9), st.integers(1, 4))
 def test_every_head_is_in_one_part_of_every_branch_at_its_own_offset(rule: str, keys: int, rate: int, by: int) -> None:
-    heads = Heads.of(keys * by, keys, rule)
+    heads = AttentionHeads.of(keys * by, keys, rule)
     found = [
         (head, part.offset)
-        for part in parts(Ladder.of((rate * 2,), (rate,)), heads, rate * 4)
+        for part in branch_parts(DilationSchedule.of((rate * 2,), (rate,)), heads, rate * 4)
         for head in range(keys)[part.heads]
     ]
     assert sorted(found) == [(head, heads.offset(head, rate)) for head in range(keys)]
 
 
-LADDER = Ladder.of((4, 16, 32), (1, 2, 4))
+LADDER = DilationSchedule.of((4, 16, 32), (1, 2, 4))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_whoever_sends_is_waited_for_by_whom_it_sends_to(ranks: int, *, causal: bool) -> None:
-    plans = [steps(LADDER, 32 // ranks, Seat(place, ranks), causal=causal) for place in range(ranks)]
+    plans = [ring_steps(LADDER, 32 // ranks, RingPosition(place, ranks), causal=causal) for place in range(ranks)]
     assert len({len(plan) for plan in plans}) == 1
     for together in zip(*plans, strict=True):
         keys = {(rank, step.send_to) for rank, step in enumerate(together) if step.send_to is not None}
@@ -148,7 +154,7 @@ def test_whoever_sends_is_waited_for_by_whom_it_sends_to(ranks: int, *, causal: 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_every_rank_sees_every_shard_of_its_segment_that_it_may_see(ranks: int, *, causal: bool) -> None:
     for place in range(ranks):
-        plan = steps(LADDER, 32 // ranks, Seat(place, ranks), causal=causal)
+        plan = ring_steps(LADDER, 32 // ranks, RingPosition(place, ranks), causal=causal)
         for number, branch in enumerate(LADDER.branches):
             span = max(branch.segment * ranks // 32, 1)
             first = place - place % span
@@ -158,8 +164,8 @@ def test_every_rank_sees_every_shard_of_its_segment_that_it_may_see(ranks: int, 
         assert all(a.branch != b.branch or b.number == a.number + 1 for a, b in pairwise(mine))
 
 
-def costs(*, causal: bool = False) -> Costs:
-    return Costs(LADDER, Heads.of(6, 3, "modulo"), 2, 64, 8, 2, causal)
+def costs(*, causal: bool = False) -> AttentionCosts:
+    return AttentionCosts(LADDER, AttentionHeads.of(6, 3, "modulo"), 2, 64, 8, 2, causal)
 
 
 def test_operations_and_bytes_follow_their_formulas() -> None:
@@ -171,8 +177,8 @@ def test_operations_and_bytes_follow_their_formulas() -> None:
 
 
 def test_the_defaults_cost_what_the_literature_says() -> None:
-    ladder, heads = Ladder.of((2048, 4096, 8192), (1, 2, 4)), Heads.of(12, 12, "modulo")
-    assert Costs(ladder, heads, 2, 65536, 64, 2).flop == pytest.approx(1.44e12, rel=0.01)
+    ladder, heads = DilationSchedule.of((2048, 4096, 8192), (1, 2, 4)), AttentionHeads.of(12, 12, "modulo")
+    assert AttentionCosts(ladder, heads, 2, 65536, 64, 2).flop == pytest.approx(1.44e12, rel=0.01)
 
 
 @pytest.mark.parametrize("causal", [False, True])

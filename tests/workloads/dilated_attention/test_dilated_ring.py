@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from assay.workloads.dilated_attention import dilated_attention
-from assay.workloads.dilated_attention.costs import Costs
-from assay.workloads.dilated_attention.plan import Heads, Ladder
-from assay.workloads.dilated_attention.reference import dense
-from assay.workloads.dilated_attention.steps import Seat, steps
+from assay.workloads.dilated_attention.problem import AttentionCosts
+from assay.workloads.dilated_attention.reference import dense_attention
+from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule, RingPosition, ring_steps
 from tests.running import made_once
 from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of, read
 
@@ -92,10 +91,10 @@ def found(world: list[Any], case: Case) -> Any:
     return world[ALL.index(case)]
 
 
-def costs_of(case: Case) -> Costs:
-    ladder = Ladder.of(case.segments, case.rates)
-    heads = Heads.of(case.heads, case.kv_heads, case.offset)
-    return Costs(ladder, heads, case.batch, case.sequence, case.dim, 8, case.causal)
+def costs_of(case: Case) -> AttentionCosts:
+    ladder = DilationSchedule.of(case.segments, case.rates)
+    heads = AttentionHeads.of(case.heads, case.kv_heads, case.offset)
+    return AttentionCosts(ladder, heads, case.batch, case.sequence, case.dim, 8, case.causal)
 
 
 @pytest.mark.parametrize(("size", "case"), NUMBERED)
@@ -111,7 +110,7 @@ def test_ranks_find_what_the_dense_reference_says_and_move_what_the_formula_says
         assert not [rank["error"] for rank in ring if "error" in rank]
         (q, k, v, gradient), mask = drawn(case, first // ring_size)
         inputs = [x.requires_grad_() for x in (q, k, v)]
-        out = dense(q, k, v, costs.ladder, costs.heads, causal=case.causal, key_padding_mask=mask)
+        out = dense_attention(q, k, v, costs.schedule, costs.heads, causal=case.causal, key_padding_mask=mask)
         right = [out, *torch.autograd.grad(out, inputs, gradient)]
         errors = [
             (torch.cat([rank["found"][index] for rank in ring], 1) - right[index]).abs().max().item()
@@ -123,7 +122,9 @@ def test_ranks_find_what_the_dense_reference_says_and_move_what_the_formula_says
             forward, backward, _ = rank["bytes"]
             assert forward == costs.received_bytes(place, ring_size)
             assert backward == costs.backward_received_bytes(place, ring_size)
-            ahead = steps(costs.ladder, case.sequence // ring_size, Seat(place, ring_size), causal=case.causal)
+            ahead = ring_steps(
+                costs.schedule, case.sequence // ring_size, RingPosition(place, ring_size), causal=case.causal
+            )
             keys = sum(step.receive_from is not None for step in ahead)
             assert rank["messages"] == 2 * keys + sum(step.helper is not None for step in ahead)
         assert sum(rank["bytes"][2] for rank in ring) == sum(sum(rank["bytes"][:2]) for rank in ring)

@@ -13,28 +13,28 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 
 RACE = """
 import dataclasses, json, sys, torch
-from assay.workloads.dilated_attention import fused, ways
-from assay.workloads.dilated_attention.plan import Heads, Ladder, parts
+from assay.workloads.dilated_attention import backends
+from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule, branch_parts
 
 wrong = json.loads(sys.argv[1])
-forward = fused.fused_forward
+forward = backends.fused_forward
 if wrong:
-    fused.fused_forward = lambda *a, **k: (lambda m: m._replace(out=m.out * 1.1))(forward(*a, **k))
-ways.PICK_S = 0.3
-ways.TILINGS = (fused.Tiling(16, 16, 4, 1),)
+    backends.fused_forward = lambda *a, **k: (lambda m: m._replace(out=m.out * 1.1))(forward(*a, **k))
+backends.RACE_S = 0.3
+backends.TILINGS = (backends.FusedTiling(16, 16, 4, 1),)
 torch.manual_seed(0)
 given = tuple(torch.randn(1, 32, 2, 1, 16, dtype=torch.bfloat16) for _ in range(3))
-ladder, heads = Ladder.of((16, 32), (1, 2)), Heads.of(2, 2, "modulo")
-shape = ways.Shape(ladder, heads, parts(ladder, heads, 32), False, False)
-names = ways.candidates(shape, backward=True)
-truth = ways.Truth.of(given, shape, given[0])
+ladder, heads = DilationSchedule.of((16, 32), (1, 2)), AttentionHeads.of(2, 2, "modulo")
+shape = backends.CallShape(ladder, heads, branch_parts(ladder, heads, 32), False, False)
+names = backends.backend_candidates(shape, backward=True)
+truth = backends.BackendReference.of(given, shape, given[0])
 told = {}
 for name, way in names.items():
     try:
-        told[name] = truth.told_by(ways.one_call(way, given, given[0]))
+        told[name] = truth.accepts(backends.call_backend(way, given, given[0]))
     except NotImplementedError:
         told[name] = None
-won = ways.raced(given, shape, backward=True)
+won = backends.race_backends(given, shape, backward=True)
 print(json.dumps([told, [name for name, way in names.items() if way == won]]))
 """
 

@@ -11,13 +11,12 @@ import pytest
 from assay.core.errors import BadInput, TrialFailed
 from assay.worker import subjects
 from assay.workloads import registry, torch_ranks
-from assay.workloads.dilated_attention import job, truth, yardstick
+from assay.workloads.dilated_attention import attention_call, reference, verify
 from assay.workloads.dilated_attention.exchange import Traffic
-from assay.workloads.dilated_attention.only import call_of
-from assay.workloads.dilated_attention.problem import Problem
-from assay.workloads.dilated_attention.shards import Source
-from assay.workloads.dilated_attention.steps import Seat
-from assay.workloads.dilated_attention.truth import Judge
+from assay.workloads.dilated_attention.problem import DilatedAttentionProblem, ShardSource
+from assay.workloads.dilated_attention.schedule import RingPosition
+from assay.workloads.dilated_attention.verify import ShardCheck
+from assay.workloads.dilated_attention.workload import call_variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,30 +33,30 @@ SMALL: dict[str, Scalar] = {
 def meant(changed: Mapping[str, Scalar], ranks: int = 1) -> Subject:
     """Return the small problem, some of it changed, as the command line would plan it."""
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changed.items()}
-    return registry.subject(
-        "dilated_attention", device_kind="cpu", given={**{k: str(v) for k, v in SMALL.items()}, **given}, ranks=ranks
+    return registry.resolve_subject(
+        "dilated_attention", device_kind="cpu", explicit={**{k: str(v) for k, v in SMALL.items()}, **given}, ranks=ranks
     )
 
 
 def facts(**changed: Scalar) -> SubjectFacts:
     """Return what a worker finds out about the small problem."""
     subject = meant(changed)
-    ready = subjects.prepare(subject, device="cpu:0", seed=3)
+    ready = subjects.prepare_subject(subject, device="cpu:0", seed=3)
     try:
-        return subjects.facts(0, subject, ready)
+        return subjects.check_subject(0, subject, ready)
     finally:
         ready.close()
 
 
 def params(**changed: Scalar) -> Params:
-    return {**registry.find("dilated_attention", "torch").defaults(), **SMALL, **changed}
+    return {**registry.find_workload("dilated_attention", "torch").defaults(), **SMALL, **changed}
 
 
 def test_a_gpu_takes_the_usual_sizes_and_a_cpu_small_ones() -> None:
-    subject = registry.subject("dilated_attention", device_kind="cuda")
+    subject = registry.resolve_subject("dilated_attention", device_kind="cuda")
     told = [subject.params[name] for name in ("batch", "sequence", "heads", "dim", "segments", "rates", "dtype")]
     assert told == [2, 16384, 12, 64, "2048,4096,8192", "1,2,4", "float16"]
-    assert registry.subject("dilated_attention", device_kind="cpu").params["sequence"] == 2048
+    assert registry.resolve_subject("dilated_attention", device_kind="cpu").params["sequence"] == 2048
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_it_is_checked_and_says_what_it_costs(changed: dict[str, Scalar]) -> Non
     assert found.check.error > 0
     half = str(changed.get("dtype", "float32")) in {"bfloat16", "float16"}
     assert found.check.tolerance == (2.0 if half else {"float64": 1e-12}.get(str(changed.get("dtype")), 1e-5))
-    costs = Problem.of(params(**changed)).costs
+    costs = DilatedAttentionProblem.of(params(**changed)).costs
     backward = changed.get("passes") == "total"
     assert found.flop == costs.flop * (3.5 if backward else 1)
     assert found.bytes_moved == costs.least_bytes + (costs.least_backward_bytes if backward else 0)
@@ -147,54 +146,54 @@ def test_what_is_held_is_what_a_call_is_given() -> None:
 @pytest.mark.parametrize("passes", ["forward", "total"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_wrong_result_publishes_no_time(monkeypatch: pytest.MonkeyPatch, passes: str, dtype: str) -> None:
-    name = "attend" if passes == "forward" else "attend_backward"
-    right = getattr(job, name)
+    name = "attend_block" if passes == "forward" else "attend_block_backward"
+    right = getattr(attention_call, name)
 
     def slightly_wrong(*tensors: Any, **how: Any) -> Any:
         first, *others = right(*tensors, **how)
         return (first * 1.05, *others)
 
-    monkeypatch.setattr(job, name, slightly_wrong)
+    monkeypatch.setattr(attention_call, name, slightly_wrong)
     with pytest.raises(TrialFailed, match=r"^dilated_attention@torch is wrong: its worst .* against the float64 refer"):
         facts(passes=passes, dtype=dtype)
 
 
 def test_a_number_that_is_none_is_wrong_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem.of(params())
-    source, seat = Source(problem, 0, 0, "cpu"), Seat(0, 1)
-    (out,) = call_of(problem, seat, source.shard(0), None)(Traffic())
-    monkeypatch.setattr(truth, "MOST_FLOP", {"cpu": 1.0})
-    monkeypatch.setattr(truth, "LONGEST", math.inf)
-    judge = Judge(problem, seat, source, 0)
+    problem = DilatedAttentionProblem.of(params())
+    source, seat = ShardSource(problem, 0, 0, "cpu"), RingPosition(0, 1)
+    (out,) = call_variant(problem, seat, source.shard(0), None)(Traffic())
+    monkeypatch.setattr(verify, "MOST_FLOP", {"cpu": 1.0})
+    monkeypatch.setattr(verify, "MAX_CHECK_RATIO", math.inf)
+    judge = ShardCheck(problem, seat, source, 0)
     assert judge.check((out,)).passed
-    for unit in set(judge.units) - set(judge.chosen(1.0) or ()):
+    for unit in set(judge.units) - set(judge.choose_units(1.0) or ()):
         spoilt = out.clone()
         spoilt[unit.sequence, 0, 2 * unit.head] = math.nan
         assert not judge.check((spoilt,)).passed
 
 
 def test_where_all_would_take_long_every_head_is_judged_at_random() -> None:
-    problem = Problem.of(params(segments="8,24,24", batch=8))
-    judge = Judge(problem, Seat(0, 1), Source(problem, 5, 0, "cpu"), 5)
+    problem = DilatedAttentionProblem.of(params(segments="8,24,24", batch=8))
+    judge = ShardCheck(problem, RingPosition(0, 1), ShardSource(problem, 5, 0, "cpu"), 5)
     assert len(judge.units) == 4 * 8 * 2
     each = judge._unit_flop
-    assert judge.chosen(each * len(judge.units)) == judge.units
-    some = judge.chosen(each * 7)
+    assert judge.choose_units(each * len(judge.units)) == judge.units
+    some = judge.choose_units(each * 7)
     assert some is not None
     assert len(some) == len(set(some)) == 6
     assert [unit.head for unit in some] == [0, 1] * 3
-    few = judge.chosen(each * 0.5)
+    few = judge.choose_units(each * 0.5)
     assert few is not None
     assert len(few) == 2
-    assert judge.chosen(each / 100) is None
-    assert replace(judge, seed=6).chosen(each * 7) != some
+    assert judge.choose_units(each / 100) is None
+    assert replace(judge, seed=6).choose_units(each * 7) != some
 
 
 @pytest.mark.parametrize("passes", ["forward", "total"])
 def test_branches_merged_in_float64_are_the_judge_where_dense_takes_too_long(
     monkeypatch: pytest.MonkeyPatch, passes: str
 ) -> None:
-    monkeypatch.setattr(truth, "MOST_FLOP", {"cpu": 1.0})
+    monkeypatch.setattr(verify, "MOST_FLOP", {"cpu": 1.0})
     found = facts(passes=passes, causal=True).check
     assert found is not None
     assert found.passed
@@ -204,39 +203,39 @@ def test_branches_merged_in_float64_are_the_judge_where_dense_takes_too_long(
 def test_errors_are_those_of_the_whole_and_nothing_to_hold_against_is_infinite() -> None:
     import torch
 
-    errors = yardstick.Errors()
+    errors = reference.RelativeErrors()
     errors.add([torch.tensor([3.0])], [torch.tensor([4.0], dtype=torch.float64)])
     errors.add([torch.tensor([3.0])], [torch.tensor([3.0], dtype=torch.float64)])
     assert errors.relative() == [pytest.approx(1 / 5)]
-    nothing = yardstick.Errors()
+    nothing = reference.RelativeErrors()
     nothing.add([torch.zeros(2), torch.ones(2)], [torch.zeros(2).double()] * 2)
     assert nothing.relative() == [0.0, math.inf]
-    broken = yardstick.Errors()
+    broken = reference.RelativeErrors()
     broken.add([torch.tensor([math.nan])], [torch.ones(1).double()])
     assert broken.relative() == [math.inf]
 
 
 def test_any_rank_makes_any_shard_and_no_two_are_alike() -> None:
-    problem = Problem.of(params(ring=4))
-    first = Source(problem, 7, 0, "cpu")
-    assert first.shard(2).q.equal(Source(problem, 7, 0, "cpu").shard(2).q)
-    others = [first.shard(2).k, first.shard(3).k, Source(problem, 7, 1, "cpu").shard(2).k, first.shard(2).v]
-    others.append(Source(problem, 8, 0, "cpu").shard(2).k)
+    problem = DilatedAttentionProblem.of(params(ring=4))
+    first = ShardSource(problem, 7, 0, "cpu")
+    assert first.shard(2).q.equal(ShardSource(problem, 7, 0, "cpu").shard(2).q)
+    others = [first.shard(2).k, first.shard(3).k, ShardSource(problem, 7, 1, "cpu").shard(2).k, first.shard(2).v]
+    others.append(ShardSource(problem, 8, 0, "cpu").shard(2).k)
     assert not any(a.equal(b) for n, a in enumerate(others) for b in others[:n])
 
 
 def test_subjects_of_one_process_share_their_data_while_they_use_it() -> None:
-    problem = Problem.of(params())
-    held = Source(problem, 1, 0, "cpu").shard(0)
-    assert Source(replace(problem, passes="total"), 1, 0, "cpu").shard(0) is held
-    assert Source(problem, 2, 0, "cpu").shard(0) is not held
+    problem = DilatedAttentionProblem.of(params())
+    held = ShardSource(problem, 1, 0, "cpu").shard(0)
+    assert ShardSource(replace(problem, passes="total"), 1, 0, "cpu").shard(0) is held
+    assert ShardSource(problem, 2, 0, "cpu").shard(0) is not held
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_process_alone_computes_what_the_last_place_of_a_ring_computes(*, causal: bool) -> None:
     found = facts(only="compute", ring=4, passes="total", causal=causal)
-    costs = Problem.of(params(causal=causal)).costs
+    costs = DilatedAttentionProblem.of(params(causal=causal)).costs
     assert found.check is None
     assert found.flop == 3.5 * costs.flop_at(3, 4)
     assert found.flop == 3.5 * max(costs.flop_at(place, 4) for place in range(4))
@@ -247,10 +246,10 @@ def test_one_process_alone_computes_what_the_last_place_of_a_ring_computes(*, ca
 
 
 def test_what_arrives_where_nothing_is_sent_is_there_already() -> None:
-    problem = Problem.of(params(only="compute", ring=4))
-    seat = problem.seat(0, 1)
+    problem = DilatedAttentionProblem.of(params(only="compute", ring=4))
+    seat = problem.ring_position(0, 1)
     traffic = Traffic()
-    call = call_of(problem, seat, Source(problem, 0, 0, "cpu").shard(seat.place), None)
+    call = call_variant(problem, seat, ShardSource(problem, 0, 0, "cpu").shard(seat.index), None)
     (out,) = call(traffic)
     (again,) = call(traffic)
     assert out.equal(again)
@@ -260,12 +259,12 @@ def test_what_arrives_where_nothing_is_sent_is_there_already() -> None:
 
 def test_the_ranks_are_left_by_whoever_met_them_also_when_nothing_comes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    first, second = (subjects.prepare(meant({}), device="cpu:0", seed=0) for _ in range(2))
+    first, second = (subjects.prepare_subject(meant({}), device="cpu:0", seed=0) for _ in range(2))
     assert first.align is None
-    assert torch_ranks.join("cpu") == torch_ranks.Ranks(0, 1, None)
-    assert torch_ranks._HERE.users == 3
+    assert torch_ranks.join_ranks("cpu") == torch_ranks.Ranks(0, 1, None)
+    assert torch_ranks._GROUP.users == 3
     with pytest.raises(BadInput, match="not divisible into rings of 2"):
-        registry.find("dilated_attention", "torch").prepare(params(ring=2), None, device="cpu:0", seed=0)
-    for leave in (first.close, second.close, torch_ranks.leave):
+        registry.find_workload("dilated_attention", "torch").prepare(params(ring=2), None, device="cpu:0", seed=0)
+    for leave in (first.close, second.close, torch_ranks.leave_ranks):
         leave()
-    assert (torch_ranks._HERE.users, torch_ranks._HERE.ranks) == (0, None)
+    assert (torch_ranks._GROUP.users, torch_ranks._GROUP.ranks) == (0, None)

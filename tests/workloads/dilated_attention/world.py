@@ -142,7 +142,7 @@ def _rank(rank: int, folder: Path) -> None:
 def _found(case: Case, rank: int, size: int, group: Any) -> Any:
     import torch
 
-    from assay.workloads.dilated_attention import Traffic, ring_dilated_attention, transport
+    from assay.workloads.dilated_attention import Traffic, exchange, ring_dilated_attention
 
     ring_size = case.ring_size or size
     place = rank % ring_size
@@ -152,8 +152,8 @@ def _found(case: Case, rank: int, size: int, group: Any) -> Any:
     q, k, v, gradient = (x.to(case.device, copy=True).requires_grad_() for x in mine)
     traffic = Traffic()
     rings = {"ring_size": case.ring_size or None, "key_padding_mask": mask, "traffic": traffic, "group": group}
-    needs_it = transport.through_host
-    transport.through_host = (lambda *_: True) if case.staged else needs_it
+    needs_it = exchange.needs_host_copy
+    exchange.needs_host_copy = (lambda *_: True) if case.staged else needs_it
     try:
         out = ring_dilated_attention(q, k, v, **options_of(case), **rings)
         forward = traffic.keys_received
@@ -161,7 +161,7 @@ def _found(case: Case, rank: int, size: int, group: Any) -> Any:
     except Exception as error:  # noqa: BLE001
         return {"error": f"{type(error).__name__}: {error}"}
     finally:
-        transport.through_host = needs_it
+        exchange.needs_host_copy = needs_it
     return {
         "found": [x.detach().cpu() for x in (out, *gradients)],
         "bytes": (forward, traffic.received - forward, traffic.sent),

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.workloads.nsa.branches import Branch, Sliding
-from assay.workloads.nsa.tensors import Inputs, inputs
+from assay.workloads.nsa.branches import Branch, BranchInputs, SlidingBranch, make_inputs
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
 def keys_seen(branch: Branch, t: int) -> list[int]:
     """Return the keys that query t sees, by the words of the definition."""
-    if isinstance(branch, Sliding):
+    if isinstance(branch, SlidingBranch):
         return list(range(max(0, t - branch.window + 1), t + 1))
     return [j for j in range(branch.sequence) if j * branch.stride + branch.block <= t + 1]
 
 
-def attention(branch: Branch, given: Inputs) -> Any:
+def attention(branch: Branch, given: BranchInputs) -> Any:
     """Return the output as (batch, group, head, position, dim)."""
     q, k, v = (x.double().numpy() for x in (given.q, given.k, given.v))
     out = np.zeros_like(q)
@@ -38,9 +37,9 @@ def attention(branch: Branch, given: Inputs) -> Any:
     return out
 
 
-def made(branch: Branch, distribution: Scalar = "normal", *, seed: int = 0) -> Inputs:
+def made(branch: Branch, distribution: Scalar = "normal", *, seed: int = 0) -> BranchInputs:
     """Return inputs of a branch on a CPU."""
-    return inputs(branch, distribution, where="cpu", seed=seed)
+    return make_inputs(branch, distribution, where="cpu", seed=seed)
 
 
 def flash_kernel(q: Any, k: Any, v: Any, left: int) -> Any:

@@ -10,26 +10,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.workloads.nsa.branches import Branch, Compressed, Sliding
-from assay.workloads.nsa.chunks import chunked
-from assay.workloads.nsa.flash import Layout, columns, groups, sliding
-from assay.workloads.nsa.masked import masked
-from assay.workloads.nsa.reference import right
-from assay.workloads.nsa.sizes import COMPRESSED, GRIDS, SLIDING, compressed_length, effective_length, sliding_length
-from assay.workloads.nsa.tensors import pooled
+from assay.workloads.nsa.branches import (
+    COMPRESSED,
+    GRIDS,
+    SLIDING,
+    Branch,
+    CompressedBranch,
+    SlidingBranch,
+    compressed_length,
+    effective_length,
+    pool_blocks,
+    sliding_length,
+)
+from assay.workloads.nsa.paths import (
+    ColumnLayout,
+    chunked_call,
+    flash_by_columns,
+    flash_by_groups,
+    flash_sliding,
+    masked_call,
+)
+from assay.workloads.nsa.verify import exact_output
 from tests.workloads.nsa import naive
 
 few = st.integers(1, 2)
 slidings = st.builds(
-    Sliding, few, few, few, st.just(8), st.integers(1, 40), st.just("float64"), window=st.integers(1, 45)
+    SlidingBranch, few, few, few, st.just(8), st.integers(1, 40), st.just("float64"), window=st.integers(1, 45)
 )
 
 
 @st.composite
-def compressed(draw: st.DrawFn) -> Compressed:
+def compressed(draw: st.DrawFn) -> CompressedBranch:
     sequence = draw(st.integers(1, 40))
     sizes = (draw(few), draw(few), draw(few), 8, sequence, "float64")
-    return Compressed(*sizes, block=draw(st.integers(1, sequence)), stride=draw(st.integers(1, 9)))
+    return CompressedBranch(*sizes, block=draw(st.integers(1, sequence)), stride=draw(st.integers(1, 9)))
 
 
 branches = st.one_of(slidings, compressed())
@@ -44,36 +58,36 @@ def same(found: Any, expected: Any) -> None:
 def test_masked_and_chunked_and_reference_are_what_the_definition_says(branch: Branch, step: int) -> None:
     inputs = naive.made(branch)
     expected = naive.attention(branch, inputs)
-    same(masked(branch, inputs)(), expected)
-    same(masked(branch, inputs, largest=step * branch.keys)(), expected)
-    same(chunked(branch, inputs)(), expected)
-    same(chunked(branch, inputs, step=step)(), expected)
-    same(right(branch, inputs, slice(None)).permute(1, 2, 3, 0, 4), expected)
+    same(masked_call(branch, inputs)(), expected)
+    same(masked_call(branch, inputs, largest=step * branch.keys)(), expected)
+    same(chunked_call(branch, inputs)(), expected)
+    same(chunked_call(branch, inputs, step=step)(), expected)
+    same(exact_output(branch, inputs, slice(None)).permute(1, 2, 3, 0, 4), expected)
 
 
 @settings(deadline=None, max_examples=40)
 @given(slidings)
-def test_the_window_given_to_flash_kernels_is_the_branchs(branch: Sliding) -> None:
+def test_the_window_given_to_flash_kernels_is_the_branchs(branch: SlidingBranch) -> None:
     inputs = naive.made(branch)
-    same(sliding(branch, inputs, naive.flash_kernel)(), naive.attention(branch, inputs))
+    same(flash_sliding(branch, inputs, naive.flash_kernel)(), naive.attention(branch, inputs))
 
 
 @settings(deadline=None, max_examples=40)
 @given(compressed())
-def test_the_staircase_is_a_causal_mask_in_columns_and_none_in_groups(branch: Compressed) -> None:
+def test_the_staircase_is_a_causal_mask_in_columns_and_none_in_groups(branch: CompressedBranch) -> None:
     inputs = naive.made(branch)
     expected = naive.attention(branch, inputs)
-    same(columns(branch, inputs, naive.flash_kernel)(), expected)
-    same(groups(branch, inputs, naive.varlen_kernel)(), expected)
+    same(flash_by_columns(branch, inputs, naive.flash_kernel)(), expected)
+    same(flash_by_groups(branch, inputs, naive.varlen_kernel)(), expected)
 
 
 @settings(deadline=None, max_examples=200)
 @given(compressed())
-def test_rows_of_columns_that_see_nothing_make_up_for_the_tokens_there_are_fewer_of(branch: Compressed) -> None:
-    layout = Layout.of(branch)
+def test_rows_of_columns_that_see_nothing_make_up_for_the_tokens_there_are_fewer_of(branch: CompressedBranch) -> None:
+    layout = ColumnLayout.of(branch)
     assert 0 <= layout.before < branch.stride
     assert layout.rows * branch.stride - branch.sequence < 2 * branch.stride
-    _, end = branch.seen()
+    _, end = branch.key_range()
     for t in range(branch.sequence):
         row = (t + layout.before) // branch.stride
         assert max(0, row + 1 + branch.keys - layout.rows) == end[t]
@@ -82,19 +96,19 @@ def test_rows_of_columns_that_see_nothing_make_up_for_the_tokens_there_are_fewer
 @settings(deadline=None, max_examples=200)
 @given(branches)
 def test_what_queries_see_follows_the_definition_and_never_falls(branch: Branch) -> None:
-    first, end = branch.seen()
+    first, end = branch.key_range()
     for t in range(branch.sequence):
         assert list(range(first[t], end[t])) == naive.keys_seen(branch, t)
     assert (np.diff(first) >= 0).all()
     assert (np.diff(end) >= 0).all()
-    assert branch.blind == sum(not naive.keys_seen(branch, t) for t in range(branch.sequence))
+    assert branch.queries_without_keys == sum(not naive.keys_seen(branch, t) for t in range(branch.sequence))
     assert branch.flop == 4 * branch.all_heads * branch.head_dim * int((end - first).sum())
 
 
 @settings(deadline=None, max_examples=200)
 @given(branches, st.integers(1, 40))
 def test_neighbouring_queries_see_no_more_than_their_span(branch: Branch, queries: int) -> None:
-    first, end = branch.seen()
+    first, end = branch.key_range()
     for start in range(branch.sequence):
         rows = slice(start, start + queries)
         assert end[rows].max() - first[rows].min() <= branch.span(queries)
@@ -134,7 +148,7 @@ def test_compressed_tokens_are_block_sums_at_the_scale_of_what_they_stand_for() 
     import torch
 
     x = torch.arange(24, dtype=torch.float64).reshape(1, 1, 12, 2)
-    found = pooled(x, 4, 3)
+    found = pool_blocks(x, 4, 3)
     assert found.shape == (1, 1, 3, 2)
     for token in range(3):
         assert found[0, 0, token].tolist() == pytest.approx((x[0, 0, 3 * token : 3 * token + 4].sum(0) / 2).tolist())

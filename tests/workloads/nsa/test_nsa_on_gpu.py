@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.workloads import registry
-from assay.workloads.nsa import tensors
-from assay.workloads.nsa.branches import Compressed
-from assay.workloads.nsa.flash import flash
-from assay.workloads.nsa.masked import masked
+from assay.workloads.nsa import branches
+from assay.workloads.nsa.branches import CompressedBranch
+from assay.workloads.nsa.paths import flash_call, masked_call
 from tests.torching import checked
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 pytestmark = pytest.mark.gpu
 
@@ -34,20 +33,20 @@ CELLS: list[tuple[str, dict[str, Scalar]]] = [
 ]
 
 
-def prepared(name: str, impl: str, device: str, **changed: Scalar) -> Prepared:
-    workload = registry.find(name, impl)
+def prepared(name: str, impl: str, device: str, **changed: Scalar) -> PreparedWorkload:
+    workload = registry.find_workload(name, impl)
     return workload.prepare({**workload.defaults("cuda"), **changed}, None, device=device, seed=1)
 
 
-def right(ready: Prepared) -> tuple[str, ...]:
+def right(ready: PreparedWorkload) -> tuple[str, ...]:
     """Make sure that a path is right in every way there is, and return the kernels that ran."""
     check = checked(ready)
     assert check.passed, check
     assert ready.parity is not None
     parity = ready.parity()
     assert parity.passed, parity
-    assert ready.ran is not None
-    return ready.ran().kernels
+    assert ready.launched_kernels is not None
+    return ready.launched_kernels().kernels
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -59,8 +58,8 @@ def test_flash_kernels_give_what_they_must_and_are_what_ran(
     for way in ways:
         ready = prepared(name, "flash", cuda, dtype=dtype, **cell, **way)
         kernels = right(ready)
-        assert ready.ran is not None
-        assert ready.ran().backend == "flash"
+        assert ready.launched_kernels is not None
+        assert ready.launched_kernels().backend == "flash"
         others = [kernel for kernel in kernels if "flash_fwd" not in kernel]
         assert len(others) <= (1 if way.get("way") == "columns" else 0), others
 
@@ -72,8 +71,8 @@ def test_masked_attention_gives_what_it_must_by_a_fused_kernel(
 ) -> None:
     ready = prepared(name, "masked", cuda, dtype=dtype, **cell)
     right(ready)
-    assert ready.ran is not None
-    assert ready.ran().backend in {"efficient", "cudnn"}
+    assert ready.launched_kernels is not None
+    assert ready.launched_kernels().backend in {"efficient", "cudnn"}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flash_attn") is None, reason="flash_attn is not installed here")
@@ -81,22 +80,22 @@ def test_masked_attention_gives_what_it_must_by_a_fused_kernel(
 def test_the_packages_kernels_give_what_they_must(name: str, cell: dict[str, Scalar], cuda: str) -> None:
     ready = prepared(name, "flash", cuda, kernel="flash_attn", **cell)
     right(ready)
-    assert ready.ran is not None
-    assert ready.ran().backend == "flash_attn"
+    assert ready.launched_kernels is not None
+    assert ready.launched_kernels().backend == "flash_attn"
 
 
 def test_a_mask_taken_in_parts_gives_the_same(cuda: str) -> None:
-    branch = Compressed(1, 2, 2, 64, 1000, "float16", block=32, stride=16)
-    given = tensors.inputs(branch, "normal", where=cuda, seed=0)
-    whole, parts = masked(branch, given), masked(branch, given, largest=300 * branch.keys)
+    branch = CompressedBranch(1, 2, 2, 64, 1000, "float16", block=32, stride=16)
+    given = branches.make_inputs(branch, "normal", where=cuda, seed=0)
+    whole, parts = masked_call(branch, given), masked_call(branch, given, largest=300 * branch.keys)
     assert len(parts.parts) == 4
     assert float((whole() - parts()).abs().max()) < 2e-3
 
 
 def test_outputs_lie_in_memory_as_the_queries_do_so_that_nothing_is_copied(cuda: str) -> None:
-    branch = Compressed(1, 2, 2, 64, 1024, "float16", block=32, stride=16)
-    given = tensors.inputs(branch, "normal", where=cuda, seed=0)
-    out: Any = flash(branch, given, kernel="aten", way="groups")()
+    branch = CompressedBranch(1, 2, 2, 64, 1024, "float16", block=32, stride=16)
+    given = branches.make_inputs(branch, "normal", where=cuda, seed=0)
+    out: Any = flash_call(branch, given, kernel="aten", layout="groups")()
     assert out.stride() == given.q.stride()
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.workloads import registry
-from assay.workloads.nsa import judge
-from assay.workloads.nsa.branches import Branch, Compressed, Sliding
-from assay.workloads.nsa.chunks import chunked
-from assay.workloads.parity import EPSILON, Seen, judged, max_limit, mean_limit
+from assay.workloads.nsa import verify
+from assay.workloads.nsa.branches import Branch, CompressedBranch, SlidingBranch
+from assay.workloads.nsa.paths import chunked_call
+from assay.workloads.parity import EPSILON, OutputErrors, compare_with_limits, max_error_limit, mean_error_limit
 from tests.workloads.nsa import naive
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from assay.core.results import Parity
 
-SLIDING = Sliding(1, 2, 2, 16, 200, "float16", window=32)
-COMPRESSED = Compressed(1, 2, 2, 16, 200, "float16", block=32, stride=16)
+SLIDING = SlidingBranch(1, 2, 2, 16, 200, "float16", window=32)
+COMPRESSED = CompressedBranch(1, 2, 2, 16, 200, "float16", block=32, stride=16)
 
 
 def told(branch: Branch, spoil: Callable[[Any], Any] = lambda out: out, *, by: Branch | None = None) -> Parity:
     """Judge a branch as another one computes it, spoilt on the way."""
     given = naive.made(branch)
-    call = chunked(by or branch, given)
-    return judge.parity(branch, given, lambda: spoil(call()), seed=0)
+    call = chunked_call(by or branch, given)
+    return verify.measure_parity(branch, given, lambda: spoil(call()), seed=0)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -67,7 +67,7 @@ def test_an_error_in_one_row_that_no_mean_would_show_is_found() -> None:
     found = told(SLIDING, one_row)
     assert found.passed is False
     assert found.mean_error is not None
-    assert found.mean_error < mean_limit("float16")
+    assert found.mean_error < mean_error_limit("float16")
     assert found.reason is not None
     assert found.reason.startswith("its largest error of")
 
@@ -104,43 +104,43 @@ def test_bits_that_differ_from_call_to_call_are_told_and_not_judged() -> None:
 def test_of_a_long_sequence_blocks_are_judged_the_first_and_the_last_among_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(judge, "ALL_UP_TO", 64)
-    monkeypatch.setattr(judge, "LARGEST_BLOCK", 16)
+    monkeypatch.setattr(verify, "ALL_UP_TO", 64)
+    monkeypatch.setattr(verify, "LARGEST_BLOCK", 16)
     found = told(SLIDING)
     assert found.passed
     assert found.rows == 200
     assert found.rows_checked is not None
     assert 64 - 16 <= found.rows_checked <= 64 + 32
     assert f"over {found.rows_checked} of 200 queries in " in found.measure
-    chosen = judge.blocks(SLIDING, 0)
+    chosen = verify.query_blocks(SLIDING, 0)
     assert chosen[0] == slice(0, 16)
     assert chosen[-1] == slice(192, 200)
-    assert chosen != judge.blocks(SLIDING, 1)
+    assert chosen != verify.query_blocks(SLIDING, 1)
 
 
 def test_blocks_are_so_small_that_their_scores_fit_into_memory() -> None:
     for branch in (
-        Sliding(1, 2, 2, 64, 65536, "float16", window=4096),
-        Sliding(1, 2, 2, 64, 65536, "float16", window=65536),
-        Compressed(4, 8, 4, 64, 65536, "float16", block=32, stride=16),
+        SlidingBranch(1, 2, 2, 64, 65536, "float16", window=4096),
+        SlidingBranch(1, 2, 2, 64, 65536, "float16", window=65536),
+        CompressedBranch(4, 8, 4, 64, 65536, "float16", block=32, stride=16),
     ):
-        for rows in judge.blocks(branch, 0):
+        for rows in verify.query_blocks(branch, 0):
             size = rows.stop - rows.start
-            assert size * branch.span(size) * branch.all_heads <= judge.SCORES_AT_ONCE
-    assert sum(rows.stop - rows.start for rows in judge.blocks(replace(SLIDING, sequence=2**14), 0)) == 2**14
+            assert size * branch.span(size) * branch.all_heads <= verify.SCORES_AT_ONCE
+    assert sum(rows.stop - rows.start for rows in verify.query_blocks(replace(SLIDING, sequence=2**14), 0)) == 2**14
 
 
 def test_limits_follow_the_rounding_of_a_dtype() -> None:
-    assert mean_limit("float16") == 2e-4
-    assert mean_limit("bfloat16") == pytest.approx(1.6e-3)
-    assert mean_limit("float32") == pytest.approx(2e-4 / 2**13 * 8)
-    assert max_limit("float16", 1e-3, 1.0) == 2e-3
-    assert max_limit("float16", 0.0, 0.5) == pytest.approx(0.1 * EPSILON["float16"])
+    assert mean_error_limit("float16") == 2e-4
+    assert mean_error_limit("bfloat16") == pytest.approx(1.6e-3)
+    assert mean_error_limit("float32") == pytest.approx(2e-4 / 2**13 * 8)
+    assert max_error_limit("float16", 1e-3, 1.0) == 2e-3
+    assert max_error_limit("float16", 0.0, 0.5) == pytest.approx(0.1 * EPSILON["float16"])
 
 
 def test_an_error_just_at_its_limit_passes_and_one_above_does_not() -> None:
-    at = judged(Seen(2e-4, 1e-3, 1, 1), measure="m", mean_limit=2e-4, max_limit=1e-3)
-    above = judged(Seen(2.1e-4, 1e-3, 1, 1), measure="m", mean_limit=2e-4, max_limit=1e-3)
+    at = compare_with_limits(OutputErrors(2e-4, 1e-3, 1, 1), measure="m", mean_limit=2e-4, max_limit=1e-3)
+    above = compare_with_limits(OutputErrors(2.1e-4, 1e-3, 1, 1), measure="m", mean_limit=2e-4, max_limit=1e-3)
     assert (at.passed, above.passed) == (True, False)
     assert above.reason == "its mean error of 0.00021 is more than 0.0002"
 
@@ -148,7 +148,7 @@ def test_an_error_just_at_its_limit_passes_and_one_above_does_not() -> None:
 def test_every_path_of_a_branch_knows_how_it_is_judged() -> None:
     for spec in ("sliding_attention@masked", "sliding_attention@flash", "compressed_attention@flash"):
         name, _, impl = spec.partition("@")
-        workload = registry.find(name, impl)
+        workload = registry.find_workload(name, impl)
         ready = workload.prepare({**workload.defaults(), "sequence": 70}, None, device="cpu:0", seed=0)
         assert ready.parity is not None
         assert ready.parity().passed

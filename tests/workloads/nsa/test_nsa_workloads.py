@@ -11,17 +11,15 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads import registry
-from assay.workloads.nsa import kernels
-from assay.workloads.nsa.branches import Compressed, Sliding
-from assay.workloads.nsa.chunks import chunked
-from assay.workloads.nsa.flash import flash
-from assay.workloads.nsa.masked import masked
+from assay.workloads.nsa import flash_kernels
+from assay.workloads.nsa.branches import CompressedBranch, SlidingBranch
+from assay.workloads.nsa.paths import chunked_call, flash_call, masked_call
 from tests.torching import checked
 from tests.workloads.nsa import naive
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar
-    from assay.workloads.base import Prepared
+    from assay.workloads.base import PreparedWorkload
 
 NAMES = ("sliding_attention", "compressed_attention")
 ATEN = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, ...>>"
@@ -31,13 +29,13 @@ COPY = "void at::native::elementwise_kernel<128, 4, ...direct_copy_kernel_cuda..
 SMALL: dict[str, Scalar] = {"head_dim": 16, "sequence": 150}
 
 
-def prepared(name: str, impl: str, **changed: Scalar) -> Prepared:
-    workload = registry.find(name, impl)
+def prepared(name: str, impl: str, **changed: Scalar) -> PreparedWorkload:
+    workload = registry.find_workload(name, impl)
     return workload.prepare({**workload.defaults(), **SMALL, **changed}, None, device="cpu:0", seed=3)
 
 
 def meant(spec: str, kind: str, **given: str) -> Any:
-    return registry.subject(spec, device_kind=kind, given=given).params
+    return registry.resolve_subject(spec, device_kind=kind, explicit=given).params
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,11 +52,11 @@ def test_both_paths_are_right_and_the_same_in_every_dtype(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cpu_says_that_its_fast_path_is_chunks_and_which_operators_ran(name: str) -> None:
     masked_path, fast = (prepared(name, impl, sequence=300) for impl in ("masked", "flash"))
-    assert masked_path.ran is not None
-    assert fast.ran is not None
-    assert masked_path.ran().backend == "flash"
-    assert fast.ran().backend == "chunks of flash"
-    assert fast.ran().kernels.count("aten::_scaled_dot_product_flash_attention_for_cpu") > 1
+    assert masked_path.launched_kernels is not None
+    assert fast.launched_kernels is not None
+    assert masked_path.launched_kernels().backend == "flash"
+    assert fast.launched_kernels().backend == "chunks of flash"
+    assert fast.launched_kernels().kernels.count("aten::_scaled_dot_product_flash_attention_for_cpu") > 1
 
 
 def test_work_and_traffic_are_those_of_what_is_seen() -> None:
@@ -71,15 +69,15 @@ def test_work_and_traffic_are_those_of_what_is_seen() -> None:
 
 def test_a_mask_that_shows_only_the_first_key_of_the_window_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As that of the older tool did."""
-    from assay.workloads.nsa import masked as module
+    from assay.workloads.nsa import paths as module
 
     def first_only(branch: Any, queries: slice, keys: slice, *, where: str) -> Any:
         import torch
 
-        first, _ = branch.seen()
+        first, _ = branch.key_range()
         return torch.arange(branch.keys)[keys] == torch.from_numpy(first[queries])[:, None]
 
-    monkeypatch.setattr(module, "visible", first_only)
+    monkeypatch.setattr(module, "visible_mask", first_only)
     assert not checked(prepared("sliding_attention", "masked")).passed
 
 
@@ -93,23 +91,23 @@ def test_a_backend_that_gives_no_zeros_to_queries_that_see_nothing_is_set_right(
     def not_a_number(*given: Any, attn_mask: Any) -> Any:
         return attend(*given, attn_mask=attn_mask).masked_fill(~attn_mask.any(-1)[:, None], math.nan)
 
-    branch = Compressed(1, 1, 2, 8, 40, "float32", block=6, stride=4)
+    branch = CompressedBranch(1, 1, 2, 8, 40, "float32", block=6, stride=4)
     given = naive.made(branch)
-    expected = masked(branch, given)
+    expected = masked_call(branch, given)
     assert expected.zeroed == 0
     right = expected()
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", not_a_number)
-    found = masked(branch, given)
+    found = masked_call(branch, given)
     assert found.zeroed == 5
     assert found().equal(right)
 
 
 def test_chunks_alike_share_their_masks_and_those_that_see_all_have_none() -> None:
-    branch = Sliding(1, 1, 1, 8, 100, "float32", window=5)
-    masks = [mask for *_, mask in chunked(branch, naive.made(branch), step=10).chunks]
+    branch = SlidingBranch(1, 1, 1, 8, 100, "float32", window=5)
+    masks = [mask for *_, mask in chunked_call(branch, naive.made(branch), step=10).chunks]
     assert len({id(mask) for mask in masks}) == 2
-    level = Compressed(1, 1, 1, 8, 40, "float32", block=8, stride=8)
-    assert all(mask is None for *_, mask in chunked(level, naive.made(level), step=1).chunks)
+    level = CompressedBranch(1, 1, 1, 8, 40, "float32", block=8, stride=8)
+    assert all(mask is None for *_, mask in chunked_call(level, naive.made(level), step=1).chunks)
 
 
 @pytest.mark.parametrize(
@@ -173,33 +171,33 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int, 
 
 def test_a_gpu_older_than_flash_kernels_is_refused_with_its_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch, "Tesla T4", (7, 5))
-    branch = Sliding(1, 1, 1, 8, 8, "float16", window=4)
+    branch = SlidingBranch(1, 1, 1, 8, 8, "float16", window=4)
     with pytest.raises(
         MachineCannot,
         match=r"^Flash kernels need a GPU of compute capability 8\.0 or later; Tesla T4 has 7\.5\.$",
     ):
-        flash(branch, naive.made(branch), kernel="aten", way="columns")
+        flash_call(branch, naive.made(branch), kernel="aten", layout="columns")
 
 
 @pytest.mark.parametrize("way", ["columns", "groups"])
 def test_a_pytorch_without_flash_kernels_is_refused_in_its_own_words(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch, "NVIDIA H200", (9, 0))
-    branch = Compressed(1, 1, 1, 8, 8, "float16", block=2, stride=2)
+    branch = CompressedBranch(1, 1, 1, 8, 8, "float16", block=2, stride=2)
     with pytest.raises(MachineCannot, match=r"^There are no flash kernels for this here: Could not run 'aten::_flash"):
-        flash(branch, naive.made(branch), kernel="aten", way=way)
+        flash_call(branch, naive.made(branch), kernel="aten", layout=way)
 
 
 def test_without_the_package_its_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     with pytest.raises(MachineCannot, match=r"^The package flash_attn cannot be imported here \(.*\); kernel=aten"):
-        kernels.by("flash_attn")
+        flash_kernels.load_flash_kernel("flash_attn")
 
 
 def test_the_package_is_called_causally_with_the_same_window(monkeypatch: pytest.MonkeyPatch) -> None:
     package: Any = ModuleType("flash_attn")
     package.flash_attn_func = lambda *given, **told: (given, told)
     monkeypatch.setitem(sys.modules, "flash_attn", package)
-    found: Any = kernels.by("flash_attn")("q", "k", "v", 31)
+    found: Any = flash_kernels.load_flash_kernel("flash_attn")("q", "k", "v", 31)
     assert found == (("q", "k", "v"), {"causal": True, "window_size": (31, 0)})
 
 
@@ -208,14 +206,14 @@ def test_what_fails_for_another_reason_is_not_called_a_missing_kernel() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        kernels.try_out(fails)
+        flash_kernels.try_flash_call(fails)
 
 
 def test_the_kernels_of_a_gpu_prove_whose_they_are() -> None:
-    assert kernels.proved("aten", (COPY, ATEN, SPLIT)) == "flash"
-    assert kernels.proved("flash_attn", (COPY, PACKAGE)) == "flash_attn"
-    assert kernels.proved("aten", ()) is None
+    assert flash_kernels.check_kernel_used("aten", (COPY, ATEN, SPLIT)) == "flash"
+    assert flash_kernels.check_kernel_used("flash_attn", (COPY, PACKAGE)) == "flash_attn"
+    assert flash_kernels.check_kernel_used("aten", ()) is None
     with pytest.raises(TrialFailed, match="by the flash kernels of aten, but those that ran are of flash_attn"):
-        kernels.proved("aten", (PACKAGE,))
+        flash_kernels.check_kernel_used("aten", (PACKAGE,))
     with pytest.raises(TrialFailed, match="of flash_attn, but no flash kernel among those that ran"):
-        kernels.proved("flash_attn", (COPY,))
+        flash_kernels.check_kernel_used("flash_attn", (COPY,))

@@ -1,23 +1,81 @@
-"""The experiment behind ``assay contention run``: does side by side change what is measured, and what is picked?"""
+"""The experiment behind ``assay contention run``.
+
+Do concurrent processes change the measured times and the tuner's picks?
+"""
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
+from assay.core.plan import Done
 from assay.core.results import Findings
-from assay.experiments.contention.analysis import analyse
-from assay.experiments.contention.findings import findings_of
-from assay.experiments.contention.headline import headline
-from assay.experiments.contention.older import older_files
-from assay.experiments.contention.options import ContentionOptions
-from assay.experiments.contention.page import page
-from assay.experiments.contention.step import step
+from assay.experiments.budget import MIN_BLOCKS, RETIMING_SHARE, block_durations_s, expected_trial_s
+from assay.experiments.contention.findings import analyse, build_findings
+from assay.experiments.contention.layout import build_layout
+from assay.experiments.contention.older_files import older_files
+from assay.experiments.contention.options import CONCURRENT_PHASES, ContentionOptions
+from assay.experiments.contention.plan import block_number, build_block
+from assay.experiments.contention.regret import RETIMED, retiming_block
+from assay.experiments.contention.report import build_page, headline
 
 if TYPE_CHECKING:
     from assay.core.page import Page
-    from assay.core.plan import Block, Done
+    from assay.core.plan import Block
     from assay.machine.model import Machine
     from assay.store.records import Records
+
+
+def next_block(machine: Machine, options: ContentionOptions, records: Records) -> Block | Done:
+    """Return the next block; the same records give the same answer."""
+    took_s = block_durations_s(records)
+    if RETIMED in took_s:
+        return Done(why=f"{len(took_s) - 1} blocks and the picks are measured")
+    blocks = {name: s for name, s in took_s.items() if block_number(name) is not None}
+    if blocks and not build_layout(machine, options, records).cells:
+        return Done(why="nothing could be measured")
+    if needs_another_block(options, blocks):
+        block = build_block(machine, options, 1 + len(blocks))
+        return block.model_copy(update={"left_s": max_remaining_s(options, block, blocks)})
+    last = retiming_block(machine, options, build_layout(machine, options, records).choices)
+    if last is None:
+        return Done(why=f"{len(blocks)} blocks are measured")
+    return last.model_copy(update={"left_s": sum(expected_trial_s(trial) for trial in last.trials)})
+
+
+def needs_another_block(options: ContentionOptions, blocks: dict[str, float]) -> bool:
+    """Return whether one more block is wanted: there are fewer than asked for, or it will fit the budget."""
+    done, spent = len(blocks), sum(blocks.values())
+    if options.repeat is not None:
+        return done < options.repeat
+    if done < MIN_BLOCKS:
+        return True
+    return spent + expected_block_s(options, blocks) + retiming_reserve_s(options) <= options.budget_s
+
+
+def expected_block_s(options: ContentionOptions, blocks: dict[str, float]) -> float:
+    """Return how long one more block is going to take: as long as those like it, or without the tuning in them."""
+    tuned = [s for name, s in blocks.items() if (block_number(name) or 0) <= (options.tuned_blocks or len(blocks))]
+    if options.tuned_blocks is None or len(blocks) < options.tuned_blocks:
+        return statistics.median_low(tuned)
+    untuned = list(blocks.values())[len(tuned) :]
+    in_turn = len(options.devices) if options.started_together else 1
+    subjects = sum(map(options.tunes, range(len(options.subjects))))
+    tunings = subjects * sum(1 if phase in CONCURRENT_PHASES else in_turn for phase in options.phases)
+    return statistics.median_low(untuned or [s - tunings * options.tuning_s for s in tuned])
+
+
+def retiming_reserve_s(options: ContentionOptions) -> float:
+    """Return what of the budget is kept for timing the picks again."""
+    return RETIMING_SHARE * options.budget_s if any(map(options.tunes, range(len(options.subjects)))) else 0.0
+
+
+def max_remaining_s(options: ContentionOptions, block: Block, blocks: dict[str, float]) -> float:
+    """Return at most how long the run still takes from this block on, as far as can be foreseen."""
+    each_s = max([sum(expected_trial_s(trial) for trial in block.trials), *blocks.values()])
+    missing_blocks = (options.repeat or MIN_BLOCKS) - len(blocks)
+    least_s = max(1, missing_blocks) * each_s + retiming_reserve_s(options)
+    return least_s if options.repeat is not None else max(least_s, options.budget_s - sum(blocks.values()))
 
 
 class ContentionExperiment:
@@ -28,18 +86,18 @@ class ContentionExperiment:
 
     def step(self, machine: Machine, options: ContentionOptions, records: Records) -> Block | Done:
         """Return the next block, then the re-timing of what was picked."""
-        return step(machine, options, records)
+        return next_block(machine, options, records)
 
     def analyse(self, machine: Machine, options: ContentionOptions, records: Records) -> Findings:
         """Return what company does to times, spreads and picks, each held against A/A."""
         analysis = analyse(machine, options, records)
         origin = next((record.origin for record in records if record.origin != "real"), "real")
-        findings = tuple(finding.model_copy(update={"origin": origin}) for finding in findings_of(options, analysis))
+        findings = tuple(finding.model_copy(update={"origin": origin}) for finding in build_findings(options, analysis))
         return Findings(headline=headline(machine, options, analysis), findings=findings)
 
     def page(self, machine: Machine, options: ContentionOptions, findings: Findings, records: Records) -> Page:
         """Return the phases side by side, every sample, the picks, the noise budget, and what ran when."""
-        return page(machine, options, analyse(machine, options, records), findings, records)
+        return build_page(machine, options, analyse(machine, options, records), findings, records)
 
     def files(
         self, machine: Machine, options: ContentionOptions, findings: Findings, records: Records

@@ -1,111 +1,350 @@
-"""What is claimed of the records, each claim with its number, its verdict and the trials behind it."""
+"""Analyse the records, and state every claim with its number, its verdict and the trials behind it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.results import Finding
-from assay.experiments.contention.choices import over_blocks, over_devices
-from assay.experiments.contention.claims import of_devices, of_losses, of_spreads, of_times, of_variation, trials_of
-from assay.experiments.contention.noise import PARTS
-from assay.experiments.contention.options import QUIET, WORDS
-from assay.experiments.shares import share_estimate
+from assay.core.results import Estimate, Finding
+from assay.experiments.budget import overrun_text
+from assay.experiments.contention.effects import (
+    compare_phases,
+    cv_table,
+    device_agreements,
+    gpu_models,
+    incomparable_reason,
+    slowdowns,
+    spread_ratios,
+)
+from assay.experiments.contention.layout import build_layout
+from assay.experiments.contention.noise import NOISE_PARTS, noise_budgets, sensor_correlations
+from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES, PHASE_LABELS
+from assay.experiments.contention.plan import role_name
+from assay.experiments.contention.regret import compute_regrets, regret_table
+from assay.experiments.contention.tuner_agreement import (
+    changes_over_blocks,
+    changes_over_devices,
+    pick_mismatches,
+    pick_table,
+)
+from assay.experiments.estimates import TIME_QUANTITIES, share_estimate
+from assay.stats.blocks import average_units, ratio_over_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.values import Params
-    from assay.experiments.contention.analysis import Analysis
+    from assay.experiments.contention.effects import ContentionEffect, DeviceAgreement, PhaseComparisons
+    from assay.experiments.contention.layout import ContentionLayout, WorkerSlot
+    from assay.experiments.contention.noise import NoiseBudget, SensorCorrelation
     from assay.experiments.contention.options import ContentionOptions, Phase
-    from assay.stats.shares import Share
+    from assay.experiments.contention.regret import SlotRegrets
+    from assay.experiments.contention.tuner_agreement import PickMismatch, PickTable
+    from assay.machine.model import Machine
+    from assay.stats.ratios import Proportion
+    from assay.store.records import Records
 
-SIGNIFICANT = 0.05
+
+@dataclass(frozen=True, eq=False)
+class ContentionAnalysis:
+    """What is known of times, spreads, picks, devices and noise; times and spreads by quantity."""
+
+    layout: ContentionLayout
+    times: dict[str, PhaseComparisons]
+    spreads: dict[str, PhaseComparisons]
+    picks: PickTable
+    mismatches: dict[Phase, PickMismatch]
+    regrets: dict[WorkerSlot, SlotRegrets]
+    losses: PhaseComparisons
+    agreements: list[DeviceAgreement]
+    budgets: list[NoiseBudget]
+    correlations: list[SensorCorrelation]
+    incomparable: str | None
+    remarks: tuple[str, ...]
+    overrun: str | None
 
 
-def findings_of(options: ContentionOptions, found: Analysis) -> tuple[Finding, ...]:
-    """Return every finding, the ones that answer the question first."""
-    return (
-        *of_times(options, found),
-        *of_spreads(options, found),
-        *of_variation(options, found),
-        *_of_picks(options, found),
-        *of_losses(options, found),
-        *of_devices(options, found),
-        *_of_noise(found),
-        *_of_sensors(found),
-        *_of_the_missing(found),
-        *_of_the_budget(found),
+def analyse(machine: Machine, options: ContentionOptions, records: Records) -> ContentionAnalysis:
+    """Look at the records from every side."""
+    laid = build_layout(machine, options, records)
+    table = pick_table(laid.choices)
+    regrets_by_slot = compute_regrets(machine, options, laid.choices, records)
+    incomparable = incomparable_reason(machine, options)
+    return ContentionAnalysis(
+        layout=laid,
+        times={q: slowdowns(laid, options.phases, q, options.minimum_effect) for q in laid.quantities},
+        spreads={q: spread_ratios(laid, options.phases, q, options.minimum_effect) for q in laid.quantities},
+        picks=table,
+        mismatches=pick_mismatches(table, options.phases),
+        regrets=regrets_by_slot,
+        losses=compare_phases(regret_table(laid.choices, regrets_by_slot), options.phases, options.minimum_effect),
+        agreements=[] if incomparable is not None else device_agreements(laid, options, laid.quantity),
+        budgets=noise_budgets(laid, laid.quantity),
+        correlations=sensor_correlations(laid, laid.quantity),
+        incomparable=incomparable,
+        remarks=machine_remarks(machine, options),
+        overrun=overrun_text(options.budget_s, records) if options.keeps_to_budget else None,
     )
 
 
-def _of_picks(options: ContentionOptions, found: Analysis) -> Iterator[Finding]:
-    for phase, mismatch in found.mismatches.items():
-        counts = f"{mismatch.only_here.count} times only here, {mismatch.only_same} times only in A/A"
+def machine_remarks(machine: Machine, options: ContentionOptions) -> tuple[str, ...]:
+    """Return what must be known to read the results: too few cores, GPUs of different models, nothing to tune."""
+    cores, models = len(machine.cores), gpu_models(machine, options)
+    texts = []
+    if options.processes > cores:
+        texts.append(
+            f"side by side {options.processes} processes share {cores} core{'' if cores == 1 else 's'}: "
+            "isolation cannot give each its own"
+        )
+    if len(models) > 1:
+        texts.append(f"the GPUs are of different models ({', '.join(models)}): times are compared on each by itself")
+    plain = [s.label for s, tunable in zip(options.subjects, options.tunable, strict=True) if not tunable]
+    if plain and options.tuner is not None:
+        texts.append(f"{', '.join(plain)} has no configurations to choose from, and is only timed")
+    return tuple(texts)
+
+
+STEADY_CV = 0.05
+"""A coefficient of variation that is called little."""
+
+
+def supporting_trials(analysis: ContentionAnalysis, *phases: str, slot: WorkerSlot | None = None) -> tuple[str, ...]:
+    """Return the trials that a claim about phases, or about one place in them, rests on."""
+    ids = (
+        cell.trial
+        for cell in analysis.layout.cells
+        if cell.phase in phases and (slot is None or cell.slot in {slot, slot.single_worker})
+    )
+    return tuple(dict.fromkeys(ids))
+
+
+def effect_reason(effect: ContentionEffect, minimum_effect: float) -> str:
+    """Return what a verdict rests on, in words."""
+    ratio, floor = effect.ratio, effect.floor
+    if ratio is None:
+        return "it was not measured"
+    if floor is None:
+        return "there is no A/A control to hold it against"
+    if ratio.low is None:
+        return "one block has no interval; more --repeat or a longer --budget gives one"
+    limit = f"the same thing measured twice differs by up to {floor:.1%} over {ratio.blocks} blocks"
+    if effect.verdict == "yes":
+        return f"the interval excludes 1, and {limit}"
+    if effect.verdict == "no":
+        return f"all of the interval lies within ±{minimum_effect:.0%}, or within what A/A shows; {limit}"
+    return f"not decided: {limit}; more --repeat or a longer --budget narrows the interval"
+
+
+def time_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Return whether times are others than alone: all places together, then each."""
+    for quantity, comparisons in analysis.times.items():
+        claim = f"{TIME_QUANTITIES[quantity].replace('median', 'mean')} is another than alone"
+        facts: Params = {"about": "time", "quantity": quantity}
+        yield from _overall_findings(options, analysis, comparisons, claim, facts)
+        for phase in CONCURRENT_PHASES:
+            slots = comparisons[phase].slots if phase in comparisons else {}
+            for slot, effect in slots.items() if len(slots) > 1 else ():
+                label = options.subjects[slot.subject].label
+                who = f"{label} on {role_name(slot.device, slot.worker, options.workers)}"
+                where: Params = {"workload": label, "device": slot.device, "worker": slot.worker}
+                yield _effect_finding(
+                    f"{who}, {PHASE_LABELS[phase]}: {claim}",
+                    effect,
+                    options,
+                    supporting_trials(analysis, phase, *BASELINE_PHASES, slot=slot),
+                    {**facts, "phase": phase, **where},
+                )
+
+
+def spread_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Return whether repeats of the same configuration spread otherwise than alone."""
+    comparisons = analysis.spreads.get(analysis.layout.quantity, {})
+    claim = "the coefficient of variation of repeats is another than alone"
+    yield from _overall_findings(options, analysis, comparisons, claim, {"about": "spread"})
+
+
+def variation_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Return how much repeats of the same configuration vary in each phase, and whether that is little."""
+    table = cv_table(analysis.layout, analysis.layout.quantity)
+    for phase in options.phases:
+        by_place = [by_block for (table_phase, _), by_block in table.items() if table_phase == phase]
+        cv = ratio_over_blocks(
+            average_units([[levels.get(block) for block in analysis.layout.blocks] for levels in by_place])
+        )
+        if cv is None:
+            continue
+        estimate = Estimate(
+            value=100 * cv.value,
+            low=None if cv.low is None else 100 * cv.low,
+            high=None if cv.high is None else 100 * cv.high,
+            unit="%",
+            scope="run",
+            method=f"coefficient of variation of repeats: geometric mean over {cv.blocks} blocks, Student's t",
+            n=cv.blocks,
+        )
         yield Finding(
-            claim=f"{WORDS[phase].capitalize()}, the tuner picks otherwise than alone more often than it does alone",
+            claim=f"{PHASE_LABELS[phase].capitalize()}, repeats vary by less than {STEADY_CV:.0%}",
+            estimate=estimate,
+            verdict="yes" if (cv.high or 1.0) < STEADY_CV else "no" if (cv.low or 0.0) > STEADY_CV else "unsure",
+            records=supporting_trials(analysis, phase),
+            facts={"about": "variation", "phase": phase},
+        )
+
+
+def regret_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Return whether what is picked beside others is slower, timed in quiet, than what is picked alone."""
+    claim = "what is picked takes another time, timed in quiet, than what is picked alone"
+    for finding in _overall_findings(options, analysis, analysis.losses, claim, {"about": "regret"}):
+        yield _undecided_without_spread(finding)
+
+
+def device_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Return whether devices differ from each other, or why that is not asked."""
+    if analysis.incomparable is not None:
+        reason = f"not compared: {analysis.incomparable}"
+        claim, facts = "The devices take different times", {"about": "devices"}
+        yield Finding(claim=claim, estimate=None, verdict="unsure", reason=reason, records=(), facts={**facts})
+    for agreement in analysis.agreements:
+        label = options.subjects[agreement.subject].label
+        claim = (
+            f"{label}, {PHASE_LABELS[agreement.phase]}: {agreement.slowest} takes another time than {agreement.fastest}"
+        )
+        details: Params = {"about": "devices", "phase": agreement.phase, "workload": label}
+        yield _effect_finding(claim, agreement.effect, options, supporting_trials(analysis, agreement.phase), details)
+
+
+def _overall_findings(
+    options: ContentionOptions, analysis: ContentionAnalysis, comparisons: PhaseComparisons, claim: str, facts: Params
+) -> Iterator[Finding]:
+    """Return a finding for each phase with company, and one for A/A, all places together."""
+    for phase, comparison in comparisons.items():
+        prefix = "Alone, measured twice, " if phase == "again" else f"{PHASE_LABELS[phase].capitalize()}, "
+        records = supporting_trials(analysis, phase, *BASELINE_PHASES)
+        yield _effect_finding(f"{prefix}{claim}", comparison.overall, options, records, {**facts, "phase": phase})
+
+
+def _effect_finding(
+    claim: str, effect: ContentionEffect, options: ContentionOptions, records: tuple[str, ...], facts: Params
+) -> Finding:
+    return Finding(
+        claim=claim,
+        estimate=effect.estimate,
+        verdict=effect.verdict,
+        reason=effect_reason(effect, options.minimum_effect),
+        records=records,
+        facts={**facts, "floor": effect.floor},
+    )
+
+
+def _undecided_without_spread(finding: Finding) -> Finding:
+    """Picks that never differed have no spread to judge by: that a few did not differ says little of the next."""
+    estimate = finding.estimate
+    if estimate is None or estimate.low is None or estimate.low != estimate.high:
+        return finding
+    reason = f"in {estimate.n} blocks every pick cost the same, which leaves no spread for an interval"
+    without_interval = estimate.model_copy(update={"low": None, "high": None, "method": reason})
+    return finding.model_copy(update={"estimate": without_interval, "verdict": "unsure", "reason": reason})
+
+
+SIGNIFICANT_P = 0.05
+
+
+def build_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> tuple[Finding, ...]:
+    """Return every finding, the ones that answer the question first."""
+    return (
+        *time_findings(options, analysis),
+        *spread_findings(options, analysis),
+        *variation_findings(options, analysis),
+        *_pick_findings(options, analysis),
+        *regret_findings(options, analysis),
+        *device_findings(options, analysis),
+        *_noise_findings(analysis),
+        *_sensor_findings(analysis),
+        *_missing_findings(analysis),
+        *_budget_findings(analysis),
+    )
+
+
+def _pick_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    for phase, mismatch in analysis.mismatches.items():
+        counts = f"{mismatch.only_in_phase.count} times only here, {mismatch.only_in_baseline} times only in A/A"
+        yield Finding(
+            claim=(
+                f"{PHASE_LABELS[phase].capitalize()}, the tuner picks otherwise than alone more often than "
+                "it does alone"
+            ),
             estimate=share_estimate(mismatch.share, "picks that differ from those alone in the same block"),
             verdict=mismatch.verdict,
-            reason=f"A/A picks differ in {mismatch.same.count} of {mismatch.same.n}; {counts} "
+            reason=f"A/A picks differ in {mismatch.baseline_share.count} of {mismatch.baseline_share.n}; {counts} "
             f"(McNemar p = {mismatch.p:.2g})",
-            records=trials_of(found, phase, *QUIET),
-            facts={"about": "mismatch", "phase": phase, "same_count": mismatch.same.count, "same_n": mismatch.same.n},
+            records=supporting_trials(analysis, phase, *BASELINE_PHASES),
+            facts={
+                "about": "mismatch",
+                "phase": phase,
+                "same_count": mismatch.baseline_share.count,
+                "same_n": mismatch.baseline_share.n,
+            },
         )
     for phase in options.phases:
-        yield from _changes(found, phase, over_blocks(found.picked, phase), "from one block to the next")
-        if found.incomparable is None and len(options.devices) > 1:
-            devices = over_devices(found.picked, phase, options.devices)
-            yield from _changes(found, phase, devices, "from one device to the next")
+        yield from _pick_change_findings(
+            analysis, phase, changes_over_blocks(analysis.picks, phase), "from one block to the next"
+        )
+        if analysis.incomparable is None and len(options.devices) > 1:
+            devices = changes_over_devices(analysis.picks, phase, options.devices)
+            yield from _pick_change_findings(analysis, phase, devices, "from one device to the next")
 
 
-def _changes(found: Analysis, phase: Phase, share: Share, how: str) -> Iterator[Finding]:
+def _pick_change_findings(analysis: ContentionAnalysis, phase: Phase, share: Proportion, how: str) -> Iterator[Finding]:
     estimate = share_estimate(share, f"picks that differ {how}")
     if estimate is not None:
         yield Finding(
-            claim=f"{WORDS[phase].capitalize()}, the pick changes {how}",
+            claim=f"{PHASE_LABELS[phase].capitalize()}, the pick changes {how}",
             estimate=estimate,
             verdict="yes" if share.count else "unsure",
-            records=trials_of(found, phase),
+            records=supporting_trials(analysis, phase),
             reason=None if share.count else f"it never did in {share.n} comparison{'' if share.n == 1 else 's'}",
             facts={"about": f"mismatch {how}", "phase": phase},
         )
 
 
-def _of_noise(found: Analysis) -> Iterator[Finding]:
-    for budget in found.budgets:
-        condition, largest = WORDS.get(budget.condition, budget.condition), budget.largest
+def _noise_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
+    for budget in analysis.budgets:
+        condition, largest = PHASE_LABELS.get(budget.condition, budget.condition), budget.largest
         parts: Params = {f"{part}_percent": 100 * budget.spread(part) for part in budget.parts}
         yield Finding(
-            claim=f"More than half of the noise of a timing, {condition}, arises {PARTS[largest]}",
+            claim=f"More than half of the noise of a timing, {condition}, arises {NOISE_PARTS[largest]}",
             estimate=None,
             verdict="yes" if budget.parts[largest] > budget.total / 2 else "no",
-            records=trials_of(found, *(QUIET if budget.condition == "alone" else (budget.condition,))),
+            records=supporting_trials(
+                analysis, *(BASELINE_PHASES if budget.condition == "alone" else (budget.condition,))
+            ),
             facts={"about": "noise", "condition": budget.condition, **parts},
         )
 
 
-def _of_sensors(found: Analysis) -> Iterator[Finding]:
-    for sensor in found.sensed:
-        rho, n, p = sensor.found.rho, sensor.found.n, sensor.found.p
+def _sensor_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
+    for sensor in analysis.correlations:
+        rho, n, p = sensor.correlation.rho, sensor.correlation.n, sensor.correlation.p
         yield Finding(
-            claim=f"Times go with: {sensor.what}",
+            claim=f"Times go with: {sensor.metric}",
             estimate=None,
-            verdict="yes" if p <= SIGNIFICANT else "unsure",
-            records=tuple(phase_trial.record.trial for phase_trial in found.layout.seen),
+            verdict="yes" if p <= SIGNIFICANT_P else "unsure",
+            records=tuple(phase_trial.record.trial for phase_trial in analysis.layout.phase_trials),
             reason=f"Spearman's rho {rho:+.2f} over {n} trials, p = {p:.2g}, held to all that were looked at",
             facts={"about": "sensors", "rho": rho, "n": n, "p": p},
         )
 
 
-def _of_the_missing(found: Analysis) -> Iterator[Finding]:
-    for missing in found.layout.missing:
+def _missing_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
+    for missing in analysis.layout.missing:
         claim = "Every phase was measured as planned"
         facts: Params = {"about": "missing"}
-        reason = f"{missing.where}: {missing.why}"
+        reason = f"{missing.where}: {missing.reason}"
         yield Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=(missing.trial,), facts=facts)
 
 
-def _of_the_budget(found: Analysis) -> Iterator[Finding]:
-    if found.overrun is not None:
+def _budget_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
+    if analysis.overrun is not None:
         facts: Params = {"about": "budget"}
         claim = "The run kept to its budget"
-        yield Finding(claim=claim, estimate=None, verdict="no", reason=found.overrun, records=(), facts=facts)
+        yield Finding(claim=claim, estimate=None, verdict="no", reason=analysis.overrun, records=(), facts=facts)

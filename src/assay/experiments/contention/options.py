@@ -1,4 +1,4 @@
-"""What ``assay contention run`` was asked for, and which phases follow from it."""
+"""The options of ``assay contention run``, and the phases that follow from them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from assay.core.plan import HOST, Command, StrangerPolicy, Subject, TunerName
+from assay.core.plan import HOST, Command, InterferencePolicy, Subject, TunerName
 from assay.core.values import Value
-from assay.experiments.aggressors import Aggressor
+from assay.experiments.contention.aggressors import Aggressor
 from assay.stats.blocks import MINIMUM_EFFECT
 
 Phase = Literal["baseline", "naive", "isolated", "again"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-QUIET: tuple[Phase, ...] = ("baseline", "again")
-CROWDED: tuple[Phase, ...] = ("naive", "isolated")
+BASELINE_PHASES: tuple[Phase, ...] = ("baseline", "again")
+CONCURRENT_PHASES: tuple[Phase, ...] = ("naive", "isolated")
 
-WORDS: dict[str, str] = {
+PHASE_LABELS: dict[str, str] = {
     "baseline": "alone",
     "again": "alone again",
     "naive": "side by side",
@@ -50,37 +50,37 @@ class ContentionOptions(Value):
     )
     cooldown_s: float = Field(default=0.0, ge=0)
     minimum_effect: float = Field(default=MINIMUM_EFFECT, gt=0, lt=1)
-    strangers: StrangerPolicy = "warn"
+    on_interference: InterferencePolicy = "warn"
     retakes: int = Field(default=0, ge=0)
     timeout_s: float = Field(default=120.0, gt=0)
     cpu_groups: int | None = Field(default=None, ge=1)
     seed: int = 0
 
     @property
-    def has_company(self) -> bool:
+    def has_concurrency(self) -> bool:
         """Whether anything runs side by side at all."""
         return len(self.devices) * self.workers > 1 or bool(self.aggressors)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The phases of a block; without company only the two quiet ones."""
-        return PHASES if self.has_company else QUIET
+        return PHASES if self.has_concurrency else BASELINE_PHASES
 
     @property
     def processes(self) -> int:
         """How many processes run at once when all run side by side."""
         return len(self.devices) * self.workers + sum(
-            1 if load.place == "host" else len(self.devices) for load in self.aggressors
+            1 if load.location == "host" else len(self.devices) for load in self.aggressors
         )
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def placement_group(self) -> tuple[str, ...]:
         """Whose cores are shared out together, in every trial alike.
 
         Where loads on the host have cores of their own, devices lack them alone as well: what a device loses is then
         not taken for what its neighbours do. Several workers share what their device has alone, which is what is asked.
         """
-        return (*self.devices, HOST) if any(load.place == "host" for load in self.aggressors) else self.devices
+        return (*self.devices, HOST) if any(load.location == "host" for load in self.aggressors) else self.devices
 
     def tunes(self, subject: int, block: int = 1) -> bool:
         """Return whether a configuration of a subject is chosen in each trial of a block."""

@@ -1,15 +1,15 @@
-"""What does a token cost in joules? One model or server, cell by cell: prefill, decode, whole requests."""
+"""The experiment behind ``assay energy run``: joules per token of one model or server, cell by cell."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.energy.findings import findings_of
+from assay.experiments.energy.export import build_report_files
+from assay.experiments.energy.findings import build_findings
 from assay.experiments.energy.options import EnergyOptions
-from assay.experiments.energy.page import page_of
-from assay.experiments.energy.report_files import report_files
-from assay.experiments.energy.result import study_of
-from assay.experiments.energy.step import walk
+from assay.experiments.energy.plan import replay_run
+from assay.experiments.energy.report import build_page
+from assay.experiments.energy.study import build_study
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,21 +29,21 @@ class EnergyExperiment:
 
     def step(self, machine: Machine, options: EnergyOptions, records: Records) -> Block | Done:
         """Return everything once, then what is not known well enough, while the budget lasts."""
-        return walk(options, records).next
+        return replay_run(options, records).next_step
 
     def analyse(self, machine: Machine, options: EnergyOptions, records: Records) -> Findings:
         """Return what a token costs in each cell, and how fast it comes."""
-        return findings_of(options, study_of(machine, options, records))
+        return build_findings(options, build_study(machine, options, records))
 
     def page(self, machine: Machine, options: EnergyOptions, findings: Findings, records: Records) -> Page:
         """Return tables and figures."""
-        return page_of(machine, options, findings, study_of(machine, options, records), records)
+        return build_page(machine, options, findings, build_study(machine, options, records), records)
 
     def files(
         self, machine: Machine, options: EnergyOptions, findings: Findings, records: Records
     ) -> Mapping[str, str]:
         """Return the rows that other commands and other programs read."""
-        return report_files(study_of(machine, options, records).result)
+        return build_report_files(build_study(machine, options, records).result)
 
 
 EXPERIMENT = EnergyExperiment()

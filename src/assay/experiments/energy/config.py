@@ -1,97 +1,106 @@
-"""What ``assay energy run`` is told: backend, scenario, metrics, reporters, as its YAML names them.
+"""The configuration of ``assay energy run``: backend, scenario, metrics and reporters as its YAML names them.
 
-Here is what each says for itself; what they must not say together is in ``rules``.
+The models validate each field on its own; ``find_contradictions`` and ``find_ineffective_settings`` check fields
+against each other.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, FiniteFloat, JsonValue, field_validator
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
-from assay.workloads.generation.limits import ELSEWHERE, bytes_of
+from assay.workloads.generation.memory import OFFLOAD_DEVICES, parse_bytes
+from assay.workloads.generation.models import is_random, model_shape
+from assay.workloads.generation.params import parse_settings
+from assay.workloads.generation.server.request_format import RequestFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from assay.experiments.file_locator import KeyPath
+
 
 DeviceMapName = Literal["auto", "balanced", "balanced_low_0", "sequential"]
-Mode = Literal["eager", "graphs"]
+DecodeMode = Literal["eager", "graphs"]
 ReporterType = Literal["csv", "json", "markdown", "html", "ai_energy_score"]
 
 DEVICE_MAPS: tuple[str, ...] = get_args(DeviceMapName)
-MOST_AT_ONCE = 65_536
+MAX_CONCURRENCY = 65_536
 """Sequences of a batch, or requests in flight: more than any GPU holds."""
-MOST_TOKENS = 10_000_000
-MOST_PROCESSES = MOST_CALLS = 1000
-MOST_PROMPTS = 1_000_000_000
-MOST_RANKS = 1024
-MOST_G_PER_KWH = 100_000
+MAX_TOKENS = 10_000_000
+MAX_PROCESSES = MAX_CALLS = 1000
+MAX_PROMPTS = 1_000_000_000
+MAX_RANKS = 1024
+MAX_G_PER_KWH = 100_000
 DAY_S = 86_400.0
-LAST_SEED = 2**63 - 1
-MOST_DIGITS = 19
+MAX_SEED = 2**63 - 1
+MAX_DIGITS = 19
 RANDOM_PROMPTS = "random"
 
 
-def several(said: object) -> list[Any]:
+def parse_list(value: object) -> list[Any]:
     """Return a list of what is one value, a list already, or text with commas."""
-    if isinstance(said, str):
-        return [part for part in re.split(r"[,\s]+", said) if part]
-    return list(said) if isinstance(said, list | tuple) else [said]
+    if isinstance(value, str):
+        return [part for part in re.split(r"[,\s]+", value) if part]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _sizes(most: int) -> Callable[[object], object]:
+def _size_validator(most: int) -> Callable[[object], object]:
     """Return who reads sizes from 1 to ``most``, each once."""
 
-    def read(said: object) -> object:
-        sizes = several(said)
-        if not sizes or any(not 1 <= _whole(size) <= most for size in sizes):
-            raise ValueError(f"must be a whole number from 1 to {most}, or a list of such, and is {said!r}")
-        return _each_once(sizes)
+    def read(value: object) -> object:
+        sizes = parse_list(value)
+        if not sizes or any(not 1 <= _parse_whole(size) <= most for size in sizes):
+            raise ValueError(f"must be a whole number from 1 to {most}, or a list of such, and is {value!r}")
+        return _unique_numbers(sizes)
 
     return read
 
 
-def _gpus(said: object) -> object:
-    if said is None:
+def _validate_gpus(value: object) -> object:
+    if value is None:
         return None
-    gpus = several(said)
-    if not gpus or any(_whole(gpu) < 0 for gpu in gpus):
-        raise ValueError(f"must be a GPU's number as nvidia-smi has it, or a list of such, and is {said!r}")
-    return _each_once(gpus)
+    gpus = parse_list(value)
+    if not gpus or any(_parse_whole(gpu) < 0 for gpu in gpus):
+        raise ValueError(f"must be a GPU's number as nvidia-smi has it, or a list of such, and is {value!r}")
+    return _unique_numbers(gpus)
 
 
-def _whole(said: object) -> int:
+def _parse_whole(value: object) -> int:
     """Return a whole number that is at least 0, as number or text; -1: it is none."""
-    if isinstance(said, int) and not isinstance(said, bool):
-        return max(said, -1)
-    return int(said) if isinstance(said, str) and said.isdecimal() and len(said) <= MOST_DIGITS else -1
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(value, -1)
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) <= MAX_DIGITS else -1
 
 
-def _place(said: object) -> int | str | None:
+def _parse_device(value: object) -> int | str | None:
     """Return a GPU's number, ``cpu`` or ``disk``; null: it is none of them."""
-    if said in ELSEWHERE:
-        return str(said)
-    number = _whole(said.removeprefix("cuda:") if isinstance(said, str) else said)
+    if value in OFFLOAD_DEVICES:
+        return str(value)
+    number = _parse_whole(value.removeprefix("cuda:") if isinstance(value, str) else value)
     return number if number >= 0 else None
 
 
-def _each_once(said: Sequence[Any]) -> tuple[int, ...]:
-    numbers = [int(value) for value in said]
+def _unique_numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    numbers = [int(value) for value in values]
     twice = next((number for number in numbers if numbers.count(number) > 1), None)
     if twice is not None:
         raise ValueError(f"has {twice} more than once")
     return tuple(numbers)
 
 
-AtOnce = Annotated[tuple[int, ...], BeforeValidator(_sizes(MOST_AT_ONCE))]
-Tokens = Annotated[tuple[int, ...], BeforeValidator(_sizes(MOST_TOKENS))]
-Gpus = Annotated[tuple[int, ...] | None, BeforeValidator(_gpus)]
+Concurrencies = Annotated[tuple[int, ...], BeforeValidator(_size_validator(MAX_CONCURRENCY))]
+TokenCounts = Annotated[tuple[int, ...], BeforeValidator(_size_validator(MAX_TOKENS))]
+GpuIndices = Annotated[tuple[int, ...] | None, BeforeValidator(_validate_gpus)]
 
 
-class Backend(Value):
+class EnergyBackend(Value):
     """Who makes the tokens: a model in a process of ours, or a server that speaks OpenAI's protocol."""
 
     type: Literal["pytorch", "openai"]
@@ -99,7 +108,7 @@ class Backend(Value):
     revision: str | None = None
     trust_remote_code: bool = False
     device: Literal["auto", "cuda", "cpu"] = Field(default="auto", description="auto: GPUs where there are any.")
-    device_ids: Gpus = Field(
+    device_ids: GpuIndices = Field(
         default=None, description="GPUs by their NVML number; null: GPU 0 (pytorch), or none that is metered (openai)."
     )
     device_map: DeviceMapName | dict[str, int | str] = "auto"
@@ -110,7 +119,7 @@ class Backend(Value):
     attn_implementation: str | None = None
     tp_plan: Literal["auto"] | None = Field(default=None, description="auto: tensor parallel, one rank per GPU.")
     tp_ranks: int | None = Field(
-        default=None, ge=2, le=MOST_RANKS, description="Of tp_plan without GPUs: processes that share it."
+        default=None, ge=2, le=MAX_RANKS, description="Of tp_plan without GPUs: processes that share it."
     )
     endpoint: str | None = Field(default=None, description="Of an OpenAI-compatible server: http://127.0.0.1:8000/v1.")
     api_key_env: str | None = Field(default=None, description="The variable that holds the server's key.")
@@ -120,61 +129,63 @@ class Backend(Value):
 
     @field_validator("model")
     @classmethod
-    def _has_a_name(cls, said: str) -> str:
-        if not said.strip():
+    def _require_name(cls, value: str) -> str:
+        if not value.strip():
             raise ValueError("is empty")
-        return said
+        return value
 
     @field_validator("device_map", mode="before")
     @classmethod
-    def _a_name_or_all_of_it(cls, said: object) -> object:
-        if isinstance(said, dict):
-            devices = {str(part): _place(device) for part, device in said.items()}
-            strange = [said[part] for part, device in devices.items() if device is None]
+    def _check_device_map(cls, value: object) -> object:
+        if isinstance(value, dict):
+            devices = {str(part): _parse_device(device) for part, device in value.items()}
+            strange = [value[part] for part, device in devices.items() if device is None]
             if strange or not devices:
                 raise ValueError(
-                    f"places parts on GPUs by their numbers, cpu or disk, and not {(strange or [said])[0]!r}"
+                    f"places parts on GPUs by their numbers, cpu or disk, and not {(strange or [value])[0]!r}"
                 )
             return devices
-        if said not in DEVICE_MAPS:
-            raise ValueError(f"must be {', '.join(DEVICE_MAPS)}, or map parts of the model to devices, and is {said!r}")
-        return said
+        if value not in DEVICE_MAPS:
+            raise ValueError(
+                f"must be {', '.join(DEVICE_MAPS)}, or map parts of the model to devices, and is {value!r}"
+            )
+        return value
 
     @field_validator("max_memory", mode="before")
     @classmethod
-    def _room_by_device(cls, said: object) -> object:
-        if said is None:
+    def _check_max_memory(cls, value: object) -> object:
+        if value is None:
             return None
-        if not isinstance(said, dict) or not said:
+        if not isinstance(value, dict) or not value:
             raise ValueError('must map GPU numbers or cpu to memory, as {0: "20GB", cpu: "64GB"}')
-        for device, memory in said.items():
-            if _place(device) is None:
+        for device, memory in value.items():
+            if _parse_device(device) is None:
                 raise ValueError(f"names devices by GPU number, cpu or disk, and not {device!r}")
             try:
-                bytes_of(memory)
+                parse_bytes(memory)
             except BadInput:
                 raise ValueError(f"gives {device} {memory!r}: write bytes, or text as 20GB or 18GiB") from None
-        return {_place(device): memory for device, memory in said.items()}
+        return {_parse_device(device): memory for device, memory in value.items()}
 
 
-class Scenario(Value):
+class EnergyScenario(Value):
     """What is asked of it: prompts, sizes, how often, how long."""
 
     prompts: str = Field(
         default=RANDOM_PROMPTS, min_length=1, description="random: seeded random token ids; or a file, or a data set."
     )
     text_column_name: str = Field(default="text", min_length=1)
-    num_samples: int | None = Field(default=None, ge=1, le=MOST_PROMPTS, description="Only so many of the prompts.")
+    num_samples: int | None = Field(default=None, ge=1, le=MAX_PROMPTS, description="Only so many of the prompts.")
     truncation: bool = Field(default=False, description="Cut prompts to the input length; else they are refused.")
-    batch_sizes: AtOnce = (1,)
-    input_tokens: Tokens = (512,)
-    output_tokens: Tokens = (128,)
-    concurrency: AtOnce = Field(default=(1,), description="Requests in flight, of a server.")
-    modes: tuple[Mode, ...] = ("eager",)
+    batch_sizes: Concurrencies = (1,)
+    input_tokens: TokenCounts = (512,)
+    output_tokens: TokenCounts = (128,)
+    concurrency: Concurrencies = Field(default=(1,), description="Requests in flight, of a server.")
+    modes: tuple[DecodeMode, ...] = ("eager",)
     compile: bool = Field(default=True, description="In graphs: the layers' kernels are fused by torch.compile first.")
-    warmup: int = Field(default=1, ge=0, le=MOST_CALLS, description="Calls before each stage is measured.")
+    warmup: int = Field(default=1, ge=0, le=MAX_CALLS, description="Calls before each stage is measured.")
     repeats: int = Field(
-        default=3, ge=1, le=MOST_PROCESSES, description="Processes started afresh: an interval rests on these."
+        default=3, ge=1, le=MAX_PROCESSES, description="Processes started afresh: an interval rests on these."
     )
     window_s: FiniteFloat | None = Field(
         default=None, gt=0, le=DAY_S, description="Measured per stage; null: as is needed."
@@ -183,12 +194,12 @@ class Scenario(Value):
     generate_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     reasoning: bool | None = Field(default=None, description="True: the model is told to reason; false: it is not.")
     reasoning_params: dict[str, JsonValue] = Field(default_factory=dict)
-    seed: int = Field(default=0, ge=0, le=LAST_SEED)
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
 
     @field_validator("modes", mode="before")
     @classmethod
-    def _each_mode_once(cls, said: object) -> object:
-        modes = several(said)
+    def _check_modes(cls, value: object) -> object:
+        modes = parse_list(value)
         twice = [mode for mode in modes if modes.count(mode) > 1]
         if twice or not modes:
             raise ValueError(f"has {twice[0]} more than once" if twice else "holds nothing")
@@ -202,21 +213,21 @@ class Scenario(Value):
         return self.reasoning_params or ({"enable_thinking": True} if self.reasoning else {})
 
 
-class Metrics(Value):
+class EnergyMetrics(Value):
     """What is metered beside the tokens."""
 
     enabled: bool = Field(default=True, description="False: times alone, and no energy.")
-    gpus: Gpus = Field(
+    gpus: GpuIndices = Field(
         default=None, description="GPUs whose energy counts, where they are not backend.device_ids: a server's."
     )
     carbon_g_per_kwh: FiniteFloat | None = Field(
-        default=None, ge=0, le=MOST_G_PER_KWH, description="Null: no carbon is told."
+        default=None, ge=0, le=MAX_G_PER_KWH, description="Null: no carbon is told."
     )
     country_iso_code: str | None = Field(default=None, description="Told in results, beside the carbon.")
     region: str | None = Field(default=None, description="Likewise.")
 
 
-class Reporter(Value):
+class EnergyReporter(Value):
     """A file that results are written to, beside the run folder's own."""
 
     type: ReporterType = "csv"
@@ -228,17 +239,206 @@ class EnergyConfig(Value):
 
     name: str | None = Field(default=None, min_length=1, max_length=100)
     output_dir: str | None = Field(default=None, min_length=1)
-    backend: Backend
-    scenario: Scenario = Field(default_factory=Scenario)
-    metrics: Metrics = Field(default_factory=Metrics)
-    reporter: tuple[Reporter, ...] = ()
+    backend: EnergyBackend
+    scenario: EnergyScenario = Field(default_factory=EnergyScenario)
+    metrics: EnergyMetrics = Field(default_factory=EnergyMetrics)
+    reporter: tuple[EnergyReporter, ...] = ()
 
     @field_validator("reporter", mode="before")
     @classmethod
-    def _one_or_several(cls, said: object) -> object:
-        return [said] if isinstance(said, dict) else said if said is not None else ()
+    def _wrap_single_reporter(cls, value: object) -> object:
+        return [value] if isinstance(value, dict) else value if value is not None else ()
 
     @property
     def gpus(self) -> tuple[int, ...]:
         """Every GPU that is named, to compute on or to be metered."""
         return tuple(dict.fromkeys((*(self.backend.device_ids or ()), *(self.metrics.gpus or ()))))
+
+
+if TYPE_CHECKING:
+    ConfigProblem = tuple[KeyPath, str]
+
+SERVER_ONLY_FIELDS = ("api_key_env", "endpoint", "request_timeout_s")
+SERVER_SIDE_FIELDS = (
+    "attn_implementation", "device", "device_map", "max_memory", "revision", "torch_dtype", "tp_plan", "tp_ranks",
+    "trust_remote_code",
+)  # fmt: skip
+
+SAMPLING_KWARGS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
+
+def find_contradictions(config: EnergyConfig) -> Iterator[ConfigProblem]:
+    """Give the place and the sentence of everything that cannot be together."""
+    backend, scenario = config.backend, config.scenario
+    yield from _check_server_config(config) if backend.type == "openai" else _check_local_config(config)
+    if not scenario.compile and "graphs" not in scenario.modes:
+        yield ("scenario", "compile"), "compile is about graphs, and modes has none"
+    try:
+        _check_generate_kwargs(config)
+    except BadInput as error:
+        yield ("scenario", "generate_kwargs"), str(error)
+    files = [reporter.output_file for reporter in config.reporter]
+    for number, file in enumerate(files):
+        if file in files[:number]:
+            yield ("reporter", number, "output_file"), f"{file} is written by two reporters"
+
+
+def _check_generate_kwargs(config: EnergyConfig) -> None:
+    """Make sure that settings of a generation are not those that the rest of the scenario decides."""
+    settings = config.scenario.generate_kwargs
+    if config.backend.type == "openai":
+        for tokens in config.scenario.output_tokens:
+            RequestFormat.of(config.backend.model, settings, tokens)
+    else:
+        parse_settings(json.dumps(settings))
+
+
+def _check_server_config(config: EnergyConfig) -> Iterator[ConfigProblem]:
+    backend, scenario = config.backend, config.scenario
+    if backend.endpoint is None:
+        yield ("backend", "endpoint"), "endpoint is missing: the server's address, as http://127.0.0.1:8000/v1"
+    elif not _is_http_url(backend.endpoint):
+        yield ("backend", "endpoint"), f"{backend.endpoint!r} is no address, as http://127.0.0.1:8000/v1"
+    elif "@" in urlsplit(backend.endpoint).netloc or urlsplit(backend.endpoint).query:
+        alternative = "an environment variable, named by api_key_env"
+        yield (
+            ("backend", "endpoint"),
+            f"endpoint has a key in it, which would be kept; put the key into {alternative}",
+        )
+    for name in SERVER_SIDE_FIELDS:
+        if getattr(backend, name) != _field_default(EnergyBackend, name):
+            yield ("backend", name), f"{name} is decided where the server is started, and is not for type openai"
+    if scenario.batch_sizes != (1,):
+        yield ("scenario", "batch_sizes"), "a server batches by itself: use concurrency"
+    for name in ("modes", "compile"):
+        if getattr(scenario, name) != _field_default(EnergyScenario, name):
+            yield ("scenario", name), f"{name} is about a model of type pytorch; a server decodes as it was started to"
+    if None not in (config.metrics.gpus, backend.device_ids) and config.metrics.gpus != backend.device_ids:
+        yield ("metrics", "gpus"), "metrics.gpus and backend.device_ids both say which GPUs the server has, and differ"
+
+
+def _check_local_config(config: EnergyConfig) -> Iterator[ConfigProblem]:
+    backend, scenario = config.backend, config.scenario
+    for name in SERVER_ONLY_FIELDS:
+        if getattr(backend, name) != _field_default(EnergyBackend, name):
+            yield ("backend", name), f"{name} is about a server, and type is pytorch; a server is type openai"
+    if scenario.concurrency != (1,):
+        yield ("scenario", "concurrency"), "requests at once are for a server, type openai; here there are batch_sizes"
+    if scenario.reasoning_settings and (scenario.prompts == RANDOM_PROMPTS or is_random(backend.model)):
+        field = "reasoning_params" if scenario.reasoning_params else "reasoning"
+        needs = "a file of prompts, and a model with a chat template"
+        yield ("scenario", field), f"{field} is told where prompts are written for a model: it needs {needs}"
+    if scenario.generate_kwargs.get("use_cache") is False and max(scenario.output_tokens) > 1:
+        yield (
+            ("scenario", "generate_kwargs"),
+            "use_cache: false reads the prompt for every token: decoding is nothing apart",
+        )
+    yield from _check_devices(config)
+    yield from _check_tensor_parallel(backend)
+    if is_random(backend.model):
+        yield from _check_random_model(backend, scenario)
+
+
+def _check_devices(config: EnergyConfig) -> Iterator[ConfigProblem]:
+    backend, metrics = config.backend, config.metrics
+    if backend.device == "cpu":
+        if backend.device_ids is not None:
+            where = "GPUs that are only metered are metrics.gpus"
+            yield ("backend", "device_ids"), f"device_ids are GPUs to compute on, and device is cpu; {where}"
+        for name in ("device_map", "max_memory"):
+            if getattr(backend, name) != _field_default(EnergyBackend, name):
+                yield ("backend", name), f"{name} parts a model over GPUs, and device is cpu"
+        return
+    if metrics.gpus not in (None, backend.device_ids):
+        counted = "energy is counted on the GPUs that compute, backend.device_ids"
+        yield ("metrics", "gpus"), f"{counted}; metrics.gpus is for a server's, or with device cpu"
+    ids = backend.device_ids or (0,)
+    mapped = backend.device_map.items() if isinstance(backend.device_map, dict) else ()
+    for part, gpu in mapped:
+        if isinstance(gpu, int) and gpu not in ids:
+            there = _join_numbers(ids)
+            yield ("backend", "device_map", part), f"device_map has {part!r} on GPU {gpu}, and device_ids are {there}"
+    for gpu in backend.max_memory or ():
+        if isinstance(gpu, int) and gpu not in ids:
+            yield (
+                ("backend", "max_memory", str(gpu)),
+                f"max_memory has GPU {gpu}, and device_ids are {_join_numbers(ids)}",
+            )
+
+
+def _check_tensor_parallel(backend: EnergyBackend) -> Iterator[ConfigProblem]:
+    if backend.tp_plan is None:
+        if backend.tp_ranks is not None:
+            yield ("backend", "tp_ranks"), "tp_ranks are those of a tp_plan, and there is none: tp_plan: auto"
+        return
+    if backend.device == "cpu":
+        if backend.tp_ranks is None:
+            yield ("backend", "tp_plan"), "tp_plan on a CPU needs tp_ranks, as tp_ranks: 2"
+    elif backend.tp_ranks is not None:
+        yield ("backend", "tp_ranks"), "tp_ranks are for device cpu; on GPUs every one of device_ids is a rank"
+    elif len(backend.device_ids or ()) < 2:
+        yield ("backend", "tp_plan"), "tp_plan parts each layer over GPUs, and needs device_ids with at least two"
+    for name in ("device_map", "max_memory"):
+        if getattr(backend, name) != _field_default(EnergyBackend, name):
+            yield ("backend", name), f"{name} places whole layers, and tp_plan parts each of them: keep one"
+
+
+def _check_random_model(backend: EnergyBackend, scenario: EnergyScenario) -> Iterator[ConfigProblem]:
+    try:
+        context = model_shape(backend.model).context
+    except BadInput as error:
+        yield ("backend", "model"), str(error)
+        return
+    for name in ("revision", "trust_remote_code"):
+        if getattr(backend, name) != _field_default(EnergyBackend, name):
+            yield ("backend", name), f"{name} is about a model of a hub or a folder, and {backend.model} is neither"
+    most = max(scenario.input_tokens) + max(scenario.output_tokens)
+    if most > context and scenario.prompts == RANDOM_PROMPTS:
+        long = f"{max(scenario.input_tokens)} tokens in and {max(scenario.output_tokens)} out are {most}"
+        yield ("scenario", "input_tokens"), f"{long}, and the context of {backend.model} is {context}"
+
+
+def find_ineffective_settings(config: EnergyConfig) -> Iterator[str]:
+    """Give a sentence for everything that is said and has no effect here."""
+    scenario, metrics = config.scenario, config.metrics
+    if (metrics.country_iso_code or metrics.region) and metrics.carbon_g_per_kwh is None:
+        location = " ".join(filter(None, (metrics.country_iso_code, metrics.region)))
+        yield f"no carbon is told: that of {location} is not guessed, and metrics.carbon_g_per_kwh gives it in g/kWh"
+    if not metrics.enabled:
+        names_set = [
+            name
+            for name in ("gpus", "carbon_g_per_kwh")
+            if getattr(metrics, name) != _field_default(EnergyMetrics, name)
+        ]
+        without = f": {' and '.join(names_set)} say{'s' if len(names_set) == 1 else ''} nothing" if names_set else ""
+        yield f"metrics.enabled is false, so that times are measured and no energy{without}"
+    if scenario.reasoning is False and scenario.reasoning_params:
+        yield "scenario.reasoning is false, so that reasoning_params are left out"
+    settings = scenario.generate_kwargs
+    sampling = [name for name in SAMPLING_KWARGS if name in settings]
+    samples = settings.get("do_sample", None if not is_random(config.backend.model) else False)
+    if (
+        config.backend.type == "pytorch" and sampling and samples is False
+    ):  # a model of a hub may say itself that it samples
+        yield f"without do_sample: true the likeliest token is taken, and generate_kwargs.{sampling[0]} changes nothing"
+    names = ("text_column_name", "num_samples", "truncation")
+    names_set = [name for name in names if getattr(scenario, name) != _field_default(EnergyScenario, name)]
+    if scenario.prompts == RANDOM_PROMPTS and names_set:
+        ignored = " and ".join(names_set)
+        yield f"scenario.prompts are random tokens, as many as asked for, to which {ignored} cannot apply"
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _field_default(model: type[Any], name: str) -> Any:
+    return model.model_fields[name].get_default(call_default_factory=True)
+
+
+def _join_numbers(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,23 +1,171 @@
-"""What the records of ``assay energy run`` say, as findings: every cell's joules and speed, modes side by side."""
+"""The findings and the headline of ``assay energy run``: joules and speed of every cell, eager against graphs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate, Finding, Findings
-from assay.experiments.energy.headline import headline, main_of
-from assay.experiments.energy.rows import HEADLINE
-from assay.experiments.energy.words import PHASES_WITHIN
+from assay.core.units import format_significant
+from assay.experiments.energy.cell_notes import HOST_BOUND, PHASE_SUM_TOLERANCE, end_sentence, format_half_width
+from assay.experiments.energy.observations import SERVER_STALLED
+from assay.experiments.energy.result import HEADLINE_FIGURE
 from assay.stats import ratios
+from assay.stats.sensor_intervals import MIN_PROCESSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from assay.core.results import Verdict
     from assay.core.values import Params
     from assay.experiments.energy.options import EnergyOptions
-    from assay.experiments.energy.result import Study
-    from assay.experiments.energy.rows import Cell, EnergyRow
+    from assay.experiments.energy.result import EnergyCell, EnergyResult, EnergyRow
+    from assay.experiments.energy.study import EnergyStudy
+
+
+NOTHING_MEASURED = "Nothing could be measured"
+REQUEST_FIGURE = "j_per_output_token"
+"""What stands for a token's joules where a server is not taken apart."""
+
+
+def write_headline(result: EnergyResult) -> str:
+    """Return the answer."""
+    if not result.rows:
+        why = next(iter(result.skipped.values()), "")
+        return end_sentence(f"{NOTHING_MEASURED}: {why}") if why else f"{NOTHING_MEASURED}."
+    shown = smallest_and_largest(result.rows)
+    energies = [(row, energy) for row in shown if (energy := token_energy(row)) is not None]
+    where = f"{result.model} on {result.gpu}" if result.gpu else result.model
+    first = end_sentence(f"{where}: {_energy_clause(energies) if energies else _speed_clause(shown)}")
+    parts = [
+        first,
+        _few_processes_sentence(energies),
+        _stalled_sentence(result.rows),
+        _host_bound_sentence(result.rows),
+        _left_out_sentence(result),
+        _origin_sentence(result.rows),
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def smallest_and_largest(rows: Sequence[EnergyRow]) -> list[EnergyRow]:
+    """Return the first and the last cell of each mode: the smallest batch or load, and the largest."""
+    modes = dict.fromkeys(row.cell.mode for row in rows)
+    shown: list[EnergyRow] = []
+    for mode in modes:
+        mine = [row for row in rows if row.cell.mode == mode]
+        shown += [mine[0]] if len(mine) == 1 else [mine[0], mine[-1]]
+    return shown
+
+
+def token_energy(row: EnergyRow) -> Estimate | None:
+    """Return the joules of an output token: while decoding, or of whole requests."""
+    return row.figures.get(main_figure(row.cell))
+
+
+def main_figure(cell: EnergyCell) -> str:
+    """Return the figure that stands for a token's joules: where nothing is taken apart, that of whole requests."""
+    return REQUEST_FIGURE if cell.mode == "server" or cell.output_tokens == 1 else HEADLINE_FIGURE
+
+
+def format_load(row: EnergyRow) -> str:
+    """Say how much was asked at once: "batch 8", "16 at once"."""
+    return f"{row.cell.concurrency} at once" if row.cell.mode == "server" else f"batch {row.cell.batch}"
+
+
+def _energy_clause(energies: Sequence[tuple[EnergyRow, Estimate]]) -> str:
+    """Write the joules of a token in each mode, with their interval; the unit stands once."""
+    modes = dict.fromkeys(row.cell.mode for row, _ in energies)
+    clauses = []
+    for number, mode in enumerate(modes):
+        mine = [(row, energy) for row, energy in energies if row.cell.mode == mode]
+        parts = [
+            _energy_part(row, energy, is_first=(number, index) == (0, 0)) for index, (row, energy) in enumerate(mine)
+        ]
+        named = f"in {mode} " if len(modes) > 1 else ""
+        clauses.append(named + ", ".join(parts))
+    return "; ".join(clauses)
+
+
+def _energy_part(row: EnergyRow, energy: Estimate, *, is_first: bool) -> str:
+    unit, scope = (_energy_unit(row.cell), ", GPU only") if is_first else ("", "")
+    return f"{format_significant(energy.value, 3)}{unit} at {format_load(row)} ({format_half_width(energy)}{scope})"
+
+
+def _energy_unit(cell: EnergyCell) -> str:
+    return " J per output token" if main_figure(cell) == REQUEST_FIGURE else " J per output token decoding"
+
+
+def _speed_clause(rows: Sequence[EnergyRow]) -> str:
+    """Write how fast tokens come, and why their energy is not told."""
+    name = "output_tokens_per_s"
+    parts = []
+    for row in rows:
+        speed = row.figures.get("decode_tokens_per_s") or row.figures.get(name)
+        if speed is not None:
+            parts.append(f"{format_significant(speed.value, 3)} tokens/s at {format_load(row)}, {row.cell.mode}")
+    reasons = [why for row in rows if (why := row.missing_reasons.get(main_figure(row.cell)))]
+    untold = f"; energy not told: {reasons[0].rstrip('.')}" if reasons else ""
+    return f"{', '.join(parts) or 'no token came while it was measured'}{untold}"
+
+
+def _few_processes_sentence(energies: Sequence[tuple[EnergyRow, Estimate]]) -> str:
+    """Say that joules are of too few processes to stand for a run."""
+    few = [energy.n for _, energy in energies if energy.scope == "process"]
+    if not few:
+        return ""
+    named = "one process" if max(few) == 1 else f"{max(few)} processes"
+    return (
+        f"Joules are of {named}: other processes may differ by more than the interval "
+        f"(scenario.repeats: {MIN_PROCESSES} or more cover that)."
+    )
+
+
+def _stalled_sentence(rows: Sequence[EnergyRow]) -> str:
+    """Say that a server was silent for far longer than usual while it was measured."""
+    some = sum(has_stalled(row) for row in rows)
+    where = "" if len(rows) == 1 else f" in {some} of {len(rows)} cells"
+    return f"The server stalled meanwhile{where}, and that time counts." if some else ""
+
+
+def has_stalled(row: EnergyRow) -> bool:
+    """Return whether a server was silent for far longer than usual while a cell was measured."""
+    return any(note.startswith(SERVER_STALLED) for note in row.notes)
+
+
+def _host_bound_sentence(rows: Sequence[EnergyRow]) -> str:
+    """Say in which modes the GPU waited for the host."""
+    waited: dict[str, list[float]] = {}
+    for row in rows:
+        busy = row.figures.get("busy_share")
+        if busy is not None and busy.value < HOST_BOUND:
+            waited.setdefault(row.cell.mode, []).append(100 * (1 - busy.value))
+    clauses = [f"{mode} {_percent_range(shares)}" for mode, shares in waited.items()]
+    return f"Host-bound: the GPU waited for the host in {', in '.join(clauses)} of the time." if clauses else ""
+
+
+def _percent_range(shares: Sequence[float]) -> str:
+    low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
+    return f"{low} %" if low == high else f"{low}–{high} %"
+
+
+def _left_out_sentence(result: EnergyResult) -> str:
+    """Count the cells that gave nothing, or not all."""
+    every = len(result.rows) + len(result.skipped)
+    some = sum(row.partial for row in result.rows)
+    parts = []
+    if result.skipped:
+        why = next(iter(result.skipped.values())).rstrip(".")
+        parts.append(f"{len(result.skipped)} of {every} cells left out ({why})")
+    parts += [f"{some} of {every} only in part"] if some else []
+    return f"{' and '.join(parts)}." if parts else ""
+
+
+def _origin_sentence(rows: Sequence[EnergyRow]) -> str:
+    origin = next((row.origin for row in rows if row.origin != "real"), None)
+    return (
+        "" if origin is None else f"The numbers are of a {origin} device." if origin == "fake" else "It is simulated."
+    )
+
 
 CLAIMS = {
     "decode_j_per_token": "joules per output token while decoding",
@@ -29,21 +177,21 @@ CLAIMS = {
     "ttft_ms": "milliseconds until the first token",
 }
 """Figures that are findings of their own, in words."""
-BESIDE = ("power_w", "idle_w", "busy_share", "bandwidth_share", "compute_share", "tokens_per_s_per_w")
+EXTRA_FIGURES = ("power_w", "idle_w", "busy_share", "bandwidth_share", "compute_share", "tokens_per_s_per_w")
 MINIMUM_EFFECT = 0.01
-COMPARED = (HEADLINE, "decode_tokens_per_s")
+COMPARED_FIGURES = (HEADLINE_FIGURE, "decode_tokens_per_s")
 
 
-def findings_of(options: EnergyOptions, study: Study) -> Findings:
+def build_findings(options: EnergyOptions, study: EnergyStudy) -> Findings:
     """Return what was found."""
     result: list[Finding] = []
     for row in study.result.rows:
-        result += [*_figures(options, row), *_phases(options, row)]
-    result += [*_modes(options, study), *_left_out(options, study)]
-    return Findings(headline=headline(study.result), findings=tuple(result))
+        result += [*_figure_findings(options, row), *_phase_sum_findings(options, row)]
+    result += [*_mode_findings(options, study), *_left_out_findings(options, study)]
+    return Findings(headline=write_headline(study.result), findings=tuple(result))
 
 
-def facts_of(options: EnergyOptions, cell: Cell) -> Params:
+def cell_facts(options: EnergyOptions, cell: EnergyCell) -> Params:
     """Return what a cell is, for machines."""
     return {
         "about": "energy",
@@ -58,16 +206,16 @@ def facts_of(options: EnergyOptions, cell: Cell) -> Params:
     }
 
 
-def _figures(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
+def _figure_findings(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
     """Give the figures of a cell that are findings of their own; of those that are not told, the first, with why."""
     precision = options.config.scenario.precision
-    main = main_of(row.cell)
-    extra: Params = {name: _value(row, name) for name in BESIDE}
+    main = main_figure(row.cell)
+    extra: Params = {name: _figure_value(row, name) for name in EXTRA_FIGURES}
     for name, words in CLAIMS.items():
         estimate = row.figures.get(name)
         if estimate is None and name != main:
             continue
-        verdict, reason = _judged(estimate, precision, row.why_not.get(name))
+        verdict, reason = _judge_precision(estimate, precision, row.missing_reasons.get(name))
         yield Finding(
             claim=f"{options.config.backend.model}, {row.cell.name}: {words} are known to ±{100 * precision:.3g} %",
             estimate=estimate,
@@ -75,7 +223,7 @@ def _figures(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
             reason=reason,
             records=row.records,
             facts={
-                **facts_of(options, row.cell),
+                **cell_facts(options, row.cell),
                 "figure": name,
                 "partial": row.partial,
                 **(extra if name == main else {}),
@@ -84,12 +232,12 @@ def _figures(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
         )
 
 
-def _value(row: EnergyRow, name: str) -> float | None:
+def _figure_value(row: EnergyRow, name: str) -> float | None:
     estimate = row.figures.get(name)
     return None if estimate is None else estimate.value
 
 
-def _judged(estimate: Estimate | None, precision: float, why: str | None) -> tuple[Verdict, str | None]:
+def _judge_precision(estimate: Estimate | None, precision: float, why: str | None) -> tuple[Verdict, str | None]:
     if estimate is None:
         return "unsure", f"it is not told: {why}"
     half = estimate.relative_half_width
@@ -100,49 +248,49 @@ def _judged(estimate: Estimate | None, precision: float, why: str | None) -> tup
     return "no", f"it is known to ±{half:.2%}; a longer scenario.window_s or more repeats narrow it"
 
 
-def _phases(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
+def _phase_sum_findings(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
     """Give whether prefill and decode, measured apart, add up to whole requests."""
     share = row.figures.get("phases_share")
     if share is None:
         return
-    low, high = 1 - PHASES_WITHIN, 1 + PHASES_WITHIN
+    low, high = 1 - PHASE_SUM_TOLERANCE, 1 + PHASE_SUM_TOLERANCE
     verdict: Verdict = "unsure"
     if share.low is not None and share.high is not None:
         verdict = "yes" if low <= share.low and share.high <= high else verdict
         verdict = "no" if share.high < low or share.low > high else verdict
     yield Finding(
         claim=f"{options.config.backend.model}, {row.cell.name}: prefill and decode add up to the energy of whole "
-        f"requests within {100 * PHASES_WITHIN:.0f} %",
+        f"requests within {100 * PHASE_SUM_TOLERANCE:.0f} %",
         estimate=share,
         verdict=verdict,
         reason=None if verdict == "yes" else f"they are {100 * share.value:.1f} % of it",
         records=row.records,
-        facts={**facts_of(options, row.cell), "figure": "phases_share"},
+        facts={**cell_facts(options, row.cell), "figure": "phases_share"},
         origin=row.origin,
     )
 
 
-def _modes(options: EnergyOptions, study: Study) -> Iterator[Finding]:
+def _mode_findings(options: EnergyOptions, study: EnergyStudy) -> Iterator[Finding]:
     """Give what graphs change against eager, in joules and in speed, at the same sizes."""
     rows = {row.cell: row for row in study.result.rows}
     for cell, graphs in rows.items():
         eager = rows.get(cell.model_copy(update={"mode": "eager"}))
         if cell.mode != "graphs" or eager is None:
             continue
-        for name in COMPARED:
-            ratio = ratio_of(eager.figures.get(name), graphs.figures.get(name))
+        for name in COMPARED_FIGURES:
+            ratio = ratio_of_estimates(eager.figures.get(name), graphs.figures.get(name))
             if ratio is not None:
                 yield _mode_finding(options, (eager, graphs), name, ratio)
 
 
-def ratio_of(first: Estimate | None, second: Estimate | None) -> Estimate | None:
+def ratio_of_estimates(first: Estimate | None, second: Estimate | None) -> Estimate | None:
     """Return how many times the first the second is, as if neither knew of the other; null without both."""
     if first is None or second is None:
         return None
-    levels = [ratios.level(estimate.value, estimate.low, estimate.high, None) for estimate in (first, second)]
+    levels = [ratios.log_estimate(estimate.value, estimate.low, estimate.high, None) for estimate in (first, second)]
     if levels[0] is None or levels[1] is None:
         return None
-    quotient = ratios.ratio(levels[0], levels[1])
+    quotient = ratios.divide_estimates(levels[0], levels[1])
     low, high = quotient.interval() or (None, None)
     scope = "run" if first.scope == second.scope == "run" else "process"
     return Estimate(
@@ -160,13 +308,13 @@ def _mode_finding(options: EnergyOptions, both: tuple[EnergyRow, EnergyRow], nam
     eager, graphs = both
     cell = eager.cell
     sizes = f"batch {cell.batch}, {cell.input_tokens} in, {cell.output_tokens} out"
-    better, worse = ("less", "more") if name == HEADLINE else ("more", "less")
-    sign = 1 if name == HEADLINE else -1
+    better, worse = ("less", "more") if name == HEADLINE_FIGURE else ("more", "less")
+    sign = 1 if name == HEADLINE_FIGURE else -1
     verdict: Verdict = "unsure"
     if ratio.low is not None and ratio.high is not None:
         low, high = sorted((ratio.low**sign, ratio.high**sign))
         verdict = "yes" if high < 1 / (1 + MINIMUM_EFFECT) else "no" if low > 1 + MINIMUM_EFFECT else "unsure"
-    what = "takes {} energy per output token" if name == HEADLINE else "makes {} tokens a second"
+    what = "takes {} energy per output token" if name == HEADLINE_FIGURE else "makes {} tokens a second"
     return Finding(
         claim=f"{options.config.backend.model}, {sizes}: decoding with graphs {what.format(better)} than eager",
         estimate=ratio,
@@ -177,20 +325,20 @@ def _mode_finding(options: EnergyOptions, both: tuple[EnergyRow, EnergyRow], nam
         if verdict == "unsure"
         else f"it is {worse}: {ratio.value:.3g} times that of eager",
         records=tuple(dict.fromkeys((*eager.records, *graphs.records))),
-        facts={**facts_of(options, cell), "about": "modes", "mode": "graphs", "against": "eager", "figure": name},
+        facts={**cell_facts(options, cell), "about": "modes", "mode": "graphs", "against": "eager", "figure": name},
         origin=graphs.origin,
     )
 
 
-def _left_out(options: EnergyOptions, study: Study) -> Iterator[Finding]:
-    origin = next((record.origin for record in study.walk.gathered.records if record.origin != "real"), "real")
-    for name, reason in study.result.left_out.items():
+def _left_out_findings(options: EnergyOptions, study: EnergyStudy) -> Iterator[Finding]:
+    origin = next((record.origin for record in study.progress.observations.records if record.origin != "real"), "real")
+    for name, reason in study.result.skipped.items():
         yield Finding(
             claim=f"{options.config.backend.model}, {name}: can be measured",
             estimate=None,
             verdict="no",
             reason=reason.rstrip("."),
-            records=tuple(record.trial for record in study.walk.gathered.records),
+            records=tuple(record.trial for record in study.progress.observations.records),
             facts={"about": "left out", "model": options.config.backend.model, "cell": name},
             origin=origin,
         )

@@ -1,4 +1,4 @@
-"""What ``assay energy run`` will measure: the configuration, and what it means on this machine."""
+"""The options of ``assay energy run``: the configuration, and its devices, metered GPUs and stage length here."""
 
 from __future__ import annotations
 
@@ -8,24 +8,79 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import Isolation, StrangerPolicy
+from assay.core.plan import InterferencePolicy, Isolation
 from assay.core.values import Value
 from assay.experiments.energy.config import EnergyConfig
-from assay.experiments.energy.phases import places_of
-from assay.experiments.energy.windows import stage_length
-from assay.isolation.devices import choose
-from assay.workloads.generation.links import link_notes, ordered
+from assay.experiments.energy.plan import list_cell_phases
+from assay.isolation.devices import choose_devices
+from assay.joules.sensor_model import load_sensor_model
+from assay.workloads.generation.placement import link_notes, order_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from assay.joules.sensor_model import SensorModel
     from assay.machine.model import Gpu, Machine
+
+
+NO_GPU_STAGE_S = 1.0
+UNKNOWN_SENSOR_S = 4.0
+"""For a sensor that ticks ten times a second and was not looked at."""
+MIN_STAGE_S, MAX_STAGE_S = 2.0, 60.0
+"""Power moves by itself, as clocks and heat do: a window evens that out, however fast the sensor ticks."""
+SENSOR_SHARE = 0.5
+"""Of the precision that is wanted: what the sensor may take of it in one window; the rest is the processes'."""
+PERIODS_OVER_PRECISION = 0.5
+"""Over the precision: so many periods of the sensor; for ±1 % fifty."""
+EDGES_OVER_PRECISION = 2.8
+"""Over the precision: so many errors of the lag, at two edges; 1.96 standard deviations, times the root of two."""
+
+
+def choose_stage_length(
+    requested_s: float | None, gpus: Sequence[Gpu], driver: str | None, precision: float
+) -> tuple[float, str]:
+    """Return how long a stage is measured, in seconds, and why.
+
+    Args:
+        requested_s: What the scenario says; null: as the sensors need.
+        gpus: Whose energy is metered.
+        driver: Sensors are known by GPU and driver.
+        precision: A share: how well joules per token are wanted.
+    """
+    if requested_s is not None:
+        return requested_s, "as scenario.window_s says"
+    if not gpus:
+        return NO_GPU_STAGE_S, "no GPU is metered, and times alone need no longer"
+    models = {gpu.index: load_sensor_model(gpu.uuid, driver or "unknown") for gpu in gpus}
+    modelled = {number: _required_window_s(model, precision) for number, model in models.items() if model is not None}
+    needed = {number: needed_s for number, needed_s in modelled.items() if needed_s is not None}
+    unknown = [number for number in models if number not in needed]
+    if unknown:
+        names = f"GPU {unknown[0]}" if len(unknown) == 1 else f"GPUs {', '.join(map(str, unknown))}"
+        return max([UNKNOWN_SENSOR_S, *needed.values()]), f"how the sensor of {names} sees was not looked at"
+    slowest = max(needed, key=lambda number: needed[number])
+    return needed[slowest], f"as the sensor of GPU {slowest} needs for ±{100 * precision:.3g} %"
+
+
+def _required_window_s(model: SensorModel, precision: float) -> float | None:
+    """Return how long a window a sensor needs; null where it shows nothing that is understood."""
+    share = SENSOR_SHARE * precision
+    if model.counter is not None:
+        period_s, settle_s, error_s = model.counter.period_s, max(0.0, model.counter.lag_s), model.counter.lag_error_s
+    else:
+        power = model.instant or model.usage or model.average
+        if power is None:
+            return None
+        period_s, settle_s, error_s = power.period_s, max(0.0, power.lag_s) + power.window_s, power.lag_error_s
+    needed_s = settle_s + max(PERIODS_OVER_PRECISION * period_s, EDGES_OVER_PRECISION * error_s) / share
+    return round(min(max(needed_s, MIN_STAGE_S), MAX_STAGE_S), 1)
+
 
 TIMEOUT_S = 600.0
 """A worker loads a model, and may compile it, before it answers."""
 CPU_RANKS = 2
 """Ranks of tensor parallelism over groups of cores, where nobody says how many."""
-ONE_GROUP = ("cpu:0",)
+ONE_CPU_GROUP = ("cpu:0",)
 
 
 class EnergyOptions(Value):
@@ -45,7 +100,7 @@ class EnergyOptions(Value):
     budget_s: float | None = Field(default=None, gt=0, description="No block begins that would not fit any more.")
     timeout_s: float = Field(default=TIMEOUT_S, gt=0)
     retakes: int = Field(default=0, ge=0)
-    strangers: StrangerPolicy = "warn"
+    on_interference: InterferencePolicy = "warn"
     seed: int = 0
     notes: tuple[str, ...] = Field(default=(), description="What the user should know before anything is measured.")
 
@@ -70,7 +125,7 @@ class EnergyOptions(Value):
         return self.devices[0].startswith("cuda")
 
 
-def options_of(
+def build_energy_options(
     config: EnergyConfig,
     machine: Machine,
     *,
@@ -79,7 +134,7 @@ def options_of(
     budget_s: float | None = None,
     timeout_s: float = TIMEOUT_S,
     retakes: int = 0,
-    strangers: StrangerPolicy = "warn",
+    on_interference: InterferencePolicy = "warn",
     stage_calls: int = 1,
     nodes: int = 1,
     notes: tuple[str, ...] = (),
@@ -95,7 +150,7 @@ def options_of(
         budget_s: Of the whole run; null: as long as it takes.
         timeout_s: For a worker to answer.
         retakes: A disturbed trial is measured again at most so often.
-        strangers: What is done when others are busy.
+        on_interference: What is done when others are busy.
         stage_calls: At least so many calls of each phase.
         nodes: Machines that this run is spread over.
         notes: What was noticed before: GPUs that are missing, names of the older tool.
@@ -112,12 +167,12 @@ def options_of(
             "one machine, tp_plan: auto over its GPUs, or a server (backend.type: openai) that is spread out itself."
         )
     variables = os.environ if environment is None else environment
-    devices, metered, device_notes = _places(config, machine, variables)
+    devices, metered, device_notes = _resolve_devices(config, machine, variables)
     on_gpu = devices[0].startswith("cuda")
     if on_gpu and isolation == "none":
         raise BadInput("Without isolation a process sees every GPU, so that device_ids restrict nothing; leave it out.")
-    gpus = _gpus(machine, (*devices, *metered)) if config.metrics.enabled else ()
-    stage_s, why = stage_length(config.scenario.window_s, gpus, machine.driver, config.scenario.precision)
+    gpus = _gpus_of_devices(machine, (*devices, *metered)) if config.metrics.enabled else ()
+    stage_s, why = choose_stage_length(config.scenario.window_s, gpus, machine.driver, config.scenario.precision)
     return EnergyOptions(
         config=config,
         devices=devices,
@@ -133,50 +188,50 @@ def options_of(
         budget_s=budget_s,
         timeout_s=timeout_s,
         retakes=retakes,
-        strangers=strangers,
+        on_interference=on_interference,
         seed=config.scenario.seed,
-        notes=(*notes, *device_notes, *_short(budget_s, stage_s, config)),
+        notes=(*notes, *device_notes, *_warn_short_budget(budget_s, stage_s, config)),
     )
 
 
-def _short(budget_s: float | None, stage_s: float, config: EnergyConfig) -> tuple[str, ...]:
+def _warn_short_budget(budget_s: float | None, stage_s: float, config: EnergyConfig) -> tuple[str, ...]:
     """Say that a budget is too short for one process to come through, if it is."""
-    stages = len(places_of(config))
+    stages = len(list_cell_phases(config))
     if budget_s is None or budget_s >= stages * stage_s:
         return ()
     text = f"a budget of {budget_s:g} s is shorter than the {stages} stages of {stage_s:g} s of one process"
     return (f"{text}: it is begun all the same, takes longer, and what it does not come to is left out",)
 
 
-def _places(
+def _resolve_devices(
     config: EnergyConfig, machine: Machine, environment: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
     """Return the devices of the worker or its ranks, further GPUs that are metered, and what is to be said of it."""
     backend = config.backend
     if backend.type == "openai":
-        return ONE_GROUP, _metered(config, machine), []
+        return ONE_CPU_GROUP, _metered_devices(config, machine), []
     if backend.device == "cpu" or (backend.device == "auto" and backend.device_ids is None and not machine.gpus):
-        return _on_cpu(config, machine)
+        return _resolve_cpu_devices(config, machine)
     ids = backend.device_ids or (0,)
-    devices = choose(machine, gpus=tuple(map(str, ids)), environment=environment)
+    devices = choose_devices(machine, gpus=tuple(map(str, ids)), environment=environment)
     if backend.tp_plan is not None:
         return devices, (), []
-    order = ordered(ids, machine.links) if isinstance(backend.device_map, str) else ids
+    order = order_gpus(ids, machine.links) if isinstance(backend.device_map, str) else ids
     notes = [] if order == ids else [f"layers go over GPU {', '.join(map(str, order))}: linked ones follow one another"]
     devices = tuple(f"cuda:{number}" for number in order)
     return devices[:1], devices[1:], [*notes, *link_notes(order, machine.links)]
 
 
-def _on_cpu(config: EnergyConfig, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+def _resolve_cpu_devices(config: EnergyConfig, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
     notes: list[str] = []
     if config.backend.device == "auto":
         notes.append(f"the model computes on the CPU: {machine.gpu_note or 'no GPU is to be seen'}")
-    metered = _metered(config, machine)
+    metered = _metered_devices(config, machine)
     if metered:
         names = ", ".join(device.removeprefix("cuda:") for device in metered)
         notes.append(f"the model computes on the CPU, and does not use what is metered: GPU {names}")
     if config.backend.tp_plan is None:
-        return ONE_GROUP, metered, notes
+        return ONE_CPU_GROUP, metered, notes
     ranks = config.backend.tp_ranks or CPU_RANKS
     if ranks > len(machine.cores):
         raise MachineCannot(f"{ranks} ranks of tensor parallelism need {ranks} cores; here are {len(machine.cores)}.")
@@ -184,11 +239,11 @@ def _on_cpu(config: EnergyConfig, machine: Machine) -> tuple[tuple[str, ...], tu
     return tuple(f"cpu:{rank}" for rank in range(ranks)), metered, notes
 
 
-def _metered(config: EnergyConfig, machine: Machine) -> tuple[str, ...]:
+def _metered_devices(config: EnergyConfig, machine: Machine) -> tuple[str, ...]:
     """Return the GPUs that are metered though no worker of ours is on them: those of a server, say."""
     ids = config.metrics.gpus if config.metrics.gpus is not None else config.backend.device_ids
-    return choose(machine, gpus=tuple(map(str, ids)), environment={}) if ids else ()
+    return choose_devices(machine, gpus=tuple(map(str, ids)), environment={}) if ids else ()
 
 
-def _gpus(machine: Machine, devices: tuple[str, ...]) -> tuple[Gpu, ...]:
+def _gpus_of_devices(machine: Machine, devices: tuple[str, ...]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in devices)

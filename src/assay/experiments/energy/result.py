@@ -1,189 +1,108 @@
-"""From records to rows: all that is known of each cell, and which cells gave nothing."""
+"""The result of a run, cell by cell: the rows that reports, files and comparisons are made of."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pydantic import Field
 
-from assay.core.results import Estimate
-from assay.experiments.energy.answers import none_whole, other_length
-from assay.experiments.energy.figures import figures_of
-from assay.experiments.energy.gpu_stats import gpu_stats, peak_power_w
-from assay.experiments.energy.phases import cells_of
-from assay.experiments.energy.rows import EnergyResult, EnergyRow
-from assay.experiments.energy.step import seen_of, walk
-from assay.experiments.energy.words import ONLY_METERED, notes_of
-from assay.launch.staging import NOBODY_WATCHED
+from assay.core.results import Estimate, Origin
+from assay.core.values import Value
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+HEADLINE_FIGURE = "decode_j_per_token"
 
-    from assay.core.values import Scalar, Value
-    from assay.experiments.energy.options import EnergyOptions
-    from assay.experiments.energy.phases import Place
-    from assay.experiments.energy.seen import CellSeen
-    from assay.experiments.energy.stages import Gathered, Seen
-    from assay.experiments.energy.step import Walk
-    from assay.machine.model import Gpu, Machine
-    from assay.store.records import Records
-
-COUNTED = ("input_tokens", "output_tokens", "requests")
-NOT_ASKED = "energy was not asked for (metrics.enabled is false)"
-NOT_FLAT = frozenset({"type", "model", "device_ids", "enabled", "gpus"})
-"""What is told under another name, or beside the configuration."""
-
-
-@dataclass(frozen=True)
-class Study:
-    """All that the records say, gathered once for findings, page and files."""
-
-    walk: Walk
-    cells: tuple[CellSeen, ...]
-    result: EnergyResult
+FIGURES: dict[str, tuple[str, str]] = {
+    "decode_j_per_token": ("J/token", "GPU energy of an output token, while decoding"),
+    "prefill_j_per_token": ("J/token", "GPU energy of an input token, while the prompt is read"),
+    "j_per_output_token": ("J/token", "GPU energy of whole requests, per output token"),
+    "j_per_total_token": ("J/token", "GPU energy of whole requests, per input and output token"),
+    "j_per_request": ("J", "GPU energy of a whole request"),
+    "wh_per_1000_requests": ("Wh", "GPU energy of 1000 requests"),
+    "carbon_g_per_1000_requests": ("g", "Carbon of that energy, at the intensity given"),
+    "decode_tokens_per_s": ("tokens/s", "Output tokens while decoding, all sequences together"),
+    "prefill_tokens_per_s": ("tokens/s", "Input tokens while the prompt is read, all sequences together"),
+    "output_tokens_per_s": ("tokens/s", "Output tokens of whole requests"),
+    "requests_per_s": ("1/s", "Whole requests"),
+    "ttft_ms": ("ms", "Time until the first token is there (median)"),
+    "tpot_ms": ("ms", "Time per output token after the first (mean over a request, median of requests)"),
+    "gap_p50_ms": ("ms", "Between one token and the next"),
+    "gap_p95_ms": ("ms", "Between one token and the next, 95 of 100 are shorter"),
+    "gap_p99_ms": ("ms", "Between one token and the next, 99 of 100 are shorter"),
+    "tokens_per_s_per_w": ("tokens/s/W", "Output tokens of whole requests, per watt"),
+    "power_w": ("W", "GPU power while whole requests run"),
+    "idle_w": ("W", "GPU power with the model in place and nothing to do"),
+    "idle_share": ("", "Of the energy of whole requests: what idling as long would have taken"),
+    "busy_share": ("", "Of a decoding call: some kernel ran; the rest the GPU waited for the host"),
+    "bandwidth_share": ("", "Of the bytes that the device's memory could deliver while decoding"),
+    "compute_share": ("", "Of the operations that the device could do while the prompt is read"),
+    "phases_share": ("", "Energy of prefill and decode, over that of whole requests"),
+    "host_j_per_output_token": ("J/token", "Energy of processors and memory, whoever used them, per output token"),
+}
+"""Every figure's name: its unit, and what it is. A share has no unit and lies between 0 and 1 (about)."""
 
 
-def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Study:
-    """Return what the records say; cells are in the order they were measured."""
-    progress = walk(options, records)
-    first = {planned.round: planned for planned, _ in progress.taken if planned.number == 1}
-    expected = Counter(cell_phase for planned in first.values() for cell_phase in planned.places)
-    cells = [seen_of(options, progress.gathered, cell) for cell in cells_of(options.config)]
-    measured = tuple(cell_observations for cell_observations in cells if cell_observations.is_measured)
-    gpus = gpus_of(machine, options)
-    rows = tuple(_row(options, cell_observations, progress.gathered, expected, gpus) for cell_observations in measured)
-    config = options.config
-    result = EnergyResult(
-        name=config.name or "energy",
-        model=config.backend.model,
-        backend=config.backend.type,
-        config={**flattened(options), "dtype": _dtype(measured)},
-        run=records.run or None,
-        gpu=named(gpus),
-        started_at=records[0].window.started_at if len(records) else "",
-        rows=rows,
-        left_out={
-            cell_observations.cell.name: _why_nothing(cell_observations)
-            for cell_observations in cells
-            if not cell_observations.is_measured
-        },
-        notes=options.notes,
+class EnergyCell(Value):
+    """One way to ask for tokens."""
+
+    mode: str = Field(description="eager, graphs, or server.")
+    batch: int
+    concurrency: int = 1
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def name(self) -> str:
+        """What people call it: ``eager, batch 8, 512 in, 128 out``."""
+        load = f"{self.concurrency} at once" if self.mode == "server" else f"batch {self.batch}"
+        return f"{self.mode}, {load}, {self.input_tokens} in, {self.output_tokens} out"
+
+
+class GpuStats(Value):
+    """What one GPU did while the cell's requests ran: means over time, and the most beside them. Null: not offered."""
+
+    gpu: int
+    uuid: str
+    utilization_percent: float | None = None
+    utilization_percent_max: float | None = None
+    memory_used_mb: float | None = Field(default=None, description="The most.")
+    memory_total_mb: float | None = None
+    memory_percent: float | None = None
+    temperature_c: float | None = None
+    temperature_c_max: float | None = None
+    power_draw_w: float | None = None
+    power_draw_w_max: float | None = None
+    energy_j_per_request: Estimate | None = None
+    note: str | None = None
+
+
+class EnergyRow(Value):
+    """All that is known of a cell."""
+
+    cell: EnergyCell
+    figures: dict[str, Estimate | None] = Field(description="By the names of FIGURES; null: not measured.")
+    missing_reasons: dict[str, str] = Field(default_factory=dict, description="Of figures that are null: why.")
+    gpus: tuple[GpuStats, ...] = ()
+    peak_power_w: float | None = Field(default=None, description="The most that all GPUs drew at one moment.")
+    tokens: dict[str, int] = Field(default_factory=dict, description="Counted: input_tokens, output_tokens, requests.")
+    energy_j: Estimate | None = Field(
+        default=None, description="Of all GPUs while these were measured, all processes together; null: not told."
     )
-    return Study(progress, measured, result)
+    measured_s: float | None = Field(default=None, description="How long that was, all processes together.")
+    placement: dict[str, str] | None = None
+    notes: tuple[str, ...] = Field(default=(), description="Said in words: host-bound, unbalanced, cut short.")
+    partial: bool = Field(default=False, description="Some of its processes, phases or tokens are missing.")
+    records: tuple[str, ...] = ()
+    origin: Origin = "real"
 
 
-def _dtype(cells: Sequence[CellSeen]) -> str | None:
-    """Return the type of the weights as they were loaded; null where no process told."""
-    windows = (window for cell in cells for several in cell.windows.values() for window in several)
-    return next((window.facts.dtype for window in windows if window.facts is not None and window.facts.dtype), None)
+class EnergyResult(Value):
+    """What a run leaves in ``energy.json``: its configuration, its cells."""
 
-
-def gpus_of(machine: Machine, options: EnergyOptions) -> tuple[Gpu, ...]:
-    """Return the GPUs whose watts count, in the order they were named."""
-    by_device = {f"cuda:{gpu.index}": gpu for gpu in machine.gpus}
-    return tuple(by_device[device] for device in options.gpus if device in by_device)
-
-
-def named(gpus: Sequence[Gpu]) -> str | None:
-    """Write GPUs for people: ``2 × NVIDIA H200``; null where there is none."""
-    counts = Counter(gpu.name for gpu in gpus)
-    return ", ".join(f"{count} × {name}" for name, count in counts.items()) or None
-
-
-def _row(
-    options: EnergyOptions, seen: CellSeen, gathered: Gathered, expected: Counter[Place], gpus: Sequence[Gpu]
-) -> EnergyRow:
-    estimates = figures_of(seen)
-    if not options.monitored:
-        estimates = {name: NOT_ASKED if value == NOBODY_WATCHED else value for name, value in estimates.items()}
-    records = {value.record.trial: value.record for several in seen.windows.values() for value in several}
-    placement = next(
-        (e.facts.placement for s in seen.windows.values() for e in s if e.facts and e.facts.placement), None
-    )
-    only_metered = bool(gpus) and not options.on_gpu and not options.is_server
-    return EnergyRow(
-        cell=seen.cell,
-        figures={name: value if isinstance(value, Estimate) else None for name, value in estimates.items()},
-        why_not={name: value for name, value in estimates.items() if isinstance(value, str)},
-        gpus=gpu_stats(seen, gpus),
-        peak_power_w=peak_power_w(seen.whole),
-        tokens=_counted(seen.whole),
-        energy_j=_total(seen.whole),
-        measured_s=sum(value.window_s for value in seen.whole) if seen.whole else None,
-        placement=placement,
-        notes=(*notes_of(seen, estimates, gathered), *([ONLY_METERED] if only_metered else [])),
-        partial=_is_partial(options, seen, expected),
-        records=tuple(records),
-        origin=next((record.origin for record in records.values() if record.origin != "real"), "real"),
-    )
-
-
-def _counted(windows: Sequence[Seen]) -> dict[str, int]:
-    """Return what was counted in windows; what nobody counted is not there."""
-    names = [name for name in COUNTED if any(len(window.samples(name)) for window in windows)]
-    return {name: round(sum(window.count(name) for window in windows)) for name in names}
-
-
-def _total(windows: Sequence[Seen]) -> Estimate | None:
-    """Return the energy of windows together; null where one of them does not tell its own."""
-    energies = [window.stage.energy for window in windows if window.stage.energy is not None]
-    if not energies or len(energies) < len(windows):
-        return None
-    value = sum(energy.value for energy in energies)
-    off = sum(energy.value * (energy.relative_half_width or 0.0) for energy in energies)
-    return energies[0].model_copy(
-        update={
-            "value": value,
-            "low": value - off,
-            "high": value + off,
-            "n": len(energies),
-            "method": f"sum of {len(energies)} windows, as if the sensor were off in all of them alike",
-        }
-    )
-
-
-def _is_partial(options: EnergyOptions, seen: CellSeen, expected: Counter[Place]) -> bool:
-    """Return whether a process, phase or GPU is missing or cut short, or requests not as asked or not whole."""
-    if other_length(seen) is not None or none_whole(seen) is not None:
-        return True
-    expected_windows = {
-        cell_phase.phase: times for cell_phase, times in expected.items() if cell_phase.cell == seen.cell
-    }
-    if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in expected_windows.items()):
-        return True
-    windows = [window for several in seen.windows.values() for window in several]
-    if any(window.record.lost_gpus for window in windows):
-        return True
-    return any(
-        window.record.status != "ok" or (window.facts is not None and window.facts.left_out) for window in windows
-    )
-
-
-def _why_nothing(seen: CellSeen) -> str:
-    return next((seen.why_not[phase] for phase in seen.windows if phase in seen.why_not), "it was not measured")
-
-
-def flattened(options: EnergyOptions) -> dict[str, Scalar]:
-    """Return the configuration as plain values by name: lists parted by commas, maps as JSON."""
-    config = options.config
-    values: dict[str, Scalar] = {
-        "backend_type": config.backend.type,
-        "device_ids": ",".join(gpu.removeprefix("cuda:") for gpu in options.gpus) or None,
-        "metrics_enabled": config.metrics.enabled,
-    }
-    for part in (config.backend, config.scenario, config.metrics):
-        values |= {name: value for name, value in _plain(part).items() if name not in NOT_FLAT}
-    return {**values, "isolation": options.isolation, "stage_s": options.stage_s, "ranks": options.ranks}
-
-
-def _plain(part: Value) -> dict[str, Scalar]:
-    values: dict[str, Scalar] = {}
-    for name, value in part.as_json().items():
-        if isinstance(value, list):
-            values[name] = ",".join(map(str, value))
-        elif isinstance(value, dict):
-            values[name] = json.dumps(value, sort_keys=True) if value else None
-        else:
-            values[name] = value
-    return values
+    name: str
+    model: str
+    backend: str
+    config: dict[str, str | float | int | bool | None] = Field(description="Flattened: backend_type, device_ids, …")
+    run: str | None = Field(default=None, description="The run folder's name.")
+    gpu: str | None = Field(default=None, description="The GPUs' name, and how many.")
+    started_at: str
+    rows: tuple[EnergyRow, ...]
+    skipped: dict[str, str] = Field(default_factory=dict, description="Cells that gave nothing: why.")
+    notes: tuple[str, ...] = Field(default=(), description="Of the whole run: GPUs that were missing, older names.")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.gate.findings import analyse
-from assay.experiments.gate.options import GateOptions
-from assay.experiments.gate.page import page
-from assay.experiments.gate.plan import step
+from assay.experiments.gate.plan import GateOptions, next_restart
+from assay.experiments.gate.report import analyse, build_page
 
 if TYPE_CHECKING:
     from assay.core.page import Page
@@ -26,7 +24,7 @@ class GateExperiment:
 
     def step(self, machine: Machine, options: GateOptions, records: Records) -> Block | Done:
         """Return the next restart, until a planned look decides or the budget is spent."""
-        return step(options, records)
+        return next_restart(options, records)
 
     def analyse(self, machine: Machine, options: GateOptions, records: Records) -> Findings:
         """Return whether head is within the limit."""
@@ -34,7 +32,7 @@ class GateExperiment:
 
     def page(self, machine: Machine, options: GateOptions, findings: Findings, records: Records) -> Page:
         """Return the answer, every restart, and the two revisions."""
-        return page(machine, options, findings, records)
+        return build_page(machine, options, findings, records)
 
     def checkouts(self, options: GateOptions) -> Checkouts:
         """Return where the two revisions are checked out while they are measured."""

@@ -1,13 +1,14 @@
-"""The experiment behind ``assay contention matrix``: which aggressor slows which victim, and what isolation cures."""
+"""The experiment behind ``assay contention matrix``.
+
+Which aggressor slows which victim, and what isolation prevents.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.matrix.findings import analyse
-from assay.experiments.matrix.options import MatrixOptions
-from assay.experiments.matrix.page import page
-from assay.experiments.matrix.plan import next_step
+from assay.experiments.matrix.plan import MatrixOptions, next_block
+from assay.experiments.matrix.report import analyse, build_page
 
 if TYPE_CHECKING:
     from assay.core.page import Page
@@ -25,7 +26,7 @@ class MatrixExperiment:
 
     def step(self, machine: Machine, options: MatrixOptions, records: Records) -> Block | Done:
         """Return the next block, until all are measured or the budget is spent."""
-        return next_step(options, records)
+        return next_block(options, records)
 
     def analyse(self, machine: Machine, options: MatrixOptions, records: Records) -> Findings:
         """Return what each aggressor does to each victim, and whether isolation cures it."""
@@ -33,7 +34,7 @@ class MatrixExperiment:
 
     def page(self, machine: Machine, options: MatrixOptions, findings: Findings, records: Records) -> Page:
         """Return the matrix in colours and numbers, and what it rests on."""
-        return page(machine, options, findings, records)
+        return build_page(machine, options, findings, records)
 
 
 EXPERIMENT = MatrixExperiment()

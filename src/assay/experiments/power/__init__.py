@@ -1,1 +1,1 @@
-"""Watts: what each GPU did in each case, kernel by kernel, and what that says of the GPUs."""
+"""Power: time, energy and power of each GPU in each case, and what they say about the GPUs."""

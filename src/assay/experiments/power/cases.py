@@ -1,4 +1,4 @@
-"""The case file: what is timed on how many GPUs, beside what, how often. YAML, read with the line of every mistake.
+"""The case file: what is timed on how many GPUs, with which concurrent load, how often. YAML; errors name the line.
 
 defaults: {base: {workload: sgemm}, repeats: 3}
 cases:
@@ -7,7 +7,7 @@ cases:
   - name: sgemm beside {noise_gpus} ResNet-50, {placement}
     noise: [{workload: resnet50, gpus: [1, 2], placement: [near, far]}]     and here four
 
-Nothing here knows a machine: which GPUs a case gets is decided where it is placed.
+Nothing here depends on a machine: which GPUs a case gets is decided when it is placed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from assay.core.durable import read_settings
-from assay.core.errors import BadInput, nearest
-from assay.core.units import MOST_REPEATS, parse_duration_s
+from assay.core.errors import BadInput, suggest_nearest
+from assay.core.files import read_settings
+from assay.core.units import MAX_REPEATS, parse_duration_s
 from assay.core.values import Params, Value
-from assay.experiments.file_lines import Lines
+from assay.experiments.file_locator import FileLocator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ PLACEHOLDERS = ("gpus", "noise_gpus", "workload", "noise", "placement")
 REPEATS, DURATION_S, SETTLE_S, RESTARTS = 3, 20.0, 120.0, 1
 
 
-class Base(Value):
+class BaseSpec(Value):
     """What is timed, and on how many GPUs at once; or on which."""
 
     workload: str | None = None
@@ -48,87 +48,87 @@ class Base(Value):
 
     @field_validator("gpus", mode="before")
     @classmethod
-    def _counts(cls, said: object) -> object:
-        several = said if isinstance(said, list | tuple) else [said]
+    def _counts(cls, value: object) -> object:
+        several = value if isinstance(value, list | tuple) else [value]
         whole = [n for n in several if n == "all" or (isinstance(n, int) and not isinstance(n, bool) and n >= 1)]
         if not several or len(whole) < len(several):
-            raise ValueError(f"a number of GPUs from 1 on, all, or a list of such, and not {said!r}")
+            raise ValueError(f"a number of GPUs from 1 on, all, or a list of such, and not {value!r}")
         return tuple(several)
 
     @field_validator("devices", mode="before")
     @classmethod
-    def _names(cls, said: object) -> object:
-        several = said if isinstance(said, list | tuple) else [said]
+    def _names(cls, value: object) -> object:
+        several = value if isinstance(value, list | tuple) else [value]
         if not several or not all(isinstance(one, int | str) and not isinstance(one, bool) for one in several):
-            raise ValueError(f"GPUs by number, UUID or name, and not {said!r}")
+            raise ValueError(f"GPUs by number, UUID or name, and not {value!r}")
         return tuple(map(str, several))
 
 
-class Noise(Base):
+class NoiseSpec(BaseSpec):
     """What runs beside it untimed, and where: on GPUs near to the timed ones, far from them, any, or on the same."""
 
     placement: tuple[Placement, ...] = ("any",)
 
     @field_validator("placement", mode="before")
     @classmethod
-    def _one_or_several(cls, said: object) -> object:
-        words = said if isinstance(said, list | tuple) else [said]
+    def _one_or_several(cls, value: object) -> object:
+        words = value if isinstance(value, list | tuple) else [value]
         allowed = ("near", "far", "any", "same")
         strange = [word for word in words if word not in allowed]
         if strange or not words:
-            near = nearest(str(strange[0]), allowed) if strange else ""
+            near = suggest_nearest(str(strange[0]), allowed) if strange else ""
             raise ValueError(f"near, far, any or same, and not {strange[0] if strange else words!r}.{near}".rstrip("."))
         return tuple(words)
 
 
-class _Told(Value):
-    repeats: int | None = Field(default=None, ge=1, le=MOST_REPEATS)
+class _CaseSettings(Value):
+    repeats: int | None = Field(default=None, ge=1, le=MAX_REPEATS)
     duration_s: float | None = Field(default=None, alias="duration")
     settle_s: float | None = Field(default=None, alias="settle")
-    restarts: int | None = Field(default=None, ge=1, le=MOST_REPEATS)
+    restarts: int | None = Field(default=None, ge=1, le=MAX_REPEATS)
     rotate: bool | None = Field(default=None, description="Whether every GPU has its turn to be timed.")
 
     @field_validator("duration_s", "settle_s", mode="before")
     @classmethod
-    def _span(cls, said: object, info: ValidationInfo) -> object:
+    def _span(cls, value: object, info: ValidationInfo) -> object:
         settle = info.field_name == "settle_s"
-        if settle and (said is False or said == "none"):
+        if settle and (value is False or value == "none"):
             return 0.0
-        if said is None or isinstance(said, bool) or not isinstance(said, int | float | str):
-            raise ValueError(f"a duration as 20s or 2m, and not {said!r}")
+        if value is None or isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError(f"a duration as 20s or 2m, and not {value!r}")
         try:
-            return parse_duration_s(str(said), zero_ok=settle)
+            return parse_duration_s(str(value), zero_ok=settle)
         except BadInput:
-            raise ValueError(f"a duration as 20s or 2m, and not {said!r}") from None
+            raise ValueError(f"a duration as 20s or 2m, and not {value!r}") from None
 
 
-class Defaults(_Told):
+class CaseDefaults(_CaseSettings):
     """What holds for cases that say nothing else."""
 
-    base: Base = Base()
+    base: BaseSpec = BaseSpec()
 
 
-class Entry(_Told):
+class CaseEntry(_CaseSettings):
     """One entry of the file; lists in it make several cases."""
 
     name: str = Field(min_length=1)
-    base: Base = Base()
-    noise: tuple[Noise, ...] = ()
+    base: BaseSpec = BaseSpec()
+    noise: tuple[NoiseSpec, ...] = ()
 
     @field_validator("noise", mode="before")
     @classmethod
-    def _one_or_several(cls, said: object) -> object:
-        return [said] if isinstance(said, dict) else said
+    def _one_or_several(cls, value: object) -> object:
+        return [value] if isinstance(value, dict) else value
 
 
 class CaseFile(Value):
     """The whole file."""
 
-    defaults: Defaults = Defaults()
-    cases: tuple[Entry, ...] = Field(min_length=1)
+    defaults: CaseDefaults = CaseDefaults()
+    cases: tuple[CaseEntry, ...] = Field(min_length=1)
 
 
-class Actor(Value):
+class CaseWorkload(Value):
     """One workload of a case, on so many GPUs at once (null: all) or on named ones."""
 
     workload: str
@@ -137,27 +137,27 @@ class Actor(Value):
     devices: tuple[str, ...] = ()
 
 
-class Neighbour(Actor):
+class NoiseWorkload(CaseWorkload):
     """Noise: on so many GPUs; on the same ones as what is timed, ``gpus`` is null."""
 
     placement: Placement = "any"
 
 
-class Wanted(Value):
+class CaseSpec(Value):
     """One case as the file wants it: numbers instead of lists, defaults filled in."""
 
     name: str
-    base: Actor
-    noise: tuple[Neighbour, ...] = ()
+    base: CaseWorkload
+    noise: tuple[NoiseWorkload, ...] = ()
     repeats: int = REPEATS
     duration_s: float = DURATION_S
     settle_s: float = Field(default=SETTLE_S, description="0: steadiness is not waited for.")
     restarts: int = RESTARTS
     rotate: bool = True
-    place: str = Field(default="", description="The file and the line, for whoever complains about it later.")
+    location: str = Field(default="", description="The file and the line, for whoever complains about it later.")
 
 
-def read_cases(path: Path) -> tuple[Wanted, ...]:
+def read_cases(path: Path) -> tuple[CaseSpec, ...]:
     """Return the cases of a file in order.
 
     Raises:
@@ -168,103 +168,108 @@ def read_cases(path: Path) -> tuple[Wanted, ...]:
         raise BadInput(f"{path} is empty: it must hold `cases`, a list.")
     if not isinstance(content, dict):
         raise BadInput(f"{path} must map `defaults` and `cases` to what they are, and holds none of it.")
-    lines = Lines(path)
+    lines = FileLocator(path)
     try:
         file = CaseFile.model_validate(content)
     except ValidationError as error:
-        raise lines.complaint(error, _keys_at) from None
+        raise lines.explain_error(error, _keys_at) from None
     specs = [
         spec
         for number, entry in enumerate(file.cases)
-        for spec in _cases_of(entry, file.defaults, lines.at(("cases", number)))
+        for spec in _expand_entry(entry, file.defaults, lines.location(("cases", number)))
     ]
     duplicates = [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]
     if duplicates:
-        locations = [spec.place for spec in specs if spec.name == duplicates[0]]
-        raise BadInput(f"{locations[-1]}: {_why_twice(duplicates[0], locations)}.")
+        locations = [spec.location for spec in specs if spec.name == duplicates[0]]
+        raise BadInput(f"{locations[-1]}: {_duplicate_name_reason(duplicates[0], locations)}.")
     return tuple(specs)
 
 
-def _why_twice(name: str, places: list[str]) -> str:
-    if len(set(places)) < len(places):
+def _duplicate_name_reason(name: str, locations: list[str]) -> str:
+    if len(set(locations)) < len(locations):
         parts = ", ".join(f"{{{word}}}" for word in PLACEHOLDERS)
         return f"the lists in case {name!r} make several cases of one name; put {parts} into it, whichever differs"
     return f"two cases are named {name!r}"
 
 
-def _keys_at(place: tuple[int | str, ...]) -> tuple[str, ...]:
+def _keys_at(key_path: tuple[int | str, ...]) -> tuple[str, ...]:
     """Return the keys that are known at a place of the file."""
-    words = [part for part in place if isinstance(part, str)]
+    words = [part for part in key_path if isinstance(part, str)]
     model: type[Value] = CaseFile
     if words:
-        models: dict[str, type[Value]] = {"defaults": Defaults, "cases": Entry, "base": Base, "noise": Noise}
+        models: dict[str, type[Value]] = {
+            "defaults": CaseDefaults,
+            "cases": CaseEntry,
+            "base": BaseSpec,
+            "noise": NoiseSpec,
+        }
         model = models.get(words[-1], CaseFile)
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
-def _cases_of(entry: Entry, defaults: Defaults, place: str) -> Iterator[Wanted]:
+def _expand_entry(entry: CaseEntry, defaults: CaseDefaults, location: str) -> Iterator[CaseSpec]:
     """Give a case for each combination of what an entry lists."""
-    base = _with_defaults(entry.base, defaults.base, place)
+    base = _with_defaults(entry.base, defaults.base, location)
     for noise in entry.noise:
-        _make_sure(noise, place)
+        _check_base(noise, location)
     settings = {
         name: value
         for name in ("repeats", "duration_s", "settle_s", "restarts", "rotate")
         if (value := getattr(entry, name) if getattr(entry, name) is not None else getattr(defaults, name)) is not None
     }
-    for count in _counts_of(base):
-        actor = Actor(workload=str(base.workload), params=base.params, gpus=count, devices=base.devices)
-        for neighbours in itertools.product(*map(_neighbours, entry.noise)):
-            name = _named(entry.name, actor, neighbours, place)
-            yield Wanted(name=name, base=actor, noise=neighbours, place=place, **settings)
+    for count in _gpu_counts(base):
+        actor = CaseWorkload(workload=str(base.workload), params=base.params, gpus=count, devices=base.devices)
+        for neighbours in itertools.product(*map(_expand_noise, entry.noise)):
+            name = _fill_name(entry.name, actor, neighbours, location)
+            yield CaseSpec(name=name, base=actor, noise=neighbours, location=location, **settings)
 
 
-def _with_defaults(base: Base, default: Base, place: str) -> Base:
+def _with_defaults(base: BaseSpec, default: BaseSpec, location: str) -> BaseSpec:
     """Fill in what an entry does not say; parameters are of a workload and not taken over to another one."""
     workload = base.workload or default.workload
     if workload is None:
-        raise BadInput(f"{place}: base names no workload, and the defaults have none.")
+        raise BadInput(f"{location}: base names no workload, and the defaults have none.")
     params = {**default.params, **base.params} if workload == default.workload else base.params
     where = {} if base.gpus or base.devices else {"gpus": default.gpus, "devices": default.devices}
     filled = base.model_copy(update={"workload": workload, "params": params, **where})
-    _make_sure(filled, place)
+    _check_base(filled, location)
     return filled
 
 
-def _make_sure(base: Base, place: str) -> None:
+def _check_base(base: BaseSpec, location: str) -> None:
     """Say what makes no sense together."""
     if base.workload is None:
-        raise BadInput(f"{place}: noise names no workload.")
+        raise BadInput(f"{location}: noise names no workload.")
     if base.gpus and base.devices:
-        raise BadInput(f"{place}: {base.workload} is given both gpus (how many) and devices (which); one is enough.")
-    if isinstance(base, Noise) and "same" in base.placement and (base.gpus or base.devices):
-        raise BadInput(f"{place}: placement same is on the GPUs of the base; gpus and devices mean nothing there.")
-    if isinstance(base, Noise) and base.devices and base.placement != ("any",):
-        raise BadInput(f"{place}: noise on given devices is where they are; placement means nothing there.")
+        raise BadInput(f"{location}: {base.workload} is given both gpus (how many) and devices (which); one is enough.")
+    if isinstance(base, NoiseSpec) and "same" in base.placement and (base.gpus or base.devices):
+        raise BadInput(f"{location}: placement same is on the GPUs of the base; gpus and devices mean nothing there.")
+    if isinstance(base, NoiseSpec) and base.devices and base.placement != ("any",):
+        raise BadInput(f"{location}: noise on given devices is where they are; placement means nothing there.")
 
 
-def _counts_of(base: Base) -> list[int | None]:
+def _gpu_counts(base: BaseSpec) -> list[int | None]:
     if base.devices:
         return [len(base.devices)]
     default: tuple[Count, ...] = ("all",) if base.workload == IDLE else (1,)
     return [None if count == "all" else count for count in base.gpus or default]
 
 
-def _neighbours(noise: Noise) -> list[Neighbour]:
+def _expand_noise(noise: NoiseSpec) -> list[NoiseWorkload]:
     return [
-        Neighbour(
+        NoiseWorkload(
             workload=str(noise.workload),
             params=noise.params,
             gpus=None if placement == "same" else count,
             devices=noise.devices,
             placement=placement,
         )
-        for count in _counts_of(noise)
+        for count in _gpu_counts(noise)
         for placement in noise.placement
     ]
 
 
-def _named(name: str, base: Actor, noise: tuple[Neighbour, ...], place: str) -> str:
+def _fill_name(name: str, base: CaseWorkload, noise: tuple[NoiseWorkload, ...], location: str) -> str:
     """Fill what differs into a name: ``{gpus}`` and its like."""
     counts = [one.gpus for one in noise if one.placement != "same"]
     values = {
@@ -277,12 +282,12 @@ def _named(name: str, base: Actor, noise: tuple[Neighbour, ...], place: str) -> 
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
     except ValueError as error:
-        raise BadInput(f"{place}: the name {name!r} cannot be filled in: {error}.") from None
+        raise BadInput(f"{location}: the name {name!r} cannot be filled in: {error}.") from None
     unknown = [field for field in fields if field not in values]
     if unknown:
         raise BadInput(
-            f"{place}: {{{unknown[0]}}} in a name means nothing; there are "
+            f"{location}: {{{unknown[0]}}} in a name means nothing; there are "
             f"{', '.join(f'{{{word}}}' for word in values)}."
-            f"{nearest(unknown[0], values)}"
+            f"{suggest_nearest(unknown[0], values)}"
         )
     return name.format(**values)

@@ -1,34 +1,44 @@
-"""What ``assay run`` was asked for, and the trials that follow from it."""
+"""The options and trials of ``assay run``; and what a time means.
+
+FLOP/s and bytes/s, as a share of the rates that reference kernels reach on the same GPU.
+"""
 
 from __future__ import annotations
 
 import random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from assay.core.plan import Block, Cache, Isolation, Method, Role, StrangerPolicy, Subject, Trial
+from assay.core.plan import Block, Cache, InterferencePolicy, Isolation, Method, Role, Subject, Trial
 from assay.core.values import Value
-from assay.launch.watch import WAIT_AT_MOST_S
+from assay.experiments.estimates import primary_estimate
+from assay.launch.trial import MAX_WAIT_S
 
-YARDSTICKS = "yardsticks"
-YARDSTICK_S = 3.0
+if TYPE_CHECKING:
+    from assay.core.results import Record, SubjectFacts
+    from assay.core.values import Params
+    from assay.store.records import Records
+
+
+REFERENCE_BLOCK = "yardsticks"
+REFERENCE_S = 3.0
 
 START_UP_S = {"torch": 10.0, "triton": 20.0, "masked": 10.0, "flash": 10.0}
 """What a trial may take beside its duration, by implementation: importing PyTorch, compiling, checking the result."""
 
-OTHER_START_UP_S = 1.0
+DEFAULT_START_UP_S = 1.0
 
 
 class RunOptions(Value):
     """What ``assay run`` was asked for."""
 
     subjects: tuple[Subject, ...] = Field(min_length=1)
-    yardsticks: tuple[Subject, ...] = Field(default=(), description="What the card can do: matmuls and a copy.")
+    references: tuple[Subject, ...] = Field(default=(), description="What the card can do: matmuls and a copy.")
     devices: tuple[str, ...] = Field(min_length=1)
     mode: Literal["sequential", "concurrent"] = "sequential"
     isolation: Isolation = "full"
-    strangers: StrangerPolicy = "warn"
+    on_interference: InterferencePolicy = "warn"
     duration_s: float = Field(default=10.0, gt=0)
     cooldown_s: float = Field(default=0.0, ge=0)
     repeat: int = Field(default=1, ge=1)
@@ -44,34 +54,34 @@ class RunOptions(Value):
     seed: int = 0
 
 
-def blocks_of(options: RunOptions) -> list[Block]:
+def build_blocks(options: RunOptions) -> list[Block]:
     """Return everything that will be measured: the yardsticks first, then the repeats."""
     blocks: list[Block] = []
-    if options.yardsticks:
+    if options.references:
         trials = tuple(
-            _trial(options, YARDSTICKS, (role,), 0)
-            for subject in options.yardsticks
-            for role in _one_per_device(options, subject)
+            _build_trial(options, REFERENCE_BLOCK, (role,), 0)
+            for subject in options.references
+            for role in _role_per_device(options, subject)
         )
-        blocks.append(Block(name=YARDSTICKS, why="what this machine can do at most", trials=trials))
+        blocks.append(Block(name=REFERENCE_BLOCK, why="what this machine can do at most", trials=trials))
     for repeat in range(1, options.repeat + 1):
         name = f"repeat-{repeat}"
         blocks.append(
-            Block(name=name, why=f"repeat {repeat} of {options.repeat}", trials=trials_of(options, name, repeat))
+            Block(name=name, why=f"repeat {repeat} of {options.repeat}", trials=repeat_trials(options, name, repeat))
         )
     return blocks
 
 
-def longest_s(block: Block) -> float:
+def max_block_s(block: Block) -> float:
     """Return at most how long a block takes, in seconds, as far as can be foreseen."""
-    return sum(trial.method.duration_s + trial.cooldown_s + start_up_s(trial) for trial in block.trials)
+    return sum(trial.method.duration_s + trial.cooldown_s + max_start_up_s(trial) for trial in block.trials)
 
 
-def start_up_s(trial: Trial) -> float:
+def max_start_up_s(trial: Trial) -> float:
     """Return what a trial may take beside its duration, in seconds."""
     impls = [subject.impl for role in trial.roles for subject in role.subjects]
-    waiting_s = WAIT_AT_MOST_S if trial.strangers == "wait" else 0.0
-    return waiting_s + max(START_UP_S.get(impl, OTHER_START_UP_S) for impl in impls)
+    waiting_s = MAX_WAIT_S if trial.on_interference == "wait" else 0.0
+    return waiting_s + max(START_UP_S.get(impl, DEFAULT_START_UP_S) for impl in impls)
 
 
 def role_names(options: RunOptions) -> tuple[str, ...]:
@@ -79,17 +89,19 @@ def role_names(options: RunOptions) -> tuple[str, ...]:
     return ("ranks",) if options.ranks > 1 else options.devices
 
 
-def trials_of(options: RunOptions, block: str, repeat: int) -> tuple[Trial, ...]:
+def repeat_trials(options: RunOptions, block: str, repeat: int) -> tuple[Trial, ...]:
     """Return one repeat's trials in the order they are measured."""
     trials = [
-        _trial(options, block, roles, repeat) for subject in options.subjects for roles in _casts(options, subject)
+        _build_trial(options, block, roles, repeat)
+        for subject in options.subjects
+        for roles in _role_sets(options, subject)
     ]
     random.Random(f"{options.seed}/{block}").shuffle(trials)  # noqa: S311 - an order is no secret
     return tuple(trials)
 
 
-def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int) -> Trial:
-    yardstick = block == YARDSTICKS
+def _build_trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int) -> Trial:
+    yardstick = block == REFERENCE_BLOCK
     command = roles[0].subjects[0].command is not None
     return Trial(
         block=block,
@@ -97,7 +109,7 @@ def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int
         retakes=options.retakes,
         schedule="together" if options.mode == "concurrent" and not yardstick else "alone",
         method=Method(
-            duration_s=min(options.duration_s, YARDSTICK_S) if yardstick else options.duration_s,
+            duration_s=min(options.duration_s, REFERENCE_S) if yardstick else options.duration_s,
             warmup_runs=None if yardstick else options.warmup_runs,
             benchmark_runs=None if yardstick else options.benchmark_runs,
             precision=options.precision,
@@ -105,7 +117,7 @@ def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int
             timeout_s=options.timeout_s,
         ),
         restarts=1 if command or yardstick else options.restarts,
-        strangers=options.strangers,
+        on_interference=options.on_interference,
         placed_with=options.devices,
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,
@@ -113,14 +125,14 @@ def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int
     )
 
 
-def _one_per_device(options: RunOptions, subject: Subject) -> tuple[Role, ...]:
+def _role_per_device(options: RunOptions, subject: Subject) -> tuple[Role, ...]:
     return tuple(
         Role(name=device, subjects=(subject,), devices=(device,), isolation=options.isolation)
         for device in options.devices
     )
 
 
-def _casts(options: RunOptions, subject: Subject) -> list[tuple[Role, ...]]:
+def _role_sets(options: RunOptions, subject: Subject) -> list[tuple[Role, ...]]:
     """Return the sets of roles that one subject is measured with, one set a trial."""
     if options.ranks > 1:
         devices = tuple(options.devices[rank % len(options.devices)] for rank in range(options.ranks))
@@ -128,5 +140,82 @@ def _casts(options: RunOptions, subject: Subject) -> list[tuple[Role, ...]]:
             name="ranks", subjects=(subject,), ranks=options.ranks, devices=devices, isolation=options.isolation
         )
         return [(role,)]
-    roles = _one_per_device(options, subject)
+    roles = _role_per_device(options, subject)
     return [roles] if options.mode == "concurrent" else [(role,) for role in roles]
+
+
+COPY_PARAMS = {"n": str(2**29), "dtype": "float32"}
+"""Two GiB read and two written: far more than any cache holds."""
+
+Ceilings = dict[tuple[str, str], float]
+"""The rate of each yardstick on each device: GFLOP/s of "matmul bfloat16", GB/s of "copy"."""
+
+
+def reference_subjects(subjects: tuple[Subject, ...], device_kind: str) -> tuple[Subject, ...]:
+    """Return what to hold results on a GPU against: a large matmul for each precision in use, and a large copy."""
+    used = [s for s in subjects if device_kind == "cuda" and s.command is None and s.impl != "python"]
+    if not used:
+        return ()
+    from assay.workloads.registry import resolve_subject
+
+    dtypes = dict.fromkeys(str(s.params.get("dtype", "float32")) for s in used)
+    side = {"m": "8192", "n": "8192", "k": "8192"}
+    matmuls = [resolve_subject("gemm@torch", device_kind="cuda", explicit={**side, "dtype": dtype}) for dtype in dtypes]
+    return (*matmuls, resolve_subject("memcpy@torch", device_kind="cuda", explicit=COPY_PARAMS))
+
+
+def measured_ceilings(options: RunOptions, records: Records) -> Ceilings:
+    """Return what the yardsticks showed; a yardstick that failed is left out."""
+    ceiling_rates: Ceilings = {}
+    trials = {t.id: t for block in build_blocks(options) if block.name == REFERENCE_BLOCK for t in block.trials}
+    for record in records:
+        trial = trials.get(record.trial)
+        if trial is None or record.status != "ok":
+            continue
+        role = trial.roles[0]
+        time_us = primary_estimate(record, role.name)
+        if time_us is None:
+            continue
+        rates = compute_rates(subject_facts([record], role.name), time_us.value)
+        name, rate = ("copy", rates["gb_s"])
+        if role.subjects[0].workload == "gemm":
+            name, rate = f"matmul {role.subjects[0].params['dtype']}", rates["gflops"]
+        if isinstance(rate, float):
+            ceiling_rates[role.name, name] = rate
+    return ceiling_rates
+
+
+def subject_facts(records: list[Record], role: str) -> SubjectFacts | None:
+    """Return what the workers of a role found out about its subject; its work is that of all ranks together."""
+    for record in records:
+        evidence = [e for e in record.evidence if e.role == role and e.subjects]
+        ranks = [e.subjects[0] for e in evidence if e.restart == evidence[0].restart]
+        if ranks:
+            work = {name: _sum_ranks([getattr(facts, name) for facts in ranks]) for name in ("flop", "bytes_moved")}
+            return ranks[0].model_copy(update=work)
+    return None
+
+
+def _sum_ranks(values: list[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return sum(present) if len(present) == len(values) else None
+
+
+def compute_rates(facts: SubjectFacts | None, time_us: float) -> Params:
+    """Return what a call's floating-point operations and bytes make of its time; null where not stated."""
+    flop, moved = (facts.flop, facts.bytes_moved) if facts else (None, None)
+    return {
+        "gflops": None if flop is None else flop / time_us / 1e3,
+        "gb_s": None if moved is None else moved / time_us / 1e3,
+    }
+
+
+def ceiling_shares(rates: Params, subject: Subject, role: str, most: Ceilings) -> Params:
+    """Return how much of the card's measured matmul and copy rates a result reaches; null where not measured."""
+    matmul = most.get((role, f"matmul {subject.params.get('dtype')}"))
+    copy = most.get((role, "copy"))
+    gflops, gb_s = rates["gflops"], rates["gb_s"]
+    return {
+        "matmul_percent": 100 * gflops / matmul if matmul and isinstance(gflops, float) else None,
+        "copy_percent": 100 * gb_s / copy if copy and isinstance(gb_s, float) else None,
+    }

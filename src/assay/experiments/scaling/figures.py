@@ -1,66 +1,282 @@
-"""The figures: what more ranks buy and hold, the samples of each shape, and what ran when."""
+"""The figures of scaling results: lines over ranks, heat maps, samples of each shape, and a timeline of trials."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from assay._version import __version__
-from assay.core.page import Bar, Strip, Strips, Timeline
-from assay.experiments.scaling.drawn import Drawn, figures
-from assay.experiments.scaling.run_rows import rows_of
-from assay.experiments.scaling.shapes import lengths, words
-from assay.experiments.scaling.vectors import reduced
-from assay.experiments.watched import sensor_axis, sensor_lines
+from assay.core.page import HeatMap, LinePlot, PlotLine, StripPlot, StripRow, Timeline, TimelineBar
+from assay.experiments.reporting import sensor_axis, sensor_lines
+from assay.experiments.scaling.plan import format_shape, sequence_lengths
+from assay.experiments.scaling.result_rows import NumberSpan, label_rows
+from assay.experiments.scaling.results_file import build_run_rows
+from assay.experiments.scaling.timings import reduce_ranks
 from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from assay.core.page import Element
-    from assay.experiments.scaling.analysis import Analysis
+    from assay.experiments.scaling.analysis import ScalingAnalysis
     from assay.experiments.scaling.options import ScalingOptions
-    from assay.experiments.scaling.timings import Timing
+    from assay.experiments.scaling.result_rows import ScalingRow
+    from assay.experiments.scaling.timings import ShapeTiming
     from assay.store.records import Records
 
-MOST_STRIPS = 24
+
+if TYPE_CHECKING:
+    RowValue = Callable[[ScalingRow], NumberSpan | None]
+
+RANKS_AXIS = "ranks"
+BANDS_NOTE = "Bands are 95 % intervals."
+NO_BANDS_NOTE = "The sources have no intervals."
+NOT_COMPARABLE = "Speedups of the older tool mean nothing: its rings computed another function than one rank."
 
 
-def drawn_of(options: ScalingOptions, found: Analysis) -> Drawn:
+class ScalingFigures(NamedTuple):
+    """The figures of each sheet; a sheet of which nothing is known has none."""
+
+    scaling: tuple[LinePlot, ...]
+    memory: tuple[LinePlot, ...]
+    heat_maps: tuple[HeatMap, ...]
+
+    @property
+    def all(self) -> tuple[LinePlot | HeatMap, ...]:
+        """Every figure."""
+        return (*self.scaling, *self.memory, *self.heat_maps)
+
+
+def draw_empty_figure(title: str, name: str) -> LinePlot:
+    """Return a figure that says that nothing is known."""
+    nothing = PlotLine(label="", x=(1.0,), y=(None,))
+    return LinePlot(
+        title=title, name=name, x_axis=RANKS_AXIS, y_axis="", lines=(nothing,), note="No source says anything of it."
+    )
+
+
+def draw_figures(rows: Sequence[ScalingRow]) -> ScalingFigures:
+    """Return the figures of rows, each shape once."""
+    return ScalingFigures(_scaling_figures(rows), _memory_figures(rows), _draw_heat_maps(rows))
+
+
+def _scaling_figures(rows: Sequence[ScalingRow]) -> tuple[LinePlot, ...]:
+    words, scale = _throughput_unit(rows)
+    figures = (
+        _lines_over_ranks(
+            rows, "Throughput", "throughput", words, lambda row: _scale_span(row.throughput, scale), log_y=True
+        ),
+        _lines_over_ranks(rows, "Speedup", "speedup", "×", lambda row: row.speedup, log_y=True, against_one=True),
+        _lines_over_ranks(
+            rows, "Efficiency", "efficiency", "%", lambda row: _percent_span(row.efficiency), against_one=True
+        ),
+        _lines_over_ranks(rows, "Time of a call", "time", "ms", lambda row: row.time_ms, log_y=True),
+    )
+    return tuple(figure for figure in figures if figure is not None)
+
+
+def _throughput_unit(rows: Sequence[ScalingRow]) -> tuple[str, float]:
+    """Return the unit in which throughputs read best, and what makes it of the plain one."""
+    things = "tokens/s" if all(row.tokens for row in rows) else "calls/s"
+    most = max((row.throughput.value for row in rows if row.throughput is not None), default=0.0)
+    scale, word = next(((s, w) for s, w in ((1e6, "million "), (1e3, "thousand ")) if most >= 2 * s), (1.0, ""))
+    return f"{word}{things}", 1 / scale
+
+
+def _memory_figures(rows: Sequence[ScalingRow]) -> tuple[LinePlot, ...]:
+    return tuple(
+        figure
+        for figure in (
+            _lines_over_ranks(
+                rows, "Peak memory of a rank", "memory", "GiB", lambda row: _value_span(row.memory_gib), log_y=True
+            ),
+            _lines_over_ranks(rows, "Peak memory to a token of a rank", "memory_per_token", "KiB", _memory_per_token),
+        )
+        if figure is not None
+    )
+
+
+def _draw_heat_maps(rows: Sequence[ScalingRow]) -> tuple[HeatMap, ...]:
+    words, scale = _throughput_unit(rows)
+    own = any(row.assay_version is not None for row in rows)
+    sheets: tuple[tuple[str, str, str, RowValue], ...] = (
+        ("Throughput", "map_throughput", words, lambda row: _scale_span(row.throughput, scale)),
+        (
+            "Efficiency",
+            "map_efficiency",
+            "%",
+            lambda row: _percent_span(row.efficiency) if row.assay_version or not own else None,
+        ),
+        ("Transfers alone", "map_transfers", "% of the time of a call", _transfer_percent),
+        ("Peak memory of a rank", "map_memory", "GiB", lambda row: _value_span(row.memory_gib)),
+    )
+    length_of = label_rows(rows)
+    lengths = list(dict.fromkeys(label for _, label in sorted((row.requested_length, length_of[row]) for row in rows)))
+    columns = list(dict.fromkeys((row.world, row.ring) for row in sorted(rows, key=lambda r: (r.world, -r.ring))))
+    names = {(row.world, row.ring): _column_label(row) for row in rows}
+    cells = {(length_of[row], (row.world, row.ring)): row for row in rows}
+    maps = []
+    for title, name, unit, value in sheets:
+        spans = {position: value(row) for position, row in cells.items()}
+        if any(span is not None for span in spans.values()):
+            matrix = tuple(
+                tuple(span.value if (span := spans.get((length, c))) is not None else None for c in columns)
+                for length in lengths
+            )
+            maps.append(
+                HeatMap(
+                    title=f"{title}, by length and ranks",
+                    name=name,
+                    rows=tuple(lengths),
+                    columns=tuple(names[c] for c in columns),
+                    cells=matrix,
+                    unit=unit,
+                    note=" ".join(_older_notes(rows)) or None if name == "map_efficiency" and not own else None,
+                )
+            )
+    return tuple(maps)
+
+
+def _column_label(row: ScalingRow) -> str:
+    if row.world == 1:
+        return "1 rank"
+    return f"{row.world} ranks" if row.ring == row.world else f"{row.world} ranks, {row.grouping}"
+
+
+def _lines_over_ranks(
+    rows: Sequence[ScalingRow],
+    title: str,
+    name: str,
+    unit: str,
+    value: RowValue,
+    *,
+    log_y: bool = False,
+    against_one: bool = False,
+) -> LinePlot | None:
+    """Return lines over the number of ranks; null where nothing of it is known.
+
+    What is held ``against_one`` rank has an ideal, and no meaning for rows of the older tool: they say so.
+    """
+    points = {
+        label: line
+        for label, of_line in _group_rows(rows, against_one=against_one).items()
+        if (line := {row.world: span for row in of_line if (span := value(row)) is not None})
+    }
+    if not points:
+        return None
+    spans = [span for line in points.values() for span in line.values()]
+    banded = any(span.low is not None and span.low != span.high for span in spans)
+    lines = [_build_line(label, line) for label, line in points.items()]
+    worlds = sorted({row.world for row in rows})
+    if against_one:
+        best = [100.0 if unit == "%" else float(world) for world in worlds]
+        lines.append(PlotLine(label="ideal", x=tuple(map(float, worlds)), y=tuple(best)))
+    return LinePlot(
+        title=f"{title} over ranks",
+        name=name,
+        x_axis=RANKS_AXIS,
+        y_axis=f"{title[0].lower()}{title[1:]}, {unit}",
+        lines=tuple(lines),
+        log_x=worlds[-1] > worlds[0],
+        log_y=log_y,
+        note=" ".join([BANDS_NOTE if banded else NO_BANDS_NOTE, *(_older_notes(rows) if against_one else ())]),
+    )
+
+
+def _group_rows(rows: Sequence[ScalingRow], *, against_one: bool) -> dict[str, list[ScalingRow]]:
+    """Return the rows of each line by its name: a length over ranks that are grouped alike, from one rank on."""
+    groups: dict[str, list[ScalingRow]] = {}
+    names = label_rows(rows)
+    ones = {names[row]: row for row in rows if row.world == 1}
+    for row in rows:
+        suffix = f", {row.grouping}" if row.ring < row.world else ""
+        invalid = ": means nothing" if against_one and row.assay_version is None else ""
+        line = groups.setdefault(f"{names[row]}{suffix}{invalid}", [])
+        line += [ones[names[row]]] if suffix and not line and names[row] in ones else []
+        line.append(row)
+    return groups
+
+
+def _build_line(label: str, points: dict[int, NumberSpan]) -> PlotLine:
+    worlds = sorted(points)
+    return PlotLine(
+        label=label,
+        x=tuple(map(float, worlds)),
+        y=tuple(points[world].value for world in worlds),
+        low=tuple(points[world].low for world in worlds),
+        high=tuple(points[world].high for world in worlds),
+    )
+
+
+def _older_notes(rows: Sequence[ScalingRow]) -> tuple[str, ...]:
+    return (NOT_COMPARABLE,) if any(row.assay_version is None for row in rows) else ()
+
+
+def _value_span(value: float | None) -> NumberSpan | None:
+    return None if value is None else NumberSpan(value)
+
+
+def _percent_span(span: NumberSpan | None) -> NumberSpan | None:
+    return _scale_span(span, 100.0)
+
+
+def _transfer_percent(row: ScalingRow) -> NumberSpan | None:
+    return None if row.communication_ms is None else NumberSpan(100 * row.communication_ms / row.time_ms.value)
+
+
+def _scale_span(span: NumberSpan | None, scale: float) -> NumberSpan | None:
+    if span is None:
+        return None
+    low, high = (None if end is None else end * scale for end in (span.low, span.high))
+    return span._replace(value=span.value * scale, low=low, high=high)
+
+
+def _memory_per_token(row: ScalingRow) -> NumberSpan | None:
+    if row.memory_gib is None or not row.tokens or row.batch is None:
+        return None
+    return _value_span(row.memory_gib * 2**20 / (row.batch * row.tokens / row.ring))
+
+
+MAX_STRIPS = 24
+
+
+def draw_run_figures(options: ScalingOptions, analysis: ScalingAnalysis) -> ScalingFigures:
     """Return what ``assay scaling analyse`` draws of a run; nothing where there is one number of ranks only."""
-    if not found.measured:
-        return Drawn((), (), ())
-    drawn_figures = figures(rows_of(options, found, "this run", __version__, "this machine"))
-    return drawn_figures if len(lengths(options)) > 1 else drawn_figures._replace(heat_maps=())
+    if not analysis.measured:
+        return ScalingFigures((), (), ())
+    drawn_figures = draw_figures(build_run_rows(options, analysis, "this run", __version__, "this machine"))
+    return drawn_figures if len(sequence_lengths(options)) > 1 else drawn_figures._replace(heat_maps=())
 
 
-def samples(options: ScalingOptions, found: Analysis) -> list[Element]:
+def draw_samples(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
     """Return the samples of each shape, of the slowest rank of each iteration; a figure for each sequence."""
     shown: list[Element] = []
-    for sequence in dict.fromkeys(result.shape.sequence for result in found.all):
-        rings = [t for t in found.laid.timings if t.plan.kind == "ring" and t.plan.shape.sequence == sequence]
+    for sequence in dict.fromkeys(result.shape.sequence for result in analysis.all):
+        rings = [t for t in analysis.timings.completed if t.plan.kind == "ring" and t.plan.shape.sequence == sequence]
         rings.sort(key=lambda timing: (timing.plan.shape, timing.plan.repeat))
         if rings:
             shown.append(
-                Strips(
+                StripPlot(
                     title=f"Every iteration{f' at {sequence} tokens' if sequence else ''}",
                     name=f"samples_{sequence}",
                     axis="time of the slowest rank",
                     unit="ms",
-                    strips=tuple(_strip(options, timing) for timing in rings[:MOST_STRIPS]),
+                    strips=tuple(_sample_strip(options, timing) for timing in rings[:MAX_STRIPS]),
                     note="Forward and backward. A row a start, with its median and the median's interval.",
                 )
             )
     return shown
 
 
-def _strip(options: ScalingOptions, timing: Timing) -> Strip:
+def _sample_strip(options: ScalingOptions, timing: ShapeTiming) -> StripRow:
     shape = replace(timing.plan.shape, sequence=0)
     again = f", repeat {timing.plan.repeat}" if options.repeat > 1 else ""
-    values = reduced(timing, "total")["slowest"] / 1e3
+    values = reduce_ranks(timing, "total")["slowest"] / 1e3
     low, high = median_interval(values) or (None, None)
-    return Strip(
-        label=f"{words(shape, is_attention=options.is_attention)}{again}",
+    return StripRow(
+        label=f"{format_shape(shape, is_attention=options.is_attention)}{again}",
         samples=tuple(values.tolist()),
         value=float(np.median(values)),
         low=low,
@@ -68,21 +284,21 @@ def _strip(options: ScalingOptions, timing: Timing) -> Strip:
     )
 
 
-def timeline(found: Analysis, records: Records) -> list[Element]:
+def draw_timeline(analysis: ScalingAnalysis, records: Records) -> list[Element]:
     """Return when each trial ran, with what the monitor saw above."""
-    if not found.laid.tried:
+    if not analysis.timings.attempts:
         return []
-    origin = min(record.window.start_ns for _, record in found.laid.tried)
+    origin = min(record.window.start_ns for _, record in analysis.timings.attempts)
     lanes = {"ring": "shapes", "share": "shares alone", "energy": "energy", "yardstick": "matmul"}
     bars = tuple(
-        Bar(
+        TimelineBar(
             lane=lanes[plan.kind],
             label=plan.shape.name if plan.kind != "yardstick" else "matmul",
             start_s=(record.window.start_ns - origin) / 1e9,
             end_s=(record.window.end_ns - origin) / 1e9,
             tone="plain" if record.status == "ok" else "bad",
         )
-        for plan, record in found.laid.tried
+        for plan, record in analysis.timings.attempts
     )
     return [
         Timeline(

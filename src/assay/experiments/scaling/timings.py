@@ -1,4 +1,8 @@
-"""What was measured, laid out by shape and repeat: the samples of every rank, and what workers found out."""
+"""The measured times by shape and repeat, and the vectors that every number is computed from.
+
+With one repeat, the first element of a vector is the measured value and the others are bootstrap draws; with several
+repeats there is one element per repeat. Arithmetic on vectors, element by element, gives a number with its interval.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +12,45 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.experiments.scaling.plan import planned
+from assay.core.results import Estimate
+from assay.experiments.scaling.plan import plan_trials
+from assay.stats.intervals import (
+    draw_indices,
+    draws_interval,
+    explain_no_process_interval,
+    medians_of_draws,
+    repeats_interval,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from assay.core.results import Record, SubjectFacts
     from assay.experiments.scaling.options import ScalingOptions
-    from assay.experiments.scaling.plan import Kind, Planned
-    from assay.experiments.scaling.shapes import Shape
+    from assay.experiments.scaling.plan import PlannedTrial, ScalingShape, TrialKind
     from assay.store.records import Records
 
+
+if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
-TIME = "call_us"
+TIME_QUANTITY = "call_us"
 
 
 @dataclass(frozen=True, eq=False)
-class Timing:
+class ShapeTiming:
     """One trial that came off: microseconds of each subject by name, a row a rank and a column an iteration."""
 
-    plan: Planned
+    plan: PlannedTrial
     record: Record
     by_rank: dict[str, Samples]
 
     @property
     def seed(self) -> int:
-        """A number that is the same whenever this trial is looked at."""
-        return zlib.crc32(self.record.trial.encode())
+        """A seed for resampling that depends on the measurement alone, not on how its fields are named."""
+        return zlib.crc32(f"{self.record.window.boot_id} {self.record.window.start_ns}".encode())
 
     def facts(self, name: str) -> dict[int, SubjectFacts]:
         """Return what each rank found out about a subject, by rank."""
@@ -44,45 +59,153 @@ class Timing:
 
 
 @dataclass(frozen=True, eq=False)
-class Laid:
+class ScalingTimings:
     """Every trial that was tried, those that came off with their samples."""
 
-    tried: tuple[tuple[Planned, Record], ...]
-    timings: tuple[Timing, ...]
+    attempts: tuple[tuple[PlannedTrial, Record], ...]
+    completed: tuple[ShapeTiming, ...]
 
-    def of(self, kind: Kind, shape: Shape) -> dict[int, Timing]:
+    def timings_of(self, kind: TrialKind, shape: ScalingShape) -> dict[int, ShapeTiming]:
         """Return what came off of a shape, by repeat."""
-        return {t.plan.repeat: t for t in self.timings if (t.plan.kind, t.plan.shape) == (kind, shape)}
+        return {t.plan.repeat: t for t in self.completed if (t.plan.kind, t.plan.shape) == (kind, shape)}
 
-    def why_not(self, kind: Kind, shape: Shape) -> str:
+    def missing_reason(self, kind: TrialKind, shape: ScalingShape) -> str:
         """Return why a shape has no samples."""
-        reasons = [r.reason for p, r in self.tried if (p.kind, p.shape) == (kind, shape) and r.status != "ok"]
+        reasons = [r.reason for p, r in self.attempts if (p.kind, p.shape) == (kind, shape) and r.status != "ok"]
         return reasons[-1] or "it does not say why" if reasons else "it was not measured"
 
-    def status(self, kind: Kind, shape: Shape) -> str | None:
+    def status(self, kind: TrialKind, shape: ScalingShape) -> str | None:
         """Return what became of a shape in the end; null where it was never tried."""
-        states = [r.status for p, r in self.tried if (p.kind, p.shape) == (kind, shape)]
+        states = [r.status for p, r in self.attempts if (p.kind, p.shape) == (kind, shape)]
         return "ok" if "ok" in states else states[-1] if states else None
 
-    def trials(self, *shapes: Shape) -> tuple[str, ...]:
+    def trials(self, *shapes: ScalingShape) -> tuple[str, ...]:
         """Return the trials of some shapes, those of their shares among them."""
-        return tuple(r.trial for p, r in self.tried if p.shape in shapes and p.kind in {"ring", "share"})
+        return tuple(r.trial for p, r in self.attempts if p.shape in shapes and p.kind in {"ring", "share"})
 
 
-def laid_out(options: ScalingOptions, records: Records) -> Laid:
+def collect_timings(options: ScalingOptions, records: Records) -> ScalingTimings:
     """Lay out what the records hold."""
-    plans = {planned_trial.trial.id: planned_trial for planned_trial in planned(options)}
+    plans = {planned_trial.trial.id: planned_trial for planned_trial in plan_trials(options)}
     tried = tuple((plans[record.trial], record) for record in records if record.trial in plans)
-    timings = (_timing(plan, record, records) for plan, record in tried if record.status == "ok")
-    return Laid(tried, tuple(timing for timing in timings if timing.by_rank))
+    timings = (_build_timing(plan, record, records) for plan, record in tried if record.status == "ok")
+    return ScalingTimings(tried, tuple(timing for timing in timings if timing.by_rank))
 
 
-def _timing(plan: Planned, record: Record, records: Records) -> Timing:
+def _build_timing(plan: PlannedTrial, record: Record, records: Records) -> ShapeTiming:
     rows: dict[str, list[Samples]] = {}
     for number, name in enumerate(plan.names):
-        series = sorted((s for s in record.series if (s.subject, s.quantity) == (number, TIME)), key=lambda s: s.rank)
+        series = sorted(
+            (s for s in record.series if (s.subject, s.quantity) == (number, TIME_QUANTITY)), key=lambda s: s.rank
+        )
         rows[name] = [records.samples(s) for s in series]
     common = min((len(row) for rank_rows in rows.values() for row in rank_rows), default=0)
     whole = common and all(len(rank_rows) == plan.trial.roles[0].ranks for rank_rows in rows.values())
     by_rank = {name: np.array([row[:common] for row in rank_rows]) for name, rank_rows in rows.items()} if whole else {}
-    return Timing(plan, record, by_rank)
+    return ShapeTiming(plan, record, by_rank)
+
+
+if TYPE_CHECKING:
+    TimeVector = NDArray[np.float64]
+
+TIME_PARTS = ("slowest", "mean", "last")
+
+
+@dataclass(frozen=True, eq=False)
+class TimeVectors:
+    """Microseconds of a trial, of each subject by name: medians over iterations.
+
+    Attributes:
+        slowest: Of the slowest rank of each iteration.
+        mean: Of the mean over ranks.
+        last: Of the last places of rings, which have most to do under a causal mask.
+    """
+
+    slowest: dict[str, TimeVector]
+    mean: dict[str, TimeVector]
+    last: dict[str, TimeVector]
+
+
+@dataclass(frozen=True, eq=False)
+class TimingBasis:
+    """What numbers rest on: the times of some trials in the repeats that have all of them, and how to judge them."""
+
+    times: tuple[TimeVectors, ...]
+    repeats: tuple[int, ...]
+    samples: int
+    no_interval_reason: str | None
+
+    def estimate(self, values: TimeVector, unit: str, what: str) -> Estimate | None:
+        """Return a number with its interval, or without one and why; null where there is no such number."""
+        if not np.isfinite(values[0] if len(self.repeats) == 1 else values).all():
+            return None
+        if len(self.repeats) > 1:
+            centre, low, high = repeats_interval(values)
+            how = f"{what}; mean of {len(values)} repeats, each started afresh, Student's t"
+            return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=how, n=self.samples)
+        ends = draws_interval(values) if self.no_interval_reason is None else None
+        how = f"{what}; iterations of one start drawn anew, which says nothing of the next start"
+        if ends is None:
+            how = f"{what}; no interval: {self.no_interval_reason or 'some draws have no such number'}"
+        return Estimate(
+            value=float(values[0]),
+            low=None if ends is None else ends[0],
+            high=None if ends is None else ends[1],
+            unit=unit,
+            scope="process",
+            method=how,
+            n=self.samples,
+        )
+
+
+def build_basis(*several: Mapping[int, ShapeTiming]) -> TimingBasis | None:
+    """Return what rests on several trials of each repeat; null where no repeat has all of them."""
+    repeats = sorted(set.intersection(*(set(timings) for timings in several)))
+    if not repeats:
+        return None
+    chosen = [[timings[repeat] for repeat in repeats] for timings in several]
+    trouble = None
+    if len(repeats) == 1:
+        trouble = next(
+            (why for (only,) in chosen if (why := explain_no_process_interval(_deciding_samples(only))) is not None),
+            None,
+        )
+    return TimingBasis(
+        times=tuple(
+            _resample_times(of_subject[0]) if len(repeats) == 1 else _repeat_times(of_subject) for of_subject in chosen
+        ),
+        repeats=tuple(repeats),
+        samples=sum(_deciding_samples(timing).size for timing in chosen[0]),
+        no_interval_reason=trouble,
+    )
+
+
+def reduce_ranks(timing: ShapeTiming, name: str) -> dict[str, TimeVector]:
+    """Return one number an iteration: of the slowest rank, of all on average, of the last places on average."""
+    rows = timing.by_rank[name]
+    ring = timing.plan.shape.ring if timing.plan.kind == "ring" else 1
+    return {"slowest": rows.max(axis=0), "mean": rows.mean(axis=0), "last": rows[ring - 1 :: ring].mean(axis=0)}
+
+
+def _deciding_samples(timing: ShapeTiming) -> TimeVector:
+    """Return the samples that say whether there can be an interval."""
+    name = "total" if "total" in timing.by_rank else next(iter(timing.by_rank))
+    return reduce_ranks(timing, name)["slowest"]
+
+
+def _resample_times(timing: ShapeTiming) -> TimeVectors:
+    chosen = draw_indices(_deciding_samples(timing), timing.seed)
+    return _build_times(timing, lambda samples: medians_of_draws(samples, chosen))
+
+
+def _repeat_times(timings: Sequence[ShapeTiming]) -> TimeVectors:
+    per_repeat = [_build_times(timing, lambda samples: np.array([float(np.median(samples))])) for timing in timings]
+    names = tuple(timings[0].by_rank)
+    return TimeVectors(
+        *({n: np.concatenate([getattr(t, part)[n] for t in per_repeat]) for n in names} for part in TIME_PARTS)
+    )
+
+
+def _build_times(timing: ShapeTiming, middle: Callable[[TimeVector], TimeVector]) -> TimeVectors:
+    parts = {name: reduce_ranks(timing, name) for name in timing.by_rank}
+    return TimeVectors(*({name: middle(of_name[part]) for name, of_name in parts.items()} for part in TIME_PARTS))

@@ -1,13 +1,11 @@
-"""The experiment behind ``assay scaling predict``: what GPUs that are not here would take."""
+"""The experiment behind ``assay scaling predict``: the time on GPUs that are not here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.scaling_prediction.findings import analyse
-from assay.experiments.scaling_prediction.options import PredictionOptions
-from assay.experiments.scaling_prediction.page import page
-from assay.experiments.scaling_prediction.plan import next_step
+from assay.experiments.scaling_prediction.plan import PredictionOptions, next_block
+from assay.experiments.scaling_prediction.report import build_findings, build_page
 
 if TYPE_CHECKING:
     from assay.core.page import Page
@@ -25,15 +23,15 @@ class PredictionExperiment:
 
     def step(self, machine: Machine, options: PredictionOptions, records: Records) -> Block | Done:
         """Return the next sequence length, until all shares are measured."""
-        return next_step(options, records)
+        return next_block(options, records)
 
     def analyse(self, machine: Machine, options: PredictionOptions, records: Records) -> Findings:
         """Return what is predicted of every count of GPUs, and how sure it is."""
-        return analyse(options, records)
+        return build_findings(options, records)
 
     def page(self, machine: Machine, options: PredictionOptions, findings: Findings, records: Records) -> Page:
         """Return times, efficiency and memory with their intervals, and what they assume."""
-        return page(machine, options, findings, records)
+        return build_page(machine, options, findings, records)
 
 
 EXPERIMENT = PredictionExperiment()

@@ -1,27 +1,30 @@
-"""What is measured for a prediction: the whole on one device, and on the same device one rank's share of each ring.
+"""The options of ``assay scaling predict``, and what is measured: the whole, and one rank's share of each ring.
 
     block tokens-65536     ring 1    the whole sequence, its result checked: T1
                            ring 8    what the last rank of 8 computes, nothing sent
                            ring 64   what the last rank of 64 computes, nothing sent
 
-A count whose ring breaks a rule of the attention is left out, with the rule's own sentence. Pure.
+A count whose ring breaks a rule of the attention is skipped, with the rule's own sentence as reason. Pure.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from assay.core.errors import BadInput
-from assay.core.plan import Block, Done, Method, Role, Trial
-from assay.workloads.dilated_attention.problem import Problem
+from assay.core.plan import Block, Done, InterferencePolicy, Isolation, Method, Role, Subject, Trial
+from assay.core.values import Value
+from assay.experiments.scaling.prediction import LinkModel
+from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from assay.core.plan import Subject
     from assay.core.results import Record
-    from assay.experiments.scaling_prediction.options import PredictionOptions
+
 
 ROLE = "alone"
 TRIAL_S = 30.0
@@ -29,7 +32,7 @@ TRIAL_S = 30.0
 
 
 @dataclass(frozen=True, order=True)
-class Cell:
+class PredictionCell:
     """One question: a sequence length as it was asked for, over so many GPUs in one ring."""
 
     tokens: int
@@ -37,39 +40,39 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ImpossibleCell:
     """A cell that cannot be, and which rule says so."""
 
-    cell: Cell
+    cell: PredictionCell
     reason: str
 
 
-def cells(options: PredictionOptions) -> tuple[Cell, ...]:
+def list_cells(options: PredictionOptions) -> tuple[PredictionCell, ...]:
     """Return the cells that can be predicted."""
-    return tuple(cell for cell in _asked(options) if refusal(options, cell) is None)
+    return tuple(cell for cell in _requested_cells(options) if find_cell_refusal(options, cell) is None)
 
 
-def left_out(options: PredictionOptions) -> tuple[LeftOut, ...]:
+def list_impossible_cells(options: PredictionOptions) -> tuple[ImpossibleCell, ...]:
     """Return the cells that cannot be."""
-    refusals = ((cell, refusal(options, cell)) for cell in _asked(options))
-    return tuple(LeftOut(cell, reason) for cell, reason in refusals if reason is not None)
+    refusals = ((cell, find_cell_refusal(options, cell)) for cell in _requested_cells(options))
+    return tuple(ImpossibleCell(cell, reason) for cell, reason in refusals if reason is not None)
 
 
-def refusal(options: PredictionOptions, cell: Cell) -> str | None:
+def find_cell_refusal(options: PredictionOptions, cell: PredictionCell) -> str | None:
     """Return why a cell cannot be; null where it can."""
     try:
-        problem_of(options, cell)
+        cell_problem(options, cell)
     except BadInput as error:
         return str(error)
     return None
 
 
-def problem_of(options: PredictionOptions, cell: Cell) -> Problem:
+def cell_problem(options: PredictionOptions, cell: PredictionCell) -> DilatedAttentionProblem:
     """Return the problem of a cell, or say which rule it breaks."""
-    return Problem.of(subject_of(options, cell).params)
+    return DilatedAttentionProblem.of(cell_subject(options, cell).params)
 
 
-def subject_of(options: PredictionOptions, cell: Cell) -> Subject:
+def cell_subject(options: PredictionOptions, cell: PredictionCell) -> Subject:
     """Return what is measured for a cell: the whole for one GPU, otherwise what the last rank computes."""
     grown = cell.gpus if options.mode == "weak" else 1
     changed = {
@@ -81,20 +84,20 @@ def subject_of(options: PredictionOptions, cell: Cell) -> Subject:
     return options.subject.model_copy(update={"params": {**options.subject.params, **changed}})
 
 
-def baseline_of(cell: Cell) -> Cell:
+def baseline_cell(cell: PredictionCell) -> PredictionCell:
     """Return the cell that a cell's speedup is held against: one GPU."""
-    return Cell(cell.tokens, 1)
+    return PredictionCell(cell.tokens, 1)
 
 
-def phase_of(cell: Cell) -> str:
+def describe_phase(cell: PredictionCell) -> str:
     """Say what is measured for a cell."""
     what = "the whole" if cell.gpus == 1 else f"one share of a ring of {cell.gpus}"
     return f"{cell.tokens} tokens, {what}"
 
 
-def trial_of(options: PredictionOptions, cell: Cell) -> Trial:
+def cell_trial(options: PredictionOptions, cell: PredictionCell) -> Trial:
     """Return the trial in which a cell's computation is measured."""
-    subject, device = subject_of(options, cell), options.device
+    subject, device = cell_subject(options, cell), options.device
     return Trial(
         block=f"tokens-{cell.tokens}",
         roles=(Role(name=ROLE, subjects=(subject,), devices=(device,), isolation=options.isolation),),
@@ -104,39 +107,69 @@ def trial_of(options: PredictionOptions, cell: Cell) -> Trial:
             benchmark_runs=options.benchmark_runs,
             timeout_s=options.timeout_s,
         ),
-        settings={"phase": phase_of(cell)},
-        strangers=options.strangers,
+        settings={"phase": describe_phase(cell)},
+        on_interference=options.on_interference,
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
         seed=options.seed,
     )
 
 
-def blocks_of(options: PredictionOptions) -> tuple[Block, ...]:
+def plan_blocks(options: PredictionOptions) -> tuple[Block, ...]:
     """Return one block to a sequence length of which some count can be predicted."""
-    lengths = dict.fromkeys(cell.tokens for cell in cells(options))
+    lengths = dict.fromkeys(cell.tokens for cell in list_cells(options))
     return tuple(
         Block(
             name=f"tokens-{tokens}",
             why=f"one GPU's share of every ring at {tokens} tokens",
-            trials=tuple(trial_of(options, cell) for cell in dict.fromkeys([Cell(tokens, 1), *_at(options, tokens)])),
+            trials=tuple(
+                cell_trial(options, cell)
+                for cell in dict.fromkeys([PredictionCell(tokens, 1), *_cells_at(options, tokens)])
+            ),
         )
         for tokens in lengths
     )
 
 
-def next_step(options: PredictionOptions, records: Iterable[Record]) -> Block | Done:
+def next_block(options: PredictionOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next block that has not been measured."""
     measured = {record.block for record in records}
-    left = [block for block in blocks_of(options) if block.name not in measured]
+    left = [block for block in plan_blocks(options) if block.name not in measured]
     if not left:
         return Done(why="every share is measured")
     return left[0].model_copy(update={"left_s": TRIAL_S * sum(len(block.trials) for block in left)})
 
 
-def _at(options: PredictionOptions, tokens: int) -> tuple[Cell, ...]:
-    return tuple(cell for cell in cells(options) if cell.tokens == tokens)
+def _cells_at(options: PredictionOptions, tokens: int) -> tuple[PredictionCell, ...]:
+    return tuple(cell for cell in list_cells(options) if cell.tokens == tokens)
 
 
-def _asked(options: PredictionOptions) -> tuple[Cell, ...]:
-    return tuple(Cell(tokens, gpus) for tokens in options.sequences for gpus in options.counts)
+def _requested_cells(options: PredictionOptions) -> tuple[PredictionCell, ...]:
+    return tuple(PredictionCell(tokens, gpus) for tokens in options.sequences for gpus in options.counts)
+
+
+REQUIRED_EFFICIENCY = 0.7
+"""The efficiency that a prediction is held against unless told: what the older tool's recipe for CI asked for."""
+
+
+class PredictionOptions(Value):
+    """So many GPUs over a link, of which one is here: its share of each ring is measured alone."""
+
+    subject: Subject = Field(description="The whole attention; sequence and ring are of each shape.")
+    sequences: tuple[int, ...] = Field(min_length=1)
+    counts: tuple[int, ...] = Field(min_length=1, description="GPUs, each count one ring.")
+    link: LinkModel
+    mode: Literal["strong", "weak"] = "strong"
+    passes: Literal["forward", "total"] = "total"
+    device: str
+    isolation: Isolation = "full"
+    warmup_runs: int = Field(default=3, ge=0)
+    benchmark_runs: int = Field(default=10, ge=1)
+    required_efficiency: float = Field(
+        default=REQUIRED_EFFICIENCY, gt=0, lt=1, description="The efficiency that is asked about."
+    )
+    on_interference: InterferencePolicy = "warn"
+    retakes: int = Field(default=0, ge=0)
+    timeout_s: float = Field(default=600.0, gt=0)
+    cpu_groups: int | None = Field(default=None, ge=1)
+    seed: int = 0

@@ -1,4 +1,4 @@
-"""What ``assay threshold run`` was asked for: thresholds, each with its grid, and how they are measured."""
+"""The options of ``assay threshold run``: thresholds, each with its grid, and how they are measured."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from assay.core.plan import Cache, Isolation, StrangerPolicy, Subject
+from assay.core.plan import Cache, InterferencePolicy, Isolation, Subject
 from assay.core.values import Params, Scalar, Value
 
-Time = Literal["call", "span"]
-TIMES: tuple[Time, ...] = ("call", "span")
+TimeKind = Literal["call", "span"]
+TIME_KINDS: tuple[TimeKind, ...] = ("call", "span")
 DecideOn = Literal["call", "span", "cautious"]
 
 ROUNDS, GROWTH = 8, 2
 """Pairs of a point in each of the first two processes, and how many times as many each next one takes: together they
 make 8, 16, 32, 64 and 128, which are planned looks. Most sizes need few, and few sizes need many."""
-BLOCKS = 5
-FEWEST_BLOCKS = 2
+MAX_BLOCKS = 5
+MIN_BLOCKS = 2
 """One process is one draw: what differs between processes is not seen in one."""
 
 
-class Point(Value):
+class GridPoint(Value):
     """One place of a grid: its parameters, its size on the threshold's axis, and the two that are compared there."""
 
     size: int | float
@@ -39,7 +39,7 @@ class Threshold(Value):
     margin: float = Field(gt=1)
     axis: str = Field(description="What a size is, in words.")
     branch: Literal["sliding", "compressed"] | None = None
-    points: tuple[Point, ...] = Field(min_length=1)
+    points: tuple[GridPoint, ...] = Field(min_length=1)
 
     @property
     def sizes(self) -> tuple[int | float, ...]:
@@ -61,11 +61,11 @@ class ThresholdOptions(Value):
     decide_on: DecideOn = Field(default="cautious", description="Cautious: by both times, so the higher threshold.")
     rounds: int = Field(default=ROUNDS, ge=4, description="Pairs of a point in each of the first two processes.")
     growth: int = Field(default=1, ge=1, description="Each next process takes so many times as many.")
-    blocks: int = Field(default=BLOCKS, ge=FEWEST_BLOCKS, description="Processes at the most.")
+    blocks: int = Field(default=MAX_BLOCKS, ge=MIN_BLOCKS, description="Processes at the most.")
     duration_s: float = Field(default=60.0, gt=0, description="A process, its starting not counted, at the most.")
     budget_s: float | None = Field(default=None, gt=0, description="No process begins that would not fit any more.")
     isolation: Isolation = "full"
-    strangers: StrangerPolicy = "warn"
+    on_interference: InterferencePolicy = "warn"
     cache: Cache | None = None
     timeout_s: float = Field(default=120.0, gt=0)
     cpu_groups: int | None = Field(default=None, ge=1)
@@ -77,7 +77,7 @@ class ThresholdOptions(Value):
         return int(self.rounds * self.growth ** max(0, number - 2))
 
     @model_validator(mode="after")
-    def _no_two_alike(self) -> Self:
+    def _check_unique(self) -> Self:
         for what, texts in (
             ("named", [threshold.name for threshold in self.thresholds]),
             ("written to", [threshold.key for threshold in self.thresholds]),

@@ -1,135 +1,227 @@
-"""One process after another: which points each looks at follows from what those before it found."""
+"""Plan one process after another: the points each measures follow from the results of those before.
+
+Starting a process takes longer than timing most points, so that each measures several:
+
+    first     the largest size, the smallest, and some between        ●───────●───────●───────●
+    then      what lies between the largest that fails and the        ✗───────✗──●─●──?───────✓
+              smallest that clears, and what is still open; while
+              that is the largest of all, nothing else
+    last      once more the points that decide the answer:                         ✗──✓
+              one process does not show what differs between processes
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from assay.core.plan import Block, Done, Method, Role, Trial
-from assay.experiments.contention.budget import BESIDE_S, spent_s
-from assay.experiments.run.plan import start_up_s
-from assay.experiments.threshold import choice
-from assay.experiments.threshold.cells import judge
-from assay.experiments.threshold.checked import parity_of
-from assay.experiments.threshold.measured import Gathered, Seen
-from assay.experiments.threshold.options import FEWEST_BLOCKS
+from assay.experiments.budget import TRIAL_OVERHEAD_S, block_durations_s
+from assay.experiments.run.plan import max_start_up_s
+from assay.experiments.threshold.cells import GridObservations, PointObservations, judge_threshold, threshold_parity
+from assay.experiments.threshold.options import MIN_BLOCKS
+from assay.stats.crossover import LOOKS, next_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.results import Record
-    from assay.experiments.threshold.cells import Judged
+    from assay.experiments.threshold.cells import JudgedThreshold, SizeCell
     from assay.experiments.threshold.options import ThresholdOptions
     from assay.store.records import Records
 
-PAIRS = "pairs"
-TRIES = 2
+
+FIRST_SIZES = 5
+"""Sizes that are looked at first."""
+NEW_SIZES = 6
+"""Sizes between a failing and a clearing one that are looked at in one process."""
+MIN_SETTLED = 4
+"""Sizes at least that two processes look at, where there are so many, so that what differs between them is seen."""
+
+
+def choose_cells(judged_threshold: JudgedThreshold) -> list[int]:
+    """Return the places of the cells to look at next, the largest first; none where it is decided."""
+    cells = judged_threshold.cells
+    if not judged_threshold.measured:
+        return pick_evenly(range(len(cells)), FIRST_SIZES)[::-1]
+    decision, chosen = judged_threshold.decision, set[int]()
+    following = next_size([cell.decisive for cell in cells])
+    if following is not None:
+        stretch = (
+            range(following, decision.index) if following == len(cells) - 1 else range(decision.low, decision.index)
+        )
+        chosen |= set(pick_evenly([index for index in stretch if cells[index].decisive is None], NEW_SIZES))
+        chosen |= {index for index in stretch if _may_settle(cells[index])}
+    chosen |= _unsettled_cells(judged_threshold)
+    return sorted(chosen, reverse=True)
+
+
+def _may_settle(cell: SizeCell) -> bool:
+    """Return whether a cell is open, and more pairs may close it."""
+    bound = cell.decisive
+    return bound is not None and bound.state == "open" and bound.pairs < LOOKS[-1]
+
+
+def _unsettled_cells(judged_threshold: JudgedThreshold) -> set[int]:
+    """Return the cells that need a second process: both sides of the answer, the largest, and some near the margin.
+
+    On the largest every answer rests, also that of another margin later.
+    """
+    cells, decision = judged_threshold.cells, judged_threshold.decision
+    measured = [index for index, cell in enumerate(cells) if cell.decisive is not None and cell.processes]
+    carrying = [index for index in {decision.index, decision.low - 1, len(cells) - 1} if index in measured]
+    settled = {index for index in measured if cells[index].processes >= MIN_BLOCKS}
+    chosen = {index for index in carrying if index not in settled}
+    others = sorted(
+        (index for index in measured if index not in settled | chosen),
+        key=lambda p: distance_to_margin(judged_threshold, p),
+    )
+    lacking = MIN_SETTLED - len(settled) - len(chosen)
+    return chosen | set(others[: max(0, lacking)])
+
+
+def distance_to_margin(judged_threshold: JudgedThreshold, index: int) -> float:
+    """Return how far a cell's mean is from the margin, as the logarithm of a ratio."""
+    bound = judged_threshold.cells[index].decisive
+    return math.inf if bound is None else abs(bound.mean - math.log(judged_threshold.threshold.margin))
+
+
+def pick_evenly(candidates: Sequence[int], most: int) -> list[int]:
+    """Return so many of some places at the most, the ends among them, the others evenly between."""
+    count = len(candidates)
+    if count <= most:
+        return list(candidates)
+    return sorted({candidates[round(step * (count - 1) / (most - 1))] for step in range(most)})
+
+
+def choose_points(judged_threshold: JudgedThreshold, index: int) -> list[int]:
+    """Return the points of a cell that are worth a look: those that fail where one does, all that are not closed."""
+    numbers = judged_threshold.cells[index].points
+    failing = [
+        n for n in numbers if (bound := judged_threshold.points[n].decisive) is not None and bound.state == "fails"
+    ]
+    if failing:
+        return [n for n in failing if judged_threshold.points[n].observations.failure is None]
+    return [n for n in numbers if _needs_measuring(judged_threshold, n)] or list(numbers)
+
+
+def _needs_measuring(judged_threshold: JudgedThreshold, number: int) -> bool:
+    point = judged_threshold.points[number]
+    bound = point.decisive
+    return bound is None or bound.state == "open" or point.processes < MIN_BLOCKS
+
+
+PAIR_ROLE = "pairs"
+MAX_FAILURES = 2
 """So many processes that failed, one after another, end it."""
-LEAST_S = 1.0
+MIN_MEASURE_S = 1.0
 """A process that could measure for less than this is not started."""
 
-Place = tuple[int, int]
+PointIndex = tuple[int, int]
 """A threshold and a point of it, by their numbers."""
 
 
 @dataclass(frozen=True)
-class Walk:
+class ThresholdProgress:
     """How far a run has come: what is known, the processes that found it out, and what comes next."""
 
-    gathered: Gathered
-    chosen: dict[str, tuple[Place, ...]]
-    next: Block | Done
+    observations: GridObservations
+    chosen: dict[str, tuple[PointIndex, ...]]
+    next_step: Block | Done
 
-    def judged(self, options: ThresholdOptions) -> list[Judged]:
+    def judge(self, options: ThresholdOptions) -> list[JudgedThreshold]:
         """Return what is known about each threshold."""
-        return judge_all(options, self.gathered)
+        return judge_thresholds(options, self.observations)
 
 
-def judge_all(options: ThresholdOptions, gathered: Gathered) -> list[Judged]:
+def judge_thresholds(options: ThresholdOptions, observations: GridObservations) -> list[JudgedThreshold]:
     """Return what is known about each threshold."""
     return [
-        judge(threshold, gathered.of(number, len(threshold.points)), options.decide_on)
+        judge_threshold(threshold, observations.points_of(number, len(threshold.points)), options.decide_on)
         for number, threshold in enumerate(options.thresholds)
     ]
 
 
-def walk(options: ThresholdOptions, records: Records) -> Walk:
+def replay_run(options: ThresholdOptions, records: Records) -> ThresholdProgress:
     """Go through the processes of a run from the first on, each decided as it was then, up to what comes next."""
     by_trial = {record.trial: record for record in records}
-    observations = Gathered()
-    chosen: dict[str, tuple[Place, ...]] = {}
+    observations = GridObservations()
+    chosen: dict[str, tuple[PointIndex, ...]] = {}
     before: list[Record] = []
     while True:
-        step = _next(options, observations, before)
+        step = _decide_next(options, observations, before)
         if isinstance(step, Done):
-            return Walk(observations, chosen, step)
+            return ThresholdProgress(observations, chosen, step)
         block, indices = step
         record = by_trial.get(block.trials[0].id)
         if record is None:
-            return Walk(observations, chosen, block)
-        observations.add(indices, record, records)
+            return ThresholdProgress(observations, chosen, block)
+        observations.add_record(indices, record, records)
         chosen[record.trial] = indices
         before.append(record)
 
 
-def _next(
-    options: ThresholdOptions, gathered: Gathered, before: Sequence[Record]
-) -> tuple[Block, tuple[Place, ...]] | Done:
-    failed = [record for record in before[-TRIES:] if record.status != "ok"]
-    if len(failed) == TRIES or any(record.status == "refused" for record in failed):
+def _decide_next(
+    options: ThresholdOptions, observations: GridObservations, before: Sequence[Record]
+) -> tuple[Block, tuple[PointIndex, ...]] | Done:
+    failed = [record for record in before[-MAX_FAILURES:] if record.status != "ok"]
+    if len(failed) == MAX_FAILURES or any(record.status == "refused" for record in failed):
         return Done(why=f"nothing more can be measured: {failed[-1].reason}")
-    judged_thresholds = judge_all(options, gathered)
-    indices = wanted(judged_thresholds)
+    judged_thresholds = judge_thresholds(options, observations)
+    indices = choose_next_points(judged_thresholds)
     if not indices:
         return Done(why="every threshold is decided, or more would not decide it")
     if len(before) >= options.blocks:
         return Done(why=f"{len(before)} processes have looked")
-    start_s = start_up_s(_trial(options, "look-1", indices, 1.0))
-    left_s = options.budget_s - sum(spent_s(before).values()) if options.budget_s is not None else None
-    time_s = options.duration_s if left_s is None else min(options.duration_s, left_s - _started_s(before, start_s))
-    if time_s < LEAST_S and len(before) >= FEWEST_BLOCKS:
+    start_s = max_start_up_s(_build_trial(options, "look-1", indices, 1.0))
+    left_s = options.budget_s - sum(block_durations_s(before).values()) if options.budget_s is not None else None
+    time_s = (
+        options.duration_s if left_s is None else min(options.duration_s, left_s - _expect_startup_s(before, start_s))
+    )
+    if time_s < MIN_MEASURE_S and len(before) >= MIN_BLOCKS:
         return Done(why=f"the budget of {options.budget_s:g} s is spent")
     number = len(before) + 1
-    unchecked = any(not gathered.points.get(index, Seen()).checked for index in indices)
-    trial = _trial(options, f"look-{number}", indices, max(time_s, LEAST_S) + start_s, parity=unchecked)
-    most_s = (options.blocks - len(before)) * (options.duration_s + start_s + BESIDE_S)
+    unchecked = any(not observations.points.get(index, PointObservations()).checked for index in indices)
+    trial = _build_trial(options, f"look-{number}", indices, max(time_s, MIN_MEASURE_S) + start_s, parity=unchecked)
+    most_s = (options.blocks - len(before)) * (options.duration_s + start_s + TRIAL_OVERHEAD_S)
     block = Block(
         name=trial.block,
-        why=_why(options, judged_thresholds, indices, number),
+        why=_describe_process(options, judged_thresholds, indices, number),
         trials=(trial,),
         left_s=most_s if left_s is None else max(min(most_s, left_s), trial.method.duration_s),
     )
     return block, indices
 
 
-def _started_s(before: Sequence[Record], usual_s: float) -> float:
+def _expect_startup_s(before: Sequence[Record], usual_s: float) -> float:
     """Return how long the next process takes until it measures: as the longest so far, or as is usual."""
-    startups = [evidence.setup_s + BESIDE_S for record in before for evidence in record.evidence]
+    startups = [evidence.setup_s + TRIAL_OVERHEAD_S for record in before for evidence in record.evidence]
     return max(startups, default=usual_s)
 
 
-def wanted(judged: Sequence[Judged]) -> tuple[Place, ...]:
+def choose_next_points(judged_thresholds: Sequence[JudgedThreshold]) -> tuple[PointIndex, ...]:
     """Return the points that the next process looks at: the largest first, the thresholds in turns.
 
     A threshold whose fast path gave a wrong result is not measured further: nothing can come of it.
     """
     by_threshold = [
-        [(number, point) for index in choice.places(threshold) for point in reversed(choice.points(threshold, index))]
-        if parity_of(threshold) != "failed"
+        [(number, point) for index in choose_cells(threshold) for point in reversed(choose_points(threshold, index))]
+        if threshold_parity(threshold) != "failed"
         else []
-        for number, threshold in enumerate(judged)
+        for number, threshold in enumerate(judged_thresholds)
     ]
     return tuple(index for turn in zip_longest(*by_threshold) for index in turn if index is not None)
 
 
-def _trial(
-    options: ThresholdOptions, block: str, places: Sequence[Place], duration_s: float, *, parity: bool = True
+def _build_trial(
+    options: ThresholdOptions, block: str, indices: Sequence[PointIndex], duration_s: float, *, parity: bool = True
 ) -> Trial:
-    points = [options.thresholds[one].points[point] for one, point in places]
+    points = [options.thresholds[one].points[point] for one, point in indices]
     number = int(block.rpartition("-")[2])
     role = Role(
-        name=PAIRS,
+        name=PAIR_ROLE,
         subjects=tuple(subject for point in points for subject in (point.reference, point.fast)),
         devices=(options.device,),
         isolation=options.isolation,
@@ -145,7 +237,7 @@ def _trial(
             cache=options.cache,
             timeout_s=options.timeout_s,
         ),
-        strangers=options.strangers,
+        on_interference=options.on_interference,
         placed_with=(options.device,),
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
@@ -153,16 +245,18 @@ def _trial(
     )
 
 
-def _why(options: ThresholdOptions, judged: Sequence[Judged], places: Sequence[Place], number: int) -> str:
+def _describe_process(
+    options: ThresholdOptions, judged_thresholds: Sequence[JudgedThreshold], indices: Sequence[PointIndex], number: int
+) -> str:
     """Say what a process looks at."""
     counts = [
-        (threshold.name, len({threshold.points[point].size for n, point in places if n == index}))
+        (threshold.name, len({threshold.points[point].size for n, point in indices if n == index}))
         for index, threshold in enumerate(options.thresholds)
     ]
     sizes = ", ".join(f"{count} size{'' if count == 1 else 's'} of {name}" for name, count in counts if count)
     how = (
         "the ends and some between"
-        if not any(judged_one.measured for judged_one in judged)
+        if not any(judged_one.measured for judged_one in judged_thresholds)
         else "near the answer, and once more"
     )
     return f"process {number} of {options.blocks} at most: {sizes}; {how}"

@@ -1,15 +1,16 @@
-"""A file of thresholds: what is compared, over which grid, and where the answer is written.
+"""A file of thresholds: what is compared, over which grid, and where the answer is written; and the grid's points.
 
     thresholds:
       - name: sorting
-        reference: sorts.py:insertion        # a workload, or file.py:function beside this file
+        reference: sorts.py:insertion        # a workload, or file.py:function next to this file
         fast: sorts.py:builtin
         axes: {n: [8, 32, 128, 512]}         # the product of all axes is the grid
         size: n                              # the axis that the threshold is on
         key: runtime.sort_min_len            # where the answer is written
         never: 1000000000                    # what is written where it never is faster
 
-Several grids may stand under ``grids`` by their names instead; the first is taken unless another is asked for.
+Several grids may be given under ``grids`` by name instead; the first is used unless another is selected. The grid's
+points are subjects with complete parameters, each with its size.
 """
 
 from __future__ import annotations
@@ -22,48 +23,55 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field, ValidationError, field_validator
 
-from assay.core.durable import read_yaml
-from assay.core.errors import BadInput, nearest
+from assay.core.errors import BadInput, suggest_nearest
+from assay.core.files import read_yaml
 from assay.core.values import Params, Scalar, Value, first_problem
+from assay.experiments.threshold.options import GridPoint, Threshold
+from assay.workloads import registry
 from assay.workloads.function import is_function_spec
+from assay.workloads.nsa.branches import effective_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pydantic import JsonValue
 
-DEFAULT = Path(__file__).parent / "branches.yaml"
+    from assay.core.plan import Subject
+    from assay.workloads.base import Workload
+
+
+DEFAULT_SPEC_FILE = Path(__file__).parent / "branches.yaml"
 """Both branches of native sparse attention."""
 
-MARGINS = {"conservative": 1.5, "balanced": 1.2, "aggressive": 1.1}
+NAMED_MARGINS = {"conservative": 1.5, "balanced": 1.2, "aggressive": 1.1}
 """Margins that have a name: half again as fast, by a fifth, by a tenth."""
-LEAST_MEANT = 0.5
+SHARE_TYPO_LIMIT = 0.5
 """Who writes less than this means that share more; 0.9 may be meant as slower."""
 
-Axes = dict[str, list[Scalar]]
+GridAxes = dict[str, list[Scalar]]
 
 
-class Wanted(Value):
+class ThresholdSpec(Value):
     """One threshold as the file has it."""
 
     name: str = Field(min_length=1)
     reference: str = Field(min_length=1)
     fast: str = Field(min_length=1)
     params: Params = Field(default_factory=dict)
-    axes: Axes | None = None
-    grids: dict[str, Axes] | None = None
+    axes: GridAxes | None = None
+    grids: dict[str, GridAxes] | None = None
     size: str = Field(min_length=1)
-    margin: float = MARGINS["balanced"]
+    margin: float = NAMED_MARGINS["balanced"]
     key: str = Field(min_length=1)
     never: Scalar
     where: str = Field(default="", description="Where in which file it stands.")
 
     @field_validator("margin", mode="before")
     @classmethod
-    def _margin_in_words(cls, value: object) -> float:
-        return margin_of(str(value))
+    def _parse_margin(cls, value: object) -> float:
+        return parse_margin(str(value))
 
-    def grid(self, name: str | None) -> Axes:
+    def grid(self, name: str | None) -> GridAxes:
         """Return the axes of the grid that is asked for; the only one or the first, where none is."""
         if self.axes is not None:
             if name is not None:
@@ -72,43 +80,45 @@ class Wanted(Value):
         grids = self.grids or {}
         chosen = name or next(iter(grids))
         if chosen not in grids:
-            raise BadInput(f"{self.where} has no grid {chosen!r}; it has {', '.join(grids)}.{nearest(chosen, grids)}")
+            raise BadInput(
+                f"{self.where} has no grid {chosen!r}; it has {', '.join(grids)}.{suggest_nearest(chosen, grids)}"
+            )
         return grids[chosen]
 
-    def places(self, grid: str | None) -> Iterator[Params]:
+    def grid_params(self, grid: str | None) -> Iterator[Params]:
         """Give the parameters of every place of a grid."""
         axes = self.grid(grid)
         for values in product(*axes.values()):
             yield {**self.params, **dict(zip(axes, values, strict=True))}
 
 
-def margin_of(text: str) -> float:
+def parse_margin(text: str) -> float:
     """Return a margin from a number or its name: 1.2, or ``balanced``.
 
     Raises:
         BadInput: It is neither, or not above 1.
     """
     try:
-        margin = MARGINS[text] if text in MARGINS else float(text)
+        margin = NAMED_MARGINS[text] if text in NAMED_MARGINS else float(text)
     except ValueError:
-        names = ", ".join(f"{name} ({number:g})" for name, number in MARGINS.items())
+        names = ", ".join(f"{name} ({number:g})" for name, number in NAMED_MARGINS.items())
         raise BadInput(f"A safety margin is a number above 1, or {names}; not {text!r}.") from None
     if not math.isfinite(margin) or margin <= 1:
-        meant = f" Did you mean {1 + margin:g}?" if 0 < margin < LEAST_MEANT else ""
+        meant = f" Did you mean {1 + margin:g}?" if 0 < margin < SHARE_TYPO_LIMIT else ""
         raise BadInput(f"A safety margin is above 1, as 1.2 for a fifth faster, and {text} is not.{meant}")
     return margin
 
 
-def load(path: Path) -> tuple[Wanted, ...]:
+def load_thresholds(path: Path) -> tuple[ThresholdSpec, ...]:
     """Return the thresholds of a file, its functions found from its folder."""
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("thresholds"), list):
         raise BadInput(f"{path} holds no thresholds: it needs a list under the key thresholds.")
-    _known(content, {"thresholds"}, str(path), _lines(path, ()))
+    _check_keys(content, {"thresholds"}, str(path), _find_key_lines(path, ()))
     entries = cast("list[JsonValue]", content["thresholds"])
     if not entries:
         raise BadInput(f"{path}: its list of thresholds is empty.")
-    specs = tuple(_wanted(entry, path, number) for number, entry in enumerate(entries))
+    specs = tuple(_load_threshold(entry, path, number) for number, entry in enumerate(entries))
     for what in ("name", "key"):
         texts = [getattr(spec, what) for spec in specs]
         twice = next((one for one in texts if texts.count(one) > 1), None)
@@ -117,39 +127,41 @@ def load(path: Path) -> tuple[Wanted, ...]:
     return specs
 
 
-def _wanted(entry: JsonValue, path: Path, number: int) -> Wanted:
+def _load_threshold(entry: JsonValue, path: Path, number: int) -> ThresholdSpec:
     name = entry.get("name") if isinstance(entry, dict) else None
     where = f"{path}: thresholds[{number}]" + (f" ({name})" if isinstance(name, str) else "")
     if not isinstance(entry, dict):
         raise BadInput(f"{where} is not a threshold: it must map names to values.")
-    _known(entry, set(Wanted.model_fields) - {"where"}, where, _lines(path, ("thresholds", number)))
+    _check_keys(
+        entry, set(ThresholdSpec.model_fields) - {"where"}, where, _find_key_lines(path, ("thresholds", number))
+    )
     try:
-        spec = Wanted.model_validate({**entry, "where": where})
+        spec = ThresholdSpec.model_validate({**entry, "where": where})
     except ValidationError as error:
         raise BadInput(f"{where}: {first_problem(error)}.") from None
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from None
     if (spec.axes is None) == (spec.grids is None):
         raise BadInput(f"{where} needs either axes, or several grids by their names.")
-    _full(spec)
+    _check_axes(spec)
     folder = path.parent
-    functions = {side: beside(getattr(spec, side), folder) for side in ("reference", "fast")}
+    functions = {side: resolve_function(getattr(spec, side), folder) for side in ("reference", "fast")}
     return spec.model_copy(update=functions)
 
 
-def _full(wanted: Wanted) -> None:
+def _check_axes(spec: ThresholdSpec) -> None:
     """Refuse a grid that has nothing on an axis, and parameters that stand both fixed and on an axis."""
-    grids = wanted.grids if wanted.axes is None else {"axes": wanted.axes}
+    grids = spec.grids if spec.axes is None else {"axes": spec.axes}
     for name, axes in (grids or {}).items():
         empty = [axis for axis, values in axes.items() if not values]
         if empty or not axes:
-            raise BadInput(f"{wanted.where}: {name} has {f'nothing on {empty[0]}' if empty else 'no axis'}.")
-        both = sorted(set(axes) & set(wanted.params))
+            raise BadInput(f"{spec.where}: {name} has {f'nothing on {empty[0]}' if empty else 'no axis'}.")
+        both = sorted(set(axes) & set(spec.params))
         if both:
-            raise BadInput(f"{wanted.where}: {both[0]} stands both among the params and on an axis.")
+            raise BadInput(f"{spec.where}: {both[0]} stands both among the params and on an axis.")
 
 
-def beside(spec: str, folder: Path) -> str:
+def resolve_function(spec: str, folder: Path) -> str:
     """Return a function's place as it is written from here, where it is given relative to a file's folder."""
     file, _, name = spec.rpartition(":")
     if not is_function_spec(spec) or not file.endswith(".py") or Path(file).is_absolute():
@@ -157,14 +169,14 @@ def beside(spec: str, folder: Path) -> str:
     return f"{os.path.relpath(folder / file)}:{name}"
 
 
-def _known(found: Mapping[str, Any], known: set[str], where: str, lines: Mapping[str, int]) -> None:
-    for key in found:
-        if key not in known:
+def _check_keys(entry: Mapping[str, Any], known_keys: set[str], where: str, lines: Mapping[str, int]) -> None:
+    for key in entry:
+        if key not in known_keys:
             line = f", line {lines[key]}" if key in lines else ""
-            raise BadInput(f"{where}{line}: unknown key {key!r}.{nearest(key, known)}")
+            raise BadInput(f"{where}{line}: unknown key {key!r}.{suggest_nearest(key, known_keys)}")
 
 
-def _lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]:
+def _find_key_lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]:
     """Return the line of each key of a mapping in a file."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
@@ -178,3 +190,113 @@ def _lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]:
         return {}
     standing = node.lc.data or {}  # what is merged from elsewhere stands there
     return {str(key): standing[key][0] + 1 for key in node if key in standing}
+
+
+BRANCH_SIZES = {
+    "sliding": "the most keys a query sees",
+    "compressed": "the compressed tokens the last query sees",
+}
+"""Sizes that are worked out from several parameters, in words."""
+
+MAX_POINTS = 1000
+"""A grid of more is a slip of the finger: nobody would wait for it."""
+
+
+def build_threshold(
+    spec: ThresholdSpec, *, kind: str, grid: str | None, margin: float | None, sizes: Sequence[int] = ()
+) -> Threshold:
+    """Return a threshold with its points on a kind of device; with ``sizes`` only the points of those."""
+    grid_params = list(spec.grid_params(grid))
+    if len(grid_params) > MAX_POINTS:
+        raise BadInput(f"{spec.where}: its grid has {len(grid_params)} points; {MAX_POINTS} are the most.")
+    sized = [(size, params) for params in grid_params if (size := compute_point_size(spec, params)) is not None]
+    known_sizes = sorted({size for size, _ in sized})
+    unknown = [size for size in sizes if size not in known_sizes]
+    if sizes and len(unknown) == len(sizes):
+        raise BadInput(
+            f"{spec.where} has no size {unknown[0]}; it has {', '.join(f'{size:g}' for size in known_sizes)}."
+        )
+    reference, fast = _SubjectBuilder(spec.reference, kind), _SubjectBuilder(spec.fast, kind)
+    try:
+        points = [
+            GridPoint(size=size, params=params, reference=reference.build(params), fast=fast.build(params))
+            for size, params in sized
+            if not sizes or size in sizes
+        ]
+    except BadInput as error:
+        raise BadInput(f"{spec.where}: {error}") from None
+    points.sort(key=lambda point: (point.size, *map(_sort_key, point.params.values())))
+    if not points:
+        raise BadInput(f"{spec.where}: its grid has no point.")
+    never = spec.never
+    if isinstance(never, int | float) and not isinstance(never, bool) and points[0].size <= never <= points[-1].size:
+        raise BadInput(f"{spec.where}: never is {never:g}, which is a size of its grid and would switch it on there.")
+    if all(point.reference == point.fast for point in points):
+        raise BadInput(f"{spec.where}: reference and fast are the same, {spec.fast}.")
+    return Threshold(
+        name=spec.name,
+        key=spec.key,
+        never=spec.never,
+        margin=margin or spec.margin,
+        axis=BRANCH_SIZES.get(spec.size, spec.size),
+        branch="sliding" if spec.size == "sliding" else "compressed" if spec.size == "compressed" else None,
+        points=tuple(points),
+    )
+
+
+def compute_point_size(spec: ThresholdSpec, params: Params) -> int | float | None:
+    """Return how large a point is on the threshold's axis; null for one that is only another name for a smaller one.
+
+    A window that is longer than the sequence shows no more than one as long.
+    """
+    if spec.size in BRANCH_SIZES and spec.size not in params:
+        try:
+            length = effective_length(params)
+        except (BadInput, KeyError):
+            raise BadInput(
+                f"{spec.where}: the size of a {spec.size} branch needs {_BRANCH_NEEDS[spec.size]}."
+            ) from None
+        window = params.get("window")
+        return None if isinstance(window, int) and window > length else length
+    if spec.size not in params:
+        names = (*params, *BRANCH_SIZES)
+        raise BadInput(
+            f"{spec.where}: its size {spec.size!r} is none of its parameters.{suggest_nearest(spec.size, names)}"
+        )
+    size = params[spec.size]
+    if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
+        raise BadInput(f"{spec.where}: a size is a number above zero, and {spec.size} is {size!r}.")
+    return size
+
+
+_BRANCH_NEEDS = {"sliding": "a sequence and a window", "compressed": "a sequence, a block and a stride"}
+
+
+class _SubjectBuilder:
+    """Makes the subjects of one path; a workload is looked up once for all points."""
+
+    def __init__(self, spec: str, kind: str) -> None:
+        self._spec = spec
+        self._kind = kind
+        self._first: Subject | None = None
+        self._workload: Workload | None = None
+
+    def build(self, params: Params) -> Subject:
+        """Return the subject with these parameters."""
+        texts = {name: _format_param(value) for name, value in params.items()}
+        if self._first is None or self._workload is None:
+            self._first = registry.resolve_subject(self._spec, device_kind=self._kind, explicit=texts)
+            if not is_function_spec(self._first.workload):
+                self._workload = registry.find_workload(self._first.workload, self._first.impl)
+            return self._first
+        whole = registry.complete_params(self._workload, texts, self._kind)
+        configs = self._workload.configs(whole)
+        return self._first.model_copy(update={"params": whole, "config": configs[0] if configs else None})
+
+
+def _sort_key(value: Scalar) -> tuple[float, str]:
+    return (float(value), "") if isinstance(value, int | float) else (0.0, str(value))
+
+
+def _format_param(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,1 +1,1 @@
-"""A fleet: the same words on many nodes, one run folder a node, and a book of who has answered."""
+"""A fleet: the same command on many nodes, one run folder per node, and a file with the state of each node."""

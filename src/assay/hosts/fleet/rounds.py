@@ -1,8 +1,9 @@
-"""Have a fleet measured: array after array, until every node has answered or is given up.
+"""Measure a fleet: array after array, until every node has a result or is given up.
 
-look at the nodes ──▶ who is due? ──▶ an array, its lease written first ──▶ watch ──▶ seen gone ──▶ settle
-      ▲                                                                                             │
-      └────────────────── who failed, is up, and has tries left ◀───────────────────────────────────┘
+list the nodes ──▶ which are due? ──▶ an array, its lease written first ──▶ watch ──▶ confirmed gone ──▶ update the
+state
+      ▲                                                                                                       │
+      └────────────────── nodes that failed, are up, and have tries left ◀────────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -13,37 +14,37 @@ from typing import TYPE_CHECKING, Protocol
 
 from assay.core.errors import StopRequested
 from assay.core.guardian import Guardian
-from assay.core.stopping import stop_on_signals
-from assay.hosts.fleet import book
+from assay.core.signals import stop_on_signals
+from assay.hosts.fleet import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from assay.hosts.base import Loan, Order
+    from assay.hosts.base import Job, Rental
     from assay.hosts.fleet.folder import FleetFolder
-    from assay.hosts.fleet.model import Step
+    from assay.hosts.fleet.state import NodeProgress
 
 
-class Arrays(Protocol):
+class ArrayHost(Protocol):
     """A host that sends one order to many nodes at once, a task for each."""
 
-    def nodes(self, place: str | None) -> Mapping[str, str | None]:
+    def nodes(self, partition_name: str | None) -> Mapping[str, str | None]:
         """Return the nodes of a place, and why each takes nothing now; null: it does."""
         ...
 
-    def largest(self) -> int:
+    def max_tasks(self) -> int:
         """Return how many tasks one array may have."""
         ...
 
-    def create(self, order: Order, nodes: tuple[str, ...], number: int, at_once: int | None) -> Loan:
+    def create(self, job: Job, nodes: tuple[str, ...], number: int, at_once: int | None) -> Rental:
         """Send the order to each of the nodes, its lease written first; ``number`` counts the fleet's arrays."""
         ...
 
-    def watch(self, loan: Loan, orders: Mapping[str, Order], tell: Callable[[Iterable[Step]], None]) -> None:
-        """Wait until every node has ended, telling what is new; ``orders`` are those of the nodes."""
+    def watch(self, rental: Rental, jobs: Mapping[str, Job], report: Callable[[Iterable[NodeProgress]], None]) -> None:
+        """Wait until every node has ended, telling what is new; ``jobs`` are those of the nodes."""
         ...
 
-    def release(self, loan: Loan) -> None:
+    def release(self, rental: Rental) -> None:
         """Cancel what is left; return when it was seen gone."""
         ...
 
@@ -52,7 +53,7 @@ class Arrays(Protocol):
         ...
 
 
-def carry_out(folder: FleetFolder, arrays: Arrays, say: Callable[[str], None]) -> None:
+def measure_fleet(folder: FleetFolder, arrays: ArrayHost, say: Callable[[str], None]) -> None:
     """Measure what a fleet still lacks; whatever happens, nothing of it is left in the queue.
 
     Raises:
@@ -60,56 +61,56 @@ def carry_out(folder: FleetFolder, arrays: Arrays, say: Callable[[str], None]) -
         StopRequested: A signal came; what was measured until then is kept.
     """
     tried: Counter[str] = Counter()
-    with stop_on_signals(), Guardian(), folder.held():
+    with stop_on_signals(), Guardian(), folder.lock():
         if folder.fleet.open is not None:
             arrays.cancel(folder.fleet.open)
-        folder.settle()
+        folder.update_state()
         while True:
-            out_of_order = arrays.nodes(folder.fleet.order.place)
-            folder.write(book.looked_at(folder.fleet, out_of_order))
-            away = book.away(folder.fleet, out_of_order)
+            out_of_order = arrays.nodes(folder.fleet.job.host_place)
+            folder.write(state.update_availability(folder.fleet, out_of_order))
+            away = state.unavailable_nodes(folder.fleet, out_of_order)
             if away:
-                say(f"Out of order, and left out: {book.troubles(away)}")
-            nodes = book.due(folder.fleet, out_of_order, tried, most=arrays.largest())
+                say(f"Out of order, and left out: {state.unavailable_text(away)}")
+            nodes = state.due_nodes(folder.fleet, out_of_order, tried, most=arrays.max_tasks())
             if not nodes:
                 return
             again = [node for node in nodes if tried[node]]
             if again:
-                say(f"{book.listed(again)} {'is' if len(again) == 1 else 'are'} tried again")
+                say(f"{state.join_nodes(again)} {'is' if len(again) == 1 else 'are'} tried again")
             tried.update(nodes)
-            _one_round(folder, arrays, nodes, say)
+            _run_array(folder, arrays, nodes, say)
 
 
-def _one_round(folder: FleetFolder, arrays: Arrays, nodes: tuple[str, ...], say: Callable[[str], None]) -> None:
+def _run_array(folder: FleetFolder, arrays: ArrayHost, nodes: tuple[str, ...], say: Callable[[str], None]) -> None:
     """Send one array and wait for its end; the book is true afterwards, however it ended."""
-    job = folder.fleet.order.model_copy(update={"id": secrets.token_hex(8)})
-    folder.begin(nodes, job.name)
+    job = folder.fleet.job.model_copy(update={"id": secrets.token_hex(8)})
+    folder.start_round(nodes, job.name)
 
-    def tell(steps: Iterable[Step]) -> None:
+    def tell(steps: Iterable[NodeProgress]) -> None:
         news = tuple(steps)
-        folder.write(book.stepped(folder.fleet, news))
-        for line in book.sentences(news):
+        folder.write(state.apply_progress(folder.fleet, news))
+        for line in state.progress_lines(news):
             say(line)
 
-    rental: Loan | None = None
+    rental: Rental | None = None
     try:
         rental = arrays.create(job, nodes, folder.fleet.rounds, folder.fleet.at_once)
-        say(f"{rental.host.capitalize()} array {rental.number}: {book.counted(len(nodes), 'node')}")
-        arrays.watch(rental, {node: folder.order_of(node) for node in nodes}, tell)
+        say(f"{rental.host.capitalize()} array {rental.number}: {state.count_text(len(nodes), 'node')}")
+        arrays.watch(rental, {node: folder.job_of(node) for node in nodes}, tell)
     except BaseException as error:
         if rental is not None:
-            _release_after(error, arrays, rental)
-        folder.settle()
+            _release_after_error(error, arrays, rental)
+        folder.update_state()
         if isinstance(error, StopRequested):
             raise StopRequested(f"{error}; the array is gone from the queue") from None
         raise
     arrays.release(rental)
-    folder.settle()
+    folder.update_state()
 
 
-def _release_after(error: BaseException, arrays: Arrays, loan: Loan) -> None:
+def _release_after_error(error: BaseException, arrays: ArrayHost, rental: Rental) -> None:
     """Cancel an array after an error; a failure to do so replaces it, for it is what costs."""
     try:
-        arrays.release(loan)
+        arrays.release(rental)
     except Exception as failure:
         raise failure from error

@@ -1,1 +1,1 @@
-"""Work on a machine that shares no files with this one: ship, run, bring back, over whatever line there is."""
+"""Jobs on machines that share no files with this one."""

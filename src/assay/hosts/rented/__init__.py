@@ -1,1 +1,1 @@
-"""Machines that cost money by the hour: asked for once, watched, seen gone, written down."""
+"""Machines that cost money by the hour: requested once, monitored, seen gone, recorded in a journal."""

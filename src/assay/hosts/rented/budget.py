@@ -1,27 +1,33 @@
-"""What may be spent: by one run (--max-cost) and in a month, checked before anything is asked for.
+"""What may be spent by one run (``--max-cost``) and in a month.
 
-What counts is the most that a machine can cost: the price of this moment until its deadline. In a month that is what
-was billed, where the provider has said so; else what was quoted; and for what still runs the most it may come to.
+Checked, and recorded as an intent, before a machine is requested.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from assay.core.errors import BadInput
+from assay.core import leases
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.guardian import Guardian
 from assay.core.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from assay.hosts.rented.book import Rental
+    from assay.core.leases import Lease
+    from assay.hosts.base import Job, Offer
+    from assay.hosts.rented.context import RentalContext
+    from assay.hosts.rented.journal import RentalRecord
 
-MONTHLY = "ASSAY_MONTHLY_BUDGET_USD"
+
+MONTHLY_VARIABLE = "ASSAY_MONTHLY_BUDGET_USD"
 LEAST_USEFUL_S = 120.0
 """Nothing is rented for less than the machine's start and this."""
 
@@ -40,7 +46,7 @@ def monthly_usd(environment: Mapping[str, str] = os.environ) -> float | None:
     Raises:
         BadInput: What is there is not an amount.
     """
-    text = environment.get(MONTHLY, "").strip()
+    text = environment.get(MONTHLY_VARIABLE, "").strip()
     if not text:
         return None
     try:
@@ -48,7 +54,7 @@ def monthly_usd(environment: Mapping[str, str] = os.environ) -> float | None:
     except ValueError:
         amount = math.nan
     if not (math.isfinite(amount) and amount >= 0):
-        raise BadInput(f"{MONTHLY}={text!r} is not an amount of dollars; write {MONTHLY}=50.")
+        raise BadInput(f"{MONTHLY_VARIABLE}={text!r} is not an amount of dollars; write {MONTHLY_VARIABLE}=50.")
     return amount
 
 
@@ -57,7 +63,9 @@ def at_most_usd(usd_per_hour: float, seconds: float) -> float:
     return usd_per_hour * max(0.0, seconds) / 3600
 
 
-def limit_s(asked_s: float | None, usd_per_hour: float | None, run_usd: float | None, default_s: float) -> float:
+def affordable_time_s(
+    asked_s: float | None, usd_per_hour: float | None, run_usd: float | None, default_s: float
+) -> float:
     """Return how long a machine is to be kept at most, in seconds.
 
     As long as was asked for; where nothing was, the default, or less if the run's money does not last that long.
@@ -69,7 +77,7 @@ def limit_s(asked_s: float | None, usd_per_hour: float | None, run_usd: float | 
     return min(default_s, run_usd / usd_per_hour * 3600)
 
 
-def why_not(
+def reason_over_budget(
     usd_per_hour: float | None,
     seconds: float,
     allowance: Allowance,
@@ -97,27 +105,112 @@ def why_not(
             f"${allowance.run_usd:.2f} {at} is enough for {seconds:.0f} s, and starting it takes {ready_s or 0:.0f} s"
         )
     if allowance.run_usd is not None and most > allowance.run_usd * (1 + 1e-9):
-        return f"it may cost ${most:.2f} {at} in {_time(seconds)}, and --max-cost is ${allowance.run_usd:.2f}"
+        return f"it may cost ${most:.2f} {at} in {_time_text(seconds)}, and --max-cost is ${allowance.run_usd:.2f}"
     if allowance.month_usd is not None and allowance.spent_usd + most > allowance.month_usd * (1 + 1e-9):
         return (
-            f"it may cost ${most:.2f} {at} in {_time(seconds)}, and of this month's ${allowance.month_usd:.2f} "
-            f"({MONTHLY}) ${allowance.spent_usd:.2f} is spent or kept for what runs"
+            f"it may cost ${most:.2f} {at} in {_time_text(seconds)}, and of this month's ${allowance.month_usd:.2f} "
+            f"({MONTHLY_VARIABLE}) ${allowance.spent_usd:.2f} is spent or kept for what runs"
         )
     return None
 
 
-def _time(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-def spent_usd(rentals: Iterable[Rental], now: datetime) -> float:
+def spent_usd(rentals: Iterable[RentalRecord], now: datetime) -> float:
     """Return what the rentals begun in this month (UTC) have cost or may still cost, in dollars."""
     return sum(committed_usd(r, now) for r in rentals if (r.begun_at.year, r.begun_at.month) == (now.year, now.month))
 
 
-def committed_usd(rental: Rental, now: datetime) -> float:
+def committed_usd(rental: RentalRecord, now: datetime) -> float:
     """Return what one rental counts for: as billed, as quoted, or the most it may come to while it is not over."""
     quoted = rental.quoted_usd(now) or 0.0
     if rental.released_at is None:
         return max(rental.at_most_usd or 0.0, quoted)
     return rental.billed_usd if rental.billed_usd is not None else quoted
+
+
+UNDO_RENTAL = "assay.hosts.rented.cleanup:undo_rental"
+
+
+def job_limit_s(context: RentalContext, job: Job, offer: Offer) -> float:
+    """Return how long a machine is to be kept at most, in seconds."""
+    seconds = affordable_time_s(job.limit_s, offer.usd_per_hour, job.max_cost_usd, context.timeouts.limit_s)
+    return seconds if offer.longest_s is None or job.limit_s is not None else min(seconds, offer.longest_s)
+
+
+def reason_job_not_affordable(context: RentalContext, job: Job, offer: Offer, seconds: float) -> str | None:
+    """Return why an offer may not be taken for so long, as a clause; what others rent meanwhile is counted."""
+    if offer.longest_s is not None and seconds > offer.longest_s:
+        return f"it can be had for {offer.longest_s / 3600:g} h at most"
+    rentals = context.journal.rentals()
+    now = context.clock.now()
+    mine = next((rental for rental in rentals if rental.job_id == job.id), None)
+    allowance = Allowance(
+        run_usd=job.max_cost_usd,
+        month_usd=monthly_usd(),
+        spent_usd=spent_usd((rental for rental in rentals if rental is not mine), now),
+    )
+    already = (mine.quoted_usd(now) if mine else None) or 0.0
+    return reason_over_budget(offer.usd_per_hour, seconds, allowance, already_usd=already, ready_s=offer.ready_s)
+
+
+def check_and_record_intent(context: RentalContext, job: Job, offer: Offer) -> tuple[Lease, datetime]:
+    """Check the budget, then write down what is going to be asked for; return its lease, and its deadline.
+
+    The lease comes first: an intent in the journal without a lease is one whose lease was lost.
+
+    Raises:
+        MachineCannot: It may cost too much, or nobody would give it back after a kill.
+    """
+    seconds = job_limit_s(context, job, offer)
+    with context.journal.one_at_a_time():
+        against = reason_job_not_affordable(context, job, offer, seconds)
+        if against is not None:
+            raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not rented: {against}.")
+        deadline_at = context.clock.now() + timedelta(seconds=seconds)
+        Guardian.require()
+        lease = leases.take_lease(
+            "rental",
+            f"machine of {context.provider.name} for {job.name}",
+            UNDO_RENTAL,
+            {"provider": context.provider.name, "job_id": job.id, "account": context.account()},
+            deadline_at,
+            lease_id=job.id,
+        )
+        record_intent(context, job, offer, deadline_at)
+    return lease, deadline_at
+
+
+def record_intent(context: RentalContext, job: Job, offer: Offer, deadline_at: datetime) -> None:
+    """Write down that an order is going to ask for a machine."""
+    seconds = (deadline_at - context.clock.now()).total_seconds()
+    price = offer.usd_per_hour
+    context.note(
+        "intent",
+        job.id,
+        gpu=offer.gpu,
+        offer=offer.name,
+        account=context.account(),
+        usd_per_hour=price,
+        at_most_usd=None if price is None else at_most_usd(price, seconds),
+        deadline_at=deadline_at,
+    )
+
+
+def check_budget(
+    context: RentalContext, job: Job, offer: Offer, deadline_at: datetime, usd_per_hour: float | None = None
+) -> None:
+    """Check the budget again, with the price of this moment or with the one that a machine itself turns out to have.
+
+    Raises:
+        MachineCannot: It may cost too much.
+    """
+    price = offer.usd_per_hour if usd_per_hour is None else usd_per_hour
+    seconds = (deadline_at - context.clock.now()).total_seconds()
+    against = reason_job_not_affordable(
+        context, job, offer.model_copy(update={"usd_per_hour": price, "ready_s": None}), seconds
+    )
+    if against is not None:
+        raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not kept: {against}.")

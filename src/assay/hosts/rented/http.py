@@ -1,13 +1,4 @@
-"""Questions to a provider over HTTP: one at a time, not too often, and what came back told apart.
-
-    answered           ▶ Answer, also when it says no
-    429                ▶ waited for as told, asked again; in the end `Unanswered`
-    5xx, cut, silence  ▶ `Unanswered`: what was asked for may be done all the same
-    401, or no JSON    ▶ in words
-
-The credential goes into one header, and is taken out of everything that is said or raised. Redirects are not followed:
-they would take it elsewhere.
-"""
+"""Requests to a provider's HTTP API: one at a time, rate-limited, with typed outcomes."""
 
 from __future__ import annotations
 
@@ -22,7 +13,7 @@ from urllib.parse import urlsplit
 
 from assay._version import __version__
 from assay.core.errors import BadInput, MachineCannot
-from assay.hosts.rented.provider import Unanswered
+from assay.hosts.rented.provider import NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +22,7 @@ if TYPE_CHECKING:
     import httpx
     from pydantic import JsonValue
 
-    from assay.hosts.rented.clock import Clock
+    from assay.hosts.rented.context import RentalClock
 
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 10.0, 60.0
 TRIES = 6
@@ -41,11 +32,11 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a provider answered; ``said`` is its content, null where there is none."""
+class ApiResponse:
+    """What a provider answered; ``body`` is its content, null where there is none."""
 
     status: int
-    said: JsonValue
+    body: JsonValue
 
     @property
     def ok(self) -> bool:
@@ -54,21 +45,21 @@ class Answer:
 
     def part(self, *names: str) -> Any:
         """Return a part of the content by the names on the way to it; null where the way ends."""
-        value: Any = self.said
+        value: Any = self.body
         for name in names:
             value = value.get(name) if isinstance(value, dict) else None
         return value
 
 
 @dataclass
-class Account:
+class ProviderApi:
     """An account at a provider: its address, and the credential's variable; neither is read before it is needed."""
 
     provider: str
     url: str
     key_variable: str
     url_variable: str
-    clock: Clock
+    clock: RentalClock
     apart_s: float = 0.0
     """Between two requests, at least."""
 
@@ -119,7 +110,7 @@ class Account:
         content: Mapping[str, Any] | None = None,
         kind: str = "",
         apart_s: float = 0.0,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Ask once; asked again only where the provider says that it has not even looked (429).
 
         Args:
@@ -140,8 +131,8 @@ class Account:
             response = self._send(method, path, params, content)
             if response.status_code != 429:
                 return self._answer(response)
-            self.clock.sleep(_told_to_wait(response.headers, self.clock.now()))
-        raise Unanswered(f"{self.provider} asks for patience again and again (429)")
+            self.clock.sleep(_retry_after_s(response.headers, self.clock.now()))
+        raise NoAnswer(f"{self.provider} asks for patience again and again (429)")
 
     def turn(self, kind: str, apart_s: float) -> None:
         """Wait until a request of a kind may be made; the next one of this kind is sent at once."""
@@ -155,11 +146,11 @@ class Account:
             self._waited[kind] = max(0, left - 1)
         return left > 0
 
-    def refused(self, what: str, answer: Answer) -> str:
+    def refused(self, what: str, answer: ApiResponse) -> str:
         """Return a sentence on an answer that says no, in the provider's own words."""
         return f"{self.provider} refuses {what}: {self.words(answer)} ({answer.status})."
 
-    def words(self, answer: Answer) -> str:
+    def words(self, answer: ApiResponse) -> str:
         """Return what the provider says of an error, without a secret and short."""
         keys = (("error", "message"), ("detail",), ("title",), ("message",))
         message = next(
@@ -207,7 +198,7 @@ class Account:
             raise BadInput(f"{self.provider} cannot be asked {method} {path}: that is no request of HTTP.") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             why = self._clean(str(error)) or type(error).__name__
-            raise Unanswered(f"{self.provider} did not answer {method} {path}: {why}") from None
+            raise NoAnswer(f"{self.provider} did not answer {method} {path}: {why}") from None
         except (httpx.InvalidURL, UnicodeError):
             raise BadInput(f"{self.provider} cannot be asked: {self.url_variable} has strange characters.") from None
 
@@ -224,10 +215,10 @@ class Account:
                 )
             return self._client
 
-    def _answer(self, response: httpx.Response) -> Answer:
+    def _answer(self, response: httpx.Response) -> ApiResponse:
         status = response.status_code
         if status >= 500 or status == 408:
-            raise Unanswered(f"{self.provider} is in trouble ({status})")
+            raise NoAnswer(f"{self.provider} is in trouble ({status})")
         if 300 <= status < 400:
             raise MachineCannot(f"{self.provider} points elsewhere ({status}), and the key is not taken there.")
         body: JsonValue = None
@@ -236,8 +227,8 @@ class Account:
                 body = response.json() if len(response.content) <= LONGEST_ANSWER_BYTES else None
             except (ValueError, RecursionError):
                 if 200 <= status < 300:
-                    raise Unanswered(f"{self.provider} answered with what is no JSON ({status})") from None
-        answer = Answer(status, body)
+                    raise NoAnswer(f"{self.provider} answered with what is no JSON ({status})") from None
+        answer = ApiResponse(status, body)
         if status == 401:
             raise MachineCannot(
                 f"{self.provider} does not accept {self.key_variable}: {self.words(answer)}; is the key complete, "
@@ -246,7 +237,7 @@ class Account:
         return answer
 
 
-def _told_to_wait(headers: Mapping[str, str], now: datetime) -> float:
+def _retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
     """Return how long a provider wants to be left alone, in seconds.
 
     A point in time is reckoned from the provider's own clock where it tells that, as ours may be another.
@@ -263,11 +254,11 @@ def _told_to_wait(headers: Mapping[str, str], now: datetime) -> float:
     return min(LONGEST_WAIT_S, max(0.1, wait)) if wait == wait else USUAL_WAIT_S  # noqa: PLR0124 - not a number
 
 
-def rows(found: object) -> list[dict[str, Any]]:
+def response_rows(value: object) -> list[dict[str, Any]]:
     """Return the objects of a list in an answer; none where it is no list."""
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
-def table(found: object) -> dict[str, Any]:
+def response_object(value: object) -> dict[str, Any]:
     """Return an object in an answer; an empty one where it is none."""
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -1,9 +1,4 @@
-"""What a provider of rented machines must be able to do; the rest is the same for all of them.
-
-A provider is one file with one class. It says what its account can see and do, one call at a time, and tells apart
-what may have taken effect from what has not. `hosts.rented.host.RentedHost` makes a host of it: the journal, looking
-before asking twice, the budget, the waiting, the release that is seen.
-"""
+"""What a provider of rented machines must implement; everything else is the same for all of them."""
 
 from __future__ import annotations
 
@@ -16,13 +11,13 @@ from assay.core.values import Value
 from assay.hosts.base import Offer
 
 if TYPE_CHECKING:
-    from assay.hosts.remote.line import Line
+    from assay.hosts.remote.connection import RemoteConnection
 
 Stage = Literal["starting", "up", "ending", "gone", "lost"]
 """``lost``: preempted, unhealthy, in error: still there until it is seen gone, but of no use."""
 
 
-class Unanswered(MachineCannot):
+class NoAnswer(MachineCannot):
     """An answer never came, or said that the provider is in trouble: what was asked for may be done all the same."""
 
 
@@ -30,7 +25,7 @@ class NoCapacity(MachineCannot):
     """Nobody has such a machine free now; another kind or place may have."""
 
 
-class Wish(Value):
+class InstanceRequest(Value):
     """A machine to be made."""
 
     name: str = Field(description="Unique, and what it is found again by.")
@@ -41,13 +36,13 @@ class Wish(Value):
     environment: dict[str, str] = Field(default_factory=dict, description="Of the machine; never a secret.")
 
 
-class Machine(Value):
+class RentedMachine(Value):
     """A machine of ours, as the provider last described it."""
 
     name: str
     number: str = Field(description="What the provider calls it.")
     stage: Stage
-    said: str = Field(default="", description="The provider's own word for that.")
+    status_text: str = Field(default="", description="The provider's own word for that.")
     address: str | None = None
     port: int = 22
     user: str = "root"
@@ -80,7 +75,7 @@ class Provider(Protocol):
         """Return what can be had now, with the price of this moment."""
         ...
 
-    def launch(self, wish: Wish) -> Machine:
+    def launch(self, request: InstanceRequest) -> RentedMachine:
         """Ask for a machine, once.
 
         Raises:
@@ -90,11 +85,11 @@ class Provider(Protocol):
         """
         ...
 
-    def ours(self) -> tuple[Machine, ...]:
+    def ours(self) -> tuple[RentedMachine, ...]:
         """Return every machine that bears a name of ours and is not gone."""
         ...
 
-    def look(self, number: str) -> Machine | None:
+    def look(self, number: str) -> RentedMachine | None:
         """Return a machine as it is now; null when the provider knows of none, or it is gone for good."""
         ...
 
@@ -102,10 +97,10 @@ class Provider(Protocol):
         """Ask for a machine's end, once; whether it ended is seen by looking."""
         ...
 
-    def line(self, machine: Machine) -> Line | None:
+    def line(self, machine: RentedMachine) -> RemoteConnection | None:
         """Return a line to a machine that is up; null when it cannot be reached yet."""
         ...
 
-    def billed_usd(self, machine: Machine) -> float | None:
+    def billed_usd(self, machine: RentedMachine) -> float | None:
         """Return what it has cost by the provider's own account; null when that is not told (yet)."""
         ...

@@ -1,1 +1,1 @@
-"""Slurm: an order becomes a batch job, and its results come over the folder that all nodes share."""
+"""Slurm: a job becomes a batch job; its results arrive over the file system that all nodes share."""

@@ -1,4 +1,4 @@
-"""Arrays on Slurm: a task for each node, tied to it before any of them may start.
+"""Slurm arrays: a task for each node, bound to it before any of them may start, watched with one query for all tasks.
 
 sbatch --hold --array=0-N ──▶ scontrol update JobId=J_i ReqNodeList=node_i, for each i ──▶ scontrol release J
 """
@@ -6,43 +6,152 @@ sbatch --hold --array=0-N ──▶ scontrol update JobId=J_i ReqNodeList=node_i
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core import leases
-from assay.core.durable import friendly_os_errors, replace_atomically
 from assay.core.errors import EXIT_STOPPED, MachineCannot
-from assay.hosts import traces
-from assay.hosts.base import Loan
-from assay.hosts.fleet.book import WHOLE
-from assay.hosts.fleet.gather import failures
-from assay.hosts.fleet.model import Step
+from assay.core.files import replace_atomically, translate_os_errors
+from assay.hosts import run_job as traces
+from assay.hosts.base import Rental
+from assay.hosts.fleet.folder import failed_trials_text
+from assay.hosts.fleet.state import WHOLE_EXIT_CODES, NodeProgress
+from assay.hosts.slurm import batch_job as watch
+from assay.hosts.slurm import commands as queue
 from assay.hosts.slurm import nodes as partition
-from assay.hosts.slurm.array_script import array_options, array_script, logs
-from assay.hosts.slurm.array_watch import ArrayWatch
-from assay.hosts.slurm.commands import ask
-from assay.hosts.slurm.left import left_of, wait_for_files
-from assay.hosts.slurm.submit import UNANSWERED, lease_for, submit
-from assay.hosts.slurm.undo import cancel
-from assay.hosts.slurm.verdict import verdict
+from assay.hosts.slurm.batch_job import NO_ANSWER_ERRORS, cancel_job, create_lease, submit_job
+from assay.hosts.slurm.commands import run_command
+from assay.hosts.slurm.outcome import collect_traces, job_outcome, wait_for_files
+from assay.hosts.slurm.script import array_log_folder, array_options, array_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from assay.core.leases import Lease
-    from assay.hosts.base import Order
-    from assay.hosts.slurm.commands import Said
-    from assay.hosts.slurm.queue import Job
+    from assay.hosts.base import Job
+    from assay.hosts.slurm.commands import CommandResult, QueueEntry
 
-USUAL_ARRAY = 1000
+
+TASKS_PER_S = 100
+"""A look at an array of so many tasks costs the controller about as much as a look at one job each second."""
+
+
+class ArrayWatch:
+    """One array on its way; a task that has ended is told once, with how it ended, and not looked at again."""
+
+    def __init__(
+        self,
+        rental: Rental,
+        tasks: Mapping[int, str],
+        folders: Mapping[int, Path],
+        ended: Callable[[int, QueueEntry | None], NodeProgress],
+        report: Callable[[Iterable[NodeProgress]], None],
+    ) -> None:
+        self._loan = rental
+        self._open = dict(tasks)
+        self._folders = folders
+        self._ended = ended
+        self._report = report
+        self._last_progress = {node: self._waits(index) for index, node in tasks.items()}
+        self._said_ended: set[int] = set()
+        self._silent_since: float | None = None
+
+    def wait(self) -> None:
+        """Wait until every task is over."""
+        least_s = max(watch.FIRST_POLL_S, len(self._open) / TASKS_PER_S)
+        pause_s, looked_at = least_s, float("-inf")
+        while self._open:
+            if self._new_ends():
+                pause_s = least_s
+            if time.monotonic() >= looked_at + pause_s:
+                changed = self._poll()
+                looked_at = time.monotonic()
+                pause_s = least_s if changed else min(watch.MAX_POLL_S, pause_s * watch.POLL_GROWTH)
+            time.sleep(max(watch.TICK_S, least_s / 5))
+
+    def _new_ends(self) -> bool:
+        """Return whether a task has said since that nothing more will come from it."""
+        new = {
+            index
+            for index in self._open
+            if index not in self._said_ended and (self._folders[index] / traces.ENDED).exists()
+        }
+        self._said_ended |= new
+        return bool(new)
+
+    def _poll(self) -> bool:
+        """Ask the queue; return whether anything has changed."""
+        entries = self._queue()
+        if entries is None:
+            return False
+        steps: list[NodeProgress] = []
+        for index, node in list(self._open.items()):
+            step = self._step(index, node, entries.get(index))
+            if step.state in {"done", "failed"}:
+                del self._open[index]
+            steps.append(step)
+        steps += self._cancel_stuck(entries)
+        news = [step for step in steps if self._last_progress.get(step.node) != step]
+        self._last_progress.update({step.node: step for step in news})
+        if news:
+            self._report(news)
+        return bool(news)
+
+    def _queue(self) -> dict[int, QueueEntry] | None:
+        """Return the tasks that Slurm knows, by their index; null when it does not answer."""
+        try:
+            entries = watch.query_queue(self._loan.name, by_task=True)
+        except MachineCannot:
+            now = time.monotonic()
+            self._silent_since = self._silent_since or now
+            if now - self._silent_since > watch.MAX_SILENCE_S:
+                raise
+            return None
+        self._silent_since = None
+        return {index: entry for entry in entries if (index := queue.task_index(entry)) is not None}
+
+    def _step(self, index: int, node: str, entry: QueueEntry | None) -> NodeProgress:
+        if entry is None or entry.over:
+            return self._ended(index, entry)
+        task = f"{self._loan.number}_{index}"
+        if not entry.waiting:
+            return NodeProgress(node=node, state="runs", task=task)
+        if entry.reason in queue.NEVER_STARTS_REASONS:
+            run_command("scancel", task)
+            why = f"Slurm would never start it: {queue.wait_reason(entry.reason)}"
+            return NodeProgress(node=node, state="failed", task=task, reason=why)
+        return self._waits(index, None if entry.reason == "None" else queue.wait_reason(entry.reason))
+
+    def _waits(self, index: int, reason: str | None = None) -> NodeProgress:
+        return NodeProgress(node=self._open[index], state="waits", task=f"{self._loan.number}_{index}", reason=reason)
+
+    def _cancel_stuck(self, entries: Mapping[int, QueueEntry]) -> list[NodeProgress]:
+        """Give up tasks whose nodes are out of order when no other is left to wait for."""
+        waiting = [index for index in self._open if index in entries and entries[index].waiting]
+        if not waiting or len(waiting) < len(self._open):
+            return []
+        out_of_order = partition.node_troubles(partition.nodes_by_name(self._open.values()))
+        if not out_of_order or any(out_of_order.get(self._open[index], "gone") is None for index in waiting):
+            return []
+        steps = []
+        for index in waiting:
+            node, task = self._open.pop(index), f"{self._loan.number}_{index}"
+            run_command("scancel", task)
+            reason = f"the node is {out_of_order.get(node) or 'no longer there'}"
+            steps.append(NodeProgress(node=node, state="failed", task=task, reason=reason))
+        return steps
+
+
+DEFAULT_MAX_ARRAY = 1000
 """Tasks that an array may have where Slurm does not say."""
 
-ASKED_AT_MOST = 3
+MAX_ATTEMPTS = 3
 
 
 @dataclass
-class Sent:
+class SubmittedArray:
     """An array on its way: its lease, its logs, and the nodes that Slurm did not take."""
 
     lease: Lease
@@ -54,73 +163,75 @@ class SlurmArrays:
     """Sends arrays to a Slurm whose commands are here."""
 
     def __init__(self) -> None:
-        self._sent: dict[str, Sent] = {}
+        self._submitted: dict[str, SubmittedArray] = {}
 
-    def nodes(self, place: str | None) -> Mapping[str, str | None]:
+    def nodes(self, partition_name: str | None) -> Mapping[str, str | None]:
         """Return the nodes of a partition, and why each takes no work; null: it does."""
-        return partition.states(partition.seen(place))
+        return partition.node_troubles(partition.partition_nodes(partition_name))
 
-    def largest(self) -> int:
+    def max_tasks(self) -> int:
         """Return how many tasks an array may have."""
-        result = ask("scontrol", "show", "config")
+        result = run_command("scontrol", "show", "config")
         sizes = [line.partition("=")[2].strip() for line in result.out.splitlines() if line.startswith("MaxArraySize")]
-        return max(1, int(sizes[0]) - 1) if sizes and sizes[0].isdigit() else USUAL_ARRAY
+        return max(1, int(sizes[0]) - 1) if sizes and sizes[0].isdigit() else DEFAULT_MAX_ARRAY
 
-    def create(self, order: Order, nodes: tuple[str, ...], number: int, at_once: int | None) -> Loan:
+    def create(self, job: Job, nodes: tuple[str, ...], number: int, at_once: int | None) -> Rental:
         """Submit the array held, its lease written first; tie each task to its node; let them go."""
-        script = Path(logs(order, number)) / traces.SCRIPT
-        with friendly_os_errors(script):
+        script = Path(array_log_folder(job, number)) / traces.SCRIPT
+        with translate_os_errors(script):
             script.parent.mkdir(exist_ok=True)
-            replace_atomically(script, array_script(order, len(nodes), number, at_once).encode())
-        sent = Sent(lease_for(order, "Slurm array"), script.parent)
+            replace_atomically(script, array_script(job, len(nodes), number, at_once).encode())
+        sent = SubmittedArray(create_lease(job, "Slurm array"), script.parent)
         try:
-            array = submit(order, array_options(order, len(nodes), number, at_once), script, sent.lease)
-            sent.refused = _tied(array, nodes)
-            _let_go(array)
+            array = submit_job(job, array_options(job, len(nodes), number, at_once), script, sent.lease)
+            sent.refused = _bind_tasks(array, nodes)
+            _release_array(array)
         except BaseException:
-            leases.release(sent.lease)
+            leases.release_lease(sent.lease)
             raise
-        self._sent[order.name] = sent
-        return Loan(host="slurm", name=order.name, number=array, state="PENDING")
+        self._submitted[job.name] = sent
+        return Rental(host="slurm", name=job.name, number=array, state="PENDING")
 
-    def watch(self, loan: Loan, orders: Mapping[str, Order], tell: Callable[[Iterable[Step]], None]) -> None:
+    def watch(self, rental: Rental, jobs: Mapping[str, Job], report: Callable[[Iterable[NodeProgress]], None]) -> None:
         """Wait until every node has ended, telling what is new."""
-        sent = self._sent[loan.name]
+        sent = self._submitted[rental.name]
         if sent.refused:
-            tell([Step(node=node, state="failed", reason=why) for node, why in sent.refused.items()])
-        nodes = tuple(orders)
+            report([NodeProgress(node=node, state="failed", reason=why) for node, why in sent.refused.items()])
+        nodes = tuple(jobs)
 
-        def ended(index: int, job: Job | None) -> Step:
-            return _ended(f"{loan.number}_{index}", nodes[index], orders[nodes[index]], sent.logs / f"{index}.log", job)
+        def ended(index: int, job: QueueEntry | None) -> NodeProgress:
+            return _task_end(
+                f"{rental.number}_{index}", nodes[index], jobs[nodes[index]], sent.logs / f"{index}.log", job
+            )
 
         tasks = {index: node for index, node in enumerate(nodes) if node not in sent.refused}
-        folders = {index: Path(orders[node].folder) for index, node in tasks.items()}
-        ArrayWatch(loan, tasks, folders, ended, tell).to_the_end()
+        folders = {index: Path(jobs[node].folder) for index, node in tasks.items()}
+        ArrayWatch(rental, tasks, folders, ended, report).wait()
 
-    def release(self, loan: Loan) -> None:
+    def release(self, rental: Rental) -> None:
         """Cancel what is left of the array, and see it gone."""
-        sent = self._sent.pop(loan.name, None)
+        sent = self._submitted.pop(rental.name, None)
         if sent is None:
-            self.cancel(loan.name)
+            self.cancel(rental.name)
         else:
-            leases.release(sent.lease)
+            leases.release_lease(sent.lease)
 
     def cancel(self, name: str) -> None:
         """Cancel an array by its name, and see it gone."""
-        cancel(name, os.environ.get("SLURM_CONF"))
+        cancel_job(name, os.environ.get("SLURM_CONF"))
 
 
-def insist(*words: str) -> Said:
+def run_command_with_retries(*words: str) -> CommandResult:
     """Ask for something that may be asked for twice, again where no answer came."""
-    result = ask(*words)
-    for _ in range(ASKED_AT_MOST - 1):
-        if result.code == 0 or not any(word in result.err for word in UNANSWERED):
+    result = run_command(*words)
+    for _ in range(MAX_ATTEMPTS - 1):
+        if result.code == 0 or not any(word in result.err for word in NO_ANSWER_ERRORS):
             break
-        result = ask(*words)
+        result = run_command(*words)
     return result
 
 
-def _tied(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
+def _bind_tasks(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
     """Tie each task to its node; return those that Slurm refused, and why: they are cancelled.
 
     Raises:
@@ -128,34 +239,34 @@ def _tied(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
     """
     refused: dict[str, str] = {}
     for index, node in enumerate(nodes):
-        result = insist("scontrol", "update", f"JobId={array}_{index}", f"ReqNodeList={node}")
+        result = run_command_with_retries("scontrol", "update", f"JobId={array}_{index}", f"ReqNodeList={node}")
         if result.code != 0:
-            refused[node] = f"Slurm does not tie a task to it: {result.why}"
-            insist("scancel", f"{array}_{index}")
+            refused[node] = f"Slurm does not tie a task to it: {result.reason}"
+            run_command_with_retries("scancel", f"{array}_{index}")
     if len(refused) == len(nodes):
         raise MachineCannot(f"{next(iter(refused.values()))}.")
     return refused
 
 
-def _let_go(array: str) -> None:
-    result = insist("scontrol", "release", array)
+def _release_array(array: str) -> None:
+    result = run_command_with_retries("scontrol", "release", array)
     if result.code != 0:
-        raise MachineCannot(f"Slurm does not let the array {array} go: {result.why}.")
+        raise MachineCannot(f"Slurm does not let the array {array} go: {result.reason}.")
 
 
-def _ended(task: str, node: str, order: Order, log: Path, job: Job | None) -> Step:
+def _task_end(task: str, node: str, job: Job, log: Path, entry: QueueEntry | None) -> NodeProgress:
     """Say how one node's task ended."""
-    folder = Path(order.folder)
-    wait_for_files(job, folder)
-    rank = traces.ranks(folder).get(0)
+    folder = Path(job.folder)
+    wait_for_files(entry, folder)
+    rank = traces.read_ranks(folder).get(0)
     code = None if rank is None else rank.exit_code
-    if code in WHOLE:
-        return Step(node=node, state="done", task=task, exit_code=code)
-    left = left_of(folder, (node,), log)
-    run = traces.run_of(folder)
+    if code in WHOLE_EXIT_CODES:
+        return NodeProgress(node=node, state="done", task=task, exit_code=code)
+    left = collect_traces(folder, (node,), log)
+    run = traces.recorded_run(folder)
     reason = (
-        verdict(job, left, order).reason
-        or (failures(run) if run is not None and code == EXIT_STOPPED else None)
+        job_outcome(entry, left, job).reason
+        or (failed_trials_text(run) if run is not None and code == EXIT_STOPPED else None)
         or left.words.get(0, "").removeprefix("assay: ")
     )
-    return Step(node=node, state="failed", task=task, exit_code=code, reason=reason or f"exit code {code}")
+    return NodeProgress(node=node, state="failed", task=task, exit_code=code, reason=reason or f"exit code {code}")

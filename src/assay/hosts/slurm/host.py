@@ -1,4 +1,4 @@
-"""The host Slurm: an order is one batch job, named after it."""
+"""The Slurm host: one batch job per job, with its name."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core import leases
-from assay.core.durable import friendly_os_errors, replace_atomically
 from assay.core.errors import MachineCannot
-from assay.hosts import traces
-from assay.hosts.base import NAME_PREFIX, Loan, Offer
-from assay.hosts.slurm import queue
-from assay.hosts.slurm.commands import ask
-from assay.hosts.slurm.left import left_of, wait_for_files
-from assay.hosts.slurm.script import batch_script, options
-from assay.hosts.slurm.submit import lease_for, offers, submit
-from assay.hosts.slurm.undo import cancel
-from assay.hosts.slurm.verdict import verdict
-from assay.hosts.slurm.watch import Watch, hostnames
+from assay.core.files import replace_atomically, translate_os_errors
+from assay.hosts import run_job
+from assay.hosts.base import NAME_PREFIX, Offer, Rental
+from assay.hosts.slurm import commands
+from assay.hosts.slurm.batch_job import JobWatch, cancel_job, create_lease, expand_hostnames, list_offers, submit_job
+from assay.hosts.slurm.commands import run_command
+from assay.hosts.slurm.outcome import collect_traces, job_outcome, wait_for_files
+from assay.hosts.slurm.script import batch_script, sbatch_options
 
 if TYPE_CHECKING:
     from assay.core.leases import Lease
-    from assay.hosts.base import Ended, Order, Watcher
+    from assay.hosts.base import Job, JobEnd, JobWatcher
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 
@@ -44,64 +41,64 @@ class SlurmHost:
 
     def offers(self) -> tuple[Offer, ...]:
         """Return the partitions that are up."""
-        return offers()
+        return list_offers()
 
-    def script(self, order: Order) -> str:
+    def script(self, job: Job) -> str:
         """Return the batch script."""
-        return batch_script(order)
+        return batch_script(job)
 
-    def create(self, order: Order) -> Loan:
+    def create(self, job: Job) -> Rental:
         """Submit the job, its lease written first."""
-        missing = queue.too_many(order.nodes, order.place, self.offers())
+        missing = commands.too_many_nodes_reason(job.nodes, job.host_place, self.offers())
         if missing is not None:
             raise MachineCannot(f"Slurm would never start the job: {missing}.")
-        script = Path(order.folder) / traces.SCRIPT
-        with friendly_os_errors(script):
-            traces.make(script.parent)
-            replace_atomically(script, batch_script(order).encode())
-        lease = lease_for(order, "Slurm job")
+        script = Path(job.folder) / run_job.SCRIPT
+        with translate_os_errors(script):
+            run_job.make_job_folder(script.parent)
+            replace_atomically(script, batch_script(job).encode())
+        lease = create_lease(job, "Slurm job")
         try:
-            number = submit(order, options(order), script, lease)
+            number = submit_job(job, sbatch_options(job), script, lease)
         except BaseException:
-            leases.release(lease)
+            leases.release_lease(lease)
             raise
-        self._leases[order.name] = lease
-        return Loan(host=self.name, name=order.name, number=number, state="PENDING")
+        self._leases[job.name] = lease
+        return Rental(host=self.name, name=job.name, number=number, state="PENDING")
 
-    def run(self, loan: Loan, order: Order, watcher: Watcher) -> Ended:
+    def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
         """Wait for the job's end, handing on what its first rank prints."""
-        folder = Path(order.folder)
-        watch = Watch(loan, folder, watcher)
-        entry = watch.to_the_end()
+        folder = Path(job.folder)
+        watch = JobWatch(rental, folder, watcher)
+        entry = watch.wait()
         wait_for_files(entry, folder)
-        watch.pass_on()
-        nodes = watch.nodes or (hostnames(entry.nodes) if entry is not None else ())
-        return verdict(entry, left_of(folder, nodes, folder / traces.LOG), order)
+        watch.forward_output()
+        nodes = watch.nodes or (expand_hostnames(entry.nodes) if entry is not None else ())
+        return job_outcome(entry, collect_traces(folder, nodes, folder / run_job.LOG), job)
 
-    def collect(self, loan: Loan, order: Order) -> tuple[Path, ...]:
+    def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
         """Return the run folder, which is here already: nodes and we share a file system."""
-        run = traces.run_of(Path(order.folder))
+        run = run_job.recorded_run(Path(job.folder))
         if run is None:
             return ()
         if not (run / "plan.json").is_file():
             raise MachineCannot(f"The run is in {run} on the nodes, and that is not to be seen here; is it shared?")
         return (run,)
 
-    def release(self, loan: Loan) -> None:
+    def release(self, rental: Rental) -> None:
         """Cancel the job if it is still there, and see it gone."""
-        lease = self._leases.pop(loan.name, None)
+        lease = self._leases.pop(rental.name, None)
         if lease is None:
-            cancel(loan.name, os.environ.get("SLURM_CONF"))
+            cancel_job(rental.name, os.environ.get("SLURM_CONF"))
         else:
-            leases.release(lease)
+            leases.release_lease(lease)
 
-    def list_ours(self) -> tuple[Loan, ...]:
+    def list_ours(self) -> tuple[Rental, ...]:
         """Return the jobs of this user that bear a name of ours and have not ended."""
-        result = ask("squeue", "--noheader", "--me", f"--format={queue.JOB_FORMAT}")
+        result = run_command("squeue", "--noheader", "--me", f"--format={commands.JOB_FORMAT}")
         if result.code != 0:
-            raise MachineCannot(f"Slurm's queue cannot be read: {result.why}.")
-        ours = [entry for entry in queue.jobs(result.out) if entry.name.startswith(NAME_PREFIX)]
-        return tuple(Loan(host=self.name, name=entry.name, number=entry.number, state=entry.state) for entry in ours)
+            raise MachineCannot(f"Slurm's queue cannot be read: {result.reason}.")
+        ours = [entry for entry in commands.parse_queue(result.out) if entry.name.startswith(NAME_PREFIX)]
+        return tuple(Rental(host=self.name, name=entry.name, number=entry.number, state=entry.state) for entry in ours)
 
 
 HOST = SlurmHost()

@@ -1,4 +1,4 @@
-"""The nodes of a partition: which there are, which take work, and which of them a fleet is to be."""
+"""The nodes of a partition: which exist, which accept work, and which of them form a fleet."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.hosts.fleet.book import listed, troubles
-from assay.hosts.slurm.commands import ask
-from assay.hosts.slurm.submit import partitions_up
+from assay.hosts.fleet.state import join_nodes, unavailable_text
+from assay.hosts.slurm.batch_job import partitions_up_text
+from assay.hosts.slurm.commands import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-FORMAT = "%N|%P|%a|%T|%E"
+NODES_FORMAT = "%N|%P|%a|%T|%E"
 _OUT_OF_ORDER = ("down", "drain", "err", "fail", "future", "inval", "maint", "no_respond", "perfctrs", "unknown")
 _FREE = ("idle", "planned")
 
 
 @dataclass(frozen=True)
-class Node:
+class SlurmNode:
     """One node as one partition has it; ``trouble`` says why it takes no work, null where it does."""
 
     name: str
@@ -30,20 +30,22 @@ class Node:
     free: bool
 
 
-def read(text: str) -> tuple[Node, ...]:
+def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """Read ``sinfo --noheader --Node`` with `FORMAT`."""
-    nodes: list[Node] = []
+    nodes: list[SlurmNode] = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|", 4)]
         if len(parts) != 5:
             continue
         name, partition, up, state, reason = parts
-        trouble = _trouble(state, reason) if up == "up" else f"the partition is {up}"
-        nodes.append(Node(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=state.startswith(_FREE)))
+        trouble = _trouble_reason(state, reason) if up == "up" else f"the partition is {up}"
+        nodes.append(
+            SlurmNode(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=state.startswith(_FREE))
+        )
     return tuple(nodes)
 
 
-def _trouble(state: str, reason: str) -> str | None:
+def _trouble_reason(state: str, reason: str) -> str | None:
     silent = "*" in state
     if not silent and not state.startswith(_OUT_OF_ORDER):
         return None
@@ -51,31 +53,39 @@ def _trouble(state: str, reason: str) -> str | None:
     return words if reason in {"", "none"} else f"{words}: {reason}"
 
 
-def seen(place: str | None) -> tuple[Node, ...]:
+def partition_nodes(partition: str | None) -> tuple[SlurmNode, ...]:
     """Return the nodes of a partition, or of several with commas between them; of the default one where none is named.
 
     Raises:
         MachineCannot: Slurm does not answer, or has no such partition.
     """
-    result = ask("sinfo", "--noheader", "--Node", f"--format={FORMAT}", *([f"--partition={place}"] if place else []))
+    result = run_command(
+        "sinfo",
+        "--noheader",
+        "--Node",
+        f"--format={NODES_FORMAT}",
+        *([f"--partition={partition}"] if partition else []),
+    )
     if result.code != 0:
-        raise MachineCannot(f"Slurm does not answer: {result.why}.")
-    nodes = read(result.out)
-    if place is None:
+        raise MachineCannot(f"Slurm does not answer: {result.reason}.")
+    nodes = parse_nodes(result.out)
+    if partition is None:
         if nodes and not any(node.default for node in nodes):
-            raise BadInput(f"Slurm has no default partition; name one with --partition.{partitions_up()}")
+            raise BadInput(f"Slurm has no default partition; name one with --partition.{partitions_up_text()}")
         nodes = tuple(node for node in nodes if node.default)
     if not nodes:
-        raise MachineCannot(f"Slurm has no partition {place or 'with a node in it'}.{partitions_up()}")
+        raise MachineCannot(f"Slurm has no partition {partition or 'with a node in it'}.{partitions_up_text()}")
     return nodes
 
 
-def seen_anywhere(names: Iterable[str]) -> tuple[Node, ...]:
+def nodes_by_name(names: Iterable[str]) -> tuple[SlurmNode, ...]:
     """Return nodes by their names, as each partition has them; nothing where Slurm does not say."""
-    return read(ask("sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", f"--format={FORMAT}").out)
+    return parse_nodes(
+        run_command("sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", f"--format={NODES_FORMAT}").out
+    )
 
 
-def states(nodes: Iterable[Node]) -> dict[str, str | None]:
+def node_troubles(nodes: Iterable[SlurmNode]) -> dict[str, str | None]:
     """Return each node once, and why it takes no work; in several partitions one that is up is enough."""
     troubles: dict[str, str | None] = {}
     for node in nodes:
@@ -84,7 +94,7 @@ def states(nodes: Iterable[Node]) -> dict[str, str | None]:
     return troubles
 
 
-def chosen(nodes: Sequence[Node], *, count: int | None, names: Sequence[str]) -> dict[str, str | None]:
+def choose_nodes(nodes: Sequence[SlurmNode], *, count: int | None, names: Sequence[str]) -> dict[str, str | None]:
     """Return the nodes of a fleet, and why one of them takes no work: those named, so many, or all there are.
 
     Of so many, free ones come first, and those that are out of order last.
@@ -92,11 +102,11 @@ def chosen(nodes: Sequence[Node], *, count: int | None, names: Sequence[str]) ->
     Raises:
         MachineCannot: One that is named is not there, there are not so many, or none takes work.
     """
-    every = states(nodes)
+    every = node_troubles(nodes)
     where = ", ".join(dict.fromkeys(node.partition for node in nodes))
     unknown = [name for name in names if name not in every]
     if unknown:
-        raise MachineCannot(f"There is no node {unknown[0]} in the partition {where}; it has {listed(every)}.")
+        raise MachineCannot(f"There is no node {unknown[0]} in the partition {where}; it has {join_nodes(every)}.")
     if count is not None and count > len(every):
         raise MachineCannot(f"{count} nodes are asked for, and the partition {where} has {len(every)}.")
     free = {node.name for node in nodes if node.free}
@@ -104,18 +114,18 @@ def chosen(nodes: Sequence[Node], *, count: int | None, names: Sequence[str]) ->
     selected_names = set(names or ranked[:count])
     selected = {name: why for name, why in every.items() if name in selected_names}
     if all(why is not None for why in selected.values()):
-        raise MachineCannot(f"No node of the partition {where} takes work: {troubles(selected)}.")
+        raise MachineCannot(f"No node of the partition {where} takes work: {unavailable_text(selected)}.")
     return selected
 
 
-def expanded(text: str) -> tuple[str, ...]:
+def expand_node_list(text: str) -> tuple[str, ...]:
     """Return the names in a list as Slurm writes it: ``n[1-3],n7``.
 
     Raises:
         BadInput: It is none.
     """
     well_formed = re.fullmatch(r"[^\s\[\]]+(\[[\d,-]+\][^\s\[\]]*)*", text) is not None
-    result = ask("scontrol", "show", "hostnames", text)
+    result = run_command("scontrol", "show", "hostnames", text)
     if not well_formed or result.code != 0 or not result.out.split():
         raise BadInput(f"--nodelist {text} is no list of nodes; write n1,n2 or n[1-4].")
     return tuple(dict.fromkeys(result.out.split()))

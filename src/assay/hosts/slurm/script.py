@@ -1,4 +1,8 @@
-"""The batch script of an order: one task on each node, and in it a torchrun where there are several processes."""
+"""Batch scripts: one task per node, with torchrun where there are several processes; and the script of an array.
+
+An array's script has no ``srun``: of the GPUs of a whole node a step gets only those requested by number, and the batch
+script has them all.
+"""
 
 from __future__ import annotations
 
@@ -7,106 +11,107 @@ from shlex import join, quote
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
-from assay.core.text import control_character
-from assay.hosts.slurm.queue import time_limit
-from assay.hosts.traces import ENDED, FOLDER_VARIABLE, LOG
+from assay.core.files import find_control_character
+from assay.hosts.run_job import ENDED, FOLDER_VARIABLE, LOG
+from assay.hosts.slurm.commands import format_time_limit
 
 if TYPE_CHECKING:
-    from assay.hosts.base import Order
+    from assay.hosts.base import Job
 
-INSIDE = "assay.cli.inside"
-NODE = "assay.worker.node"
-JOIN_WITHIN_S = 120
 
-SHORT = {
+REMOTE_RANK_MODULE = "assay.cli.remote_rank"
+NODE_MODULE = "assay.worker.rendezvous"
+JOIN_TIMEOUT_S = 120
+
+SHORT_OPTIONS = {
     "-J": "--job-name", "-o": "--output", "-e": "--error", "-D": "--chdir", "-a": "--array", "-M": "--clusters",
     "-n": "--ntasks", "-N": "--nodes", "-W": "--wait",
 }  # fmt: skip
-OURS = (*SHORT.values(), "--ntasks-per-node", "--parsable", "--test-only", "--wrap")
+RESERVED_OPTIONS = (*SHORT_OPTIONS.values(), "--ntasks-per-node", "--parsable", "--test-only", "--wrap")
 """Options of sbatch that Assay sets, or that would keep it from finding the job again."""
 
-SHARES_NODES = ("--exclusive", "--oversubscribe", "-s", "--cpus-per-task", "-c", "--ntasks-per-core")
+NODE_SHARING_OPTIONS = ("--exclusive", "--oversubscribe", "-s", "--cpus-per-task", "-c", "--ntasks-per-core")
 """Options that say how much of a node is wanted; without one, whole nodes are asked for."""
 
 _FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 
 
-def batch_script(order: Order) -> str:
+def batch_script(job: Job) -> str:
     """Return the script that ``sbatch`` gets; nothing in it is secret."""
-    check(order)
-    head = [f"#SBATCH {quoted(option)}" for option in options(order)]
-    body = _one(order) if order.nodes * order.processes == 1 else _several(order)
-    return "\n".join(["#!/bin/sh", *head, "", *set_up(order, quote(order.folder)), *body, ""])
+    check_job(job)
+    head = [f"#SBATCH {quote_option(option)}" for option in sbatch_options(job)]
+    body = _single_process_body(job) if job.nodes * job.processes == 1 else _torchrun_body(job)
+    return "\n".join(["#!/bin/sh", *head, "", *script_head(job, quote(job.folder)), *body, ""])
 
 
-def check(order: Order) -> None:
+def check_job(job: Job) -> None:
     """Refuse what Slurm cannot be told, or what would hide the job from us."""
-    for argument in order.arguments:
+    for argument in job.arguments:
         name = re.split(r"[=\s]", argument, maxsplit=1)[0]
         if not re.match(r"--[a-z]|-[A-Za-z]", name):
             raise BadInput(f"--sbatch-arg {argument!r} is no option of sbatch; write --sbatch-arg=--qos=high.")
-        whole = name if name.startswith("--") else SHORT.get(name[:2], name)
-        meant = [ours for ours in OURS if ours.startswith(whole)]  # sbatch reads beginnings of names too
+        whole = name if name.startswith("--") else SHORT_OPTIONS.get(name[:2], name)
+        meant = [ours for ours in RESERVED_OPTIONS if ours.startswith(whole)]  # sbatch reads beginnings of names too
         if meant:
             raise BadInput(f"--sbatch-arg {argument}: {meant[0]} is set by Assay.")
-    paths = (order.cwd, order.folder, order.python, order.python_path or "")
-    for text in (*order.words, *order.arguments, order.place or "", *paths):
-        if (character := control_character(text)) is not None:
+    paths = (job.cwd, job.folder, job.python, job.python_path or "")
+    for text in (*job.words, *job.arguments, job.host_place or "", *paths):
+        if (character := find_control_character(text)) is not None:
             raise BadInput(f"{text!r} holds the control character {character!r} and cannot be handed to a Slurm job.")
 
 
-def options(order: Order) -> list[str]:
+def sbatch_options(job: Job) -> list[str]:
     """Return the options of ``sbatch``, the user's own last, so that they win.
 
     They are told to ``sbatch`` itself too: what stands in a script gives way to the user's variables (SBATCH_JOB_NAME).
     """
-    shared = any(argument.startswith(SHARES_NODES) for argument in order.arguments)
+    shared = any(argument.startswith(NODE_SHARING_OPTIONS) for argument in job.arguments)
     return [
-        f"--job-name={order.name}",
-        f"--nodes={order.nodes}",
+        f"--job-name={job.name}",
+        f"--nodes={job.nodes}",
         "--ntasks-per-node=1",
         *([] if shared else ["--exclusive"]),
         "--no-requeue",
         "--export=ALL",
-        f"--chdir={order.cwd}",
-        f"--output={order.folder}/{LOG}",
-        *([f"--partition={order.place}"] if order.place else []),
-        *([f"--time={time_limit(order.limit_s)}"] if order.limit_s else []),
-        *order.arguments,
+        f"--chdir={job.cwd}",
+        f"--output={job.folder}/{LOG}",
+        *([f"--partition={job.host_place}"] if job.host_place else []),
+        *([f"--time={format_time_limit(job.limit_s)}"] if job.limit_s else []),
+        *job.arguments,
     ]
 
 
-def quoted(option: str) -> str:
+def quote_option(option: str) -> str:
     """Return an option as it stands in a script."""
     name, equals, value = option.partition("=")
     return f"{name}={quote(value)}" if equals else quote(name)
 
 
-def set_up(order: Order, folder: str) -> list[str]:
+def script_head(job: Job, folder: str) -> list[str]:
     """Return what every script begins with; ``folder``, as the shell reads it, takes what is left of the order."""
-    path = "unset PYTHONPATH" if order.python_path is None else f"export PYTHONPATH={quote(order.python_path)}"
+    path = "unset PYTHONPATH" if job.python_path is None else f"export PYTHONPATH={quote(job.python_path)}"
     return [
         f"export {FOLDER_VARIABLE}={folder}",
         f"""trap 'echo $? > "${FOLDER_VARIABLE}/{ENDED}"' EXIT""",
         "trap 'exit 143' TERM",
         path,
-        f"export COLUMNS={order.columns}",
-        f"python={quote(order.python)}",
+        f"export COLUMNS={job.columns}",
+        f"python={quote(job.python)}",
     ]
 
 
-def _one(order: Order) -> list[str]:
-    words = join(order.words)
+def _single_process_body(job: Job) -> list[str]:
+    words = join(job.words)
     return [
         "",
-        f"{_srun()} sh -c '",
+        f"{_srun_command()} sh -c '",
         f'  : > "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME"',
         '  exec "$0" "$@"',
-        f"""' "$python" -m {INSIDE} {words}""",
+        f"""' "$python" -m {REMOTE_RANK_MODULE} {words}""",
     ]
 
 
-def _several(order: Order) -> list[str]:
+def _torchrun_body(job: Job) -> list[str]:
     """Return the part that starts a torchrun on each node; they meet on the first."""
     return [
         "",
@@ -114,15 +119,62 @@ def _several(order: Order) -> list[str]:
         'address=$(scontrol show node --oneliner "$first" | ' + r"sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')",
         f"port=$(\"$python\" -c '{_FREE_PORT}')",
         "",
-        f"{_srun()} sh -c '",
+        f"{_srun_command()} sh -c '",
         f'  : > "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME"',
-        f'  exec "$0" -m {NODE} "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME" --nnodes {order.nodes} \\',
-        f'    --node-rank "$SLURM_NODEID" --nproc-per-node {order.processes} --rdzv-conf timeout={JOIN_WITHIN_S} "$@"',
-        f"""' "$python" --master-addr "$address" --master-port "$port" -m {INSIDE} \\""",
-        f"  {join(order.words)}",
+        f'  exec "$0" -m {NODE_MODULE} "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME" --nnodes {job.nodes} \\',
+        f'    --node-rank "$SLURM_NODEID" --nproc-per-node {job.processes} --rdzv-conf timeout={JOIN_TIMEOUT_S} "$@"',
+        f"""' "$python" --master-addr "$address" --master-port "$port" -m {REMOTE_RANK_MODULE} \\""",
+        f"  {join(job.words)}",
     ]
 
 
-def _srun() -> str:
+def _srun_command() -> str:
     """Return how tasks are started: all end when one fails, and binding to cores is Assay's own business."""
     return "srun --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --export=ALL"
+
+
+FLEET_NODE_MODULE = "assay.cli.fleet_node"
+NODE_LIST_OPTIONS = {"-w": "--nodelist", "-x": "--exclude", "-F": "--nodefile"}
+"""Options of sbatch that say which nodes; a fleet sends each task to its own."""
+
+
+def array_log_folder(job: Job, number: int) -> str:
+    """Return the folder that takes an array's script and what Slurm said of each task."""
+    return f"{job.folder}/slurm-{number}"
+
+
+def array_options(job: Job, tasks: int, number: int, at_once: int | None) -> list[str]:
+    """Return the options of ``sbatch``: held until every task has its node, the user's own last."""
+    limit = "" if at_once is None else f"%{at_once}"
+    log = array_log_folder(job, number).replace("%", "%%")
+    return [
+        *(option for option in sbatch_options(job) if not option.startswith("--output=")),
+        f"--array=0-{tasks - 1}{limit}",
+        "--hold",
+        f"--output={log}/%a.log",
+    ]
+
+
+def array_script(job: Job, tasks: int, number: int, at_once: int | None) -> str:
+    """Return the script that ``sbatch`` gets; nothing in it is secret, and nothing in it tells nodes apart."""
+    check_job(job)
+    for argument in job.arguments:
+        name = re.split(r"[=\s]", argument, maxsplit=1)[0]
+        whole = name if name.startswith("--") else NODE_LIST_OPTIONS.get(name[:2], name)
+        if any(
+            option.startswith(whole) for option in NODE_LIST_OPTIONS.values()
+        ):  # sbatch reads beginnings of names too
+            raise BadInput(f"--sbatch-arg {argument}: which nodes is said with --nodelist.")
+    folder = f'{quote(job.folder)}/"$SLURMD_NODENAME"/order-{number}'
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            *(f"#SBATCH {quote_option(option)}" for option in array_options(job, tasks, number, at_once)),
+            "",
+            *script_head(job, folder),
+            "",
+            f': > "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME"',
+            f'"$python" -m {FLEET_NODE_MODULE}',
+            "",
+        ]
+    )

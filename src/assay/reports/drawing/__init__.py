@@ -1,1 +1,1 @@
-"""How each kind of figure is drawn; one file a kind, the look in ``theme`` and the sheet in ``sheet``."""
+"""Matplotlib drawings, one module for each kind of figure; the theme and the shared parts are in ``sheet``."""

@@ -1,4 +1,4 @@
-"""Heat maps: a matrix of coloured cells with their numbers; grey where it is not sure, hatched where not measured."""
+"""Heat maps: a matrix of coloured cells with their numbers; grey where undecided, hatched where not measured."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 
-from assay.reports.drawing.sheet import LABEL_CHARACTERS, LINE_IN, WIDTH_IN, Numbers, add_legend, new_sheet
-from assay.reports.drawing.theme import readable_on
-from assay.reports.numbers import typeset, write_cell, write_matrix
-from assay.reports.scales import FULL_COLOUR, Floats, finite, shades
-from assay.reports.wording import one_line, wrapped
+from assay.reports.drawing.sheet import (
+    LABEL_CHARACTERS,
+    LINE_IN,
+    WIDTH_IN,
+    NumberFormatter,
+    add_legend,
+    new_sheet,
+    readable_on,
+)
+from assay.reports.scales import FULL_COLOUR, Floats, finite, shade_scale
+from assay.reports.text import format_cell, format_matrix, one_line, typeset_minus, wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from assay.core.page import HeatMap
-    from assay.reports.drawing.theme import Colour, Theme
+    from assay.reports.drawing.sheet import Colour, Theme
 
 _CELL_IN = 0.56
 _SMALL_CELL_IN = 0.17
@@ -30,27 +36,27 @@ _RATIO = "×"
 _TICKS = {1.25: (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2), FULL_COLOUR: (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)}
 """The ratios that stand beside the colours, by how far these reach."""
 _ALMOST = 1 - 1e-9
-_MOST_NUMBERED = 20
+_MAX_NUMBERED_COLUMNS = 20
 """Columns up to which each cell carries its number; the colours alone speak in a larger matrix."""
 
 
-def draw_heat_map(heat_map: HeatMap, look: Theme) -> tuple[Figure, list[str]]:
+def draw_heat_map(heat_map: HeatMap, theme: Theme) -> tuple[Figure, list[str]]:
     """Draw the matrix; also return the remarks that belong under the drawing."""
-    numbered = len(heat_map.columns) <= _MOST_NUMBERED
+    numbered = len(heat_map.columns) <= _MAX_NUMBERED_COLUMNS
     values = np.array([[np.nan if c is None else c for c in row] for row in heat_map.cells], dtype=np.float64)
     values = np.where(np.isfinite(values), values, np.nan)
-    rows = [wrapped(name, LABEL_CHARACTERS) for name in heat_map.rows]
+    rows = [wrap_label(name, LABEL_CHARACTERS) for name in heat_map.rows]
     aside_in = max(len(line) for row in rows for line in row.split("\n")) * 0.085 + 1.1
     width_in = max(WIDTH_IN, aside_in + len(heat_map.columns) * (_CELL_IN if numbered else _SMALL_CELL_IN))
     height_in = len(rows) * _row_height(rows, numbered=numbered)
-    figure = new_sheet(height_in + 0.3, look, width_in=width_in)
+    figure = new_sheet(height_in + 0.3, theme, width_in=width_in)
     axes = figure.add_subplot(xlim=(-0.5, len(heat_map.columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     sure = values if heat_map.unsure is None else np.where(np.array(heat_map.unsure, dtype=bool), np.nan, values)
-    colours = _colours(sure, heat_map, look)
-    _draw_cells(axes, values, sure, colours, look, numbered=numbered)
-    _label(axes, rows, heat_map.columns, (width_in - aside_in) / len(heat_map.columns))
+    colours = _cell_colours(sure, heat_map, theme)
+    _draw_cells(axes, values, sure, colours, theme, numbered=numbered)
+    _label_axes(axes, rows, heat_map.columns, (width_in - aside_in) / len(heat_map.columns))
     _add_colour_bar(axes, colours, sure, heat_map, height_in)
-    _explain(axes, values, sure, heat_map, look)
+    _add_explanations(axes, values, sure, heat_map, theme)
     return figure, _remarks(heat_map, sure, numbered=numbered)
 
 
@@ -59,23 +65,23 @@ def _row_height(rows: list[str], *, numbered: bool) -> float:
     return max(0.36, lines_in + 0.1) if numbered else max(_SMALL_CELL_IN, lines_in)
 
 
-def _colours(sure: Floats, heat_map: HeatMap, look: Theme) -> ScalarMappable:
+def _cell_colours(sure: Floats, heat_map: HeatMap, theme: Theme) -> ScalarMappable:
     """Return the colour of each number; around a centre, equal steps up and down are equally strong."""
     finite_values = finite(list(sure.ravel()))
     if heat_map.centre is not None:
-        scale = shades(sure, heat_map.centre, ratios=_RATIO in heat_map.unit)
+        scale = shade_scale(sure, heat_map.centre, ratios=_RATIO in heat_map.unit)
         norm = (LogNorm if scale.log else Normalize)(scale.low, scale.high, clip=True)
-        return ScalarMappable(norm, look.diverging)
+        return ScalarMappable(norm, theme.diverging)
     low, high = (float(finite_values.min()), float(finite_values.max())) if len(finite_values) else (0.0, 1.0)
-    return ScalarMappable(Normalize(low, high if high > low else low + (abs(low) or 1.0)), look.sequential)
+    return ScalarMappable(Normalize(low, high if high > low else low + (abs(low) or 1.0)), theme.sequential)
 
 
 def _draw_cells(
-    axes: Axes, values: Floats, sure: Floats, colours: ScalarMappable, look: Theme, *, numbered: bool
+    axes: Axes, values: Floats, sure: Floats, colours: ScalarMappable, theme: Theme, *, numbered: bool
 ) -> None:
     """Draw each measured cell and, where there is room, its number; what is not sure is grey, what is stands out."""
-    doubted = _doubted(values, sure)
-    texts = iter(write_matrix([float(value) for value in values.ravel()]))
+    doubted = _has_undecided(values, sure)
+    texts = iter(format_matrix([float(value) for value in values.ravel()]))
     edge = 1.2 if numbered else 0.0
     for (row, column), value in np.ndenumerate(values):
         text = next(texts)
@@ -83,24 +89,26 @@ def _draw_cells(
             continue
         is_sure = bool(np.isfinite(sure[row, column]))
         red, green, blue = (float(part) for part in colours.to_rgba(np.array([value]))[0][:3])
-        face: Colour = (red, green, blue) if is_sure else look.rule
+        face: Colour = (red, green, blue) if is_sure else theme.rule
         corner = (column - 0.5, row - 0.5)
-        axes.add_patch(Rectangle(corner, 1, 1, facecolor=face, edgecolor=look.background, linewidth=edge))
+        axes.add_patch(Rectangle(corner, 1, 1, facecolor=face, edgecolor=theme.background, linewidth=edge))
         if numbered:
-            ink = readable_on(face) if is_sure else look.muted
+            ink = readable_on(face) if is_sure else theme.muted
             weight = "bold" if is_sure and doubted else "normal"
-            axes.text(column, row, typeset(text), ha="center", va="center", fontsize=8.0, color=ink, weight=weight)
+            axes.text(
+                column, row, typeset_minus(text), ha="center", va="center", fontsize=8.0, color=ink, weight=weight
+            )
 
 
-def _label(axes: Axes, rows: list[str], columns: tuple[str, ...], cell_in: float) -> None:
+def _label_axes(axes: Axes, rows: list[str], columns: tuple[str, ...], cell_in: float) -> None:
     """Name the rows on the left and the columns below; column names lean where they do not fit."""
     axes.set_yticks(range(len(rows)), rows)
     fits = max(1, int(cell_in / 0.088))
-    texts = [wrapped(name, fits) for name in columns]
+    texts = [wrap_label(name, fits) for name in columns]
     broken = any(len(word) > fits for name in columns for word in one_line(name).replace("_", " ").split())
     if broken or fits < 4 or max(text.count("\n") for text in texts) > 2:
         steep = cell_in <= 0.3
-        leaning = [wrapped(name, 60 if steep else LABEL_CHARACTERS) for name in columns]
+        leaning = [wrap_label(name, 60 if steep else LABEL_CHARACTERS) for name in columns]
         axes.set_xticks(range(len(columns)), leaning, rotation=90 if steep else 40, ha="right", va="center")
         for label in axes.get_xticklabels():
             label.set_rotation_mode("anchor")
@@ -126,7 +134,7 @@ def _add_colour_bar(axes: Axes, colours: ScalarMappable, sure: Floats, heat_map:
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((bool(beyond[0]), bool(beyond[1])))
     bar = figure.colorbar(colours, ax=axes, pad=0.02, fraction=0.05, aspect=aspect, extend=extend or "neither")
     bar.outline.set_visible(False)
-    bar.set_label(wrapped(heat_map.unit, max(10, int(height_in * 11))))
+    bar.set_label(wrap_label(heat_map.unit, max(10, int(height_in * 11))))
     bar.ax.tick_params(length=0, labelsize=8.0)
     shown = np.clip(finite([*finite_values, heat_map.centre]), low, high)
     if len(shown) and float(shown.max()) > float(shown.min()):
@@ -136,41 +144,44 @@ def _add_colour_bar(axes: Axes, colours: ScalarMappable, sure: Floats, heat_map:
         ratios = next((ticks for reach, ticks in _TICKS.items() if high / heat_map.centre <= reach), ())
         bar.set_ticks([tick for ratio in ratios if start <= (tick := heat_map.centre * ratio) <= end])
     bar.ax.yaxis.set_minor_locator(NullLocator())
-    bar.ax.yaxis.set_major_formatter(Numbers())
+    bar.ax.yaxis.set_major_formatter(NumberFormatter())
 
 
-def _explain(axes: Axes, values: Floats, sure: Floats, heat_map: HeatMap, look: Theme) -> None:
+def _add_explanations(axes: Axes, values: Floats, sure: Floats, heat_map: HeatMap, theme: Theme) -> None:
     """Hatch what was not measured, and say above what grey and hatched cells are."""
     missing = np.argwhere(~np.isfinite(values))
     for row, column in missing:
-        axes.add_patch(_hatched(float(column), float(row), look))
+        axes.add_patch(_hatched(float(column), float(row), theme))
     legend = {}
-    if _doubted(values, sure):
-        centre = "no change" if heat_map.centre is None else typeset(write_cell(heat_map.centre))
-        legend[f"not decided: the interval has {centre} in it"] = Patch(facecolor=look.rule)
+    if _has_undecided(values, sure):
+        centre = "no change" if heat_map.centre is None else typeset_minus(format_cell(heat_map.centre))
+        legend[f"not decided: the interval has {centre} in it"] = Patch(facecolor=theme.rule)
     if len(missing):
-        legend["not measured"] = Patch(facecolor="none", edgecolor=look.muted, hatch="////", linewidth=0.6)
+        legend["not measured"] = Patch(facecolor="none", edgecolor=theme.muted, hatch="////", linewidth=0.6)
     if legend:
         add_legend(axes, list(legend.values()), list(legend))
 
 
-def _doubted(values: Floats, sure: Floats) -> bool:
+def _has_undecided(values: Floats, sure: Floats) -> bool:
     """Return whether some of what was measured is not sure."""
     return bool(np.any(np.isfinite(values) & ~np.isfinite(sure)))
 
 
-def _hatched(column: float, row: float, look: Theme) -> Rectangle:
+def _hatched(column: float, row: float, theme: Theme) -> Rectangle:
     return Rectangle(
-        (column - 0.47, row - 0.45), 0.94, 0.9, facecolor="none", edgecolor=look.rule, hatch="////", linewidth=0.0
+        (column - 0.47, row - 0.45), 0.94, 0.9, facecolor="none", edgecolor=theme.rule, hatch="////", linewidth=0.0
     )
 
 
 def _remarks(heat_map: HeatMap, sure: Floats, *, numbered: bool) -> list[str]:
     remarks = []
     if heat_map.centre is not None:
-        centre = typeset(write_cell(heat_map.centre))
+        centre = typeset_minus(format_cell(heat_map.centre))
         remarks.append(f"Blue is below {centre}, orange above.")
-        scale, finite_values = shades(sure, heat_map.centre, ratios=_RATIO in heat_map.unit), finite(list(sure.ravel()))
+        scale, finite_values = (
+            shade_scale(sure, heat_map.centre, ratios=_RATIO in heat_map.unit),
+            finite(list(sure.ravel())),
+        )
         if (
             scale.log
             and len(finite_values)

@@ -1,87 +1,110 @@
-"""Line charts: lines with bands, told apart by colour, marker and dash."""
+"""Line charts with bands, and timelines: bars in lanes with sensor lines above, on the same time axis.
+
+W  ╱╲__╱╲___      lines
+───────────────
+GPU 0  ▇▇▇ ▇▇▇▇   lanes
+GPU 1     ▇▇▇▇
+───────────────→ s
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from assay.reports.drawing.sheet import AXIS_CHARACTERS, LogNumbers, Numbers, add_legend, new_sheet, number_axis
-from assay.reports.numbers import write_count
+from assay.reports.drawing.sheet import (
+    AXIS_CHARACTERS,
+    LABEL_CHARACTERS,
+    LINE_IN,
+    LogNumberFormatter,
+    NumberFormatter,
+    add_legend,
+    new_sheet,
+    number_axis,
+    readable_on,
+)
 from assay.reports.scales import Floats, decimate, finite
-from assay.reports.wording import one_line, wrapped
+from assay.reports.text import format_count, one_line, wrap_label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
-    from assay.core.page import Line, Lines
-    from assay.reports.drawing.theme import Theme
+    from assay.core.page import LinePlot, PlotLine, Timeline, TimelineBar
+    from assay.reports.drawing.sheet import Theme
 
-MOST_POINTS = 1200
+
+MAX_POINTS = 1200
 """Points drawn per line; of longer lines the ends, lows and highs of equal stretches are drawn."""
 
-_MOST_MARKED = 40
+_MAX_MARKED = 40
 _MARKERS = "osD^vPX"
-_LIMIT = (0, (4, 2.4))
+_LIMIT_DASH = (0, (4, 2.4))
 _DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
 
 
-def draw_lines(lines: Lines, look: Theme) -> tuple[Figure, list[str]]:
+def draw_lines(lines: LinePlot, theme: Theme) -> tuple[Figure, list[str]]:
     """Draw the lines; also return the remarks that belong under the drawing.
 
     A logarithmic axis that was asked for stays linear where a point is not positive: no point is lost.
     """
-    figure = new_sheet(3.3, look)
+    figure = new_sheet(3.3, theme)
     axes = figure.add_subplot()
-    handles = add_lines(axes, lines.lines, look, markers=lines.markers)
+    handles = add_lines(axes, lines.lines, theme, markers=lines.markers)
     _scale_axes(axes, lines)
-    axes.set_xlabel(wrapped(lines.x_axis, AXIS_CHARACTERS))
-    axes.set_ylabel(wrapped(lines.y_axis, 38))
+    axes.set_xlabel(wrap_label(lines.x_axis, AXIS_CHARACTERS))
+    axes.set_ylabel(wrap_label(lines.y_axis, 38))
     if len(handles) > 1 or one_line(lines.lines[0].label) not in {"", one_line(lines.y_axis)}:
         add_legend(axes, handles, [line.label for line in lines.lines])
     return figure, thinning_remarks(lines.lines)
 
 
-def add_lines(axes: Axes, lines: Sequence[Line], look: Theme, *, markers: bool) -> list[Line2D]:
+def add_lines(axes: Axes, lines: Sequence[PlotLine], theme: Theme, *, markers: bool) -> list[Line2D]:
     """Draw lines and their bands into axes; return a handle of each for the legend."""
     handles = []
     for index, line in enumerate(lines):
-        colour = look.muted if line.limit else look.lines[index % len(look.lines)]
-        dash = _LIMIT if line.limit else _DASHES[index // len(look.lines) % len(_DASHES)]
+        colour = theme.muted if line.limit else theme.lines[index % len(theme.lines)]
+        dash = _LIMIT_DASH if line.limit else _DASHES[index // len(theme.lines) % len(_DASHES)]
         marker = "" if line.limit else _marker(line, index, markers=markers)
         handles.append(_draw_line(axes, line, colour, dash, marker))
-        handles[-1].set_markeredgecolor(look.background)
+        handles[-1].set_markeredgecolor(theme.background)
     axes.grid()
     return handles
 
 
-def thinning_remarks(lines: Sequence[Line]) -> list[str]:
+def thinning_remarks(lines: Sequence[PlotLine]) -> list[str]:
     """Return what to say about lines of which not every point is drawn."""
     most = max((len(line.x) for line in lines), default=0)
-    if most <= MOST_POINTS:
+    if most <= MAX_POINTS:
         return []
-    return [f"Of lines with up to {write_count(most)} points the lows and highs of equal stretches are drawn."]
+    return [f"Of lines with up to {format_count(most)} points the lows and highs of equal stretches are drawn."]
 
 
-def _marker(line: Line, index: int, *, markers: bool) -> str:
+def _marker(line: PlotLine, index: int, *, markers: bool) -> str:
     """Return the marker of a line; a point without neighbours gets one in any case."""
     lonely = bool(np.any(_without_neighbours(np.isfinite(_array(line.y)))))
-    return _MARKERS[index % len(_MARKERS)] if lonely or (markers and len(line.x) <= _MOST_MARKED) else ""
+    return _MARKERS[index % len(_MARKERS)] if lonely or (markers and len(line.x) <= _MAX_MARKED) else ""
 
 
-def _without_neighbours(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return np.asarray(known & ~np.append(known[1:], False) & ~np.append(False, known[:-1]), dtype=np.bool_)
+def _without_neighbours(finite_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.asarray(
+        finite_mask & ~np.append(finite_mask[1:], False) & ~np.append(False, finite_mask[:-1]), dtype=np.bool_
+    )
 
 
-def _draw_line(axes: Axes, line: Line, colour: str, dash: str | tuple[float, tuple[float, ...]], marker: str) -> Line2D:
+def _draw_line(
+    axes: Axes, line: PlotLine, colour: str, dash: str | tuple[float, tuple[float, ...]], marker: str
+) -> Line2D:
     x, y = np.array(line.x, dtype=np.float64), _array(line.y)
-    indices = decimate(x, y, MOST_POINTS)
+    indices = decimate(x, y, MAX_POINTS)
     if line.low is not None and line.high is not None:
         low, high = _array(line.low), _array(line.high)
         axes.fill_between(x[indices], low[indices], high[indices], color=colour, alpha=0.18, linewidth=0)
@@ -105,7 +128,7 @@ def _array(values: Sequence[float | None]) -> Floats:
     return np.where(np.isfinite(array), array, np.nan)
 
 
-def _scale_axes(axes: Axes, lines: Lines) -> None:
+def _scale_axes(axes: Axes, lines: LinePlot) -> None:
     xs = finite([x for line in lines.lines for x in line.x])
     ys = finite([y for line in lines.lines for part in (line.y, line.low or (), line.high or ()) for y in part])
     log_x = lines.log_x and len(xs) > 0 and float(xs.min()) > 0
@@ -131,4 +154,153 @@ def _tick_at_data(axes: Axes, xs: Floats, *, log: bool) -> None:
         return
     axes.xaxis.set_major_locator(FixedLocator(list(xs)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(LogNumbers() if log else Numbers())
+    axes.xaxis.set_major_formatter(LogNumberFormatter() if log else NumberFormatter())
+
+
+_BAR_IN = 0.26
+_GAP_IN = 0.14
+_LINES_IN = 1.7
+
+LaneLevels: TypeAlias = "list[list[TimelineBar]]"
+"""The bars of one lane, in levels in which no bar covers another."""
+
+
+@dataclass(frozen=True)
+class _PlacedBar:
+    """A bar, the height of its middle, and until when its level is free behind it."""
+
+    bar: TimelineBar
+    middle: float
+    free_until: float
+
+
+def draw_timeline(timeline: Timeline, theme: Theme) -> tuple[Figure, list[str]]:
+    """Draw lanes and lines; also return the remarks that belong under the drawing."""
+    lanes = stack_bars(timeline.bars)
+    heights = {
+        lane: max(len(levels) * _BAR_IN, (wrap_label(lane, LABEL_CHARACTERS).count("\n") + 1) * LINE_IN) + _GAP_IN
+        for lane, levels in lanes.items()
+    }
+    lanes_in = sum(heights.values())
+    figure = new_sheet(lanes_in + 0.5 + (_LINES_IN if timeline.lines else 0), theme)
+    axes, upper = _timeline_axes(figure, timeline, lanes_in, theme)
+    _set_time_axis(axes, timeline)
+    placed_bars = _draw_lanes(axes, lanes, heights, theme)
+    if upper is None:
+        _add_tones(axes, timeline.bars, theme)
+    return figure, [*thinning_remarks(timeline.lines), *_write_labels(figure, axes, placed_bars, theme)]
+
+
+def stack_bars(bars: Sequence[TimelineBar]) -> dict[str, LaneLevels]:
+    """Return the bars by lane, in the order the lanes are first named."""
+    lanes: dict[str, LaneLevels] = {}
+    for bar in sorted(bars, key=lambda bar: (bar.start_s, bar.end_s)):
+        levels = lanes.setdefault(one_line(bar.lane), [])
+        free = next((level for level in levels if level[-1].end_s <= bar.start_s), None)
+        if free is None:
+            levels.append([bar])
+        else:
+            free.append(bar)
+    order = dict.fromkeys(one_line(bar.lane) for bar in bars)
+    return {lane: lanes[lane] for lane in order}
+
+
+def _timeline_axes(figure: Figure, timeline: Timeline, lanes_in: float, theme: Theme) -> tuple[Axes, Axes | None]:
+    if not timeline.lines:
+        return figure.add_subplot(), None
+    grid = figure.add_gridspec(2, 1, height_ratios=[_LINES_IN, lanes_in])
+    axes = figure.add_subplot(grid[1])
+    upper = figure.add_subplot(grid[0], sharex=axes)
+    handles: list[Patch] = list(add_lines(upper, timeline.lines, theme, markers=False))  # type: ignore[arg-type]
+    number_axis(upper.yaxis, log=False, ticks=4)
+    upper.set_ylabel(wrap_label(timeline.lines_axis, 20))
+    upper.tick_params(labelbottom=False, bottom=False)
+    upper.spines["bottom"].set_visible(False)
+    tones = _tone_handles(timeline.bars, theme)
+    add_legend(upper, [*handles, *tones.values()], [*(line.label for line in timeline.lines), *tones])
+    return axes, upper
+
+
+def _set_time_axis(axes: Axes, timeline: Timeline) -> None:
+    times = [time for bar in timeline.bars for time in (bar.start_s, bar.end_s)]
+    times += [time for line in timeline.lines for time in line.x]
+    low, high = min(times), max(times)
+    pad = (high - low) * 0.01 or 0.5
+    axes.set_xlim(low - pad, high + pad)
+    number_axis(axes.xaxis, log=False)
+    axes.set_xlabel("time (s)")
+    axes.grid(axis="x")
+
+
+def _draw_lanes(
+    axes: Axes, lanes: Mapping[str, LaneLevels], heights: Mapping[str, float], theme: Theme
+) -> list[_PlacedBar]:
+    """Draw every bar; return where each stands."""
+    top, middles, placed_bars = 0.0, [], []
+    left, right = axes.get_xlim()
+    for lane, levels in lanes.items():
+        middles.append(top + heights[lane] / 2)
+        first = middles[-1] - (len(levels) - 1) * _BAR_IN / 2
+        for depth, level in enumerate(levels):
+            nexts = [*(bar.start_s for bar in level[1:]), right]
+            for bar, free_until in zip(level, nexts, strict=True):
+                placed_bars.append(_PlacedBar(bar, first + depth * _BAR_IN, free_until))
+                _draw_bar(axes, placed_bars[-1], (right - left) / 200, theme)
+        top += heights[lane]
+        axes.axhline(top, color=theme.rule, linewidth=0.7, zorder=0.5)
+    axes.set_ylim(top, 0.0)
+    axes.set_yticks(middles, [wrap_label(lane, LABEL_CHARACTERS) for lane in lanes])
+    return placed_bars
+
+
+def _draw_bar(axes: Axes, placed: _PlacedBar, least: float, theme: Theme) -> None:
+    bar, height = placed.bar, _BAR_IN * 0.82
+    axes.add_patch(
+        Rectangle(
+            (bar.start_s, placed.middle - height / 2),
+            max(bar.end_s - bar.start_s, least),
+            height,
+            facecolor=theme.tones[bar.tone],
+            edgecolor=theme.background,
+            linewidth=0.5,
+            zorder=2,
+        )
+    )
+
+
+def _tone_handles(bars: Sequence[TimelineBar], theme: Theme) -> dict[str, Patch]:
+    """Return a legend for the tones, when any bar has one."""
+    used = {bar.tone for bar in bars} - {"plain"}
+    return {tone: Patch(facecolor=colour, linewidth=0) for tone, colour in theme.tones.items() if tone in used}
+
+
+def _add_tones(axes: Axes, bars: Sequence[TimelineBar], theme: Theme) -> None:
+    tones = _tone_handles(bars, theme)
+    if tones:
+        add_legend(axes, list(tones.values()), list(tones))
+
+
+def _write_labels(figure: Figure, axes: Axes, placed_bars: Sequence[_PlacedBar], theme: Theme) -> list[str]:
+    """Write each label into its bar, or into the free room behind it; say so where it fits nowhere."""
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+    labelled = [_write_label(axes, one, theme) for one in placed_bars if one_line(one.bar.label)]
+    return [] if all(labelled) else ["Bars too short for their label stand without it."]
+
+
+def _write_label(axes: Axes, placed: _PlacedBar, theme: Theme) -> bool:
+    bar = placed.bar
+    ink = readable_on(theme.tones[bar.tone])
+    text = axes.text(0, placed.middle, one_line(bar.label), va="center", fontsize=7.5, zorder=3, in_layout=False)
+    needed = text.get_window_extent().width + 5
+    start, end, free = (axes.transData.transform((x, 0))[0] for x in (bar.start_s, bar.end_s, placed.free_until))
+    end = max(end, start + 3)
+    if needed <= end - start:
+        text.set(x=(bar.start_s + bar.end_s) / 2, horizontalalignment="center", color=ink)
+    elif needed + 3 <= free - end:
+        text.set(x=axes.transData.inverted().transform((end + 3, 0))[0], color=theme.ink)
+    else:
+        text.remove()
+        return False
+    return True

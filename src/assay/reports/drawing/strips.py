@@ -1,4 +1,4 @@
-"""Strip plots: every sample a dot, the estimate and its interval over them, the numbers beside them."""
+"""Strip plots: a dot for every sample, the estimate and its interval over them, the numbers beside them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import numpy as np
 from matplotlib.patheffects import withStroke
 
 from assay.reports.drawing.sheet import AXIS_CHARACTERS, LABEL_CHARACTERS, LINE_IN, new_sheet, number_axis
-from assay.reports.numbers import typeset, write_cell, write_count, write_interval
-from assay.reports.scales import Axis, Floats, density, finite, strip_axis, thin
-from assay.reports.wording import with_unit, wrapped
+from assay.reports.scales import Axis, Floats, bin_counts, finite, strip_axis, thin_samples
+from assay.reports.text import format_cell, format_count, format_interval, typeset_minus, with_unit, wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from assay.core.page import Strip, Strips
-    from assay.reports.drawing.theme import Theme
+    from assay.core.page import StripPlot, StripRow
+    from assay.reports.drawing.sheet import Theme
 
-MOST_DOTS = 300
+MAX_DOTS = 300
 """Dots drawn per strip; more would only make the file large and the strip black."""
 
-_FEW = 12
+_FEW_DOTS = 12
 """So few dots stand in a row of their own, beside the bar of their interval."""
 
 _ARROW = 0.01
@@ -32,18 +31,18 @@ _ROW_IN = 0.46
 _GOLDEN = 0.6180339887498949
 
 
-def draw_strips(strips: Strips, look: Theme) -> tuple[Figure, list[str]]:
+def draw_strips(strips: StripPlot, theme: Theme) -> tuple[Figure, list[str]]:
     """Draw the strips below each other; also return the remarks that belong under the drawing."""
-    labels = [wrapped(strip.label, LABEL_CHARACTERS) for strip in strips.strips]
+    labels = [wrap_label(strip.label, LABEL_CHARACTERS) for strip in strips.strips]
     heights = [max(_ROW_IN, (label.count("\n") + 1) * LINE_IN + 0.12) for label in labels]
     middles = np.cumsum(heights) - np.array(heights) / 2
-    figure = new_sheet(sum(heights) + 0.62, look)
+    figure = new_sheet(sum(heights) + 0.62, theme)
     axes = figure.add_subplot()
     axis = strip_axis(strips.strips, strips.centre)
     if strips.centre is not None:
-        axes.axvline(strips.centre, color=look.muted, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+        axes.axvline(strips.centre, color=theme.muted, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
     for strip, middle in zip(strips.strips, middles, strict=True):
-        _draw_strip(axes, strip, float(middle), axis, look)
+        _draw_strip(axes, strip, float(middle), axis, theme)
     _set_axes(axes, axis, with_unit(strips.axis, strips.unit))
     axes.set_ylim(float(sum(heights)), 0.0)
     axes.set_yticks(middles, labels)
@@ -55,33 +54,33 @@ def _set_axes(axes: Axes, axis: Axis, title: str) -> None:
         axes.set_xscale("log")
     axes.set_xlim(axis.low, axis.high)
     number_axis(axes.xaxis, log=axis.log)
-    axes.set_xlabel(wrapped(f"{title}, logarithmic" if axis.log else title, AXIS_CHARACTERS))
+    axes.set_xlabel(wrap_label(f"{title}, logarithmic" if axis.log else title, AXIS_CHARACTERS))
     axes.grid(axis="x")
 
 
-def _draw_strip(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Theme) -> None:
+def _draw_strip(axes: Axes, strip: StripRow, middle: float, axis: Axis, theme: Theme) -> None:
     samples = finite(strip.samples)
     within = samples[(samples >= axis.low) & (samples <= axis.high)]
-    dots = thin(within, MOST_DOTS)
-    axes.axhline(middle, color=look.rule, linewidth=0.7, zorder=0.5)
+    dots = thin_samples(within, MAX_DOTS)
+    axes.axhline(middle, color=theme.rule, linewidth=0.7, zorder=0.5)
     if len(dots):
         axes.plot(
             dots,
-            middle + (_spread(dots, axis) + _lift(strip, dots)) * _ROW_IN * 0.62,
+            middle + (_dot_spread(dots, axis) + _dot_lift(strip, dots)) * _ROW_IN * 0.62,
             linestyle="none",
             marker="o",
             markersize=3.4,
             markeredgewidth=0,
-            color=look.dot,
+            color=theme.dot,
             alpha=0.55,
             zorder=2,
         )
-    _draw_estimate(axes, strip, middle, axis, look)
-    _draw_strays(axes, samples, middle, axis, look)
+    _draw_estimate(axes, strip, middle, axis, theme)
+    _draw_strays(axes, samples, middle, axis, theme)
     if strip.value is None and not len(samples):
-        _note_at_edge(axes, "not measured", (0.0, middle), look, lift=0)
+        _note_at_edge(axes, "not measured", (0.0, middle), theme, lift=0)
     elif strip.value is not None:
-        text = typeset(write_interval(strip.value, strip.low, strip.high))
+        text = typeset_minus(format_interval(strip.value, strip.low, strip.high))
         axes.annotate(
             text.replace(" [", "\n["),
             (1.0, middle),
@@ -94,90 +93,90 @@ def _draw_strip(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Theme
         )
 
 
-def _spread(dots: Floats, axis: Axis) -> Floats:
+def _dot_spread(dots: Floats, axis: Axis) -> Floats:
     """Return how far dots stand off their line, from -0.5 to 0.5: wider where they are denser."""
     bins = 48
-    counts = np.convolve(density(dots, axis, bins), [0.25, 0.5, 0.25], mode="same")
+    counts = np.convolve(bin_counts(dots, axis, bins), [0.25, 0.5, 0.25], mode="same")
     bin_index = np.clip((axis.position(dots) * bins).astype(np.intp), 0, bins - 1)
     room = counts[bin_index] / max(float(counts.max()), 1.0)
-    if len(dots) <= _FEW:
+    if len(dots) <= _FEW_DOTS:
         room = np.zeros(len(dots))
     sequence = np.mod(np.arange(1, len(dots) + 1) * _GOLDEN, 1.0) - 0.5
     return np.asarray(sequence * room, dtype=np.float64)
 
 
-def _lift(strip: Strip, dots: Floats) -> float:
+def _dot_lift(strip: StripRow, dots: Floats) -> float:
     """Return how far a few dots stand above their line, so that the bar of the interval does not hide them."""
-    return -0.4 if len(dots) <= _FEW and strip.low is not None else 0.0
+    return -0.4 if len(dots) <= _FEW_DOTS and strip.low is not None else 0.0
 
 
-def _draw_estimate(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Theme) -> None:
+def _draw_estimate(axes: Axes, strip: StripRow, middle: float, axis: Axis, theme: Theme) -> None:
     """Draw the value and its interval; an end that lies beyond the axis is an arrow at its edge."""
-    halo = [withStroke(linewidth=4.6, foreground=look.background)]
+    halo = [withStroke(linewidth=4.6, foreground=theme.background)]
     if strip.low is not None and strip.high is not None:
         shown = [max(strip.low, axis.at(_ARROW)), min(strip.high, axis.at(1 - _ARROW))]
-        axes.plot(shown, [middle, middle], color=look.ink, linewidth=2.0, zorder=4, path_effects=halo)
+        axes.plot(shown, [middle, middle], color=theme.ink, linewidth=2.0, zorder=4, path_effects=halo)
         for end, position, arrow in zip((strip.low, strip.high), shown, "<>", strict=True):
             if end == position:
-                axes.plot([end, end], [middle - 0.085, middle + 0.085], color=look.ink, linewidth=1.4, zorder=4)
+                axes.plot([end, end], [middle - 0.085, middle + 0.085], color=theme.ink, linewidth=1.4, zorder=4)
             else:
-                axes.plot([position], [middle], marker=arrow, markersize=6.5, color=look.ink, zorder=5)
+                axes.plot([position], [middle], marker=arrow, markersize=6.5, color=theme.ink, zorder=5)
     if strip.value is not None:
         axes.plot(
             [strip.value],
             [middle],
             marker="D",
             markersize=4.6,
-            color=look.ink,
-            markeredgecolor=look.background,
+            color=theme.ink,
+            markeredgecolor=theme.background,
             markeredgewidth=1.0,
             linestyle="none",
             zorder=5,
         )
 
 
-def _draw_strays(axes: Axes, samples: Floats, middle: float, axis: Axis, look: Theme) -> None:
+def _draw_strays(axes: Axes, samples: Floats, middle: float, axis: Axis, theme: Theme) -> None:
     """Tell at the edges how many samples lie beyond them and how far they reach."""
     below, above = samples[samples < axis.low], samples[samples > axis.high]
     if len(below):
-        note = f"◂ {write_count(len(below))}, down to {typeset(write_cell(float(below.min())))}"
-        _note_at_edge(axes, note, (0.0, middle), look)
+        note = f"◂ {format_count(len(below))}, down to {typeset_minus(format_cell(float(below.min())))}"
+        _note_at_edge(axes, note, (0.0, middle), theme)
     if len(above):
-        note = f"{write_count(len(above))}, up to {typeset(write_cell(float(above.max())))} ▸"
-        _note_at_edge(axes, note, (1.0, middle), look)
+        note = f"{format_count(len(above))}, up to {typeset_minus(format_cell(float(above.max())))} ▸"
+        _note_at_edge(axes, note, (1.0, middle), theme)
 
 
-def _note_at_edge(axes: Axes, told: str, place: tuple[float, float], look: Theme, *, lift: float = 9) -> None:
+def _note_at_edge(axes: Axes, note: str, position: tuple[float, float], theme: Theme, *, lift: float = 9) -> None:
     axes.annotate(
-        told,
-        place,
+        note,
+        position,
         xycoords=axes.get_yaxis_transform(),
-        xytext=(2 - 4 * place[0], lift),
+        xytext=(2 - 4 * position[0], lift),
         textcoords="offset points",
-        ha="right" if place[0] else "left",
+        ha="right" if position[0] else "left",
         va="center",
         fontsize=7.0,
-        color=look.muted,
-        bbox={"facecolor": look.background, "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
+        color=theme.muted,
+        bbox={"facecolor": theme.background, "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
         zorder=6,
     )
 
 
-def _goes_on(strip: Strip, axis: Axis) -> bool:
+def _exceeds_axis(strip: StripRow, axis: Axis) -> bool:
     if strip.low is None or strip.high is None:
         return False
     return strip.low < axis.at(_ARROW) or strip.high > axis.at(1 - _ARROW)
 
 
-def _remarks(strips: Strips, axis: Axis) -> list[str]:
+def _remarks(strips: StripPlot, axis: Axis) -> list[str]:
     most = max(len(finite(strip.samples)) for strip in strips.strips)
     remarks = []
-    if most > MOST_DOTS:
-        remarks.append(f"{MOST_DOTS} dots per row, evenly ranked among up to {write_count(most)} samples.")
+    if most > MAX_DOTS:
+        remarks.append(f"{MAX_DOTS} dots per row, evenly ranked among up to {format_count(most)} samples.")
     if any(np.any((s < axis.low) | (s > axis.high)) for s in (finite(strip.samples) for strip in strips.strips)):
         remarks.append("▸ counts samples beyond the axis.")
     if any(strip.low is not None for strip in strips.strips):
         remarks.append("◆ is the estimate, the bar its interval.")
-    if any(_goes_on(strip, axis) for strip in strips.strips):
+    if any(_exceeds_axis(strip, axis) for strip in strips.strips):
         remarks.append("A bar that ends in an arrow goes on beyond the axis.")
     return remarks

@@ -1,8 +1,8 @@
-"""What was measured before: runs, series and points in a database that run folders can rebuild at any time.
+"""The history of measurements: runs, series and points in a database that can be rebuilt from run folders at any time.
 
-    run folder ──► points.py: what of it belongs into the history ──► importing.py ──► database.py
-                                                                                          │
-               series.py: arrays in time order, by key ◄── asking.py: which are meant ◄───┘
+    run folder ──► points.py: run and points for the history ──► importing.py ──► database.py
+                                                                                      │
+                             series as arrays in time order  ◄── queries.py  ◄────────┘
 
-``place.py`` says where it is, ``migrations.py`` which tables it has, ``faults.py`` what went wrong in one sentence.
+``tables.py`` has the tables and their migrations, ``report.py`` the pages, ``export.py`` CSV and JSON.
 """

@@ -1,61 +1,225 @@
-"""The database itself: opened, brought up to date, read in one glance and written by one at a time.
+"""The history database: its location, transactions with a single writer, and its errors in one sentence.
 
-SQLite is asked for its write lock when a transaction begins, PostgreSQL for a lock of ours: whoever writes is alone,
-and waits for that. SQLite keeps its usual journal, which network file systems bear; a kill leaves a transaction undone.
+It is a SQLite file in ``ASSAY_HOME``, another file, or a PostgreSQL server, as ``ASSAY_HISTORY`` says. SQLite takes its
+write lock when a transaction begins, PostgreSQL an advisory lock: there is one writer at a time, and the others wait.
+SQLite keeps its default journal, which works on network file systems; a kill leaves a transaction undone.
 """
 
 from __future__ import annotations
 
+import gc
+import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event, insert, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
-from assay.core.durable import friendly_os_errors
-from assay.core.errors import MachineCannot
-from assay.store.history.faults import in_words
-from assay.store.history.migrations import CURRENT, take_next_step, version_of
-from assay.store.history.place import CONNECT_S, place_there
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.files import home_folder, translate_os_errors
+from assay.store.history.tables import CURRENT_VERSION, migrate_one_step, schema_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from sqlalchemy import Connection, Engine, Table
     from sqlalchemy.engine.interfaces import DBAPIConnection
 
-    from assay.store.history.place import Place
+
+VARIABLE = "ASSAY_HISTORY"
+OFF = "off"
+FILE_NAME = "history.sqlite"
+LOCK_TIMEOUT_S = 10.0
+"""How long a writer waits for another one."""
+
+CONNECT_TIMEOUT_S = 5
+"""How long a server may take to answer."""
+
+_SQLITE_DRIVERS = {"sqlite": "sqlite", "sqlite+pysqlite": "sqlite"}
+_POSTGRES_DRIVERS = dict.fromkeys(("postgres", "postgresql", "postgresql+psycopg"), "postgresql+psycopg")
+
+
+@dataclass(frozen=True)
+class HistoryLocation:
+    """A database, and how to name it without its password."""
+
+    url: URL
+    wait_s: float
+
+    @property
+    def file(self) -> Path | None:
+        """The file that it is; null for a server."""
+        return Path(self.url.database or "") if self.url.drivername == "sqlite" else None
+
+    @property
+    def shown(self) -> str:
+        """The file, or the server's address with neither password nor options."""
+        if self.file is not None:
+            return str(self.file)
+        user = f"{self.url.username}@" if self.url.username else ""
+        port = f":{self.url.port}" if self.url.port else ""
+        return f"postgresql://{user}{self.url.host or ''}{port}/{self.url.database or ''}"
+
+    def scrubbed(self, text: str) -> str:
+        """Return a text in which no password stands."""
+        query = self.url.query.get("password", ())
+        for secret in (self.url.password, *((query,) if isinstance(query, str) else query)):
+            text = text.replace(str(secret), "***") if secret else text
+        return text
+
+
+def history_location() -> HistoryLocation | None:
+    """Return where the history is; null where it is switched off."""
+    setting = os.environ.get(VARIABLE, "").strip()
+    if setting.lower() == OFF:
+        return None
+    return parse_location(setting) if setting else file_location(home_folder() / FILE_NAME)
+
+
+def require_history_location() -> HistoryLocation:
+    """Return where the history is, for who cannot do without."""
+    location = history_location()
+    if location is None:
+        raise BadInput(f"The history is switched off: {VARIABLE} is {OFF}.")
+    return location
+
+
+def file_location(path: Path) -> HistoryLocation:
+    """Return a history in a file."""
+    return HistoryLocation(URL.create("sqlite", database=str(path.absolute())), LOCK_TIMEOUT_S)
+
+
+def parse_location(text: str) -> HistoryLocation:
+    """Return the place that a URL or a path names. What is wrong with a URL is said without showing it."""
+    if "://" not in text:
+        return file_location(Path(text).expanduser())
+    try:
+        url = make_url(text)
+        url.port  # noqa: B018 - reading it checks it
+    except (ArgumentError, ValueError):
+        raise BadInput(f"{VARIABLE} is not a URL of a database, such as postgresql://user@host/database.") from None
+    name = url.drivername
+    if name in _SQLITE_DRIVERS:
+        if url.database in {None, "", ":memory:"}:
+            raise BadInput(f"{VARIABLE} names no file: write sqlite:////folder/history.sqlite.")
+        return file_location(Path(str(url.database)).expanduser())
+    if name not in _POSTGRES_DRIVERS:
+        raise BadInput(f"{VARIABLE} is a URL of {name!r}; a history is kept in sqlite or postgresql.")
+    if not url.database:
+        raise BadInput(f"{VARIABLE} names no database: write postgresql://user@host/database.")
+    return HistoryLocation(url.set(drivername=_POSTGRES_DRIVERS[name]), LOCK_TIMEOUT_S)
+
+
+REBUILD_HINT = "`assay history import --rebuild RUNS` makes it anew from run folders"
+LOCKED = "The history {location} is being written by another process, and stayed so for {wait:g} s; try again."
+READ_ONLY = "The history {location} cannot be written: {reason}."
+CLOSED = "The history {location} cannot be opened: {reason}."
+DAMAGED = f"The history {{location}} is damaged ({{reason}}); {REBUILD_HINT}."
+GONE = f"The history {{location}} was removed or replaced meanwhile; try again, or {REBUILD_HINT}."
+FULL = "The disk is full: the history {location} could not be written."
+FAILED = "The history {location} cannot be used: {reason}."
+
+_SQLITE_ERRORS = {
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
+    "SQLITE_READONLY": READ_ONLY,
+    "SQLITE_PERM": READ_ONLY,
+    "SQLITE_CANTOPEN": CLOSED,
+    "SQLITE_NOTADB": DAMAGED,
+    "SQLITE_CORRUPT": DAMAGED,
+    "SQLITE_FULL": FULL,
+    "SQLITE_IOERR": FAILED,
+}
+"""By the beginning of SQLite's name of an error."""
+
+_POSTGRES_ERRORS = {
+    "55P03": LOCKED,
+    "25006": READ_ONLY,
+    "42501": READ_ONLY,
+    "42P01": GONE,
+    "53100": FULL,
+}
+"""By PostgreSQL's state of an error."""
+
+
+class HistoryDamaged(MachineCannot):
+    """The file is no database any more."""
+
+
+@contextmanager
+def friendly_database_errors(location: HistoryLocation) -> Iterator[None]:
+    """Turn what a database says into one sentence; what nobody foresaw is left as it is.
+
+    Raises:
+        MachineCannot: It is locked, gone, read-only, damaged or out of reach.
+    """
+    try:
+        yield
+    except Exception as error:
+        driver_error = error.orig if isinstance(error, DBAPIError) else error
+        template = _error_template(driver_error)
+        if template is None:
+            raise
+        kind = HistoryDamaged if template is DAMAGED else MachineCannot
+        message = location.scrubbed(_one_line_message(driver_error))
+        raise kind(template.format(location=location.shown, wait=location.wait_s, reason=message)) from error
+
+
+def _error_template(error: BaseException | None) -> str | None:
+    """Return the sentence for what a driver said; null for all else."""
+    name = getattr(error, "sqlite_errorname", None)
+    if name is not None:
+        if name == "SQLITE_ERROR" and "no such table" in str(error):
+            return GONE
+        return next((words for start, words in _SQLITE_ERRORS.items() if name.startswith(start)), None)
+    if error is None or not hasattr(error, "sqlstate"):
+        return None
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return _POSTGRES_ERRORS.get(error.sqlstate or "") or (
+        FAILED if kinds & {"OperationalError", "InterfaceError"} else None
+    )
+
+
+def _one_line_message(error: BaseException | None) -> str:
+    """Return what a driver says on one line, the first word small."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    message = (lines[0] if lines else type(error).__name__).rstrip(".")
+    return message[:1].lower() + message[1:]
+
 
 WRITES = "assay_writes"
-_LOCK = 0x61737361
+_WRITE_LOCK = 0x61737361
 """The number of the lock that writers hold on a server: "assa"."""
 
 
-class Database:
+class HistoryDatabase:
     """A history that is open."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._engine = _engine(place)
+    def __init__(self, location: HistoryLocation) -> None:
+        self.location = location
+        self._engine = _create_engine(location)
 
     @classmethod
-    def open(cls, place: Place | None = None) -> Database:
+    def open(cls, location: HistoryLocation | None = None) -> HistoryDatabase:
         """Open a history, by default where the environment says, made or brought up to date where needed."""
-        database = cls(place or place_there())
+        database = cls(location or require_history_location())
         with database.reading() as connection:
-            version = version_of(connection, database.place)
-        while version < CURRENT:
+            version = schema_version_of(connection, database.location)
+        while version < CURRENT_VERSION:
             with database.writing() as connection:
-                version = take_next_step(connection, database.place)
+                version = migrate_one_step(connection, database.location)
         return database
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Give a connection that sees the history as it is at this moment."""
-        with in_words(self.place), self._engine.connect() as connection:
-            if self.place.file is None:
+        with friendly_database_errors(self.location), self._engine.connect() as connection:
+            if self.location.file is None:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
                 yield connection
@@ -63,12 +227,12 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Give a connection whose changes are kept all together at the end, or not at all; nobody else writes."""
-        with in_words(self.place), self._engine.connect() as connection:
+        with friendly_database_errors(self.location), self._engine.connect() as connection:
             connection.execution_options(**{WRITES: True})
             with connection.begin():
-                if self.place.file is None:
-                    connection.execute(text(f"SET LOCAL lock_timeout = {max(1, round(self.place.wait_s * 1000))}"))
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                if self.location.file is None:
+                    connection.execute(text(f"SET LOCAL lock_timeout = {max(1, round(self.location.wait_s * 1000))}"))
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _WRITE_LOCK})
                 yield connection
 
 
@@ -87,33 +251,33 @@ def insert_many(connection: Connection, table: Table, rows: Sequence[tuple[objec
             copy.write_row(row)
 
 
-def set_aside(place: Place) -> Path | None:
+def move_damaged_aside(location: HistoryLocation) -> Path | None:
     """Rename a damaged file, so that another can take its place; return its new name, null for a server."""
-    if place.file is None:
+    if location.file is None:
         return None
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    aside = place.file.with_name(f"{place.file.name}.damaged-{stamp}")
-    with friendly_os_errors(place.file):
-        place.file.replace(aside)
-        place.file.with_name(f"{place.file.name}-journal").unlink(missing_ok=True)
+    aside = location.file.with_name(f"{location.file.name}.damaged-{stamp}")
+    with translate_os_errors(location.file):
+        location.file.replace(aside)
+        location.file.with_name(f"{location.file.name}-journal").unlink(missing_ok=True)
     return aside
 
 
-def _engine(place: Place) -> Engine:
-    if place.file is None:
+def _create_engine(location: HistoryLocation) -> Engine:
+    if location.file is None:
         try:
-            return create_engine(place.url, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_S})
+            return create_engine(location.url, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_TIMEOUT_S})
         except ModuleNotFoundError:
             raise MachineCannot(
                 "A history on PostgreSQL needs psycopg, which is not installed: pip install 'gpu-assay[postgres]'."
             ) from None
-    engine = create_engine(place.url, poolclass=NullPool, connect_args={"timeout": place.wait_s})
-    event.listen(engine, "connect", _leave_transactions_to_us)
+    engine = create_engine(location.url, poolclass=NullPool, connect_args={"timeout": location.wait_s})
+    event.listen(engine, "connect", _disable_implicit_transactions)
     event.listen(engine, "begin", _begin)
     return engine
 
 
-def _leave_transactions_to_us(connection: DBAPIConnection, _record: object) -> None:
+def _disable_implicit_transactions(connection: DBAPIConnection, _record: object) -> None:
     """Keep Python's sqlite3 from beginning transactions by itself, which it does too late to wait for a lock."""
     connection.isolation_level = None
 
@@ -121,3 +285,15 @@ def _leave_transactions_to_us(connection: DBAPIConnection, _record: object) -> N
 def _begin(connection: Connection) -> None:
     writes = connection.get_execution_options().get(WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Keep Python from looking for circles in what is read: there are none, and all of it would be looked at."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

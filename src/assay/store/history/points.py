@@ -1,4 +1,7 @@
-"""What of a run folder belongs into the history: the run, and one point for each series it has measured."""
+"""What a run folder contributes to the history: the run, and one point for each series it has measured.
+
+Of a record only the fields that the history needs are parsed, so that a million of them take minutes.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,113 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
-from assay.core.durable import read_json
 from assay.core.errors import BadInput
-from assay.core.results import Findings, Origin
-from assay.core.values import Value, first_problem
-from assay.stats.intervals import restarts_interval
-from assay.stats.summary import usual_method
-from assay.store.history.keys import Key, Keys, host_class, named, short_hash
-from assay.store.history.reading import entries
-from assay.store.runs import BLOCKS, RECORDS
+from assay.core.files import read_json
+from assay.core.results import Findings, Interference, Origin, Scope, Status
+from assay.core.values import SCHEMA_VERSION, Value, first_problem
+from assay.stats.intervals import expected_method, restarts_interval
+from assay.store.identity import SeriesKey, SeriesKeys, host_class, series_key, short_hash
+from assay.store.run_folder import BLOCKS, RECORDS
 from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from assay.core.plan import Trial
-    from assay.core.results import Scope, Status
-    from assay.store.history.reading import Entry, Measured
-    from assay.store.runs import RunFolder
+    from assay.store.run_folder import RunFolder
+
+
+class ShortEstimate(Value):
+    """An estimate, in short."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    value: FiniteFloat
+    low: FiniteFloat | None
+    high: FiniteFloat | None
+    scope: Scope
+    method: str
+    n: int
+
+
+class ShortSubjectEstimate(Value):
+    """What a record says of one quantity of one subject."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: str
+    subject: int
+    quantity: str
+    estimate: ShortEstimate
+
+
+class SampleFile(Value):
+    """A sample file."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    file: str
+    digest: str | None = None
+
+
+class ShortRecord(Value):
+    """A record, in short."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
+    trial: str
+    block: str
+    attempt: int
+    series: tuple[SampleFile, ...] = ()
+    estimates: tuple[ShortSubjectEstimate, ...] = ()
+    disturbed: tuple[Interference, ...] = ()
+    status: Status
+    reason: str | None = None
+    origin: Origin = "real"
+
+
+def read_short_records(folder: RunFolder) -> list[tuple[ShortRecord, Trial]]:
+    """Return the records that count, in short, each with its trial: of each block the latest attempt, the last take.
+
+    Raises:
+        DamagedFile: A line or the samples of a record are not as they were written.
+    """
+    latest = {decision.block.name: decision for decision in folder.decisions()}
+    path = folder.path / RECORDS
+    counting: dict[str, dict[str, ShortRecord]] = {name: {} for name in latest}
+    for line in folder.lines(RECORDS):
+        try:
+            entry = ShortRecord.model_validate_json(line.body)
+        except ValidationError as error:
+            what = f"holds a line that this version of Assay does not write: {first_problem(error)}"
+            raise BadInput(f"{path} {what}.") from None
+        decision = latest.get(entry.block)
+        if decision is not None and decision.attempt == entry.attempt:
+            counting[entry.block][entry.trial] = entry
+    result: list[tuple[ShortRecord, Trial]] = []
+    for sample_file in (
+        sample_file for measured in counting.values() for entry in measured.values() for sample_file in entry.series
+    ):
+        folder.verify_samples(sample_file.file, sample_file.digest)
+    for name, measured in counting.items():
+        trials = _trials_by_id(list(measured), latest[name].block.trials)
+        result += [(entry, trials[identity]) for identity, entry in measured.items() if identity in trials]
+    return result
+
+
+def _trials_by_id(measured: list[str], trials: tuple[Trial, ...]) -> dict[str, Trial]:
+    """Return the trials of a block by their ids, given the ids of those that were measured, in order.
+
+    The hash of a trial takes longer than all else here. A block is measured in the order of its trials: where as many
+    were measured as it has, and the first and the last are those, no other needs to be hashed.
+    """
+    if len(measured) == len(trials) and (measured[0], measured[-1]) == (trials[0].id, trials[-1].id):
+        return dict(zip(measured, trials, strict=True))
+    return {trial.id: trial for trial in trials}
+
 
 FAILED_QUANTITY = "call_us"
 """Where nothing was measured, the time that would have been: every way of timing takes it."""
@@ -37,7 +127,7 @@ NO_SERIES = frozenset({"start_us"})
 _ORIGINS: tuple[Origin, ...] = ("simulated", "fake", "real")
 
 
-class Run(Value):
+class HistoryRun(Value):
     """A run as the history keeps it. Times are in seconds since 1970, UTC."""
 
     id: str
@@ -63,7 +153,7 @@ class Run(Value):
         return datetime.fromtimestamp(self.started_s, UTC).isoformat(timespec="seconds")
 
 
-class Point(NamedTuple):
+class HistoryPoint(NamedTuple):
     """What one run says of one series. Without a value, ``status`` and ``reason`` say why."""
 
     value: float | None
@@ -77,7 +167,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class RunState:
     """How far a run folder had come: its identity, how many lines it has, and a hash of them."""
 
     id: str
@@ -86,16 +176,16 @@ class State:
 
 
 @dataclass(frozen=True)
-class Told:
+class RunHistory:
     """A run folder as the history keeps it."""
 
-    run: Run
-    state: State
-    keys: dict[str, Key]
-    points: dict[str, Point]
+    run: HistoryRun
+    state: RunState
+    keys: dict[str, SeriesKey]
+    points: dict[str, HistoryPoint]
 
 
-def state_of(folder: RunFolder) -> State:
+def run_state(folder: RunFolder) -> RunState:
     """Return a run's identity and how far it has come; it has the same identity wherever its folder is moved.
 
     Raises:
@@ -108,20 +198,20 @@ def state_of(folder: RunFolder) -> State:
         whole = folder.lines(name)
         lines += len(whole)
         content.update((whole[-1].digest if whole else name).encode())
-    return State(identity, lines, content.hexdigest()[:16])
+    return RunState(identity, lines, content.hexdigest()[:16])
 
 
-def told(folder: RunFolder, state: State | None = None) -> Told:
+def read_run(folder: RunFolder, state: RunState | None = None) -> RunHistory:
     """Return a finished run as the history keeps it."""
-    state = state or state_of(folder)
+    state = state or run_state(folder)
     headline = _headline(folder)
-    records = entries(folder)
+    records = read_short_records(folder)
     machine, plan = folder.machine, folder.plan
     origins = {entry.origin for entry, _ in records}
-    run = Run(
+    run = HistoryRun(
         id=state.id,
         experiment=plan.experiment,
-        started_s=_seconds(folder),
+        started_s=_started_s(folder),
         host=machine.host,
         hostname=machine.hostname,
         host_class=host_class(machine),
@@ -136,37 +226,41 @@ def told(folder: RunFolder, state: State | None = None) -> Told:
         trials=len(records),
         failed=sum(entry.status == "failed" for entry, _ in records),
     )
-    keys, points = points_of(records, Keys(machine, plan.cwd))
-    return Told(run, state, keys, points)
+    keys, points = series_points(records, SeriesKeys(machine, plan.cwd))
+    return RunHistory(run, state, keys, points)
 
 
-def points_of(records: Iterable[tuple[Entry, Trial]], keys: Keys) -> tuple[dict[str, Key], dict[str, Point]]:
+def series_points(
+    records: Iterable[tuple[ShortRecord, Trial]], keys: SeriesKeys
+) -> tuple[dict[str, SeriesKey], dict[str, HistoryPoint]]:
     """Return the series that records have measured, and the point of each; null values where all that tried failed.
 
     What was imported from another checkout is left out: it is not the code of the run's commit.
     """
-    series_keys: dict[str, Key] = {}
-    good: dict[str, list[tuple[Entry, Measured]]] = {}
-    bad: dict[str, tuple[str, int, Entry]] = {}
+    series_keys: dict[str, SeriesKey] = {}
+    good: dict[str, list[tuple[ShortRecord, ShortEstimate]]] = {}
+    bad: dict[str, tuple[str, int, ShortRecord]] = {}
     measured: set[str] = set()
     for entry, trial in records:
-        for described, quantity, estimate in _of_trial(entry, trial, keys):
+        for described, quantity, estimate in _trial_estimates(entry, trial, keys):
             if estimate is None:
                 bad[described] = quantity, trial.restarts, entry
                 continue
-            name, key = named(described, quantity, estimate.method)
+            name, key = series_key(described, quantity, estimate.method)
             series_keys[name] = key
             measured.add(described)
             good.setdefault(name, []).append((entry, estimate))
-    points = {name: _combined(parts) for name, parts in good.items()}
+    points = {name: _combine_estimates(parts) for name, parts in good.items()}
     for described, (quantity, restarts, entry) in bad.items():
         if described not in measured:
-            name, key = named(described, quantity, usual_method(restarts))
-            series_keys[name], points[name] = key, _without(entry)
+            name, key = series_key(described, quantity, expected_method(restarts))
+            series_keys[name], points[name] = key, _failed_point(entry)
     return series_keys, points
 
 
-def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, str, Measured | None]]:
+def _trial_estimates(
+    entry: ShortRecord, trial: Trial, keys: SeriesKeys
+) -> Iterator[tuple[str, str, ShortEstimate | None]]:
     """Give what the series of a trial have in common, each quantity, and its estimate; null where it failed."""
     for role in trial.roles:
         if role.duty != "timed":
@@ -186,19 +280,19 @@ def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, str
                     yield described, subject_estimate.quantity, subject_estimate.estimate
 
 
-def _without(entry: Entry) -> Point:
-    return Point(None, None, None, 0, None, entry.status, entry.reason, bool(entry.disturbed))
+def _failed_point(entry: ShortRecord) -> HistoryPoint:
+    return HistoryPoint(None, None, None, 0, None, entry.status, entry.reason, bool(entry.disturbed))
 
 
-def _combined(parts: list[tuple[Entry, Measured]]) -> Point:
+def _combine_estimates(parts: list[tuple[ShortRecord, ShortEstimate]]) -> HistoryPoint:
     """Return the point of one estimate as it is, of several with an interval over them."""
     disturbed = any(entry.disturbed for entry, _ in parts)
     estimates = [estimate for _, estimate in parts]
     if len(estimates) == 1:
         (only,) = estimates
-        return Point(only.value, only.low, only.high, only.n, only.scope, "ok", None, disturbed)
+        return HistoryPoint(only.value, only.low, only.high, only.n, only.scope, "ok", None, disturbed)
     centre, low, high, _ = restarts_interval([estimate.value for estimate in estimates])
-    return Point(centre, low, high, sum(estimate.n for estimate in estimates), "run", "ok", None, disturbed)
+    return HistoryPoint(centre, low, high, sum(estimate.n for estimate in estimates), "run", "ok", None, disturbed)
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -215,7 +309,7 @@ def _headline(folder: RunFolder) -> str:
         raise BadInput(f"{path} is not what this version of Assay writes: {first_problem(error)}.") from None
 
 
-def _seconds(folder: RunFolder) -> float:
+def _started_s(folder: RunFolder) -> float:
     try:
         moment = datetime.fromisoformat(folder.plan.created_at)
     except ValueError:

@@ -1,1 +1,1 @@
-"""How long did it take on a GPU? Stamps in a graph, stamps in a queue, or the activity trace."""
+"""Time calls on a GPU: stamps in a CUDA graph, stamps in a queue, or the activity trace."""

@@ -10,30 +10,29 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from assay.workloads.dilated_attention.exchange import Traffic
-    from assay.workloads.dilated_attention.local import dilated_attention
+    from assay.workloads.dilated_attention.functional import barrier, dilated_attention, ring_dilated_attention
     from assay.workloads.dilated_attention.modules import DilatedAttention, RingDilatedAttention
-    from assay.workloads.dilated_attention.ring import meet, ring_dilated_attention
 
 __all__ = [
     "DilatedAttention",
     "RingDilatedAttention",
     "Traffic",
+    "barrier",
     "dilated_attention",
-    "meet",
     "ring_dilated_attention",
 ]
 
-_HOMES = {
+_MODULES = {
     "DilatedAttention": "modules",
     "RingDilatedAttention": "modules",
     "Traffic": "exchange",
-    "dilated_attention": "local",
-    "meet": "ring",
-    "ring_dilated_attention": "ring",
+    "dilated_attention": "functional",
+    "barrier": "functional",
+    "ring_dilated_attention": "functional",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,8 +1,9 @@
-"""Keys, values and their gradients on their way between ranks, point to point, while the ranks compute.
+"""Keys, values and their gradients sent between ranks, point to point, while the ranks compute.
 
 A message is (2, batch, kept position, key head, dim): of keys and values, only what the branch keeps of a shard. What
-the next step needs is under way before the current one is computed, so that at most three messages of keys are held.
-All ranks post in the same order, which is what keeps point-to-point calls from waiting for each other for ever.
+the next step needs is in flight before the current one is computed, so that at most three messages of keys are held.
+All ranks post in the same order, which keeps point-to-point calls from deadlocking. A message goes over the group,
+through host memory where gloo needs that, or is not sent at all.
 """
 
 from __future__ import annotations
@@ -10,16 +11,67 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from assay.workloads.dilated_attention import transport
-from assay.workloads.dilated_attention.merge import packed_view, view
+from assay.workloads.dilated_attention.attention import packed_part_view, part_view
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from assay.workloads.dilated_attention.plan import Part
-    from assay.workloads.dilated_attention.steps import Step
+    from assay.workloads.dilated_attention.schedule import BranchPart, RingStep
     from assay.workloads.torch_device import Tensor
+
+
+@dataclass(frozen=True)
+class NoTransfers:
+    """Stands for the group where nothing is sent: what would arrive is there already, drawn once and kept."""
+
+    _messages: dict[Any, Tensor] = field(default_factory=dict)
+
+    def arrived(self, shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
+        """Return what would have arrived: numbers as good as any."""
+        key = shape, dtype, str(device)
+        if key not in self._messages:
+            torch = import_torch()
+            self._messages[key] = torch.randn(shape, dtype=torch.float32, device=device).to(dtype)
+        return self._messages[key]
+
+
+@dataclass(frozen=True)
+class HostLanding:
+    """A message that comes to the host, and from there to where it is wanted as soon as it is waited for."""
+
+    work: Any
+    host: Tensor
+    target: Tensor
+
+    def wait(self) -> None:
+        """Wait for the message, and put it where it is wanted."""
+        self.work.wait()
+        self.target.copy_(self.host)
+
+
+def needs_host_copy(group: Any, tensor: Tensor) -> bool:
+    """Return whether a tensor can only be sent from host memory: gloo takes no others from one rank to another."""
+    return bool(tensor.is_cuda) and import_torch().distributed.get_backend(group) == "gloo"
+
+
+def begin_transfers(
+    group: Any, send: Tensor | None, send_to: int | None, receive: Tensor | None, receive_from: int | None
+) -> list[Any]:
+    """Begin to send and to receive, where there is someone to; return what to wait for."""
+    dist = import_torch().distributed
+    operations, host = [], None
+    if send_to is not None and send is not None:
+        staged = send.to("cpu", copy=True) if needs_host_copy(group, send) else send
+        operations.append(dist.P2POp(dist.isend, staged, group=group, group_peer=send_to))
+    if receive_from is not None and receive is not None:
+        host = import_torch().empty_like(receive, device="cpu") if needs_host_copy(group, receive) else None
+        landing = receive if host is None else host
+        operations.append(dist.P2POp(dist.irecv, landing, group=group, group_peer=receive_from))
+    works = list(dist.batch_isend_irecv(operations)) if operations else []
+    if host is not None:
+        works[-1] = HostLanding(works[-1], host, receive)
+    return works
 
 
 @dataclass
@@ -38,18 +90,18 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RingExchange:
     """A rank's way to the others of its ring, and the steps it takes with them.
 
     The group may be ``transport.Still``: then the same steps are taken and nothing is sent.
     """
 
     group: Any
-    steps: tuple[Step, ...]
-    parts: tuple[Part, ...]
+    steps: tuple[RingStep, ...]
+    parts: tuple[BranchPart, ...]
     traffic: Traffic = field(default_factory=Traffic)
 
-    def parts_of(self, step: Step) -> Sequence[Part]:
+    def parts_of(self, step: RingStep) -> Sequence[BranchPart]:
         """Return the parts that a step works on."""
         return [part for part in self.parts if part.branch == step.branch]
 
@@ -57,35 +109,35 @@ class Exchange:
         self, send: Tensor | None, send_to: int | None, receive: Tensor | None, receive_from: int | None
     ) -> list[Any]:
         """Begin to send and to receive, where there is someone to; return what to wait for."""
-        if self.still:
+        if self.sends_nothing:
             return []
         if send_to is not None and send is not None:
             self.traffic.sent += send.nbytes
-        return transport.begin(self.group, send, send_to, receive, receive_from)
+        return begin_transfers(self.group, send, send_to, receive, receive_from)
 
-    def place_for(self, step: Step, like: Tensor, dtype: Any) -> Tensor:
+    def receive_buffer(self, step: RingStep, like: Tensor, dtype: Any) -> Tensor:
         """Return where a step's message is received; ``like`` is keys, or their gradients, of a whole shard."""
         shape = self.shape(step, like)
-        if isinstance(self.group, transport.Still):
+        if isinstance(self.group, NoTransfers):
             return self.group.arrived(shape, dtype, like.device)
         self.traffic.messages += 1
         return import_torch().empty(shape, dtype=dtype, device=like.device)
 
-    def shape(self, step: Step, like: Tensor) -> tuple[int, ...]:
+    def shape(self, step: RingStep, like: Tensor) -> tuple[int, ...]:
         """Return the shape of a step's messages."""
         batch, length, heads, _, dim = like.shape
         return 2, batch, length // self.parts_of(step)[0].rate, heads, dim
 
     @property
-    def still(self) -> bool:
+    def sends_nothing(self) -> bool:
         """Whether nothing is sent."""
-        return isinstance(self.group, transport.Still)
+        return isinstance(self.group, NoTransfers)
 
 
-class Arrivals:
+class KeyArrivals:
     """The steps with the keys and values that arrive for them; the first are under way as soon as this is made."""
 
-    def __init__(self, exchange: Exchange, k: Tensor, v: Tensor) -> None:
+    def __init__(self, exchange: RingExchange, k: Tensor, v: Tensor) -> None:
         self._exchange, self._k, self._v = exchange, k, v
         self._held: Tensor | None = None
         self._onward: Tensor | None = None
@@ -93,9 +145,9 @@ class Arrivals:
         self._works: list[Any] = []
         self._post(0)
 
-    def __iter__(self) -> Iterator[tuple[Step, Tensor | None]]:
+    def __iter__(self) -> Iterator[tuple[RingStep, Tensor | None]]:
         for number, step in enumerate(self._exchange.steps):
-            wait(self._works)
+            wait_for_transfers(self._works)
             self._held = self._incoming
             self._post(number + 1)
             yield step, self._held
@@ -108,57 +160,57 @@ class Arrivals:
         step = self._exchange.steps[number]
         self._onward = self._own(step) if step.number == 1 else self._held
         if step.receive_from is not None:
-            self._incoming = self._exchange.place_for(step, self._k, self._k.dtype)
-            if not self._exchange.still:
+            self._incoming = self._exchange.receive_buffer(step, self._k, self._k.dtype)
+            if not self._exchange.sends_nothing:
                 self._exchange.traffic.keys_received += self._incoming.nbytes
         self._works = self._exchange.post(self._onward, step.send_to, self._incoming, step.receive_from)
 
-    def _own(self, step: Step) -> Tensor | None:
-        if step.send_to is None or self._exchange.still:
+    def _own(self, step: RingStep) -> Tensor | None:
+        if step.send_to is None or self._exchange.sends_nothing:
             return None
         shape = self._exchange.shape(step, self._k)
         packed = import_torch().empty(shape, dtype=self._k.dtype, device=self._k.device)
         for part in self._exchange.parts_of(step):
             for slot, x in zip(packed, (self._k, self._v), strict=True):
-                packed_view(slot, part).copy_(view(x, part))
+                packed_part_view(slot, part).copy_(part_view(x, part))
         return packed
 
 
-class Returns:
+class GradientReturns:
     """Gradients of keys and values on their way to those who own them; what comes is added one step later."""
 
-    def __init__(self, exchange: Exchange, of_k: Tensor, of_v: Tensor, dtype: Any) -> None:
-        self._exchange, self._sums, self._dtype = exchange, (of_k, of_v), dtype
-        self._step: Step | None = None
-        self._found: Tensor | None = None
+    def __init__(self, exchange: RingExchange, dk: Tensor, dv: Tensor, dtype: Any) -> None:
+        self._exchange, self._totals, self._dtype = exchange, (dk, dv), dtype
+        self._step: RingStep | None = None
+        self._sending: Tensor | None = None
         self._received: Tensor | None = None
         self._works: list[Any] = []
 
-    def swap(self, step: Step, found: Tensor | None) -> None:
+    def swap(self, step: RingStep, gradients: Tensor | None) -> None:
         """Send the owner what was found for it, and begin to receive what was found for this rank."""
         self.finish()
-        self._step, self._found = step, found
+        self._step, self._sending = step, gradients
         if step.helper is not None:
-            self._received = self._exchange.place_for(step, self._sums[0], self._dtype)
-            if not self._exchange.still:
+            self._received = self._exchange.receive_buffer(step, self._totals[0], self._dtype)
+            if not self._exchange.sends_nothing:
                 self._exchange.traffic.gradients_received += self._received.nbytes
-        self._works = self._exchange.post(found, step.owner, self._received, step.helper)
+        self._works = self._exchange.post(gradients, step.owner, self._received, step.helper)
 
     def finish(self) -> None:
         """Wait for what is under way, and add it to the sums."""
-        wait(self._works)
+        wait_for_transfers(self._works)
         if self._step is not None and self._received is not None:
-            self.take_in(self._step, self._received)
-        self._step, self._found, self._received, self._works = None, None, None, []
+            self.accumulate(self._step, self._received)
+        self._step, self._sending, self._received, self._works = None, None, None, []
 
-    def take_in(self, step: Step, received: Tensor) -> None:
+    def accumulate(self, step: RingStep, received: Tensor) -> None:
         """Add what came to the sums."""
         for part in self._exchange.parts_of(step):
-            for total, slot in zip(self._sums, received, strict=True):
-                view(total, part).add_(packed_view(slot, part))
+            for total, slot in zip(self._totals, received, strict=True):
+                part_view(total, part).add_(packed_part_view(slot, part))
 
 
-def wait(works: list[Any]) -> None:
+def wait_for_transfers(works: list[Any]) -> None:
     """Wait for transfers; on a GPU it is the stream that waits."""
     for work in works:
         work.wait()

@@ -1,20 +1,32 @@
-"""Dilated attention as PyTorch modules. This module imports PyTorch as it is loaded: only functions import it."""
+"""Dilated attention as PyTorch modules and as an autograd function.
+
+This module imports PyTorch when loaded, so that only functions import it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from assay.core.errors import BadInput
+from assay.workloads.dilated_attention import attention_call as work
+from assay.workloads.dilated_attention.attention import MergedOutput
 from assay.workloads.dilated_attention.exchange import Traffic
-from assay.workloads.dilated_attention.local import dilated_attention
-from assay.workloads.dilated_attention.plan import Heads, Ladder, check_dropout
-from assay.workloads.dilated_attention.ring import meet, ring_dilated_attention, seat_in
+from assay.workloads.dilated_attention.functional import (
+    barrier,
+    dilated_attention,
+    ring_dilated_attention,
+    ring_position_in,
+)
+from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule, check_dropout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from assay.workloads.dilated_attention.attention_call import AttentionCall
     from assay.workloads.torch_device import Tensor
 
 
@@ -50,11 +62,11 @@ class DilatedAttention(nn.Module):  # type: ignore[misc]  # PyTorch is not there
     ) -> None:
         super().__init__()
         check_dropout(dropout)
-        self.heads = Heads.of(num_heads, num_heads if num_kv_heads is None else num_kv_heads, offset)
+        self.heads = AttentionHeads.of(num_heads, num_heads if num_kv_heads is None else num_kv_heads, offset)
         if embed_dim < 1 or embed_dim % num_heads:
             raise BadInput(f"An embedding of {embed_dim} is not divisible among {num_heads} heads.")
         self.head_dim = embed_dim // num_heads
-        self.ladder = Ladder.of(segment_lengths, dilation_rates)
+        self.schedule = DilationSchedule.of(segment_lengths, dilation_rates)
         self.options: dict[str, Any] = {
             "segment_lengths": tuple(segment_lengths),
             "dilation_rates": tuple(dilation_rates),
@@ -91,16 +103,16 @@ class RingDilatedAttention(DilatedAttention):
 
     def __init__(self, *positional: Any, ring_size: int | None = None, group: Any = None, **options: Any) -> None:
         super().__init__(*positional, **options)
-        seat_in(group, ring_size)
+        ring_position_in(group, ring_size)
         self.ring_size, self.group, self.traffic = ring_size, group, Traffic()
-        self._met = False
+        self._synchronized = False
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """Return this rank's shard of the attention, given its shards; the mask is of the whole sequence."""
         self.check_heads(q, k)
-        if not self._met:
-            meet(self.group)
-            self._met = True
+        if not self._synchronized:
+            barrier(self.group)
+            self._synchronized = True
         return ring_dilated_attention(
             q,
             k,
@@ -111,3 +123,25 @@ class RingDilatedAttention(DilatedAttention):
             traffic=self.traffic,
             **self.options,
         )
+
+
+class AttendFunction(Function):  # type: ignore[misc]  # PyTorch is not there for the type checker
+    """A job's output, and its gradients: exact, or with the weights of branches held constant."""
+
+    @staticmethod
+    def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Compute the output; tensors are (batch, position, key head, query head of it, dim)."""
+        first, *branches = work.forward(call, q, k, v)
+        out = first.out.to(q.dtype)
+        ctx.job = call
+        ctx.save_for_backward(q, k, v, out, first.lse, *(tensor for merged in branches for tensor in merged))
+        return out
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Compute the gradients."""
+        q, k, v, *saved = ctx.saved_tensors
+        merged = [MergedOutput(*saved[at : at + 2]) for at in range(0, len(saved), 2)]
+        gradients = work.backward(ctx.job, gradient.contiguous(), (q, k, v), merged)
+        return None, *(of_x.to(x.dtype) for of_x, x in zip(gradients, (q, k, v), strict=True))

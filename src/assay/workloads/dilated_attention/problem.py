@@ -1,30 +1,148 @@
-"""The parameters of the workload, read and looked at before anything is started."""
+"""A dilated-attention problem: its parameters, its costs (FLOP, bytes moved, bytes between ranks), and its data.
+
+The data of each shard of each ring is derived from the seed and the shard's index, so that any rank can recreate any
+of it. Costs are pure arithmetic.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
+from weakref import WeakValueDictionary
 
 from assay.core.errors import BadInput
-from assay.workloads import triton_common
-from assay.workloads.dilated_attention.blocks import BACKENDS
-from assay.workloads.dilated_attention.costs import Costs
-from assay.workloads.dilated_attention.plan import OFFSETS, Heads, Ladder, check_sequence
-from assay.workloads.dilated_attention.steps import Seat
-from assay.workloads.parameters import flag, one_of, size
-from assay.workloads.problems import ITEM_BYTES
+from assay.workloads import triton_support as triton_common
+from assay.workloads.dilated_attention.attention import BACKENDS
+from assay.workloads.dilated_attention.schedule import (
+    OFFSETS,
+    AttentionHeads,
+    DilationSchedule,
+    RingPosition,
+    check_sequence,
+    ring_steps,
+    shards_spanned,
+)
+from assay.workloads.parameters import ITEM_BYTES, check_choice, read_flag, read_size
+from assay.workloads.torch_support import draw_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from assay.core.values import Params, Scalar
+    from assay.workloads.dilated_attention.schedule import DilatedBranch, RingStep
+    from assay.workloads.torch_device import Tensor
+
+
+BACKWARD_FLOP = 2.5
+"""Operations of the backward pass to one of the forward pass: five products of matrices to two."""
+
+
+@dataclass(frozen=True)
+class AttentionCosts:
+    """Costs of one call over a whole sequence.
+
+    Attributes:
+        schedule: The branches.
+        heads: The heads.
+        batch: Sequences.
+        sequence: Positions of each.
+        dim: Elements of a head.
+        item_bytes: Bytes of an element.
+        causal: Whether a query sees only its own position and those before it.
+    """
+
+    schedule: DilationSchedule
+    heads: AttentionHeads
+    batch: int
+    sequence: int
+    dim: int
+    item_bytes: int
+    causal: bool = False
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations of the forward pass: 4·B·H·d·N·Σ w/r² without a mask, counted exactly with one."""
+        return self._flop_of(sum(self._pairs(branch) for branch in self.schedule.branches))
+
+    @property
+    def backward_flop(self) -> float:
+        """Floating-point operations of the backward pass."""
+        return BACKWARD_FLOP * self.flop
+
+    @property
+    def least_bytes(self) -> float:
+        """Bytes of queries, keys and values read once and of the output written once."""
+        return float(2 * (self.heads.queries + self.heads.keys) * self._positions_bytes)
+
+    @property
+    def least_backward_bytes(self) -> float:
+        """Bytes that the backward pass must move at least.
+
+        Queries, output and its gradient, keys and values are read once, with four bytes of log-sum-exp to a query, and
+        the gradients of queries, keys and values are written once.
+        """
+        lse = 4 * self.batch * self.sequence * self.heads.queries
+        return float(4 * (self.heads.queries + self.heads.keys) * self._positions_bytes + lse)
+
+    def flop_at(self, index: int, ranks: int) -> float:
+        """Return the forward operations of the rank at one place of a ring; under a mask later places have more."""
+        shard = self.sequence // ranks
+        return self._flop_of(sum(self._pairs_at(branch, index, shard) for branch in self.schedule.branches))
+
+    def received_bytes(self, index: int, ranks: int) -> int:
+        """Return the bytes of keys and values that reach the rank at one place in the forward pass.
+
+        They are 2·B·H·d·bytes·(w - l)/r for each branch with w > l; under a causal mask only those before it.
+        """
+        return sum(
+            self._message_bytes(self.schedule.branches[step.branch], self.sequence // ranks)
+            for step in self._steps(index, ranks)
+            if step.receive_from is not None
+        )
+
+    def backward_received_bytes(self, index: int, ranks: int) -> int:
+        """Return the bytes that reach it in the backward pass: keys and values again, and gradients of its own."""
+        gradients = sum(
+            self._message_bytes(self.schedule.branches[step.branch], self.sequence // ranks)
+            for step in self._steps(index, ranks)
+            if step.helper is not None
+        )
+        return self.received_bytes(index, ranks) + gradients
+
+    @property
+    def _positions_bytes(self) -> int:
+        return self.batch * self.sequence * self.dim * self.item_bytes
+
+    def _steps(self, index: int, ranks: int) -> tuple[RingStep, ...]:
+        return ring_steps(self.schedule, self.sequence // ranks, RingPosition(index, ranks), causal=self.causal)
+
+    def _message_bytes(self, branch: DilatedBranch, shard: int) -> int:
+        return 2 * self.batch * self.heads.keys * (shard // branch.rate) * self.dim * self.item_bytes
+
+    def _flop_of(self, pairs: int) -> float:
+        return 4.0 * self.batch * self.heads.queries * self.dim * pairs
+
+    def _pairs(self, branch: DilatedBranch) -> int:
+        return self.sequence // branch.segment * self._square(branch.kept_positions)
+
+    def _pairs_at(self, branch: DilatedBranch, index: int, shard: int) -> int:
+        span, positions = shards_spanned(branch, shard), min(branch.segment, shard) // branch.rate
+        if span == 1:
+            return shard // branch.segment * self._square(positions)
+        others = index % span if self.causal else span - 1
+        return self._square(positions) + others * positions * positions
+
+    def _square(self, side: int) -> int:
+        return side * (side + 1) // 2 if self.causal else side * side
+
 
 DTYPES = tuple(ITEM_BYTES)
 PASSES = ("forward", "total")
 """``total``: forward and backward."""
 
-ONLY = ("all", "compute", "communication")
+CALL_VARIANTS = ("all", "compute", "communication")
 """``compute``: the same plan with nothing sent. ``communication``: the same transfers with nothing computed."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -32,13 +150,13 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "offset": OFFSETS,
     "backend": BACKENDS,
     "passes": PASSES,
-    "only": ONLY,
+    "only": CALL_VARIANTS,
 }
 """The words that parameters may take."""
 
 
 @dataclass(frozen=True)
-class Problem:
+class DilatedAttentionProblem:
     """One call: what it costs, over how many ranks, and how much of it is done.
 
     Attributes:
@@ -50,7 +168,7 @@ class Problem:
         only: ``all``, ``compute`` or ``communication``.
     """
 
-    costs: Costs
+    costs: AttentionCosts
     ring: int
     dtype: str
     backend: str
@@ -60,19 +178,21 @@ class Problem:
     @classmethod
     def of(cls, params: Params) -> Self:
         """Read the problem, or say which rule it breaks."""
-        schedule = Ladder.of(numbers("segments", params["segments"]), numbers("rates", params["rates"]))
-        heads = Heads.of(size(params, "heads"), size(params, "key_heads"), str(params["offset"]))
-        sequence, ring = size(params, "sequence"), size(params, "ring")
+        schedule = DilationSchedule.of(
+            parse_numbers("segments", params["segments"]), parse_numbers("rates", params["rates"])
+        )
+        heads = AttentionHeads.of(read_size(params, "heads"), read_size(params, "key_heads"), str(params["offset"]))
+        sequence, ring = read_size(params, "sequence"), read_size(params, "ring")
         check_sequence(schedule, sequence, ring)
-        dtype = one_of("dtype", params["dtype"], DTYPES)
-        batch, dim, causal = size(params, "batch"), size(params, "dim"), flag(params, "causal")
+        dtype = check_choice("dtype", params["dtype"], DTYPES)
+        batch, dim, causal = read_size(params, "batch"), read_size(params, "dim"), read_flag(params, "causal")
         problem = cls(
-            costs=Costs(schedule, heads, batch, sequence, dim, ITEM_BYTES[dtype], causal),
+            costs=AttentionCosts(schedule, heads, batch, sequence, dim, ITEM_BYTES[dtype], causal),
             ring=ring,
             dtype=dtype,
-            backend=one_of("backend", params["backend"], BACKENDS),
-            passes=one_of("passes", params["passes"], PASSES),
-            only=one_of("only", params["only"], ONLY),
+            backend=check_choice("backend", params["backend"], BACKENDS),
+            passes=check_choice("passes", params["passes"], PASSES),
+            only=check_choice("only", params["only"], CALL_VARIANTS),
         )
         if problem.only == "communication" and ring == 1:
             raise BadInput("A ring of 1 moves nothing, so there is no communication to be measured only.")
@@ -88,14 +208,14 @@ class Problem:
         """Positions that a rank has."""
         return self.costs.sequence // self.ring
 
-    def seat(self, rank: int, world: int) -> Seat:
+    def ring_position(self, rank: int, world: int) -> RingPosition:
         """Return where a rank sits.
 
         One process alone may compute what the last place of a ring computes, the busiest under a causal mask.
         """
         if self.only == "compute" and world == 1:
-            return Seat(self.ring - 1, self.ring)
-        return Seat.of(rank, world, self.ring)
+            return RingPosition(self.ring - 1, self.ring)
+        return RingPosition.of(rank, world, self.ring)
 
     def check_device(self, kind: str) -> None:
         """Refuse a backend that a kind of device does not have."""
@@ -103,13 +223,86 @@ class Problem:
             return
         if self.backend == "cudnn":
             raise BadInput("The backend cudnn runs on a GPU, not on a CPU.")
-        if self.backend == "triton" and "cpu" not in triton_common.device_kinds():
+        if self.backend == "triton" and "cpu" not in triton_common.triton_device_kinds():
             raise BadInput("The backend triton runs on a GPU, not on cpu.")
 
 
-def numbers(name: str, text: Scalar) -> tuple[int, ...]:
+def parse_numbers(name: str, text: Scalar) -> tuple[int, ...]:
     """Return a list of whole numbers that is written as text, such as ``2048,4096``."""
     words = [word for word in re.split(r"[,\s]+", str(text).strip()) if word]
     if not all(re.fullmatch(r"[+-]?\d+", word) for word in words):
         raise BadInput(f"{name} is a list of whole numbers such as 2048,4096, not {text!r}.")
     return tuple(int(word) for word in words)
+
+
+SHARD_TENSORS = ("q", "k", "v", "gradient")
+MAX_SHARDS = 2**20
+"""Of a ring, at most: rings are numbered behind their shards."""
+
+
+@dataclass(frozen=True)
+class ShardSource:
+    """Where the data of one ring comes from.
+
+    Attributes:
+        problem: Gives the shapes.
+        seed: The same on every rank.
+        ring: The number of the ring.
+        where: PyTorch's name of the device.
+    """
+
+    problem: DilatedAttentionProblem
+    seed: int
+    ring: int
+    where: str
+
+    def shard(self, index: int) -> AttentionShard:
+        """Return a shard; subjects of one process share it while one of them holds it."""
+        costs = self.problem.costs
+        heads = (costs.heads.queries, costs.heads.keys)
+        sizes = (costs.batch, self.problem.shard, *heads, costs.dim)
+        key = (sizes, self.problem.dtype, self.seed, self.ring, index, self.where)
+        shard = _LIVE_SHARDS.get(key)
+        if shard is None:
+            shard = _LIVE_SHARDS[key] = AttentionShard(self, index)
+        return shard
+
+    def tensor(self, name: str, index: int) -> Tensor:
+        """Return one tensor of a shard, (batch, position, heads, dim), drawn anew."""
+        costs = self.problem.costs
+        number = SHARD_TENSORS.index(name)
+        heads = costs.heads.queries if name in {"q", "gradient"} else costs.heads.keys
+        shape = (costs.batch, self.problem.shard, heads, costs.dim)
+        stream = (self.ring * MAX_SHARDS + index) * len(SHARD_TENSORS) + number
+        return draw_tensor("normal", shape, self.problem.dtype, self.seed, where=self.where, stream=stream)
+
+
+@dataclass(eq=False)
+class AttentionShard:
+    """Queries, keys and values of one place of a ring, and the gradient of the output; each drawn when first used."""
+
+    source: ShardSource
+    index: int
+
+    @cached_property
+    def q(self) -> Tensor:
+        """Queries."""
+        return self.source.tensor("q", self.index)
+
+    @cached_property
+    def k(self) -> Tensor:
+        """Keys."""
+        return self.source.tensor("k", self.index)
+
+    @cached_property
+    def v(self) -> Tensor:
+        """Values."""
+        return self.source.tensor("v", self.index)
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        """The gradient of the output."""
+        return self.source.tensor("gradient", self.index)
+
+
+_LIVE_SHARDS: WeakValueDictionary[object, AttentionShard] = WeakValueDictionary()

@@ -1,1 +1,1 @@
-"""Tokens from language models: in a process of ours, or from a server that speaks OpenAI's protocol."""
+"""LLM inference: in this process, or by a server with an OpenAI-compatible API."""

@@ -1,19 +1,69 @@
-"""Tokens by a plain ``generate`` loop: a cache that grows, every kernel launched by the host as it comes to it."""
+"""Generation by a plain ``generate`` loop.
+
+A growing KV cache, every kernel launched by the host; and token timestamps.
+"""
 
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from assay.core.errors import BadInput, TrialFailed
-from assay.workloads.generation.stamps import Extras, Stamps, of_decode, of_prefill, of_whole
 from assay.workloads.torch_device import Tensor, import_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from assay.workloads.generation.batches import Batch, Batches
-    from assay.workloads.generation.loading import Loaded
+    from assay.workloads.generation.loading import LoadedModel
+    from assay.workloads.generation.prompts import PromptBatch, PromptBatches
+
+
+TokenExtras = dict[str, float | list[float]]
+
+
+class TokenStamps:
+    """What ``generate`` hands its tokens to, each a tensor in the host's memory: it notes when they came.
+
+    ``generate`` waits for each token on the host anyway, to see whether an answer has ended, so that to be handed them
+    costs one more small copy a step, and they come when they are there. The prompt comes first.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self.at_ns: list[int] = []
+
+    def put(self, value: Tensor) -> None:
+        """Note the time."""
+        self.at_ns.append(self._clock())
+
+    def end(self) -> None:
+        """Do nothing: the last token came by itself."""
+
+
+def prefill_extras(begin_ns: int, first_ns: int, input_tokens: int) -> TokenExtras:
+    """Return what a call says that read prompts and made their first tokens."""
+    return {"first_token_us": [(first_ns - begin_ns) / 1e3], "input_tokens": float(input_tokens)}
+
+
+def decode_extras(at_ns: Sequence[int], batch: int) -> TokenExtras:
+    """Return what a call says that made tokens at these times, the first of which is when it set to work."""
+    return {"gap_us": gaps_us(at_ns), "output_tokens": float(batch * (len(at_ns) - 1))}
+
+
+def whole_extras(begin_ns: int, at_ns: Sequence[int], batch: int, input_tokens: int) -> TokenExtras:
+    """Return what a call says that answered prompts with tokens at these times."""
+    return {
+        **prefill_extras(begin_ns, at_ns[0], input_tokens),
+        "gap_us": gaps_us(at_ns),
+        "output_tokens": float(batch * len(at_ns)),
+        "requests": float(batch),
+    }
+
+
+def gaps_us(at_ns: Sequence[int]) -> list[float]:
+    """Return the microseconds from each time to the next."""
+    return [(after - before) / 1e3 for before, after in pairwise(at_ns)]
 
 
 class EagerLoop:
@@ -22,28 +72,30 @@ class EagerLoop:
     mode = "eager"
     compile_s: float | None = None
 
-    def __init__(self, loaded: Loaded, batches: Batches, output_tokens: int, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, loaded: LoadedModel, batches: PromptBatches, output_tokens: int, settings: Mapping[str, Any]
+    ) -> None:
         self._model = loaded.model
         self._batches = batches
         self._output_tokens = output_tokens
         self._settings = dict(settings)
-        self._read: _Read | None = None
+        self._cached_prompt: _PromptCache | None = None
         self.last: Tensor = None
         self.notes: tuple[str, ...] = ()
 
-    def prefill(self) -> Extras:
+    def prefill(self) -> TokenExtras:
         """Read a batch of prompts and make the first token of each."""
-        batch, stamps = self._batches.next(), Stamps()
+        batch, stamps = self._batches.next(), TokenStamps()
         begin_ns = time.perf_counter_ns()
         self._generate(batch.ids, batch.mask, 1, stamps)
-        return of_prefill(begin_ns, stamps.at_ns[1], batch.tokens)
+        return prefill_extras(begin_ns, stamps.at_ns[1], batch.tokens)
 
-    def whole(self) -> Extras:
+    def whole(self) -> TokenExtras:
         """Answer a batch of prompts."""
-        batch, stamps = self._batches.next(), Stamps()
+        batch, stamps = self._batches.next(), TokenStamps()
         begin_ns = time.perf_counter_ns()
         self._generate(batch.ids, batch.mask, self._output_tokens, stamps)
-        return of_whole(begin_ns, stamps.at_ns[1:], len(batch.ids), batch.tokens)
+        return whole_extras(begin_ns, stamps.at_ns[1:], len(batch.ids), batch.tokens)
 
     def read(self) -> None:
         """Read the first batch of prompts, to decode from there again and again.
@@ -53,27 +105,27 @@ class EagerLoop:
         """
         if self._settings.get("use_cache") is False:
             raise BadInput("Without a cache (generate_kwargs.use_cache) there is no decoding without reading again.")
-        self._read = _Read.of(self._batches.pool[0], self._generate, self._output_tokens)
+        self._cached_prompt = _PromptCache.of(self._batches.pool[0], self._generate, self._output_tokens)
 
     @property
-    def _reading(self) -> _Read:
-        if self._read is None:
+    def _prompt_cache(self) -> _PromptCache:
+        if self._cached_prompt is None:
             self.read()
-        return cast("_Read", self._read)
+        return cast("_PromptCache", self._cached_prompt)
 
-    def decode(self, steps: int | None = None) -> Extras:
+    def decode(self, steps: int | None = None) -> TokenExtras:
         """Make all tokens after the first, or so many, without reading the prompts again."""
-        read, count, stamps = self._reading, steps or self._output_tokens - 1, Stamps()
+        read, count, stamps = self._prompt_cache, steps or self._output_tokens - 1, TokenStamps()
         read.rewind()
         self._generate(read.ids, read.mask, count, stamps, past_key_values=read.cache)
-        return of_decode(stamps.at_ns, len(read.ids))
+        return decode_extras(stamps.at_ns, len(read.ids))
 
     def close(self) -> None:
         """Forget the cache."""
-        self._read = None
+        self._cached_prompt = None
         self.last = None
 
-    def _generate(self, ids: Tensor, mask: Tensor, tokens: int, stamps: Stamps | None, **more: Any) -> Any:
+    def _generate(self, ids: Tensor, mask: Tensor, tokens: int, stamps: TokenStamps | None, **more: Any) -> Any:
         output = self._model.generate(
             input_ids=ids,
             attention_mask=mask,
@@ -87,7 +139,7 @@ class EagerLoop:
         return output
 
 
-class _Read:
+class _PromptCache:
     """Prompts that were read, their first tokens, and the cache as it was then."""
 
     def __init__(self, ids: Tensor, mask: Tensor, cache: Any, length: int) -> None:
@@ -97,11 +149,11 @@ class _Read:
         self._length = length
 
     @classmethod
-    def of(cls, batch: Batch, generate: Any, output_tokens: int) -> _Read:
+    def of(cls, batch: PromptBatch, generate: Any, output_tokens: int) -> _PromptCache:
         """Read a batch."""
         output = generate(batch.ids, batch.mask, 1, None, return_dict_in_generate=True)
         cache, length = getattr(output, "past_key_values", None), int(batch.ids.shape[1])
-        if cache is None or not _goes_back(cache, length + output_tokens):
+        if cache is None or not _can_rewind(cache, length + output_tokens):
             raise TrialFailed(
                 "what this model keeps of a prompt cannot be gone back to, so that decoding is not measured by itself"
             )
@@ -114,7 +166,7 @@ class _Read:
             self.cache.crop(-more)
 
 
-def _goes_back(cache: Any, length: int) -> bool:
+def _can_rewind(cache: Any, length: int) -> bool:
     """Return whether a cache that has grown to a length can be cut back to what it was."""
     layers = getattr(cache, "layers", ())
     windows = [getattr(layer, "sliding_window", None) for layer in layers if getattr(layer, "is_sliding", False)]

@@ -1,41 +1,167 @@
-"""A model in place: planned, loaded once per process, and looked at, whatever of it is asked for afterwards."""
+"""Load a model once per process: plan its placement, load its weights, verify where they lie.
+
+Before a batch runs, its KV cache is checked against free memory. CUDA numbers the GPUs that a process sees from 0:
+
+    device_ids [2, 0]     CUDA_VISIBLE_DEVICES=GPU-of-2,GPU-of-0     in this process
+    cuda:2, cuda:0        ──────────────────────────────────────▶    cuda:0, cuda:1
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads.generation.dtypes import dtype_name, usable
-from assay.workloads.generation.fitting import Load, gib, named
-from assay.workloads.generation.hub import config_of, tokenizer_of
-from assay.workloads.generation.limits import DISK
-from assay.workloads.generation.models import import_transformers
-from assay.workloads.generation.placed import as_planned
-from assay.workloads.generation.placement import NAMES, plan
-from assay.workloads.generation.random_weights import empty_model
-from assay.workloads.generation.ranks import agreed, refuse_large_share, refuse_ranks_without_plan, share_out
-from assay.workloads.generation.room import check_room
-from assay.workloads.generation.seen import device_ids_of, see
-from assay.workloads.generation.sizes import context_of, sizes_of
-from assay.workloads.generation.weights import put_in_place
-from assay.workloads.torch_device import import_torch
-from assay.workloads.torch_memory import free_bytes
+from assay.workloads.generation.memory import (
+    CPU,
+    DISK,
+    OFFLOAD_DEVICES,
+    BatchLoad,
+    context_tokens_of,
+    describe_device,
+    format_bytes,
+    gpu_device,
+    model_sizes,
+)
+from assay.workloads.generation.models import (
+    import_transformers,
+    load_config,
+    load_tokenizer,
+    resolve_dtype,
+    usable_dtype,
+)
+from assay.workloads.generation.placement import DEVICE_MAPS, device_of, plan_placement, verify_placement
+from assay.workloads.generation.tensor_parallel import agree_to_stop, check_share_fits, check_tp_plan, load_share
+from assay.workloads.generation.weights import make_empty_model, place_weights
+from assay.workloads.torch_device import free_bytes, import_torch, open_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from assay.workloads.generation.memory import ModelSizes
     from assay.workloads.generation.params import Generation
-    from assay.workloads.generation.placement import Plan
-    from assay.workloads.generation.seen import Seen
-    from assay.workloads.generation.sizes import Predicted
+    from assay.workloads.generation.placement import PlacementPlan
+
+
+def check_kv_cache(loaded: LoadedModel, generation: Generation) -> None:
+    """Refuse a batch whose keys and values alone are more than what is free; what only may not fit is tried.
+
+    Raises:
+        MachineCannot: They are.
+    """
+    load = BatchLoad(generation.batch, generation.input_tokens, generation.output_tokens)
+    main = loaded.visible_devices.machine_name(str(loaded.device))
+    for device, size in kv_cache_by_device(loaded.sizes, loaded.placement, main, load).items():
+        where = loaded.visible_devices.local_names.get(device, str(loaded.device))
+        needed, free = size // loaded.ranks, free_bytes(where)
+        if needed > free:
+            raise MachineCannot(
+                f"{load.description.capitalize()} keeps {format_bytes(needed)} of keys and values on "
+                f"{describe_device(device)}, which has "
+                f"{format_bytes(free)} free beside the model: give a smaller batch or shorter texts."
+            )
+
+
+def kv_cache_by_device(sizes: ModelSizes, placement: Mapping[str, str], main: str, load: BatchLoad) -> dict[str, int]:
+    """Return the bytes of keys and values on each place: with their layers, or where those compute."""
+    layers = [name for name in sizes.parts_bytes if name.rpartition(".")[2].isdecimal()]
+    if len(layers) != sizes.layers:
+        return {main: sizes.kv_bytes(load.batch, load.tokens)} if len(set(placement.values())) == 1 else {}
+    bytes_per_layer = sizes.kv_bytes(load.batch, load.tokens) // sizes.layers
+    cache_bytes: dict[str, int] = {}
+    for name in layers:
+        device = device_of(name, placement) or main
+        computes = main if device in OFFLOAD_DEVICES else device
+        cache_bytes[computes] = cache_bytes.get(computes, 0) + bytes_per_layer
+    return cache_bytes
+
+
+@dataclass(frozen=True)
+class VisibleDevices:
+    """The places of a model: by the machine's names in the order of the pipeline, and as PyTorch names them here."""
+
+    device: str
+    device_ids: tuple[int, ...]
+    local_names: Mapping[str, str]
+
+    @property
+    def worker_device(self) -> str:
+        """The device of this worker, as PyTorch names it."""
+        return next(iter(self.local_names.values()))
+
+    def accelerate_key(self, name: str) -> int | str:
+        """Return how accelerate names a place: a GPU by its number here."""
+        return int(self.local_names[name].removeprefix("cuda:")) if name.startswith("cuda") else name
+
+    def display_name(self, name: str) -> str:
+        """Return a place as people name it: the worker's own GPU may be an instance of one."""
+        return self.device if "/" in self.device and name == next(iter(self.local_names)) else name
+
+    def machine_name(self, where: str) -> str:
+        """Return the machine's name of what PyTorch names so."""
+        return next(
+            (machine_name for machine_name, local_name in self.local_names.items() if local_name == where), where
+        )
+
+
+def device_ids_of(generation: Generation, device: str) -> tuple[int, ...]:
+    """Return the GPUs of a generation in order, the worker's own first; none for a CPU."""
+    if not device.startswith("cuda"):
+        return ()
+    own = int(device.removeprefix("cuda:").partition("/")[0])
+    if not generation.device_ids or generation.tp_plan:
+        return (own,)
+    numbers = tuple(int(number) for number in json.loads(generation.device_ids))
+    if not numbers or numbers[0] != own or len(set(numbers)) < len(numbers):
+        raise BadInput(f"device_ids {list(numbers)} begin with the GPU of their process, which is {own}, and differ.")
+    return numbers
+
+
+def find_visible_devices(device: str, device_ids: Sequence[int]) -> VisibleDevices:
+    """Return the places that this process has, having made the worker's own device the current one.
+
+    Raises:
+        MachineCannot: Fewer GPUs are to be seen than are named.
+    """
+    if not device_ids:
+        return VisibleDevices(device, (), {CPU: open_device(device), DISK: DISK})
+    if len(device_ids) == 1:
+        return VisibleDevices(
+            device, tuple(device_ids), {gpu_device(device_ids[0]): open_device(device), CPU: CPU, DISK: DISK}
+        )
+    torch = import_torch()
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if not torch.cuda.is_available():
+        raise MachineCannot("PyTorch here sees no CUDA GPU.")
+    indices = local_indices(device_ids, torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    torch.cuda.set_device(indices[0])
+    names = {gpu_device(number): f"cuda:{local}" for number, local in zip(device_ids, indices, strict=True)}
+    return VisibleDevices(device, tuple(device_ids), {**names, CPU: CPU, DISK: DISK})
+
+
+def local_indices(device_ids: Sequence[int], count: int, visible: str | None) -> tuple[int, ...]:
+    """Return CUDA's numbers of GPUs in a process that sees so many: by position where it was given just these.
+
+    Raises:
+        MachineCannot: They are not all to be seen, or it is not clear which is which.
+    """
+    named = [name for name in (visible or "").split(",") if name.strip()]
+    if named and len(named) == len(device_ids) == count:
+        return tuple(range(count))
+    requested = ", ".join(map(str, device_ids))
+    if not named and max(device_ids) < count:
+        return tuple(device_ids)
+    raise MachineCannot(
+        f"A model over the GPUs {requested} needs a process that sees just these; PyTorch here sees {count}."
+    )
 
 
 @dataclass
-class Loaded:
+class LoadedModel:
     """A model ready to be asked.
 
     Attributes:
@@ -52,8 +178,8 @@ class Loaded:
         sizes: What it takes, as it was told before it was loaded.
         rank: This process among those that compute the model together.
         ranks: How many those are.
-        agree: Whether any rank would stop, asked by all of them.
-        seen: Its places, by the machine's names and as PyTorch names them here.
+        agree_to_stop: Whether any rank would stop, asked by all of them.
+        visible_devices: Its places, by the machine's names and as PyTorch names them here.
         offloaded: Parts lie in the host's memory or on disk, and are copied when their turn comes.
     """
 
@@ -67,11 +193,11 @@ class Loaded:
     config: Any
     context_tokens: int
     vocabulary: int
-    sizes: Predicted
-    seen: Seen
+    sizes: ModelSizes
+    visible_devices: VisibleDevices
     rank: int = 0
     ranks: int = 1
-    agree: Callable[[bool], bool] = bool
+    agree_to_stop: Callable[[bool], bool] = bool
     offloaded: bool = False
     closing: list[Callable[[], None]] = field(default_factory=list)
 
@@ -87,8 +213,8 @@ class Loaded:
 
     def release(self) -> None:
         """Forget the model and give its memory back."""
-        for key in [key for key, one in _LOADED.items() if one is self]:
-            del _LOADED[key]
+        for key in [key for key, one in _LOADED_MODELS.items() if one is self]:
+            del _LOADED_MODELS[key]
         self.model = self.tokenizer = None
         while self.closing:
             self.closing.pop()()
@@ -97,8 +223,8 @@ class Loaded:
             torch.cuda.empty_cache()
 
 
-_LOADED: dict[str, Loaded] = {}
-_MATTERS = (
+_LOADED_MODELS: dict[str, LoadedModel] = {}
+_KEY_PARAMS = (
     "model",
     "revision",
     "trust_remote_code",
@@ -112,7 +238,7 @@ _MATTERS = (
 """What a loaded model depends on; the rest is asked of it."""
 
 
-def loaded(generation: Generation, device: str, seed: int) -> Loaded:
+def load_model(generation: Generation, device: str, seed: int) -> LoadedModel:
     """Return the model of a generation in place on a device of ours (``cpu:0``, ``cuda:3``), loaded now or before.
 
     One model is kept at a time. Where it is loaded now, room is left for what this generation asks; where it was
@@ -123,113 +249,123 @@ def loaded(generation: Generation, device: str, seed: int) -> Loaded:
         MachineCannot: The model is not to be had, or does not fit, or the device cannot compute in its type.
         TrialFailed: It was not placed as planned.
     """
-    key = json.dumps([device, seed, *(getattr(generation, name) for name in _MATTERS)])
-    if key not in _LOADED:
-        release_all()
-        _LOADED[key] = _load(generation, device, seed)
+    key = json.dumps([device, seed, *(getattr(generation, name) for name in _KEY_PARAMS)])
+    if key not in _LOADED_MODELS:
+        release_models()
+        _LOADED_MODELS[key] = _load_new(generation, device, seed)
     if generation.phase != "idle":
-        check_room(_LOADED[key], generation)
-    return _LOADED[key]
+        check_kv_cache(_LOADED_MODELS[key], generation)
+    return _LOADED_MODELS[key]
 
 
-def release_all() -> None:
+def release_models() -> None:
     """Forget every model of this process."""
-    for one in list(_LOADED.values()):
+    for one in list(_LOADED_MODELS.values()):
         one.release()
 
 
-def _load(generation: Generation, device: str, seed: int) -> Loaded:
-    refuse_ranks_without_plan(generation.tp_plan)
-    empty, sizes, devices = emptied(generation, device)
+def _load_new(generation: Generation, device: str, seed: int) -> LoadedModel:
+    check_tp_plan(generation.tp_plan)
+    empty, sizes, devices = load_empty_model(generation, device)
     begun = time.perf_counter()
     if generation.tp_plan:
-        return _in_ranks(generation, empty, sizes, devices, seed=seed, begun=begun)
-    planned = planned_for(generation, empty, sizes, devices)
-    with _enough_memory(sizes, devices):
-        model, closing = put_in_place(generation, empty, planned, devices, seed)
-    return _ready(
+        return _load_in_ranks(generation, empty, sizes, devices, seed=seed, begun=begun)
+    planned = plan_for_free_memory(generation, empty, sizes, devices)
+    with _explain_out_of_memory(sizes, devices):
+        model, closing = place_weights(generation, empty, planned, devices, seed)
+    return _finish_loading(
         generation,
         model,
         sizes,
         begun,
-        seen=devices,
-        device=devices.here[planned.main],
-        placement={part: devices.told(location) for part, location in as_planned(model, planned, devices).items()},
+        visible_devices=devices,
+        device=devices.local_names[planned.main_device],
+        placement={
+            part: devices.display_name(location) for part, location in verify_placement(model, planned, devices).items()
+        },
         notes=planned.notes,
         offloaded=planned.offloaded,
         closing=closing,
     )
 
 
-def emptied(generation: Generation, device: str) -> tuple[Any, Predicted, Seen]:
+def load_empty_model(generation: Generation, device: str) -> tuple[Any, ModelSizes, VisibleDevices]:
     """Return a generation's model without its weights, what it takes, and the places it may have in this process."""
     import_transformers()
     trusted = generation.trust_remote_code
-    devices = see(device, device_ids_of(generation, device))
-    config = config_of(generation.model, generation.revision, trust_remote_code=trusted)
-    name = dtype_name(generation.torch_dtype, config, devices.first.partition(":")[0])
-    dtype = usable(name, devices.first)
-    empty = empty_model(config, dtype, generation.attn_implementation, trust_remote_code=trusted)
-    return empty, sizes_of(generation.model, empty, name), devices
+    devices = find_visible_devices(device, device_ids_of(generation, device))
+    config = load_config(generation.model, generation.revision, trust_remote_code=trusted)
+    name = resolve_dtype(generation.torch_dtype, config, devices.worker_device.partition(":")[0])
+    dtype = usable_dtype(name, devices.worker_device)
+    empty = make_empty_model(config, dtype, generation.attn_implementation, trust_remote_code=trusted)
+    return empty, model_sizes(generation.model, empty, name), devices
 
 
-def planned_for(generation: Generation, empty: Any, sizes: Predicted, seen: Seen) -> Plan:
+def plan_for_free_memory(
+    generation: Generation, empty: Any, sizes: ModelSizes, devices: VisibleDevices
+) -> PlacementPlan:
     """Return where the parts of a model are to lie, from what is free now."""
-    return plan(
+    return plan_placement(
         empty,
         sizes,
-        device_ids=seen.device_ids,
-        free_bytes={name: free_bytes(where) for name, where in seen.here.items() if name != DISK},
-        device_map=generation.device_map if generation.device_map in NAMES else _mapping(generation.device_map),
-        max_memory=_mapping(generation.max_memory) if generation.max_memory else None,
-        load=Load(generation.batch, generation.input_tokens, generation.output_tokens),
+        device_ids=devices.device_ids,
+        free_bytes={name: free_bytes(where) for name, where in devices.local_names.items() if name != DISK},
+        device_map=generation.device_map
+        if generation.device_map in DEVICE_MAPS
+        else _parse_mapping(generation.device_map),
+        max_memory=_parse_mapping(generation.max_memory) if generation.max_memory else None,
+        load=BatchLoad(generation.batch, generation.input_tokens, generation.output_tokens),
     )
 
 
-def _in_ranks(generation: Generation, empty: Any, sizes: Predicted, seen: Seen, *, seed: int, begun: float) -> Loaded:
+def _load_in_ranks(
+    generation: Generation, empty: Any, sizes: ModelSizes, devices: VisibleDevices, *, seed: int, begun: float
+) -> LoadedModel:
     """Return this rank's share of a model that several compute together."""
-    refuse_large_share(sizes, free_bytes(seen.first))
-    with _enough_memory(sizes, seen):
-        shared = share_out(generation, empty, seen.first, seed)
-    return _ready(
+    check_share_fits(sizes, free_bytes(devices.worker_device))
+    with _explain_out_of_memory(sizes, devices):
+        shared = load_share(generation, empty, devices.worker_device, seed)
+    return _finish_loading(
         generation,
         shared.model,
         sizes,
         begun,
-        seen=seen,
-        device=seen.first,
-        placement={"": seen.device},
+        visible_devices=devices,
+        device=devices.worker_device,
+        placement={"": devices.device},
         notes=shared.notes,
         rank=shared.ranks.rank,
         ranks=shared.ranks.size,
-        agree=agreed,
+        agree_to_stop=agree_to_stop,
         closing=[shared.leave],
     )
 
 
-def _ready(generation: Generation, model: Any, sizes: Predicted, begun: float, *, device: str, **more: Any) -> Loaded:
+def _finish_loading(
+    generation: Generation, model: Any, sizes: ModelSizes, begun: float, *, device: str, **more: Any
+) -> LoadedModel:
     """Return a model that is in place, settled and told of."""
     torch = import_torch()
     model.eval().requires_grad_(False)
-    model.generation_config.pad_token_id = _padding(model)
+    model.generation_config.pad_token_id = _padding_token(model)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     load_s = time.perf_counter() - begun
-    return Loaded(
+    return LoadedModel(
         model=model,
-        tokenizer=tokenizer_of(generation.model, generation.revision, trust_remote_code=generation.trust_remote_code),
+        tokenizer=load_tokenizer(generation.model, generation.revision, trust_remote_code=generation.trust_remote_code),
         device=torch.device(device),
         dtype=getattr(torch, sizes.dtype),
         load_s=load_s,
         config=model.config,
-        context_tokens=context_of(model.config),
+        context_tokens=context_tokens_of(model.config),
         vocabulary=sizes.vocabulary,
         sizes=sizes,
         **more,
     )
 
 
-def _padding(model: Any) -> int:
+def _padding_token(model: Any) -> int:
     """Return the token that fills up short prompts: the model's own, or one that ends a text, or the first."""
     for source in (model.generation_config, model.config.get_text_config()):
         for name in ("pad_token_id", "eos_token_id"):
@@ -240,7 +376,7 @@ def _padding(model: Any) -> int:
     return 0
 
 
-def _mapping(text: str) -> Any:
+def _parse_mapping(text: str) -> Any:
     """Return a map from its JSON, or the text that is none: what is wrong with it is said where it is used."""
     try:
         mapping = json.loads(text)
@@ -252,7 +388,7 @@ def _mapping(text: str) -> Any:
 
 
 @contextmanager
-def _enough_memory(sizes: Predicted, seen: Seen) -> Iterator[None]:
+def _explain_out_of_memory(sizes: ModelSizes, devices: VisibleDevices) -> Iterator[None]:
     """Say in one sentence that memory ran out while a model was loaded, how much it needs and how much is free."""
     torch = import_torch()
     try:
@@ -261,9 +397,11 @@ def _enough_memory(sizes: Predicted, seen: Seen) -> Iterator[None]:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         free = ", ".join(
-            f"{gib(free_bytes(where))} of {named(name)}" for name, where in seen.here.items() if name != DISK
+            f"{format_bytes(free_bytes(where))} of {describe_device(name)}"
+            for name, where in devices.local_names.items()
+            if name != DISK
         )
         raise MachineCannot(
-            f"Memory ran out while {sizes.model} was loaded: its weights take {gib(sizes.weights_bytes)} in "
+            f"Memory ran out while {sizes.model} was loaded: its weights take {format_bytes(sizes.weights_bytes)} in "
             f"{sizes.dtype}, and free are {free}. Somebody else may have taken what was free before."
         ) from error

@@ -1,27 +1,34 @@
-"""Which model: one of the hub, of a folder, or ``random:NAME``, a known shape whose weights are random.
+"""Models by name: of the hub, of a folder, or ``random:NAME``, a known shape with random weights.
 
-A random model computes and reads exactly what the real one would, and needs no network. ``random:llama-8b?layers=4``
-is one with fewer layers.
+Their configuration, tokenizer and weight dtype are read here; why a model cannot be read is explained in one sentence.
+A random model computes and reads exactly what the real one would, and needs no network. ``random:llama-8b?layers=4`` is
+one with fewer layers.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from assay.core.errors import BadInput, MachineCannot, nearest
+from assay.core.errors import AssayError, BadInput, MachineCannot, suggest_nearest
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-Config: TypeAlias = Any
+
+ModelConfig: TypeAlias = Any
 """A ``transformers.PreTrainedConfig``: transformers need not be there for the type checker."""
 
 RANDOM = "random:"
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 
 _LLAMA_3 = {
     "rope_type": "llama3",
@@ -33,12 +40,12 @@ _LLAMA_3 = {
 }
 
 
-_OF_FAMILY: Mapping[str, Mapping[str, object]] = {"Mistral": {"sliding_window": None}}
+_FAMILY_OVERRIDES: Mapping[str, Mapping[str, object]] = {"Mistral": {"sliding_window": None}}
 """What a family's configuration class would say by itself, and the model as published does not."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """What makes a random model: the sizes that a configuration of transformers has, under short names."""
 
     layers: int
@@ -53,7 +60,7 @@ class Shape:
     eps: float = 1e-5
     rope: Mapping[str, object] = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
 
-    def config(self) -> Config:
+    def config(self) -> ModelConfig:
         """Return it as the configuration class of its family."""
         transformers = import_transformers()
         return getattr(transformers, f"{self.family}Config")(
@@ -70,25 +77,25 @@ class Shape:
             bos_token_id=None,
             eos_token_id=None,
             pad_token_id=0,
-            **_OF_FAMILY.get(self.family, {}),
+            **_FAMILY_OVERRIDES.get(self.family, {}),
         )
 
 
 _THETA_1M = {"rope_type": "default", "rope_theta": 1000000.0}
-SHAPES: Mapping[str, Shape] = {
-    "llama-tiny": Shape(2, 64, 4, 2, 128, 256, 2048),
-    "llama-160m": Shape(12, 768, 12, 12, 3072, 32000, 2048, eps=1e-6),
-    "llama-1b": Shape(16, 2048, 32, 8, 8192, 128256, 131072, tied=True, rope={**_LLAMA_3, "factor": 32.0}),
-    "llama-3b": Shape(28, 3072, 24, 8, 8192, 128256, 131072, tied=True, rope={**_LLAMA_3, "factor": 32.0}),
-    "llama-8b": Shape(32, 4096, 32, 8, 14336, 128256, 131072, rope=_LLAMA_3),
-    "llama-70b": Shape(80, 8192, 64, 8, 28672, 128256, 131072, rope=_LLAMA_3),
-    "mistral-7b": Shape(32, 4096, 32, 8, 14336, 32768, 32768, family="Mistral", rope=_THETA_1M),
-    "qwen2-0.5b": Shape(24, 896, 14, 2, 4864, 151936, 32768, family="Qwen2", tied=True, eps=1e-6, rope=_THETA_1M),
-    "qwen2-7b": Shape(28, 3584, 28, 4, 18944, 152064, 32768, family="Qwen2", eps=1e-6, rope=_THETA_1M),
+SHAPES: Mapping[str, ModelShape] = {
+    "llama-tiny": ModelShape(2, 64, 4, 2, 128, 256, 2048),
+    "llama-160m": ModelShape(12, 768, 12, 12, 3072, 32000, 2048, eps=1e-6),
+    "llama-1b": ModelShape(16, 2048, 32, 8, 8192, 128256, 131072, tied=True, rope={**_LLAMA_3, "factor": 32.0}),
+    "llama-3b": ModelShape(28, 3072, 24, 8, 8192, 128256, 131072, tied=True, rope={**_LLAMA_3, "factor": 32.0}),
+    "llama-8b": ModelShape(32, 4096, 32, 8, 14336, 128256, 131072, rope=_LLAMA_3),
+    "llama-70b": ModelShape(80, 8192, 64, 8, 28672, 128256, 131072, rope=_LLAMA_3),
+    "mistral-7b": ModelShape(32, 4096, 32, 8, 14336, 32768, 32768, family="Mistral", rope=_THETA_1M),
+    "qwen2-0.5b": ModelShape(24, 896, 14, 2, 4864, 151936, 32768, family="Qwen2", tied=True, eps=1e-6, rope=_THETA_1M),
+    "qwen2-7b": ModelShape(28, 3584, 28, 4, 18944, 152064, 32768, family="Qwen2", eps=1e-6, rope=_THETA_1M),
 }
 """Shapes as published: Llama 3.2 1B and 3B, Llama 3.1 8B and 70B, Mistral 7B v0.3, Qwen2.5 0.5B and 7B."""
 
-CHANGED = {
+CHANGEABLE = {
     "layers": 1000, "hidden": 1 << 20, "heads": 1 << 16, "kv_heads": 1 << 16, "ffn": 1 << 22, "vocab": 1 << 24,
     "context": 1 << 24,
 }  # fmt: skip
@@ -125,20 +132,245 @@ def is_random(model: str) -> bool:
     return model.startswith(RANDOM)
 
 
-def shape_of(model: str) -> Shape:
+def model_shape(model: str) -> ModelShape:
     """Return the shape of ``random:NAME`` or ``random:NAME?layers=4&context=4096``."""
     name, _, changes = model.removeprefix(RANDOM).partition("?")
     if name not in SHAPES:
-        raise BadInput(f"There is no random model {name!r}.{nearest(name, SHAPES)} There are {', '.join(SHAPES)}.")
+        raise BadInput(
+            f"There is no random model {name!r}.{suggest_nearest(name, SHAPES)} There are {', '.join(SHAPES)}."
+        )
     changed: dict[str, Any] = dict(vars(SHAPES[name]))
     for change in filter(None, changes.split("&")):
         key, _, text = change.partition("=")
-        if key not in CHANGED:
-            raise BadInput(f"{model}: {key!r} of a random model cannot be changed.{nearest(key, CHANGED)}")
-        if not text.isdecimal() or len(text) > MOST_DIGITS or not 1 <= int(text) <= CHANGED[key]:
-            raise BadInput(f"{model}: {key} is a whole number from 1 to {CHANGED[key]}, not {text!r}.")
+        if key not in CHANGEABLE:
+            raise BadInput(f"{model}: {key!r} of a random model cannot be changed.{suggest_nearest(key, CHANGEABLE)}")
+        if not text.isdecimal() or len(text) > MAX_DIGITS or not 1 <= int(text) <= CHANGEABLE[key]:
+            raise BadInput(f"{model}: {key} is a whole number from 1 to {CHANGEABLE[key]}, not {text!r}.")
         changed[key] = int(text)
-    shape = Shape(**changed)
+    shape = ModelShape(**changed)
     if shape.hidden % shape.heads or shape.heads % shape.kv_heads or (shape.hidden // shape.heads) % 2:
         raise BadInput(f"{model}: hidden is a multiple of heads, each of an even size, and heads is one of kv_heads.")
     return shape
+
+
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+AUTO_DTYPE = "auto"
+
+
+def resolve_dtype(requested: str, config: ModelConfig, kind: str) -> str:
+    """Return the name of the type that weights have on a kind of device, ``cpu`` or ``cuda``.
+
+    ``auto`` is that of the checkpoint; random weights are bfloat16 on a GPU and float32 on a CPU.
+    """
+    if requested == AUTO_DTYPE:
+        own = getattr(config, "dtype", None)
+        if own is None:
+            return "float32" if kind == "cpu" else "bfloat16"
+        name = str(own).removeprefix("torch.")
+        if name not in DTYPE_BYTES:
+            raise BadInput(
+                f"The model's own type is {name}; give backend.torch_dtype as one of {', '.join(DTYPE_BYTES)}."
+            )
+        return name
+    if requested not in DTYPE_BYTES:
+        raise BadInput(
+            f"{requested!r} is no type of weights: "
+            f"{', '.join((AUTO_DTYPE, *DTYPE_BYTES))}.{suggest_nearest(requested, DTYPE_BYTES)}"
+        )
+    return requested
+
+
+def usable_dtype(name: str, where: str) -> Any:
+    """Return PyTorch's type of that name, having seen that a device, by PyTorch's name, multiplies and attends in it.
+
+    Raises:
+        MachineCannot: It does not, or only by computing in another type.
+    """
+    torch = import_torch()
+    dtype = getattr(torch, name)
+    if where != "cpu" and name == "bfloat16":
+        with torch.cuda.device(where):
+            if not torch.cuda.is_bf16_supported(including_emulation=False):
+                gpu = torch.cuda.get_device_name(where)
+                raise MachineCannot(f"{gpu} does not compute in bfloat16; give backend.torch_dtype as float16.")
+    try:
+        one = torch.ones(1, 1, 8, 8, dtype=dtype, device=where)
+        torch.nn.functional.scaled_dot_product_attention(one @ one, one, one).softmax(-1).sum().item()
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise MachineCannot(
+            f"{where} does not compute in {name} ({reason}); give another backend.torch_dtype."
+        ) from error
+    return dtype
+
+
+ALTERNATIVE_HINT = "give a folder that holds it, or random:llama-1b and the like, whose weights are random"
+_MISSING_MESSAGES = ("couldn't connect", "can't load", "does not appear to have a file", "cached files")
+
+
+def load_error(model: str, revision: str, error: Exception) -> AssayError:
+    """Return why a model of the hub or of a folder could not be read."""
+    if isinstance(error, AssayError):
+        return error
+    of = f"{model}{f' at revision {revision}' if revision else ''}"
+    for applies, explain in _REASONS:
+        if applies(_error_chain(error)):
+            return explain(of)
+    lines = str(error).strip().splitlines()
+    reason = lines[0].rstrip(".") if lines else type(error).__name__
+    return MachineCannot(f"The model {of} cannot be read: {reason}.")
+
+
+def _is_hub_error(name: str) -> Callable[[list[BaseException]], bool]:
+    """Return what finds an error of the hub's client, by the name of its kind."""
+
+    def matches(causes: list[BaseException]) -> bool:
+        from huggingface_hub import errors
+
+        return any(isinstance(cause, getattr(errors, name)) for cause in causes)
+
+    return matches
+
+
+def _needs_trust(causes: list[BaseException]) -> bool:
+    return "trust_remote_code" in str(causes[0])
+
+
+def _is_missing(causes: list[BaseException]) -> bool:
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    kinds = (LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError, TimeoutError)
+    return any(
+        isinstance(cause, kinds)
+        or (isinstance(cause, OSError) and any(word in str(cause).lower() for word in _MISSING_MESSAGES))
+        for cause in causes
+    )
+
+
+def _invalid_name_error(of: str) -> AssayError:
+    return BadInput(f"{of!r} is neither a folder nor a name of the hub, which is written OWNER/NAME.")
+
+
+def _trust_error(of: str) -> AssayError:
+    return MachineCannot(
+        f"The model {of} brings its own code, which is not run unless backend.trust_remote_code is true: "
+        "that code can do anything that you can."
+    )
+
+
+def _gated_error(of: str) -> AssayError:
+    return MachineCannot(f"The model {of} is gated: its owner must let you in, and you must log in to the hub.")
+
+
+def _revision_error(of: str) -> AssayError:
+    return MachineCannot(f"The hub does not have the model {of}: there is no such revision.")
+
+
+def _not_on_hub_error(of: str) -> AssayError:
+    return MachineCannot(f"The hub has no model {of}, or none that you may see; {ALTERNATIVE_HINT}.")
+
+
+def _not_cached_error(of: str) -> AssayError:
+    from huggingface_hub import is_offline_mode
+
+    why = "the hub is not asked, as HF_HUB_OFFLINE says" if is_offline_mode() else "the hub cannot be reached"
+    return MachineCannot(f"The model {of} is not in the cache here, and {why}; {ALTERNATIVE_HINT}.")
+
+
+_REASONS: tuple[tuple[Callable[[list[BaseException]], bool], Callable[[str], AssayError]], ...] = (
+    (_is_hub_error("HFValidationError"), _invalid_name_error),
+    (_needs_trust, _trust_error),
+    (_is_hub_error("GatedRepoError"), _gated_error),
+    (_is_hub_error("RevisionNotFoundError"), _revision_error),
+    (_is_hub_error("RepositoryNotFoundError"), _not_on_hub_error),
+    (_is_missing, _not_cached_error),
+)
+
+
+def _error_chain(error: BaseException) -> list[BaseException]:
+    """Return an error and all that led to it."""
+    causes: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in causes:
+        causes.append(one)
+        one = one.__cause__ or one.__context__
+    return causes
+
+
+def load_config(model: str, revision: str = "", *, trust_remote_code: bool = False) -> ModelConfig:
+    """Return the configuration of a model; what is in the cache of the hub needs no network.
+
+    Raises:
+        BadInput: There is no such random model or folder, or the name is none.
+        MachineCannot: The hub does not have it or cannot be reached, or its code is not trusted.
+    """
+    if is_random(model):
+        return model_shape(model).config()
+    folder = local_folder(model)
+    transformers = import_transformers()
+    try:
+        return transformers.AutoConfig.from_pretrained(
+            str(folder or model),
+            revision=revision or None,
+            trust_remote_code=trust_remote_code,
+            local_files_only=folder is not None or is_offline(),
+        )
+    except Exception as error:
+        raise load_error(model, revision, error) from error
+
+
+def local_folder(model: str) -> Path | None:
+    """Return the folder of a model, or null for a name of the hub.
+
+    Raises:
+        BadInput: It is a path, and there is no model.
+    """
+    path = Path(model).expanduser()
+    looks_local = model.startswith((".", "/", "~")) or model.count("/") > 1 or path.is_dir()
+    if not looks_local:
+        return None
+    if not path.exists():
+        raise BadInput(f"The model's folder {model} does not exist.")
+    if not path.is_dir():
+        raise BadInput(f"{model} is a file; a model is a folder with a config.json and its weights.")
+    if not (path / "config.json").is_file():
+        raise BadInput(f"The folder {model} has no config.json, so that it is not a model's.")
+    return path
+
+
+def load_tokenizer(model: str, revision: str = "", *, trust_remote_code: bool = False) -> Any:
+    """Return the tokenizer of a model; null where it has none."""
+    if is_random(model):
+        return None
+    transformers = import_transformers()
+    folder = local_folder(model)
+    try:
+        return transformers.AutoTokenizer.from_pretrained(
+            str(folder or model),
+            revision=revision or None,
+            trust_remote_code=trust_remote_code,
+            local_files_only=folder is not None or is_offline(),
+        )
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+
+def is_offline() -> bool:
+    """Return whether the hub is not to be asked, as the user said so or as there is no way to it."""
+    from huggingface_hub import is_offline_mode
+
+    return bool(is_offline_mode()) or _hub_unreachable()
+
+
+@cache
+def _hub_unreachable() -> bool:
+    """Return whether the hub's name leads nowhere; it is then not asked, again and again, for half a minute."""
+    from huggingface_hub.constants import ENDPOINT
+
+    if getproxies():
+        return False
+    try:
+        socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
+    except OSError:
+        return True
+    return False

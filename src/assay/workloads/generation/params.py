@@ -1,13 +1,25 @@
-"""The parameters of a generation: what a subject says, complete and plain, so that it has an identity."""
+"""The parameters of a generation, and its ``generate_kwargs``: known names, types, bounds, and conflicts.
+
+Parameters are complete and plain, so that a subject has an identity. The usual settings are known without
+transformers.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, Self
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
+from assay.core.errors import BadInput, suggest_nearest
 from assay.core.values import Params, Value
+from assay.workloads.generation.models import import_transformers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
 
 Phase = Literal["idle", "prefill", "decode", "whole", "served"]
 """idle: in place, nothing to do. prefill: a prompt is read and its first token made. decode: all tokens after that,
@@ -59,3 +71,181 @@ class Generation(Value):
     def settings(self) -> dict[str, Any]:
         """Settings of the generation, as the scenario gave them."""
         return dict(json.loads(self.generate_kwargs))
+
+
+@dataclass(frozen=True)
+class SettingBounds:
+    """Of a number: the least and the most it may be; ``above``: more than the least."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    integer: bool = False
+
+    @property
+    def description(self) -> str:
+        """What it must be, in words."""
+        kind = "a whole number" if self.integer else "a number"
+        if math.isfinite(self.high):
+            begin = f"above {self.low:g}, and at most" if self.above else f"from {self.low:g} to"
+            return f"{kind} {begin} {self.high:g}"
+        least = f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
+        return f"{kind}{least if math.isfinite(self.low) else ''}"
+
+    def contains(self, value: Any) -> bool:
+        """Return whether a value is one of them."""
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else int | float):
+            return False
+        return math.isfinite(value) and self.low <= value <= self.high and not (self.above and value == self.low)
+
+
+_COUNT, _SHARE = SettingBounds(0, integer=True), SettingBounds(0, 1)
+NUMERIC_SETTINGS: Mapping[str, SettingBounds] = {
+    "temperature": SettingBounds(0),
+    "top_k": _COUNT,
+    "top_p": _SHARE,
+    "min_p": _SHARE,
+    "top_h": SettingBounds(0, 1, above=True),
+    "typical_p": SettingBounds(0, 1, above=True),
+    "epsilon_cutoff": _SHARE,
+    "eta_cutoff": _SHARE,
+    "repetition_penalty": SettingBounds(0, above=True),
+    "encoder_repetition_penalty": SettingBounds(0, above=True),
+    "no_repeat_ngram_size": _COUNT,
+    "encoder_no_repeat_ngram_size": _COUNT,
+    "length_penalty": SettingBounds(),
+    "diversity_penalty": SettingBounds(),
+    "guidance_scale": SettingBounds(),
+    "pad_token_id": _COUNT,
+    "bos_token_id": _COUNT,
+    "num_beams": _COUNT,
+    "num_return_sequences": _COUNT,
+    "num_beam_groups": _COUNT,
+}
+BOOLEAN_SETTINGS = frozenset(
+    {
+        "do_sample", "use_cache", "renormalize_logits", "remove_invalid_values", "disable_compile", "low_memory",
+        "output_attentions", "output_hidden_states", "output_scores", "output_logits",
+    }
+)  # fmt: skip
+OTHER_SETTINGS = frozenset(
+    {"eos_token_id", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias", "early_stopping"}
+)
+"""Known by name; their values are the model's affair."""
+
+
+def normalize_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, whole numbers as fractions where transformers takes no others.
+
+    Raises:
+        BadInput: One cannot be what it says.
+    """
+    for name, value in settings.items():
+        if value is None:
+            continue
+        if name in BOOLEAN_SETTINGS and not isinstance(value, bool):
+            raise BadInput(f"generate_kwargs.{name} is true or false, not {value!r}.")
+        if name in NUMERIC_SETTINGS and not NUMERIC_SETTINGS[name].contains(value):
+            raise BadInput(f"generate_kwargs.{name} is {NUMERIC_SETTINGS[name].description}, not {value!r}.")
+    if settings.get("do_sample") is True and settings.get("temperature") == 0:
+        raise BadInput(
+            "generate_kwargs.temperature is 0, and tokens are drawn; the likeliest each are do_sample: false."
+        )
+    return {name: _normalize_setting(name, value) for name, value in settings.items()}
+
+
+def _normalize_setting(name: str, value: Any) -> Any:
+    return (
+        float(value) if name in NUMERIC_SETTINGS and not NUMERIC_SETTINGS[name].integer and value is not None else value
+    )
+
+
+def unusual_settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the settings that only transformers can tell of."""
+    return tuple(name for name in settings if name not in {*NUMERIC_SETTINGS, *BOOLEAN_SETTINGS, *OTHER_SETTINGS})
+
+
+_LENGTH_REASON = "the length of an answer is scenario.output_tokens, and every answer has it exactly"
+_STREAMING_REASON = "tokens are made and timed one by one"
+_CACHE_REASON = "the cache is the decode mode's: it grows in eager, and is fixed in graphs"
+_INPUT_REASON = "prompts come from scenario.prompts"
+RESERVED_SETTINGS: Mapping[str, str] = {
+    "max_new_tokens": _LENGTH_REASON,
+    "min_new_tokens": _LENGTH_REASON,
+    "max_length": _LENGTH_REASON,
+    "min_length": _LENGTH_REASON,
+    "max_time": _LENGTH_REASON,
+    "stop_strings": _LENGTH_REASON,
+    "stopping_criteria": _LENGTH_REASON,
+    "streamer": "assay's own says when each token arrives",
+    "past_key_values": _CACHE_REASON,
+    "cache_implementation": _CACHE_REASON,
+    "cache_config": _CACHE_REASON,
+    "max_cache_len": _CACHE_REASON,
+    "input_ids": _INPUT_REASON,
+    "inputs": _INPUT_REASON,
+    "inputs_embeds": _INPUT_REASON,
+    "attention_mask": _INPUT_REASON,
+    "assistant_model": _STREAMING_REASON,
+    "prompt_lookup_num_tokens": _STREAMING_REASON,
+    "assistant_early_exit": _STREAMING_REASON,
+    "use_mtp": _STREAMING_REASON,
+    "speculation_type": _STREAMING_REASON,
+    "is_assistant": _STREAMING_REASON,
+    "continuous_batching_config": _STREAMING_REASON,
+    "return_dict_in_generate": "what is returned is not kept",
+    "seed": "the seed is scenario.seed",
+}
+"""Settings that are not the user's here, and why."""
+
+SINGLE_SEQUENCE_SETTINGS = {
+    "num_beams": "tokens of a beam search have no time of arrival",
+    "num_return_sequences": "sequences at once are scenario.batch_sizes",
+    "num_beam_groups": "tokens of a beam search have no time of arrival",
+}
+"""Settings that may only be 1, and why."""
+
+
+def parse_settings(text: str) -> dict[str, Any]:
+    """Return settings from JSON; those that cannot be, or would contradict what is measured, are refused."""
+    try:
+        settings = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadInput(f"generate_kwargs is not valid JSON: {error}.") from error
+    if not isinstance(settings, dict):
+        raise BadInput(f"generate_kwargs is a map of settings, not {settings!r}.")
+    for name, value in settings.items():
+        if name in RESERVED_SETTINGS:
+            raise BadInput(f"generate_kwargs.{name} cannot be given: {RESERVED_SETTINGS[name]}.")
+        if name in SINGLE_SEQUENCE_SETTINGS and value not in (None, 1):
+            raise BadInput(f"generate_kwargs.{name} can only be 1, not {value!r}: {SINGLE_SEQUENCE_SETTINGS[name]}.")
+    return normalize_settings(settings)
+
+
+def check_known_settings(settings: Mapping[str, Any], supported: Collection[str]) -> None:
+    """Refuse settings that transformers does not know."""
+    for name in settings:
+        if name not in supported:
+            raise BadInput(
+                f"generate_kwargs.{name} is not a setting of a generation.{suggest_nearest(name, supported)}"
+            )
+
+
+def check_supported_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that transformers, as it is here, does not know or cannot take.
+
+    Raises:
+        BadInput: There is such a setting.
+        MachineCannot: transformers is not here.
+    """
+    check_known_settings(settings, supported_settings())
+    try:
+        import_transformers().GenerationConfig(**settings)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadInput(f"generate_kwargs cannot be: {' '.join(str(error).split()).rstrip('.')}.") from None
+
+
+def supported_settings() -> frozenset[str]:
+    """Return the settings that this transformers knows."""
+    config = import_transformers().GenerationConfig()
+    return frozenset(name for name in vars(config) if not name.startswith("_") and name != "transformers_version")

@@ -1,65 +1,198 @@
-"""Which part of a model lies where, decided before anything is loaded; accelerate places, this checks and explains.
+"""Device placement: which part of a model lies on which device; planned before loading, verified after.
 
     embed  layer 0 … 15 │ layer 16 … 31  norm  head      a naive pipeline: one GPU works at a time
     ───── cuda:2 ────── │ ───────── cuda:0 ────────
 
-Nothing lies outside of ``device_ids``. Parts go to the host's memory or to disk only where ``max_memory`` or a map in
-full says so: their weights would be copied over PCIe for every token, and that would be what is measured.
+accelerate places the parts; this checks and explains. Nothing lies outside of ``device_ids``. Parts go to host memory
+or to disk only where ``max_memory`` or a full ``device_map`` says so: their weights would be copied over PCIe for every
+token, and that would be what is measured. GPUs are ordered so that neighbours in the pipeline are linked as well as
+possible.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise, permutations
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import Field
 
-from assay.core.errors import BadInput, nearest
+from assay.core.errors import BadInput, TrialFailed, suggest_nearest
 from assay.core.values import Value
-from assay.workloads.generation.explicit import WHOLE, checked, place_of
-from assay.workloads.generation.fitting import Load, Room, does_not_fit, too_much
-from assay.workloads.generation.limits import CPU, DISK, ELSEWHERE, gpu_place, limits_of
-from assay.workloads.generation.remarks import remarks
+from assay.machine.model import LinkPath
+from assay.workloads.generation.memory import (
+    CPU,
+    DISK,
+    OFFLOAD_DEVICES,
+    BatchLoad,
+    MemoryBudget,
+    describe_device,
+    fit_error,
+    gpu_device,
+    model_parts,
+    overfull_error,
+    parse_device,
+    parse_limits,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from assay.workloads.generation.sizes import Predicted
+    from assay.machine.model import GpuLink
+    from assay.workloads.generation.loading import VisibleDevices
+    from assay.workloads.generation.memory import ModelSizes
 
-AUTO, SEQUENTIAL, LOW_0 = "auto", "sequential", "balanced_low_0"
-NAMES = (AUTO, "balanced", LOW_0, SEQUENTIAL)
+
+WHOLE_MODEL = ""
+"""The name of all of a model."""
+_MAX_SHOWN = 3
+
+
+def check_device_map(empty: Any, device_map: Mapping[str, int | str], device_ids: Sequence[int]) -> dict[str, str]:
+    """Return a map with the machine's names of places.
+
+    Raises:
+        BadInput: It names what is no part or no place of the model, a part twice, or not every part.
+    """
+    _check_part_names(empty, device_map)
+    _check_nesting(empty, device_map)
+    devices = {name: parse_device(device, device_ids, f"device_map of {name!r}") for name, device in device_map.items()}
+    if device_ids and all(device in OFFLOAD_DEVICES for device in devices.values()):
+        raise BadInput("device_map puts nothing on a GPU; for a model on the CPU say backend.device: cpu.")
+    missing = [name for name, part in model_parts(empty) if _has_weights(part) and device_of(name, devices) is None]
+    if missing:
+        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
+        raise BadInput(f"device_map gives no place to {', '.join(missing[:_MAX_SHOWN])}{more}.")
+    _check_tied_weights(empty, devices)
+    return devices
+
+
+def device_of(name: str, devices: Mapping[str, str]) -> str | None:
+    """Return where a part or a weight is, from a map that names it or what it lies in; null where neither is there."""
+    while name not in devices:
+        if not name:
+            return None
+        name = name.rpartition(".")[0]
+    return devices[name]
+
+
+def _check_part_names(empty: Any, device_map: Mapping[str, int | str]) -> None:
+    part_names = {name for name, _ in empty.named_modules()}
+    for name in device_map:
+        if name not in part_names:
+            raise BadInput(
+                f"device_map: the model has no part {name!r}.{suggest_nearest(name, part_names - {WHOLE_MODEL})}"
+            )
+
+
+def _check_nesting(empty: Any, device_map: Mapping[str, int | str]) -> None:
+    for name in device_map:
+        outer = device_of(name.rpartition(".")[0], dict.fromkeys(device_map, "")) if name else None
+        if outer is not None:
+            raise BadInput(f"device_map: {name} lies within another part that is named too; name each part once.")
+    never_split = [name for name, part in model_parts(empty) if list(part.children())]
+    for name in device_map:
+        layer = next((one for one in never_split if name.startswith(f"{one}.")), None)
+        if layer is not None:
+            raise BadInput(f"device_map: {name} is within {layer}, which is not split: place {layer} as a whole.")
+
+
+def _check_tied_weights(empty: Any, devices: Mapping[str, str]) -> None:
+    from accelerate.utils import find_tied_parameters
+
+    for group in find_tied_parameters(empty):
+        if len({device_of(name, devices) for name in group}) > 1:
+            raise BadInput(f"device_map: {' and '.join(sorted(group))} are one and the same, so they lie in one place.")
+
+
+def _has_weights(part: Any) -> bool:
+    return next(part.parameters(), None) is not None
+
+
+UNEVEN_RATIO = 1.3
+"""A GPU with so many times its even share of the weights is told."""
+
+
+def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequence[str], main: str) -> tuple[str, ...]:
+    """Return what is to be said of a map, by the weights on each place."""
+    used = [gpu for gpu in gpus if weights.get(gpu)]
+    return (
+        *_pipeline_note(used),
+        *_uneven_note(weights, used),
+        *_unused_note(gpus, used),
+        *_offload_note(sizes, weights, main),
+    )
+
+
+def _pipeline_note(used: Sequence[str]) -> tuple[str, ...]:
+    if len(used) < 2:
+        return ()
+    numbers = ", ".join(gpu.removeprefix("cuda:") for gpu in used)
+    return (f"layers are placed one after another on GPU {numbers}, a naive pipeline: one GPU works at a time",)
+
+
+def _uneven_note(weights: Mapping[str, int], used: Sequence[str]) -> tuple[str, ...]:
+    total = sum(weights[gpu] for gpu in used)
+    if len(used) < 2 or not total:
+        return ()
+    most = max(used, key=lambda gpu: weights[gpu])
+    share = weights[most] / total
+    if share * len(used) < UNEVEN_RATIO:
+        return ()
+    return (f"{describe_device(most)} holds {share:.0%} of the weights of {len(used)} GPUs".replace("%", " %"),)
+
+
+def _unused_note(gpus: Sequence[str], used: Sequence[str]) -> tuple[str, ...]:
+    idle = [gpu.removeprefix("cuda:") for gpu in gpus if gpu not in used]
+    if not idle:
+        return ()
+    return (f"nothing of the model is on GPU {', '.join(idle)}, whose joules count all the same",)
+
+
+def _offload_note(sizes: ModelSizes, weights: Mapping[str, int], main: str) -> tuple[str, ...]:
+    over = "over PCIe " if main != CPU else ""
+    return tuple(
+        f"{describe_device(device)} holds {weights[device] / sizes.weights_bytes:.0%} of the weights".replace("%", " %")
+        + f": they are copied {over}for every token, which is then what is measured"
+        for device in (CPU, DISK)
+        if device != main and weights.get(device)
+    )
+
+
+AUTO_MAP, SEQUENTIAL, BALANCED_LOW_0 = "auto", "sequential", "balanced_low_0"
+DEVICE_MAPS = (AUTO_MAP, "balanced", BALANCED_LOW_0, SEQUENTIAL)
 """As accelerate has them: auto is balanced; sequential fills one GPU after another."""
 
 
-class Plan(Value):
+class PlacementPlan(Value):
     """Where the parts of a model are to lie, by the machine's names of places: ``cuda:2``, ``cpu``, ``disk``."""
 
-    places: dict[str, str] = Field(description="By part, from inputs to outputs; the one named '' is all of it.")
+    devices: dict[str, str] = Field(description="By part, from inputs to outputs; the one named '' is all of it.")
     weights_bytes: dict[str, int] = Field(description="By place.")
-    main: str = Field(description="Where inputs go, and where parts compute that lie on no GPU.")
+    main_device: str = Field(description="Where inputs go, and where parts compute that lie on no GPU.")
     notes: tuple[str, ...] = ()
 
     @property
     def offloaded(self) -> bool:
         """Whether parts lie elsewhere than they compute."""
-        return any(device in ELSEWHERE and device != self.main for device in self.places.values())
+        return any(device in OFFLOAD_DEVICES and device != self.main_device for device in self.devices.values())
 
     @property
-    def split(self) -> bool:
+    def is_split(self) -> bool:
         """Whether it lies on more than one place."""
-        return len(set(self.places.values())) > 1
+        return len(set(self.devices.values())) > 1
 
 
-def plan(
+def plan_placement(
     empty: Any,
-    sizes: Predicted,
+    sizes: ModelSizes,
     *,
     device_ids: Sequence[int],
     free_bytes: Mapping[str, int],
-    device_map: str | Mapping[str, int | str] = AUTO,
+    device_map: str | Mapping[str, int | str] = AUTO_MAP,
     max_memory: Mapping[int | str, int | str] | None = None,
-    load: Load | None = None,
-) -> Plan:
+    load: BatchLoad | None = None,
+) -> PlacementPlan:
     """Return where the parts of a model are to lie.
 
     Args:
@@ -75,80 +208,81 @@ def plan(
         BadInput: The map or the limits make no sense for this model.
         MachineCannot: It does not fit; the sentence says what would.
     """
-    limits = limits_of(max_memory, device_ids)
-    gpus = [gpu_place(number) for number in device_ids]
-    room = Room(sizes, gpus, free_bytes, limits, load or Load())
+    limits = parse_limits(max_memory, device_ids)
+    gpus = [gpu_device(number) for number in device_ids]
+    room = MemoryBudget(sizes, gpus, free_bytes, limits, load or BatchLoad())
     if isinstance(device_map, str):
-        if device_map not in NAMES:
+        if device_map not in DEVICE_MAPS:
             raise BadInput(
-                f"device_map is {', '.join(NAMES)} or a map, not {device_map!r}.{nearest(device_map, NAMES)}"
+                f"device_map is {', '.join(DEVICE_MAPS)} or a map, not "
+                f"{device_map!r}.{suggest_nearest(device_map, DEVICE_MAPS)}"
             )
-        devices, notes = _inferred(empty, room, device_map)
+        devices, notes = _infer_map(empty, room, device_map)
     else:
-        devices, notes = checked(empty, device_map, device_ids), ()
-    weights = weights_by_place(sizes, devices)
-    over = too_much(room, weights)
+        devices, notes = check_device_map(empty, device_map, device_ids), ()
+    weights = weights_by_device(sizes, devices)
+    over = overfull_error(room, weights)
     if over is not None:
         raise over
-    main = main_place(devices, gpus)
-    more_notes = remarks(sizes, weights, gpus, main)
-    return Plan(places=devices, weights_bytes=weights, main=main, notes=(*notes, *more_notes))
+    main = main_device(devices, gpus)
+    more_notes = placement_notes(sizes, weights, gpus, main)
+    return PlacementPlan(devices=devices, weights_bytes=weights, main_device=main, notes=(*notes, *more_notes))
 
 
-def weights_by_place(sizes: Predicted, places: Mapping[str, str]) -> dict[str, int]:
+def weights_by_device(sizes: ModelSizes, devices: Mapping[str, str]) -> dict[str, int]:
     """Return the bytes of weights on each place of a map."""
-    weights = dict.fromkeys(places.values(), 0)
+    weights = dict.fromkeys(devices.values(), 0)
     for name, size in sizes.parts_bytes.items():
-        weights[place_of(name, places) or ""] += size
+        weights[device_of(name, devices) or ""] += size
     return weights
 
 
-def main_place(places: Mapping[str, str], gpus: Sequence[str]) -> str:
+def main_device(devices: Mapping[str, str], gpus: Sequence[str]) -> str:
     """Return where inputs go: to the first part's GPU, or to the first GPU where that part lies on none."""
-    first = next(iter(places.values()))
+    first = next(iter(devices.values()))
     if first in gpus:
         return first
-    return next((gpu for gpu in gpus if gpu in places.values()), gpus[0] if gpus else CPU)
+    return next((gpu for gpu in gpus if gpu in devices.values()), gpus[0] if gpus else CPU)
 
 
-def _inferred(empty: Any, room: Room, name: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the map that accelerate makes, with room for the load where there is, and what is to be said of it."""
     for loaded in (True, False):
         for strategy in dict.fromkeys((name, SEQUENTIAL)):
-            devices = _placed(empty, room, strategy, loaded=loaded)
+            devices = _infer_one_map(empty, room, strategy, loaded=loaded)
             if devices is None:
                 continue
             notes = []
             if strategy != name:
                 notes.append(f"{name} does not fit into what is free, so GPUs are filled one after another")
             if not loaded:
-                notes.append(f"the weights fit, and little is left beside them: {room.load.words} may not")
+                notes.append(f"the weights fit, and little is left beside them: {room.load.description} may not")
             return devices, tuple(notes)
-    raise does_not_fit(room)
+    raise fit_error(room)
 
 
-def _placed(empty: Any, room: Room, way: str, *, loaded: bool) -> dict[str, str] | None:
+def _infer_one_map(empty: Any, room: MemoryBudget, strategy: str, *, loaded: bool) -> dict[str, str] | None:
     """Return one map, or null where parts would lie on a place that is not for them, or has no room."""
-    budgets = {device: room.for_weights(device, loaded=loaded) for device in room.places}
-    only = room.places[0]
-    if len(room.places) == 1:
-        return {WHOLE: only} if room.sizes.weights_bytes <= budgets[only] else None
-    named = {_for_accelerate(device, number): device for number, device in enumerate(room.places)}
+    budgets = {device: room.weights_capacity(device, loaded=loaded) for device in room.devices}
+    only = room.devices[0]
+    if len(room.devices) == 1:
+        return {WHOLE_MODEL: only} if room.sizes.weights_bytes <= budgets[only] else None
+    named = {_accelerate_key(device, number): device for number, device in enumerate(room.devices)}
     most = {key: budgets[device] for key, device in named.items()}
-    inferred = _accelerates(empty, most, way)
+    inferred = _accelerate_map(empty, most, strategy)
     if not set(inferred.values()) <= set(named):
         return None
     order = {part: number for number, (part, _) in enumerate(empty.named_modules())}
     devices = {part: named[inferred[part]] for part in sorted(inferred, key=lambda part: order.get(part, len(order)))}
-    held = weights_by_place(room.sizes, devices)
+    held = weights_by_device(room.sizes, devices)
     return devices if all(size <= budgets[device] for device, size in held.items()) else None
 
 
-def _for_accelerate(place: str, number: int) -> int | str:
-    return place if place in ELSEWHERE else number
+def _accelerate_key(device: str, number: int) -> int | str:
+    return device if device in OFFLOAD_DEVICES else number
 
 
-def _accelerates(empty: Any, most: dict[int | str, int], way: str) -> dict[str, int | str]:
+def _accelerate_map(empty: Any, most: dict[int | str, int], strategy: str) -> dict[str, int | str]:
     """Return accelerate's map; what fits nowhere it puts on disk, whether that was named or not."""
     from accelerate import infer_auto_device_map
     from accelerate.utils import get_balanced_memory
@@ -157,6 +291,116 @@ def _accelerates(empty: Any, most: dict[int | str, int], way: str) -> dict[str, 
     limited = {key: size for key, size in most.items() if key != DISK}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if way != SEQUENTIAL:
-            limited = get_balanced_memory(empty, limited, no_split_module_classes=never_split, low_zero=way == LOW_0)
+        if strategy != SEQUENTIAL:
+            limited = get_balanced_memory(
+                empty, limited, no_split_module_classes=never_split, low_zero=strategy == BALANCED_LOW_0
+            )
         return dict(infer_auto_device_map(empty, limited, no_split_module_classes=never_split))
+
+
+UNKNOWN_DEVICE = "nowhere"
+
+
+def actual_placement(model: Any, visible: VisibleDevices) -> dict[str, str]:
+    """Return where each part of a model lies, by the machine's names, from its tensors and not from what was asked."""
+    devices = {}
+    for name, part in model_parts(model):
+        part_devices = {
+            _machine_device(where, visible) for module in part.modules() for where in _weight_devices(module)
+        }
+        if part_devices:
+            devices[name] = " and ".join(sorted(part_devices))
+    return devices
+
+
+def verify_placement(model: Any, plan: PlacementPlan, visible: VisibleDevices) -> dict[str, str]:
+    """Return the map of a loaded model, part by part as it was planned.
+
+    Raises:
+        TrialFailed: A part lies elsewhere than planned.
+    """
+    for name, device in actual_placement(model, visible).items():
+        planned = device_of(name, plan.devices)
+        if device != planned:
+            raise TrialFailed(f"The model was not placed as planned: {name} lies on {device}, and not on {planned}.")
+    return dict(plan.devices)
+
+
+def _weight_devices(module: Any) -> Iterator[str]:
+    """Yield where the weights of a module itself are; what accelerate took away lies where its hook finds it."""
+    for name, weight in module.named_parameters(recurse=False):
+        yield str(weight.device) if weight.device.type != "meta" else _offload_device(module, name)
+
+
+def _offload_device(module: Any, name: str) -> str:
+    for hook in _accelerate_hooks(getattr(module, "_hf_hook", None)):
+        weights: Any = getattr(hook, "weights_map", None)
+        key = f"{getattr(weights, 'prefix', '')}{name}"
+        store: Any = getattr(weights, "dataset", weights)
+        if key in getattr(store, "state_dict", {}):
+            return str(store.state_dict[key].device)
+        if key in getattr(store, "index", {}):
+            return DISK
+    return UNKNOWN_DEVICE
+
+
+def _accelerate_hooks(hook: Any) -> Iterator[Any]:
+    """Yield a hook of accelerate's, or those that it is made of."""
+    if hook is not None:
+        yield from getattr(hook, "hooks", (hook,))
+
+
+def _machine_device(where: str, visible: VisibleDevices) -> str:
+    return CPU if where.partition(":")[0] == CPU else visible.machine_name(where)
+
+
+ALL_ORDERS_UP_TO = 8
+"""Of so many GPUs every order is looked at; of more, the best next one is taken each time."""
+
+_LINK_PATHS: tuple[str, ...] = get_args(LinkPath)
+_NVLINK_WORTH = 1000
+"""A pair with NVLinks is worth more than any without; of two such pairs the one with more of them."""
+
+
+def order_gpus(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[int, ...]:
+    """Return the same GPUs so that neighbours are linked as well as can be; of equal orders the first, from that given.
+
+    The way between two GPUs is as good as its NVLinks, and without any as what they share on PCIe.
+    """
+    worth = {link.gpus: _link_worth(link) for link in links}
+    if len(device_ids) > ALL_ORDERS_UP_TO:
+        return _greedy_order(device_ids, worth)
+    return max(permutations(device_ids), key=lambda order: _total_worth(order, worth)) if device_ids else ()
+
+
+def link_notes(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[str, ...]:
+    """Return, of neighbours in a pipeline, which are not linked, for people; nothing where no link is known."""
+    link_of = {link.gpus: link for link in links}
+    notes = []
+    for one, other in pairwise(device_ids):
+        link = link_of.get(_pair(one, other))
+        if link is not None and not link.nvlinks:
+            notes.append(f"GPU {one} and GPU {other} are not linked by NVLink: activations go over PCIe")
+    return tuple(notes)
+
+
+def _total_worth(order: Sequence[int], worth: dict[tuple[int, int], int]) -> int:
+    return sum(worth.get(_pair(one, other), 0) for one, other in pairwise(order))
+
+
+def _greedy_order(device_ids: Sequence[int], worth: dict[tuple[int, int], int]) -> tuple[int, ...]:
+    order, left = [device_ids[0]], list(device_ids[1:])
+    while left:
+        after = max(left, key=lambda gpu: worth.get(_pair(order[-1], gpu), 0))
+        left.remove(after)
+        order.append(after)
+    return tuple(order)
+
+
+def _link_worth(link: GpuLink) -> int:
+    near = len(_LINK_PATHS) - _LINK_PATHS.index(link.path) if link.path is not None else 0
+    return near + (_NVLINK_WORTH + link.nvlinks if link.nvlinks else 0)
+
+
+def _pair(one: int, other: int) -> tuple[int, int]:
+    return min(one, other), max(one, other)

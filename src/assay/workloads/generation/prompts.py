@@ -1,26 +1,39 @@
-"""Prompts of a file, as text: one a line, or one column of JSON, CSV, Parquet or a data set saved in a folder."""
+"""Prompts: read from a file, written in a chat template, and batched as token ids.
+
+A file has one prompt a line, or one column of JSON, CSV, Parquet or a data set saved in a folder. Every call gets the
+next batch in turn, so that none can reuse what an earlier one left in a cache.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
-from itertools import islice
+from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.core.errors import BadInput, MachineCannot, nearest
+import numpy as np
+
+from assay.core.errors import BadInput, MachineCannot, suggest_nearest
+from assay.workloads.torch_device import Tensor, import_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from assay.workloads.generation.loading import LoadedModel
+    from assay.workloads.generation.params import Generation
+
 
 RANDOM = "random"
 """Not a file: seeded token ids."""
 
-LONGEST_SHOWN = 60
+MAX_SHOWN = 60
 
 
-def read(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
+def read_prompts(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
     """Return the prompts of a file or folder, at most so many where that is not 0; lines without text are left out.
 
     Raises:
@@ -32,7 +45,7 @@ def read(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
         raise BadInput(f"There is no prompt file {name}; prompts are 'random', or a file or folder that is here.")
     if not path.is_file() and not path.is_dir():
         raise BadInput(f"The prompt file {name} is no plain file.")
-    reader = _folder if path.is_dir() else READERS.get(path.suffix.lower())
+    reader = _read_folder if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
         raise BadInput(f"{name} is no prompt file that can be read; there are {', '.join(READERS)}, and data sets.")
     try:
@@ -47,35 +60,35 @@ def read(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
     return prompts
 
 
-def _lines(path: Path, _: str) -> Iterator[str]:
+def _read_lines(path: Path, _: str) -> Iterator[str]:
     with path.open(encoding="utf-8-sig") as lines:
         for line in lines:
             yield line.rstrip("\r\n")
 
 
-def _json_lines(path: Path, column: str) -> Iterator[str]:
-    for number, line in enumerate(_lines(path, column), 1):
+def _read_json_lines(path: Path, column: str) -> Iterator[str]:
+    for number, line in enumerate(_read_lines(path, column), 1):
         if line.strip():
-            yield _text(_parsed(line, f"line {number} of {path}"), column, f"line {number} of {path}")
+            yield _text_of(_parse_json(line, f"line {number} of {path}"), column, f"line {number} of {path}")
 
 
-def _json(path: Path, column: str) -> Iterator[str]:
-    rows = _parsed(path.read_text(encoding="utf-8-sig"), str(path))
+def _read_json(path: Path, column: str) -> Iterator[str]:
+    rows = _parse_json(path.read_text(encoding="utf-8-sig"), str(path))
     if isinstance(rows, dict) and isinstance(rows.get(column), list):
         rows = rows[column]
     if not isinstance(rows, list):
         raise BadInput(f"{path} is not a list of prompts, nor an object with a list {column!r}.")
     for number, row in enumerate(rows, 1):
-        yield _text(row, column, f"entry {number} of {path}")
+        yield _text_of(row, column, f"entry {number} of {path}")
 
 
-def _table(delimiter: str) -> Callable[[Path, str], Iterator[str]]:
+def _table_reader(delimiter: str) -> Callable[[Path, str], Iterator[str]]:
     def rows(path: Path, column: str) -> Iterator[str]:
         usual = csv.field_size_limit(sys.maxsize)
         try:
             with path.open(encoding="utf-8-sig", newline="") as lines:
                 table = csv.DictReader(lines, delimiter=delimiter)
-                _make_sure(column, table.fieldnames or (), str(path))
+                _check_column(column, table.fieldnames or (), str(path))
                 for row in table:
                     yield row[column] or ""
         finally:
@@ -84,13 +97,13 @@ def _table(delimiter: str) -> Callable[[Path, str], Iterator[str]]:
     return rows
 
 
-def _parquet(path: Path, column: str) -> Iterator[str]:
-    parquet = _pyarrow(path, "parquet")
-    return _column(lambda: parquet.read_table(str(path)), path, column)
+def _read_parquet(path: Path, column: str) -> Iterator[str]:
+    parquet = _import_pyarrow(path, "parquet")
+    return _read_column(lambda: parquet.read_table(str(path)), path, column)
 
 
-def _arrow(path: Path, column: str) -> Iterator[str]:
-    ipc = _pyarrow(path, "ipc")
+def _read_arrow(path: Path, column: str) -> Iterator[str]:
+    ipc = _import_pyarrow(path, "ipc")
 
     def table() -> Any:
         try:
@@ -98,10 +111,10 @@ def _arrow(path: Path, column: str) -> Iterator[str]:
         except (ValueError, OSError):
             return ipc.open_file(str(path)).read_all()
 
-    return _column(table, path, column)
+    return _read_column(table, path, column)
 
 
-def _folder(path: Path, column: str) -> Iterator[str]:
+def _read_folder(path: Path, column: str) -> Iterator[str]:
     """Read a data set as ``datasets`` saves it; of several parts the one named train, or the first."""
     parts = sorted(part.parent for part in path.glob("*/state.json"))
     if parts and not (path / "state.json").exists():
@@ -114,17 +127,17 @@ def _folder(path: Path, column: str) -> Iterator[str]:
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[str]]] = {
-    ".txt": _lines,
-    ".jsonl": _json_lines,
-    ".json": _json,
-    ".csv": _table(","),
-    ".tsv": _table("\t"),
-    ".parquet": _parquet,
-    ".arrow": _arrow,
+    ".txt": _read_lines,
+    ".jsonl": _read_json_lines,
+    ".json": _read_json,
+    ".csv": _table_reader(","),
+    ".tsv": _table_reader("\t"),
+    ".parquet": _read_parquet,
+    ".arrow": _read_arrow,
 }
 
 
-def _pyarrow(path: Path, part: str) -> Any:
+def _import_pyarrow(path: Path, part: str) -> Any:
     from importlib import import_module
 
     try:
@@ -135,38 +148,199 @@ def _pyarrow(path: Path, part: str) -> Any:
         ) from error
 
 
-def _column(table: Callable[[], Any], path: Path, column: str) -> Iterator[str]:
+def _read_column(table: Callable[[], Any], path: Path, column: str) -> Iterator[str]:
     try:
         loaded = table()
     except (ValueError, OSError) as error:
-        raise BadInput(f"The prompt file {path} cannot be read: {_short(str(error))}.") from error
-    _make_sure(column, loaded.column_names, str(path))
+        raise BadInput(f"The prompt file {path} cannot be read: {_shorten(str(error))}.") from error
+    _check_column(column, loaded.column_names, str(path))
     yield from (str(text) for text in loaded.column(column).to_pylist() if text is not None)
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise BadInput(f"{where} is not valid JSON: {error}.") from error
 
 
-def _text(row: Any, column: str, where: str) -> str:
+def _text_of(row: Any, column: str, where: str) -> str:
     if isinstance(row, dict):
-        _make_sure(column, row, where)
+        _check_column(column, row, where)
         row = row[column]
     if not isinstance(row, str):
-        raise BadInput(f"{where} is no text, but {_short(repr(row))}.")
+        raise BadInput(f"{where} is no text, but {_shorten(repr(row))}.")
     return row
 
 
-def _make_sure(column: str, columns: Iterable[str] | Sequence[str], where: str) -> None:
+def _check_column(column: str, columns: Iterable[str] | Sequence[str], where: str) -> None:
     columns = tuple(columns)
     if column not in columns:
         has = ", ".join(columns) or "none"
-        raise BadInput(f"{where} has no column {column!r}; it has {has}.{nearest(column, columns)}")
+        raise BadInput(f"{where} has no column {column!r}; it has {has}.{suggest_nearest(column, columns)}")
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+
+
+def apply_chat_template(
+    texts: Sequence[str], tokenizer: Any, model: str, reasoning: Mapping[str, Any]
+) -> tuple[list[list[int]], tuple[str, ...]]:
+    """Return texts as token ids, and what the user should know of it.
+
+    Without settings texts go in as they are. With them each is a user's message in the model's chat template, which is
+    given the settings by their names.
+
+    Raises:
+        BadInput: There are settings, and the model has no such template, or it refuses them.
+    """
+    if not reasoning:
+        return [list(tokenizer(text)["input_ids"]) for text in texts], ()
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise BadInput(
+            f"Reasoning is told to a model by its chat template, and {model} has none: leave scenario.reasoning and "
+            "reasoning_params out."
+        )
+    prompts = [_template_tokens(text, tokenizer, model, reasoning) for text in texts]
+    unheeded = prompts[0] == _template_tokens(texts[0], tokenizer, model, {})
+    names = " and ".join(reasoning)
+    notes = (
+        (f"the chat template of {model} makes nothing of {names}: prompts are the same without",) if unheeded else ()
+    )
+    return [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in prompts], notes
+
+
+def _template_tokens(text: str, tokenizer: Any, model: str, reasoning: Mapping[str, Any]) -> str:
+    message = [{"role": "user", "content": text}]
+    try:
+        return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **reasoning))
+    except Exception as error:  # a template is a program of the model's own
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"The chat template of {model} cannot write a prompt with {dict(reasoning)}: {reason}."
+        ) from error
+
+
+BATCH_POOL = 4
+"""Random batches are so many, in turn."""
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """Token ids in rows, padded on the left; ``mask`` is 1 where a token is, and ``tokens`` is how many those are."""
+
+    ids: Tensor
+    mask: Tensor
+    tokens: int
+
+
+class PromptBatches:
+    """Batches in turn, without end."""
+
+    def __init__(self, pool: Sequence[PromptBatch], notes: tuple[str, ...] = ()) -> None:
+        self.pool = tuple(pool)
+        self.notes = notes
+        self.next = cycle(self.pool).__next__
+
+    @property
+    def columns(self) -> int:
+        """Columns of the longest batch."""
+        return max(int(batch.ids.shape[1]) for batch in self.pool)
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a prompt, on average."""
+        rows = sum(int(batch.ids.shape[0]) for batch in self.pool)
+        return sum(batch.tokens for batch in self.pool) / rows
+
+
+def make_batches(loaded: LoadedModel, generation: Generation, seed: int) -> PromptBatches:
+    """Return the batches of a generation, on the model's device.
+
+    Raises:
+        BadInput: A prompt and its answer are longer than the model can look back on, or than was asked for.
+    """
+    check_context(generation, loaded.context_tokens)
+    if generation.prompts == RANDOM:
+        rows = random_prompts(loaded.vocabulary, BATCH_POOL * generation.batch, generation.input_tokens, seed)
+        return PromptBatches([_pad_batch(group, 0, loaded.device) for group in group_prompts(rows, generation.batch)])
+    texts = read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
+    notes: tuple[str, ...]
+    reasoning = json.loads(generation.reasoning)
+    if loaded.tokenizer is None and not reasoning:
+        rows = [bytes_to_tokens(text, loaded.vocabulary) for text in texts]
+        notes = ("the model has no tokenizer: prompts are read byte by byte",)
+    else:
+        rows, notes = apply_chat_template(texts, loaded.tokenizer, generation.model, reasoning)
+    fitting = fit_prompts(rows, generation, loaded.context_tokens)
+    pad = loaded.model.generation_config.pad_token_id
+    return PromptBatches(
+        [_pad_batch(group, pad, loaded.device) for group in group_prompts(fitting, generation.batch)], notes
+    )
+
+
+def check_context(generation: Generation, context: int) -> None:
+    """Refuse random prompts that with their answers are longer than a model can look back on."""
+    tokens_in, tokens_out = generation.input_tokens, generation.output_tokens
+    if generation.prompts == RANDOM and tokens_in + tokens_out > context:
+        raise BadInput(
+            f"{tokens_in} tokens in and {tokens_out} out are {tokens_in + tokens_out}, more than the {context} of the "
+            f"context of {generation.model}."
+        )
+
+
+def random_prompts(vocabulary: int, count: int, length: int, seed: int) -> list[list[int]]:
+    """Return so many prompts of seeded token ids."""
+    tokens = np.random.default_rng([seed, length]).integers(0, vocabulary, (count, length))
+    return [[int(token) for token in row] for row in tokens]
+
+
+def bytes_to_tokens(text: str, vocabulary: int) -> list[int]:
+    """Return a text as token ids where nobody knows better: a byte each."""
+    return [byte % vocabulary for byte in text.encode()]
+
+
+def fit_prompts(rows: Sequence[Sequence[int]], generation: Generation, context: int) -> list[list[int]]:
+    """Return prompts that are as long as they may be: cut where they may be cut, else refused.
+
+    Raises:
+        BadInput: One is longer than ``input_tokens``, or with its answer than the model's context, or has no tokens.
+    """
+    fitted_rows: list[list[int]] = []
+    for number, row in enumerate(rows, 1):
+        which = f"Prompt {number} of {generation.prompts}"
+        if not row:
+            raise BadInput(f"{which} has no tokens.")
+        if len(row) > generation.input_tokens and not generation.truncation:
+            raise BadInput(
+                f"{which} has {len(row)} tokens, more than the {generation.input_tokens} of scenario.input_tokens; "
+                "scenario.truncation would cut it."
+            )
+        cut = list(row[: generation.input_tokens])
+        if len(cut) + generation.output_tokens > context:
+            raise BadInput(
+                f"{which} has {len(cut)} tokens and its answer {generation.output_tokens}, together more than the "
+                f"{context} of the context of {generation.model}."
+            )
+        fitted_rows.append(cut)
+    return fitted_rows
+
+
+def group_prompts(rows: Sequence[list[int]], batch: int) -> list[list[list[int]]]:
+    """Return rows in batches until all were equally often in one; a batch larger than all rows has some twice."""
+    count = math.lcm(len(rows), batch) // batch
+    return [[rows[(group * batch + index) % len(rows)] for index in range(batch)] for group in range(count)]
+
+
+def _pad_batch(rows: Sequence[list[int]], pad: int, device: Any) -> PromptBatch:
+    torch = import_torch()
+    length = max(map(len, rows))
+    ids = [[pad] * (length - len(row)) + row for row in rows]
+    mask = [[0] * (length - len(row)) + [1] * len(row) for row in rows]
+    return PromptBatch(
+        ids=torch.tensor(ids, dtype=torch.long, device=device),
+        mask=torch.tensor(mask, dtype=torch.long, device=device),
+        tokens=sum(map(len, rows)),
+    )

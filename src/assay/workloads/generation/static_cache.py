@@ -1,26 +1,25 @@
-"""Keys and values at fixed addresses, so that every decoding step is the same work and can be replayed.
+"""A KV cache at fixed addresses, and attention of one token per sequence over it.
 
     columns   0 1 2 3 4 5 6 7 8 … length-1
     prompt    █ █ █ █ █ · · · ·            written as a whole, once
     step                ▲ slot             one column, for all layers; the step moves it on
 
-Only functions import this file: transformers need not be there.
+Only functions import this module: PyTorch and transformers need not be installed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache, StaticCache, StaticLayer
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from assay.workloads.torch_device import Tensor
 
 
-class Columns(StaticLayer):  # type: ignore[misc]  # transformers is not there for the type checker
+class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # transformers is not there for the type checker
     """One layer's keys and values; the column to write is a tensor that all layers share.
 
     A prompt is read as a cache that grows would have it read: attention gets the prompt's own keys and values, and no
@@ -63,15 +62,37 @@ class Columns(StaticLayer):  # type: ignore[misc]  # transformers is not there f
         return 0
 
 
-def fixed_cache(config: Any, length: int, device: Any) -> tuple[Cache, Tensor] | None:
+def make_static_cache(config: Any, length: int, device: Any) -> tuple[Cache, Tensor] | None:
     """Return a cache of so many columns and its slot; null for a model whose layers do not keep every token."""
     kinds = StaticCache(config=config, max_cache_len=length).layers
     if any(type(layer) is not StaticLayer for layer in kinds):
         return None
     slot = torch.zeros(1, dtype=torch.long, device=device)
-    return Cache(layers=[Columns(length, slot) for _ in kinds]), slot
+    return Cache(layers=[ColumnCacheLayer(length, slot) for _ in kinds]), slot
 
 
-def of_one_layer(cache: Cache, index: int) -> Cache:
+def one_layer_cache(cache: Cache, index: int) -> Cache:
     """Return a cache that holds one layer of another, as its first."""
     return Cache(layers=[cache.layers[index]])
+
+
+def grouped_attention(
+    _module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    *,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return what one token a sequence sees: heads that share keys are the rows of one small product.
+
+    With a mask, transformers has shared keys and values copied for each of their heads before PyTorch's attention,
+    which for a large batch reads and writes more than the weights are.
+    """
+    batch, heads, _one, width = query.shape
+    shared = key.shape[1]
+    rows = query.reshape(batch, shared, heads // shared, width)
+    output = scaled_dot_product_attention(rows, key, value, attn_mask=attention_mask, scale=scaling)
+    return output.reshape(batch, 1, heads, value.shape[-1]), None

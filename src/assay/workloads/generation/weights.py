@@ -1,75 +1,147 @@
-"""Weights into a planned model: drawn at random, or read from a checkpoint; then spread over the places of the plan."""
+"""Weights of a planned model: random, or read from a checkpoint, then spread over the devices of the plan.
+
+Random weights are made where they are to lie: no copy in host memory, no float32 before. A weight depends on the seed,
+its name and the kind of device that draws it, not on where the model is placed, so that a model that is split is the
+same as one that is not.
+"""
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import shutil
 import tempfile
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import MachineCannot
-from assay.workloads.generation.explicit import place_of
-from assay.workloads.generation.hub import is_offline, local_folder
-from assay.workloads.generation.limits import DISK, ELSEWHERE
-from assay.workloads.generation.models import import_transformers, is_random
-from assay.workloads.generation.random_weights import fill
-from assay.workloads.generation.unreadable import not_read
-from assay.workloads.torch_device import import_torch
+from assay.workloads.generation.memory import DISK, OFFLOAD_DEVICES
+from assay.workloads.generation.models import (
+    ModelConfig,
+    import_transformers,
+    is_offline,
+    is_random,
+    load_error,
+    local_folder,
+)
+from assay.workloads.generation.placement import device_of
+from assay.workloads.torch_device import Tensor, import_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from assay.workloads.generation.loading import VisibleDevices
     from assay.workloads.generation.params import Generation
-    from assay.workloads.generation.placement import Plan
-    from assay.workloads.generation.seen import Seen
-
-_SHOWN = 3
+    from assay.workloads.generation.placement import PlacementPlan
 
 
-def put_in_place(
-    generation: Generation, empty: Any, plan: Plan, seen: Seen, seed: int
+DEFAULT_STD = 0.02
+"""How far weights are from zero, where a configuration does not say."""
+
+
+def make_empty_model(config: ModelConfig, dtype: Any, attention: str = "", *, trust_remote_code: bool = False) -> Any:
+    """Return a model whose parameters take no memory; its buffers are there, in the host's memory, and right."""
+    transformers = import_transformers()
+    from accelerate import init_empty_weights
+
+    more = {"attn_implementation": attention} if attention else {}
+    try:
+        with init_empty_weights(include_buffers=False):
+            model = transformers.AutoModelForCausalLM.from_config(
+                copy.deepcopy(config), dtype=dtype, trust_remote_code=trust_remote_code, **more
+            )
+    except (ImportError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise MachineCannot(f"A model of this configuration cannot be made here: {reason}") from error
+    model.tie_weights()
+    return model.eval().requires_grad_(False)
+
+
+def fill_random(model: Any, seed: int, where: str, device_of_weight: Callable[[str], str]) -> None:
+    """Draw all weights of an empty model on the device ``where``, and put each, and each buffer, in its place."""
+    std = weight_std(model)
+    for name, weight in list(model.named_parameters()):
+        put_weight(model, name, draw_weight(name, weight, std, seed, where).to(device_of_weight(name)))
+    for name, buffer in list(model.named_buffers()):
+        put_weight(model, name, buffer.to(device_of_weight(name)))
+    model.tie_weights()
+
+
+def put_weight(model: Any, name: str, values: Tensor) -> None:
+    """Make values those of a weight or a buffer of a model."""
+    owner, _, short = name.rpartition(".")
+    module = model.get_submodule(owner)
+    if short in dict(module.named_parameters(recurse=False)):
+        values = import_torch().nn.Parameter(values, requires_grad=False)
+    setattr(module, short, values)
+
+
+def weight_std(model: Any) -> float:
+    """Return how far weights are from zero."""
+    return float(getattr(model.config, "initializer_range", None) or DEFAULT_STD)
+
+
+def draw_weight(name: str, weight: Tensor, std: float, seed: int, where: str) -> Tensor:
+    """Return the values of one weight: scales of norms are 1, biases 0, all others normal."""
+    torch = import_torch()
+    if name.endswith(".bias"):
+        return torch.zeros(weight.shape, dtype=weight.dtype, device=where)
+    if weight.dim() == 1:
+        return torch.ones(weight.shape, dtype=weight.dtype, device=where)
+    own = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
+    generator = torch.Generator(device=where).manual_seed(own)
+    return torch.empty(weight.shape, dtype=weight.dtype, device=where).normal_(0.0, std, generator=generator)
+
+
+_MAX_SHOWN = 3
+
+
+def place_weights(
+    generation: Generation, empty: Any, plan: PlacementPlan, devices: VisibleDevices, seed: int
 ) -> tuple[Any, list[Callable[[], None]]]:
     """Return a model with its weights where they were planned, and what is to be done when it is given back."""
     closing: list[Callable[[], None]] = []
     folder = None
-    if DISK in plan.places.values():
+    if DISK in plan.devices.values():
         folder = tempfile.mkdtemp(prefix="assay-weights-")
         closing.append(partial(shutil.rmtree, folder, ignore_errors=True))
     try:
         if is_random(generation.model):
-            return _random(empty, plan, seen, seed, folder), closing
-        return _read(generation, empty.dtype, plan, seen, folder), closing
+            return _place_random(empty, plan, devices, seed, folder), closing
+        return _place_checkpoint(generation, empty.dtype, plan, devices, folder), closing
     except BaseException:
         for close in closing:
             close()
         raise
 
 
-def _random(model: Any, plan: Plan, seen: Seen, seed: int, folder: str | None) -> Any:
+def _place_random(model: Any, plan: PlacementPlan, devices: VisibleDevices, seed: int, folder: str | None) -> Any:
     """Draw weights where they compute, put them where they lie, and have accelerate move what must be moved."""
     from accelerate import dispatch_model
 
     def device_of_weight(name: str) -> str:
-        planned = place_of(name, plan.places) or plan.main
-        return "cpu" if planned in ELSEWHERE else seen.here[planned]
+        planned = device_of(name, plan.devices) or plan.main_device
+        return "cpu" if planned in OFFLOAD_DEVICES else devices.local_names[planned]
 
-    fill(model, seed, seen.here[plan.main], device_of_weight)
-    if not plan.split and not plan.offloaded:
+    fill_random(model, seed, devices.local_names[plan.main_device], device_of_weight)
+    if not plan.is_split and not plan.offloaded:
         return model
-    device_map = {part: seen.for_accelerate(where) for part, where in plan.places.items()}
+    device_map = {part: devices.accelerate_key(where) for part, where in plan.devices.items()}
     return dispatch_model(
         model,
         device_map,
-        main_device=seen.for_accelerate(plan.main),
+        main_device=devices.accelerate_key(plan.main_device),
         offload_dir=folder,
         skip_keys=getattr(model, "_skip_keys_device_placement", None),
     )
 
 
-def _read(generation: Generation, dtype: Any, plan: Plan, seen: Seen, folder: str | None) -> Any:
+def _place_checkpoint(
+    generation: Generation, dtype: Any, plan: PlacementPlan, devices: VisibleDevices, folder: str | None
+) -> Any:
     """Return a model read from a checkpoint straight to its places."""
     more = {"offload_folder": folder} if folder else {}
-    device_map = {part: seen.for_accelerate(where) for part, where in plan.places.items()}
+    device_map = {part: devices.accelerate_key(where) for part, where in plan.devices.items()}
     return read_checkpoint(generation, dtype, device_map=device_map, **more)
 
 
@@ -96,11 +168,12 @@ def read_checkpoint(generation: Generation, dtype: Any, **more: Any) -> Any:
     except (MemoryError, import_torch().OutOfMemoryError):
         raise
     except Exception as error:
-        raise not_read(generation.model, generation.revision, error) from error
+        raise load_error(generation.model, generation.revision, error) from error
     missing = sorted({*loading_info["missing_keys"], *(key for key, *_ in loading_info["mismatched_keys"])})
     if missing:
-        beyond = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        beyond = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
         raise MachineCannot(
-            f"The checkpoint of {generation.model} lacks weights of the model: {', '.join(missing[:_SHOWN])}{beyond}."
+            f"The checkpoint of {generation.model} lacks weights of the model: "
+            f"{', '.join(missing[:_MAX_SHOWN])}{beyond}."
         )
     return model

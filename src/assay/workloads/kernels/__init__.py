@@ -1,1 +1,4 @@
-"""Kernels in Triton. These modules import it as they are loaded, so they are only ever imported inside functions."""
+"""Kernels in Triton and Helion.
+
+These modules import them when loaded, so they are only ever imported inside functions.
+"""

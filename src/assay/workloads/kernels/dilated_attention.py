@@ -1,11 +1,16 @@
-"""Dilated attention in Triton, all branches in one kernel: their softmax is one softmax, so nothing is left to merge.
+"""Dilated attention in Triton: all branches in one kernel, and the merge of parts computed one by one.
 
-A program has queries of one head whose positions are alike modulo the period, the least common multiple of the rates.
-So each branch keeps all of them or none, and a tile of queries is as full in a branch of rate 8 as in one of rate 1:
+In the fused kernel a program has queries of one head whose positions are equal modulo the period, the least common
+multiple of the rates. So each branch keeps all of them or none, and a tile of queries is as full in a branch of rate 8
+as in one of rate 1:
 
     period 4, offset 0    rate 1   0 1 2 3 4 5 6 7 8 …
                           rate 2   0   2   4   6   8 …
                           rate 4   0       4       8 …     positions 0, 4, 8, … are in all three, 2, 6, … in two
+
+The merge kernels combine the outputs of parts in one pass over memory, and sum their gradients in one. A part holds
+the rows that some heads keep in one branch, packed: row p of the sequence is its row p // rate. A program has some rows
+of one head, so that a part has the head or not, and of its rows those with p % rate = offset.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ def fold_kept(
     output: tl.tensor,
     begin: tl.tensor,
     end: tl.tensor,
-    kept: tl.constexpr,
+    kept_length: tl.constexpr,
     rate: tl.constexpr,
     dim: tl.constexpr,
     block_k: tl.constexpr,
@@ -61,7 +66,9 @@ def fold_kept(
             values = values.to(tl.float32)
         scores = tl.dot(queries, tl.trans(keys), input_precision=precision)
         if masked:
-            visible = (positions[None, :] < end) & (positions[None, :] // kept == rows[:, None] // (kept * rate))
+            visible = (positions[None, :] < end) & (
+                positions[None, :] // kept_length == rows[:, None] // (kept_length * rate)
+            )
             if causal:
                 visible = visible & (positions[None, :] <= rows[:, None] // rate)
             scores = tl.where(visible, scores, -float("inf"))
@@ -192,3 +199,104 @@ def dilated_attention(
     total = tl.where(total == 0.0, 1.0, total)
     tl.store(out + at, (output / total[:, None]).to(out.dtype.element_ty), mask=inside)
     tl.store(sums + row_at, (peak + tl.log2(total)) * 0.6931471805599453, mask=rows < sequence)
+
+
+@triton.jit
+def merge_parts(
+    outs: tl.tensor,
+    sums: tl.tensor,
+    out: tl.tensor,
+    merged: tl.tensor,
+    sequence: tl.tensor,
+    heads: tl.constexpr,
+    shared: tl.constexpr,
+    segments: tl.constexpr,
+    rates: tl.constexpr,
+    offsets: tl.constexpr,
+    starts: tl.constexpr,
+    steps: tl.constexpr,
+    counts: tl.constexpr,
+    dim: tl.constexpr,
+    block_d: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    """Write Σ αᵢ·Oᵢ, α the softmax over parts of their log-sum-exp, and the log-sum-exp of all, in float32.
+
+    ``outs`` are (batch · segment, kept row, head, dim), ``sums`` (batch · segment, head, kept row) in float32; ``out``
+    is (batch, position, head, dim) and ``merged`` the same without dim. ``shared`` query heads have a key head, and
+    ``starts``, ``steps`` and ``counts`` are of key heads.
+    """
+    program = tl.program_id(0)
+    head = program % heads
+    blocks = tl.cdiv(sequence, block)
+    batch = (program // heads // blocks).to(tl.int64)
+    rows = program // heads % blocks * block + tl.arange(0, block)
+    lanes = tl.arange(0, block_d)[None, :]
+    peak = tl.full((block,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((block,), dtype=tl.float32)
+    output = tl.zeros((block, block_d), dtype=tl.float32)
+    for part in tl.static_range(len(rates)):
+        key_offset = head // shared - starts[part]
+        if (key_offset >= 0) & (key_offset % steps[part] == 0) & (key_offset // steps[part] < counts[part]):
+            local = key_offset // steps[part] * shared + head % shared
+            mine: tl.constexpr = counts[part] * shared
+            selected = (rows % rates[part] == offsets[part]) & (rows < sequence)
+            segment = batch * (sequence // segments[part]) + rows // segments[part]
+            at_sum = (segment * mine + local) * (segments[part] // rates[part]) + rows % segments[part] // rates[part]
+            some = tl.load(sums[part] + at_sum, mask=selected, other=-float("inf"))
+            at = (batch * (sequence // rates[part]) + rows // rates[part]) * mine + local
+            inside = selected[:, None] & (lanes < dim)
+            values = tl.load(outs[part] + at[:, None] * dim + lanes, mask=inside, other=0.0).to(tl.float32)
+            higher = tl.maximum(peak, some)
+            base = tl.where(higher == -float("inf"), 0.0, higher)
+            old = tl.exp(peak - base)
+            new = tl.exp(some - base)
+            output = output * old[:, None] + values * new[:, None]
+            total = total * old + new
+            peak = higher
+    row_at = (batch * sequence + rows) * heads + head
+    divisor = tl.where(total == 0.0, 1.0, total)
+    at = row_at[:, None] * dim + lanes
+    whole = (output / divisor[:, None]).to(out.dtype.element_ty)
+    tl.store(out + at, whole, mask=(rows[:, None] < sequence) & (lanes < dim))
+    tl.store(merged + row_at, peak + tl.log(divisor), mask=rows < sequence)
+
+
+@triton.jit
+def sum_parts(
+    parts_gradients: tl.tensor,
+    out: tl.tensor,
+    sequence: tl.tensor,
+    heads: tl.constexpr,
+    shared: tl.constexpr,
+    rates: tl.constexpr,
+    offsets: tl.constexpr,
+    starts: tl.constexpr,
+    steps: tl.constexpr,
+    counts: tl.constexpr,
+    dim: tl.constexpr,
+    block_d: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    """Write the sum of what the parts have for each row of each head, 0 where none has anything.
+
+    ``parts_gradients`` are (batch · segment, kept row, head, dim), ``out`` is (batch, position, head, dim).
+    """
+    program = tl.program_id(0)
+    head = program % heads
+    blocks = tl.cdiv(sequence, block)
+    batch = (program // heads // blocks).to(tl.int64)
+    rows = program // heads % blocks * block + tl.arange(0, block)
+    lanes = tl.arange(0, block_d)[None, :]
+    output = tl.zeros((block, block_d), dtype=tl.float32)
+    for part in tl.static_range(len(rates)):
+        key_offset = head // shared - starts[part]
+        if (key_offset >= 0) & (key_offset % steps[part] == 0) & (key_offset // steps[part] < counts[part]):
+            local = key_offset // steps[part] * shared + head % shared
+            mine: tl.constexpr = counts[part] * shared
+            selected = (rows % rates[part] == offsets[part]) & (rows < sequence)
+            at = (batch * (sequence // rates[part]) + rows // rates[part]) * mine + local
+            inside = selected[:, None] & (lanes < dim)
+            output += tl.load(parts_gradients[part] + at[:, None] * dim + lanes, mask=inside, other=0.0).to(tl.float32)
+    at = ((batch * sequence + rows) * heads + head)[:, None] * dim + lanes
+    tl.store(out + at, output.to(out.dtype.element_ty), mask=(rows[:, None] < sequence) & (lanes < dim))

@@ -1,34 +1,93 @@
-"""What each branch computes: its sizes, and which keys each query sees, without a tensor.
+"""The branches of native sparse attention: their sizes, which keys each query attends to, and their tensors.
 
-    sliding       query t sees the keys max(0, t − window + 1) … t
-    compressed    token j stands for the keys j·stride … j·stride + block − 1; query t sees those with
-                  j·stride + block ≤ t + 1, so that none reaches beyond it; before the first block is over, none
+    sliding       query t attends to the keys max(0, t − window + 1) … t
+    compressed    token j stands for the keys j·stride … j·stride + block − 1; query t attends to those with
+                  j·stride + block ≤ t + 1, so that none reaches beyond it; before the first block is over, to none
 
-Queries of heads in one group share the group's keys and values. A query that sees nothing gives zeros.
+The length of a branch is that of the query with the most keys; from a threshold of it on, the flash path is used.
+
+    sliding       the most keys of a query: max over t of min(window, t + 1)
+    compressed    the compressed tokens of the last query: 0 if S < block, else ⌊(S − block) / stride⌋ + 1
+
+Queries of heads in one group share the group's keys and values. A query without keys gives zeros. In memory queries
+lie as (batch, group, head, position, dim), keys and values as (batch, group, position, dim); kernels take views of
+them. Every path returns (batch, group, head, position, dim), in whichever order its kernel left it in memory.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.core.errors import BadInput
-from assay.workloads.nsa.sizes import compressed_length
-from assay.workloads.parameters import one_of, size
-from assay.workloads.problems import ITEM_BYTES
+from assay.workloads.parameters import ITEM_BYTES, check_choice, read_size
+from assay.workloads.torch_device import import_torch
+from assay.workloads.torch_support import draw_tensor
 
 if TYPE_CHECKING:
-    from assay.core.values import Params
+    from collections.abc import Mapping, Sequence
 
-Places: TypeAlias = NDArray[np.int64]
+    from assay.core.values import Params, Scalar
+    from assay.workloads.torch_device import Tensor
+
+
+SLIDING, COMPRESSED = "sliding_attention", "compressed_attention"
+
+
+def sliding_length(sequence: int, window: int) -> int:
+    """Return the most keys that a query of a sequence sees through a window."""
+    return min(window, sequence)
+
+
+def compressed_length(sequence: int, block: int, stride: int) -> int:
+    """Return how many compressed tokens the last query of a sequence sees: those whose blocks are over."""
+    return 0 if sequence < block else (sequence - block) // stride + 1
+
+
+def effective_length(params: Params) -> int:
+    """Return the length of the branch that has these parameters: of the sliding one where there is a window."""
+    if "window" in params:
+        return sliding_length(read_size(params, "sequence"), read_size(params, "window"))
+    if "block" in params and "stride" in params:
+        return compressed_length(*(read_size(params, name) for name in ("sequence", "block", "stride")))
+    raise BadInput(f"Neither a window nor a block and a stride are among {', '.join(params) or 'no parameters'}.")
+
+
+def _sliding_cells(sequences: Sequence[int], windows: Sequence[int]) -> tuple[Params, ...]:
+    cells = [(s, w) for s, w in product(sequences, windows) if w <= s]
+    return tuple({**_HEADS, "sequence": s, "window": w} for s, w in cells)
+
+
+def _compressed_cells(sequences: Sequence[int]) -> tuple[Params, ...]:
+    return tuple({**_HEADS, "sequence": s, "block": 32, "stride": 16} for s in sequences)
+
+
+_HEADS: Params = {"batch": 1, "groups": 2, "heads": 2, "head_dim": 64}
+
+GRIDS: Mapping[str, Mapping[str, tuple[Params, ...]]] = {
+    "older": {
+        SLIDING: _sliding_cells((256, 512, 1024), (32, 64, 128, 256)),
+        COMPRESSED: _compressed_cells((256, 512, 1024)),
+    },
+    "long": {
+        SLIDING: _sliding_cells(tuple(4**n for n in range(4, 9)), tuple(2**n for n in range(5, 13))),
+        COMPRESSED: _compressed_cells(tuple(2**n for n in range(8, 17))),
+    },
+}
+"""Cells of each branch by the grid's name: that of the older tool, and one with sequences of up to 65,536."""
+
+
+Positions: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Shape(ABC):
+class BranchShape(ABC):
     """A branch of batch × groups × heads sequences of queries; ``heads`` are those of one group."""
 
     batch: int
@@ -44,7 +103,7 @@ class Shape(ABC):
         """How many keys a group has."""
 
     @abstractmethod
-    def seen(self) -> tuple[Places, Places]:
+    def key_range(self) -> tuple[Positions, Positions]:
         """Return, for each query, the first key it sees and the first it sees no more; neither ever falls."""
 
     @abstractmethod
@@ -52,9 +111,9 @@ class Shape(ABC):
         """Return how many keys so many neighbouring queries see together, at most."""
 
     @property
-    def blind(self) -> int:
+    def queries_without_keys(self) -> int:
         """How many queries, all at the beginning, see nothing."""
-        first, end = self.seen()
+        first, end = self.key_range()
         return int((end <= first).sum())
 
     @property
@@ -65,7 +124,7 @@ class Shape(ABC):
     @property
     def flop(self) -> float:
         """Floating-point operations of the two products: four for each element of each pair that is seen."""
-        first, end = self.seen()
+        first, end = self.key_range()
         return 4.0 * self.all_heads * self.head_dim * float((end - first).sum())
 
     @property
@@ -76,7 +135,7 @@ class Shape(ABC):
 
 
 @dataclass(frozen=True)
-class Sliding(Shape):
+class SlidingBranch(BranchShape):
     """A query sees itself and those before it, ``window`` in all."""
 
     window: int
@@ -84,14 +143,14 @@ class Sliding(Shape):
     @classmethod
     def of(cls, params: Params) -> Self:
         """Read the branch from the parameters."""
-        return cls(**_sizes(params), dtype=_dtype(params), window=size(params, "window"))
+        return cls(**_read_sizes(params), dtype=_read_dtype(params), window=read_size(params, "window"))
 
     @property
     def keys(self) -> int:
         """As many as there are queries."""
         return self.sequence
 
-    def seen(self) -> tuple[Places, Places]:
+    def key_range(self) -> tuple[Positions, Positions]:
         """Return, for each query, the first key it sees and the first it sees no more."""
         t = np.arange(self.sequence, dtype=np.int64)
         return np.maximum(0, t - self.window + 1), t + 1
@@ -102,7 +161,7 @@ class Sliding(Shape):
 
 
 @dataclass(frozen=True)
-class Compressed(Shape):
+class CompressedBranch(BranchShape):
     """A query sees the tokens whose blocks of keys are over."""
 
     block: int
@@ -111,7 +170,12 @@ class Compressed(Shape):
     @classmethod
     def of(cls, params: Params) -> Self:
         """Read the branch from the parameters, or say that no block ever is over."""
-        branch = cls(**_sizes(params), dtype=_dtype(params), block=size(params, "block"), stride=size(params, "stride"))
+        branch = cls(
+            **_read_sizes(params),
+            dtype=_read_dtype(params),
+            block=read_size(params, "block"),
+            stride=read_size(params, "stride"),
+        )
         if not branch.keys:
             raise BadInput(
                 f"A sequence of {branch.sequence} has no whole block of {branch.block}: no query would see anything."
@@ -123,7 +187,7 @@ class Compressed(Shape):
         """The compressed tokens."""
         return compressed_length(self.sequence, self.block, self.stride)
 
-    def seen(self) -> tuple[Places, Places]:
+    def key_range(self) -> tuple[Positions, Positions]:
         """Return, for each query, the first token it sees, which is the first of all, and the first it sees not yet."""
         t = np.arange(self.sequence, dtype=np.int64)
         return np.zeros_like(t), np.where(t + 1 < self.block, 0, (t + 1 - self.block) // self.stride + 1)
@@ -133,12 +197,68 @@ class Compressed(Shape):
         return self.keys
 
 
-Branch: TypeAlias = Sliding | Compressed
+Branch: TypeAlias = SlidingBranch | CompressedBranch
 
 
-def _sizes(params: Params) -> dict[str, int]:
-    return {name: size(params, name) for name in ("batch", "groups", "heads", "head_dim", "sequence")}
+def _read_sizes(params: Params) -> dict[str, int]:
+    return {name: read_size(params, name) for name in ("batch", "groups", "heads", "head_dim", "sequence")}
 
 
-def _dtype(params: Params) -> str:
-    return one_of("dtype", params["dtype"], ITEM_BYTES)
+def _read_dtype(params: Params) -> str:
+    return check_choice("dtype", params["dtype"], ITEM_BYTES)
+
+
+@dataclass(frozen=True)
+class BranchInputs:
+    """Queries, keys and values of a branch."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    def by_groups(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (batch · group, head, position, dim) for each; heads of a group see the same keys in memory."""
+        heads = self.q.shape[2]
+        shared = (x.flatten(0, 1)[:, None].expand(-1, heads, -1, -1) for x in (self.k, self.v))
+        return self.q.flatten(0, 1), *shared
+
+    def by_positions(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (batch, position, head, dim) for each, with fewer heads of keys, as flash kernels take them."""
+        return self.q.flatten(1, 2).transpose(1, 2), self.k.transpose(1, 2), self.v.transpose(1, 2)
+
+
+def make_inputs(branch: Branch, distribution: Scalar, *, where: str, seed: int) -> BranchInputs:
+    """Return the inputs of a branch: the same for every path, and drawn and compressed before anything is timed."""
+    groups = (branch.batch, branch.groups)
+    q = draw_tensor(
+        distribution, (*groups, branch.heads, branch.sequence, branch.head_dim), branch.dtype, seed, where=where
+    )
+    shape, dtype = (*groups, branch.sequence, branch.head_dim), branch.dtype
+    if isinstance(branch, CompressedBranch):
+        dtype = "float64"
+    k, v = (draw_tensor(distribution, shape, dtype, seed, where=where, stream=stream) for stream in (1, 2))
+    if isinstance(branch, CompressedBranch):
+        k, v = (pool_blocks(x, branch.block, branch.stride).to(q.dtype) for x in (k, v))
+    return BranchInputs(q, k, v)
+
+
+def pool_blocks(x: Tensor, block: int, stride: int) -> Tensor:
+    """Return the sums of blocks of positions over √block, one block every so many positions.
+
+    It stands for a learned compression: block means, but as large as what they stand for, so that scores are as spread
+    as those of any attention.
+    """
+    return x.unfold(2, block, stride).sum(-1) / math.sqrt(block)
+
+
+def queries_first(out: Tensor) -> Tensor:
+    """Return an output as (position, batch, group, head, dim)."""
+    return out.permute(3, 0, 1, 2, 4)
+
+
+def visible_mask(branch: Branch, queries: slice, keys: slice, *, where: str) -> Tensor:
+    """Return which of some keys some queries see, as booleans of (query, key)."""
+    torch = import_torch()
+    first, end = (torch.from_numpy(bounds[queries]).to(where)[:, None] for bounds in branch.key_range())
+    positions = torch.arange(branch.keys, device=where)[keys]
+    return (positions >= first) & (positions < end)

@@ -1,18 +1,36 @@
-"""One training step, queued without ever waiting for the device."""
+"""One training step: made without ever waiting for the device, its costs, and its check against float64.
+
+    input ─▶ layer ─▶ output          the layer again in float64, from its actual input and output gradient:
+          ◀─       ◀─ gradient        its output, the gradient of its input and those of its weights must agree
+
+A whole network in float64 would be no reference: rounding grows from layer to layer, so that of fifty layers in
+bfloat16 the gradient at the first has little to do with the exact one, however correct every layer is. Each layer by
+itself is correct to the rounding of its precision. Then the optimizer's update is checked.
+
+Costs are floating-point operations and weights, by shape. As usual only products are counted: normalization,
+activations, the softmax, the loss and the optimizer are left out. Backward makes two products for each one forward, one
+for the gradient of the weights and one for that of the input; a network's own input needs none.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from assay.core.errors import BadInput
-from assay.workloads.torch_device import import_torch
+from assay.core.errors import BadInput, TrialFailed
+from assay.core.results import Check
+from assay.workloads.base import LaunchedKernels, PreparedWorkload
+from assay.workloads.parameters import read_size
+from assay.workloads.torch_device import Tensor, import_torch, library_of_kernels, list_kernels, synchronizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from assay.workloads.torch_device import Tensor
+    from assay.core.values import Params
+
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 """In what products are made: float32 as it is, rounded to TF32, or bfloat16 by autocast. Weights are float32."""
@@ -51,7 +69,7 @@ class Trainer:
         torch = import_torch()
         self.optimizer.zero_grad(set_to_none=True)
         low = self.precision == "bfloat16"
-        with rounding(tf32=self.precision == "tf32"):
+        with tf32_rounding(tf32=self.precision == "tf32"):
             with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=low):
                 loss = self._loss_of(self.model(inputs), targets)
             loss.backward()
@@ -72,16 +90,16 @@ def check_precision(precision: str, device_kind: str) -> None:
 
 
 @contextmanager
-def rounding(*, tf32: bool) -> Iterator[None]:
+def tf32_rounding(*, tf32: bool) -> Iterator[None]:
     """Let products and convolutions be rounded to TF32 inside the block, or not; outside of it they never are."""
-    _round(tf32=tf32)
+    _set_tf32(tf32=tf32)
     try:
         yield
     finally:
-        _round(tf32=False)
+        _set_tf32(tf32=False)
 
 
-def _round(*, tf32: bool) -> None:
+def _set_tf32(*, tf32: bool) -> None:
     """Set PyTorch's switches; cuDNN's older one too, without which PyTorch finds the two at odds and fails."""
     backends, word = import_torch().backends, "tf32" if tf32 else "ieee"
     backends.cuda.matmul.fp32_precision = word
@@ -90,10 +108,274 @@ def _round(*, tf32: bool) -> None:
 
 
 @contextmanager
-def drawn(seed: int, where: str) -> Iterator[None]:
+def seeded_init(seed: int, where: str) -> Iterator[None]:
     """Make what is made inside the block on a device, from a seed, and leave other random numbers as they were."""
     torch = import_torch()
     devices = [] if where == "cpu" else [torch.device(where)]
     with torch.random.fork_rng(devices=devices), torch.device(where):
         torch.manual_seed(seed)
         yield
+
+
+TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "tf32": 3e-3, "bfloat16": 2e-2}
+"""The largest relative error of a layer that passes, by precision. That of float32 is below what TF32 reaches."""
+
+UPDATE_TOLERANCE = 1e-2
+"""The same for how the optimizer moved the weights, which it does in float32 whatever the precision."""
+
+LAYER_ERROR = "largest relative error of a layer's output or gradient against float64"
+
+
+@dataclass
+class _LayerRecord:
+    """A layer and what passed through it: what it was given, what it put out, and the gradients of both."""
+
+    layer: Any
+    input: Tensor
+    output: Tensor
+    output_gradient: Tensor | None = None
+    input_gradient: Tensor | None = None
+
+    def keep_output_gradient(self, gradient: Tensor) -> None:
+        self.output_gradient = gradient.detach().clone()
+
+    def keep_input_gradient(self, gradient: Tensor) -> None:
+        self.input_gradient = gradient.detach().clone()
+
+
+class SquaredErrors:
+    """The squared difference of found from right values, and the squares of the right ones, tensor by tensor."""
+
+    def __init__(self) -> None:
+        self._difference = self._norm = 0.0
+
+    def add(self, actual: Tensor, expected: Tensor) -> None:
+        """Take in a tensor and what it should be."""
+        self._difference += float((actual.detach().double() - expected).square().sum())
+        self._norm += float(expected.square().sum())
+
+    @property
+    def error(self) -> float:
+        """The relative error; infinity where something is not finite, or should be zero throughout and is not."""
+        if self._norm == 0:
+            return 0.0 if self._difference == 0 else math.inf
+        error = math.sqrt(self._difference / self._norm)
+        return error if math.isfinite(error) else math.inf
+
+
+def check_step(trainer: Trainer, inputs: Tensor, targets: Tensor, what: str) -> Check:
+    """Make one step on these inputs, and return the error of its worst layer, or infinity where the update is wrong.
+
+    ``what`` says what the inputs are, as ``4 images``.
+    """
+    records = _record_layers(trainer, inputs, targets)
+    worst = 0.0
+    right: dict[int, Tensor] = {}
+    for record in records:
+        worst = max(worst, _layer_error(record, right))
+    for weight in trainer.weights:
+        worst = max(worst, relative_error([(weight.grad, right[id(weight)])]) if id(weight) in right else math.inf)
+    right.clear()
+    if not _update_error(trainer) <= UPDATE_TOLERANCE:
+        worst = math.inf
+    return Check(error=worst, tolerance=TOLERANCES[trainer.precision], measure=f"{LAYER_ERROR} over {what}")
+
+
+def relative_error(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Return ‖found − right‖ / ‖right‖ over pairs of tensors."""
+    squares = SquaredErrors()
+    for actual, expected in pairs:
+        squares.add(actual, expected)
+    return squares.error
+
+
+def _record_layers(trainer: Trainer, inputs: Tensor, targets: Tensor) -> list[_LayerRecord]:
+    """Leave the gradients of one pass with the weights, and return what passed through each layer, in order."""
+    records: list[_LayerRecord] = []
+
+    def before(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (
+            inputs[0].view_as(inputs[0]),
+            *inputs[1:],
+        )  # a name of its own, so that its gradient is of this use alone
+
+    def after(layer: Any, inputs: tuple[Tensor, ...], out: Tensor) -> None:
+        record = _LayerRecord(layer, inputs[0], out.detach().clone())
+        out.register_hook(record.keep_output_gradient)
+        if inputs[0].requires_grad:
+            inputs[0].register_hook(record.keep_input_gradient)
+        records.append(record)
+
+    layers = [layer for layer in trainer.model.modules() if _is_checked(layer)]
+    hooks = [layer.register_forward_pre_hook(before) for layer in layers]
+    hooks += [layer.register_forward_hook(after) for layer in layers]
+    try:
+        trainer.gradients(inputs, targets)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return records
+
+
+def _is_checked(layer: Any) -> bool:
+    """Return whether a layer is one by itself: it has weights of its own, or says that it is to be checked."""
+    return next(layer.parameters(recurse=False), None) is not None or getattr(layer, "checked", False)
+
+
+def _layer_error(record: _LayerRecord, right: dict[int, Tensor]) -> float:
+    """Return the error of a layer's output and of its input's gradient; add its weights' right ones to others' uses."""
+    exact = copy.deepcopy(record.layer).double()
+    layer_input = record.input.detach()
+    layer_input = layer_input.double().requires_grad_() if layer_input.is_floating_point() else layer_input
+    out = exact(layer_input)
+    if record.output_gradient is None or (record.input_gradient is None) != (not record.input.requires_grad):
+        return math.inf
+    out.backward(record.output_gradient.double())
+    for weight, other in zip(record.layer.parameters(), exact.parameters(), strict=True):
+        key = id(weight)
+        right[key] = right[key] + other.grad if key in right else other.grad
+    errors = [relative_error([(record.output, out.detach())])]
+    if record.input_gradient is not None:
+        errors.append(relative_error([(record.input_gradient, layer_input.grad)]))
+    return max(errors)
+
+
+def _update_error(trainer: Trainer) -> float:
+    """Have the optimizer move the weights, and return how far from where one in float64 moves them."""
+    weights, optimizer = trainer.double()
+    before = [weight.detach().clone() for weight in weights]
+    for exact, weight in zip(weights, trainer.weights, strict=True):
+        exact.grad = weight.grad.double()
+    trainer.optimizer.step()
+    optimizer.step()
+    moved = [
+        (w.detach().double() - b, (e - b).detach()) for w, e, b in zip(trainer.weights, weights, before, strict=True)
+    ]
+    return relative_error(moved)
+
+
+TrainingBatch: TypeAlias = tuple[Tensor, Tensor]
+"""What a model is given, and what it should say."""
+
+
+def prepare_step(
+    trainer: Trainer,
+    feed: Callable[[], TrainingBatch],
+    *,
+    checked: Callable[[TrainingBatch], TrainingBatch],
+    what: str,
+    flop: float,
+    where: str,
+) -> PreparedWorkload:
+    """Return a step as a call; ``feed`` gives it a batch, of which the part ``checked`` is checked, and is ``what``."""
+
+    def call() -> Tensor:
+        return trainer.step(*feed())
+
+    def ran() -> LaunchedKernels:
+        """Make calls, and look at what one launched: hundreds of kernels, of which each is named once."""
+        kernels = tuple(dict.fromkeys(list_kernels(call, where)))
+        return LaunchedKernels(kernels, library_of_kernels(kernels))
+
+    def measured() -> Mapping[str, float]:
+        loss = float(call())
+        if not math.isfinite(loss):
+            raise TrialFailed(f"the loss of the step is {loss}")
+        return {"weights": float(sum(weight.numel() for weight in trainer.weights)), "loss": loss}
+
+    return PreparedWorkload(
+        call=call,
+        check=lambda: check_step(trainer, *checked(feed()), what),
+        launched_kernels=ran,
+        flop=flop,
+        measured=measured,
+        synchronize=synchronizer(where),
+    )
+
+
+STEM_WIDTH = 64
+STAGE_BLOCKS = (3, 4, 6, 3)
+STAGE_WIDTHS = (64, 128, 256, 512)
+EXPANSION = 4
+"""A bottleneck gives this many times as many channels as it is wide."""
+
+CLASSES = 1000
+RESNET50_WEIGHTS = 25_557_032
+"""The published number of weights, which every definition of ResNet-50 with a thousand classes has."""
+
+SMALLEST_IMAGE = 32
+"""Pixels a side; the last stage of ResNet-50 sees a thirty-second of it."""
+
+
+def resnet_flop(
+    batch: int,
+    pixels: int,
+    counts: Sequence[int] = STAGE_BLOCKS,
+    widths: Sequence[int] = STAGE_WIDTHS,
+    classes: int = CLASSES,
+) -> float:
+    """Return the operations of one step on square images of so many pixels a side, of ResNet-50 v1.5 unless told."""
+    convolutions = list(_convolutions_flop(pixels, counts, widths))
+    forward = sum(convolutions) + 2.0 * widths[-1] * EXPANSION * classes
+    return batch * (3 * forward - convolutions[0])
+
+
+def _convolutions_flop(pixels: int, counts: Sequence[int], widths: Sequence[int]) -> Iterator[float]:
+    """Yield the operations of each convolution for one image, forward; the first is the stem's."""
+    side = _halved_side(pixels)
+    yield _convolution_flop(3, STEM_WIDTH, 7, side)
+    side, before = _halved_side(side), STEM_WIDTH
+    for stage, (count, width) in enumerate(zip(counts, widths, strict=True)):
+        after = width * EXPANSION
+        for block in range(count):
+            outer, side = side, _halved_side(side) if stage > 0 and block == 0 else side
+            yield _convolution_flop(before, width, 1, outer)
+            yield _convolution_flop(width, width, 3, side)
+            yield _convolution_flop(width, after, 1, side)
+            if block == 0:
+                yield _convolution_flop(before, after, 1, side)
+            before = after
+
+
+def _convolution_flop(before: int, after: int, kernel: int, side: int) -> float:
+    return 2.0 * before * after * kernel**2 * side**2
+
+
+def _halved_side(side: int) -> int:
+    """Return the side after a stride of two, padded so that nothing is lost."""
+    return (side + 1) // 2
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """The shape of a decoder and of one batch of its training."""
+
+    layers: int
+    width: int
+    heads: int
+    sequence: int
+    batch: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, params: Params) -> Self:
+        """Read the shape from the parameters."""
+        names = ("layers", "width", "heads", "sequence", "batch", "vocabulary")
+        shape = cls(*(read_size(params, name) for name in names))
+        if shape.width % shape.heads:
+            raise BadInput(f"width is a multiple of heads, and {shape.width} is none of {shape.heads}.")
+        return shape
+
+    @property
+    def weights(self) -> int:
+        """How many weights: embeddings of tokens and positions, layers of 12·width² and 13·width, the last norm."""
+        w = self.width
+        return (self.vocabulary + self.sequence) * w + self.layers * (12 * w * w + 13 * w) + 2 * w
+
+    @property
+    def flop(self) -> float:
+        """Operations of one step: three times the products forward, of which attention uses s·(s+1)/2 pairs."""
+        w, s = self.width, self.sequence
+        products = 2.0 * s * (self.layers * 12 * w * w + self.vocabulary * w)
+        attention = 4.0 * self.layers * w * (s * (s + 1) // 2)
+        return 3.0 * self.batch * (products + attention)

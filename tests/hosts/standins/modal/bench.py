@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from grpclib import Status
 
-from assay.hosts.modal.provider import APP, MADE_BY, ModalProvider
-from assay.hosts.rented.pace import Pace
+from assay.hosts.providers.modal import APP, MADE_BY, ModalProvider
+from assay.hosts.rented.context import RentalTimeouts
 from tests.hosts.standins.cloud import VirtualClock
 from tests.hosts.standins.modal.schedules import ALL_TRIES
 from tests.hosts.standins.modal.server import Fault
@@ -37,7 +37,7 @@ class ModalBench:
     modal: ModalStandIn
     monkeypatch: pytest.MonkeyPatch
     clock: VirtualClock = field(default_factory=VirtualClock)
-    pace: Pace = field(default_factory=lambda: Pace(look_s=15.0, up_within_s=60.0))
+    pace: RentalTimeouts = field(default_factory=lambda: RentalTimeouts(look_s=15.0, up_within_s=60.0))
     gpu: str = "L4"
 
     def __post_init__(self) -> None:

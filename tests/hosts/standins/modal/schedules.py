@@ -12,13 +12,13 @@ from grpclib import Status
 from assay.core import leases
 from assay.core.errors import AssayError, MachineCannot
 from assay.core.guardian import Guardian
-from assay.hosts.base import Ended, Order
-from assay.hosts.modal import host as found
-from assay.hosts.modal.provider import ModalProvider
-from assay.hosts.rented.book import Book
+from assay.hosts.base import Job, JobEnd
+from assay.hosts.providers import modal as found
+from assay.hosts.providers.modal import ModalProvider
+from assay.hosts.rented.cleanup import reap_machines
+from assay.hosts.rented.context import RentalTimeouts
 from assay.hosts.rented.host import RentedHost
-from assay.hosts.rented.pace import Pace
-from assay.hosts.rented.reaping import reap
+from assay.hosts.rented.journal import RentalJournal
 from tests.guardians import wait_until_guardians_have_cleaned_up
 from tests.hosts.standins import schedules
 from tests.hosts.standins.modal.sandboxes import PREEMPTED
@@ -27,12 +27,12 @@ from tests.hosts.standins.modal.server import Fault
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.hosts.base import Progress, Watcher
-    from assay.hosts.remote.line import Line
+    from assay.hosts.base import JobProgress, JobWatcher
+    from assay.hosts.remote.connection import RemoteConnection
     from tests.hosts.standins.modal.sandboxes import Sandbox
     from tests.hosts.standins.modal.server import ModalStandIn
 
-PACE = Pace(
+PACE = RentalTimeouts(
     look_s=0.02,
     appears_within_s=0.2,
     up_within_s=5.0,
@@ -81,7 +81,7 @@ class _Work:
     def __init__(self, modal: ModalStandIn, *, taken_away: int, killed: bool) -> None:
         self.modal, self.taken_away, self.killed = modal, taken_away, killed
 
-    def run(self, line: Line, order: Order, watcher: Watcher) -> Ended:
+    def run(self, line: RemoteConnection, order: Job, watcher: JobWatcher) -> JobEnd:
         if self.taken_away:
             self.taken_away -= 1
             for sandbox in self.modal.sandboxes.running():
@@ -91,17 +91,17 @@ class _Work:
             raise AssertionError(f"the line lost something: {said}")
         if self.killed:
             raise Killed
-        return Ended(exit_code=said.code)
+        return JobEnd(exit_code=said.code)
 
-    def collect(self, line: Line, order: Order) -> tuple[Path, ...]:
+    def collect(self, line: RemoteConnection, order: Job) -> tuple[Path, ...]:
         return ()
 
-    def arm(self, line: Line, deadline_at: datetime) -> None:
+    def arm(self, line: RemoteConnection, deadline_at: datetime) -> None:
         raise AssertionError("Modal keeps the deadline itself")
 
 
 class _Nobody:
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: JobProgress) -> None:
         pass
 
     def out(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ def _fault(dice: random.Random) -> Fault:
 
 def carried_out(schedule: Schedule, modal: ModalStandIn, folder: Path) -> Outcome:
     """Carry an order out under a schedule, then reap as another process would."""
-    order = Order(
+    order = Job(
         id=f"{schedule.seed:016x}",
         words=("run",),
         cwd=str(folder),
@@ -171,7 +171,7 @@ def carried_out(schedule: Schedule, modal: ModalStandIn, folder: Path) -> Outcom
 
 
 def _host(work: _Work | None) -> RentedHost:
-    return RentedHost(ModalProvider(answer_within_s=10, launch_within_s=10), pace=PACE, work=work)
+    return RentedHost(ModalProvider(answer_within_s=10, launch_within_s=10), timeouts=PACE, work=work)
 
 
 def _reap() -> None:
@@ -179,7 +179,7 @@ def _reap() -> None:
     schedules._let_owners_die()
     before, found.HOST = found.HOST, _host(None)
     try:
-        leases.reap()
-        reap([found.HOST], Book(), datetime.now(UTC))
+        leases.reap_leases()
+        reap_machines([found.HOST], RentalJournal(), datetime.now(UTC))
     finally:
         found.HOST = before

@@ -1,4 +1,7 @@
-"""What a study of power comes to: each GPU in each case, what company does, how unequal GPUs are, what was left out."""
+"""The findings of a study.
+
+Each GPU in each case, contention effects, differences between GPUs, skipped cases; and the headline.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +9,188 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.results import Finding, Findings
-from assay.core.units import format_time
-from assay.experiments.power.characterize.headline import headline
-from assay.experiments.power.characterize.study import study_of
-from assay.experiments.power.characterize.words import change, share
-from assay.experiments.times import TIMES
+from assay.core.units import format_significant, format_time
+from assay.experiments.estimates import TIME_QUANTITIES, is_uninformative
+from assay.experiments.power.characterize.study import analyse_records, least_contended_case
 
 if TYPE_CHECKING:
     from assay.core.results import Estimate, Origin, Record, Verdict
     from assay.core.values import Params
-    from assay.experiments.power.characterize.effects import Effect, Spread
-    from assay.experiments.power.characterize.numbers import GpuCase
+    from assay.experiments.power.characterize.gpu_cases import GpuCase
     from assay.experiments.power.characterize.options import CharacterizeOptions
-    from assay.experiments.power.characterize.study import Study
+    from assay.experiments.power.characterize.study import CaseEffect, ModelSpread, PowerStudy
     from assay.machine.model import Machine
     from assay.store.records import Records
 
 
-def analyse(machine: Machine, options: CharacterizeOptions, records: Records) -> Findings:
+def signed_percent(ratio: float) -> str:
+    """Write how far a ratio is from 1 as a percentage with its sign: 1.022 is "+2.2 %"."""
+    change = 100 * (ratio - 1)
+    decimals = 0 if abs(change) >= 10 else 1 if abs(change) >= 1 else 2
+    return f"{change:+.{decimals}f} %".replace("-", "−")
+
+
+def change_text(ratio: Estimate | None) -> str | None:
+    """Write a ratio with its interval as percentages: "+2.2 % [+1.8, +2.6]"; null where it was not measured."""
+    if ratio is None:
+        return None
+    if ratio.low is None or ratio.high is None:
+        return signed_percent(ratio.value)
+    if is_uninformative(ratio.low, ratio.high):
+        return f"{signed_percent(ratio.value)} [or any]"
+    ends = ", ".join(signed_percent(end).removesuffix(" %") for end in (ratio.low, ratio.high))
+    return f"{signed_percent(ratio.value)} [{ends}]"
+
+
+def share_text(value: float) -> str:
+    """Write a share as a percentage: 0.01 is "1 %"."""
+    return f"{100 * value:.2g} %"
+
+
+def joules_text(value: float) -> str:
+    """Write an energy in the unit that reads best: "662 J", "1.2 mJ"."""
+    for scale, unit in ((1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ")):
+        text = format_significant(value / scale, 3)
+        if abs(float(text)) < 1000:
+            return f"{text} {unit}"
+    return f"{format_significant(value / 1e6, 3)} MJ"
+
+
+def span_text(low: str, high: str) -> str:
+    """Write two amounts as one: "1.2 – 1.4 ms", or one of them where they read alike."""
+    if low == high:
+        return low
+    number, _, unit = low.partition(" ")
+    return f"{number if unit and high.endswith(f' {unit}') else low} – {high}"
+
+
+def join_words(words: list[str]) -> str:
+    """Write "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
+
+
+NOTHING_MEASURED = "Nothing could be measured."
+
+
+def study_headline(options: CharacterizeOptions, study: PowerStudy) -> str:
+    """Return the answer."""
+    plain = least_contended_case(options, study)
+    if plain is None:
+        return _idle_sentence(study) or NOTHING_MEASURED
+    gpus = [gpu for gpu in study.gpus if gpu.case == plain.name]
+    parts = [
+        _spread_sentence(study, plain.name),
+        _contention_sentence(options, study),
+        _distance_sentence(study),
+        _skipped_sentence(options, study),
+    ]
+    return " ".join([_cost_sentence(gpus), *(part for part in parts if part)])
+
+
+def _cost_sentence(gpus: list[GpuCase]) -> str:
+    """Say what one kernel takes and costs, from the fastest to the slowest GPU."""
+    times = sorted(gpu.time.value for gpu in gpus)
+    one = gpus[0].one
+    size = f" (n = {one.params['n']})" if isinstance(one.params.get("n"), int) else ""
+    models = list(dict.fromkeys(gpu.one.model for gpu in gpus))
+    many = f"{len(gpus)} × " if len(gpus) > 1 else ""
+    parts = [span_text(format_time(times[0]), format_time(times[-1]))]
+    energies = sorted(gpu.energy.value for gpu in gpus if gpu.energy is not None)
+    watts = sorted(power for gpu in gpus if (power := gpu.mean("power_w")) is not None)
+    if energies:
+        parts.append(span_text(joules_text(energies[0]), joules_text(energies[-1])))
+    if watts:
+        parts.append(f"at {span_text(f'{watts[0]:.0f} W', f'{watts[-1]:.0f} W')}")
+    spread = [gpu.cv for gpu in gpus if gpu.cv is not None]
+    steady = f", CV {max(spread):.2%}" if spread else ""
+    return f"{one.workload}{size} takes {', '.join(parts)} on {many}{' and '.join(models)}{steady}."
+
+
+def _spread_sentence(study: PowerStudy, case: str) -> str:
+    """Say which GPU is slowest, and by how much; or that none is."""
+    case_spreads = [spread for spread in study.spreads if spread.case == case]
+    if not case_spreads:
+        return ""
+    worst = max(case_spreads, key=lambda spread: spread.ratio.value)
+    if worst.verdict == "yes":
+        change_phrase = change_text(worst.ratio) or ""
+        return f"{worst.slowest} is the slowest: {change_phrase.replace('+', '')} beyond {worst.fastest}."
+    if worst.verdict == "no":
+        return f"None is slower than another by what counts ({signed_percent(worst.ratio.value)} at most)."
+    return (
+        f"How unequal they are is not decided yet ({change_text(worst.ratio)} between {worst.slowest} and "
+        f"{worst.fastest})."
+    )
+
+
+def _contention_sentence(options: CharacterizeOptions, study: PowerStudy) -> str:
+    """Say which company changes the kernels most; or that none does."""
+    if not study.contention:
+        return ""
+    changed = sorted((e for e in study.contention if e.verdict == "yes"), key=_effect_size, reverse=True)
+    if changed:
+        more = f", and {len(changed) - 1} more cases change it" if len(changed) > 1 else ""
+        return f"Company counts: {changed[0].case}: {change_text(changed[0].time)}{more}."
+    open_ones = [e for e in study.contention if e.verdict == "unsure"]
+    if not open_ones:
+        return f"No company changes it by {share_text(options.minimum_effect)} or more."
+    return (
+        f"What company does is not decided in {len(open_ones)} of {len(study.contention)} cases; more --repeat decides."
+    )
+
+
+def _effect_size(effect: CaseEffect) -> float:
+    return abs(effect.time.value - 1)
+
+
+def _distance_sentence(study: PowerStudy) -> str:
+    """Say whether far neighbours do something else than near ones."""
+    effects = [e for e in study.distance if e.verdict == "yes"]
+    return f"Far instead of near neighbours: {change_text(effects[0].time)}." if effects else ""
+
+
+def _skipped_sentence(options: CharacterizeOptions, study: PowerStudy) -> str:
+    """Count the cases that do not fit, or went wrong."""
+    measured = {gpu.case for gpu in study.gpus}
+    failed = {where.case.name for where, record in study.pairs if record.status != "ok"} - measured
+    every = len(options.cases) + len(options.skipped)
+    unfit = len(study.skipped)
+    parts = [f"{unfit} of {every} cases do{'es' if unfit == 1 else ''} not fit here"] if unfit else []
+    parts += [f"{len(failed)} of {every} went wrong"] if failed else []
+    return f"{join_words(parts)}." if parts else ""
+
+
+def _idle_sentence(study: PowerStudy) -> str:
+    """Say what was drawn when nothing was done, where that is all that was measured."""
+    powers = [f"{gpu.name} {power:.0f} W" for gpu in study.gpus if (power := gpu.mean("power_w")) is not None]
+    return f"Only idle power was measured: {join_words(powers)}." if powers else ""
+
+
+def study_findings(machine: Machine, options: CharacterizeOptions, records: Records) -> Findings:
     """Return the findings and all of them in a sentence."""
-    study = study_of(machine, options, records)
-    writer = _Telling(options, study)
+    study = analyse_records(machine, options, records)
+    writer = _FindingWriter(options, study)
     return Findings(
-        headline=headline(options, study),
+        headline=study_headline(options, study),
         findings=(
-            *map(writer.gpu, study.gpus),
-            *map(writer.company, study.company),
-            *map(writer.far, study.far),
-            *map(writer.spread, study.spreads),
-            *writer.without_result(),
-            *(_skipped(case, reason) for case, reason in study.left_out.items()),
+            *map(writer.gpu_finding, study.gpus),
+            *map(writer.contention_finding, study.contention),
+            *map(writer.distance_finding, study.distance),
+            *map(writer.spread_finding, study.spreads),
+            *writer.failed_findings(),
+            *(_skipped_finding(case, reason) for case, reason in study.skipped.items()),
         ),
     )
 
 
 @dataclass(frozen=True)
-class _Telling:
+class _FindingWriter:
     """Writes findings, each with the trials behind it."""
 
     options: CharacterizeOptions
-    study: Study
+    study: PowerStudy
 
-    def _behind(self, *cases: str, device: str | None = None) -> tuple[tuple[str, ...], Origin]:
+    def _evidence(self, *cases: str, device: str | None = None) -> tuple[tuple[str, ...], Origin]:
         records = [
             record
             for where, record in self.study.pairs
@@ -56,37 +199,39 @@ class _Telling:
         origin: Origin = next((record.origin for record in records if record.origin != "real"), "real")
         return tuple(record.trial for record in records), origin
 
-    def gpu(self, gpu: GpuCase) -> Finding:
+    def gpu_finding(self, gpu: GpuCase) -> Finding:
         """Return what one GPU did in one case."""
-        records, origin = self._behind(gpu.case, device=gpu.one.device)
+        records, origin = self._evidence(gpu.case, device=gpu.one.device)
         precision = self.options.minimum_effect
-        verdict, reason = known_enough(gpu.time, precision)
+        verdict, reason = judge_precision(gpu.time, precision)
         return Finding(
-            claim=f"{gpu.case}, {gpu.name}: {TIMES[gpu.one.quantity]} is known to ±{share(precision)}",
+            claim=f"{gpu.case}, {gpu.name}: {TIME_QUANTITIES[gpu.one.quantity]} is known to ±{share_text(precision)}",
             estimate=gpu.time,
             verdict=verdict,
             reason=reason,
             records=records,
-            facts={"about": "gpu", **gpu_facts(gpu)},
+            facts={"about": "gpu", **gpu_case_facts(gpu)},
             origin=origin,
         )
 
-    def company(self, effect: Effect) -> Finding:
+    def contention_finding(self, effect: CaseEffect) -> Finding:
         """Return what company does in one case."""
-        return self._effect(effect, "company", f"{effect.case}: kernels take another time than in {effect.against!r}")
+        return self._effect_finding(
+            effect, "company", f"{effect.case}: kernels take another time than in {effect.against!r}"
+        )
 
-    def far(self, effect: Effect) -> Finding:
+    def distance_finding(self, effect: CaseEffect) -> Finding:
         """Return what the distance of neighbours does."""
         claim = f"{effect.case}: kernels take another time than with near neighbours ({effect.against!r})"
-        return self._effect(effect, "far", claim)
+        return self._effect_finding(effect, "far", claim)
 
-    def _effect(self, effect: Effect, about: str, claim: str) -> Finding:
-        records, origin = self._behind(effect.case, effect.against)
+    def _effect_finding(self, effect: CaseEffect, about: str, claim: str) -> Finding:
+        records, origin = self._evidence(effect.case, effect.against)
         return Finding(
             claim=claim,
             estimate=effect.time,
             verdict=effect.verdict,
-            reason=why_unsure(effect.time, effect.verdict, self.options.minimum_effect),
+            reason=unsure_reason(effect.time, effect.verdict, self.options.minimum_effect),
             records=records,
             facts={
                 "about": about,
@@ -101,14 +246,14 @@ class _Telling:
             origin=origin,
         )
 
-    def spread(self, spread: Spread) -> Finding:
+    def spread_finding(self, spread: ModelSpread) -> Finding:
         """Return how unequal the GPUs of one model are in one case."""
-        records, origin = self._behind(spread.case)
+        records, origin = self._evidence(spread.case)
         return Finding(
             claim=f"{spread.case}: some {spread.model} is slower than another ({spread.slowest}, {spread.fastest})",
             estimate=spread.ratio,
             verdict=spread.verdict,
-            reason=why_unsure(spread.ratio, spread.verdict, self.options.minimum_effect),
+            reason=unsure_reason(spread.ratio, spread.verdict, self.options.minimum_effect),
             records=records,
             facts={
                 "about": "spread",
@@ -122,7 +267,7 @@ class _Telling:
             origin=origin,
         )
 
-    def without_result(self) -> list[Finding]:
+    def failed_findings(self) -> list[Finding]:
         """Return the cases that were tried and never measured, each with its last reason."""
         tried: dict[str, list[Record]] = {}
         for where, record in self.study.pairs:
@@ -142,14 +287,14 @@ class _Telling:
         ]
 
 
-def _skipped(case: str, reason: str) -> Finding:
+def _skipped_finding(case: str, reason: str) -> Finding:
     facts: Params = {"about": "case", "case": case, "status": "skipped"}
     return Finding(
         claim=f"{case} can be measured here", estimate=None, verdict="no", reason=reason, records=(), facts=facts
     )
 
 
-def gpu_facts(gpu: GpuCase) -> Params:
+def gpu_case_facts(gpu: GpuCase) -> Params:
     """Return all that is told of a GPU in a case, by names that end in a unit; the content of a row of the table."""
     one, energy, quartiles = gpu.one, gpu.energy, gpu.quartiles_us
     return {
@@ -185,7 +330,7 @@ def gpu_facts(gpu: GpuCase) -> Params:
     }
 
 
-def known_enough(time: Estimate, precision: float) -> tuple[Verdict, str | None]:
+def judge_precision(time: Estimate, precision: float) -> tuple[Verdict, str | None]:
     """Return whether a time is known well enough to see the least effect that counts, and why not."""
     half = time.relative_half_width
     if half is None:
@@ -195,10 +340,10 @@ def known_enough(time: Estimate, precision: float) -> tuple[Verdict, str | None]
     return "no", f"it is known to ±{half:.2%}; more --repeat or a longer --duration narrows it"
 
 
-def why_unsure(ratio: Estimate, verdict: Verdict, minimum_effect: float) -> str | None:
+def unsure_reason(ratio: Estimate, verdict: Verdict, minimum_effect: float) -> str | None:
     """Return what is missing where it is not decided."""
     if verdict != "unsure":
         return None
     if ratio.low is None:
         return "one repeat has no interval; more --repeat decides"
-    return f"{change(ratio)} holds both none and more than {share(minimum_effect)}; more --repeat decides"
+    return f"{change_text(ratio)} holds both none and more than {share_text(minimum_effect)}; more --repeat decides"

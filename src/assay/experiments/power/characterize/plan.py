@@ -1,55 +1,249 @@
-"""Trials, repeats, and when it is done: every case once in each repeat, in an order drawn by lot.
+"""Trials and repeats: every case once in each repeat, on every device in turn, in random order.
 
-In every trial calls follow one another without a pause, once clocks and heat are steady, and everybody has the cores
-it has in every other trial. A repeat has a trial in which all devices are idle: what they draw then stands beside
-what they draw under load.
+In every trial calls follow one another without a pause, once clocks and temperature are steady, and each worker has the
+same cores in every trial. Each repeat has a trial in which all devices are idle: idle power is reported with the power
+under load. Placement is pure: the same file, machine and seed give the same devices.
+
+Four GPUs, two timed at once:      repeat 1    0 1 │ 2 3        repeat 2    1 2 │ 3 0
+three timed at once:               repeat 1    0 1 2 │ 3 0 1 │ 2 3 0 │ 1 2 3
+
+Within a repeat every device is timed equally often. Near and far loads are placed by the distance of two GPUs: by
+their NVLinks, then by what they share on PCIe, then by their memory nodes.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
 
 from assay.core.plan import Block, Done, Method, Role, Trial
-from assay.experiments.contention.budget import BESIDE_S
-from assay.experiments.matrix.plan import longest_so_far_s, spent_s
+from assay.experiments.budget import TRIAL_OVERHEAD_S
+from assay.experiments.matrix.plan import longest_block_s, spent_trials_s
 from assay.experiments.power.cases import IDLE
-from assay.experiments.power.characterize.placing import NoRoom, places
-from assay.experiments.run.plan import start_up_s
+from assay.experiments.run.plan import max_start_up_s
+from assay.machine.model import LinkPath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from assay.core.results import Record
-    from assay.experiments.power.characterize.options import Case, CharacterizeOptions
-    from assay.experiments.power.characterize.placing import Placed
+    from assay.experiments.power.characterize.options import CharacterizeCase, CharacterizeOptions, NoisePart
     from assay.machine.model import Machine
 
-TRIES = 2
+
+Distance = tuple[int, int]
+"""Compares as distances do: the smaller the nearer."""
+
+LINK_PATHS: tuple[LinkPath, ...] = get_args(LinkPath)
+LINK_PATH_NAMES: dict[LinkPath, str] = {
+    "board": "one board",
+    "switch": "one PCIe switch",
+    "switches": "PCIe switches",
+    "bridge": "one host bridge",
+    "node": "one memory node",
+    "system": "across sockets",
+}
+SAME_GPU: Distance = (-1_000_000, 0)
+"""Two instances of one GPU."""
+
+
+def gpu_distance(machine: Machine, one: str, other: str) -> Distance:
+    """Return how far two devices are apart; groups of cores are all equally far."""
+    if not one.startswith("cuda"):
+        return (0, 0)
+    if _gpu_number(one) == _gpu_number(other):
+        return SAME_GPU
+    link, path = machine.link(_gpu_number(one), _gpu_number(other)), link_path(machine, one, other)
+    return -(link.nvlinks if link else 0), len(LINK_PATHS) if path is None else LINK_PATHS.index(path)
+
+
+def link_path(machine: Machine, one: str, other: str) -> LinkPath | None:
+    """Return what two GPUs share on PCIe; where the driver does not say, what their memory nodes tell."""
+    link = machine.link(_gpu_number(one), _gpu_number(other))
+    if link is not None and link.path is not None:
+        return link.path
+    nodes = {gpu.index: gpu.node for gpu in machine.gpus}
+    first, second = nodes.get(_gpu_number(one)), nodes.get(_gpu_number(other))
+    if first is None or second is None:
+        return None
+    return "node" if first == second else "system"
+
+
+def distance_text(machine: Machine, one: str, other: str) -> str:
+    """Say how far two devices are apart: "NVLink ×4, one memory node"; nothing where it is not known."""
+    if not one.startswith("cuda"):
+        return ""
+    if _gpu_number(one) == _gpu_number(other):
+        return "one GPU"
+    link, path = machine.link(_gpu_number(one), _gpu_number(other)), link_path(machine, one, other)
+    parts = [f"NVLink ×{link.nvlinks}"] if link is not None and link.nvlinks else []
+    return ", ".join(parts + ([LINK_PATH_NAMES[path]] if path is not None else []))
+
+
+def _gpu_number(device: str) -> int:
+    """Return the number of the GPU that a device is, or is cut from."""
+    return int(device.partition(":")[2].partition("/")[0])
+
+
+@dataclass(frozen=True)
+class PlacedLoad:
+    """A load and its device."""
+
+    part: NoisePart
+    device: str
+
+
+@dataclass(frozen=True)
+class PlacedCase:
+    """A case in one repeat: which devices are timed, and what runs beside them."""
+
+    case: CharacterizeCase
+    repeat: int
+    base: tuple[str, ...]
+    noise: tuple[PlacedLoad, ...] = ()
+
+    def concurrent_with(self, device: str) -> tuple[str, ...]:
+        """Return what else runs meanwhile, as seen from one of the timed devices: ``cuda:1 resnet50@torch``."""
+        others = [f"{other} {self.case.base.subject.label}" for other in self.base if other != device]
+        return (*others, *(f"{load.device} {load.part.subject.label}" for load in self.noise))
+
+
+class CaseDoesNotFit(Exception):
+    """A case does not fit these devices; the words say why."""
+
+
+def misfit_reason(machine: Machine, options: CharacterizeOptions, case: CharacterizeCase) -> str | None:
+    """Return why a case cannot be measured on these devices; null where it can."""
+    try:
+        place_case(machine, options, case, 1)
+    except CaseDoesNotFit as reason:
+        return str(reason)
+    return None
+
+
+def place_case(
+    machine: Machine, options: CharacterizeOptions, case: CharacterizeCase, repeat: int
+) -> tuple[PlacedCase, ...]:
+    """Return where a case is measured in one repeat, counted from 1.
+
+    Raises:
+        NoRoom: It cannot be measured on these devices at all.
+    """
+    placed_cases: list[PlacedCase] = []
+    reasons: list[str] = []
+    for base in _timed_device_sets(options, case, repeat):
+        lot = random.Random(f"{options.seed}/{case.name}/{repeat}/{base}")  # noqa: S311 - a place is no secret
+        try:
+            placed_cases.append(PlacedCase(case, repeat, base, _place_loads(machine, options, case, base, lot)))
+        except CaseDoesNotFit as reason:
+            reasons.append(str(reason))
+    if not placed_cases:
+        raise CaseDoesNotFit(reasons[0])
+    return tuple(placed_cases)
+
+
+def _timed_device_sets(options: CharacterizeOptions, case: CharacterizeCase, repeat: int) -> list[tuple[str, ...]]:
+    """Return the sets of devices that are timed at once, one set a trial."""
+    available = options.devices
+    if case.base.devices:
+        _check_devices_available(case.base.devices, available)
+        return [case.base.devices]
+    count = len(available) if case.base.count is None else case.base.count
+    load_count = sum(part.count or 1 for part in case.noise if part.placement != "same" and not part.devices)
+    if count + load_count > len(available):
+        sum_of = f" ({count} timed, {load_count} beside)" if load_count else ""
+        raise CaseDoesNotFit(
+            f"it needs {count + load_count} {_device_noun(available, count + load_count)}{sum_of}, and "
+            f"{_available_text(available)}"
+        )
+    free = available if case.rotate else available[:count]
+    shift = repeat - 1 if case.rotate else 0
+    turns = len(free) // math.gcd(len(free), count)
+    return [tuple(free[(shift + turn * count + index) % len(free)] for index in range(count)) for turn in range(turns)]
+
+
+def _available_text(devices: tuple[str, ...]) -> str:
+    return f"there {'is' if len(devices) == 1 else 'are'} {len(devices)}"
+
+
+def _device_noun(devices: tuple[str, ...], count: int) -> str:
+    name = "GPU" if devices[0].startswith("cuda") else "group of cores"
+    return name if count == 1 else "GPUs" if name == "GPU" else "groups of cores"
+
+
+def _check_devices_available(requested: tuple[str, ...], available: tuple[str, ...]) -> None:
+    missing = [device for device in requested if device not in available]
+    if missing:
+        raise CaseDoesNotFit(f"{missing[0]} is not among the devices of this run")
+
+
+def _place_loads(
+    machine: Machine, options: CharacterizeOptions, case: CharacterizeCase, base: tuple[str, ...], lot: random.Random
+) -> tuple[PlacedLoad, ...]:
+    """Return the loads beside a set of timed devices, each on a device of its own unless it is to be on the same."""
+    loads: list[PlacedLoad] = []
+    named = {device for part in case.noise for device in part.devices}
+    for part in case.noise:
+        if part.placement == "same":
+            loads += [PlacedLoad(part, device) for device in base]
+            continue
+        if part.devices:
+            _check_devices_available(part.devices, options.devices)
+            timed = [device for device in part.devices if device in base]
+            if timed:
+                raise CaseDoesNotFit(f"{timed[0]} would be both timed and noise")
+            loads += [PlacedLoad(part, device) for device in part.devices]
+            continue
+        used = {*base, *named, *(load.device for load in loads)}
+        free = [device for device in options.devices if device not in used]
+        loads += [PlacedLoad(part, device) for device in _choose_devices(machine, part, base, free, lot)]
+    return tuple(loads)
+
+
+def _choose_devices(
+    machine: Machine, part: NoisePart, base: tuple[str, ...], free: list[str], lot: random.Random
+) -> list[str]:
+    """Return the devices of a load among those that are free."""
+    count = len(free) if part.count is None else part.count
+    if not free or count > len(free):
+        raise CaseDoesNotFit(f"no {count or 1} {_device_noun(base, count or 1)} are left for {part.subject.label}")
+    if part.placement == "any":
+        return sorted(lot.sample(free, count), key=free.index)
+    distances = {device: min(gpu_distance(machine, device, timed) for timed in base) for device in free}
+    ordered = sorted(free, key=distances.__getitem__)
+    near, far = ordered[:count], ordered[len(ordered) - count :]
+    if sorted(map(distances.__getitem__, near)) == sorted(map(distances.__getitem__, far)):
+        raise CaseDoesNotFit("near and far neighbours would be equally near")
+    return near if part.placement == "near" else far
+
+
+MAX_FAILURES = 2
 """What went wrong in so many repeats, and well in none, is not tried again."""
 
 
-def is_idle(case: Case) -> bool:
+def is_idle(case: CharacterizeCase) -> bool:
     """Return whether a case is the baseline: nothing is done."""
     return case.base.subject.workload == IDLE and not case.noise
 
 
-def placed(machine: Machine, options: CharacterizeOptions, repeat: int) -> tuple[Placed, ...]:
+def place_cases(machine: Machine, options: CharacterizeOptions, repeat: int) -> tuple[PlacedCase, ...]:
     """Return all that is measured in one repeat, in the order of the file."""
-    placed_cases: list[Placed] = []
+    placed_cases: list[PlacedCase] = []
     for case in options.cases:
         if repeat <= case.repeats:
             try:
-                placed_cases += places(machine, options, case, repeat)
-            except NoRoom:
+                placed_cases += place_case(machine, options, case, repeat)
+            except CaseDoesNotFit:
                 continue
     return tuple(placed_cases)
 
 
-def trial_of(options: CharacterizeOptions, where: Placed) -> Trial:
+def build_trial(options: CharacterizeOptions, where: PlacedCase) -> Trial:
     """Return the trial of one case on its devices."""
-    case, roles = where.case, _roles(options, where)
+    case, roles = where.case, _build_roles(options, where)
     return Trial(
         block=block_name(where.repeat),
         roles=roles,
@@ -62,15 +256,15 @@ def trial_of(options: CharacterizeOptions, where: Placed) -> Trial:
         ),
         restarts=case.restarts,
         settings={"phase": case.name},
-        strangers=options.strangers,
-        placed_with=_places_held(options),
+        on_interference=options.on_interference,
+        placed_with=_core_shares(options),
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
         seed=options.seed + where.repeat - 1,
     )
 
 
-def _roles(options: CharacterizeOptions, where: Placed) -> tuple[Role, ...]:
+def _build_roles(options: CharacterizeOptions, where: PlacedCase) -> tuple[Role, ...]:
     """Return who is timed, named by the device, and who makes a load, named by what it is and where."""
     roles = [
         Role(name=device, subjects=(where.case.base.subject,), devices=(device,), isolation=options.isolation)
@@ -92,7 +286,7 @@ def _roles(options: CharacterizeOptions, where: Placed) -> tuple[Role, ...]:
     return tuple(roles)
 
 
-def _places_held(options: CharacterizeOptions) -> tuple[str, ...]:
+def _core_shares(options: CharacterizeOptions) -> tuple[str, ...]:
     """Return whose cores are shared out together: the same in every trial, with room for loads on the same device."""
     most = max(sum(part.placement == "same" for part in case.noise) for case in options.cases)
     return options.devices * (1 + most)
@@ -103,21 +297,21 @@ def block_name(repeat: int) -> str:
     return f"repeat-{repeat}"
 
 
-def trial_s(trial: Trial) -> float:
+def trial_duration_s(trial: Trial) -> float:
     """Return at most how long a trial takes, in seconds, as far as can be foreseen."""
     settle_s = trial.restarts * (trial.method.settle_s or 0.0)
-    return trial.method.duration_s + settle_s + start_up_s(trial) + BESIDE_S
+    return trial.method.duration_s + settle_s + max_start_up_s(trial) + TRIAL_OVERHEAD_S
 
 
-def block_of(
+def build_block(
     machine: Machine, options: CharacterizeOptions, repeat: int, records: Iterable[Record] = ()
 ) -> Block | None:
     """Return one repeat, its trials in random order; null where nothing is left that may work."""
-    hopeless = _hopeless(machine, options, repeat, records)
+    hopeless = _failing_cases(machine, options, repeat, records)
     trials = [
-        trial_of(options, placed_case)
-        for placed_case in placed(machine, options, repeat)
-        if _key(placed_case) not in hopeless
+        build_trial(options, placed_case)
+        for placed_case in place_cases(machine, options, repeat)
+        if _case_key(placed_case) not in hopeless
     ]
     if not trials:
         return None
@@ -126,48 +320,50 @@ def block_of(
     return Block(name=block_name(repeat), why=reason, trials=tuple(trials))
 
 
-def _key(where: Placed) -> tuple[str, tuple[str, ...]]:
+def _case_key(where: PlacedCase) -> tuple[str, tuple[str, ...]]:
     return where.case.name, tuple(sorted(where.base))
 
 
-def _hopeless(
+def _failing_cases(
     machine: Machine, options: CharacterizeOptions, repeat: int, records: Iterable[Record]
 ) -> set[tuple[str, tuple[str, ...]]]:
     """Return the cases on those devices on which they went wrong again and again."""
-    cases = by_trial(machine, options, repeat - 1)
+    cases = cases_by_trial(machine, options, repeat - 1)
     states: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for record in records:
         if record.trial in cases:
-            states[_key(cases[record.trial])].append(record.status)
-    return {key for key, statuses in states.items() if len(statuses) >= TRIES and "ok" not in statuses}
+            states[_case_key(cases[record.trial])].append(record.status)
+    return {key for key, statuses in states.items() if len(statuses) >= MAX_FAILURES and "ok" not in statuses}
 
 
-def by_trial(machine: Machine, options: CharacterizeOptions, repeats: int) -> dict[str, Placed]:
+def cases_by_trial(machine: Machine, options: CharacterizeOptions, repeats: int) -> dict[str, PlacedCase]:
     """Return what each trial of the first repeats is, by its id."""
     return {
-        trial_of(options, placed_case).id: placed_case
+        build_trial(options, placed_case).id: placed_case
         for repeat in range(1, repeats + 1)
-        for placed_case in placed(machine, options, repeat)
+        for placed_case in place_cases(machine, options, repeat)
     }
 
 
-def next_step(machine: Machine, options: CharacterizeOptions, records: Iterable[Record]) -> Block | Done:
+def next_block(machine: Machine, options: CharacterizeOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next repeat, or that all are measured, or that the budget leaves no room for another."""
     all_records = list(records)
     done = len({record.block for record in all_records})
     if done >= options.repeats:
         return Done(why=f"all {options.repeats} repeats are measured")
-    block = block_of(machine, options, done + 1, all_records)
+    block = build_block(machine, options, done + 1, all_records)
     if block is None:
         return Done(why="no case is left that may work" if all_records else "no case fits these devices")
-    left_s = sum(_repeat_s(machine, options, repeat) for repeat in range(done + 1, options.repeats + 1))
+    left_s = sum(_repeat_duration_s(machine, options, repeat) for repeat in range(done + 1, options.repeats + 1))
     if options.budget_s is not None:
-        rest_s = options.budget_s - spent_s(all_records)
-        if done and longest_so_far_s(all_records) > rest_s:
+        rest_s = options.budget_s - spent_trials_s(all_records)
+        if done and longest_block_s(all_records) > rest_s:
             return Done(why=f"{done} of {options.repeats} repeats fill the budget of {options.budget_s:g} s")
-        left_s = min(left_s, max(rest_s, sum(map(trial_s, block.trials))))
+        left_s = min(left_s, max(rest_s, sum(map(trial_duration_s, block.trials))))
     return block.model_copy(update={"left_s": left_s})
 
 
-def _repeat_s(machine: Machine, options: CharacterizeOptions, repeat: int) -> float:
-    return sum(trial_s(trial_of(options, placed_case)) for placed_case in placed(machine, options, repeat))
+def _repeat_duration_s(machine: Machine, options: CharacterizeOptions, repeat: int) -> float:
+    return sum(
+        trial_duration_s(build_trial(options, placed_case)) for placed_case in place_cases(machine, options, repeat)
+    )

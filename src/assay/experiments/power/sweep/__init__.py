@@ -1,14 +1,13 @@
-"""The experiment behind ``assay power sweep``: one knob, step by step, and where energy is best spent."""
+"""The experiment behind ``assay power sweep``: one knob, step by step, and where a call costs the least energy."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.power.sweep.findings import analyse
+from assay.experiments.power.sweep.findings import sweep_findings
 from assay.experiments.power.sweep.options import SweepOptions
-from assay.experiments.power.sweep.page import page
-from assay.experiments.power.sweep.plan import next_step
-from assay.experiments.power.sweep.written import files
+from assay.experiments.power.sweep.plan import next_block
+from assay.experiments.power.sweep.report import build_page, sweep_files
 
 if TYPE_CHECKING:
     from assay.core.page import Page
@@ -26,19 +25,19 @@ class SweepExperiment:
 
     def step(self, machine: Machine, options: SweepOptions, records: Records) -> Block | Done:
         """Return the next repeat, until all are measured or the budget is spent."""
-        return next_step(options, records)
+        return next_block(options, records)
 
     def analyse(self, machine: Machine, options: SweepOptions, records: Records) -> Findings:
         """Return where each device spends the least energy, and what each step saves and costs."""
-        return analyse(options, records)
+        return sweep_findings(options, records)
 
     def page(self, machine: Machine, options: SweepOptions, findings: Findings, records: Records) -> Page:
         """Return the curves in lines and numbers, and what they rest on."""
-        return page(machine, options, findings, records)
+        return build_page(machine, options, findings, records)
 
     def files(self, machine: Machine, options: SweepOptions, findings: Findings, records: Records) -> dict[str, str]:
         """Return a row for each device and step, as JSON lines and as a table."""
-        return files(machine, options, records)
+        return sweep_files(machine, options, records)
 
 
 EXPERIMENT = SweepExperiment()

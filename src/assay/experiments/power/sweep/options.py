@@ -1,20 +1,35 @@
-"""What ``assay power sweep`` was asked for: one knob, its steps, and how each is measured."""
+"""Options of ``assay power sweep``: one knob, its steps, and the workload at each step.
+
+Steps are written as ``200:700:50``, ``250,300,350``, ``10%:100%:10%``, or mixed.
+"""
 
 from __future__ import annotations
 
-from typing import Self
+import re
+from fractions import Fraction
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from assay.core.plan import Isolation, StrangerPolicy, Subject
+from assay.core.errors import BadInput
+from assay.core.plan import InterferencePolicy, Isolation, Subject
+from assay.core.units import format_significant, format_time
 from assay.core.values import Scalar, Value
 from assay.experiments.power.rows import Knob
+from assay.workloads import registry
+from assay.workloads.function import is_function_spec
 
-CAPS: frozenset[Knob] = frozenset({"power_limit_w", "sm_mhz"})
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from assay.core.results import Estimate
+
+
+CAP_KNOBS: frozenset[Knob] = frozenset({"power_limit_w", "sm_mhz"})
 """Knobs that change the GPU and need a privilege; the others change only the work."""
 
 
-class Point(Value):
+class SweepPoint(Value):
     """One setting of the knob and what is timed there; a setting that the workload refuses has only the reason."""
 
     setting: Scalar = Field(description="Watts, MHz, elements, a dtype's name, a share; null: as it was found.")
@@ -32,12 +47,12 @@ class SweepOptions(Value):
     """Every point on every device, once in each repeat, in random order."""
 
     knob: Knob
-    points: tuple[Point, ...] = Field(min_length=1)
+    points: tuple[SweepPoint, ...] = Field(min_length=1)
     workload: str = Field(description="What is timed, for people: sgemm@torch.")
     devices: tuple[str, ...] = Field(min_length=1)
     together: bool = Field(default=False, description="All devices at once; otherwise one after another.")
     isolation: Isolation = "full"
-    strangers: StrangerPolicy = "warn"
+    on_interference: InterferencePolicy = "warn"
     duration_s: float = Field(default=10.0, gt=0)
     settle_s: float | None = Field(default=30.0, gt=0, description="At most; null: steadiness is not waited for.")
     cooldown_s: float = Field(default=0.0, ge=0)
@@ -54,9 +69,282 @@ class SweepOptions(Value):
     @property
     def capped(self) -> bool:
         """Whether the GPU itself is changed."""
-        return self.knob in CAPS
+        return self.knob in CAP_KNOBS
 
     @property
     def reference(self) -> int | None:
         """The place of the point at which nothing is changed; null where there is none."""
         return next((n for n, point in enumerate(self.points) if point.setting is None), None)
+
+
+CUBE_PARAMETERS = ("m", "n", "k")
+SIZE_PARAMETERS = ("n", "size")
+"""How workloads name their size: of a product of matrices all three sides, else one of these."""
+KNOB_FLAGS: dict[Knob, str] = {
+    "power_limit_w": "--limits",
+    "sm_mhz": "--sm-clocks",
+    "size": "--sizes",
+    "dtype": "--dtypes",
+    "batch": "--batches",
+    "duty": "--duty",
+}
+
+
+def cap_points(subject: Subject, steps: Sequence[float]) -> tuple[SweepPoint, ...]:
+    """Return the steps of a limit or a clock, and the GPU as it was found to hold them against."""
+    settings: list[Scalar] = [None, *(float(step) for step in steps)]
+    return tuple(SweepPoint(setting=setting, subject=subject) for setting in settings)
+
+
+def duty_points(subject: Subject, steps: Sequence[float]) -> tuple[SweepPoint, ...]:
+    """Return the shares of the time that calls fill."""
+    return tuple(SweepPoint(setting=step, subject=subject) for step in steps)
+
+
+def load_points(
+    knob: Knob, steps: Sequence[Scalar], spec: str, *, device_kind: str, params: Mapping[str, str], names: Sequence[str]
+) -> tuple[SweepPoint, ...]:
+    """Return the workload at each step of one of its parameters; what it refuses is told with the reason.
+
+    Raises:
+        BadInput: It refuses every step.
+    """
+    if knob in CAP_KNOBS or knob == "duty":
+        raise ValueError(f"{knob} is no parameter of a workload")
+    points = tuple(
+        _load_point(step, spec, device_kind, {**params, **dict.fromkeys(names, str(step))}) for step in steps
+    )
+    if all(point.subject is None for point in points):
+        reason = str(points[0].refused).rstrip(".")
+        by_size = knob == "size" and is_function_spec(spec)
+        more = f"; --sizes sets {' and '.join(names)}, or what --size-param names" if by_size else ""
+        raise BadInput(f"{reason}{more}.")
+    return points
+
+
+def _load_point(step: Scalar, spec: str, device_kind: str, params: Mapping[str, str]) -> SweepPoint:
+    try:
+        return SweepPoint(
+            setting=step, subject=registry.resolve_subject(spec, device_kind=device_kind, explicit=params)
+        )
+    except BadInput as error:
+        return SweepPoint(setting=step, subject=None, refused=str(error))
+
+
+def size_parameters(
+    knob: Knob, spec: str, requested: Sequence[str], *, device_kind: str, params: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the names of the parameters that a step sets; ``requested`` are those that the user named for its size.
+
+    A function of the user's says itself whether it takes them.
+    """
+    names = tuple(requested) if knob == "size" else (knob,)
+    if is_function_spec(spec):
+        names = names or SIZE_PARAMETERS[:1]
+    else:
+        names = _workload_parameters(
+            registry.resolve_subject(spec, device_kind=device_kind, explicit=params), names, KNOB_FLAGS[knob]
+        )
+    duplicates = [name for name in names if name in params]
+    if duplicates:
+        raise BadInput(
+            f"--param {duplicates[0]}={params[duplicates[0]]} and {KNOB_FLAGS[knob]} both set {duplicates[0]}."
+        )
+    return names
+
+
+def _workload_parameters(subject: Subject, names: tuple[str, ...], flag: str) -> tuple[str, ...]:
+    has = ", ".join(subject.params) or "none at all"
+    missing = [name for name in names if name not in subject.params]
+    if missing:
+        raise BadInput(f"{flag}: {subject.label} has no parameter {missing[0]!r}; it has {has}.")
+    if names:
+        return names
+    if all(name in subject.params for name in CUBE_PARAMETERS):
+        return CUBE_PARAMETERS
+    size_name = next((name for name in SIZE_PARAMETERS if name in subject.params), None)
+    if size_name is None:
+        raise BadInput(
+            f"{subject.label} has no parameter that is its size (m, n and k; n; or size); it has {has}. "
+            "Name one with --size-param."
+        )
+    return (size_name,)
+
+
+MAX_STEPS = 200
+"""More is a slip of the finger: each step is measured several times."""
+
+_NUMBER = re.compile(r"([0-9]*\.?[0-9]+)([a-z%]*)", re.IGNORECASE)
+
+
+def parse_numbers(flag: str, words: Sequence[str], *, units: Sequence[str] = ()) -> tuple[float, ...]:
+    """Return the numbers that words mean, ascending and each once; a range includes its end where a step falls on it.
+
+    Raises:
+        BadInput: A word is neither a number nor a range, a range is empty, or there are too many steps.
+    """
+    values = sorted({value for word in words for value in _parse_range(flag, word, units)})
+    if not values:
+        raise BadInput(f"{flag} names no step.")
+    if len(values) > MAX_STEPS:
+        raise BadInput(f"{flag} means {len(values)} steps, which cannot be meant; {MAX_STEPS} are the most.")
+    return tuple(float(value) for value in values)
+
+
+def parse_whole_numbers(flag: str, words: Sequence[str], *, units: Sequence[str] = ()) -> tuple[int, ...]:
+    """Return the whole numbers that words mean, ascending and each once."""
+    values = parse_numbers(flag, words, units=units)
+    broken = [value for value in values if value != int(value) or value < 1]
+    if broken:
+        raise BadInput(f"{flag} takes whole numbers of at least 1, not {broken[0]:g}.")
+    return tuple(int(value) for value in values)
+
+
+def parse_shares(flag: str, words: Sequence[str]) -> tuple[float, ...]:
+    """Return the shares above 0 and up to 1 that words mean, as 10% or 0.1, ascending and each once."""
+    values = parse_numbers(flag, words, units=("%",))
+    wrong = [value for value in values if not 0 < value <= 1]
+    if wrong:
+        signed = any("%" in word for word in words)
+        meant = f"; for {wrong[0]:g} percent write {wrong[0]:g}%" if not signed and 1 < wrong[0] <= 100 else ""
+        wrong_value = f"{100 * wrong[0]:g} %" if signed else f"{wrong[0]:g}"
+        raise BadInput(f"{flag} takes shares above 0 % and up to 100 %, not {wrong_value}{meant}.")
+    return values
+
+
+def _parse_range(flag: str, word: str, units: Sequence[str]) -> list[Fraction]:
+    parts = word.split(":")
+    read = [_parse_number(flag, word, part, units) for part in parts]
+    percent = any(unit == "%" for _, unit in read)
+    values = [value / 100 if percent else value for value, _ in read]
+    if len(values) == 1:
+        return values
+    if len(values) != 3:
+        raise BadInput(f"{flag} {word} is no range; write START:STOP:STEP, as 200:700:50.")
+    start, stop, step = values
+    if step <= 0:
+        raise BadInput(f"{flag} {word}: the step of a range is larger than zero.")
+    if stop < start:
+        raise BadInput(f"{flag} {word} runs backwards; the order in which steps are measured is drawn by lot.")
+    count = int((stop - start) / step) + 1
+    if count > MAX_STEPS:
+        raise BadInput(f"{flag} {word} means {count} steps, which cannot be meant; {MAX_STEPS} are the most.")
+    return [start + index * step for index in range(count)]
+
+
+def _parse_number(flag: str, word: str, part: str, units: Sequence[str]) -> tuple[Fraction, str]:
+    """Return a number and its unit, in small letters."""
+    match = _NUMBER.fullmatch(part.strip())
+    allowed = {unit.lower() for unit in units}
+    if match is None or (match[2] and match[2].lower() not in allowed):
+        raise BadInput(f"{flag} {word} is no number, list or range of numbers; write 250,300 or 200:700:50.")
+    return Fraction(match[1]), match[2].lower()
+
+
+KNOB_AXES: dict[Knob, str] = {
+    "power_limit_w": "power limit (W)",
+    "sm_mhz": "locked SM clock (MHz)",
+    "size": "size",
+    "dtype": "dtype",
+    "batch": "batch",
+    "duty": "duty (% of the time)",
+}
+KNOB_UNITS: dict[Knob, str] = {"power_limit_w": "W", "sm_mhz": "MHz", "duty": "%"}
+AS_FOUND = "as found"
+
+
+def step_text(options: SweepOptions, setting: Scalar) -> str:
+    """Write a step as a phase of the run: "limit 300 W", "clock 1200 MHz", "size 4096", "as found"."""
+    if setting is None:
+        return AS_FOUND
+    names = {"power_limit_w": "limit", "sm_mhz": "clock"}
+    return f"{names.get(options.knob, options.knob)} {setting_text(options.knob, setting)}"
+
+
+def setting_text(knob: Knob, setting: Scalar) -> str:
+    """Write a setting with its unit: "300 W", "1200 MHz", "50 %", "4096", "bfloat16"."""
+    if setting is None:
+        return AS_FOUND
+    if isinstance(setting, str | bool):
+        return str(setting)
+    number = 100 * setting if knob == "duty" else setting
+    unit = KNOB_UNITS.get(knob)
+    return f"{number:.10g} {unit}" if unit else f"{number:.10g}"
+
+
+def setting_phrase(knob: Knob, setting: Scalar) -> str:
+    """Write a setting as a place: "a limit of 300 W", "size 4096", "bfloat16"."""
+    names = {"power_limit_w": "a limit of ", "sm_mhz": "a clock of ", "duty": "a duty of ", "dtype": ""}
+    return AS_FOUND if setting is None else f"{names.get(knob, f'{knob} ')}{setting_text(knob, setting)}"
+
+
+def join_settings(knob: Knob, settings: Sequence[Scalar], among: Sequence[Scalar] = ()) -> str:
+    """Write several settings: "250, 300 and 350 W"; runs of neighbours ``among`` all of them as "250 to 400 W"."""
+    if not settings:
+        return "none"
+    unit = KNOB_UNITS.get(knob)
+    parts: list[str] = []
+    for run in _neighbour_runs(settings, among):
+        words = [setting_text(knob, setting).removesuffix(f" {unit}" if unit else "") for setting in run]
+        parts += [f"{words[0]} to {words[-1]}"] if len(run) > 2 else words
+    return f"{join_words(parts)} {unit}" if unit else join_words(parts)
+
+
+def _neighbour_runs(settings: Sequence[Scalar], among: Sequence[Scalar]) -> list[list[Scalar]]:
+    """Return settings in runs of neighbours."""
+    indices = {setting: index for index, setting in enumerate(among)}
+    runs: list[list[Scalar]] = []
+    expected = -1
+    for setting in settings:
+        index = indices.get(setting, -1)
+        if runs and index == expected:
+            runs[-1].append(setting)
+        else:
+            runs.append([setting])
+        expected = index + 1 if index >= 0 else -2
+    return runs
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Write "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
+
+
+def axis_value(knob: Knob, setting: Scalar) -> float:
+    """Return where a setting stands on its axis; a duty is shown in percent."""
+    return (100.0 if knob == "duty" else 1.0) * float(str(setting))
+
+
+def percent_text(share: float) -> str:
+    """Write a share: "3.4 %", "12 %"."""
+    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
+
+
+def more_or_less_text(ratio: float, more: str = "more", less: str = "less") -> str:
+    """Write a ratio as what it adds or saves: 0.82 is "18 % less"."""
+    return f"{percent_text(ratio - 1)} {more}" if ratio >= 1 else f"{percent_text(1 - ratio)} {less}"
+
+
+def ratio_text(estimate: Estimate | None) -> str | None:
+    """Write a ratio with its interval: "0.82 [0.80, 0.84]"; null where there is none."""
+    if estimate is None:
+        return None
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.3f}"
+    digits = 3 if max(abs(estimate.low - 1), abs(estimate.high - 1)) < 0.1 else 2
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def joules_text(joules: float | None) -> str | None:
+    """Write joules in the unit that reads best: "12.3 mJ"; null where they are not known."""
+    if joules is None:
+        return None
+    for scale, unit in ((1e-12, "pJ"), (1e-9, "nJ"), (1e-6, "µJ"), (1e-3, "mJ")):
+        if abs(joules) < 1000 * scale:
+            return f"{format_significant(joules / scale)} {unit}"
+    return f"{format_significant(joules)} J"
+
+
+def time_text(microseconds: float | None) -> str | None:
+    """Write a time in the unit that reads best; null where it is not known."""
+    return None if microseconds is None else format_time(microseconds)

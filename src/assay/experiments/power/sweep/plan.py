@@ -1,4 +1,4 @@
-"""Which step on which device when: every step once in each repeat, in random order, as heat carries over."""
+"""Which step runs on which device when: every step once in each repeat, in random order, because heat carries over."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from assay.core.plan import Block, Done, Method, Role, Trial
-from assay.experiments.contention.budget import BESIDE_S, Cast
-from assay.experiments.power.sweep.words import step_text
+from assay.experiments.budget import TRIAL_OVERHEAD_S, TrialWorkers
+from assay.experiments.power.sweep.options import step_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from assay.core.values import Params
     from assay.experiments.power.sweep.options import SweepOptions
 
-TRIES = 2
+MAX_FAILURES = 2
 """A step that went wrong in so many repeats, and well in none, is not tried again."""
 
 
-class Visit(NamedTuple):
+class SweepVisit(NamedTuple):
     """One point, by its place among the options, on the devices that are timed at once."""
 
     point: int
     devices: tuple[str, ...]
 
 
-def visits(options: SweepOptions) -> tuple[Visit, ...]:
+def plan_visits(options: SweepOptions) -> tuple[SweepVisit, ...]:
     """Return everything that is measured in one repeat, in a plain order; refused points are not."""
     casts = [options.devices] if options.together else [(device,) for device in options.devices]
     timed = [number for number, point in enumerate(options.points) if point.subject is not None]
-    return tuple(Visit(number, devices) for devices in casts for number in timed)
+    return tuple(SweepVisit(number, devices) for devices in casts for number in timed)
 
 
-def trial_of(options: SweepOptions, visit: Visit, number: int) -> Trial:
+def build_trial(options: SweepOptions, visit: SweepVisit, number: int) -> Trial:
     """Return the trial of one visit in one repeat, counted from 1."""
     point = options.points[visit.point]
     if point.subject is None:
@@ -61,7 +61,7 @@ def trial_of(options: SweepOptions, visit: Visit, number: int) -> Trial:
         ),
         restarts=options.restarts,
         settings=settings,
-        strangers=options.strangers,
+        on_interference=options.on_interference,
         placed_with=options.devices,
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,
@@ -70,17 +70,17 @@ def trial_of(options: SweepOptions, visit: Visit, number: int) -> Trial:
     )
 
 
-def start_s(subject: Subject, processes: int) -> float:
+def worker_start_s(subject: Subject, processes: int) -> float:
     """Return until when a worker is ready, in seconds, as is usual; it is not timed."""
-    return Cast((subject,), processes, processes).start_s
+    return TrialWorkers((subject,), processes, processes).start_s
 
 
-def longest_s(options: SweepOptions, trial: Trial) -> float:
+def max_trial_s(options: SweepOptions, trial: Trial) -> float:
     """Return at most how long a trial takes, in seconds, as far as can be foreseen."""
     settling_s = (options.settle_s or 0.0) * trial.restarts
     role = trial.roles[0]
-    starting_s = trial.restarts * start_s(role.subjects[0], len(trial.devices))
-    return trial.method.duration_s + starting_s + settling_s + BESIDE_S + trial.cooldown_s
+    starting_s = trial.restarts * worker_start_s(role.subjects[0], len(trial.devices))
+    return trial.method.duration_s + starting_s + settling_s + TRIAL_OVERHEAD_S + trial.cooldown_s
 
 
 def block_name(number: int) -> str:
@@ -88,44 +88,48 @@ def block_name(number: int) -> str:
     return f"repeat-{number}"
 
 
-def block_of(options: SweepOptions, number: int, records: Iterable[Record] = ()) -> Block | None:
+def build_block(options: SweepOptions, number: int, records: Iterable[Record] = ()) -> Block | None:
     """Return one repeat, its trials in random order, without what never worked before; null where nothing is left."""
-    trials = [trial_of(options, visit, number) for visit in hopeful(options, number, records)]
+    trials = [build_trial(options, visit, number) for visit in promising_visits(options, number, records)]
     if not trials:
         return None
     random.Random(f"{options.seed}/{number}").shuffle(trials)  # noqa: S311 - an order is no secret
     return Block(name=block_name(number), why=f"every step once, {number} of {options.repeat}", trials=tuple(trials))
 
 
-def hopeful(options: SweepOptions, number: int, records: Iterable[Record]) -> list[Visit]:
+def promising_visits(options: SweepOptions, number: int, records: Iterable[Record]) -> list[SweepVisit]:
     """Return the visits that are worth another try."""
-    states: dict[Visit, list[str]] = defaultdict(list)
-    visit_of_trial = by_trial(options, number - 1)
+    states: dict[SweepVisit, list[str]] = defaultdict(list)
+    visit_of_trial = visits_by_trial(options, number - 1)
     for record in records:
         if record.trial in visit_of_trial:
             states[visit_of_trial[record.trial]].append(record.status)
-    return [visit for visit in visits(options) if len(states[visit]) < TRIES or "ok" in states[visit]]
+    return [visit for visit in plan_visits(options) if len(states[visit]) < MAX_FAILURES or "ok" in states[visit]]
 
 
-def by_trial(options: SweepOptions, repeats: int) -> dict[str, Visit]:
+def visits_by_trial(options: SweepOptions, repeats: int) -> dict[str, SweepVisit]:
     """Return the visit of each trial of the first repeats."""
-    return {trial_of(options, visit, number).id: visit for number in range(1, repeats + 1) for visit in visits(options)}
+    return {
+        build_trial(options, visit, number).id: visit
+        for number in range(1, repeats + 1)
+        for visit in plan_visits(options)
+    }
 
 
-def next_step(options: SweepOptions, records: Iterable[Record]) -> Block | Done:
+def next_block(options: SweepOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next repeat, or that all are measured, or that the budget leaves no room for another."""
     all_records = list(records)
     done = len({record.block for record in all_records})
     if done >= options.repeat:
         return Done(why=f"all {options.repeat} repeats are measured")
-    block = block_of(options, done + 1, all_records)
+    block = build_block(options, done + 1, all_records)
     if block is None:
         return Done(why="no step could be measured")
-    block_s = sum(longest_s(options, trial) for trial in block.trials)
+    block_s = sum(max_trial_s(options, trial) for trial in block.trials)
     left_s = block_s * (options.repeat - done)
     if options.budget_s is not None:
         spent_s = _spent_s(all_records)
-        if done and max(_by_block(all_records).values()) > options.budget_s - spent_s:
+        if done and max(_block_durations_s(all_records).values()) > options.budget_s - spent_s:
             return Done(why=f"{done} of {options.repeat} repeats fill the budget of {options.budget_s:g} s")
         left_s = min(left_s, max(options.budget_s - spent_s, block_s))
     return block.model_copy(update={"left_s": left_s})
@@ -135,7 +139,7 @@ def _spent_s(records: Iterable[Record]) -> float:
     return sum(record.window.end_ns - record.window.start_ns for record in records) / 1e9
 
 
-def _by_block(records: Iterable[Record]) -> dict[str, float]:
+def _block_durations_s(records: Iterable[Record]) -> dict[str, float]:
     """Return how long the trials of each block took, in seconds."""
     blocks: dict[str, list[Record]] = defaultdict(list)
     for record in records:

@@ -1,23 +1,30 @@
-"""From records to numbers: what each device did at each step of each repeat."""
+"""From records to readings.
+
+What each device did at each step of each repeat, and the unit in which its work is counted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from assay.experiments.power.sweep.plan import by_trial
-from assay.experiments.times import decisive
+from assay.experiments.estimates import primary_time
+from assay.experiments.power.sweep.plan import visits_by_trial
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from assay.core.results import Estimate, GpuSeen, Record, SubjectFacts
+    from assay.core.results import Estimate, GpuWindowStats, Record, SubjectFacts
     from assay.experiments.power.sweep.options import SweepOptions
-    from assay.experiments.power.sweep.plan import Visit
+    from assay.experiments.power.sweep.plan import SweepVisit
     from assay.store.records import Records
 
+
+if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 WHOLE_TRIAL = "whole trial"
@@ -25,7 +32,7 @@ WHOLE_TRIAL = "whole trial"
 
 
 @dataclass(frozen=True)
-class Reading:
+class SweepReading:
     """One device at one step in one repeat. Null: not measured, or not told.
 
     ``samples`` are times of a call in µs, an array for each start of the worker.
@@ -65,35 +72,35 @@ class Reading:
         return float(np.median([np.median(start_samples) for start_samples in self.samples]))
 
 
-def taken(options: SweepOptions, records: Records) -> list[tuple[Visit, Record]]:
+def match_records(options: SweepOptions, records: Records) -> list[tuple[SweepVisit, Record]]:
     """Return every record with the visit it is of, in the order they were taken."""
-    visit_of_trial = by_trial(options, options.repeat)
+    visit_of_trial = visits_by_trial(options, options.repeat)
     return [(visit_of_trial[record.trial], record) for record in records if record.trial in visit_of_trial]
 
 
-def readings(options: SweepOptions, records: Records) -> list[Reading]:
+def read_records(options: SweepOptions, records: Records) -> list[SweepReading]:
     """Return what each device did at each step in each repeat; trials without a result are left out."""
     return [
         reading
-        for visit, record in taken(options, records)
+        for visit, record in match_records(options, records)
         if record.status == "ok"
         for device in visit.devices
-        if (reading := _reading(records, record, visit, device)) is not None
+        if (reading := _build_reading(records, record, visit, device)) is not None
     ]
 
 
-def _reading(records: Records, record: Record, visit: Visit, device: str) -> Reading | None:
-    quantity = decisive([record], device)
+def _build_reading(records: Records, record: Record, visit: SweepVisit, device: str) -> SweepReading | None:
+    quantity = primary_time([record], device)
     series = [s for s in record.series if (s.role, s.quantity) == (device, quantity) and s.n]
     timed_s = sum(s.end_ns - s.start_ns for s in series) / 1e9
     if not series or timed_s <= 0:
         return None
-    stats = _seen(record, device)
-    energy, note = _energy(record, visit, device, stats)
-    facts = _facts(record, device)
-    observed_s = record.meanwhile.seen_s if record.meanwhile is not None else timed_s
+    stats = _gpu_stats(record, device)
+    energy, note = _device_energy(record, visit, device, stats)
+    facts = _subject_facts(record, device)
+    observed_s = record.during.observed_s if record.during is not None else timed_s
     power_w = stats.power_w if stats is not None else None
-    return Reading(
+    return SweepReading(
         device=device,
         point=visit.point,
         block=record.block,
@@ -114,19 +121,21 @@ def _reading(records: Records, record: Record, visit: Visit, device: str) -> Rea
     )
 
 
-def _seen(record: Record, device: str) -> GpuSeen | None:
+def _gpu_stats(record: Record, device: str) -> GpuWindowStats | None:
     """Return what the monitor saw of a device; sensors belong to whole GPUs, so that instances have none."""
     kind, _, number = device.partition(":")
-    gpus = record.meanwhile.gpus if record.meanwhile is not None else ()
+    gpus = record.during.gpus if record.during is not None else ()
     return next((stats for stats in gpus if kind == "cuda" and number == str(stats.gpu)), None)
 
 
-def _energy(record: Record, visit: Visit, device: str, seen: GpuSeen | None) -> tuple[Estimate | None, str | None]:
+def _device_energy(
+    record: Record, visit: SweepVisit, device: str, stats: GpuWindowStats | None
+) -> tuple[Estimate | None, str | None]:
     """Return the energy of a device while it was timed, and how it was told or why not."""
     if device.startswith("cuda"):
-        if seen is None:
+        if stats is None:
             return None, "not told: no sensor of this GPU was read"
-        return seen.energy, seen.energy_note
+        return stats.energy, stats.energy_note
     if len(visit.devices) > 1:
         return None, "not told: groups of cores that are timed at once share the processor's counters"
     if record.energy is None or WHOLE_TRIAL in (record.energy_note or ""):
@@ -134,5 +143,31 @@ def _energy(record: Record, visit: Visit, device: str, seen: GpuSeen | None) -> 
     return record.energy, record.energy_note
 
 
-def _facts(record: Record, device: str) -> SubjectFacts | None:
+def _subject_facts(record: Record, device: str) -> SubjectFacts | None:
     return next((facts for evidence in record.evidence if evidence.role == device for facts in evidence.subjects), None)
+
+
+WorkUnit = Literal["call", "FLOP", "byte", "item"]
+
+
+def unit_of_work(options: SweepOptions, readings: Sequence[SweepReading]) -> WorkUnit | None:
+    """Return in what the work of different steps can be compared; null where their calls do different things.
+
+    Items are those of a batch. Work is floating-point operations where all calls tell theirs, else bytes.
+    """
+    if options.knob not in {"size", "batch"}:
+        return "call"
+    if readings and all(reading.flop for reading in readings):
+        return "FLOP"
+    if readings and all(reading.bytes_moved for reading in readings):
+        return "byte"
+    return "item" if options.knob == "batch" else None
+
+
+def work_per_call(options: SweepOptions, reading: SweepReading, unit: WorkUnit) -> float:
+    """Return how much work one call is, in that unit."""
+    if unit == "FLOP" and reading.flop:
+        return reading.flop
+    if unit == "byte" and reading.bytes_moved:
+        return reading.bytes_moved
+    return float(str(options.points[reading.point].setting)) if unit == "item" else 1.0

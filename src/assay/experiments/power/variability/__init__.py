@@ -1,1 +1,1 @@
-"""How unequal GPUs are: which are slow, hot or hungry, where the variance comes from, and which to ask for."""
+"""How much GPUs differ: which are slow, hot or power-hungry, where the variance comes from, and which to request."""

@@ -1,4 +1,4 @@
-"""What fleets come to: judged claims, and all of it in a sentence or two."""
+"""The findings about fleets, the headline, and how differences and recommendations are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate, Finding, Findings
-from assay.experiments.power.variability import words
 from assay.experiments.power.variability.measures import MEASURES
 
 if TYPE_CHECKING:
@@ -14,70 +13,224 @@ if TYPE_CHECKING:
 
     from assay.core.results import Verdict
     from assay.core.values import Params
-    from assay.experiments.power.variability.advice import Gain
-    from assay.experiments.power.variability.analysis import Looked
-    from assay.experiments.power.variability.measures import Measure
-    from assay.experiments.power.variability.peers import Outlier
-    from assay.experiments.power.variability.places import Effect
-    from assay.stats.components import Component
-
-PEERS = "distance from the middle of its peers; Student's t over its runs, false coverage 5 % over all that are told"
-PLACES = "median of the place's GPUs; robust scale, Student's t, Holm over all places of a kind"
-LEVELS = "nested analysis of variance of the logarithm of times, generalised pivots"
+    from assay.experiments.power.variability.analysis import FleetAnalysis, TimeGain
+    from assay.experiments.power.variability.measures import GpuMeasure
+    from assay.experiments.power.variability.outliers import GpuOutlier, LocationEffect
+    from assay.stats.variance import VarianceComponent
 
 
-def findings_of(all_looked: Sequence[Looked]) -> Findings:
+MAX_NAMES = 5
+
+
+def difference_text(measure: GpuMeasure, value: float, low: float | None = None, high: float | None = None) -> str:
+    """Write a difference with its interval: ``+52.1 % (+50.0 – +54.2)``, or in °C."""
+    unit = "%" if measure.relative else "°C"
+    numbers = [number if number is None else scale_difference(measure, number) for number in (value, low, high)]
+    if numbers[1] is None or numbers[2] is None:
+        return f"{_signed_text(numbers[0])} {unit}"
+    return f"{_signed_text(numbers[0])} {unit} ({_signed_text(numbers[1])} – {_signed_text(numbers[2])})"
+
+
+def scale_difference(measure: GpuMeasure, value: float) -> float:
+    """Return a difference in percent, or in °C."""
+    return 100 * math.expm1(value) if measure.relative else value
+
+
+def _signed_text(number: float | None) -> str:
+    return "" if number is None else f"{number:+z.1f}".replace("-", "−")
+
+
+def percent_text(share: float, digits: int = 1) -> str:
+    """Write a share in percent."""
+    return f"{100 * share:z.{digits}f} %".replace("-", "−")
+
+
+def gain_text(gain: TimeGain) -> str:
+    """Write how much less time something takes: ``1.2 % (0.9 – 1.5)``."""
+    if gain.low is None or gain.high is None:
+        return percent_text(gain.value)
+    return f"{percent_text(gain.value)} ({100 * gain.low:z.1f} – {100 * gain.high:z.1f})".replace("-", "−")
+
+
+def ordinal_text(slot: int) -> str:
+    """Return which GPU of its host sits in a slot: that in slot 0 is the 1st."""
+    return {0: "1st", 1: "2nd", 2: "3rd"}.get(slot, f"{slot + 1}th")
+
+
+def join_names(names: Sequence[str], joint: str = "and") -> str:
+    """Write names in a row: a, b and c; of many how many more there are."""
+    if len(names) > MAX_NAMES:
+        return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more"
+    return f" {joint} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def count_text(number: int, noun: str) -> str:
+    """Write a number of things: 1 GPU, 10,000 GPUs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def advice_sentence(looked: FleetAnalysis) -> str:
+    """Say which GPU to ask for, in a sentence or two."""
+    fleet, advice = looked.fleet, looked.advice
+    clause = _advice_clause(looked)
+    single = advice.unit == "repeats" and advice.answer in {"gpu", "slot", "avoid"}
+    runs = "each GPU was seen in one run only, so that the day may have a part in it"
+    return f"{clause}; {runs}." if single and len(fleet.gpus) > 1 else f"{clause}."
+
+
+def _advice_clause(looked: FleetAnalysis) -> str:
+    advice = looked.advice
+    if advice.answer == "one" or advice.gain is None:
+        return "There is one GPU only, and nothing to choose between"
+    gain = gain_text(advice.gain)
+    if advice.answer == "slot" and advice.slot is not None:
+        slot = int(advice.slot.name)
+        return (
+            f"Ask for slot {slot}, the {ordinal_text(slot)} GPU of a host: over "
+            f"{count_text(advice.slot.members, 'host')} "
+            f"it takes {gain} less time than a random one"
+        )
+    if advice.answer == "gpu":
+        named = join_names([looked.fleet.name(gpu) for gpu in advice.best], "or")
+        return f"Ask for {named}: {_confidence_clause(looked)}, and takes {gain} less time than a random one"
+    if advice.answer == "unknown":
+        return _unknown_clause(looked, gain)
+    which, best = "Ask for any but the slow ones", f"the fastest, {looked.fleet.name(advice.best[0])},"
+    if advice.answer == "any":
+        surely = advice.gain.low is not None and advice.gain.low > 0 and len(advice.best) == 1
+        which = f"It {'matters little' if surely else 'does not matter'} which GPU you ask for"
+        best = (
+            f"{best[:-1]} with {_confidence_text(advice.confidence)} confidence,"
+            if surely
+            else "the likeliest to be fastest"
+        )
+    return f"{which}: {_spread_clause(looked)}; {best} takes {gain} less time than a random one"
+
+
+def _unknown_clause(looked: FleetAnalysis, gain: str) -> str:
+    count = count_text(len(looked.fleet.gpus), "GPU")
+    if looked.advice.unit is not None:
+        reason = f"the likeliest takes {gain} less time than a random one"
+        return f"Which of {count} to ask for cannot be told from these runs: {reason}"
+    reason = f"{looked.fleet.name(looked.advice.best[0])} took {gain} less time than the mean, which may be chance"
+    return f"Which of {count} to ask for cannot be told, as {_missing_data_reason(looked)}: {reason}"
+
+
+def _missing_data_reason(looked: FleetAnalysis) -> str:
+    """Say why it is not known how far chance goes."""
+    fleet = looked.fleet
+    if len(fleet.rows) <= len(fleet.gpus):
+        return "nothing was measured twice"
+    runs, cases = (
+        count_text(len(set(codes.tolist())), what) for codes, what in ((fleet.run, "run"), (fleet.case, "case"))
+    )
+    return f"too little was measured to tell GPUs from chance ({runs} of {cases})"
+
+
+def _confidence_clause(looked: FleetAnalysis) -> str:
+    advice, count = looked.advice, count_text(len(looked.fleet.gpus), "GPU")
+    if len(advice.best) == 1:
+        return f"it is the fastest of {count} with {_confidence_text(advice.confidence)} confidence"
+    first = looked.fleet.name(advice.best[0])
+    return f"one of these is the fastest of {count} with 95 % confidence; {first} is the likeliest"
+
+
+def _confidence_text(confidence: float | None) -> str:
+    return "some" if confidence is None else "over 99 %" if confidence > 0.99 else percent_text(confidence, 0)
+
+
+def _spread_clause(looked: FleetAnalysis) -> str:
+    """Say how near to each other most GPUs are."""
+    spread = looked.spread
+    count = count_text(len(looked.fleet.gpus), "GPU")
+    if spread is not None and spread.middle is not None:
+        return f"nine tenths of {count} are within {percent_text(spread.middle - 1)} of each other"
+    if spread is None:
+        return count
+    return f"{count} are within {percent_text((spread.high or spread.ratio) - 1)} of each other"
+
+
+def fourth_gpu_sentence(looked: FleetAnalysis) -> str | None:
+    """Answer whether always asking for the 4th GPU saves money; null where there is no 4th, or it cannot be told."""
+    gain = looked.advice.fourth
+    if gain is None or gain.low is None or gain.high is None:
+        return None
+    question = "Can I save money by just asking for the 4th GPU always?"
+    where = "on this host" if len(looked.fleet.hosts) == 1 else f"over {count_text(len(looked.fleet.hosts), 'host')}"
+    least = percent_text(looked.minimum_effect, 0)
+    if gain.low > 0:
+        slot = looked.advice.slot
+        better = f"; slot {slot.name} saves more" if slot is not None and slot.name != "3" else ""
+        small = f", which is less than {least}" if gain.high < looked.minimum_effect else ""
+        return f"{question} Yes: {where} it takes {gain_text(gain)} less time than a random one{small}{better}."
+    if gain.high < looked.minimum_effect:
+        return f"{question} No: {where} it saves {gain_text(gain)} of the time of a random one, which is below {least}."
+    return f"{question} It cannot be told: {where} it takes {gain_text(gain)} less time than a random one."
+
+
+OUTLIER_METHOD = (
+    "distance from the middle of its peers; Student's t over its runs, false coverage 5 % over all that are told"
+)
+LOCATION_METHOD = "median of the place's GPUs; robust scale, Student's t, Holm over all places of a kind"
+VARIANCE_METHOD = "nested analysis of variance of the logarithm of times, generalised pivots"
+
+
+def fleet_findings(all_looked: Sequence[FleetAnalysis]) -> Findings:
     """Return every claim about every fleet."""
-    findings = tuple(finding for looked in all_looked for finding in _of(looked))
-    return Findings(headline=headline(all_looked), findings=findings)
+    findings = tuple(finding for looked in all_looked for finding in _findings_of_fleet(looked))
+    return Findings(headline=fleet_headline(all_looked), findings=findings)
 
 
-def headline(all_looked: Sequence[Looked]) -> str:
+def fleet_headline(all_looked: Sequence[FleetAnalysis]) -> str:
     """Return the answer: what stands out, and which GPU to ask for."""
     first = all_looked[0]
     more = len(all_looked) - 1
-    others = f" So says {first.fleet.kind.label}; {words.counted(more, 'other kind')} of rows below." if more else ""
-    return f"{_standing_out(first)} {words.answer(first)}{others}"
+    others = f" So says {first.fleet.kind.label}; {count_text(more, 'other kind')} of rows below." if more else ""
+    return f"{_outlier_sentence(first)} {advice_sentence(first)}{others}"
 
 
-def _standing_out(looked: Looked) -> str:
+def _outlier_sentence(looked: FleetAnalysis) -> str:
     """Say how many GPUs and places stand out."""
     outliers_by_kind = {measure.high: len(own) for measure in MEASURES if (own := looked.surely(measure))}
-    count = words.counted(len(looked.fleet.gpus), "GPU")
+    count = count_text(len(looked.fleet.gpus), "GPU")
     if len(looked.fleet.gpus) == 1:
-        runs = words.counted(len(set(looked.fleet.run.tolist())), "run")
+        runs = count_text(len(set(looked.fleet.run.tolist())), "run")
         return f"One GPU in {runs}: how GPUs differ cannot be told."
-    locations = {(effect.what, effect.name) for effect in looked.places if effect.verdict == "yes"}
+    locations = {(effect.what, effect.name) for effect in looked.location_effects if effect.verdict == "yes"}
     kinds = [(what, sum(one == what for one, _ in locations)) for what in ("rack", "host", "slot")]
-    strays = [words.counted(number, what) for what, number in kinds if number]
-    rest = f"; {words.listed(strays)} stray{'s' if sum(n for _, n in kinds) == 1 else ''} as a whole" if strays else ""
+    strays = [count_text(number, what) for what, number in kinds if number]
+    rest = f"; {join_names(strays)} stray{'s' if sum(n for _, n in kinds) == 1 else ''} as a whole" if strays else ""
     if not outliers_by_kind:
         few = " (fewer than 4 have no peers to speak of)" if len(looked.fleet.gpus) < 4 else ""
         return f"No single one of {count} stands out against its peers{few}{rest}."
-    outlier_counts = words.listed([f"{number:,} {high}" for high, number in outliers_by_kind.items()])
+    outlier_counts = join_names([f"{number:,} {high}" for high, number in outliers_by_kind.items()])
     return f"Of {count} {outlier_counts} stand{'s' if sum(outliers_by_kind.values()) == 1 else ''} out{rest}."
 
 
-def _of(looked: Looked) -> Iterator[Finding]:
-    yield from _of_spread(looked)
-    yield from (_of_level(looked, one) for one in looked.components)
-    yield from (_of_outlier(looked, one) for one in looked.outliers)
+def _findings_of_fleet(looked: FleetAnalysis) -> Iterator[Finding]:
+    yield from _spread_findings(looked)
+    yield from (_level_finding(looked, one) for one in looked.components)
+    yield from (_outlier_finding(looked, one) for one in looked.outliers)
     yield from (
-        _of_place(looked, effect) for effect in looked.places if effect.what == "slot" or effect.verdict == "yes"
+        _location_finding(looked, effect)
+        for effect in looked.location_effects
+        if effect.what == "slot" or effect.verdict == "yes"
     )
-    yield from _of_pairs(looked)
-    yield from _of_advice(looked)
+    yield from _correlation_findings(looked)
+    yield from _advice_findings(looked)
 
 
-def _facts(looked: Looked, about: str, **told: object) -> Params:
+def _fleet_facts(looked: FleetAnalysis, about: str, **values: object) -> Params:
     kind = looked.fleet.kind
     facts: Params = {"about": about, "workload": kind.work, "model": kind.model}
-    for name, value in told.items():
+    for name, value in values.items():
         facts[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
     return facts
 
 
-def _estimate(value: float, ends: tuple[float | None, float | None], unit: str, method: str, n: int) -> Estimate | None:
+def _to_estimate(
+    value: float, ends: tuple[float | None, float | None], unit: str, method: str, n: int
+) -> Estimate | None:
     low, high = ends
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         low = high = None
@@ -86,7 +239,9 @@ def _estimate(value: float, ends: tuple[float | None, float | None], unit: str, 
     return Estimate(value=value, low=low, high=high, unit=unit, scope="machine", method=method, n=max(n, 1))
 
 
-def _finding(looked: Looked, claim: str, verdict: Verdict, estimate: Estimate | None, facts: Params) -> Finding:
+def _build_finding(
+    looked: FleetAnalysis, claim: str, verdict: Verdict, estimate: Estimate | None, facts: Params
+) -> Finding:
     origin = looked.fleet.kind.origin
     return Finding(
         claim=f"{looked.fleet.kind.label}: {claim}",
@@ -98,7 +253,7 @@ def _finding(looked: Looked, claim: str, verdict: Verdict, estimate: Estimate | 
     )
 
 
-def _of_spread(looked: Looked) -> Iterator[Finding]:
+def _spread_findings(looked: FleetAnalysis) -> Iterator[Finding]:
     spread = looked.spread
     if spread is None:
         return
@@ -107,30 +262,32 @@ def _of_spread(looked: Looked) -> Iterator[Finding]:
     if spread.low is not None and spread.high is not None:
         verdict = "yes" if spread.low > least else "no" if spread.high < least else "unsure"
     names = {"slowest": looked.fleet.name(spread.slowest), "fastest": looked.fleet.name(spread.fastest)}
-    claim = f"the slowest GPU takes over {words.percent(looked.minimum_effect, 0)} longer than the fastest"
+    claim = f"the slowest GPU takes over {percent_text(looked.minimum_effect, 0)} longer than the fastest"
     method = "ratio of the largest to the smallest time of a GPU; Tukey's studentised range over runs"
-    estimate = _estimate(spread.ratio, (spread.low, spread.high), "×", method, n)
-    yield _finding(looked, claim, verdict, estimate, _facts(looked, "spread", **names))
+    estimate = _to_estimate(spread.ratio, (spread.low, spread.high), "×", method, n)
+    yield _build_finding(looked, claim, verdict, estimate, _fleet_facts(looked, "spread", **names))
     if spread.middle is not None:
-        claim = f"nine tenths of the GPUs are within {words.percent(looked.minimum_effect, 0)}"
+        claim = f"nine tenths of the GPUs are within {percent_text(looked.minimum_effect, 0)}"
         ends = spread.middle_low, spread.middle_high
         verdict = "unsure"
         if ends[0] is not None and ends[1] is not None:
             verdict = "yes" if ends[1] < least else "no" if ends[0] > least else "unsure"
-        estimate = _estimate(spread.middle, ends, "×", "95th over 5th percentile of GPUs, over GPUs drawn anew", n)
-        yield _finding(looked, claim, verdict, estimate, _facts(looked, "middle"))
+        estimate = _to_estimate(spread.middle, ends, "×", "95th over 5th percentile of GPUs, over GPUs drawn anew", n)
+        yield _build_finding(looked, claim, verdict, estimate, _fleet_facts(looked, "middle"))
 
 
-def _of_level(looked: Looked, one: Component) -> Finding:
+def _level_finding(looked: FleetAnalysis, one: VarianceComponent) -> Finding:
     deviation = None if one.variance is None else math.sqrt(one.variance)
     ends = tuple(None if end is None else math.sqrt(end) for end in (one.low, one.high))
     estimate = (
-        None if deviation is None else _estimate(deviation, (ends[0], ends[1]), "of the time", LEVELS, one.members)
+        None
+        if deviation is None
+        else _to_estimate(deviation, (ends[0], ends[1]), "of the time", VARIANCE_METHOD, one.members)
     )
     verdict: Verdict = "unsure"
     if one.low is not None:
         verdict = "yes" if one.low > 0 else "unsure"
-    facts = _facts(
+    facts = _fleet_facts(
         looked,
         "component",
         level=one.level,
@@ -140,21 +297,21 @@ def _of_level(looked: Looked, one: Component) -> Finding:
         members=one.members,
         part_of=one.within,
     )
-    return _finding(looked, f"{one.level} differ beyond what lies below them", verdict, estimate, facts)
+    return _build_finding(looked, f"{one.level} differ beyond what lies below them", verdict, estimate, facts)
 
 
-def _unit(measure: Measure) -> str:
+def _measure_unit(measure: GpuMeasure) -> str:
     return "×" if measure.relative else "°C"
 
 
-def _value(measure: Measure, value: float) -> float:
+def _measure_value(measure: GpuMeasure, value: float) -> float:
     return math.exp(value) if measure.relative else value
 
 
-def _of_outlier(looked: Looked, one: Outlier) -> Finding:
+def _outlier_finding(looked: FleetAnalysis, one: GpuOutlier) -> Finding:
     gpu, measure = looked.fleet.gpus[one.gpu], one.measure
-    ends = _value(measure, one.peers.low), _value(measure, one.peers.high)
-    facts = _facts(
+    ends = _measure_value(measure, one.peers.low), _measure_value(measure, one.peers.high)
+    facts = _fleet_facts(
         looked,
         "outlier",
         kind=one.word,
@@ -164,42 +321,50 @@ def _of_outlier(looked: Looked, one: Outlier) -> Finding:
         slot=gpu.slot,
         rack=gpu.rack,
         against=one.against,
-        against_fleet=_value(measure, one.fleet.value),
-        against_fleet_low=_value(measure, one.fleet.low),
-        against_fleet_high=_value(measure, one.fleet.high),
+        against_fleet=_measure_value(measure, one.fleet.value),
+        against_fleet_low=_measure_value(measure, one.fleet.low),
+        against_fleet_high=_measure_value(measure, one.fleet.high),
         false_rate=one.rate,
     )
-    estimate = _estimate(_value(measure, one.peers.value), ends, _unit(measure), PEERS, len(looked.fleet.gpus))
+    estimate = _to_estimate(
+        _measure_value(measure, one.peers.value), ends, _measure_unit(measure), OUTLIER_METHOD, len(looked.fleet.gpus)
+    )
     claim = f"{looked.fleet.name(one.gpu)} is {one.word} against {one.against}"
-    return _finding(looked, claim, one.verdict, estimate, facts)
+    return _build_finding(looked, claim, one.verdict, estimate, facts)
 
 
-def _of_place(looked: Looked, effect: Effect) -> Finding:
+def _location_finding(looked: FleetAnalysis, effect: LocationEffect) -> Finding:
     measure = effect.measure
-    ends = _value(measure, effect.low), _value(measure, effect.high)
-    estimate = _estimate(_value(measure, effect.value), ends, _unit(measure), PLACES, effect.members)
+    ends = _measure_value(measure, effect.low), _measure_value(measure, effect.high)
+    estimate = _to_estimate(
+        _measure_value(measure, effect.value), ends, _measure_unit(measure), LOCATION_METHOD, effect.members
+    )
     claim = f"{effect.what} {effect.name} is {effect.word} as a whole"
-    facts = _facts(
+    facts = _fleet_facts(
         looked, effect.what, name=effect.name, measure=measure.name, members=effect.members, chance=effect.chance
     )
-    return _finding(looked, claim, effect.verdict, estimate, facts)
+    return _build_finding(looked, claim, effect.verdict, estimate, facts)
 
 
-def _of_pairs(looked: Looked) -> Iterator[Finding]:
+def _correlation_findings(looked: FleetAnalysis) -> Iterator[Finding]:
     for pair in looked.pairs:
-        if pair.found is None:
+        if pair.association is None:
             continue
         equal = f", {pair.equal} held equal" if pair.equal else ""
         method = f"Spearman's rho over {pair.over}{equal}, Fisher's interval"
-        estimate = _estimate(pair.found.rho, (pair.found.low, pair.found.high), "", method, pair.found.n)
-        facts = _facts(looked, "correlation", x=pair.x, y=pair.y, equal=pair.equal, over=pair.over, n=pair.found.n)
-        yield _finding(looked, pair.claim, pair.verdict, estimate, facts)
+        estimate = _to_estimate(
+            pair.association.rho, (pair.association.low, pair.association.high), "", method, pair.association.n
+        )
+        facts = _fleet_facts(
+            looked, "correlation", x=pair.x, y=pair.y, equal=pair.equal, over=pair.over, n=pair.association.n
+        )
+        yield _build_finding(looked, pair.claim, pair.verdict, estimate, facts)
 
 
-def _of_advice(looked: Looked) -> Iterator[Finding]:
+def _advice_findings(looked: FleetAnalysis) -> Iterator[Finding]:
     advice, fleet = looked.advice, looked.fleet
     best = advice.best[0] if advice.best else None
-    facts = _facts(
+    facts = _fleet_facts(
         looked,
         "advice",
         answer=advice.answer,
@@ -207,21 +372,21 @@ def _of_advice(looked: Looked) -> Iterator[Finding]:
         uuid=None if best is None else fleet.gpus[best].uuid,
         confidence=advice.confidence,
         slot=None if advice.slot is None else int(advice.slot.name),
-        sentence=words.answer(looked),
+        sentence=advice_sentence(looked),
     )
     verdicts: dict[str, Verdict] = {"gpu": "yes", "slot": "yes", "avoid": "yes", "any": "no", "one": "no"}
-    estimate = None if advice.gain is None else _gain(looked, advice.gain)
+    estimate = None if advice.gain is None else _gain_estimate(looked, advice.gain)
     claim = "it matters which GPU is asked for"
-    yield _finding(looked, claim, verdicts.get(advice.answer, "unsure"), estimate, facts)
-    sentence = words.money(looked)
+    yield _build_finding(looked, claim, verdicts.get(advice.answer, "unsure"), estimate, facts)
+    sentence = fourth_gpu_sentence(looked)
     if sentence is not None and advice.fourth is not None:
         low, high = advice.fourth.low or 0.0, advice.fourth.high or 0.0
         verdict: Verdict = "yes" if low > 0 else "no" if high < looked.minimum_effect else "unsure"
-        facts = _facts(looked, "fourth", sentence=sentence)
+        facts = _fleet_facts(looked, "fourth", sentence=sentence)
         claim = "always asking for the 4th GPU saves time"
-        yield _finding(looked, claim, verdict, _gain(looked, advice.fourth), facts)
+        yield _build_finding(looked, claim, verdict, _gain_estimate(looked, advice.fourth), facts)
 
 
-def _gain(looked: Looked, gain: Gain) -> Estimate | None:
+def _gain_estimate(looked: FleetAnalysis, gain: TimeGain) -> Estimate | None:
     method = "share of a random GPU's time; over runs, drawn in towards the rest as far as they scatter"
-    return _estimate(gain.value, (gain.low, gain.high), "", method, len(looked.fleet.gpus))
+    return _to_estimate(gain.value, (gain.low, gain.high), "", method, len(looked.fleet.gpus))

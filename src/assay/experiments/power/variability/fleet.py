@@ -1,7 +1,6 @@
 """Rows of the same work on the same model of GPU, as columns: a fleet, however small.
 
-What must not be mixed is kept apart: other work, sizes and configurations, other models, other ways to time, another
-isolation, other origins.
+Different workloads, sizes, configurations, models, timing methods, isolation levels and origins are never mixed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.stats.grouped import coded
+from assay.stats.variance import encode_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     Samples = NDArray[np.float64]
     Codes = NDArray[np.intp]
 
-IDLE = "idle"
+IDLE_WORKLOAD = "idle"
 """The workload that does nothing: its time says nothing about a GPU."""
 
 
 @dataclass(frozen=True, order=True)
-class Kind:
+class FleetKind:
     """What must be the same for GPUs to be peers."""
 
     workload: str
@@ -56,7 +55,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class LocatedGpu:
     """One GPU and where it sits."""
 
     uuid: str
@@ -67,11 +66,11 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class GpuFleet:
     """All rows of one kind; ``gpu``, ``run`` and ``case`` are codes of each row, NaN is what was not measured."""
 
-    kind: Kind
-    gpus: tuple[Gpu, ...]
+    kind: FleetKind
+    gpus: tuple[LocatedGpu, ...]
     moved: int
     gpu: Codes
     run: Codes
@@ -108,7 +107,7 @@ class Fleet:
 
     def column(self, name: str, *, log: bool = False) -> Samples:
         """Return a number of each row, or its logarithm; NaN where there is none."""
-        values = np.array([_number(getattr(row, name)) for row in self.rows])
+        values = np.array([_nan_if_null(getattr(row, name)) for row in self.rows])
         if not log:
             return np.where(np.isfinite(values), values, np.nan)
         usable = np.isfinite(values) & (values > 0)
@@ -120,9 +119,9 @@ class Fleet:
         return np.array([float(len(row.neighbours)) for row in self.rows])
 
     @cached_property
-    def heat_beside(self) -> Samples:
+    def neighbour_temperature(self) -> Samples:
         """The mean temperature of the others of its host in the same run and case, of each row."""
-        codes, _ = coded((row.run, row.host, row.case, row.repeat) for row in self.rows)
+        codes, _ = encode_labels((row.run, row.host, row.case, row.repeat) for row in self.rows)
         heat = self.column("temperature_c")
         finite = np.isfinite(heat)
         sums = np.bincount(codes, weights=np.where(finite, heat, 0.0))[codes] - np.where(finite, heat, 0.0)
@@ -137,41 +136,41 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Fleets:
+class GpuFleets:
     """The fleets that rows make, the largest first, and what of the rows is in none."""
 
-    fleets: tuple[Fleet, ...]
+    fleets: tuple[GpuFleet, ...]
     notes: tuple[str, ...]
 
 
-def fleets_of(rows: Sequence[GpuRow]) -> Fleets:
+def group_fleets(rows: Sequence[GpuRow]) -> GpuFleets:
     """Part rows into fleets."""
-    parts: dict[Kind, list[GpuRow]] = defaultdict(list)
+    parts: dict[FleetKind, list[GpuRow]] = defaultdict(list)
     idle = 0
     for row in rows:
-        if row.workload.partition("@")[0] == IDLE:
+        if row.workload.partition("@")[0] == IDLE_WORKLOAD:
             idle += 1
         else:
-            parts[_kind(row)].append(row)
+            parts[_fleet_kind(row)].append(row)
     notes = [f"{idle} rows are of idle GPUs, whose time says nothing about them."] if idle else []
     fleets = []
     for kind, own in parts.items():
-        fleet, fleet_notes = _fleet(kind, own)
+        fleet, fleet_notes = _build_fleet(kind, own)
         fleets.append(fleet)
         notes += fleet_notes
     fleets.sort(key=lambda fleet: -len(fleet.rows))
-    return Fleets(tuple(fleets), (*_mixed(fleets), *notes))
+    return GpuFleets(tuple(fleets), (*_mixed_notes(fleets), *notes))
 
 
-def _kind(row: GpuRow) -> Kind:
+def _fleet_kind(row: GpuRow) -> FleetKind:
     params, config = (
         tuple(sorted((name, value) for name, value in named.items() if value is not None))
         for named in (row.params, row.config)
     )
-    return Kind(row.workload, params, row.model, row.quantity, row.origin, config, row.isolation or "")
+    return FleetKind(row.workload, params, row.model, row.quantity, row.origin, config, row.isolation or "")
 
 
-def _mixed(fleets: Iterable[Fleet]) -> list[str]:
+def _mixed_notes(fleets: Iterable[GpuFleet]) -> list[str]:
     """Say that there are several models, or several origins."""
     kinds = [fleet.kind for fleet in fleets]
     models, origins = list(dict.fromkeys(k.model for k in kinds)), list(dict.fromkeys(k.origin for k in kinds))
@@ -186,27 +185,27 @@ def _mixed(fleets: Iterable[Fleet]) -> list[str]:
     )
 
 
-def _fleet(kind: Kind, rows: list[GpuRow]) -> tuple[Fleet, list[str]]:
-    cases, names = coded(row.case for row in rows)
-    gpus, keys = coded(_identity(row) for row in rows)
+def _build_fleet(kind: FleetKind, rows: list[GpuRow]) -> tuple[GpuFleet, list[str]]:
+    cases, names = encode_labels(row.case for row in rows)
+    gpus, keys = encode_labels(_gpu_key(row) for row in rows)
     notes = []
-    comparable = _comparable(gpus, cases)
+    comparable = _comparable_rows(gpus, cases)
     if not comparable.all():
         left = dict.fromkeys(row.case for row, keep in zip(rows, comparable, strict=True) if not keep)
         notes.append(f"{kind.label}: {', '.join(left)} share no GPU with the other cases and are left out.")
         rows = [row for row, keep in zip(rows, comparable, strict=True) if keep]
-        cases, names = coded(row.case for row in rows)
-        gpus, keys = coded(_identity(row) for row in rows)
+        cases, names = encode_labels(row.case for row in rows)
+        gpus, keys = encode_labels(_gpu_key(row) for row in rows)
     rows_by_gpu: list[list[GpuRow]] = [[] for _ in keys]
     for row, gpu in zip(rows, gpus, strict=True):
         rows_by_gpu[gpu].append(row)
     moved = sum(len({(row.host, row.slot) for row in own}) > 1 for own in rows_by_gpu)
     if moved:
         notes.append(f"{moved} GPUs were seen in more than one place; each counts where it was last.")
-    runs, _ = coded((row.run, row.host) for row in rows)
-    fleet = Fleet(
+    runs, _ = encode_labels((row.run, row.host) for row in rows)
+    fleet = GpuFleet(
         kind=kind,
-        gpus=tuple(_place(own) for own in rows_by_gpu),
+        gpus=tuple(_latest_location(own) for own in rows_by_gpu),
         moved=moved,
         gpu=gpus,
         run=runs,
@@ -217,19 +216,19 @@ def _fleet(kind: Kind, rows: list[GpuRow]) -> tuple[Fleet, list[str]]:
     return fleet, notes
 
 
-def _identity(row: GpuRow) -> tuple[str, ...]:
+def _gpu_key(row: GpuRow) -> tuple[str, ...]:
     """Return what a GPU is known by; a group of cores has no number of its own and is known by its host."""
     return (row.host, row.uuid) if row.uuid == row.device else (row.uuid,)
 
 
-def _place(rows: list[GpuRow]) -> Gpu:
+def _latest_location(rows: list[GpuRow]) -> LocatedGpu:
     last = max(rows, key=lambda row: row.started_at)
     racks = Counter(row.rack for row in rows if row.rack is not None and row.host == last.host)
     rack = racks.most_common(1)[0][0] if racks else None
-    return Gpu(last.uuid, last.host, rack, last.slot, last.device)
+    return LocatedGpu(last.uuid, last.host, rack, last.slot, last.device)
 
 
-def _comparable(gpus: Codes, cases: Codes) -> NDArray[np.bool_]:
+def _comparable_rows(gpus: Codes, cases: Codes) -> NDArray[np.bool_]:
     """Return which rows belong to the largest part in which every case shares a GPU with another."""
     parts = np.arange(int(cases.max()) + 1)
     while True:
@@ -244,5 +243,5 @@ def _comparable(gpus: Codes, cases: Codes) -> NDArray[np.bool_]:
     return np.asarray(parts[cases] == largest)
 
 
-def _number(value: float | None) -> float:
+def _nan_if_null(value: float | None) -> float:
     return math.nan if value is None else float(value)

@@ -1,1 +1,1 @@
-"""A server that speaks OpenAI's protocol: met, put under a steady load, and heard."""
+"""A client of OpenAI-compatible servers: probe, steady closed-loop load, and token timestamps."""

@@ -1,28 +1,36 @@
-"""What arrived, and when: tokens of answers that are still coming, counted as they come.
+"""What arrived, and when: tokens of answers that are still coming, counted as they come; and stall detection.
 
-A server tells how many tokens an answer had only at its end, and may send several at once. So each chunk counts, when
-it comes, for as many tokens as chunks had in the answers before it (one, unless the server showed otherwise), and at an
-answer's end what was counted for it is set right by the server's own count. Over a steady load nothing is lost or
-counted twice. A prompt counts when its first token is there, in the same way.
+A server reports the number of tokens of an answer only at its end, and may send several at once. So each chunk counts,
+when it comes, for as many tokens as chunks had in the answers before it (one, unless the server showed otherwise), and
+at an answer's end the count is corrected by the server's own. Over a steady load nothing is lost or counted twice. A
+prompt counts when its first token arrives, in the same way.
 
-     begun        first token                          end
+     begin        first token                          end
        │ ……………………… │ ……… │ ……… │ ……… │ ………… │ ……… │ [DONE]
        ├ first_token_us ┤ gap_us
        ├──────────────── request_us ────────────────────┤
+
+A window that ends while a server stalls would share the stall's energy among the tokens from before it. So slices grow
+until a stream that is silent for far longer than usual is heard again. That costs time only, so it may be wrong at
+times; only ``request_timeout_s`` ends a load.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from assay.workloads.base import StageExtras
-    from assay.workloads.generation.server.stream import Chunk, Usage
+    from assay.workloads.generation.server.connection import AnswerChunk, TokenUsage
 
 
 @dataclass
-class Arrivals:
+class LoadArrivals:
     """What came within a while.
 
     ``requests`` are those that ended in it, with ``answer_tokens`` in all; of them some were shorter or longer than
@@ -64,7 +72,7 @@ class Arrivals:
 
 
 @dataclass
-class Scale:
+class TokenScale:
     """What answers had so far, by the server's own count; until one has told, what is expected."""
 
     expected_per_chunk: float = 1.0
@@ -85,11 +93,11 @@ class Scale:
         """Tokens of a prompt; null where the server does not tell."""
         return self.input / self.prompts if self.prompts else self.expected_input
 
-    def anew(self) -> Scale:
+    def restart(self) -> TokenScale:
         """Return one that expects what this one has seen, and has seen nothing itself."""
-        return Scale(expected_per_chunk=self.tokens_per_chunk, expected_input=self.input_tokens)
+        return TokenScale(expected_per_chunk=self.tokens_per_chunk, expected_input=self.input_tokens)
 
-    def learn(self, chunks: int, usage: Usage | None) -> None:
+    def learn(self, chunks: int, usage: TokenUsage | None) -> None:
         """Take in an answer that came to its end."""
         if usage is None:
             return
@@ -101,23 +109,23 @@ class Scale:
             self.input += usage.input
 
 
-class Answer:
+class StreamedAnswer:
     """One answer as it comes; times are nanoseconds of one clock."""
 
-    def __init__(self, begun_ns: int, asked_tokens: int, scale: Scale) -> None:
-        self.begun_ns = begun_ns
-        self.asked_tokens = asked_tokens
+    def __init__(self, begun_ns: int, asked_tokens: int, scale: TokenScale) -> None:
+        self.begin_ns = begun_ns
+        self.requested_tokens = asked_tokens
         self.chunks = 0
         self.finish: str | None = None
         self.model: str | None = None
         self._scale = scale
-        self._usage: Usage | None = None
+        self._usage: TokenUsage | None = None
         self._first_ns: int | None = None
         self._last_ns = begun_ns
         self._counted = 0.0
         self._counted_input = 0.0
 
-    def heard(self, stamp_ns: int, chunk: Chunk, into: Arrivals) -> None:
+    def count_chunk(self, stamp_ns: int, chunk: AnswerChunk, into: LoadArrivals) -> None:
         """Count a chunk that came."""
         self._usage = chunk.usage or self._usage
         self.finish = chunk.finish or self.finish
@@ -127,7 +135,7 @@ class Answer:
         self.chunks += 1
         if self._first_ns is None:
             self._first_ns = stamp_ns
-            into.first_token_us.append((stamp_ns - self.begun_ns) / 1e3)
+            into.first_token_us.append((stamp_ns - self.begin_ns) / 1e3)
             self._count_input(self._scale.input_tokens, into)
         else:
             into.gap_us.append((stamp_ns - self._last_ns) / 1e3)
@@ -135,7 +143,7 @@ class Answer:
         counted = chunk.usage.output if chunk.usage is not None else 0
         self._count_output(counted or self._counted + self._scale.tokens_per_chunk, into)
 
-    def end(self, stamp_ns: int, into: Arrivals) -> None:
+    def end(self, stamp_ns: int, into: LoadArrivals) -> None:
         """Count an answer that came to its end, and set right what was counted on the way."""
         if self.usage is not None:
             self._count_output(self.usage.output, into)
@@ -143,16 +151,16 @@ class Answer:
         self._scale.learn(self.chunks, self.usage)
         into.requests += 1
         into.short_requests += self.short
-        into.long_requests += self.usage is not None and self.usage.output > self.asked_tokens
+        into.long_requests += self.usage is not None and self.usage.output > self.requested_tokens
         into.uncounted_requests += self.usage is None
         into.answer_tokens += self._counted
-        into.request_us.append((stamp_ns - self.begun_ns) / 1e3)
+        into.request_us.append((stamp_ns - self.begin_ns) / 1e3)
         after_first = self._counted * (self.chunks - 1) / self.chunks if self.chunks else 0.0
         if self._first_ns is not None and after_first > 0:
             into.tpot_us.append((self._last_ns - self._first_ns) / 1e3 / after_first)
 
     @property
-    def usage(self) -> Usage | None:
+    def usage(self) -> TokenUsage | None:
         """What the server counted last; null where it did not, or counted no token though text came."""
         return None if self._usage is None or (self.chunks and not self._usage.output) else self._usage
 
@@ -165,14 +173,66 @@ class Answer:
     def short(self) -> bool:
         """Whether it ended before all the tokens were there that were asked for."""
         if self.usage is not None:
-            return self.usage.output < self.asked_tokens
-        return self.finish == "stop" and self.chunks < self.asked_tokens
+            return self.usage.output < self.requested_tokens
+        return self.finish == "stop" and self.chunks < self.requested_tokens
 
-    def _count_output(self, tokens: float, into: Arrivals) -> None:
+    def _count_output(self, tokens: float, into: LoadArrivals) -> None:
         into.output_tokens += tokens - self._counted
         self._counted = tokens
 
-    def _count_input(self, tokens: float | None, into: Arrivals) -> None:
+    def _count_input(self, tokens: float | None, into: LoadArrivals) -> None:
         if tokens is not None:
             into.input_tokens = (into.input_tokens or 0.0) + tokens - self._counted_input
             self._counted_input = tokens
+
+
+MIN_SILENCE_S = 0.25
+"""No shorter silence is remarked upon."""
+STALL_FACTOR = 3.0
+"""A stream is late when it is silent for so many times what it usually takes at the most."""
+STALL_FACTOR_ALL = 1.5
+"""All of them together are, when each is silent for so many times as long: that does not happen by chance."""
+USUAL_QUANTILE = 0.95
+MIN_HISTORY = 64
+HISTORY_PER_STREAM = 40
+"""So many times are remembered, so that a stall of all streams at once does not pass for what is usual."""
+
+
+class StallDetector:
+    """What a load was seen to take lately."""
+
+    def __init__(self, streams: int) -> None:
+        most = max(MIN_HISTORY, HISTORY_PER_STREAM * streams)
+        self._first_us: deque[float] = deque(maxlen=most)
+        self._gap_us: deque[float] = deque(maxlen=most)
+        self._first_s = self._gap_s = math.inf
+
+    def learn(self, arrivals: LoadArrivals) -> None:
+        """Take in what arrived within a while."""
+        self._first_us.extend(arrivals.first_token_us)
+        self._gap_us.extend(arrivals.gap_us)
+        self._first_s = _usual_gap_s(self._first_us)
+        self._gap_s = _usual_gap_s(self._gap_us)
+
+    def late(self, silences: Iterable[tuple[float, bool]]) -> list[int]:
+        """Return which streams are late: each is silent for so many s, and waits for its first token or for another."""
+        usual = [(silent_s, self._usual_s(first=first)) for silent_s, first in silences]
+        if len(usual) > 1 and all(
+            silent_s > max(MIN_SILENCE_S, STALL_FACTOR_ALL * usual_s) for silent_s, usual_s in usual
+        ):
+            return list(range(len(usual)))
+        return [
+            index
+            for index, (silent_s, usual_s) in enumerate(usual)
+            if silent_s > max(MIN_SILENCE_S, STALL_FACTOR * usual_s)
+        ]
+
+    def _usual_s(self, *, first: bool) -> float:
+        """Return what it takes at the most, usually; where no token follows another, what a first one takes."""
+        return self._first_s if first or not self._gap_us else self._gap_s
+
+
+def _usual_gap_s(times_us: deque[float]) -> float:
+    if not times_us:
+        return math.inf
+    return sorted(times_us)[math.ceil(USUAL_QUANTILE * len(times_us)) - 1] / 1e6

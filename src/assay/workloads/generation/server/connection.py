@@ -1,42 +1,48 @@
-"""A connection that stamps what comes: bytes get their time as they are taken from the socket, and are read later.
+"""An HTTP/1.1 connection with timestamps, and the server-sent events of a streamed answer.
 
-When many streams have news at once, all of them are stamped before the first is looked at.
+Bytes are timestamped when they are taken from the socket, and parsed later: when many streams have data at once, all of
+them are timestamped before the first is parsed. A general client (httpx) took 150 µs of a core for each chunk where
+this was tried, and could not follow 64 streams of 125 tokens a second: it would have measured itself. This takes 55 µs,
+and could, with half a core.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.workloads.generation.server import faults
+from assay.workloads.generation.server import endpoint as faults
+from assay.workloads.generation.server.endpoint import message_in_error
 
 if TYPE_CHECKING:
     import ssl
 
-    from assay.workloads.generation.server.endpoint import Endpoint
+    from assay.workloads.generation.server.endpoint import ServerEndpoint
 
-Piece = tuple[int, bytes]
+
+StampedBytes = tuple[int, bytes]
 """When bytes came, in nanoseconds of the performance counter, and the bytes."""
 
 
-class Fault(Exception):
+class ConnectionFault(Exception):
     """What a server did wrong, as a clause."""
 
 
-class Closed(Exception):
+class StreamClosed(Exception):
     """The server has closed the connection, and all that came has been read."""
 
 
-class Connection(asyncio.Protocol):
+class StampedConnection(asyncio.Protocol):
     """One connection to a server."""
 
     def __init__(self) -> None:
-        self.heard_ns = time.perf_counter_ns()
+        self.last_activity_ns = time.perf_counter_ns()
         """When a request was sent, or a part of its answer came; whoever reads answers keeps it."""
         self._loop = asyncio.get_running_loop()
-        self._lost = self._loop.create_future()
-        self._pending: list[Piece] = []
+        self._closed = self._loop.create_future()
+        self._pending: list[StampedBytes] = []
         self._waiter: asyncio.Future[None] | None = None
         self._fault: str | None = None
         self._transport: asyncio.Transport | None = None
@@ -53,55 +59,55 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Keep that it ended; asyncio calls this."""
         if error is not None:
-            self._fault = self._fault or faults.of_connection(error)
-        self._lost.set_result(None)
+            self._fault = self._fault or faults.connection_fault(error)
+        self._closed.set_result(None)
         self._wake()
 
     @property
     def is_open(self) -> bool:
         """Whether something may still be sent."""
-        return self._transport is not None and not self._transport.is_closing() and not self._lost.done()
+        return self._transport is not None and not self._transport.is_closing() and not self._closed.done()
 
     def send(self, request: bytes) -> None:
         """Send a request."""
         if self._transport is not None:
-            self.heard_ns = time.perf_counter_ns()
+            self.last_activity_ns = time.perf_counter_ns()
             self._transport.write(request)
 
-    async def pieces(self) -> list[Piece]:
+    async def pieces(self) -> list[StampedBytes]:
         """Wait for bytes, and return all that came.
 
         Raises:
             Fault: It was given up, or broke.
             Closed: The server closed it, as it may after an answer.
         """
-        if not self._pending and not self._lost.done() and self._fault is None:
+        if not self._pending and not self._closed.done() and self._fault is None:
             self._waiter = self._loop.create_future()
             await self._waiter
         if self._pending:
             came, self._pending = self._pending, []
             return came
         if self._fault is not None:
-            raise Fault(self._fault)
-        raise Closed
+            raise ConnectionFault(self._fault)
+        raise StreamClosed
 
-    def give_up(self, clause: str) -> None:
+    def fail(self, clause: str) -> None:
         """Have whoever waits for bytes hear that they do not come."""
         self._fault = clause
         self._wake()
 
-    async def hang_up(self) -> None:
+    async def abort(self) -> None:
         """End it now, and return when it has ended."""
         if self._transport is not None:
             self._transport.abort()
-            await self._lost
+            await self._closed
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 
-async def connect(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Connection:
+async def open_connection(endpoint: ServerEndpoint, tls: ssl.SSLContext | None) -> StampedConnection:
     """Return a connection to a server.
 
     Raises:
@@ -110,7 +116,215 @@ async def connect(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Connection:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(faults.CONNECT_WITHIN_S):
-            _, made = await loop.create_connection(Connection, endpoint.host, endpoint.port, ssl=tls)
+            _, made = await loop.create_connection(StampedConnection, endpoint.host, endpoint.port, ssl=tls)
     except OSError as error:
-        raise Fault(faults.of_connection(error)) from None
+        raise ConnectionFault(faults.connection_fault(error)) from None
     return made
+
+
+_MAX_HEAD = 64 << 10
+
+
+class NotHttpError(Exception):
+    """What came is no answer of HTTP/1.1; in words."""
+
+
+def request_head(endpoint: ServerEndpoint, path: str) -> bytes:
+    """Return all of a request to a path of the server but its length and its body."""
+    headers = {"Host": endpoint.authority, **endpoint.headers, "Accept": "text/event-stream"}
+    lines = [f"POST {endpoint.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "Content-Type: application/json", "Content-Length: "]).encode("ascii")
+
+
+def make_request(start: bytes, body: bytes) -> bytes:
+    """Return a whole request."""
+    return b"%b%d\r\n\r\n%b" % (start, len(body), body)
+
+
+class HttpReader:
+    """One answer: its status, its headers in small letters, and its body as it comes."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.done = False
+        self._rest = b""
+        self._left: int | None = None
+        """Of a body whose length is told, or of the chunk that is being read."""
+        self._chunked = False
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether another request may follow on the same connection."""
+        ends = self._chunked or self._left is not None
+        return self.done and ends and self.headers.get("connection", "").lower() != "close"
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes of the body that came with these.
+
+        Raises:
+            NotHttp: This is something else.
+        """
+        self._rest += data
+        while not self.status:
+            if not self._read_head():
+                return b""
+        if self.done:
+            return b""
+        return self._chunks() if self._chunked else self._plain()
+
+    def closed(self) -> bool:
+        """Say that nothing more comes; return whether the answer is whole."""
+        if self.status and not self._chunked and self._left is None:
+            self.done = True
+        return self.done
+
+    def _read_head(self) -> bool:
+        """Read the status and the headers where they are all there; those of an answer that is still to come go by."""
+        end = self._rest.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._rest) > _MAX_HEAD or (self._rest and not b"HTTP/1.".startswith(self._rest[:7])):
+                raise NotHttpError("does not speak HTTP/1.1")
+            return False
+        first, *lines = self._rest[:end].decode("latin-1").split("\r\n")
+        version, _, status = first.partition(" ")
+        if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
+            raise NotHttpError("does not speak HTTP/1.1")
+        self._rest = self._rest[end + 4 :]
+        if status.startswith("1"):
+            return True
+        pairs = (line.partition(":") for line in lines)
+        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        self.status = int(status[:3])
+        self._expect()
+        return True
+
+    def _expect(self) -> None:
+        """Find out how the end of the body will be known."""
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            raise NotHttpError("compresses its answers though asked not to")
+        length = self.headers.get("content-length", "")
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            self._chunked = True
+        elif length:
+            if not length.isdecimal():
+                raise NotHttpError("does not speak HTTP/1.1")
+            self._left = int(length)
+        if self.status in {204, 304} or self._left == 0:
+            self._left, self.done = 0, True
+
+    def _plain(self) -> bytes:
+        came, self._rest = self._rest, b""
+        if self._left is not None:
+            came = came[: self._left]
+            self._left -= len(came)
+            self.done = not self._left
+        return came
+
+    def _chunks(self) -> bytes:
+        """Return what is there of chunks; a chunk is a length, an end of line, so many bytes, an end of line."""
+        came, rest, at = [], self._rest, 0
+        while True:
+            end = rest.find(b"\r\n", at)
+            if end < 0:
+                break
+            try:
+                size = int(rest[at:end].partition(b";")[0], 16)
+            except ValueError:
+                raise NotHttpError("garbles its chunks") from None
+            if size == 0:
+                finish = rest.find(b"\r\n\r\n", end)
+                if finish >= 0:
+                    self.done, at = True, finish + 4
+                break
+            if len(rest) < end + 4 + size:
+                break
+            if rest[end + 2 + size : end + 4 + size] != b"\r\n":
+                raise NotHttpError("garbles its chunks")
+            came.append(rest[end + 2 : end + 2 + size])
+            at = end + 4 + size
+        self._rest = rest[at:]
+        return b"".join(came)
+
+
+DONE = b"[DONE]"
+_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+"""Where a delta has text: reasoning comes before the answer, and its tokens are made all the same."""
+
+
+class TokenUsage(NamedTuple):
+    """Tokens by the server's own count, as far as it told."""
+
+    input: int | None
+    output: int
+    cached: int = 0
+
+
+class AnswerChunk(NamedTuple):
+    """One event: whether it brought text (a role alone is none), and what else it said."""
+
+    text: bool = False
+    usage: TokenUsage | None = None
+    finish: str | None = None
+    model: str | None = None
+    error: str | None = None
+
+
+class EventParser:
+    """Bytes as they come, cut into the data of events; comments and names of events are passed over."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the data of the events that are whole now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [line[5:].strip() for line in lines if line.startswith(b"data:")]
+
+    def end(self) -> list[bytes]:
+        """Return what came last, where no end of line followed it."""
+        return self.feed(b"\n")
+
+
+def parse_event(data: bytes) -> AnswerChunk:
+    """Return what an event says; an event that is not of an answer is an error."""
+    try:
+        event: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        return AnswerChunk(error=f"what is no JSON: {data[:80].decode(errors='replace')}")
+    if not isinstance(event, dict):
+        return AnswerChunk(error=f"what is no answer: {data[:80].decode(errors='replace')}")
+    choices = event.get("choices")
+    if choices is None:
+        message = message_in_error(event)
+        if message is not None:
+            return AnswerChunk(error=message)
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    finish, model = choice.get("finish_reason"), event.get("model")
+    return AnswerChunk(
+        text=_has_text(choice),
+        usage=_parse_usage(event.get("usage")),
+        finish=finish if isinstance(finish, str) else None,
+        model=model if isinstance(model, str) else None,
+    )
+
+
+def _has_text(choice: dict[str, Any]) -> bool:
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return bool(choice.get("text"))
+    return any(delta.get(name) for name in _TEXT_FIELDS) or bool(delta.get("tool_calls"))
+
+
+def _parse_usage(usage: Any) -> TokenUsage | None:
+    """Return a server's counts; those that cannot be are as if it had not told them."""
+    output = _parse_count(usage, "completion_tokens")
+    if output is None:
+        return None
+    cached = _parse_count(usage.get("prompt_tokens_details"), "cached_tokens")
+    return TokenUsage(input=_parse_count(usage, "prompt_tokens") or None, output=output, cached=cached or 0)
+
+
+def _parse_count(counts: Any, name: str) -> int | None:
+    value = counts.get(name) if isinstance(counts, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

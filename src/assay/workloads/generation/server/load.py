@@ -1,4 +1,4 @@
-"""A steady load: so many streams in a closed loop, in a thread of their own, and what arrives from them slice by slice.
+"""A steady load: concurrent streams in a closed loop, in a thread of their own, and what arrives, slice by slice.
 
     stream 0  ▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒
     stream 1  ▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒
@@ -6,7 +6,8 @@
     stream 3  ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒
                            │ steady: slices ├────┼────┼────┤
 
-The first answers have different lengths, so that streams do not all read prompts at once, and then all write.
+In each stream a request follows another as soon as its answer has ended. The first answers have different lengths, so
+that streams do not all read prompts at once, and then all decode.
 """
 
 from __future__ import annotations
@@ -14,70 +15,280 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
 
 from assay.core.errors import TrialFailed
-from assay.workloads.generation.server import faults
-from assay.workloads.generation.server.arrivals import Arrivals
-from assay.workloads.generation.server.client import tls_context
-from assay.workloads.generation.server.line import Line
-from assay.workloads.generation.server.pace import Pace
+from assay.workloads.generation.server import endpoint as faults
+from assay.workloads.generation.server.arrivals import LoadArrivals, StallDetector, StreamedAnswer
+from assay.workloads.generation.server.connection import (
+    DONE,
+    ConnectionFault,
+    EventParser,
+    HttpReader,
+    NotHttpError,
+    StreamClosed,
+    open_connection,
+    parse_event,
+)
+from assay.workloads.generation.server.probe import make_tls_context
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
-    from assay.workloads.generation.server.arrivals import Scale
-    from assay.workloads.generation.server.endpoint import Endpoint
+    from assay.workloads.generation.server.arrivals import TokenScale
+    from assay.workloads.generation.server.connection import StampedBytes, StampedConnection
+    from assay.workloads.generation.server.endpoint import ServerEndpoint
+
+
+MAX_ERROR_BYTES = 64 << 10
+REST_TIMEOUT_S = 1.0
+"""For the last bytes of HTTP behind an answer that has said that it ended; then a new connection is cheaper."""
+
+
+class StreamOwner(Protocol):
+    """Whom a line belongs to: it says what to ask, and hears what became of it."""
+
+    endpoint: ServerEndpoint
+    tls: ssl.SSLContext | None
+    scale: TokenScale
+    arrivals: LoadArrivals
+    lock: threading.Lock
+    """Held while something is counted."""
+    cpu_ns: int
+    """CPU time that the thread of the lines has taken."""
+
+    def next_request(self, line: int, number: int) -> tuple[bytes, int]:
+        """Return a line's next request, and for how many tokens it asks."""
+        ...
+
+    def on_answer(self) -> None:
+        """Hear that an answer came to its end."""
+        ...
+
+    def on_failure(self, clause: str) -> None:
+        """Hear that a request failed, and what the server did."""
+        ...
+
+
+class RequestStream:
+    """A stream in a closed loop; it never ends by itself."""
+
+    def __init__(self, owner: StreamOwner, index: int) -> None:
+        self.answered = 0
+        self.connection: StampedConnection | None = None
+        self._owner = owner
+        self._index = index
+        self._request: _OpenRequest | None = None
+        self._begun_ns = time.perf_counter_ns()
+
+    @property
+    def last_activity_ns(self) -> int:
+        """When something of an answer came last, or was asked for."""
+        connection = self.connection
+        return self._begun_ns if connection is None else max(self._begun_ns, connection.last_activity_ns)
+
+    @property
+    def waits_for_first(self) -> bool:
+        """Whether no token of the answer has come that it waits for."""
+        return self._request is None or not self._request.chunks
+
+    async def run(self) -> None:
+        """Ask again and again, until cancelled."""
+        number = 0
+        try:
+            while True:
+                request, tokens = self._owner.next_request(self._index, number)
+                number += 1
+                try:
+                    await self._send_request(request, tokens)
+                except ConnectionFault as fault:
+                    await self._disconnect()
+                    self._owner.on_failure(str(fault))
+                    await asyncio.sleep(0)
+        finally:
+            await self._disconnect()
+
+    async def _send_request(self, request: bytes, tokens: int) -> None:
+        """Ask once, over the connection that is there, or a new one where the server has closed it meanwhile."""
+        self._begun_ns = time.perf_counter_ns()
+        open_request = self._request = _OpenRequest(
+            self._owner, StreamedAnswer(self._begun_ns, tokens, self._owner.scale)
+        )
+        if self.connection is not None and await self._exchange(self.connection, request, open_request):
+            return
+        await self._disconnect()
+        self.connection = await open_connection(self._owner.endpoint, self._owner.tls)
+        if not await self._exchange(self.connection, request, open_request):
+            raise ConnectionFault("closed the connection without an answer")
+
+    async def _exchange(self, connection: StampedConnection, request: bytes, open_request: _OpenRequest) -> bool:
+        """Send a request and take its answer in; return false where the connection was closed before it began."""
+        connection.send(request)
+        while not open_request.ended:
+            try:
+                pieces = await connection.pieces()
+            except (StreamClosed, ConnectionFault) as error:
+                if not open_request.received_any and not connection.is_open:
+                    return False
+                if isinstance(error, ConnectionFault):
+                    raise
+                open_request.connection_closed()
+                break
+            with self._owner.lock:
+                self._owner.cpu_ns = time.thread_time_ns()
+                if open_request.receive(pieces):
+                    connection.last_activity_ns = pieces[-1][0]
+        self.answered += 1
+        self._owner.on_answer()
+        if not await self._drain(connection, open_request.reader):
+            await self._disconnect()
+        return True
+
+    async def _drain(self, connection: StampedConnection, reader: HttpReader) -> bool:
+        """Read what HTTP still owes behind an answer; return whether the connection can be used again."""
+        with suppress(TimeoutError, StreamClosed, ConnectionFault, NotHttpError):
+            async with asyncio.timeout(REST_TIMEOUT_S):
+                while not reader.done:
+                    for _, data in await connection.pieces():
+                        reader.feed(data)
+        return reader.keeps_open
+
+    async def _disconnect(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.abort()
+
+
+class _OpenRequest:
+    """One request on its way: bytes become events, events are counted."""
+
+    def __init__(self, owner: StreamOwner, answer: StreamedAnswer) -> None:
+        self.reader = HttpReader()
+        self.received_any = False
+        self.ended = False
+        self._owner = owner
+        self._answer = answer
+        self._events = EventParser()
+        self._body = b""
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks with text have come."""
+        return self._answer.chunks
+
+    def receive(self, pieces: list[StampedBytes]) -> bool:
+        """Take in what came; return whether something of an answer was in it, and not signs of life alone.
+
+        Raises:
+            Fault: It is not an answer.
+        """
+        self.received_any, some = True, False
+        for stamp_ns, data in pieces:
+            try:
+                body = self.reader.feed(data)
+            except NotHttpError as error:
+                raise ConnectionFault(str(error)) from None
+            if self.ended:
+                continue
+            if self.reader.status != 200 or not self._body:
+                self._body = (self._body + body)[:MAX_ERROR_BYTES]
+            if self.reader.status == 200:
+                events = self._events.feed(body)
+                some = some or bool(events)
+                self._count(stamp_ns, events)
+            if self.reader.done and not self.ended:
+                self._finish(stamp_ns)
+        return some
+
+    def connection_closed(self) -> None:
+        """Hear that nothing more comes."""
+        if not self.reader.closed():
+            raise ConnectionFault(faults.CLOSED_EARLY)
+        with self._owner.lock:
+            self._finish(time.perf_counter_ns())
+
+    def _count(self, stamp_ns: int, events: list[bytes]) -> None:
+        for data in events:
+            if data == DONE:
+                self._end(stamp_ns)
+                return
+            chunk = parse_event(data)
+            if chunk.error is not None:
+                raise ConnectionFault(self._owner.endpoint.redact(f"broke an answer off with {chunk.error!r}"))
+            self._answer.count_chunk(stamp_ns, chunk, self._owner.arrivals)
+
+    def _finish(self, stamp_ns: int) -> None:
+        """Judge an answer whose HTTP has ended, though it has not said that it was the end."""
+        body = self._body.decode(errors="replace")
+        if self.reader.status != 200:
+            raise ConnectionFault(faults.status_fault(self.reader.status, body, self._owner.endpoint))
+        self._count(stamp_ns, self._events.end())
+        if self.ended:
+            return
+        if faults.is_web_page(body):
+            raise ConnectionFault("answered with a web page")
+        if self._answer.finish is None:
+            raise ConnectionFault("ended an answer without saying that it was whole")
+        self._end(stamp_ns)
+
+    def _end(self, stamp_ns: int) -> None:
+        if self._answer.empty:
+            raise ConnectionFault("answered without a token")
+        self.ended = True
+        self._answer.end(stamp_ns, self._owner.arrivals)
+
 
 FAILED_SHARE = 0.05
 FAILED_IN_A_ROW = 3
-END_WITHIN_S = 20.0
-LOOK_EVERY_S = 0.02
+CLOSE_TIMEOUT_S = 20.0
+POLL_S = 0.02
 """While streams are waited for that are silent."""
-WATCH_EVERY_S = 1.0
+STALL_CHECK_S = 1.0
 
 
-def too_many(errors: int, in_a_row: int, ended: int) -> bool:
+def too_many_failures(errors: int, in_a_row: int, ended: int) -> bool:
     """Return whether so many failed requests, of all that ended, are more than bad luck."""
     return in_a_row >= FAILED_IN_A_ROW or errors > max(1.0, FAILED_SHARE * ended)
 
 
-class Load:
+class ServerLoad:
     """Streams that ask a server, from ``start`` to ``close``. Asked by one thread, it works in another."""
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ServerEndpoint,
         streams: int,
         next_request: Callable[[int, int], tuple[bytes, int]],
-        scale: Scale,
+        scale: TokenScale,
         *,
         timeout_s: float,
         warm: int = 1,
     ) -> None:
         self.endpoint = endpoint
-        self.tls = tls_context() if endpoint.tls else None
+        self.tls = make_tls_context() if endpoint.tls else None
         self.scale = scale
         self.next_request = next_request
         self.lock = threading.Lock()
-        self.arrivals = Arrivals()
+        self.arrivals = LoadArrivals()
         self.cpu_ns = 0
         self._streams = streams
         self._timeout_s = timeout_s
         self._warm = warm
-        self._pace = Pace(streams)
-        self._lines: list[Line] = []
+        self._stall_detector = StallDetector(streams)
+        self._request_streams: list[RequestStream] = []
         self._requests = self._errors = self._in_a_row = 0
         self._failure: str | None = None
-        self._was_silent = self._is_told = False
+        self._was_silent = self._failure_reported = False
         self._defect: BaseException | None = None
         self._is_steady = self._has_begun = False
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._close_asked: asyncio.Event | None = None
+        self._close_requested: asyncio.Event | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="assay-load", daemon=True)
-        self._taken_ns = self._cpu_taken_ns = 0
+        self._slice_begin_ns = self._slice_begin_cpu_ns = 0
 
     def start(self) -> tuple[float, float]:
         """Begin, and return when every stream has answered as often as it is warmed up.
@@ -89,12 +300,12 @@ class Load:
         """
         begun_ns = time.perf_counter_ns()
         self._thread.start()
-        self._news.wait()
+        self._wakeup.wait()
         self._raise_failure()
-        _, cpu_s = self._drop()
-        return (self._taken_ns - begun_ns) / 1e9, cpu_s
+        _, cpu_s = self._start_slice()
+        return (self._slice_begin_ns - begun_ns) / 1e9, cpu_s
 
-    def take(self, slice_s: float) -> tuple[Arrivals, float]:
+    def next_slice(self, slice_s: float) -> tuple[LoadArrivals, float]:
         """Wait for a slice to pass; return what arrived within it, and the seconds of a core that the load took.
 
         The first slice begins when it is asked for, each other where the one before it ended: nothing falls between.
@@ -106,12 +317,12 @@ class Load:
         """
         if not self._has_begun:
             self._has_begun = True
-            self._drop()
-        self._news.wait(slice_s)
-        silence_us = self._outwait()
-        if not self._may_be_kept():
+            self._start_slice()
+        self._wakeup.wait(slice_s)
+        silence_us = self._wait_for_stalls()
+        if not self._is_usable():
             self._raise_failure()
-        arrivals, cpu_s = self._drop()
+        arrivals, cpu_s = self._start_slice()
         arrivals.silence_us += silence_us
         return arrivals, cpu_s
 
@@ -119,28 +330,28 @@ class Load:
         """End all streams, their connections and the thread; nothing is left when this returns."""
         self._closed = True
         with self.lock:
-            if self._loop is not None and self._close_asked is not None:
-                self._loop.call_soon_threadsafe(self._close_asked.set)
+            if self._loop is not None and self._close_requested is not None:
+                self._loop.call_soon_threadsafe(self._close_requested.set)
         if self._thread.ident is not None:
-            self._thread.join(END_WITHIN_S)
+            self._thread.join(CLOSE_TIMEOUT_S)
             if self._thread.is_alive():
-                raise TrialFailed(f"the load on {self.endpoint.url} did not end within {END_WITHIN_S:g} s")
+                raise TrialFailed(f"the load on {self.endpoint.url} did not end within {CLOSE_TIMEOUT_S:g} s")
 
-    def answered(self) -> None:
+    def on_answer(self) -> None:
         """Hear of an answer that is whole; a line calls this."""
         self._requests += 1
         self._in_a_row = 0
-        if not self._is_steady and all(line.answered >= self._warm for line in self._lines):
+        if not self._is_steady and all(line.answered >= self._warm for line in self._request_streams):
             self._is_steady = True
-            self._news.set()
+            self._wakeup.set()
 
-    def failed(self, clause: str) -> None:
+    def on_failure(self, clause: str) -> None:
         """Hear of a request that failed; a line calls this."""
         with self.lock:
             self.arrivals.errors += 1
         self._errors += 1
         self._in_a_row += 1
-        if too_many(self._errors, self._in_a_row, self._requests + self._errors):
+        if too_many_failures(self._errors, self._in_a_row, self._requests + self._errors):
             often = f", {self._errors} of {self._requests + self._errors} requests failed" if self._errors > 1 else ""
             self._fail(f"{clause}{often}")
 
@@ -148,37 +359,39 @@ class Load:
         """Keep why the load has failed: the first reason."""
         if self._failure is None:
             self._failure = f"The server at {self.endpoint.url} {clause} (after {self._requests} whole answers)."
-            self._news.set()
-            if self._close_asked is not None:
-                self._close_asked.set()
+            self._wakeup.set()
+            if self._close_requested is not None:
+                self._close_requested.set()
 
-    def _outwait(self) -> list[float]:
+    def _wait_for_stalls(self) -> list[float]:
         """Wait while streams are silent for far longer than usual, or the load fails; return how long they were, in us.
 
         Some that are late by turns, one or another at all times, are waited for as long as one may be silent.
         """
-        since: dict[Line, int] = {}
+        since: dict[RequestStream, int] = {}
         silence_us: list[float] = []
-        until_ns = time.perf_counter_ns() + int((self._timeout_s + 2 * WATCH_EVERY_S) * 1e9)
+        until_ns = time.perf_counter_ns() + int((self._timeout_s + 2 * STALL_CHECK_S) * 1e9)
         while self._failure is None and self._defect is None and (now_ns := time.perf_counter_ns()) < until_ns:
             for line, from_ns in list(since.items()):
-                if (heard_ns := line.heard_ns) > from_ns:
+                if (heard_ns := line.last_activity_ns) > from_ns:
                     silence_us.append((heard_ns - from_ns) / 1e3)
                     del since[line]
-            heard = [(line, line.heard_ns) for line in self._lines]
-            late = self._pace.late(((now_ns - heard_ns) / 1e9, line.waits_for_first) for line, heard_ns in heard)
+            heard = [(line, line.last_activity_ns) for line in self._request_streams]
+            late = self._stall_detector.late(
+                ((now_ns - heard_ns) / 1e9, line.waits_for_first) for line, heard_ns in heard
+            )
             since = {**dict(heard[index] for index in late), **since}
             if not since:
                 break
-            self._news.wait(LOOK_EVERY_S)
+            self._wakeup.wait(POLL_S)
         self._was_silent = self._was_silent or bool(since and self._failure)
         return [*silence_us, *((time.perf_counter_ns() - from_ns) / 1e3 for from_ns in since.values())]
 
-    def _may_be_kept(self) -> bool:
+    def _is_usable(self) -> bool:
         """Return whether what came counts: also where the load has failed since, but once, and not where it stalled."""
         if self._failure is None and self._defect is None:
             return True
-        reported, self._is_told = self._is_told, True
+        reported, self._failure_reported = self._failure_reported, True
         return not (reported or self._was_silent or self._defect) and self.arrivals.output_tokens > 0
 
     def _raise_failure(self) -> None:
@@ -187,16 +400,16 @@ class Load:
         if self._failure is not None:
             raise TrialFailed(self._failure)
 
-    def _drop(self) -> tuple[Arrivals, float]:
+    def _start_slice(self) -> tuple[LoadArrivals, float]:
         """Begin a new slice; return what arrived in the last one, and the CPU time it took."""
         if self._failure is None:
-            self._news.clear()
+            self._wakeup.clear()
         with self.lock:
-            fresh = Arrivals(input_tokens=None if self.scale.input_tokens is None else 0.0)
+            fresh = LoadArrivals(input_tokens=None if self.scale.input_tokens is None else 0.0)
             arrivals, self.arrivals = self.arrivals, fresh
-            self._taken_ns = time.perf_counter_ns()
-            spent_ns, self._cpu_taken_ns = self.cpu_ns - self._cpu_taken_ns, self.cpu_ns
-        self._pace.learn(arrivals)
+            self._slice_begin_ns = time.perf_counter_ns()
+            spent_ns, self._slice_begin_cpu_ns = self.cpu_ns - self._slice_begin_cpu_ns, self.cpu_ns
+        self._stall_detector.learn(arrivals)
         return arrivals, spent_ns / 1e9
 
     def _run(self) -> None:
@@ -204,18 +417,18 @@ class Load:
             asyncio.run(self._work())
         except Exception as error:  # noqa: BLE001 - raised again where a slice is asked for
             self._defect = error
-        self._news.set()
+        self._wakeup.set()
 
     async def _work(self) -> None:
         with self.lock:
-            self._loop, self._close_asked = asyncio.get_running_loop(), asyncio.Event()
-        self._lines = [Line(self, index) for index in range(self._streams)]
+            self._loop, self._close_requested = asyncio.get_running_loop(), asyncio.Event()
+        self._request_streams = [RequestStream(self, index) for index in range(self._streams)]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(line.run()) for line in self._lines if not self._closed]
+                tasks = [group.create_task(line.run()) for line in self._request_streams if not self._closed]
                 tasks.append(group.create_task(self._watch()))
                 if not self._closed:
-                    await self._close_asked.wait()
+                    await self._close_requested.wait()
                 for task in tasks:
                     task.cancel()
         finally:
@@ -226,12 +439,12 @@ class Load:
         """Look for streams on which nothing comes any more."""
         limit_ns = int(self._timeout_s * 1e9)
         while True:
-            await asyncio.sleep(min(WATCH_EVERY_S, self._timeout_s / 4))
+            await asyncio.sleep(min(STALL_CHECK_S, self._timeout_s / 4))
             silent_since = time.perf_counter_ns() - limit_ns
-            open_ones = [line.connection for line in self._lines if line.connection is not None]
-            late = [candidate for candidate in open_ones if candidate.heard_ns < silent_since]
+            open_ones = [line.connection for line in self._request_streams if line.connection is not None]
+            late = [candidate for candidate in open_ones if candidate.last_activity_ns < silent_since]
             self._was_silent = self._was_silent or bool(late)
             if late and len(late) == len(open_ones):
-                self._fail(faults.silent(self._timeout_s))
+                self._fail(faults.silence_fault(self._timeout_s))
             for connection in late:
-                connection.give_up(faults.silent(self._timeout_s))
+                connection.fail(faults.silence_fault(self._timeout_s))

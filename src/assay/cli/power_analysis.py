@@ -1,0 +1,229 @@
+"""``assay power variability`` and ``assay power budget``.
+
+From existing runs, which GPUs are slow, hot or power-hungry, and which caps give the most work within a power budget.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import Fraction, verb
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.page import LinePlot
+    from assay.experiments.power.budget import BudgetPlan
+    from assay.experiments.power.rows import GpuRow, LoadedRows
+
+
+VARIABILITY_FOLDER = "variability"
+
+
+@verb("variability")
+@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("--minimum-effect", type=Fraction(), default="2%", show_default=True, help="What is smaller counts not.")
+@click.option("--racks", type=click.Path(path_type=Path), help="Lines of host,rack, where runs do not know it.")
+@click.option(
+    "--output", "--output-dir", type=click.Path(path_type=Path), help="Where the report goes.  [default: by the runs]"
+)
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def analyse_variability(runs: tuple[Path, ...], **flags: Any) -> int:
+    """Say which GPUs are slow, hot or hungry, and which to ask for.
+
+    RUN is a run folder of `assay power characterize`, a folder of such folders (a fleet), or a .jsonl or .csv file of
+    their rows; by default runs/latest. What cannot be read is named, and the rest is used.
+
+    \b
+    assay power variability runs/latest
+    assay power variability runs
+    assay power variability fleet/rack1 fleet/rack2 --output fleet/report
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.cli.scaling_analyse import text_only_page
+    from assay.core.files import replace_atomically
+    from assay.experiments.power.rows import GPUS_FILE, GpuRow, add_racks, load_rows, read_racks
+    from assay.experiments.power.variability.analysis import analyse_fleet
+    from assay.experiments.power.variability.findings import fleet_findings
+    from assay.experiments.power.variability.fleet import group_fleets
+    from assay.experiments.power.variability.report import build_page
+    from assay.experiments.power.variability.tables import GPUS_CSV_NAME, gpus_csv
+    from assay.reports.html import write_report
+    from assay.reports.terminal import print_page
+
+    paths = runs or (Path("runs/latest"),)
+    racks = read_racks(flags["racks"]) if flags["racks"] is not None else None
+    rows_read = load_rows(paths, GPUS_FILE, GpuRow)
+    rows, strange = add_racks(rows_read.rows, racks) if racks is not None else (rows_read.rows, ())
+    fleets = group_fleets(rows)
+    notes = (*rows_read.notes, *strange, *fleets.notes)
+    if not fleets.fleets:
+        raise BadInput(f"Nothing can be used: {'; '.join([*rows_read.unusable, *notes]).rstrip('.')}.")
+    analysis = [analyse_fleet(fleet, flags["minimum_effect"]) for fleet in fleets.fleets]
+    findings = fleet_findings(analysis)
+    shown = build_page(
+        analysis,
+        findings,
+        notes=notes,
+        unusable=rows_read.unusable,
+        over_time=power_over_time(rows_read),
+        facts=(
+            ("runs", ", ".join(show.short_path(path) for path in paths[:5])),
+            ("files", f"{len(rows_read.files):,}"),
+        ),
+        origin=rows_read.origin,
+    )
+    folder = flags["output"] or output_folder(paths)
+    written_files = write_report(shown, folder)
+    replace_atomically(folder / GPUS_CSV_NAME, gpus_csv(analysis).encode())
+    if flags["as_json"]:
+        files = [str(file) for file in (*written_files, folder / GPUS_CSV_NAME)]
+        data = {**findings.as_json(), "unusable": rows_read.unusable, "notes": notes}
+        click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
+    else:
+        print_page(text_only_page(shown), show.console(stderr=False))
+    screen = show.console(stderr=True)
+    screen.print(f"Report: {show.short_path(folder)}/report.html", markup=False, soft_wrap=True)
+    return 0
+
+
+def output_folder(paths: Sequence[Path], name: str = VARIABILITY_FOLDER) -> Path:
+    """Return a folder next to the runs: within the folder that was named, or that all of them share."""
+    import os
+
+    real = [path.resolve() for path in paths if path.exists()]
+    folders = [path if path.is_dir() else path.parent for path in real]
+    common = Path(os.path.commonpath(folders))
+    return (Path.cwd() if common == Path(common.anchor) else common) / name
+
+
+def power_over_time(rows_read: LoadedRows[GpuRow]) -> LinePlot | None:
+    """Return the power of each GPU over the time of the run, where all rows are of one run that was recorded."""
+    from assay.core.errors import AssayError, DamagedFile
+    from assay.core.page import LinePlot
+    from assay.experiments.reporting import sensor_axis, sensor_lines
+    from assay.store.run_folder import RunFolder
+
+    if len(rows_read.files) != 1:
+        return None
+    folder = rows_read.files[0].parent.parent
+    if not (folder / "plan.json").is_file():
+        return None
+    try:
+        records = RunFolder.open(folder).records()
+        lines = sensor_lines(records, min((record.window.start_ns for record in records), default=0))
+        axis = sensor_axis(records)
+    except DamagedFile:
+        raise
+    except AssayError:
+        return None
+    if not lines or "power" not in axis:
+        return None
+    title = f"{folder.name}: power over time"
+    return LinePlot(title=title, name="power_time", x_axis="time (s)", y_axis=axis, lines=lines, markers=False)
+
+
+BUDGET_FOLDER = "budget"
+
+
+class Watts(click.FloatRange):
+    """So many watts: a number that is one, and finite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the watts."""
+        watts = float(super().convert(value, param, ctx))
+        if not math.isfinite(watts):
+            self.fail(f"{value} is no number of watts.", param, ctx)
+        return watts
+
+
+@verb("budget")
+@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("--watts", type=Watts(0, min_open=True), required=True, help="Of the whole node or rack.")
+@click.option("--overhead", "overhead_w", type=Watts(0), default=0.0, help="Watts of it that are not the GPUs'.")
+@click.option("--min-share", type=Fraction(), help="Of its full rate every GPU keeps so much.")
+@click.option("--workload", help="Which one, where several were swept.")
+@click.option(
+    "--output", "--output-dir", type=click.Path(path_type=Path), help="Where the report goes.  [default: by the runs]"
+)
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def plan_budget(runs: tuple[Path, ...], **flags: Any) -> int:
+    """Say which caps give the most work under a power budget. Nothing is set.
+
+    RUN is a run folder of `assay power sweep --limits`, a folder of such folders, or a .jsonl or .csv file of their
+    rows; by default runs/latest. GPUs that were only characterized get the middle curve of their model.
+
+    \b
+    assay power budget --watts 2400 runs/latest
+    assay power budget --watts 10200 --overhead 1800 --min-share 70% rack7
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.cli.scaling_analyse import text_only_page
+    from assay.core.errors import BadInput
+    from assay.experiments.power import budget_report
+    from assay.experiments.power.budget import fit_curves, plan_budget, select_work
+    from assay.experiments.power.budget_report import budget_findings, build_page
+    from assay.experiments.power.rows import GPUS_FILE, SWEEP_FILE, GpuRow, SweepRow, has_no_sweep_rows, load_rows
+    from assay.reports.html import write_report
+    from assay.reports.terminal import print_page
+
+    paths = runs or (Path("runs/latest"),)
+    others = load_rows([path for path in paths if path.is_dir() or has_no_sweep_rows(path)], GPUS_FILE, GpuRow)
+    sweeps = load_rows([path for path in paths if not has_no_sweep_rows(path)], SWEEP_FILE, SweepRow)
+    if not sweeps.rows:
+        raise BadInput(f"Nothing can be used: {'; '.join(sweeps.unusable) or 'there is no row of a sweep'}.")
+    work, rows = select_work(sweeps.rows, flags["workload"])
+    curves, notes = fit_curves(rows, others.rows)
+    plan = plan_budget(curves, flags["watts"], flags["overhead_w"], flags["min_share"])
+    findings = budget_findings(plan, work)
+    shown = build_page(plan, work, notes=(*sweeps.notes, *notes), unusable=sweeps.unusable)
+    folder = flags["output"] or output_folder(paths, BUDGET_FOLDER)
+    written_files = write_report(shown, folder)
+    if flags["as_json"]:
+        data = {
+            **findings.as_json(),
+            **budget_data(plan),
+            "unusable": sweeps.unusable,
+            "notes": [*sweeps.notes, *notes],
+        }
+        files = [str(file) for file in written_files]
+        click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
+    else:
+        brief = text_only_page(shown)
+        sections = tuple(section for section in brief.sections if section.title != "Commands")
+        print_page(brief.model_copy(update={"sections": sections}), show.console(stderr=False))
+        if plan.binds:
+            click.echo(f"\n# Nothing was set. Whoever may, runs:\n{budget_report.command_script(plan)}")
+    show.console(stderr=True).print(f"Report: {show.short_path(folder)}/report.html", markup=False, soft_wrap=True)
+    return 0
+
+
+def budget_data(plan: BudgetPlan) -> dict[str, object]:
+    """Return the caps as plain data."""
+    from assay.experiments.power import budget_report
+
+    return {
+        "binds": plan.binds,
+        "least_w": plan.least_w,
+        "needed_w": plan.needed_w + plan.overhead_w,
+        "loss": vars(plan.loss),
+        "against_equal": None if plan.against_equal is None else vars(plan.against_equal),
+        "caps": [
+            {
+                **vars(share.curve.card),
+                "cap_w": share.cap_w if plan.binds else None,
+                "counted_w": share.watts,
+                "calls_per_s": share.rate,
+                "share": share.share,
+                "own_curve": share.curve.own,
+            }
+            for share in plan.shares
+        ],
+        "commands": [line for _, line in budget_report.cap_commands(plan)],
+    }

@@ -1,0 +1,390 @@
+"""``--on auto``, or a host whose machines cost money.
+
+Show the offers, rent the best one (or one per kind of GPU), and run the verb there.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.units import format_duration
+from assay.core.values import SCHEMA_VERSION
+from assay.hosts import offers as auto
+from assay.hosts import registry
+from assay.hosts.choose import SET_UP_S, format_usd
+from assay.hosts.gpu_types import types_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic import JsonValue
+
+    from assay.cli.rental_plan import GpuRequest, RentalPlan
+    from assay.core.page import Cell, Tone
+    from assay.hosts.base import Host, Job, Offer, Rental
+    from assay.hosts.choose import OfferCandidate
+    from assay.hosts.offers import HostOffers
+
+
+if TYPE_CHECKING:
+    Carry = Callable[[Host, Mapping[str, object]], int]
+    """Sends the verb to a host with these changes of its order; returns the exit code."""
+
+
+def rent_and_dispatch(
+    ctx: click.Context,
+    flags: Mapping[str, Any],
+    *,
+    on: str,
+    partition: str | None,
+    carry: Carry,
+    host_flags: Sequence[click.Parameter],
+) -> int:
+    """Return the exit code of a verb whose machine, or machines, had to be rented first.
+
+    ``host_flags`` are the options about machines elsewhere that stood on the command line.
+    """
+    from assay.cli.rental_plan import plan_rental
+
+    names = auto.renting_hosts() if on == registry.AUTO else (on,)
+    auto.refuse_place(on, partition)
+    verb = " ".join(ctx.command_path.split()[1:])
+    plan = plan_rental(verb, flags, names, datetime.now(UTC), partition)
+    _refuse_unsupported_options(host_flags, tuple(plan.host_offers.values()), on)
+    auto.refuse_unknown_place(plan.host_offers.get(on), partition)
+    if flags.get("dry_run"):
+        return _show_plan(plan, as_json=bool(flags.get("as_json")))
+    if len(plan.kinds) > 1:
+        from assay.cli.fan_out import fan_out
+
+        return fan_out(ctx, flags, plan)
+    return _rent_one(plan, plan.kinds[0], carry)
+
+
+def _refuse_unsupported_options(host_flags: Sequence[click.Parameter], looks: Sequence[HostOffers], on: str) -> None:
+    """Refuse an option that no host in question understands."""
+    supported = {"gpu_type", "remote_python"}.union(*(look.host.options for look in looks if look.host is not None))
+    strange = [parameter.opts[0] for parameter in host_flags if parameter.name not in supported]
+    if strange and any(look.host is not None for look in looks):
+        raise BadInput(f"{strange[0]} means nothing to --on {on}.")
+
+
+def _show_plan(plan: RentalPlan, *, as_json: bool) -> int:
+    """Show what would be rented; where that is nothing, say so as the command itself would."""
+    from assay.cli import show
+    from assay.reports.terminal import print_page
+
+    if as_json:
+        click.echo(json.dumps(rental_plan_data(plan), indent=2, ensure_ascii=False))
+    else:
+        print_page(rental_page(plan), show.console(stderr=False))
+    require_offers(plan)
+    lacking = any(kind.choice.best is None and kind.refusal is None for kind in plan.kinds)
+    return MachineCannot.exit_code if lacking else 0
+
+
+def require_offers(plan: RentalPlan) -> None:
+    """Say so where nothing at all can be rented.
+
+    Raises:
+        MachineCannot: Of no kind of GPU can a machine be had, or not all can be paid.
+    """
+    if plan.budget_problem is not None:
+        raise MachineCannot(f"Nothing is rented: {plan.budget_problem}.")
+    if not any(kind.choice.best for kind in plan.kinds):
+        raise MachineCannot(no_machine_error(plan))
+
+
+def no_machine_error(plan: RentalPlan) -> str:
+    """Say that no machine can be had, and why; where no host can be asked at all, once for all kinds of GPU."""
+    reasons = [
+        f"{plan.verb} on a {kind.name} is refused: {kind.refusal}. Nothing is rented."
+        for kind in plan.kinds
+        if kind.refusal is not None
+    ]
+    open_ones = [kind for kind in plan.kinds if kind.refusal is None]
+    if len(open_ones) > 1 and len(plan.unavailable_reasons) == len(plan.host_offers):
+        host_reasons = "; ".join(f"{name}: {reason}" for name, reason in plan.unavailable_reasons.items())
+        what = " or ".join(kind.name or "GPU" for kind in open_ones)
+        return " ".join([*reasons, as_sentence(f"No {what} can be rented from here: {host_reasons}")])
+    request_reasons = (
+        as_sentence(f"No {request.name or 'GPU'} can be rented from here: {request.no_offer_reason}")
+        for request in open_ones
+    )
+    return " ".join([*reasons, *request_reasons])
+
+
+def _rent_one(plan: RentalPlan, kind: GpuRequest, carry: Carry) -> int:
+    """Rent one machine, of the next offer where nobody has the best one free after all."""
+    from assay.hosts.fan_out import record_offer
+    from assay.hosts.rented.provider import NoCapacity
+
+    require_offers(plan)
+    tried: list[str] = []
+    for candidate in kind.choice.fitting:
+        host = plan.host_offers[candidate.offer.host].host
+        if host is None:
+            continue
+        click.echo(announce_rental(candidate), err=True)
+        record_offer(candidate)
+        lender = FallbackHost(host)
+        try:
+            return carry(cast("Host", lender), job_changes(candidate, kind))
+        except NoCapacity as error:
+            if lender.has_rented:
+                raise
+            tried.append(str(error).rstrip("."))
+            click.echo(f"{tried[-1]}.", err=True)
+    raise MachineCannot(f"Nobody has one free: {'; '.join(tried)}.")
+
+
+class FallbackHost:
+    """A host that remembers whether it has lent anything: what was paid for once is not begun anew elsewhere."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.has_rented = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._host, name)
+
+    def create(self, job: Job) -> Rental:
+        """Have what an order needs."""
+        rental = self._host.create(job)
+        self.has_rented = True
+        return rental
+
+
+def announce_rental(candidate: OfferCandidate) -> str:
+    """Say what is being rented, at which price, and what it may come to."""
+    from assay.core.units import format_duration
+    from assay.hosts.choose import format_usd
+
+    offer = candidate.offer
+    return (
+        f"Renting {offer.host} {offer.name} at {format_hourly(offer)} an hour ({price_date_text(offer)}): about "
+        f"{format_usd(candidate.cost_usd or 0.0)}; ended after {format_duration(candidate.limit_s or 0.0)} "
+        "at the latest, "
+        f"{format_usd(candidate.most_usd or 0.0)} at most."
+    )
+
+
+def job_changes(candidate: OfferCandidate, kind: GpuRequest) -> dict[str, object]:
+    """Return what an order says of the machine that was chosen for it."""
+    need = kind.choice.need
+    return {
+        "gpu": _exact_gpu_type(candidate.offer, kind),
+        "gpu_count": need.gpu_count,
+        "offer": candidate.offer,
+        "limit_s": candidate.limit_s,
+        "max_cost_usd": need.max_cost_usd,
+    }
+
+
+def _exact_gpu_type(offer: Offer, kind: GpuRequest) -> str | None:
+    """Return the kind of GPU that is to answer: what was asked for, or what is offered where that says more."""
+    from assay.hosts.gpu_types import satisfies, types_in
+
+    if kind.name is None or offer.gpu is None:
+        return offer.gpu or kind.name
+    return offer.gpu if satisfies(kind.name, offer.gpu) and len(types_in(offer.gpu)) == 1 else kind.name
+
+
+def host_rents(name: str) -> bool:
+    """Return whether a host, by its name, lends machines for money.
+
+    Raises:
+        MachineCannot: It cannot be loaded here.
+    """
+    return name == registry.AUTO or auto.host_costs_money(registry.load_host(name))
+
+
+OFFER_COLUMNS = (
+    "host",
+    "machine",
+    "GPU",
+    "$ an hour",
+    "priced",
+    "answers after",
+    "done after",
+    "about",
+    "at most",
+    "verdict",
+)
+
+
+def rental_page(plan: RentalPlan) -> Page:
+    """Return what a dry run shows."""
+    sections = [
+        Section(title=request_label(request), elements=_request_elements(plan, request)) for request in plan.kinds
+    ]
+    return Page(
+        title=f"assay {plan.verb}: what would be rented",
+        lead=" ".join(offer_headline(request) for request in plan.kinds),
+        lead_tone="good" if any(request.choice.best for request in plan.kinds) else "bad",
+        sections=(
+            *sections,
+            Section(title="What to know", elements=tuple(Text(text=text) for text in price_notes(plan))),
+        ),
+    )
+
+
+def request_label(kind: GpuRequest) -> str:
+    """Write what is asked for: "L4", "2 × A100", "any GPU"."""
+    name = kind.name or "any GPU"
+    return name if kind.choice.need.gpu_count == 1 else f"{kind.choice.need.gpu_count} × {name}"
+
+
+def offer_headline(kind: GpuRequest) -> str:
+    """Say what is taken for one kind of GPU, or that nothing is; why stands below."""
+    best = kind.choice.best
+    if best is None:
+        return (
+            f"{request_label(kind)}: refused."
+            if kind.refusal is not None
+            else f"{request_label(kind)}: none can be rented from here."
+        )
+    offer = best.offer
+    return (
+        f"{request_label(kind)}: {offer.host} {offer.name}, {format_usd(best.cost_usd or 0.0)} for about "
+        f"{format_duration(best.expected_s)} at {format_hourly(offer)} an hour ({price_date_text(offer)})."
+    )
+
+
+def price_date_text(offer: Offer) -> str:
+    """Say of when a price is."""
+    return "now" if offer.priced_on is None else f"listed {offer.priced_on}"
+
+
+def format_hourly(offer: Offer) -> str | None:
+    """Write a price by the hour; null where it is not known."""
+    return None if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f}"
+
+
+def _request_elements(plan: RentalPlan, kind: GpuRequest) -> tuple[Table | Text, ...]:
+    if kind.refusal is not None:
+        return (Text(text=f"refused: {kind.refusal}. Nothing is rented for it.", tone="bad"),)
+    candidates = [candidate for candidate in kind.choice.candidates if matches_request(kind, candidate.offer)]
+    if not candidates:
+        return (Text(text=as_sentence(f"Nobody who can be asked offers it: {kind.no_offer_reason}"), tone="bad"),)
+    tones: list[Tone] = [_offer_tone(kind, candidate) for candidate in candidates]
+    return (
+        Table(
+            title="Offers, the cheapest for the whole of it first",
+            columns=tuple(
+                Column(title=title, numeric=title not in {"host", "machine", "GPU", "verdict"})
+                for title in OFFER_COLUMNS
+            ),
+            rows=tuple(_offer_row(plan, kind, candidate) for candidate in candidates),
+            tones=tuple(tones),
+        ),
+    )
+
+
+def matches_request(kind: GpuRequest, offer: Offer) -> bool:
+    """Return whether an offer could be what is asked for, if it were free and cheap enough."""
+    need = kind.choice.need
+    same = need.gpu is None or (offer.gpu is not None and bool(set(types_in(need.gpu)) & set(types_in(offer.gpu))))
+    return same and offer.gpu_count in {None, need.gpu_count}
+
+
+def _offer_row(plan: RentalPlan, kind: GpuRequest, candidate: OfferCandidate) -> tuple[Cell, ...]:
+    offer = candidate.offer
+    return (
+        offer.host,
+        offer.name if offer.region is None else f"{offer.name} ({offer.region})",
+        offer.gpu if (offer.gpu_count or 1) == 1 else f"{offer.gpu_count} × {offer.gpu}",
+        format_hourly(offer),
+        offer.priced_on or "now",
+        None if offer.ready_s is None else format_duration(offer.ready_s),
+        format_duration(candidate.expected_s),
+        None if candidate.cost_usd is None else format_usd(candidate.cost_usd),
+        None
+        if candidate.most_usd is None or candidate.most_usd < (candidate.cost_usd or 0.0)
+        else format_usd(candidate.most_usd),
+        _offer_verdict(plan, kind, candidate),
+    )
+
+
+def _offer_verdict(plan: RentalPlan, kind: GpuRequest, candidate: OfferCandidate) -> str:
+    if candidate == kind.choice.best:
+        return "taken"
+    if candidate.rejection_reason is not None and candidate.rejection_reason == plan.unavailable_reasons.get(
+        candidate.offer.host
+    ):
+        return "cannot be asked from here: see below"
+    return candidate.rejection_reason or "would do"
+
+
+def _offer_tone(kind: GpuRequest, candidate: OfferCandidate) -> Tone:
+    if candidate == kind.choice.best:
+        return "good"
+    return "plain" if candidate.rejection_reason is None else "unsure"
+
+
+def price_notes(plan: RentalPlan) -> list[str]:
+    """Say what the numbers rest on."""
+    run_s = plan.expected.run_s
+    lines = [
+        (
+            f"The run itself takes about {format_duration(run_s)} ({plan.expected.source}), setting the machine up "
+            f"{format_duration(SET_UP_S)}; after how long it answers is as seen here before, as the host "
+            "says, or assumed."
+        ),
+        (
+            "“At most” is the price until the machine's deadline, at which it is ended whatever happens; there is none "
+            "where the money or the time is less than what is expected, and nothing is rented."
+        ),
+    ]
+    if any(candidate.offer.priced_on for kind in plan.kinds for candidate in kind.choice.candidates):
+        lines.append(
+            "A price with a month is from the snapshot in this package and may have changed; “now” was just asked for."
+        )
+    if plan.max_cost_usd is not None:
+        lines.append(f"--max-cost: {format_usd(plan.max_cost_usd)} for all of it.")
+    if plan.left_usd is not None:
+        lines.append(f"Of this month's budget {format_usd(max(0.0, plan.left_usd))} are left.")
+    return [*lines, *(as_sentence(f"{name}: {why}") for name, why in plan.unavailable_reasons.items())]
+
+
+def as_sentence(text: str) -> str:
+    """Return a clause with its full stop, where it has no mark of its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def rental_plan_data(plan: RentalPlan) -> dict[str, JsonValue]:
+    """Return the same as JSON."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "dry_run": True,
+        "verb": plan.verb,
+        "expected_run_s": plan.expected.run_s,
+        "expected_run_source": plan.expected.source,
+        "max_cost_usd": plan.max_cost_usd,
+        "month_left_usd": plan.left_usd,
+        "kinds": [
+            {
+                "name": request.name,
+                "gpu_count": request.choice.need.gpu_count,
+                "refusal": request.refusal,
+                "no_offer_reason": request.no_offer_reason,
+                "chosen": None if request.choice.best is None else request.choice.best.as_json(),
+                "candidates": [c.as_json() for c in request.choice.candidates if matches_request(request, c.offer)],
+            }
+            for request in plan.kinds
+        ],
+        "expected_usd": _total_cost([request.choice.best.cost_usd for request in plan.kinds if request.choice.best]),
+        "most_usd": _total_cost([request.choice.best.most_usd for request in plan.kinds if request.choice.best]),
+        "unavailable_reasons": dict(plan.unavailable_reasons),
+    }
+
+
+def _total_cost(amounts: Sequence[float | None]) -> float | None:
+    amounts_known = [amount for amount in amounts if amount is not None]
+    return sum(amounts_known) if amounts_known else None

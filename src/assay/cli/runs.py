@@ -1,0 +1,242 @@
+"""``assay list``, ``assay report`` and ``assay resume``.
+
+What can be measured and what has been; redraw a report; continue a run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.host_options import dispatch_remote, host_options
+from assay.cli.params import history_option, verb
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from assay.store.records import Records
+
+
+KINDS = ("workloads", "devices", "runs")
+
+
+@verb("list")
+@click.argument("kinds", type=click.Choice(KINDS), nargs=-1)
+@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def list_measurable(kinds: tuple[str, ...], output_dir: Path, as_json: bool) -> int:
+    """Show workloads, devices and runs; name one kind to see only that."""
+    from assay.cli import show
+
+    kinds_to_show = kinds or KINDS
+    rows_by_kind = {kind: _list_rows(kind, output_dir) for kind in kinds_to_show}
+    if as_json:
+        click.echo(json.dumps(rows_by_kind, indent=2, ensure_ascii=False))
+        return 0
+    screen = show.console(stderr=False)
+    for kind, rows in rows_by_kind.items():
+        screen.print(_list_table(kind, rows) if rows else f"No {kind} yet.")
+    return 0
+
+
+def _list_rows(kind: str, output_dir: Path) -> list[dict[str, Any]]:
+    if kind == "runs":
+        return run_folder_rows(output_dir)
+    return device_rows() if kind == "devices" else workload_rows()
+
+
+def workload_rows() -> list[dict[str, Any]]:
+    """Return every registered workload with its parameters on this machine; one that cannot be loaded says why."""
+    from assay.machine.detect import detect
+    from assay.workloads.registry import registered_workloads
+
+    usual = "cuda" if detect().gpus else "cpu"
+    rows: list[dict[str, Any]] = []
+    for key, entry in registered_workloads().items():
+        try:
+            workload = entry.load()
+        except ImportError as error:
+            rows.append({"workload": key, "parameters": None, "configurations": None, "about": f"not here: {error}"})
+            continue
+        params = workload.defaults(usual if usual in workload.device_kinds else min(workload.device_kinds))
+        rows.append(
+            {
+                "workload": key,
+                "parameters": " ".join(f"{name}={value}" for name, value in params.items()),
+                "configurations": len(workload.configs(params)),
+                "about": workload.summary,
+            }
+        )
+    return rows
+
+
+def device_rows() -> list[dict[str, Any]]:
+    """Return the GPUs and the groups of cores that runs may name."""
+    from assay.isolation.placement import allot_cores, list_devices
+    from assay.machine.cuda_devices import gpu_targets
+    from assay.machine.detect import detect
+
+    machine = detect()
+    gpus = {name: target.title for name, target in gpu_targets(machine).items()}
+    rows: list[dict[str, Any]] = []
+    for name in list_devices(machine):
+        cpus = None if name in gpus else allot_cores(machine, (name,), "cpu").of(name).cpus
+        rows.append({"device": name, "is": gpus.get(name) or f"cores {','.join(map(str, cpus or ()))}"})
+    return rows
+
+
+def run_folder_rows(output_dir: Path) -> list[dict[str, Any]]:
+    """Return the runs under a folder, oldest first."""
+    from assay.core.errors import BadInput
+    from assay.store.run_folder import RunFolder, run_paths
+
+    rows: list[dict[str, Any]] = []
+    for path in run_paths(output_dir):
+        try:
+            folder = RunFolder.open(path)
+            states = [record.status for record in folder.counting()]
+        except BadInput as error:
+            rows.append({"run": str(path), "begun": None, "trials": None, "failed": None, "state": str(error)})
+            continue
+        rows.append(
+            {
+                "run": str(path),
+                "begun": folder.plan.created_at,
+                "trials": len(states),
+                "failed": states.count("failed"),
+                "state": "finished" if (path / "findings.json").exists() else "unfinished",
+            }
+        )
+    return rows
+
+
+def _list_table(kind: str, rows: list[dict[str, Any]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=kind.capitalize(), box=SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*("–" if value is None else escape(str(value)) for value in row.values()))
+    return table
+
+
+@verb("report")
+@click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
+@click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also a trace for ui.perfetto.dev.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def redraw_report(run: Path, perfetto: Path | None, as_json: bool) -> int:
+    """Draw the report of a run again, from its records, or that of a recording of `assay monitor`.
+
+    RUN is a run folder, a fleet or a recording; without it, the latest run under ./runs.
+    """
+    if run.is_file():
+        return report_recording(run, perfetto, as_json=as_json)
+    from assay.cli.measuring import show_result
+    from assay.core.errors import BadInput
+    from assay.experiments.base import find_experiment
+    from assay.hosts.fleet.folder import is_fleet
+    from assay.runner import conclude
+    from assay.store.run_folder import RunFolder
+
+    if is_fleet(run):
+        from assay.cli import fleet_report
+
+        if perfetto is not None:
+            raise BadInput(f"{run} is a fleet; --perfetto draws one of the runs in it.")
+
+        return fleet_report.report_fleet(run, as_json=as_json)
+    folder = RunFolder.open(run)
+    if not folder.records():
+        raise BadInput(f"{run} holds no record yet; `assay resume {run}` measures.")
+    if perfetto is not None:
+        write_run_trace(folder.records(), run, perfetto)
+    return show_result(conclude(find_experiment(folder.plan.experiment), folder), folder.path, as_json=as_json)
+
+
+def write_run_trace(records: Records, run: Path, path: Path) -> None:
+    """Write what was recorded beside a run as a trace: counters, and a slice for each trial."""
+    from assay.core.errors import MachineCannot
+    from assay.monitor.perfetto import write_trace
+
+    if all(record.sensors is None for record in records):
+        raise MachineCannot(f"No monitor watched {run}, so that there is nothing to trace.")
+    write_trace(records.watched(), path)
+
+
+def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int:
+    """Show what a recording says, and draw it into a folder beside it."""
+    from assay.cli import show
+    from assay.monitor.perfetto import write_trace
+    from assay.monitor.reader import read_recording
+    from assay.monitor.report import recording_page
+    from assay.reports.html import write_report
+    from assay.reports.terminal import print_page
+
+    if perfetto is not None:
+        write_trace(read_recording(path), perfetto)
+    summary, page = recording_page(read_recording(path), name=path.name)
+    folder = path.with_name(f"{path.stem}-report")
+    write_report(page, folder)
+    if as_json:
+        click.echo(json.dumps({**summary.as_json(), "file": str(path)}, indent=2, ensure_ascii=False))
+    else:
+        print_page(page, show.console(stderr=False))
+    show.console(stderr=True).print(f"Report: {folder}/report.html", markup=False, soft_wrap=True)
+    return 0
+
+
+@verb("resume")
+@click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@history_option
+@host_options()
+@click.pass_context
+def resume_run(ctx: click.Context, /, **flags: Any) -> int:
+    """Go on with a run that was stopped or failed.
+
+    Blocks that were measured whole are kept as they are. A block that is incomplete, or in which a trial failed, is
+    measured again as a whole; what it replaces stays in the records. On a machine other than the one the run was
+    begun on, it is refused. RUN may be a fleet: then only the nodes that are missing measure again.
+    """
+    import os
+
+    from assay.cli import measuring
+    from assay.cli.measuring import checkouts_for_resume
+    from assay.core.errors import MachineCannot
+    from assay.experiments.base import find_experiment
+    from assay.hosts.fleet.folder import is_fleet
+    from assay.machine.detect import detect
+    from assay.store.run_folder import RunFolder
+
+    if is_fleet(flags["run"]):
+        from assay.cli import fleet
+
+        return fleet.resume_fleet(ctx, flags)
+    folder = RunFolder.open(flags["run"])
+    folder.verify(lost_samples=True)
+    if (code := dispatch_remote(ctx, flags)) is not None:
+        return code
+    experiment = find_experiment(folder.plan.experiment)
+    try:
+        os.chdir(folder.plan.cwd)
+    except OSError as error:
+        raise MachineCannot(f"The run was started from {folder.plan.cwd}: {error.strerror}.") from None
+    before = len(folder.decisions())
+    machine = detect(name_host=folder.machine.hostname is not None)
+    with checkouts_for_resume(experiment, folder, machine):
+        code = measuring.continue_run(
+            experiment, folder, machine, as_json=flags["as_json"], remembered=flags["history"]
+        )
+    if len(folder.decisions()) == before:
+        click.echo("Nothing was left to measure.", err=True)
+    if experiment.name == "energy":
+        from assay.cli.energy_reporters import write_run_reports
+
+        return write_run_reports(folder.path, code)
+    return code

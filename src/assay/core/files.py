@@ -1,0 +1,651 @@
+"""Durable files: appended and replaced so that a kill at any moment loses only what was in flight.
+
+JSON and YAML input; Assay's data folder.
+
+A line counts once its newline is on disk. The newline is part of the single write that appends the line, so readers
+skip a last line without one, and the next append cuts it off. A file that several processes update is locked, and
+replaced as a whole; whoever waited for the replaced file locks the new one.
+
+YAML aliases can stand for more values than memory holds; such a text is rejected without expanding it:
+
+    a: &a [x, x, x]        3 values
+    b: &b [*a, *a, *a]     9
+    c: &c [*b, *b, *b]     27, and so on with every line
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import select
+import stat
+import time
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.core.errors import AssayError, BadInput, MachineCannot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from io import FileIO
+
+    from pydantic import JsonValue
+    from ruamel.yaml.error import YAMLError
+
+
+MAX_ALIAS_VALUES = 100_000
+"""Values that aliases may stand for in one text, all together."""
+
+
+def find_alias_expansion(text: str) -> YAMLError | None:
+    """Return the complaint, with its place, where the aliases of a text stand for too much; null: they do not.
+
+    Raises:
+        YAMLError: It is not YAML.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.composer import ComposerError
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+
+    if "&" not in text or "*" not in text:
+        return None
+    sizes: dict[str, int] = {}
+    open_ones: list[tuple[str | None, int]] = []
+    values = by_aliases = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        if isinstance(event, CollectionStartEvent):
+            open_ones.append((event.anchor, values))
+            values += 1
+        elif isinstance(event, CollectionEndEvent):
+            anchor, before = open_ones.pop()
+            if anchor is not None:
+                sizes[anchor] = values - before
+        elif isinstance(event, AliasEvent):
+            size = sizes.get(event.anchor, 1)
+            values += size
+            by_aliases += size
+            if by_aliases > MAX_ALIAS_VALUES:
+                return ComposerError(
+                    problem=f"its aliases stand for more than {MAX_ALIAS_VALUES} values", problem_mark=event.start_mark
+                )
+        elif isinstance(event, ScalarEvent):
+            values += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+    return None
+
+
+_CHUNK_BYTES = 4096
+_POLL_S = 0.05
+PIPE_TIMEOUT_S = 10.0
+"""How long a named pipe is waited for whose other end nobody has opened."""
+MAX_STREAM_BYTES = 64 * 1024 * 1024
+"""What is read at most of what has no size, as a pipe or a device: ``/dev/zero`` never ends."""
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+_MACHINE_ERRORS = {
+    errno.ENOSPC: "The disk is full: {path} could not be written; free some space or choose another folder.",
+    errno.EDQUOT: "Your disk quota is used up: {path} could not be written; free some space or choose another folder.",
+    errno.EACCES: "{path} is not writable: permission denied.",
+    errno.EPERM: "{path} is not writable: operation not permitted.",
+    errno.EROFS: "{path} is not writable: its file system is read-only.",
+    errno.EFBIG: "{path} could not be written: it would exceed the file size limit.",
+    errno.EIO: "{path} could not be used: its disk reports an input/output error.",
+    errno.ESTALE: "{path} could not be used: its network file system lost it.",
+    errno.EMFILE: "{path} could not be opened: this process has too many open files.",
+    errno.ENFILE: "{path} could not be opened: this machine has too many open files.",
+}
+_INPUT_ERRORS = {
+    errno.EISDIR: "{path} is a folder, but a file is needed there.",
+    errno.ENOENT: "{path} could not be used: a folder on the way to it does not exist.",
+    errno.ENAMETOOLONG: "{path} could not be used: its name is too long.",
+    errno.ELOOP: "{path} could not be used: its symbolic links lead in a circle.",
+    errno.EINVAL: "{path} is not a usable file name.",
+}
+_SURROGATE_PROBLEM = "it holds half of a surrogate pair, which is no character"
+_EXTERNAL_ERRNOS = {*_MACHINE_ERRORS, errno.ENAMETOOLONG, errno.ELOOP}
+"""Errors that come from the machine, or from a path that somebody gave, wherever they appear."""
+
+
+@contextlib.contextmanager
+def translate_os_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says while ``path`` is written into one sentence naming it.
+
+    Raises:
+        MachineCannot: The disk is full, or the path is not writable.
+        BadInput: A file stands where a folder is needed, or the path makes no sense otherwise.
+    """
+    try:
+        yield
+    except OSError as error:
+        friendly = _explain_os_error(error, path)
+        if friendly is None:
+            raise
+        raise friendly from error
+
+
+def explain_os_error(error: OSError) -> AssayError | None:
+    """Return what to say of an error that nobody expected; null where it may be a defect of ours."""
+    if error.errno not in _EXTERNAL_ERRNOS or not isinstance(error.filename, str):
+        return None
+    return _explain_os_error(error, Path(error.filename))
+
+
+def check_path(path: Path) -> None:
+    """Refuse a path that no file can have, before anything is done with it.
+
+    Raises:
+        BadInput: A name in it is too long, its symbolic links lead in a circle, or it holds a NUL character.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno in {errno.ENAMETOOLONG, errno.ELOOP}:
+            raise BadInput(_INPUT_ERRORS[error.errno].format(path=path)) from None
+    except ValueError:
+        raise BadInput(f"{str(path)!r} is not a usable file name.") from None
+
+
+def _explain_os_error(error: OSError, path: Path) -> AssayError | None:
+    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        return BadInput(_describe_obstacle(path))
+    if error.errno in _MACHINE_ERRORS:
+        return MachineCannot(_MACHINE_ERRORS[error.errno].format(path=path))
+    if error.errno in _INPUT_ERRORS:
+        return BadInput(_INPUT_ERRORS[error.errno].format(path=path))
+    return None
+
+
+def _describe_obstacle(path: Path) -> str:
+    for ancestor in (path, *path.parents):
+        if os.path.lexists(ancestor) and not ancestor.is_dir():
+            return f"{ancestor} is a file, but a folder is needed there."
+    return f"{path} already exists."
+
+
+@contextlib.contextmanager
+def file_lock(descriptor: int, *, wait: bool = True) -> Iterator[bool]:
+    """Hold an exclusive lock on an open file; yield False if ``wait`` is off and somebody else holds it.
+
+    The kernel drops the lock of a process that dies. A few network file systems know no locks: there the file is
+    used without one, which is right as long as one process at a time writes it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+        return
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        yield True
+        return
+    try:
+        yield True
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def append_line(path: Path, text: str) -> None:
+    """Append one line and sync it to disk; when this returns, the line survives a crash.
+
+    A truncated last line, left by a writer that was killed, is cut off first. If the line cannot be written whole,
+    the file is left as it was. Several processes may append to one file.
+    """
+    if "\n" in text:
+        raise ValueError("a line has no newline inside")
+    append_derived_line(path, lambda _last: text)
+
+
+def append_derived_line(path: Path, derive: Callable[[bytes | None], str]) -> None:
+    """Do the same with a line that depends on the last one; null: there is none yet."""
+    with translate_os_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with file_lock(descriptor):
+                end = _end_of_complete_lines(descriptor, os.fstat(descriptor).st_size)
+                line = f"{derive(_last_line(descriptor, end))}\n".encode()
+                if end < os.fstat(descriptor).st_size:
+                    os.ftruncate(descriptor, end)
+                _write_or_roll_back(descriptor, line, end)
+            if end == 0:
+                _sync_folder(path.parent)
+        finally:
+            os.close(descriptor)
+
+
+def _last_line(descriptor: int, end: int) -> bytes | None:
+    """Return the last of the complete lines, which end at an offset, without its newline."""
+    if end == 0:
+        return None
+    start = _end_of_complete_lines(descriptor, end - 1)
+    return os.pread(descriptor, end - 1 - start, start)
+
+
+def _end_of_complete_lines(descriptor: int, stop: int) -> int:
+    """Return the offset just after the last newline before another offset, 0 if there is none."""
+    while stop > 0:
+        start = max(0, stop - _CHUNK_BYTES)
+        newline = os.pread(descriptor, stop - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        stop = start
+    return 0
+
+
+def _write_or_roll_back(descriptor: int, line: bytes, end: int) -> None:
+    """Write in one go and sync; a disk that fills up halfway leaves nothing behind."""
+    try:
+        _write_all(descriptor, line)
+        os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666, like: os.stat_result | None = None) -> None:
+    """Put ``data`` at ``path`` so that every reader, even after a crash, finds the old content or the new, whole.
+
+    ``mode`` is the new file's permission before the umask. ``like`` is a file whose permissions and, as far as that is
+    allowed, whose owner the new one gets.
+    """
+    replace_from_chunks(path, (data,), mode=mode, like=like)
+
+
+def replace_from_chunks(
+    path: Path, parts: Iterable[bytes], *, mode: int = 0o666, like: os.stat_result | None = None
+) -> None:
+    """Do the same with content of any length, of which one part is held at a time.
+
+    A link goes on pointing to what it points to; what is no plain file, as a pipe or a device, is written to as it is.
+    """
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        _write_through(path, parts)
+        return
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    with translate_os_errors(path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            try:
+                for part in parts:
+                    _write_all(descriptor, part)
+                if like is not None:
+                    _copy_ownership(descriptor, like)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(path.parent)
+
+
+def _write_through(path: Path, parts: Iterable[bytes]) -> None:
+    with translate_os_errors(path):
+        descriptor = _open_to_write_through(path)
+        try:
+            os.set_blocking(descriptor, True)
+            for part in parts:
+                _write_all(descriptor, part)
+        finally:
+            os.close(descriptor)
+
+
+def _open_to_write_through(path: Path) -> int:
+    """Open what is no plain file; a pipe is waited for until somebody reads it, but not for ever."""
+    until = time.monotonic() + PIPE_TIMEOUT_S
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        if time.monotonic() >= until:
+            raise BadInput(f"{path} is a pipe or socket that nobody reads; start its reader first.")
+        time.sleep(_POLL_S)
+
+
+def _copy_ownership(descriptor: int, like: os.stat_result) -> None:
+    with contextlib.suppress(PermissionError):
+        os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, durably; one that is gone already is fine."""
+    with translate_os_errors(path):
+        path.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync a folder; they write names through.
+        if error.errno not in {errno.EINVAL, *_NO_LOCKS}:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the complete lines without their newlines; a truncated last line is left out, a missing file is empty."""
+    if not os.path.lexists(path):
+        return []
+    data = read_bytes(path)
+    return _decode(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
+
+
+def read_json(path: Path) -> JsonValue:
+    """Return the content of a JSON file.
+
+    Raises:
+        BadInput: It cannot be read or is not JSON; the sentence names the file, the line and the column.
+    """
+    text = _decode(read_bytes(path), path)
+    try:
+        content: JsonValue = json.loads(text)
+        if "\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no character
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from error
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{path} is not usable JSON: {_SURROGATE_PROBLEM}.") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not usable JSON: {error}.") from error
+    return content
+
+
+def read_yaml(path: Path) -> JsonValue:
+    """Return the content of a YAML 1.2 file as plain JSON data: keys are text (``0:`` is "0"), so are dates.
+
+    Raises:
+        BadInput: It cannot be read or is not YAML, or a key comes twice; the sentence names the file, the line and
+            the column.
+    """
+    return parse_yaml(_decode(read_bytes(path), path), str(path))
+
+
+def parse_yaml(text: str, name: str) -> JsonValue:
+    """Return the same of a text; complaints begin with its name.
+
+    Raises:
+        BadInput: It is not YAML, a key comes twice, or its aliases stand for too much.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        if (complaint := find_alias_expansion(text)) is not None:
+            raise complaint
+        content = _to_json_data(YAML(typ="safe", pure=True).load(text))
+        if "\\" in text:
+            _refuse_unusable_text(content)
+    except YAMLError as error:
+        raise BadInput(f"{name}{describe_yaml_error(error, text)}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{name} is not usable YAML: {error}.") from error
+    return content
+
+
+def read_settings(path: Path) -> JsonValue:
+    """Return the content of a file that somebody wrote to say what is wanted: JSON by its suffix, else YAML.
+
+    Raises:
+        BadInput: As `read_json` and `read_yaml` do, or a text in it holds a NUL character, which no name can.
+    """
+    if path.suffix != ".json":
+        return read_yaml(path)
+    content = read_json(path)
+    try:
+        _refuse_unusable_text(content)
+    except ValueError as error:
+        raise BadInput(f"{path} is not usable JSON: {error}.") from error
+    return content
+
+
+def _refuse_unusable_text(content: JsonValue) -> None:
+    """Raise a ValueError where a text holds what no name, path or command can: a NUL, or half of a surrogate pair."""
+    text = json.dumps(content, ensure_ascii=False)
+    if "\\u0000" in text.replace("\\\\", ""):
+        raise ValueError("it holds a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(_SURROGATE_PROBLEM) from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file with every character it has: line ends as they are, a byte order mark first.
+
+    Raises:
+        BadInput: It cannot be read or is not UTF-8; the sentence names the file, and the line and the column.
+    """
+    return _decode(read_bytes(path), path, "utf-8")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds, or all that comes out of a pipe or device.
+
+    Raises:
+        BadInput: It cannot be read, or it is a pipe that nobody writes to; the sentence names the file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            mode = os.fstat(descriptor).st_mode
+            return file.read() if stat.S_ISREG(mode) else _read_stream(file, path, pipe=stat.S_ISFIFO(mode))
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} does not exist.") from error
+    except IsADirectoryError as error:
+        raise BadInput(f"{path} is a folder, but a file is needed.") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"{path} cannot be read: {why}.") from error
+
+
+def _read_stream(file: FileIO, path: Path, *, pipe: bool) -> bytes:
+    """Read what has no size to its end; a pipe that nobody has opened to write to is waited for, but not for ever."""
+    until = time.monotonic() + PIPE_TIMEOUT_S
+    data = bytearray()
+    while len(data) <= MAX_STREAM_BYTES:
+        part = file.read(1 << 16)
+        if part is None:  # somebody is there who has not written yet
+            select.select([file], [], [])
+        elif part:
+            data += part
+        elif data or not pipe:
+            return bytes(data)
+        elif time.monotonic() >= until:
+            raise BadInput(f"{path} is a pipe that nobody writes to.")
+        else:
+            time.sleep(_POLL_S)
+    raise BadInput(f"{path} gives more than {MAX_STREAM_BYTES >> 20} MiB; a plain file is needed.")
+
+
+def _decode(data: bytes, path: Path, encoding: str = "utf-8-sig") -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise BadInput(f"{path}, line {line}, column {column}: not UTF-8 text.") from error
+
+
+def describe_yaml_error(error: YAMLError, text: str) -> str:
+    """Say why a text is not YAML, and where; the words follow the file's name."""
+    return f"{_yaml_error_location(error, text)}: not valid YAML: {_yaml_error_reason(error)}."
+
+
+def _yaml_error_location(error: YAMLError, text: str) -> str:
+    """Say where a YAML error is; the parser's marks count from 0, its forbidden characters by position."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is not None:
+        return f", line {mark.line + 1}, column {mark.column + 1}"
+    position = getattr(error, "position", None)
+    if position is None:
+        return ""
+    return f", line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
+
+
+def _yaml_error_reason(error: YAMLError) -> str:
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    if reason.startswith("but "):
+        reason = f"{getattr(error, 'context', None)} {reason}"
+    return " ".join(str(reason).split()).rstrip(".")
+
+
+def _to_json_data(value: object) -> JsonValue:
+    """Return what YAML gave as JSON data."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            plain = {_to_json_key(key): _to_json_data(item) for key, item in value.items()}
+            if len(plain) < len(value):
+                raise ValueError("a key comes twice, once as a number and once as text")
+            return plain
+        case list() | tuple() | set():
+            return [_to_json_data(item) for item in value]
+        case _:
+            return str(value)
+
+
+def _to_json_key(key: object) -> str:
+    return key if isinstance(key, str) else json.dumps(_to_json_data(key))
+
+
+LOCK_TIMEOUT_S = 30.0
+_LOCK_POLL_S = 0.05
+
+
+def update_file(path: Path, change: Callable[[bytes], bytes], *, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    """Replace a file's content by what ``change`` makes of it; a file that is not there yet is empty before.
+
+    Whatever goes wrong, the file is as it was before. What is no plain file, as a pipe, has nothing to be read and is
+    written to as it is.
+
+    Raises:
+        MachineCannot: It is not writable, or another process held it for longer than ``timeout_s``.
+    """
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file() and not path.is_dir():
+        replace_atomically(path, change(b""))
+        return
+    with translate_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    made = not path.exists()
+    with _locked_descriptor(path, timeout_s) as descriptor:
+        before = _read_descriptor(descriptor)
+        try:
+            after = change(before)
+            if after != before:
+                replace_atomically(path, after, like=os.fstat(descriptor))
+        except BaseException:
+            if made and not before:
+                path.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _locked_descriptor(path: Path, timeout_s: float) -> Iterator[int]:
+    """Hold a file's lock, and give its descriptor."""
+    until = time.monotonic() + timeout_s
+    while True:
+        with translate_os_errors(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with file_lock(descriptor, wait=False) as mine:
+                if mine and _is_same_file(path, descriptor):
+                    yield descriptor
+                    return
+        finally:
+            os.close(descriptor)
+        if time.monotonic() >= until:
+            raise MachineCannot(f"{path} was locked by another process for {timeout_s:g} s; nothing was added to it.")
+        time.sleep(_LOCK_POLL_S)
+
+
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    """Return whether an open file is the one that its path leads to."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
+
+
+def _read_descriptor(descriptor: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read()
+
+
+def home_folder() -> Path:
+    """Return the folder named by ``ASSAY_HOME``, or ``assay`` in the user's data folder; made if missing, private.
+
+    What is kept there is trusted: leases are undone by calling what they name. So nobody else may write into it.
+    Folders above it may be anybody's: whoever replaces it puts a folder there that belongs to somebody else.
+
+    Raises:
+        MachineCannot: The folder cannot be made or written, belongs to another user, or everybody may write into it.
+        BadInput: A file stands in its place.
+    """
+    folder = _home_path().absolute()
+    with translate_os_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise MachineCannot(f"Assay's home {folder} is not writable; set ASSAY_HOME to a folder that is.")
+    refuse_writable_by_others(folder, "set ASSAY_HOME to a folder of your own")
+    return folder
+
+
+def lease_folder() -> Path:
+    """Return where leases are written down, whether it is there or not."""
+    return _home_path().absolute() / "leases"
+
+
+def refuse_writable_by_others(folder: Path, advice: str) -> None:
+    """Refuse a folder into which somebody else may put files that we would trust.
+
+    A sticky folder, as ``/tmp``, keeps others from replacing our files, but not from adding theirs.
+
+    Raises:
+        MachineCannot: It belongs to another user, or everybody may write into it.
+    """
+    info = folder.stat()
+    if info.st_uid != os.geteuid():
+        raise MachineCannot(f"{folder} belongs to another user, and what it holds is trusted; {advice}.")
+    if info.st_mode & stat.S_IWOTH:
+        raise MachineCannot(f"Everybody may write into {folder}, whose content is trusted; `chmod o-w` it or {advice}.")
+
+
+def _home_path() -> Path:
+    try:
+        if named := os.environ.get("ASSAY_HOME"):
+            return Path(named).expanduser()
+        data = Path(os.environ.get("XDG_DATA_HOME", ""))
+        return (data if data.is_absolute() else Path.home() / ".local" / "share") / "assay"
+    except RuntimeError as error:
+        raise MachineCannot("You have no home folder here; set ASSAY_HOME to a folder for Assay's data.") from error
+
+
+_LINE_ENDS = frozenset({"Zl", "Zp"})
+
+
+def find_control_character(text: str) -> str | None:
+    """Return the first character that ends a line or steers a terminal, such as a newline; null: there is none."""
+    return next((c for c in text if unicodedata.category(c) == "Cc" or unicodedata.category(c) in _LINE_ENDS), None)

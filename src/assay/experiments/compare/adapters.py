@@ -1,0 +1,366 @@
+"""Numbers from every kind of result.
+
+Records of a run, findings, the output of ``assay time --json``, tunings, times over ranks, threshold speed-ups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from assay.core.errors import BadInput
+from assay.core.results import Finding
+from assay.core.units import unit_of
+from assay.core.values import first_problem
+from assay.experiments.compare.alignment import Number, NumberName
+from assay.experiments.compare.kernels import best_times
+from assay.experiments.contention.plan import WARM_UP
+from assay.experiments.estimates import CLOCK_QUANTITIES
+from assay.experiments.scaling.result_rows import DEVICE_SETTING
+from assay.experiments.threshold.options import TIME_KINDS
+from assay.experiments.threshold.results_file import select_identity
+from assay.stats.intervals import restarts_interval
+from assay.store.identity import (
+    DTYPE,
+    ISOLATION,
+    IdentityDetail,
+    devices_and_model,
+    identity_details,
+    identity_model,
+    loaded_dtype_of,
+    parse_identity,
+    subject_details,
+    work_name,
+)
+from assay.timing.results import Comparison, Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pydantic import JsonValue
+
+    from assay.core.plan import Trial
+    from assay.core.results import Estimate, Record, Summary
+    from assay.experiments.compare.tunings import KernelTuning
+    from assay.experiments.scaling.result_rows import NumberSpan
+    from assay.experiments.scaling.result_rows import ScalingRow as Shape
+    from assay.experiments.threshold.results_file import ThresholdResults, ThresholdRow
+    from assay.machine.model import Machine
+    from assay.store.identity import Identity
+    from assay.store.run_folder import RunFolder
+
+
+NOT_COMPARED = CLOCK_QUANTITIES | {"start_us"}
+"""What is kept beside the times: how the clock was, and when a call began."""
+
+FAILED_QUANTITY = "call_us"
+"""The time that would be there of what failed: every way of timing takes it."""
+
+NumberLocation = tuple[NumberName, str | None, str | None]
+
+
+def run_numbers(folder: RunFolder) -> list[Number]:
+    """Return every number of a run; of what was measured several times, the mean of the times it was."""
+    trials = {trial.id: trial for decision in folder.decisions() for trial in decision.block.trials}
+    by_location: dict[NumberLocation, list[Number]] = {}
+    for record in folder.records():
+        if record.trial in trials and trials[record.trial].settings.get("phase") != WARM_UP:
+            for number in _record_numbers(trials[record.trial], record, folder.machine):
+                by_location.setdefault((number.name, number.device, number.model), []).append(number)
+    return [_combine_numbers(several) for several in by_location.values()]
+
+
+def _record_numbers(trial: Trial, record: Record, machine: Machine) -> Iterator[Number]:
+    for role in trial.roles:
+        if role.duty != "timed":
+            continue
+        device, model = devices_and_model(role, machine)
+        for index, subject in enumerate(role.subjects):
+            details = subject_details(trial, role, subject, loaded_dtype_of(record, role.name, index))
+            if record.status != "ok":
+                name = NumberName(work_name(subject), details, FAILED_QUANTITY)
+                yield Number(name, device, model, None, unit=unit_of(FAILED_QUANTITY), reason=record.reason)
+                continue
+            for summary in record.estimates:
+                if (summary.role, summary.subject) == (role.name, index) and summary.quantity not in NOT_COMPARED:
+                    name = NumberName(work_name(subject), details, summary.quantity, summary.estimate.method_key)
+                    yield _summary_number(name, device, model, summary, record)
+
+
+def _summary_number(
+    name: NumberName, device: str | None, model: str | None, summary: Summary, record: Record
+) -> Number:
+    estimate = summary.estimate
+    alike = [
+        s for s in record.series if (s.role, s.subject, s.quantity) == (summary.role, summary.subject, summary.quantity)
+    ]
+    restarts = len({series.restart for series in alike})
+    return Number(
+        name=name,
+        device=device,
+        model=model,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        unit=estimate.unit,
+        processes=max(restarts, 1) if estimate.scope == "process" or restarts > 1 else estimate.n,
+    )
+
+
+def _combine_numbers(several: list[Number]) -> Number:
+    """Return one number for several of the same thing: each record is one draw."""
+    good = [number for number in several if number.value is not None]
+    if len(good) < 2:
+        return (good or several)[0]
+    values = [number.value for number in good if number.value is not None]
+    centre, low, high, _ = restarts_interval(values)
+    first = good[0]
+    return Number(first.name, first.device, first.model, centre, low, high, first.unit, len(good))
+
+
+UNIT_SPELLINGS = {"us": "µs"}
+"""Units that are written in two ways."""
+
+TIMED_QUANTITIES = ("busy_us", "span_us", "call_us")
+
+
+def finding_numbers(entries: list[JsonValue], model: str | None) -> list[Number]:
+    """Return the number of each claim that has one.
+
+    Raises:
+        BadInput: A claim is not what this version of Assay writes; the sentence has no file name.
+    """
+    try:
+        findings = [Finding.model_validate(entry) for entry in entries]
+    except ValidationError as error:
+        raise BadInput(f"a finding is not what this version of Assay writes: {first_problem(error)}") from None
+    numbers: list[Number] = []
+    counts: Counter[str] = Counter()
+    for finding in findings:
+        counts[finding.claim] += 1
+        again = (
+            (IdentityDetail("conditions", "number", str(counts[finding.claim])),) if counts[finding.claim] > 1 else ()
+        )
+        if finding.estimate is not None:
+            identity = finding.identity or {}
+            details = (*identity_details(identity), *again)
+            name = NumberName(finding.claim, details, finding.estimate.unit or "value", finding.estimate.method_key)
+            numbers.append(_estimate_number(name, None, identity_model(identity) or model, finding.estimate))
+    return numbers
+
+
+def timed_numbers(content: dict[str, JsonValue]) -> list[Number]:
+    """Return the times that ``assay time --json`` printed.
+
+    Raises:
+        BadInput: It is not what this version of Assay writes; the sentence has no file name.
+    """
+    try:
+        if content.get("measurement") is not None:
+            return list(_measurement_numbers(Measurement.model_validate(content["measurement"])))
+        return list(_comparison_numbers(Comparison.model_validate(content["comparison"])))
+    except ValidationError as error:
+        raise BadInput(f"it is not what this version of Assay writes: {first_problem(error)}") from None
+
+
+def _measurement_numbers(measurement: Measurement) -> Iterator[Number]:
+    for quantity in TIMED_QUANTITIES:
+        estimate = getattr(measurement, quantity)
+        if estimate is not None:
+            name = NumberName(measurement.name, _conditions(measurement), quantity, estimate.method_key)
+            yield _estimate_number(name, measurement.device, None, estimate, measurement.processes)
+
+
+def _comparison_numbers(comparison: Comparison) -> Iterator[Number]:
+    times = {comparison.first: comparison.first_us, **{other.name: other.time_us for other in comparison.others}}
+    for work, estimate in times.items():
+        name = NumberName(work, _conditions(comparison), comparison.quantity, estimate.method_key)
+        yield _estimate_number(name, comparison.device, None, estimate, comparison.processes)
+
+
+def _conditions(result: Measurement | Comparison) -> tuple[IdentityDetail, ...]:
+    return IdentityDetail("device", "on", result.device.partition(":")[0]), IdentityDetail(
+        "conditions", "cache", result.cache
+    )
+
+
+def _estimate_number(
+    name: NumberName, device: str | None, model: str | None, estimate: Estimate, processes: int | None = None
+) -> Number:
+    return Number(
+        name=name,
+        device=device,
+        model=model,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        unit=UNIT_SPELLINGS.get(estimate.unit, estimate.unit) or unit_of(name.quantity),
+        processes=1 if estimate.scope == "process" else processes,
+    )
+
+
+THRESHOLD_QUANTITY = "threshold"
+"""The quantity of a recommended threshold: a size, not a measured number."""
+
+
+def tuning_numbers(tunings: Iterable[KernelTuning]) -> list[Number]:
+    """Return the best time of each kernel on each device."""
+    by_name: dict[tuple[NumberName, str | None], list[KernelTuning]] = {}
+    for older in tunings:
+        name, model = _tuning_name(older)
+        by_name.setdefault((name, model), []).append(older)
+    return [
+        _draws_number(name, device or None, model, times, "ms")
+        for (name, model), several in by_name.items()
+        for device, times in best_times(several).items()
+    ]
+
+
+def _tuning_name(older: KernelTuning) -> tuple[NumberName, str | None]:
+    """Return what a tuning is of, as far as its file says, and the model of its device."""
+    if older.identity is None:
+        return NumberName(older.kernel, (), "best_time_ms"), None
+    work = older.identity.get("workload", {}).get("workload", older.kernel)
+    details = tuple(detail for detail in identity_details(older.identity) if detail.aspect != "workload")
+    return NumberName(work, details, "best_time_ms"), identity_model(older.identity)
+
+
+def shape_numbers(rows: Iterable[Shape], model: str | None) -> list[Number]:
+    """Return the time, the transfers and the memory of each shape."""
+    return [number for row in rows for number in _shape_row_numbers(row, model)]
+
+
+def _shape_row_numbers(row: Shape, model: str | None) -> Iterator[Number]:
+    setting = dict(row.setting)
+    work, model = setting.get("workload", "dilated attention"), setting.get(DEVICE_SETTING, model)
+    details = (
+        *(
+            _parameter_detail(name, value)
+            for name, value in row.setting
+            if name not in {"workload", ISOLATION, DEVICE_SETTING}
+        ),
+        *([IdentityDetail("isolation", ISOLATION, setting[ISOLATION])] if ISOLATION in setting else []),
+        *([_parameter_detail("tokens", str(row.requested_length))] if row.tokens else []),
+        _parameter_detail("batch", str(row.batch)),
+        IdentityDetail("conditions", "ranks", str(row.world)),
+        IdentityDetail("conditions", "ring", str(row.ring)),
+        IdentityDetail("conditions", "scaling", "weak" if row.weak else "strong"),
+        IdentityDetail("conditions", "measured by", "the older tool" if row.assay_version is None else "Assay"),
+    )
+    yield _span_number(NumberName(work, details, "time_ms"), model, row.time_ms, "ms")
+    for quantity, value, unit in (
+        ("communication_ms", row.communication_ms, "ms"),
+        ("memory_gib", row.memory_gib, "GiB"),
+    ):
+        if value is not None and value > 0:
+            yield Number(NumberName(work, details, quantity), None, model, value, unit=unit)
+
+
+def _span_number(name: NumberName, model: str | None, span: NumberSpan, unit: str) -> Number:
+    return Number(name, None, model, span.value, span.low, span.high, unit)
+
+
+def speedup_numbers(results: ThresholdResults) -> list[Number]:
+    """Return the speed-up of every point by each time that was taken, from the pairs of each process."""
+    where = results.device_info.uuid, results.device_info.device_name
+    return [number for row in results.results for number in _speedup_row_numbers(row, *where, results.identity)]
+
+
+def _speedup_row_numbers(
+    row: ThresholdRow, device: str | None, model: str | None, identity: Identity | None
+) -> Iterator[Number]:
+    details = (*_parameter_details(row.params), *_threshold_details(identity, row.threshold))
+    for time, timed in row.times.items():
+        draws = [math.exp(sum(logs) / len(logs)) for logs in timed.log_speedups if logs]
+        yield _draws_number(NumberName(row.threshold, details, f"speedup by {time}"), device, model, draws, "×")
+    if not row.times:
+        reason = row.refused or row.cannot or "not measured"
+        for time in TIME_KINDS:
+            name = NumberName(row.threshold, details, f"speedup by {time}")
+            yield Number(name, device, model, None, unit="×", reason=reason)
+
+
+def recommendation_numbers(content: Mapping[str, JsonValue], model: str | None) -> list[Number]:
+    """Return the thresholds that a file recommends; without a value where it says never, or that it is not known."""
+    entries = content.get("thresholds")
+    decided = {
+        str(entry.get("key")).rpartition(".")[2]: entry.get("decision")
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
+    }
+    named = {
+        str(entry.get("key")).rpartition(".")[2]: str(entry.get("name"))
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
+    }
+    identity = parse_identity(content.get("identity"))
+    recommended = content.get("recommendation")
+    numbers: list[Number] = []
+    for key, value in (recommended if isinstance(recommended, dict) else {}).items():
+        last = key.rpartition(".")[2]
+        name, decision = (
+            NumberName(last, _threshold_details(identity, named.get(last)), THRESHOLD_QUANTITY),
+            decided.get(last),
+        )
+        size = None if decision == "disable" else _positive_float(value)
+        reason = "never" if decision == "disable" else "not known" if size is None else None
+        numbers.append(Number(name, None, model, size, reason=reason))
+    return numbers
+
+
+def _threshold_details(identity: Identity | None, name: str | None) -> tuple[IdentityDetail, ...]:
+    """Return what must agree for a threshold to be comparable; nothing where the file does not say."""
+    if identity is None:
+        return ()
+    return identity_details(select_identity(identity, set() if name is None else {name}))
+
+
+def older_row_numbers(rows: Iterable[JsonValue], model: str | None) -> list[Number]:
+    """Return the speed-up and the two times of every row of the older form; what else a row holds is left aside."""
+    return [number for row in rows if isinstance(row, dict) for number in _older_row_number(row, model)]
+
+
+def _older_row_number(row: Mapping[str, JsonValue], model: str | None) -> Iterator[Number]:
+    params = row.get("params")
+    own = params if isinstance(params, dict) else {}
+    settings = {"S": row.get("sequence_length"), "w": row.get("window_size")}
+    if settings["S"] is None:
+        settings = own
+    elif row.get("branch") == "compressed":
+        sizes = {"l": ("block", 32), "d": ("stride", 16)}
+        settings |= {name: row.get(name) or own.get(longer) or usual for name, (longer, usual) in sizes.items()}
+    for quantity, unit in (("speedup", "×"), ("masked_ms", "ms"), ("fa2_ms", "ms")):
+        value = _positive_float(row.get(quantity))
+        name = NumberName(str(row.get("branch")), _parameter_details(settings), quantity)
+        if value is not None:
+            ends = (
+                (_positive_float(row.get("low")), _positive_float(row.get("high")))
+                if quantity == "speedup"
+                else (None, None)
+            )
+            yield Number(name, None, model, value, *(ends if None not in ends else (None, None)), unit=unit)
+
+
+def _positive_float(value: JsonValue) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < math.inf else None
+
+
+def _parameter_details(params: Mapping[str, object]) -> tuple[IdentityDetail, ...]:
+    return tuple(_parameter_detail(name, str(value)) for name, value in params.items() if value is not None)
+
+
+def _parameter_detail(name: str, value: str) -> IdentityDetail:
+    return IdentityDetail("dtype" if name == DTYPE else "parameters", name, value)
+
+
+def _draws_number(name: NumberName, device: str | None, model: str | None, draws: Iterable[float], unit: str) -> Number:
+    """Return the geometric mean of what several processes gave."""
+    values = tuple(draws)
+    value = math.exp(sum(map(math.log, values)) / len(values)) if values else None
+    reason = None if values else "not measured"
+    return Number(name, device, model, value, unit=unit, processes=len(values), draws=values, reason=reason)

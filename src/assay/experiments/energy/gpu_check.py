@@ -1,0 +1,366 @@
+"""Check which GPUs are usable, for ``assay energy check`` and for the GPUs that a configuration needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from assay.core.errors import MachineCannot
+from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.values import Value
+from assay.isolation.devices import choose_devices
+from assay.machine.doctor import build_inference_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from assay.core.page import Cell, Element
+    from assay.experiments.energy.config import EnergyConfig
+    from assay.machine.model import Gpu, Machine
+
+
+MODELS_BY_MEMORY = (
+    (40.0, "random:llama-8b"),
+    (12.0, "random:llama-3b"),
+    (5.0, "random:llama-1b"),
+    (0.0, "random:llama-160m"),
+)
+"""By the GiB that all GPUs have together, at least: which model leaves room for batches beside it."""
+
+SCENARIO_YAML = """\
+scenario:
+  batch_sizes: [1, 8]
+  input_tokens: 512
+  output_tokens: 128
+reporter:
+  type: csv  # rows are added at every run
+  output_file: energy.csv
+"""
+CPU_YAML = """\
+backend:
+  type: pytorch
+  model: random:llama-tiny  # or a hub's id, or a folder
+  device: cpu
+scenario:
+  batch_sizes: [1]
+  input_tokens: 64
+  output_tokens: 16
+reporter:
+  type: csv  # rows are added at every run
+  output_file: energy.csv
+"""
+SERVER_YAML = """\
+backend:
+  type: openai
+  model: NAME  # by which the server knows it
+  endpoint: http://127.0.0.1:8000/v1
+  device_ids: [{gpus}]  # the server's, which are metered
+scenario:
+  concurrency: [1, 8]
+  input_tokens: 512
+  output_tokens: 128
+reporter:
+  type: csv  # rows are added at every run
+  output_file: energy.csv
+"""
+
+
+class CheckedGpu(Value):
+    """A GPU that was looked at. Null: not offered."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    usable: bool = Field(description="Whether a model can compute on it.")
+    metered: bool = Field(default=False, description="Whether its energy can be read, whoever computes on it.")
+    status: str = Field(description="What it answered to, or why it cannot be used.")
+    utilization_percent: float | None = None
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    temperature_c: float | None = None
+    power_draw_w: float | None = None
+
+
+def check_gpus(
+    machine: Machine, indices: Sequence[int], touch: Callable[[str], None], torch_report: Mapping[str, Any]
+) -> tuple[CheckedGpu, ...]:
+    """Return what came of looking at GPUs.
+
+    Args:
+        machine: What is here.
+        indices: GPUs by their numbers.
+        touch: Makes sure that the GPU of a UUID answers NVML.
+        torch_report: What PyTorch found, as ``assay.worker.probes.gpu_smoke_test`` says it.
+    """
+    gpus = {gpu.index: gpu for gpu in machine.gpus}
+    lost = {gpu.index: gpu.reason for gpu in machine.lost}
+    results = []
+    for index in indices:
+        if index in gpus:
+            results.append(_check_gpu(gpus[index], touch, torch_report))
+            continue
+        here = f"there is none; here are {', '.join(map(str, gpus)) or 'no GPUs'}"
+        results.append(CheckedGpu(index=index, usable=False, status=lost.get(index, here)))
+    return tuple(results)
+
+
+def _check_gpu(gpu: Gpu, touch: Callable[[str], None], torch_report: Mapping[str, Any]) -> CheckedGpu:
+    metered = True
+    try:
+        touch(gpu.uuid)
+        problem = _compute_problem(gpu, torch_report)
+    except MachineCannot as error:
+        metered, problem = False, str(error).rstrip(".")
+    state = gpu.state
+    return CheckedGpu(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        usable=problem is None,
+        metered=metered,
+        status=problem or "a kernel ran on it",
+        utilization_percent=None if state is None else state.utilisation_percent,
+        memory_used_mb=None if state is None else state.memory_used_mib,
+        memory_total_mb=gpu.memory_mib,
+        temperature_c=None if state is None else state.temperature_c,
+        power_draw_w=None if state is None else state.power_w,
+    )
+
+
+def _compute_problem(gpu: Gpu, torch_report: Mapping[str, Any]) -> str | None:
+    """Return why PyTorch cannot compute on a GPU that answers; null: a kernel ran on it."""
+    if gpu.mig:
+        return "it is cut into MIG instances, and is not to be had whole"
+    if (why := _cuda_problem(torch_report)) is not None:
+        return f"it answers NVML, but {why}"
+    gpu_report = torch_report["gpus"].get(gpu.uuid)
+    if gpu_report is None:
+        return f"PyTorch sees {len(torch_report['gpus'])} GPUs, and not this one: look at CUDA_VISIBLE_DEVICES"
+    return None if gpu_report["error"] is None else str(gpu_report["error"])
+
+
+def _cuda_problem(torch_report: Mapping[str, Any]) -> str | None:
+    """Return why PyTorch can use no GPU at all; null where it can, or was not asked."""
+    if not torch_report:
+        return None
+    if "error" in torch_report:
+        return f"PyTorch cannot be asked: {torch_report['error']}"
+    if torch_report["torch"] is None:
+        return "PyTorch is not installed"
+    return "this PyTorch is built without CUDA" if torch_report["cuda"] is None else None
+
+
+def recommend_config(gpus: Sequence[Gpu], *, metered: Sequence[int] = (), without_torch: bool = False) -> str:
+    """Return a whole configuration as YAML: for these GPUs; or else for a server beside GPUs, or for the CPU.
+
+    Args:
+        gpus: Those that a model can compute on.
+        metered: Those whose energy can be read, where a model can compute on none.
+        without_torch: No model computes here at all, not on the CPU either.
+    """
+    header = "# Written by `assay energy check`"
+    if not gpus:
+        server = SERVER_YAML.format(gpus=", ".join(map(str, metered)))
+        if metered and without_torch:
+            return f"{header}: no model computes here; GPUs are metered beside a server.\nname: energy\n{server}"
+        aside = "".join(f"#   {line}\n" for line in server.splitlines())
+        server_comment = (
+            f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
+        )
+        return f"{header}: no GPU can be computed on.\n{server_comment}name: energy\n{CPU_YAML}"
+    names = list(dict.fromkeys(gpu.name for gpu in gpus))
+    backend = build_inference_yaml(tuple(gpus)).replace(
+        "  type: pytorch\n", f"  type: pytorch\n  model: {choose_model(gpus)}  # or a hub's id, or a folder\n", 1
+    )
+    return f"{header} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{SCENARIO_YAML}"
+
+
+def choose_model(gpus: Sequence[Gpu]) -> str:
+    """Return the largest of some models of random weights that GPUs hold with ease."""
+    gib = sum(gpu.memory_mib or 0.0 for gpu in gpus) / 1024
+    return next(model for least, model in MODELS_BY_MEMORY if gib >= least)
+
+
+def metered_only_note(torch_report: Mapping[str, Any]) -> str | None:
+    """Say that no model can compute on GPUs, where PyTorch cannot; null where it can, or was not asked."""
+    why = _cuda_problem(torch_report)
+    return None if why is None else f"No model can compute on GPUs here, as {why}; they can be metered beside a server"
+
+
+def build_check_page(
+    machine: Machine, checked_gpus: Sequence[CheckedGpu], yaml: str, command: str, note: str | None
+) -> Page:
+    """Return what was found for people."""
+    usable = [gpu for gpu in checked_gpus if gpu.usable]
+    lead = (
+        f"{len(usable)} of {len(checked_gpus)} GPUs can be used."
+        if checked_gpus
+        else f"No GPU: {_no_gpu_reason(machine)}."
+    )
+    if checked_gpus and note is not None:
+        lead = f"{note}."
+    elements: list[Element] = [_gpu_table(machine, checked_gpus)] if checked_gpus else []
+    bad = [gpu for gpu in checked_gpus if not gpu.usable and (note is None or not gpu.metered)]
+    elements += [Text(text=f"GPU {gpu.index}: {gpu.status}.", tone="bad") for gpu in bad]
+    if not usable and "type: pytorch\n" in yaml:
+        elements.append(Text(text="What can be run without one: a small model on the CPU, whose times are measured."))
+    sections = [Section(title="GPUs", elements=tuple(elements))]
+    sections.append(Section(title="Configuration", elements=(Text(text=yaml),)))
+    sections.append(Section(title="To run it", elements=(Text(text=command),)))
+    return Page(
+        title="assay energy check",
+        lead=lead,
+        lead_tone="good" if checked_gpus and len(usable) == len(checked_gpus) else "bad",
+        sections=tuple(sections),
+        origin="fake" if machine.has_fake_driver else "real",
+    )
+
+
+def _gpu_table(machine: Machine, checked_gpus: Sequence[CheckedGpu]) -> Table:
+    titles = ("GPU", "name", "touched", "busy, %", "memory, MiB", "°C", "W")
+    return Table(
+        title=f"As they are now, driver {machine.driver or 'unknown'}",
+        columns=tuple(Column(title=title, numeric=index > 2) for index, title in enumerate(titles)),
+        rows=tuple(map(_gpu_row, checked_gpus)),
+        tones=tuple("good" if gpu.usable else "bad" for gpu in checked_gpus),
+    )
+
+
+def _gpu_row(gpu: CheckedGpu) -> tuple[Cell, ...]:
+    used, total = (None if size is None else f"{size:.0f}" for size in (gpu.memory_used_mb, gpu.memory_total_mb))
+    memory = total if used is None or total is None else f"{used} of {total}"
+    watts = None if gpu.power_draw_w is None else round(gpu.power_draw_w)
+    busy = gpu.utilization_percent
+    touched = gpu.status if gpu.usable else "by NVML alone" if gpu.metered else "no"
+    return gpu.index, gpu.name, touched, busy, memory, gpu.temperature_c, watts
+
+
+def _no_gpu_reason(machine: Machine) -> str:
+    return machine.gpu_note or "none is to be seen"
+
+
+BUSY_SHARE = 0.1
+"""More of a GPU's memory than this in use by others is told."""
+
+
+def resolve_available_gpus(
+    config: EnergyConfig,
+    machine: Machine,
+    touch: Callable[[str], None],
+    *,
+    allow_missing: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[EnergyConfig, tuple[str, ...]]:
+    """Return the configuration with the GPUs that are there, and notes on them.
+
+    Args:
+        config: Which GPUs are named.
+        machine: What is here.
+        touch: Makes sure that the GPU of a UUID answers.
+        allow_missing: Go on without GPUs that are missing, as long as one is there.
+        environment: Where CUDA_VISIBLE_DEVICES is looked up; by default this process's own.
+
+    Raises:
+        MachineCannot: A GPU is missing; the sentence says why, and which are there.
+    """
+    requested = required_gpus(config)
+    missing = {
+        gpu: why for gpu in requested if (why := _missing_reason(gpu, config, machine, touch, environment)) is not None
+    }
+    present = tuple(gpu for gpu in requested if gpu not in missing)
+    if missing and (not allow_missing or not present):
+        hint = f" GPU {_join_numbers(present)} can be used: --allow-missing goes on with that alone." if present else ""
+        raise MachineCannot(f"{_describe_missing(missing)}.{hint}")
+    used = [
+        gpu
+        for gpu in machine.gpus
+        if gpu.index in present and computes_on_gpus(config) and _memory_used_share(gpu) > BUSY_SHARE
+    ]
+    notes = tuple(f"{_memory_used_share(gpu):.0%} of the memory of GPU {gpu.index} is in use by others" for gpu in used)
+    if missing:
+        notes = (
+            (
+                f"GPU {_join_numbers(present)} of {_join_numbers(requested)} is used, with --allow-missing: "
+                f"{_describe_missing(missing)}"
+            ),
+            *notes,
+        )
+    return without_gpus(config, tuple(missing)), notes
+
+
+def computes_on_gpus(config: EnergyConfig) -> bool:
+    """Return whether GPUs that are named are computed on, and not only metered."""
+    return config.backend.type == "pytorch" and config.backend.device != "cpu"
+
+
+def required_gpus(config: EnergyConfig) -> tuple[int, ...]:
+    """Return the GPUs that a configuration cannot do without; none where it takes what is there."""
+    if not config.gpus and config.backend.type == "pytorch" and config.backend.device == "cuda":
+        return (0,)
+    return config.gpus
+
+
+def without_gpus(config: EnergyConfig, missing: tuple[int, ...]) -> EnergyConfig:
+    """Return a configuration that does without some GPUs.
+
+    Raises:
+        MachineCannot: It needs one of them.
+    """
+    if not missing:
+        return config
+    backend, metrics = config.backend, config.metrics
+    if isinstance(backend.device_map, dict):
+        in_map = [gpu for gpu in missing if gpu in backend.device_map.values()]
+        if in_map:
+            raise MachineCannot(
+                f"backend.device_map places parts on GPU {_join_numbers(tuple(in_map))}, which is missing."
+            )
+    ids = None if backend.device_ids is None else tuple(gpu for gpu in backend.device_ids if gpu not in missing)
+    if backend.tp_plan is not None and ids is not None and len(ids) < 2:
+        raise MachineCannot(f"backend.tp_plan needs two GPUs at least, and {_join_numbers(ids)} alone is there.")
+    limits = None if backend.max_memory is None else {k: v for k, v in backend.max_memory.items() if k not in missing}
+    gpus = None if metrics.gpus is None else tuple(gpu for gpu in metrics.gpus if gpu not in missing)
+    return config.model_copy(
+        update={
+            "backend": backend.model_copy(update={"device_ids": ids, "max_memory": limits or None}),
+            "metrics": metrics.model_copy(update={"gpus": gpus}),
+        }
+    )
+
+
+def _missing_reason(
+    gpu: int,
+    config: EnergyConfig,
+    machine: Machine,
+    touch: Callable[[str], None],
+    environment: Mapping[str, str] | None,
+) -> str | None:
+    """Return why a GPU cannot be used; null: it can. What is only metered may be hidden from CUDA."""
+    lost = [candidate.index for candidate in machine.lost]
+    if gpu not in lost and gpu not in [candidate.index for candidate in machine.gpus]:
+        here = _join_numbers(tuple(candidate.index for candidate in machine.gpus))
+        return f"; here is GPU {here}" if machine.gpus else f": {machine.gpu_note or 'no GPU is to be seen'}"
+    try:
+        choose_devices(machine, gpus=(str(gpu),), environment=environment if computes_on_gpus(config) else {})
+        touch(next(candidate.uuid for candidate in machine.gpus if candidate.index == gpu))
+    except MachineCannot as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def _describe_missing(missing: Mapping[int, str]) -> str:
+    """Say which are missing and why, those that never were there in one."""
+    absent = {gpu: why for gpu, why in missing.items() if why.startswith((";", ":"))}
+    never = [f"There is no GPU {_join_numbers(tuple(absent))} here{next(iter(absent.values()))}"] if absent else []
+    return "; ".join([*never, *(why for gpu, why in missing.items() if gpu not in absent)])
+
+
+def _memory_used_share(gpu: Gpu) -> float:
+    """Return the share of a GPU's memory that is in use; 0 where it does not say."""
+    used = None if gpu.state is None else gpu.state.memory_used_mib
+    return used / gpu.memory_mib if used is not None and gpu.memory_mib else 0.0
+
+
+def _join_numbers(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers)) or "none"

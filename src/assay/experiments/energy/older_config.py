@@ -1,0 +1,215 @@
+"""Translate configurations of the older tool: its keys become ours, each with a note on what changed.
+
+Keys whose name and meaning did not change are left alone. Nothing is dropped without a note.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import suggest_nearest
+
+if TYPE_CHECKING:
+    from assay.experiments.file_locator import KeyPath
+
+OLDER_KEYS: dict[str, tuple[str, ...]] = {
+    "backend": ("model_name", "task"),
+    "scenario": ("dataset_name", "input_shapes"),
+    "metrics": ("type", "project_name", "output_dir"),
+}
+"""Keys of the older tool that are not ours, by their section."""
+
+TASKS = ("text-generation", "text_generation")
+OLDER_METER = "codecarbon"
+SERVER_IGNORED_KEYS = ("device", "device_map", "max_memory", "torch_dtype")
+"""What the older tool took for a server too, and never told it."""
+SHAPE_KEYS = {"batch_size": "batch_sizes", "sequence_length": "input_tokens"}
+MAX_NEW_TOKENS, MIN_NEW_TOKENS = "max_new_tokens", "min_new_tokens"
+
+
+@dataclass
+class ConfigTranslation:
+    """A configuration on its way into our words.
+
+    Attributes:
+        content: The configuration, a copy of what was given.
+        wins: Whether an older key takes the place of ours; where it does not, having both is a problem.
+        notes: What changed, in sentences, by the place that it is about now.
+        problems: What cannot be: its place, and why.
+        moved: Of what stands elsewhere now: where it stood.
+        is_older: Whether anything of the older tool's was there.
+    """
+
+    content: dict[str, Any]
+    wins: bool = False
+    notes: dict[KeyPath, str] = field(default_factory=dict)
+    problems: list[tuple[KeyPath, str]] = field(default_factory=list)
+    moved: dict[KeyPath, KeyPath] = field(default_factory=dict)
+    is_older: bool = False
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return a section to read and to change; an empty one that nobody sees, where there is none."""
+        there = self.content.get(name)
+        return there if isinstance(there, dict) else {}
+
+    def pop_value(self, section: str, key: str) -> Any:
+        """Return the value of an older key, which is there no more; null where it is not there or says nothing."""
+        holder = self.section(section)
+        if key not in holder:
+            return None
+        self.is_older = True
+        return holder.pop(key)
+
+    def move_value(self, section: str, key: str, value: Any, stood: KeyPath) -> bool:
+        """Put a value where it belongs now; return whether it is there."""
+        holder = self.section(section) if section else self.content
+        target: KeyPath = (section, key) if section else (key,)
+        if holder.get(key) is not None and not self.wins:
+            self.problems.append(
+                (stood, f"{_dotted_path(stood)} and {_dotted_path(target)} say the same; keep {_dotted_path(target)}")
+            )
+            return False
+        holder[key] = value
+        self.moved[target] = stood
+        return True
+
+
+def translate_config(content: dict[str, Any], *, wins: bool = False, is_older: bool = False) -> ConfigTranslation:
+    """Return a configuration in our words; with ``wins`` its older keys take the place of ours.
+
+    ``is_older`` says that it is the older tool's, though none of its keys should be left.
+    """
+    translation = ConfigTranslation(copy.deepcopy(content), wins=wins, is_older=is_older)
+    for translate in (
+        _translate_backend,
+        _translate_prompts,
+        _translate_shapes,
+        _translate_lengths,
+        _translate_metrics,
+    ):
+        translate(translation)
+    if translation.is_older:
+        _note_changed_meanings(translation)
+    return translation
+
+
+def _translate_backend(translation: ConfigTranslation) -> None:
+    backend = translation.section("backend")
+    model = translation.pop_value("backend", "model_name")
+    if model is not None and translation.move_value("backend", "model", model, ("backend", "model_name")):
+        translation.notes["backend", "model"] = f"backend.model_name is backend.model now: {model}"
+    task = translation.pop_value("backend", "task")
+    if task in TASKS:
+        translation.notes["backend", "task"] = f"backend.task {task} is left out: text is all that is generated"
+    elif task is not None:
+        translation.problems.append((("backend", "task"), f"backend.task {task!r} cannot be measured; {TASKS[0]} can"))
+    if backend.get("type") == "vllm":
+        translation.is_older = True
+        backend["type"] = "openai"
+        translation.notes["backend", "type"] = "backend.type vllm is openai now: any server that speaks its protocol"
+        for key in SERVER_IGNORED_KEYS:
+            if backend.get(key) is not None:
+                translation.notes["backend", key] = (
+                    f"backend.{key} {backend.pop(key)} is left out: that is the server's own"
+                )
+        if backend.get("device_ids") is not None:
+            translation.notes["backend", "device_ids"] = (
+                "backend.device_ids of a server are the GPUs that are metered, here on this machine"
+            )
+    elif backend.get("type") == "pytorch" and backend.get("endpoint") is not None:
+        translation.notes["backend", "endpoint"] = (
+            f"backend.endpoint {backend.pop('endpoint')} is left out: pytorch computes here"
+        )
+
+
+def _translate_prompts(translation: ConfigTranslation) -> None:
+    name = translation.pop_value("scenario", "dataset_name")
+    if name is not None and translation.move_value("scenario", "prompts", name, ("scenario", "dataset_name")):
+        translation.notes["scenario", "prompts"] = (
+            f"scenario.dataset_name is scenario.prompts now: {name}; nothing is downloaded"
+        )
+
+
+def _translate_shapes(translation: ConfigTranslation) -> None:
+    shapes = translation.pop_value("scenario", "input_shapes")
+    if shapes is None:
+        return
+    stood: KeyPath = ("scenario", "input_shapes")
+    if not isinstance(shapes, dict):
+        translation.problems.append((stood, f"input_shapes must map batch_size and sequence_length, and is {shapes!r}"))
+        return
+    for key, value in shapes.items():
+        if key not in SHAPE_KEYS:
+            translation.problems.append(
+                ((*stood, key), f"{key!r} is not known in input_shapes.{suggest_nearest(key, SHAPE_KEYS)}")
+            )
+        elif translation.move_value("scenario", SHAPE_KEYS[key], value, (*stood, key)):
+            translation.notes["scenario", SHAPE_KEYS[key]] = (
+                f"scenario.input_shapes.{key} is scenario.{SHAPE_KEYS[key]} now: {value}"
+            )
+
+
+def _translate_lengths(translation: ConfigTranslation) -> None:
+    """Make the new tokens of a generation its length: as many are made in every request."""
+    settings = translation.section("scenario").get("generate_kwargs")
+    if not isinstance(settings, dict) or not {MAX_NEW_TOKENS, MIN_NEW_TOKENS} & set(settings):
+        return
+    translation.is_older = True
+    most, least = settings.pop(MAX_NEW_TOKENS, None), settings.pop(MIN_NEW_TOKENS, None)
+    tokens = least if most is None else most
+    name = MIN_NEW_TOKENS if most is None else MAX_NEW_TOKENS
+    if tokens is None or not translation.move_value(
+        "scenario", "output_tokens", tokens, ("scenario", "generate_kwargs", name)
+    ):
+        return
+    between = f", not {least} to {most}" if most is not None and least not in (None, most) else ""
+    now = f"every answer has exactly {tokens} tokens{between}"
+    translation.notes["scenario", "output_tokens"] = (
+        f"scenario.generate_kwargs.{name} is scenario.output_tokens now: {now}"
+    )
+
+
+def _translate_metrics(translation: ConfigTranslation) -> None:
+    meter = translation.pop_value("metrics", "type")
+    if meter == OLDER_METER:
+        translation.notes["metrics", "type"] = (
+            "metrics.type codecarbon is left out: joules are read from the GPUs' own counters, and RAPL"
+        )
+    elif meter is not None:
+        translation.problems.append((("metrics", "type"), f"metrics.type {meter!r} is not known; leave it out"))
+    project = translation.pop_value("metrics", "project_name")
+    if project is not None and translation.content.get("name") is None:
+        translation.move_value("", "name", project, ("metrics", "project_name"))
+        translation.notes["name",] = f"metrics.project_name is the run's name now: {project}"
+    elif project is not None:
+        translation.notes["metrics", "project_name"] = (
+            f"metrics.project_name {project} is left out: the run is called {translation.content['name']}"
+        )
+    folder = translation.pop_value("metrics", "output_dir")
+    if folder is not None:
+        translation.notes["metrics", "output_dir"] = (
+            f"metrics.output_dir {folder} is left out: energy is in the run folder and its reports"
+        )
+
+
+def _note_changed_meanings(translation: ConfigTranslation) -> None:
+    """Say what is done differently under the same name."""
+    scenario = translation.section("scenario")
+    if scenario.get("num_samples") is not None:
+        translation.notes["scenario", "num_samples"] = (
+            f"scenario.num_samples: {scenario['num_samples']} prompts are asked again and again, until energy is known"
+        )
+    if translation.content.get("output_dir") is not None:
+        translation.notes["output_dir",] = (
+            f"output_dir: every run has a folder of its own in {translation.content['output_dir']}"
+        )
+    if isinstance(scenario.get("generate_kwargs"), dict) and scenario["generate_kwargs"]:
+        translation.notes["scenario", "generate_kwargs"] = (
+            "scenario.generate_kwargs are all obeyed; the older tool took none but max_new_tokens"
+        )
+
+
+def _dotted_path(steps: KeyPath) -> str:
+    return ".".join(map(str, steps))

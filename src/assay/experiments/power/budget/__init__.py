@@ -1,1 +1,0 @@
-"""Which caps give the most work under so many watts, from measured sweeps; nothing is ever set here."""

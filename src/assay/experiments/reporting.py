@@ -1,0 +1,379 @@
+"""The parts of a page that all experiments share: data quality, monitor readings, notes on trials, failed trials.
+
+Data quality stands in the first lines of every page:
+
+    2 of 12 trials disturbed: ffmpeg (1.4 cores).
+    Isolation full did not hold in 12 of 12 trials (none held): cpu:0 shared core 0 with cpu:2.
+
+Notes that differ only in their numbers are shown once, with the range of the numbers and the trials they are of:
+
+    starting takes 6.3 s, most of the 6.5 s asked for          block 1, alone
+    starting takes 7.1 s, most of the 6.5 s asked for          block 1, isolated
+    → starting takes 6.3–7.1 s, most of the 6.5 s asked for    2: block 1, alone; block 1, isolated
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay.core.page import Column, PlotLine, Section, Table, Text
+from assay.core.results import DataQuality, InterferenceSource, IsolationShortfall
+from assay.isolation.placement import LEVELS
+from assay.monitor.report import DownsampledLine
+from assay.monitor.samples import POWER_QUANTITIES, GpuSample, HostSample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from assay.core.page import Cell, Element
+    from assay.core.plan import Isolation
+    from assay.core.results import Estimate, Evidence, GpuWindowStats, Interference, InterferenceKind, LostGpu, Record
+    from assay.store.records import Records
+
+
+MAX_NAMED_SOURCES = 3
+WAIT_ADVICE = "`--on-interference wait` waits for a quiet machine"
+
+
+def assess_quality(records: Iterable[Record]) -> DataQuality:
+    """Return how far records can be trusted; trials without a result are not counted."""
+    measured = [record for record in records if record.status == "ok"]
+    disturbed = [record for record in measured if record.disturbed]
+    return DataQuality(
+        trials=len(measured),
+        watched=sum(r.disturbance is not None or r.during is not None or bool(r.disturbed) for r in measured),
+        disturbed=len(disturbed),
+        retaken=sum(record.take > 1 for record in measured),
+        sources=tuple(_interference_sources([record.disturbed for record in disturbed])),
+        isolation=tuple(_isolation_shortfalls([record.evidence for record in measured])),
+    )
+
+
+def _interference_sources(trials: Sequence[Sequence[Interference]]) -> list[InterferenceSource]:
+    """Return who disturbed trials, the most frequent first; of each, its most in one trial."""
+    by_source: dict[tuple[InterferenceKind, str], list[Interference]] = {}
+    for several in trials:
+        largest: dict[tuple[InterferenceKind, str], Interference] = {}
+        for interference in several:
+            largest_so_far = largest.get((interference.kind, interference.source))
+            if largest_so_far is None or (interference.amount or 0.0) > (largest_so_far.amount or 0.0):
+                largest[interference.kind, interference.source] = interference
+        for key, interference in largest.items():
+            by_source.setdefault(key, []).append(interference)
+    sources = [
+        InterferenceSource(
+            kind=kind,
+            source=source,
+            trials=len(several),
+            amount=max(
+                (interference.amount for interference in several if interference.amount is not None), default=None
+            ),
+            unit=several[0].unit,
+        )
+        for (kind, source), several in by_source.items()
+    ]
+    return sorted(sources, key=lambda source: -source.trials)
+
+
+def _isolation_shortfalls(trials: Sequence[Sequence[Evidence]]) -> list[IsolationShortfall]:
+    """Return the levels that were asked for and did not hold."""
+    short: dict[Isolation, list[list[Evidence]]] = {}
+    for workers in trials:
+        for level in dict.fromkeys(worker.isolation_asked for worker in workers):
+            below = [w for w in workers if w.isolation_asked == level and w.isolation_held != level]
+            if below:
+                short.setdefault(level, []).append(below)
+    return [
+        IsolationShortfall(
+            requested=level,
+            held=min((w.isolation_held for below in several for w in below), key=LEVELS.index),
+            trials=len(several),
+            codes=tuple(dict.fromkeys(x.code for below in several for w in below for x in w.isolation_limits)),
+            message=next((x.message for below in several for w in below for x in w.isolation_limits), "reason unknown"),
+        )
+        for level, several in short.items()
+    ]
+
+
+def quality_lines(quality: DataQuality) -> tuple[Text, ...]:
+    """Return the lines that stand under the headline of a page."""
+    return (*_interference_line(quality), *(_isolation_line(quality, shortfall) for shortfall in quality.isolation))
+
+
+def disturbance_text(quality: DataQuality) -> str:
+    """Write "2 of 12 trials disturbed: ffmpeg (1.4 cores)"; empty where none was."""
+    if not quality.disturbed:
+        return ""
+    several = [_source_text(source, quality) for source in quality.sources[:MAX_NAMED_SOURCES]]
+    more = len(quality.sources) - MAX_NAMED_SOURCES
+    several += [f"{more} more"] if more > 0 else []
+    return f"{quality.disturbed} of {_trial_count(quality.trials)} disturbed: {', '.join(several)}"
+
+
+def process_interference_line(complaints: Sequence[Interference]) -> Text:
+    """Return the line for what one process measured, without trials: "Disturbed: ffmpeg (1.4 cores)."."""
+    if not complaints:
+        return Text(text="No interference detected.")
+    named = [_with_facts(c.source, [amount_text(c.amount, c.unit)] if c.amount is not None else []) for c in complaints]
+    return Text(text=f"Disturbed: {', '.join(named)}.", tone="unsure")
+
+
+def _interference_line(quality: DataQuality) -> list[Text]:
+    again = f"; {quality.retaken} measured again" if quality.retaken else ""
+    if quality.disturbed:
+        often = 2 * quality.disturbed > quality.trials
+        return [Text(text=f"{disturbance_text(quality)}{again}{f'; {WAIT_ADVICE}' if often else ''}.", tone="unsure")]
+    if quality.watched == 0 or quality.watched < quality.trials:
+        return []
+    where = "the trial" if quality.trials == 1 else _trial_count(quality.trials)
+    return [Text(text=f"No interference detected in {where}{again}.")]
+
+
+def _source_text(source: InterferenceSource, quality: DataQuality) -> str:
+    facts = [amount_text(source.amount, source.unit)] if source.amount is not None else []
+    if source.trials < quality.disturbed:
+        facts.append(_trial_count(source.trials))
+    return _with_facts(source.source, facts)
+
+
+def _with_facts(source: str, facts: Sequence[str]) -> str:
+    return f"{source} ({', '.join(facts)})" if facts else source
+
+
+def isolation_text(evidence: Evidence) -> str:
+    """Write the level that held, and the one that was asked for where it did not: "none, not full"."""
+    held, requested = evidence.isolation_held, evidence.isolation_asked
+    return held if held == requested else f"{held}, not {requested}"
+
+
+def amount_text(amount: float, unit: str | None) -> str:
+    """Write an amount of interference: "1.4 cores", "3.2 %"."""
+    return f"{amount:.{1 if amount < 100 else 0}f} {unit or ''}".strip()
+
+
+def _isolation_line(quality: DataQuality, short: IsolationShortfall) -> Text:
+    where = f"{short.trials} of {_trial_count(quality.trials)}"
+    return Text(
+        text=f"Isolation {short.requested} did not hold in {where} ({short.held} held): {short.message}.", tone="unsure"
+    )
+
+
+def _trial_count(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
+
+
+def monitor_table(records: Records, labels: Mapping[str, str]) -> list[Element]:
+    """Return what was seen while each trial was timed, a row for each GPU; nothing where no monitor watched."""
+    monitored = [record for record in records if record.during is not None]
+    if not monitored:
+        return []
+    on_gpu = any(record.during.gpus for record in monitored if record.during is not None)
+    titles = ("trial", "CPUs busy, %", "steal, %", "waited for a CPU, %", "energy, J")
+    gpu_titles = ("GPU", "power, W", "SM clock, MHz", "held back, s", "temperature, °C") if on_gpu else ()
+    rows = [
+        row
+        for record in monitored
+        for row in _monitor_rows(record, labels.get(record.trial, record.block), on_gpu=on_gpu)
+    ]
+    disturbed = [bool(record.disturbed) for record in monitored for _ in range(_row_count(record))]
+    energy_notes = dict.fromkeys(record.energy_note for record in monitored if record.energy_note)
+    return [
+        Table(
+            title="What the monitor saw while each trial was timed",
+            columns=tuple(Column(title=t, numeric=t not in {"trial", "GPU"}) for t in (*titles, *gpu_titles)),
+            rows=tuple(rows),
+            tones=tuple("unsure" if is_disturbed else "plain" for is_disturbed in disturbed),
+            note="; ".join(
+                [
+                    "Marked: disturbed beyond what a measurement bears",
+                    *(f"energy {note}" for note in list(energy_notes)[:2]),
+                ]
+            )
+            + ".",
+        )
+    ]
+
+
+def _row_count(record: Record) -> int:
+    return max(1, len(record.during.gpus) if record.during is not None else 0)
+
+
+def _monitor_rows(record: Record, label: str, *, on_gpu: bool) -> list[tuple[Cell, ...]]:
+    window = record.during
+    if window is None:
+        return []
+    host = (
+        label,
+        _fixed_text(window.cpu_percent, 0),
+        _fixed_text(window.steal_percent, 1),
+        _fixed_text(window.pressure_cpu_percent, 0),
+        _energy_text(record.energy),
+    )
+    if not on_gpu:
+        return [host]
+    nothing: tuple[Cell, ...] = (None,) * 5
+    return [(*host, *_gpu_cells(gpu)) for gpu in window.gpus] or [(*host, *nothing)]
+
+
+def _gpu_cells(gpu: GpuWindowStats) -> tuple[Cell, ...]:
+    low, high = gpu.sm_mhz_low, gpu.sm_mhz_high
+    clock = None if low is None or high is None else f"{low:.0f}" if low == high else f"{low:.0f}–{high:.0f}"
+    return (
+        f"GPU {gpu.gpu}",
+        _fixed_text(gpu.power_w, 0),
+        clock,
+        _fixed_text(gpu.throttled_s, 1),
+        _fixed_text(gpu.temperature_c, 0),
+    )
+
+
+def _energy_text(energy: Estimate | None) -> str | None:
+    if energy is None:
+        return None
+    half = energy.relative_half_width
+    return f"{energy.value:.3g}" if half is None else f"{energy.value:.3g} ±{half:.0%}"
+
+
+def _fixed_text(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"
+
+
+def sensor_lines(records: Records, origin_ns: int) -> tuple[PlotLine, ...]:
+    """Return the power of each GPU, or without one how busy the CPUs were, over the seconds since a moment."""
+    thinned: dict[str, DownsampledLine] = {}
+    for line in records.watched():
+        at_s = (line.t_ns - origin_ns) / 1e9
+        if isinstance(line, GpuSample):
+            power = next((value for name in POWER_QUANTITIES if (value := getattr(line, name)) is not None), None)
+            if power is not None:
+                thinned.setdefault(f"GPU {line.gpu}", DownsampledLine()).add(at_s, power)
+        elif isinstance(line, HostSample) and line.cpu_percent is not None:
+            thinned.setdefault("CPUs", DownsampledLine()).add(at_s, line.cpu_percent)
+    shown = {name: series.points for name, series in thinned.items() if name != "CPUs"} or {
+        name: series.points for name, series in thinned.items()
+    }
+    return tuple(
+        PlotLine(label=name, x=tuple(x for x, _ in points), y=tuple(y for _, y in points))
+        for name, points in shown.items()
+        if len(points) > 1
+    )
+
+
+def sensor_axis(records: Records) -> str:
+    """Return what the lines are of."""
+    on_gpu = any(record.during is not None and record.during.gpus for record in records)
+    return "power (W)" if on_gpu else "CPUs busy (%)"
+
+
+MAX_NAMED_TRIALS = 3
+"""Trials that are named at most; the others are counted."""
+
+_NUMBER = re.compile(r"(?<![\w.:/-])\d+(?:\.\d+)?(?![\w.:/]*\w)")
+"""A number that stands for itself: not part of a name, a version or a path."""
+
+
+class NoteGroup(NamedTuple):
+    """Something that was said of one or more trials."""
+
+    text: str
+    trials: tuple[str, ...]
+
+    @property
+    def trial_names(self) -> str:
+        """The first trials by name, and how many more."""
+        named, more = self.trials[:MAX_NAMED_TRIALS], len(self.trials) - MAX_NAMED_TRIALS
+        return "; ".join([*named, f"and {more} more"] if more > 0 else named)
+
+
+def group_notes(pairs: Iterable[tuple[str, str]]) -> list[NoteGroup]:
+    """Return what was said of trials, each once; what differs only in its numbers is told with their range."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for text, trial in pairs:
+        alike.setdefault(_NUMBER.sub("#", text), []).append((text, trial))
+    return [
+        NoteGroup(merge_sentences([text for text, _ in several]), tuple(dict.fromkeys(trial for _, trial in several)))
+        for several in alike.values()
+    ]
+
+
+def merge_sentences(several: Sequence[str]) -> str:
+    """Return sentences that differ only in their numbers as one, each number as the range of all."""
+    columns = zip(*(_NUMBER.findall(text) for text in several), strict=True)
+    ranges = iter([_number_range(column) for column in columns])
+    return _NUMBER.sub(lambda _: next(ranges), several[0])
+
+
+def _number_range(numbers: Sequence[str]) -> str:
+    low, high = min(numbers, key=float), max(numbers, key=float)
+    return low if float(low) == float(high) else f"{low}–{high}"
+
+
+def notes_table(records: Iterable[Record], labels: Mapping[str, str]) -> list[Element]:
+    """Return every note once with the trials it is of; nothing where there is none. ``labels`` name the trials."""
+    all_records = list(records)
+    groups = group_notes(
+        (note, labels.get(record.trial, record.block)) for record in all_records for note in record.notes
+    )
+    if not groups:
+        return []
+    return [
+        Table(
+            title="What was noted",
+            columns=(Column(title="note"), Column(title="trials", numeric=True), Column(title="which")),
+            rows=tuple((group.text, len(group.trials), _which_trials(group, len(all_records))) for group in groups),
+            note=f"Of {len(all_records)} trials. Numbers that differ between them are told from the lowest to the "
+            "highest.",
+        )
+    ]
+
+
+def _which_trials(noted: NoteGroup, all_of_them: int) -> str:
+    return "all" if len(noted.trials) == all_of_them > MAX_NAMED_TRIALS else noted.trial_names
+
+
+def failures_section(records: Iterable[Record]) -> list[Section]:
+    """Return a section about the trials without a result and the GPUs lost; nothing where all went well."""
+    all_records = list(records)
+    elements = (*_failed_trials_table(all_records), *_lost_gpu_lines(all_records))
+    return [Section(title="What went wrong", elements=elements)] if elements else []
+
+
+def _failed_trials_table(records: Sequence[Record]) -> list[Element]:
+    rows = tuple(_failed_trial_row(record) for record in records if record.status != "ok")
+    if not rows:
+        return []
+    titles = ("block", "trial", "status", "reason", "end of what it printed")
+    return [
+        Table(
+            title="Trials without a result",
+            columns=tuple(Column(title=t) for t in titles),
+            rows=rows,
+            tones=tuple("bad" for _ in rows),
+        )
+    ]
+
+
+def _lost_gpu_lines(records: Sequence[Record]) -> list[Element]:
+    """Return a sentence for each metered GPU that was lost: when first, why, and in how many trials it is missing."""
+    lost: dict[str, list[tuple[Record, LostGpu]]] = {}
+    for record in records:
+        for gpu in record.lost_gpus:
+            lost.setdefault(gpu.uuid, []).append((record, gpu))
+    return [Text(text=_lost_gpu_text(several), tone="bad") for several in lost.values()]
+
+
+def _lost_gpu_text(several: Sequence[tuple[Record, LostGpu]]) -> str:
+    record, gpu = several[0]
+    when = f"{gpu.after_s:.1f} s into trial {record.trial}" if gpu.after_s else f"before trial {record.trial}"
+    trials = f"{len(several)} trial{'' if len(several) == 1 else 's'}"
+    return (
+        f"GPU {gpu.gpu} was lost {when} of {record.block}: {gpu.reason}. The result is partial: {trials} "
+        "without its sensors from then on."
+    )
+
+
+def _failed_trial_row(record: Record) -> tuple[Cell, ...]:
+    lines = (record.stderr_tail or "").strip().splitlines()
+    telling = [line for line in lines if "rror" in line] or lines
+    return (record.block, record.trial, record.status, record.reason, telling[-1] if telling else None)

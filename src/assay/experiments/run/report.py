@@ -1,0 +1,440 @@
+"""The findings and the page of ``assay run``.
+
+The time of each workload on each device with its interval, every sample, rates, placement, failures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
+from assay.core.results import Finding, Findings
+from assay.core.units import format_time, unit_of
+from assay.experiments.estimates import CLOCK_QUANTITIES, TIME_AXES, TIME_QUANTITIES, primary_time
+from assay.experiments.reporting import (
+    failures_section,
+    isolation_text,
+    monitor_table,
+    notes_table,
+    sensor_axis,
+    sensor_lines,
+)
+from assay.experiments.run.plan import (
+    build_blocks,
+    ceiling_shares,
+    compute_rates,
+    measured_ceilings,
+    repeat_trials,
+    role_names,
+    subject_facts,
+)
+from assay.stats.intervals import estimate_median, median_interval, slowest_rank
+
+if TYPE_CHECKING:
+    from assay.core.page import Cell, Element, Tone
+    from assay.core.results import Estimate, Record, Verdict
+    from assay.core.values import Params
+    from assay.experiments.run.plan import Ceilings, RunOptions
+    from assay.machine.model import Machine
+    from assay.stats.intervals import Samples
+    from assay.store.records import Records
+
+
+def analyse(options: RunOptions, records: Records) -> Findings:
+    """Return the time of each workload on each device, and whether it is known as exactly as was wanted."""
+    most = measured_ceilings(options, records)
+    findings = tuple(
+        finding
+        for subject in range(len(options.subjects))
+        for role in role_names(options)
+        if (finding := _subject_finding(options, records, subject, role, most)) is not None
+    )
+    return Findings(headline=_headline(options, findings), findings=findings)
+
+
+def role_records(options: RunOptions, records: Records, subject: int, role: str) -> list[Record]:
+    """Return the records in which a subject was timed in a role."""
+    trial_ids = {
+        trial.id
+        for repeat in range(1, options.repeat + 1)
+        for trial in repeat_trials(options, f"repeat-{repeat}", repeat)
+        for cast in trial.roles
+        if cast.name == role and cast.subjects[0] == options.subjects[subject]
+    }
+    return [record for record in records if record.trial in trial_ids]
+
+
+def samples_by_process(records: Records, chosen: list[Record], role: str, quantity: str) -> list[Samples]:
+    """Return the samples of a quantity, one array a process; over ranks the slowest of each iteration."""
+    processes: list[Samples] = []
+    for record in chosen:
+        series = [s for s in record.series if s.role == role and s.quantity == quantity]
+        processes += [
+            slowest_rank([records.samples(s) for s in series if s.restart == restart])
+            for restart in sorted({s.restart for s in series})
+        ]
+    return processes
+
+
+def _subject_finding(options: RunOptions, records: Records, subject: int, role: str, most: Ceilings) -> Finding | None:
+    """Return what is known of one subject in one role; null when nothing was even tried."""
+    tried = role_records(options, records, subject, role)
+    if not tried:
+        return None
+    good = [record for record in tried if record.status == "ok"]
+    label = options.subjects[subject].label
+    if not good:
+        last = tried[-1]
+        return Finding(
+            claim=f"{label} can be timed on {role}",
+            estimate=None,
+            verdict="no",
+            reason=last.reason,
+            records=tuple(record.trial for record in tried),
+            facts={"workload": label, "device": role, "status": last.status},
+            origin=last.origin,
+        )
+    quantity = primary_time(good, role)
+    processes = samples_by_process(records, good, role, quantity)
+    command = options.subjects[subject].command is not None
+    time_estimate = estimate_median(processes, "µs", scope_of_one="run" if command else "process")
+    facts = subject_facts(good, role)
+    rates = compute_rates(facts, time_estimate.value)
+    verdict, reason = _judge_precision(time_estimate, options.precision)
+    return Finding(
+        claim=f"{label} on {role}, {options.mode}: {TIME_QUANTITIES[quantity]} is known to ±{options.precision:.2%}",
+        estimate=time_estimate,
+        verdict=verdict,
+        reason=reason,
+        records=tuple(record.trial for record in good),
+        facts={
+            "workload": label,
+            "device": role,
+            "processes": len(processes),
+            "quantity": quantity,
+            **_other_times(records, good, role, quantity),
+            "method": facts.timed.method if facts and facts.timed else None,
+            "cache": facts.timed.cache if facts and facts.timed and facts.timed.method != "wall" else None,
+            "backend": facts.backend if facts else None,
+            **rates,
+            **ceiling_shares(rates, options.subjects[subject], role, most),
+        },
+        origin=good[0].origin,
+    )
+
+
+def _other_times(records: Records, good: list[Record], role: str, quantity: str) -> Params:
+    """Return the medians of the other times and of the clock; null where they were not taken."""
+    medians: Params = {}
+    for name in (*TIME_QUANTITIES, "clock_mhz"):
+        if name != quantity:
+            processes = samples_by_process(records, good, role, name)
+            medians[name] = float(np.median(np.concatenate(processes))) if processes else None
+    return medians
+
+
+def _judge_precision(time_estimate: Estimate, precision: float) -> tuple[Verdict, str | None]:
+    half_width = time_estimate.relative_half_width
+    if half_width is None:
+        return "unsure", f"{time_estimate.method}; more processes (--restarts, a longer --duration) give one over them"
+    if half_width <= precision:
+        return "yes", None
+    return "no", f"it is known to ±{half_width:.2%}; a longer --duration or more --repeat narrows it"
+
+
+def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
+    """Return the result in one sentence."""
+    measured = [f for f in findings if f.estimate is not None]
+    if not measured:
+        return "Nothing could be measured."
+    how = f"over {options.ranks} ranks" if options.ranks > 1 else "alone"
+    if options.mode == "concurrent" and len(options.devices) > 1:
+        how = "side by side"
+    times_by_workload: dict[str, list[str]] = {}
+    for f in measured:
+        if f.estimate is not None:
+            where = f"{format_time(f.estimate.value)} on {f.facts['device']}"
+            times_by_workload.setdefault(str(f.facts["workload"]), []).append(where)
+    parts = [f"{workload} takes {_join_results(texts)}" for workload, texts in times_by_workload.items()]
+    more = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
+    half_widths = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
+    sure = f" The widest interval is ±{max(half_widths):.1%}." if half_widths else ""
+    refused = len(measured) - len(half_widths)
+    if refused:
+        sure += f" {refused} ha{'s' if refused == 1 else 've'} no interval; the table says why."
+    return f"{'; '.join(parts[:3])}{more} ({how}).{sure}"
+
+
+def _join_results(texts: list[str]) -> str:
+    """Write "a, b and c", and of many only the first few."""
+    if len(texts) > 4:
+        return f"{', '.join(texts[:3])} and so on"
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+
+
+_TONES: dict[str, Tone] = {"yes": "good", "no": "plain", "unsure": "unsure"}
+
+
+def build_page(machine: Machine, options: RunOptions, findings: Findings, records: Records) -> Page:
+    """Return the whole page."""
+    nothing = all(finding.estimate is None for finding in findings.findings)
+    results: list[Element] = [
+        results_table(findings, 100 * options.precision),
+        *_without_interval(findings),
+        *sample_figures(options, records),
+        *rates_table(findings),
+    ]
+    sections = [
+        Section(title="Results", elements=tuple(results)),
+        *_reported_sections(options, records),
+        Section(title="Who ran where and when", elements=_placement_elements(options, records)),
+        *failures_section(records),
+    ]
+    return Page(
+        title=f"assay run: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
+        lead=findings.headline,
+        lead_tone="bad" if nothing else "plain",
+        sections=tuple(sections),
+        facts=_facts(machine, options),
+        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+    )
+
+
+def interval_text(estimate: Estimate) -> str:
+    """Write an interval as people read it: "1.02 – 1.05 ms"; a dash when there is none."""
+    if estimate.low is None or estimate.high is None:
+        return "–"
+    return f"{format_time(estimate.low)} – {format_time(estimate.high)}"
+
+
+def results_table(findings: Findings, precision: float) -> Table:
+    """Return the table that answers the question; what kernels take has what a caller waits beside it."""
+    on_gpu = any(f.facts.get("quantity", "call_us") != "call_us" for f in findings.findings)
+    extra_columns = (Column(title="call", numeric=True), Column(title="clock", numeric=True)) if on_gpu else ()
+    note = (
+        "Samples in so many processes; the interval is over them where there were several, else within the one, "
+        f"and says nothing of the next start. ✓: known to ±{precision:.2g} % as asked; ?: no interval."
+    )
+    if on_gpu:
+        note += " The median is that of the kernels, with the launches queued; a caller waits as long as the call."
+    return Table(
+        title="Time of the kernels of one call" if on_gpu else "Time of one call",
+        columns=(
+            Column(title="workload"),
+            Column(title="device"),
+            Column(title="median", numeric=True),
+            Column(title="95 % interval", numeric=True),
+            Column(title="±", numeric=True),
+            *extra_columns,
+            Column(title="samples", numeric=True),
+        ),
+        rows=tuple(_result_row(f, on_gpu=on_gpu) for f in findings.findings),
+        tones=tuple("bad" if f.estimate is None else _TONES[f.verdict] for f in findings.findings),
+        note=note,
+    )
+
+
+def _without_interval(findings: Findings) -> list[Element]:
+    """Return why some results have no interval."""
+    return [
+        Text(text=f"{f.facts['workload']} on {f.facts['device']}: {f.reason}.", tone="unsure")
+        for f in findings.findings
+        if f.estimate is not None and f.estimate.low is None
+    ]
+
+
+def _result_row(finding: Finding, *, on_gpu: bool) -> tuple[Cell, ...]:
+    facts, time_estimate = finding.facts, finding.estimate
+    workload, device = str(facts["workload"]), str(facts["device"])
+    if time_estimate is None:
+        return (workload, device, str(facts["status"]), None, None, *((None, None) if on_gpu else ()), None)
+    half, call_us, mhz = time_estimate.relative_half_width, facts.get("call_us"), facts.get("clock_mhz")
+    extra_cells = (
+        format_time(call_us) if isinstance(call_us, float) else None,
+        f"{mhz:.0f} MHz" if isinstance(mhz, float) else None,
+    )
+    return (
+        workload,
+        device,
+        format_time(time_estimate.value),
+        interval_text(time_estimate),
+        None if half is None else f"{half:.1%}",
+        *(extra_cells if on_gpu else ()),
+        f"{time_estimate.n} in {facts['processes']}",
+    )
+
+
+def rates_table(findings: Findings) -> list[Element]:
+    """Return what the times mean in arithmetic and memory traffic, where the workloads state them."""
+    stated = [f for f in findings.findings if f.estimate is not None and (f.facts["gflops"] or f.facts["gb_s"])]
+    if not stated:
+        return []
+    shown = {"gflops": "GFLOP/s", "gb_s": "GB/s"}
+    note = "Operations and least possible bytes of one call, over its median time."
+    if any(f.facts["copy_percent"] is not None for f in stated):
+        shown |= {"matmul_percent": "% of matmul", "copy_percent": "% of copy"}
+        note += " The percentages are of the rates that a large matmul and a large copy reached in this run."
+    rows = tuple(
+        (
+            str(f.facts["workload"]),
+            str(f.facts["device"]),
+            _text(f.facts["backend"]),
+            *(_number(f.facts[name]) for name in shown),
+        )
+        for f in stated
+    )
+    words = [Column(title=title) for title in ("workload", "device", "backend seen")]
+    columns = (*words, *(Column(title=title, numeric=True) for title in shown.values()))
+    return [Table(title="Rates", columns=columns, rows=rows, note=note)]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> float | int | None:
+    return value if isinstance(value, int | float) else None
+
+
+def sample_figures(options: RunOptions, records: Records) -> list[Element]:
+    """Return a strip of samples for every subject and role, one figure a subject."""
+    figures: list[Element] = []
+    for index, subject in enumerate(options.subjects):
+        strips = []
+        for role in role_names(options):
+            good = [r for r in role_records(options, records, index, role) if r.status == "ok"]
+            quantity = primary_time(good, role)
+            processes = samples_by_process(records, good, role, quantity)
+            strips += [_sample_strip(f"{role}, process {n}", samples) for n, samples in enumerate(processes, 1)]
+        if strips:
+            figures.append(
+                StripPlot(
+                    title=f"Every sample of {subject.label}",
+                    name=f"samples_{index}",
+                    axis=TIME_AXES[quantity],
+                    unit="µs",
+                    strips=tuple(strips),
+                    note="One row a process, with its median and the median's interval.",
+                )
+            )
+    return figures
+
+
+def _sample_strip(label: str, samples: Samples) -> StripRow:
+    middle = float(np.median(samples))
+    low, high = median_interval(samples) or (None, None)
+    return StripRow(label=label, samples=tuple(samples.tolist()), value=middle, low=low, high=high)
+
+
+def _reported_sections(options: RunOptions, records: Records) -> list[Section]:
+    """Return what commands reported beside their time: resources and metrics."""
+    rows: list[tuple[Cell, ...]] = []
+    for index, subject in enumerate(options.subjects):
+        for role in role_names(options):
+            for record in role_records(options, records, index, role):
+                rows += [
+                    (subject.label, role, s.quantity, s.estimate.value, s.minimum, s.maximum, unit_of(s.quantity), s.n)
+                    for s in record.estimates
+                    if s.role == role and s.quantity not in {*TIME_QUANTITIES, *CLOCK_QUANTITIES}
+                ]
+    if not rows:
+        return []
+    titles = ("workload", "device", "quantity", "median", "least", "most", "unit", "samples")
+    columns = tuple(Column(title=t, numeric=t in {"median", "least", "most", "samples"}) for t in titles)
+    return [
+        Section(
+            title="What the command reported",
+            elements=(Table(title="Beside its time", columns=columns, rows=tuple(rows)),),
+        )
+    ]
+
+
+def _placement_elements(options: RunOptions, records: Records) -> tuple[Element, ...]:
+    elements: list[Element] = [_evidence_table(records)]
+    bars = _timeline_bars(records)
+    if bars:
+        lines = sensor_lines(records, _origin_ns(records))
+        elements.append(
+            Timeline(
+                title="When each worker was timed",
+                name="timeline",
+                bars=bars,
+                lines=lines,
+                lines_axis=sensor_axis(records),
+                note=f"Mode: {options.mode}.",
+            )
+        )
+    elements += monitor_table(records, _trial_labels(options))
+    elements += notes_table(records, _trial_labels(options))
+    return tuple(elements)
+
+
+def _evidence_table(records: Records) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for record in records:
+        rows += [
+            (
+                record.block,
+                e.role if e.rank == 0 else f"{e.role} rank {e.rank}",
+                e.restart + 1,
+                isolation_text(e),
+                " ".join(map(str, e.allowed_cores)),
+                e.thread_limit,
+                e.involuntary_switches,
+                f"{e.setup_s:.2f}",
+            )
+            for e in record.evidence
+        ]
+    titles = ("block", "role", "process", "isolation held", "cores", "threads", "switches", "set-up, s")
+    columns = tuple(Column(title=t, numeric=t in {"process", "threads", "switches", "set-up, s"}) for t in titles)
+    return Table(
+        title="What each worker read back about itself",
+        columns=columns,
+        rows=tuple(rows),
+        note="Switches: how often the kernel took the core away from the worker.",
+    )
+
+
+def _trial_labels(options: RunOptions) -> dict[str, str]:
+    """Return what each trial measures and where."""
+    return {
+        trial.id: f"{trial.roles[0].subjects[0].label} on {', '.join(trial.devices)}, {block.name}"
+        for block in build_blocks(options)
+        for trial in block.trials
+    }
+
+
+def _origin_ns(records: Records) -> int:
+    """Return when the first worker was timed."""
+    return min(s.start_ns for record in records for s in record.series if s.quantity == "call_us")
+
+
+def _timeline_bars(records: Records) -> tuple[TimelineBar, ...]:
+    timed = [(record, s) for record in records for s in record.series if s.quantity == "call_us"]
+    if not timed:
+        return ()
+    origin = _origin_ns(records)
+    return tuple(
+        TimelineBar(
+            lane=s.role if s.rank == 0 else f"{s.role} rank {s.rank}",
+            label=record.block,
+            start_s=(s.start_ns - origin) / 1e9,
+            end_s=(s.end_ns - origin) / 1e9,
+            tone="plain" if record.status == "ok" else "bad",
+        )
+        for record, s in timed
+    )
+
+
+def _facts(machine: Machine, options: RunOptions) -> tuple[tuple[str, str], ...]:
+    return (
+        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
+        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
+        ("isolation asked", options.isolation),
+        ("budget per trial", f"{options.duration_s:g} s"),
+        ("seed", str(options.seed)),
+        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
+        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
+    )

@@ -1,0 +1,158 @@
+"""One measured shape of a result, whatever it was read from: the input of figures and of the gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+DEVICE_SETTING = "device_model"
+"""In a setting: the model of the GPUs, or of the host."""
+
+RowSetting = tuple[tuple[str, str], ...]
+"""What else must be the same for two times to be held against each other: names and values."""
+
+
+class NumberSpan(NamedTuple):
+    """A number and its interval; the ends are null where the source has none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """A sequence over so many ranks, in rings of ``ring`` of them. Null: the source does not say, or it cannot be said.
+
+    Attributes:
+        source: The file or run that says so.
+        assay_version: The version of Assay that measured it; null for the older tool, whose attention was another
+        function. setting: All else that makes two results comparable.
+        tokens: Positions of the sequence that a ring works on; 0 of a workload that has none.
+        batch: Sequences to a ring.
+        world: Ranks.
+        ring: Ranks to a ring.
+        weak: Whether the work grows with the ranks.
+        over_starts: Whether the intervals are over several starts; of one start they say nothing of the next.
+        time_ms: Of a call, forward and backward: the slowest rank.
+        throughput: Tokens a second of all rings together; of a workload without tokens, calls a second.
+        speedup: Times as much work in the same time as one rank.
+        efficiency: The same as a share of the ranks.
+        communication_ms: Of the transfers by themselves.
+        memory_gib: The allocator's peak on the rank that has most.
+        note: What must be known of its speedup, or why it has none.
+    """
+
+    source: str
+    assay_version: str | None
+    setting: RowSetting
+    tokens: int
+    batch: int | None
+    world: int
+    ring: int
+    weak: bool
+    over_starts: bool
+    time_ms: NumberSpan
+    throughput: NumberSpan | None = None
+    speedup: NumberSpan | None = None
+    efficiency: NumberSpan | None = None
+    communication_ms: float | None = None
+    memory_gib: float | None = None
+    note: str | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two measurements of the same shape have in common."""
+        return (self.assay_version is None, self.setting, self.batch, self.tokens, self.world, self.ring, self.weak)
+
+    @property
+    def rings(self) -> int:
+        """How many rings there are."""
+        return self.world // self.ring
+
+    @property
+    def requested_length(self) -> int:
+        """The length as it was asked for: in weak scaling that of one rank."""
+        return self.tokens // self.ring if self.weak else self.tokens
+
+    @property
+    def grouping(self) -> str:
+        """How ranks are grouped, in words."""
+        if self.world == 1:
+            return "one rank"
+        if self.ring == 1:
+            return "each by itself"
+        return "one ring" if self.ring == self.world else f"rings of {self.ring}"
+
+
+def newest_rows(rows: Iterable[ScalingRow]) -> tuple[ScalingRow, ...]:
+    """Return each shape once, as it was read last, in a plain order."""
+    last = {row.key: row for row in rows}
+    return tuple(sorted(last.values(), key=_sort_key))
+
+
+def _sort_key(row: ScalingRow) -> tuple[object, ...]:
+    return (row.assay_version is None, row.setting, row.requested_length, row.batch or 0, row.world, row.ring)
+
+
+def add_speedups(rows: Sequence[ScalingRow]) -> tuple[ScalingRow, ...]:
+    """Return rows whose source has no speedups with those that the times say; no interval can be said of them."""
+    return tuple(row if row.speedup is not None else _add_speedup(row, rows) for row in rows)
+
+
+def _add_speedup(row: ScalingRow, rows: Sequence[ScalingRow]) -> ScalingRow:
+    alone = find_baseline_row(row, rows)
+    if alone is None:
+        missing = "one rank with as much work is not among the results"
+        return replace(row, note=f"{row.note}; {missing}" if row.note else missing)
+    per_rank = alone.time_ms.value / alone.tokens if alone.tokens else alone.time_ms.value
+    work = row.rings * (row.tokens or 1)
+    faster = work * per_rank / row.time_ms.value
+    notes = [row.note] if row.note else []
+    if alone.world > 1:
+        notes.append(f"held against one of {alone.world} ranks side by side, as one alone was not measured")
+    elif alone.source != row.source:
+        notes.append(f"held against one rank of {alone.source}")
+    return replace(
+        row, speedup=NumberSpan(faster), efficiency=NumberSpan(faster / row.world), note="; ".join(notes) or None
+    )
+
+
+def find_baseline_row(row: ScalingRow, rows: Sequence[ScalingRow]) -> ScalingRow | None:
+    """Return one rank with the same work: of the same source if it has it, alone rather than among others."""
+    length = row.requested_length
+    same = [
+        other
+        for other in rows
+        if other.ring == 1
+        and (other.assay_version is None) == (row.assay_version is None)
+        and (other.setting, other.batch, other.tokens) == (row.setting, row.batch, length)
+    ]
+    return min(same, key=lambda other: (other.world > 1, other.source != row.source, other.world), default=None)
+
+
+def label_rows(rows: Sequence[ScalingRow]) -> dict[ScalingRow, str]:
+    """Return what each row is of, whatever its ranks, in words: its length, and what else differs among the rows."""
+    differing = [name for name in dict.fromkeys(n for row in rows for n, _ in row.setting) if _differs(name, rows)]
+    several = len({row.batch for row in rows}) > 1
+    return {row: _build_label(row, differing, several=several) for row in rows}
+
+
+def label_with_ranks(row: ScalingRow, label: str) -> str:
+    """Return a label with the ranks: "65,536 tokens on 4 ranks, rings of 2"."""
+    ranks = f"{row.world} rank{'' if row.world == 1 else 's'}"
+    return f"{label} on {ranks}{f', {row.grouping}' if row.ring < row.world else ''}"
+
+
+def _differs(name: str, rows: Sequence[ScalingRow]) -> bool:
+    return len({dict(row.setting).get(name) for row in rows}) > 1
+
+
+def _build_label(row: ScalingRow, differing: Sequence[str], *, several: bool) -> str:
+    words = [f"{row.requested_length:,} tokens{' a rank' if row.weak else ''}"] if row.tokens else ["calls"]
+    words += [f"batch {row.batch}"] if several and row.batch is not None else []
+    words += [f"{name.replace('_', ' ')} {dict(row.setting)[name]}" for name in differing if name in dict(row.setting)]
+    return ", ".join([*words, *(["older tool"] if row.assay_version is None else [])])

@@ -1,0 +1,410 @@
+"""The rows of a run, and the JSON file they are written to and read from: the older tool's format with intervals added.
+
+    {"config": {"batch_size": 2, "segment_lengths": [...], ...}, "world_size": 4, "timestamp": "20231215_143052",
+     "results": [{"seq_length": 16384, "ring_size": 4, "world_size": 4, "rank": 0, "total_time_ms": 43.68, …}, …]}
+
+A file written by Assay has its version under ``assay`` and the numbers of each shape with their intervals under
+``assay_shapes``. A file without a version was measured by the older tool, whose rings computed another function than
+one rank did: its speedups are invalid. Keys: ``throughput_tokens_per_sec`` is batch · sequence / T of one ring, with
+T the slowest rank's time; ``distributed_overhead_ms`` is T less an even share of one rank's time;
+``communication_time_ms`` is the run that only transfers; ``memory_*_gb`` are peaks in 10⁹ bytes;
+``effective_batch_size`` is the batch. Times are a rank's own medians; ``backward_time_ms`` is total less forward.
+Null: not measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay._version import __version__
+from assay.core.errors import BadInput
+from assay.experiments.scaling.plan import has_transfers, ring_length
+from assay.experiments.scaling.result_rows import DEVICE_SETTING, NumberSpan, ScalingRow
+from assay.workloads.dilated_attention.problem import parse_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import JsonValue
+
+    from assay.core.values import Params
+    from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
+    from assay.experiments.scaling.estimates import ScalingNumber
+    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.result_rows import RowSetting
+    from assay.experiments.scaling.timings import ShapeTiming
+
+
+if TYPE_CHECKING:
+    Entry = Mapping[str, JsonValue]
+
+SETTING_KEYS = (
+    "embed_dim", "num_heads", "num_kv_heads", "segment_lengths", "dilation_rates", "dtype", "causal", "offset",
+    "backend", "isolation", DEVICE_SETTING,
+)  # fmt: skip
+"""What must be the same in two files, beside the batch, for their times to be held against each other."""
+
+GIB_OF_GB = 1e9 / 2**30
+SMALLEST_POSITIVE = math.ulp(0.0)
+OLDER_NOTE = "of the older tool, whose rings computed another function than one rank: its speedup means nothing"
+"""Said of every row that Assay did not measure."""
+
+
+@dataclass(frozen=True)
+class OlderScalingFile:
+    """What a file tells: its shapes, still without speedups; when it was written; and what of it cannot be used."""
+
+    rows: tuple[ScalingRow, ...]
+    timestamp: str
+    problems: tuple[str, ...]
+
+
+def parse_results(content: JsonValue, source: str) -> OlderScalingFile:
+    """Return what a file tells.
+
+    Raises:
+        BadInput: It is not such a file, or holds no time; the sentence has no file name.
+    """
+    if not isinstance(content, dict):
+        raise BadInput("it holds no JSON object with results")
+    results = content.get("results")
+    if not isinstance(results, list):
+        raise BadInput("it has no list of results")
+    by_shape: dict[tuple[int, int, int], list[Entry]] = {}
+    problems: dict[str, None] = {}
+    for entry in results:
+        parsed = _parse_shape(entry, content)
+        if isinstance(parsed, str):
+            problems[parsed] = None
+        elif isinstance(entry, dict):
+            by_shape.setdefault(parsed, []).append(entry)
+    if not by_shape:
+        raise BadInput("; ".join(problems) or "its list of results is empty")
+    rows = tuple(_parse_row(shape, ranks, content, source) for shape, ranks in sorted(by_shape.items()))
+    return OlderScalingFile(rows, str(content.get("timestamp", "")), tuple(problems))
+
+
+def _parse_shape(entry: JsonValue, content: Entry) -> tuple[int, int, int] | str:
+    """Return the shape of one result, or why it cannot be used."""
+    if not isinstance(entry, dict):
+        return "a result is no JSON object"
+    tokens, ring = _parse_count(entry.get("seq_length")), _parse_count(entry.get("ring_size"))
+    world = _parse_count(entry.get("world_size", content.get("world_size")))
+    if tokens is None or ring is None or world is None:
+        return "a result lacks a seq_length, ring_size or world_size of at least 1"
+    if world % ring:
+        return f"a result has rings of {ring} in a world of {world}"
+    if _parse_number(entry.get("total_time_ms")) is None:
+        return f"a result of {tokens} tokens over {world} ranks has no total_time_ms"
+    return tokens, world, ring
+
+
+def _parse_row(shape: tuple[int, int, int], ranks: Sequence[Entry], content: Entry, source: str) -> ScalingRow:
+    tokens, world, ring = shape
+    config = content.get("config")
+    config = config if isinstance(config, dict) else {}
+    by = content.get("assay")
+    batch = _parse_count(config.get("batch_size")) or _parse_count(ranks[0].get("effective_batch_size"))
+    time_ms = _slowest_time_ms(ranks, None if batch is None or not isinstance(by, str) else batch * tokens)
+    memory = max(_rank_numbers(ranks, "memory_allocated_gb"), default=None)
+    row = ScalingRow(
+        source=source,
+        assay_version=by if isinstance(by, str) else None,
+        setting=config_setting(config),
+        tokens=tokens,
+        batch=batch,
+        world=world,
+        ring=ring,
+        weak=config.get("mode") == "weak",
+        over_starts=False,
+        time_ms=NumberSpan(time_ms),
+        throughput=None if batch is None else NumberSpan(world // ring * batch * tokens / time_ms * 1e3),
+        communication_ms=max(_rank_numbers(ranks, "communication_time_ms", least=0.0), default=None),
+        memory_gib=None if memory is None else memory * GIB_OF_GB,
+        note=None if isinstance(by, str) else OLDER_NOTE,
+    )
+    return _add_intervals(row, content) if isinstance(by, str) else row
+
+
+def _add_intervals(row: ScalingRow, content: Entry) -> ScalingRow:
+    """Return a row with the numbers and intervals that Assay wrote of its shape; as it is where there are none."""
+    keys = {"seq_length": row.tokens, "world_size": row.world, "ring_size": row.ring}
+    shapes = content.get("assay_shapes")
+    for entry in shapes if isinstance(shapes, list) else []:
+        if isinstance(entry, dict) and all(entry.get(name) == value for name, value in keys.items()):
+            note = entry.get("note")
+            return replace(
+                row,
+                over_starts=entry.get("over_starts") is True,
+                time_ms=_parse_span(entry.get("time_ms")) or row.time_ms,
+                throughput=_parse_span(entry.get("throughput")) or row.throughput,
+                speedup=_parse_span(entry.get("speedup")),
+                efficiency=_parse_span(entry.get("efficiency")),
+                note=note if isinstance(note, str) else None,
+            )
+    return row
+
+
+def _parse_span(content: JsonValue) -> NumberSpan | None:
+    """Return a number and its interval as ``written_span`` wrote them; null where they are not there."""
+    if not isinstance(content, dict) or (value := _parse_number(content.get("value"))) is None:
+        return None
+    low, high = (_parse_number(content.get(end), -math.inf) for end in ("low", "high"))
+    return NumberSpan(value) if low is None or high is None else NumberSpan(value, low, high)
+
+
+def shape_to_json(row: ScalingRow) -> dict[str, JsonValue]:
+    """Return what a row says of its shape beyond the older tool's keys."""
+    return {
+        "seq_length": row.tokens,
+        "world_size": row.world,
+        "ring_size": row.ring,
+        "over_starts": row.over_starts,
+        "note": row.note,
+        **{name: span_to_json(getattr(row, name)) for name in ("time_ms", "throughput", "speedup", "efficiency")},
+    }
+
+
+def span_to_json(span: NumberSpan | None) -> JsonValue:
+    """Return a number and its interval as plain data; null where there is none."""
+    return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
+
+
+def config_setting(config: Entry) -> RowSetting:
+    """Return what two results must have in common, as words."""
+    values = {name: config[name] for name in SETTING_KEYS if config.get(name) is not None}
+    return tuple((name, _format_setting(value)) for name, value in values.items())
+
+
+def _format_setting(value: JsonValue) -> str:
+    if isinstance(value, list):
+        return "/".join(str(item) for item in value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _slowest_time_ms(ranks: Sequence[Entry], tokens: int | None) -> float:
+    """Return the time of the slowest rank: in Assay's files, what its throughput was reckoned from.
+
+    Each rank has its own median there, and the slowest is not the same in every call.
+    """
+    rates = _rank_numbers(ranks, "throughput_tokens_per_sec")
+    return tokens / min(rates) * 1e3 if tokens is not None and rates else max(_rank_numbers(ranks, "total_time_ms"))
+
+
+def _rank_numbers(ranks: Sequence[Entry], name: str, least: float = SMALLEST_POSITIVE) -> list[float]:
+    """Return what ranks say of something, as far as it is a number of at least so much."""
+    return [number for rank in ranks if (number := _parse_number(rank.get(name), least)) is not None]
+
+
+def _parse_number(value: JsonValue, least: float = SMALLEST_POSITIVE) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= least else None
+
+
+def _parse_count(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+US_OF_MS = 1e3
+MIB_OF_GIB = 1024.0
+
+
+def build_run_rows(
+    options: ScalingOptions, analysis: ScalingAnalysis, source: str, version: str, model: str
+) -> tuple[ScalingRow, ...]:
+    """Return a row for each shape that has a time; ``model`` is that of the devices."""
+    setting = (
+        *_run_setting(options, options.subject.params),
+        ("isolation", options.isolation),
+        (DEVICE_SETTING, model),
+    )
+    rows = (_build_row(options, result, source, version, setting) for result in analysis.all)
+    return tuple(row for row in rows if row is not None)
+
+
+def _build_row(
+    options: ScalingOptions, result: AnalysedShape, source: str, version: str, setting: RowSetting
+) -> ScalingRow | None:
+    time_ms = _number_span(result["time"], 1 / US_OF_MS)
+    if time_ms is None:
+        return None
+    shape, params, weak = result.shape, options.subject.params, options.mode == "weak"
+    alone = NumberSpan(1.0, 1.0, 1.0) if shape.world == 1 else None
+    batch = params.get("batch")
+    efficiency = result["efficiency"].estimate
+    over_starts = efficiency is not None and efficiency.scope == "run"
+    return ScalingRow(
+        source=source,
+        assay_version=version,
+        setting=setting,
+        tokens=shape.sequence * (shape.ring if weak else 1),
+        batch=batch if isinstance(batch, int) and options.is_attention else None,
+        world=shape.world,
+        ring=shape.ring,
+        weak=weak,
+        over_starts=over_starts,
+        time_ms=time_ms,
+        throughput=_number_span(result["throughput"]),
+        speedup=alone or _number_span(result["speedup"]),
+        efficiency=alone or _number_span(result["efficiency"]),
+        communication_ms=_transfer_ms(options, result),
+        memory_gib=_max_gib([] if result.facts is None else [m.allocated_mib for m in result.facts.memory]),
+        note=result["efficiency"].unsure_reason if shape.world > 1 else None,
+    )
+
+
+def _transfer_ms(options: ScalingOptions, result: AnalysedShape) -> float | None:
+    """Return what the transfers take by themselves; 0 where nothing is sent, null where it is not known."""
+    if options.is_attention and not has_transfers(options, result.shape):
+        return 0.0
+    known_us = result["communication"].value
+    return None if known_us is None else known_us / US_OF_MS
+
+
+def _number_span(number: ScalingNumber, scale: float = 1.0) -> NumberSpan | None:
+    if number.value is None:
+        return None
+    low, high = number.bounds or (None, None)
+    return NumberSpan(
+        number.value * scale, None if low is None else low * scale, None if high is None else high * scale
+    )
+
+
+def _max_gib(mib: Sequence[float | None]) -> float | None:
+    return max((value / MIB_OF_GIB for value in mib if value is not None), default=None)
+
+
+def _run_setting(options: ScalingOptions, params: Params) -> RowSetting:
+    """Return the parameters by the names that the older files have for them; of another workload, all of them."""
+    if not options.is_attention:
+        config = ((f"config {name}", str(value)) for name, value in (options.subject.config or {}).items())
+        return (("workload", options.subject.label), *((name, str(value)) for name, value in params.items()), *config)
+    heads, dim = params["heads"], params["dim"]
+    values = {
+        "embed_dim": int(str(heads)) * int(str(dim)),
+        "num_heads": heads,
+        "num_kv_heads": None if params["key_heads"] == heads else params["key_heads"],
+        "segment_lengths": str(params["segments"]).replace(",", "/"),
+        "dilation_rates": str(params["rates"]).replace(",", "/"),
+        "dtype": params["dtype"],
+        "causal": str(params["causal"]).lower(),
+        "offset": None if params["offset"] == "modulo" else params["offset"],
+        "backend": params["backend"],
+    }
+    return tuple((name, str(values[name])) for name in SETTING_KEYS if values.get(name) is not None)
+
+
+RESULTS_FILE = "older/scaling.json"
+GB_OF_MIB = 2**20 / 1e9
+
+
+def build_older_files(options: ScalingOptions, analysis: ScalingAnalysis, model: str) -> dict[str, str]:
+    """Return the text of the older file, by its path within the run folder; nothing of another workload."""
+    if not options.is_attention or not analysis.timings.attempts:
+        return {}
+    first = min(record.window.started_at for _, record in analysis.timings.attempts)
+    shapes = build_run_rows(options, analysis, RESULTS_FILE, __version__, model)
+    content: dict[str, JsonValue] = {
+        "assay": __version__,
+        "assay_shapes": [shape_to_json(row) for row in shapes],
+        "config": {**older_config(options), DEVICE_SETTING: model},
+        "world_size": max(1, *options.worlds),
+        "timestamp": datetime.fromisoformat(first).strftime("%Y%m%d_%H%M%S"),
+        "results": [
+            row
+            for result in analysis.all
+            if result.facts is not None
+            for row in older_rank_rows(options, analysis, result)
+        ],
+    }
+    return {RESULTS_FILE: json.dumps(content, indent=2, ensure_ascii=False) + "\n"}
+
+
+def older_config(options: ScalingOptions) -> dict[str, JsonValue]:
+    """Return what was asked for, under the older tool's names."""
+    params = options.subject.params
+    heads, dim = params["heads"], params["dim"]
+    return {
+        "batch_size": params["batch"],
+        "seq_lengths": list(options.sequences),
+        "embed_dim": heads * dim if isinstance(heads, int) and isinstance(dim, int) else None,
+        "num_heads": heads,
+        "segment_lengths": list(parse_numbers("segments", params["segments"])),
+        "dilation_rates": list(parse_numbers("rates", params["rates"])),
+        "ring_sizes": list(options.rings),
+        "warmup_runs": options.warmup_runs,
+        "benchmark_runs": options.benchmark_runs,
+        "use_flash_attention": params["backend"] != "math",
+        "backend": params["backend"],
+        "isolation": options.isolation,
+        "num_kv_heads": None if params["key_heads"] == heads else params["key_heads"],
+        "offset": None if params["offset"] == "modulo" else params["offset"],
+        "dtype": params["dtype"],
+        "profile": options.profile,
+        "causal": params["causal"],
+        "mode": options.mode,
+        "repeat": options.repeat,
+    }
+
+
+def older_rank_rows(options: ScalingOptions, analysis: ScalingAnalysis, result: AnalysedShape) -> list[JsonValue]:
+    """Return a row for each rank of a shape."""
+    shape = result.shape
+    timings = list(analysis.timings.timings_of("ring", shape).values())
+    alone = next(one for one in analysis.alone if one.shape == shape.alone)
+    total_us, alone_us, batch = result["time"].value, alone["time"].value, options.subject.params["batch"]
+    length = ring_length(options, shape)
+    divided = 1 if options.mode == "weak" else shape.ring
+    whole: dict[str, JsonValue] = {
+        "throughput_tokens_per_sec": None,
+        "effective_batch_size": batch,
+        "distributed_overhead_ms": None,
+    }
+    if total_us is not None and isinstance(batch, int):
+        whole["throughput_tokens_per_sec"] = batch * length / (total_us / 1e6)
+    if total_us is not None and alone_us is not None:
+        whole["distributed_overhead_ms"] = (total_us - alone_us / divided) / 1e3
+    memory = {m.rank: m for m in result.facts.memory} if result.facts is not None else {}
+    rank_rows: list[JsonValue] = []
+    for rank in range(shape.world):
+        forward, total = _median_ms(timings, "forward", rank), _median_ms(timings, "total", rank)
+        held = memory.get(rank)
+        rank_rows.append(
+            {
+                "seq_length": length,
+                "ring_size": shape.ring,
+                "world_size": shape.world,
+                "rank": rank,
+                "forward_time_ms": forward,
+                "backward_time_ms": None if forward is None or total is None else total - forward,
+                "total_time_ms": total,
+                "memory_allocated_gb": _mib_to_gb(held.allocated_mib if held else None),
+                "memory_reserved_gb": _mib_to_gb(held.reserved_mib if held else None),
+                **whole,
+                "communication_time_ms": _median_transfer_ms(timings, rank),
+            }
+        )
+    return rank_rows
+
+
+def _median_ms(timings: list[ShapeTiming], name: str, rank: int) -> float | None:
+    """Return a rank's median over all repeats."""
+    mine = [timing.by_rank[name][rank] for timing in timings if name in timing.by_rank]
+    return float(np.median(np.concatenate(mine))) / 1e3 if mine else None
+
+
+def _median_transfer_ms(timings: list[ShapeTiming], rank: int) -> float | None:
+    """Return a rank's median of transferring only; 0 where nothing is sent."""
+    sent = any("communication" in timing.plan.names for timing in timings)
+    return _median_ms(timings, "communication", rank) if sent else 0.0
+
+
+def _mib_to_gb(mib: float | None) -> float | None:
+    return None if mib is None else mib * GB_OF_MIB

@@ -1,1 +1,0 @@
-"""Two groups of results held against each other: times, spread, picks, and whether devices agree."""

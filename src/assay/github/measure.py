@@ -1,0 +1,111 @@
+"""The job that measures an untrusted commit: its code is uploaded to the rented machine, and none of it runs here.
+
+    trusted/    this Assay, and the thresholds of the repository's own branch: what is compared, and what is written
+    subject/    the commit, as files; its thresholds are replaced by the trusted ones, so that they name no file of ours
+    out/        what the other jobs read
+
+A link in the commit could lead to any file of this machine, and would be uploaded: a commit with one is refused.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from assay.core.errors import BadInput
+from assay.core.files import read_text, replace_atomically, translate_os_errors
+from assay.core.values import Value
+from assay.github.results import EXIT_CODE_FILE, RENTALS_FILE, RESULTS_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REPORT_FILE, RUNS_FOLDER = "report.md", "runs"
+VERSION_FILE = "src/assay/_version.py"
+"""Where a commit has it, the commit is one of Assay itself."""
+
+
+class MeasureJob(Value):
+    """How one kind of GPU is measured."""
+
+    gpu: str
+    on: str = "auto"
+    max_cost_usd: float = Field(default=1.0, gt=0)
+    limit: str = "30m"
+
+
+def prepare_commit(subject: Path, thresholds: str | None, trusted: Path | None) -> None:
+    """Make a commit's files ready to be sent.
+
+    ``thresholds`` is a path within the commit, in whose place the ``trusted`` file is put.
+
+    Raises:
+        BadInput: A link is among them, or they are not there.
+    """
+    if not subject.is_dir():
+        raise BadInput(f"{subject} is no folder: the commit that is to be measured was not checked out.")
+    for link in find_links(subject):
+        raise BadInput(
+            f"{link.relative_to(subject)} of the commit is a link, which could lead anywhere: it is not sent."
+        )
+    if thresholds is None or trusted is None:
+        return
+    target = subject / thresholds
+    if subject.resolve() not in target.resolve().parents:
+        raise BadInput(f"{thresholds} is not within the commit.")
+    text = read_text(trusted)
+    with translate_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    replace_atomically(target, text.encode())
+
+
+def find_links(folder: Path) -> Iterator[Path]:
+    """Give what is neither a plain file nor a folder, git's own aside."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            yield path
+
+
+def threshold_command(job: MeasureJob, thresholds: str | None, out: Path) -> list[str]:
+    """Return the command line that measures."""
+    named = [thresholds] if thresholds else []
+    cost = [] if job.on.startswith("ssh:") else ["--max-cost", f"{job.max_cost_usd:g}"]
+    where = ["--on", job.on, "--gpu-type", job.gpu, *cost, "--time", job.limit]
+    files = [
+        "--output",
+        str(out / RESULTS_FILE),
+        "--report",
+        str(out / REPORT_FILE),
+        "--output-dir",
+        str(out / RUNS_FOLDER),
+    ]
+    return ["threshold", "run", *named, *where, *files]
+
+
+def write_exit(out: Path, code: int, journal: Path) -> None:
+    """Leave the exit code and the journal of what was rented beside the results."""
+    replace_atomically(out / EXIT_CODE_FILE, f"{code}\n".encode())
+    if journal.is_file():
+        with translate_os_errors(out):
+            shutil.copyfile(journal, out / RENTALS_FILE)
+
+
+def is_assay(subject: Path) -> bool:
+    """Return whether a commit is one of Assay itself, whose own code is then what is measured."""
+    return (subject / VERSION_FILE).is_file()
+
+
+def prepare_output(out: Path) -> Path:
+    """Return the folder for what is left, made if missing, absolute.
+
+    Raises:
+        BadInput: Something is in it already.
+    """
+    with translate_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise BadInput(f"{out} is not empty: results of one job would be taken for those of another.")
+    return out.resolve()

@@ -1,0 +1,203 @@
+"""From a proposal to one pull request, created or updated; never two of one kind.
+
+base ──▶ file ──▶ commit (nothing leads to it) ──▶ branch assay/thresholds-… ──▶ pull request
+                                                    │                            │
+                                                    created, or moved if its     opened, or updated
+                                                    last commit is ours
+
+The commit changes one file and is made of git's own objects: nothing is visible before all of it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.github.api import Conflict, branch_path, get_field
+
+if TYPE_CHECKING:
+    from assay.github.api import GitHubApi
+
+
+FILE_MODES = frozenset({"100644", "100755"})
+
+
+@dataclass(frozen=True)
+class RepositoryFile:
+    """A file as it is at the tip of a branch."""
+
+    path: str
+    text: str
+    mode: str
+    commit: str
+    tree: str
+
+
+def branch_tip(api: GitHubApi, branch: str) -> str | None:
+    """Return the commit at the tip of a branch; null: there is no such branch."""
+    reference = api.find(f"/git/ref/heads/{branch_path(branch)}", f"look at the branch {branch}")
+    return None if reference is None else str(get_field(reference, "object", "sha"))
+
+
+def read_file(api: GitHubApi, branch: str, path: str) -> RepositoryFile:
+    """Return a file of a branch.
+
+    Raises:
+        BadInput: The branch or the file is not there, or it is no text.
+    """
+    commit = branch_tip(api, branch)
+    if commit is None:
+        raise BadInput(f"{api.repository} has no branch {branch}, or the token may not see it.")
+    what = f"read {path}"
+    tree = str(get_field(api.get(f"/git/commits/{commit}", what), "tree", "sha"))
+    node: dict[str, Any] = {"sha": tree, "type": "tree"}
+    for part in path.split("/"):
+        entries = get_field(api.get(f"/git/trees/{node['sha']}", what), "tree") if node["type"] == "tree" else []
+        matching = [entry for entry in entries if get_field(entry, "path") == part]
+        if not matching:
+            raise BadInput(f"The branch {branch} of {api.repository} has no file {path}.")
+        node = matching[0]
+    if get_field(node, "type") != "blob" or get_field(node, "mode") not in FILE_MODES:
+        raise BadInput(f"{path} is no plain file on the branch {branch} of {api.repository}.")
+    blob = api.get(f"/git/blobs/{get_field(node, 'sha')}", what)
+    return RepositoryFile(path, _decode_blob(blob, path), str(get_field(node, "mode")), commit, tree)
+
+
+def _decode_blob(blob: Any, path: str) -> str:
+    if get_field(blob, "encoding") != "base64":
+        raise MachineCannot(f"GitHub gives {path} in an encoding that is not known.")
+    try:
+        return base64.b64decode(get_field(blob, "content")).decode()
+    except (binascii.Error, TypeError, UnicodeDecodeError):
+        raise BadInput(f"{path} is not UTF-8 text.") from None
+
+
+def create_commit(api: GitHubApi, file: RepositoryFile, text: str, message: str) -> str:
+    """Make a commit with another text of a file on top of the file's own; no branch leads to it yet."""
+    what = f"write {file.path}"
+    entry: dict[str, Any] = {"path": file.path, "mode": file.mode, "type": "blob", "content": text}
+    tree = _create_object(api, "/git/trees", {"base_tree": file.tree, "tree": [entry]}, what)
+    return _create_object(api, "/git/commits", {"message": message, "tree": tree, "parents": [file.commit]}, what)
+
+
+def _create_object(api: GitHubApi, path: str, content: dict[str, Any], what: str) -> str:
+    """Make a part that nothing leads to; one that was made twice harms nobody."""
+    return api.make_once(lambda: str(get_field(api.send("POST", path, content, what), "sha")), lambda: None)
+
+
+TRAILER = "Assay-Proposal:"
+"""Begins the last line of our commits, so that a branch on which somebody else has worked is told apart."""
+
+
+@dataclass(frozen=True)
+class PublishedPullRequest:
+    """A pull request, and whether it was there before."""
+
+    number: int
+    url: str
+    was_there: bool
+
+
+@dataclass(frozen=True)
+class PullRequestDraft:
+    """All that a pull request needs."""
+
+    file: RepositoryFile
+    text: str
+    branch: str
+    base: str
+    title: str
+    body: str
+
+
+def find_pull_request(api: GitHubApi, branch: str, base: str) -> dict[str, Any] | None:
+    """Return the open pull request of a branch of ours; null: there is none."""
+    owner = api.repository.partition("/")[0]
+    what = "look for an open pull request"
+    pull_requests = api.get("/pulls", what, state="open", head=f"{owner}:{branch}", base=base)
+    matching = [
+        pull_request
+        for pull_request in pull_requests
+        if get_field(pull_request, "head", "ref") == branch and get_field(pull_request, "base", "ref") == base
+    ]
+    return matching[0] if matching else None
+
+
+def publish_pull_request(api: GitHubApi, draft: PullRequestDraft) -> PublishedPullRequest:
+    """Make the branch and the pull request, or bring those that are there up to date.
+
+    Raises:
+        MachineCannot: GitHub does not let us, or somebody else has worked on the branch.
+    """
+    _update_branch(api, draft)
+    before = find_pull_request(api, draft.branch, draft.base)
+    if before is not None:
+        return _update_pull_request(api, draft, before)
+    return _open_pull_request(api, draft)
+
+
+def _update_branch(api: GitHubApi, draft: PullRequestDraft) -> None:
+    before = branch_tip(api, draft.branch)
+    if before is not None and _is_up_to_date(api, before, draft):
+        return
+    message = f"{draft.title}\n\n{TRAILER} {draft.branch}\n"
+    new = create_commit(api, draft.file, draft.text, message)
+    reference = f"heads/{branch_path(draft.branch)}"
+    if before is None:
+        what = f"make the branch {draft.branch}"
+        content = {"ref": f"refs/heads/{draft.branch}", "sha": new}
+        api.make_once(lambda: api.send("POST", "/git/refs", content, what), lambda: _commit_at(api, draft.branch, new))
+    else:
+        what = f"move the branch {draft.branch}"
+        forced: dict[str, Any] = {"sha": new, "force": True}
+        api.make_once(
+            lambda: api.send("PATCH", f"/git/refs/{reference}", forced, what),
+            lambda: _commit_at(api, draft.branch, new),
+        )
+
+
+def _commit_at(api: GitHubApi, branch: str, commit: str) -> str | None:
+    return commit if branch_tip(api, branch) == commit else None
+
+
+def _is_up_to_date(api: GitHubApi, before: str, draft: PullRequestDraft) -> bool:
+    """Return whether a branch of ours already has this very change on this very base.
+
+    Raises:
+        MachineCannot: Its last commit is not ours.
+    """
+    last = api.get(f"/git/commits/{before}", f"look at the branch {draft.branch}")
+    if f"\n{TRAILER} {draft.branch}" not in str(get_field(last, "message")):
+        raise MachineCannot(
+            f"Somebody has committed to the branch {draft.branch}, and that is not overwritten: merge it or delete it."
+        )
+    parents = [get_field(parent, "sha") for parent in get_field(last, "parents")]
+    return parents == [draft.file.commit] and read_file(api, draft.branch, draft.file.path).text == draft.text
+
+
+def _update_pull_request(api: GitHubApi, draft: PullRequestDraft, before: dict[str, Any]) -> PublishedPullRequest:
+    number = int(get_field(before, "number"))
+    content = {"title": draft.title, "body": draft.body}
+    what = f"bring pull request {number} up to date"
+    api.make_once(lambda: api.send("PATCH", f"/pulls/{number}", dict(content), what), lambda: None)
+    return PublishedPullRequest(number, str(get_field(before, "html_url")), was_there=True)
+
+
+def _open_pull_request(api: GitHubApi, draft: PullRequestDraft) -> PublishedPullRequest:
+    content = {"title": draft.title, "body": draft.body, "head": draft.branch, "base": draft.base}
+    what = "open a pull request"
+
+    def look() -> dict[str, Any] | None:
+        return find_pull_request(api, draft.branch, draft.base)
+
+    try:
+        made = api.make_once(lambda: api.send("POST", "/pulls", dict(content), what), look)
+    except Conflict:
+        other = look()
+        if other is None:
+            raise
+        return _update_pull_request(api, draft, other)
+    return PublishedPullRequest(int(get_field(made, "number")), str(get_field(made, "html_url")), was_there=False)

@@ -1,0 +1,195 @@
+"""Choose the offer with the lowest total cost, from request to the end of the run.
+
+Every rejected offer has a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import Field
+
+from assay.core.units import format_duration
+from assay.core.values import Value
+from assay.hosts.base import Offer
+from assay.hosts.gpu_types import reason_unsupported, satisfies, types_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SET_UP_S = 60.0
+"""Assumed: an environment on a fresh machine, this package in it, files sent."""
+
+READY_S = 180.0
+"""Assumed where an offer does not say how long its machine takes to answer."""
+
+SLACK = 2.0
+"""A machine is given so many times what it is expected to take: networks and disks differ."""
+
+SLACK_S = 600.0
+"""And so much more: a machine that boots slowly still gets its work done."""
+
+
+class RentalRequest(Value):
+    """What a machine is wanted for."""
+
+    gpu: str | None = Field(default=None, description="A type or a family as Assay writes it; null: any.")
+    gpu_count: int = Field(default=1, ge=1)
+    host_place: str | None = Field(default=None, description="A region, or a machine's name at its host; null: any.")
+    run_s: float = Field(gt=0, description="Expected, once the machine is set up.")
+    subjects: tuple[str, ...] = Field(default=(), description="Workloads, for what cannot work on which GPU.")
+    limit_s: float | None = Field(
+        default=None, gt=0, description="Ended after this long; null: as expected, and slack."
+    )
+    max_cost_usd: float | None = Field(default=None, gt=0, description="For this run; null: no such limit.")
+    left_usd: float | None = Field(default=None, description="Of the month's budget; null: there is none.")
+
+
+class OfferCandidate(Value):
+    """An offer held against a need."""
+
+    offer: Offer
+    expected_s: float = Field(description="From asking to the run's end.")
+    limit_s: float | None = Field(description="When the machine is ended at the latest; null: its price is not known.")
+    cost_usd: float | None = Field(description="Expected; null: its price is not known.")
+    most_usd: float | None = Field(description="If it runs up to its limit; null: its price is not known.")
+    rejection_reason: str | None = Field(default=None, description="As a clause; null: it would do.")
+
+
+class OfferChoice(Value):
+    """Every offer as a candidate, the best first and those that will not do last."""
+
+    need: RentalRequest
+    candidates: tuple[OfferCandidate, ...]
+
+    @property
+    def fitting(self) -> tuple[OfferCandidate, ...]:
+        """Those that would do, the best first."""
+        return tuple(candidate for candidate in self.candidates if candidate.rejection_reason is None)
+
+    @property
+    def best(self) -> OfferCandidate | None:
+        """What is taken; null where nothing would do."""
+        return next(iter(self.fitting), None)
+
+
+def choose_offer(need: RentalRequest, offers: Iterable[Offer], shut: dict[str, str] | None = None) -> OfferChoice:
+    """Return what to rent, and why not the others.
+
+    ``shut`` are hosts from which nothing can be had from here, with the reason.
+    """
+    candidates = [evaluate_offer(need, offer, (shut or {}).get(offer.host)) for offer in offers]
+    return OfferChoice(need=need, candidates=tuple(sorted(candidates, key=_sort_key)))
+
+
+def evaluate_offer(need: RentalRequest, offer: Offer, shut: str | None = None) -> OfferCandidate:
+    """Return one offer held against a need."""
+    expected_s = (READY_S if offer.ready_s is None else offer.ready_s) + SET_UP_S + need.run_s
+    money = _estimate_cost(need, offer, expected_s)
+    why_not = (
+        _reason_wrong_gpu(need, offer)
+        or shut
+        or _reason_unavailable(offer, expected_s)
+        or _reason_too_expensive(need, offer, expected_s)
+    )
+    return OfferCandidate(
+        offer=offer,
+        expected_s=expected_s,
+        limit_s=money.limit_s,
+        cost_usd=money.cost_usd,
+        most_usd=money.most_usd,
+        rejection_reason=why_not,
+    )
+
+
+def time_limit_s(expected_s: float) -> float:
+    """Return how long a machine is given that is expected to take so long."""
+    return SLACK * expected_s + SLACK_S
+
+
+class _Cost(NamedTuple):
+    cost_usd: float | None
+    limit_s: float | None
+    most_usd: float | None
+
+
+def _estimate_cost(need: RentalRequest, offer: Offer, expected_s: float) -> _Cost:
+    """Return what is expected to be paid, when the machine is to end, and what is paid then.
+
+    The machine carries a deadline, so that money has an end too: what may be spent shortens it.
+    """
+    price = offer.usd_per_hour
+    if price is None:
+        return _Cost(None, None, None)
+    limit_s = need.limit_s or time_limit_s(expected_s)
+    for budget_usd in (need.max_cost_usd, need.left_usd):
+        if budget_usd is not None and price > 0:
+            limit_s = min(limit_s, max(0.0, budget_usd) * 3600 / price)
+    if offer.longest_s is not None:
+        limit_s = min(limit_s, offer.longest_s)
+    return _Cost(price * expected_s / 3600, limit_s, price * limit_s / 3600)
+
+
+def _reason_wrong_gpu(need: RentalRequest, offer: Offer) -> str | None:
+    if offer.gpu is None:
+        return "it has no GPU whose kind is told"
+    if need.gpu is not None and not satisfies(need.gpu, offer.gpu):
+        if set(types_in(need.gpu)) & set(types_in(offer.gpu)):
+            return f"its {offer.gpu} may be another than the {need.gpu} that is asked for"
+        return f"it is no {need.gpu}"
+    if offer.gpu_count is not None and offer.gpu_count != need.gpu_count:
+        return f"it has {offer.gpu_count} GPU{'' if offer.gpu_count == 1 else 's'}, not {need.gpu_count}"
+    if need.host_place not in {None, offer.name, offer.region}:
+        return (
+            f"it is not {need.host_place}"
+            if offer.region is None
+            else f"it is in {offer.region}, not {need.host_place}"
+        )
+    return reason_unsupported(offer.gpu, need.subjects)
+
+
+def _reason_unavailable(offer: Offer, expected_s: float) -> str | None:
+    if offer.free_nodes == 0:
+        return "none is free now"
+    if offer.longest_s is not None and offer.longest_s < expected_s:
+        return (
+            f"one is lent for {format_duration(offer.longest_s)} at most, and "
+            f"{format_duration(expected_s)} are expected"
+        )
+    return None
+
+
+def _reason_too_expensive(need: RentalRequest, offer: Offer, expected_s: float) -> str | None:
+    if offer.usd_per_hour is None:
+        return "its price is not known"
+    if need.limit_s is not None and need.limit_s < expected_s:
+        return (
+            f"--time {format_duration(need.limit_s)} is less than the {format_duration(expected_s)} that are expected"
+        )
+    cost = offer.usd_per_hour * expected_s / 3600
+    if need.max_cost_usd is not None and cost > need.max_cost_usd:
+        return f"it would cost about {format_usd(cost)}, more than the {format_usd(need.max_cost_usd)} of --max-cost"
+    if need.left_usd is not None and cost > need.left_usd:
+        return (
+            f"it would cost about {format_usd(cost)}, and of this month's budget "
+            f"{format_usd(max(0.0, need.left_usd))} are left"
+        )
+    return None
+
+
+def _sort_key(candidate: OfferCandidate) -> tuple[bool, float, float, str, str, str]:
+    cost = math.inf if candidate.cost_usd is None else candidate.cost_usd
+    return (
+        candidate.rejection_reason is not None,
+        cost,
+        candidate.expected_s,
+        candidate.offer.host,
+        candidate.offer.name,
+        candidate.offer.region or "",
+    )
+
+
+def format_usd(amount: float) -> str:
+    """Write an amount of money so that a small one is still seen."""
+    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.2g}" if amount < 0.01 else f"${amount:.3f}"

@@ -1,0 +1,211 @@
+"""RunPod: pods over its REST API, version 2. Read from its specification; never run against a live account.
+
+A pod is a container with whole GPUs. Serverless is not used: a benchmark needs a whole machine from its first
+sample to its last. A pod cannot end its own billing, as no key of the account is on it: its watchdog ends what runs
+there, and `assay reap` ends the pod.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.hosts.base import Offer
+from assay.hosts.gpu_types import parse_gpu_name
+from assay.hosts.rented import identity
+from assay.hosts.rented.context import SystemRentalClock
+from assay.hosts.rented.host import RentedHost
+from assay.hosts.rented.http import ProviderApi, response_object, response_rows
+from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine
+
+if TYPE_CHECKING:
+    import httpx
+
+    from assay.hosts.remote.connection import SshConnection
+    from assay.hosts.rented.context import RentalClock
+    from assay.hosts.rented.http import ApiResponse
+    from assay.hosts.rented.provider import InstanceRequest, Stage
+
+API = "https://api.runpod.io/v2"
+KEYS_AT = "https://console.runpod.io/user/settings"
+CLOUD = "SECURE"
+DISK_GB = 40
+READY_S = 120.0
+"""From asking to a pod that answers, with the image in the machine's cache or not: assumed, not measured."""
+
+MOST_PAGES = 100
+STAGES: dict[str, Stage] = {
+    "PROVISIONING": "starting",
+    "STARTING": "starting",
+    "RUNNING": "up",
+    "EXITED": "lost",
+    "ERROR": "lost",
+    "TERMINATED": "gone",
+}
+
+
+class RunPodProvider:
+    """One RunPod account."""
+
+    name = "runpod"
+    default_image = "runpod/pytorch:1.4.0-cu1300-torch2130-ubuntu2404"
+    keyed = True
+    refuses: ClassVar[dict[str, str]] = {
+        "serverless": "a benchmark needs a whole machine to itself from its first sample to its last, and a serverless "
+        "worker shares it, comes and goes; pods are rented instead"
+    }
+
+    def __init__(self, clock: RentalClock | None = None, transport: httpx.BaseTransport | None = None) -> None:
+        self._api = ProviderApi(
+            "RunPod", API, "RUNPOD_API_KEY", "ASSAY_RUNPOD_URL", clock or SystemRentalClock(), transport=transport
+        )
+
+    def missing(self) -> str | None:
+        """Return that the key is not set; null when it is."""
+        why = self._api.missing()
+        return None if why is None else f"{why}; make a key at {KEYS_AT} and export it"
+
+    def account(self) -> str:
+        """Return what tells this account from another."""
+        return self._api.identity
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Return the kinds of GPU that are in stock in the secure cloud, one to a pod and more."""
+        params = {"include": "AVAILABILITY", "product": "POD", "cloud": CLOUD}
+        answer = self._asked("its catalogue", "GET", "/catalog/gpus", params=params)
+        return tuple(
+            offer
+            for gpu in response_rows(answer.part("gpus"))
+            for count in (1, 2, 4, 8)
+            if (offer := _offer(gpu, count))
+        )
+
+    def launch(self, request: InstanceRequest) -> RentedMachine:
+        """Ask for a pod, once."""
+        body: dict[str, Any] = {
+            "name": request.name,
+            "image": request.image,
+            "gpu": {"id": request.offer.name, "count": request.offer.gpu_count or 1},
+            "cloud": CLOUD,
+            "disk": DISK_GB,
+            "ports": ["22/tcp"],
+            "env": {**request.environment, "PUBLIC_KEY": request.public_key or ""},
+            "startSsh": True,
+        }
+        answer = self._api.ask("POST", "/pods", content=body)
+        if answer.ok:
+            return self._machine(answer.body)
+        raise self._refusal(answer)
+
+    def ours(self) -> tuple[RentedMachine, ...]:
+        """Return every pod that bears a name of ours and is not gone."""
+        machines: list[RentedMachine] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            params = {"cursor": cursor} if cursor else None
+            answer = self._asked("its list of pods", "GET", "/pods", params=params)
+            if not isinstance(answer.part("pods"), list):
+                raise NoAnswer("RunPod answered with a list that has no pods in it")
+            machines.extend(
+                self._machine(pod)
+                for pod in response_rows(answer.part("pods"))
+                if identity.job_of_machine(str(pod.get("name")))
+            )
+            cursor = answer.part("pagination", "nextCursor") if answer.part("pagination", "hasNextPage") else None
+            if not cursor:
+                break
+        return tuple(machine for machine in machines if machine.stage != "gone")
+
+    def look(self, number: str) -> RentedMachine | None:
+        """Return a pod as it is; null when RunPod knows of none."""
+        answer = self._api.ask("GET", f"/pods/{number}")
+        if answer.status == 404:
+            return None
+        if not answer.ok:
+            raise MachineCannot(self._api.refused(f"a look at pod {number}", answer))
+        machine = self._machine(answer.body)
+        return None if machine.stage == "gone" else machine
+
+    def end(self, number: str) -> None:
+        """Ask for a pod's end, once; one that is gone is fine."""
+        answer = self._api.ask("DELETE", f"/pods/{number}")
+        if not answer.ok and answer.status != 404:
+            raise MachineCannot(self._api.refused(f"to end pod {number}", answer))
+
+    def line(self, machine: RentedMachine) -> SshConnection | None:
+        """Return a line to a pod; null while it has no address."""
+        return identity.connect(machine, f"RunPod pod {machine.number}")
+
+    def billed_usd(self, machine: RentedMachine) -> float | None:
+        """Return what a pod has cost; null as long as its bill has not come."""
+        answer = self._asked("its bills", "GET", "/billing/pods", params={"podId": machine.number})
+        amounts = [
+            record["amount"]
+            for record in response_rows(answer.part("records"))
+            if record.get("podId") == machine.number and isinstance(record.get("amount"), int | float)
+        ]
+        return float(sum(amounts)) if amounts else None
+
+    def _asked(self, what: str, method: str, path: str, params: dict[str, str] | None = None) -> ApiResponse:
+        answer = self._api.ask(method, path, params=params)
+        if not answer.ok:
+            raise MachineCannot(self._api.refused(what, answer))
+        return answer
+
+    def _refusal(self, answer: ApiResponse) -> MachineCannot | BadInput:
+        """Return what a refused creation means; nothing was made."""
+        words = self._api.words(answer)
+        if answer.status == 402:
+            return MachineCannot(f"RunPod wants money first: {words} (402); add credit or a payment method.")
+        if answer.status == 403:
+            return NoCapacity(f"RunPod does not let this key have it: {words} (403).")
+        if answer.status == 422:
+            return BadInput(f"RunPod cannot read the request: {words} (422); is the --image right?")
+        if answer.status == 400:
+            return NoCapacity(f"RunPod has none free, or does not like the request: {words} (400).")
+        return MachineCannot(self._api.refused("a pod", answer))
+
+    def _machine(self, pod: Any) -> RentedMachine:
+        """Return a pod as a machine.
+
+        Raises:
+            Unanswered: It has no id: what was asked for may be done all the same.
+        """
+        if not isinstance(pod, dict) or not isinstance(pod.get("id"), str) or not pod["id"]:
+            raise NoAnswer("RunPod answered with a pod that has no id")
+        direct = response_object(response_object(pod.get("ssh")).get("direct"))
+        cost = pod.get("cost")
+        status = str(pod.get("status") or "")
+        return RentedMachine(
+            name=str(pod.get("name") or ""),
+            number=pod["id"],
+            stage=STAGES.get(status, "starting"),
+            status_text=status,
+            address=str(direct["host"]) if direct.get("host") else None,
+            port=int(direct.get("port") or 22),
+            user=str(direct.get("username") or "root"),
+            usd_per_hour=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+        )
+
+
+def _offer(gpu: dict[str, Any], count: int) -> Offer | None:
+    """Return so many of a kind of GPU as an offer; null when it cannot be had now."""
+    price, most = (response_object(gpu.get(name)).get(CLOUD.lower()) for name in ("price", "maxCount"))
+    if not isinstance(price, int | float) or price <= 0 or gpu.get("availability") in {None, "NONE"}:
+        return None
+    if count > (most if isinstance(most, int) else 1):
+        return None
+    name = str(gpu.get("id"))
+    return Offer(
+        host=RunPodProvider.name,
+        name=name,
+        gpus=f"{count} × {name}",
+        usd_per_hour=float(price) * count,
+        gpu=parse_gpu_name(name),
+        gpu_count=count,
+        ready_s=READY_S,
+        ends_itself=False,
+    )
+
+
+HOST = RentedHost(RunPodProvider())

@@ -1,0 +1,118 @@
+"""Create an environment: this very version unpacked, and its missing dependencies beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+import time
+import zipfile
+from importlib.metadata import PackageNotFoundError, PathDistribution, version
+from pathlib import Path
+from shlex import quote
+
+from assay.hosts.remote.agent import folder as its
+
+VERSION = "version"
+UNUSED_S = 30 * 24 * 3600.0
+PIP_LAST_LINES = 3
+
+
+def main(base: Path, key: str, wheel: Path) -> int:
+    """Make the environment unless somebody has; other ones that were not used for a month are removed."""
+    environment = base / "env" / key
+    try:
+        with (base / "env" / f".{key}.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (environment / its.ENV).exists():
+                _make_environment(environment, wheel)
+        _remove_unused(base / "env", keep=key)
+    except OSError as error:
+        sys.stderr.write(f"{error.strerror or error}: {error.filename or environment}")
+        return 1
+    except MissingDependency as missing:
+        sys.stderr.write(str(missing))
+        return 1
+    finally:
+        wheel.unlink(missing_ok=True)
+    return 0
+
+
+class MissingDependency(Exception):
+    """Something is not installed and cannot be had."""
+
+
+def _make_environment(environment: Path, wheel: Path) -> None:
+    shutil.rmtree(environment, ignore_errors=True)
+    contents = environment / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(contents)
+    lacking = missing_requirements(contents)
+    python = _create_venv(lacking, environment / "venv") if lacking else Path(sys.executable)
+    (environment / VERSION).write_text(sys.version)
+    part = environment / ".env"
+    part.write_text(f"python={quote(str(python))}\nPYTHONPATH={quote(str(contents))}\nexport PYTHONPATH\n")
+    part.rename(environment / its.ENV)
+
+
+def missing_requirements(contents: Path) -> list[str]:
+    """Return what an unpacked wheel needs that is not installed, or is too old."""
+    (described,) = contents.glob("*.dist-info")
+    requirements = PathDistribution(described).requires or []
+    return [requirement for requirement in requirements if ";" not in requirement and not _is_installed(requirement)]
+
+
+def _is_installed(requirement: str) -> bool:
+    name, limits = re.fullmatch(r"([\w.-]+)(?:\[.*?\])?\s*(.*)", requirement).groups()  # type: ignore[union-attr]
+    try:
+        installed = _numbers(version(name))
+    except PackageNotFoundError:
+        return False
+    limited = re.findall(r"(>=|<)\s*([\w.]+)", limits)
+    return all((sign == ">=") == (installed >= _numbers(limit)) for sign, limit in limited)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
+
+
+def _create_venv(lacking: list[str], folder: Path) -> Path:
+    """Return the interpreter of a virtual environment that sees all of this one's packages, and has the rest."""
+    names = ", ".join(re.split(r"[<>=!~ \[]", requirement)[0] for requirement in lacking)
+    beginning = f"{names} {'is' if len(lacking) == 1 else 'are'} not installed for {sys.executable}, and "
+    python = folder / "bin" / "python"
+    _run_checked([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(folder)], beginning)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    site_folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    (packages / "seen.pth").write_text("\n".join(site_folders) + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    _run_checked([*pip, "install", "--quiet", "--no-input", "--disable-pip-version-check", *lacking], beginning)
+    return python
+
+
+def _run_checked(command: list[str], beginning: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode != 0:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        telling = [line for line in lines if line.startswith("ERROR")] or lines
+        raise MissingDependency(
+            f"{beginning}{command[2]} could not get them: {' '.join(telling[-PIP_LAST_LINES:])[:600]}"
+        )
+
+
+def _remove_unused(folder: Path, *, keep: str) -> None:
+    for path in folder.iterdir():
+        marker = path / its.ENV
+        if path.is_dir() and path.name != keep and marker.exists() and time.time() - marker.stat().st_mtime > UNUSED_S:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))

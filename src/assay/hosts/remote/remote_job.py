@@ -1,0 +1,299 @@
+"""Run a job on a machine that shares no files with this one, over any connection.
+
+    run      ship ─▶ prepare ─▶ check the GPU ─▶ start, detached ─▶ follow its output ─▶ its exit code
+    collect  the run folder comes back whole or not at all, is verified, and is placed under ``job.output_dir``
+    end      what still runs of the job is asked to stop, then killed, and confirmed gone
+    clean    the job's folder there is removed
+
+A host that uses these has "ship" among its ``options``: the command line then sends the files named on it. Whoever
+creates the machine owns it: nothing here creates or returns one. On a rented machine a watchdog shuts it down at its
+deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from assay.core.errors import EXIT_STOPPED, MachineCannot, StopRequested
+from assay.core.files import replace_atomically, translate_os_errors
+from assay.core.results import STAND_IN
+from assay.core.units import format_duration
+from assay.hosts.base import JobEnd, JobProgress
+from assay.hosts.remote.agent.folder import GONE, NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
+from assay.hosts.remote.connection import RemoteConnectionLost
+from assay.hosts.remote.download import FrameReader, download_run, remote_runs_folder
+from assay.hosts.remote.upload import (
+    PRELUDE,
+    environment_key,
+    explain_error,
+    job_archive,
+    last_line,
+    prepare_environment,
+    start_folder,
+)
+from assay.hosts.run_job import ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from assay.hosts.base import Job, JobWatcher
+    from assay.hosts.remote.connection import RemoteConnection, RemoteResult
+
+
+RECONNECT_TIMEOUT_S = 300.0
+"""How long a lost line is tried again."""
+
+UNATTENDED_LIMIT_S = 600.0
+"""An order that nobody has listened to for so long ends itself."""
+
+TRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S = 3, 0.2, 15.0
+END_WITHIN_S, CLEAN_WITHIN_S = 120.0, 60.0
+
+
+def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) -> JobEnd:
+    """Have an order run there to its end; hand on what is printed as it comes.
+
+    A line that is lost meanwhile is taken up again, as the work goes on without it. When a signal stops us
+    (`StopRequested`), the order is ended there and what it has measured is brought back, before the request goes on;
+    `collect` need not be called then.
+
+    Raises:
+        MachineCannot: The GPU there is not the one asked for, no environment can be had, the disk is full.
+        LineLost: The machine did not answer for so long that it was given up; what runs there ends by itself.
+    """
+    folder = Path(job.folder)
+    with translate_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_atomically(folder / ORDER, job.model_dump_json(indent=1).encode())
+    frames = FrameReader(job, watcher)
+    try:
+        _start_job(connection, job, watcher, frames)
+        while frames.ended is None:
+            _reconnect(connection, job, watcher, frames)
+    except StopRequested:
+        with contextlib.suppress(MachineCannot):
+            end_remote_job(connection, job)
+            collect_run(connection, job)
+        raise
+    finally:
+        frames.flush()
+    if frames.ended["why"] == "unkept":
+        end_remote_job(connection, job)
+    return job_end(frames.ended, job, connection.where)
+
+
+def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
+    """Return the order's run folder, brought here, read through, and set under ``order.output_dir``; or nothing.
+
+    Safe to call again: what was brought is brought once more, in its newest state.
+
+    Raises:
+        MachineCannot: What came back is not a run, or cannot be written here.
+        LineLost: The line broke.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return download_run(connection, job, _agent_script(job, "send"))
+        except RemoteConnectionLost:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def end_remote_job(connection: RemoteConnection, job: Job) -> None:
+    """End whatever still runs of an order there, and see it gone; nothing happens where nothing does."""
+    result = connection.do(_agent_script(job, "supervisor", unless=GONE), within_s=END_WITHIN_S)
+    if result.code not in {0, NOTHING_THERE}:
+        raise MachineCannot(f"Processes of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
+
+
+def remove_remote_files(connection: RemoteConnection, job: Job) -> None:
+    """Remove what an order left there; the environment stays for the next one."""
+    result = connection.do(f'{PRELUDE}rm -rf "$base/orders/{job.id}"', within_s=CLEAN_WITHIN_S)
+    if result.code != 0:
+        raise MachineCannot(f"The files of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
+
+
+def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
+    """Return what the keeper there is told; nothing in it is secret."""
+    environment = {"COLUMNS": str(job.columns), "ASSAY_HISTORY": "off", "PYTHONUNBUFFERED": "1"}
+    if stand_in:
+        environment[STAND_IN] = "1"
+    return {
+        "words": list(job.words),
+        "start": start_folder(job.files),
+        "resumes": next((word for word in job.words if word.startswith(f"{remote_runs_folder(job.id)}/")), None),
+        "environment": environment,
+        "limit_s": job.limit_s,
+        "unheard_s": UNATTENDED_LIMIT_S,
+        "gpu": job.gpu,
+        "gpu_count": job.gpu_count if job.gpu else None,
+    }
+
+
+def job_end(ended: dict[str, Any], job: Job, where: str) -> JobEnd:
+    """Return how an order ended; a reason where the Assay there could not tell it."""
+    code, why, log = ended["code"], ended["why"], ended["log"]
+    reasons = {
+        "late": f"it was ended on {where} at its time limit"
+        + (f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""),
+        "unheard": f"it ended itself on {where}, as nobody had listened for {format_duration(UNATTENDED_LIMIT_S)}",
+        "asked": f"somebody else ended it on {where}",
+        "unkept": f"what watched over it on {where} was killed",
+    }
+    if why is not None:
+        return JobEnd(exit_code=EXIT_STOPPED, reason=reasons.get(why, why))
+    if code < 0:
+        return JobEnd(exit_code=EXIT_STOPPED, reason=f"Assay was killed on {where} (signal {-code})")
+    if not ended["answered"]:
+        detail = f": {log}" if log else ""
+        return JobEnd(exit_code=MachineCannot.exit_code, reason=f"Assay could not start on {where}{detail}")
+    return JobEnd(exit_code=code)
+
+
+def _start_job(connection: RemoteConnection, job: Job, watcher: JobWatcher, frames: FrameReader) -> None:
+    """Take the order in there, with an environment made first where there is none, and follow it."""
+    key = environment_key(job)
+    script = (
+        f'{PRELUDE}[ -f "$base/env/{key}/env" ] || exit {NO_ENVIRONMENT}\n. "$base/env/{key}/env"\n'
+        f'exec "$python" -P -m assay.hosts.remote.agent.accept "$base" {key} {job.id}'
+    )
+    _report_progress(watcher, "waits", f"{job.name} goes to {connection.where}")
+    result = _start_with_retries(connection, script, job, frames)
+    if result is not None and result.code == NO_ENVIRONMENT:
+        _report_progress(watcher, "waits", f"{connection.where} gets an environment for this version of Assay")
+        prepare_environment(connection, job)
+        result = _start_with_retries(connection, script, job, frames)
+    if result is None or result.code == 0 or frames.begun:
+        return
+    if result.code == WRONG_GPU:
+        raise MachineCannot(f"--gpu-type {job.gpu} was asked for, and on {connection.where} {_failure_reason(result)}.")
+    raise MachineCannot(f"The order could not be started on {connection.where}: {_failure_reason(result)}.")
+
+
+def _start_with_retries(
+    connection: RemoteConnection, script: str, job: Job, frames: FrameReader
+) -> RemoteResult | None:
+    """Begin, and once more where the line was lost before anything was heard; null where it was lost later."""
+    for left in reversed(range(TRIES)):
+        try:
+            return _follow_output(
+                connection,
+                script,
+                frames,
+                job_archive(job.files, job_data(job, stand_in=getattr(connection, "stand_in", False))),
+            )
+        except RemoteConnectionLost:
+            if frames.begun:
+                return None
+            if not left:
+                raise
+            time.sleep(FIRST_PAUSE_S)
+    raise AssertionError("the last try returns or raises")
+
+
+def _reconnect(connection: RemoteConnection, job: Job, watcher: JobWatcher, frames: FrameReader) -> None:
+    """Follow from where we stopped, as soon as there is a line."""
+    _report_progress(
+        watcher, "runs", f"the line to {connection.where} was lost; the work there goes on, and the line is tried again"
+    )
+    deadline = time.monotonic() + RECONNECT_TIMEOUT_S
+    pause_s = FIRST_PAUSE_S
+    while True:
+        before = dict(frames.at)
+        try:
+            result = _follow_output(connection, _agent_script(job, "follow", frames.at["o"], frames.at["e"]), frames)
+        except RemoteConnectionLost:
+            if frames.at != before:
+                deadline, pause_s = time.monotonic() + RECONNECT_TIMEOUT_S, FIRST_PAUSE_S
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if frames.ended is None:
+                raise MachineCannot(f"{job.name} is no longer on {connection.where}: {_failure_reason(result)}.")
+            return
+        time.sleep(pause_s)
+        pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+
+def _follow_output(
+    connection: RemoteConnection, script: str, frames: FrameReader, feed: Iterable[bytes] = ()
+) -> RemoteResult:
+    frames.cut()
+    return connection.do(script, feed=feed, out=frames.take)
+
+
+def _agent_script(job: Job, module: str, *words: object, unless: str | None = None) -> str:
+    """Return a script that runs one of `there`'s modules on the order's folder, ``unless`` a file is there."""
+    rest = " ".join(map(str, words))
+    done = f'[ ! -f "$d/{unless}" ] || exit 0\n' if unless else ""
+    return (
+        f'{PRELUDE}d="$base/orders/{job.id}"\n{done}[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
+        f'exec "$python" -P -m assay.hosts.remote.agent.{module} "$d" {rest}'
+    )
+
+
+def _failure_reason(result: RemoteResult) -> str:
+    return explain_error(last_line(result.err) or f"exit code {result.code}")
+
+
+def _report_progress(watcher: JobWatcher, state: str, what: str) -> None:
+    watcher.progress(JobProgress.model_validate({"state": state, "what": f"{what}."}))
+
+
+OFF = (
+    "sync; s=; [ $(id -u) = 0 ] || s='sudo -n'; "
+    "$s shutdown -h now || $s poweroff -f || $s halt -f -p || $s sh -c 'echo o > /proc/sysrq-trigger'; "
+    "sleep 20; $s kill -s TERM 1; sleep 10; $s kill -s KILL -- -1"
+)
+"""Whatever ends it: a whole machine is switched off; a container ends with its first process."""
+
+
+def shutdown_script(deadline_at: datetime, *, now: datetime | None = None, off: str = OFF) -> str:
+    """Return a script of ``sh`` that makes a machine switch itself off at a deadline; it returns at once.
+
+    The machine counts seconds from now, as its clock may be wrong. Said again, the last deadline counts.
+    """
+    left_s = max(0, round((deadline_at - (now or datetime.now(UTC))).total_seconds()))
+    return f"""umask 077
+f="${{TMPDIR:-/tmp}}/assay-watchdog.$(id -u)"
+if [ -O "$f" ]; then
+  kill -s KILL -- "-$(cat "$f")" 2>/dev/null
+  rm -f "$f"
+fi
+command -v setsid >/dev/null || exit 1
+nohup setsid sh -c {quote(f"sleep {left_s}; {off}")} </dev/null >/dev/null 2>&1 &
+echo $! > "$f"
+"""
+
+
+ARM_TIMEOUT_S = 60.0
+
+
+class RemoteWork:
+    """Orders over a line, with the machine's own deadline set before anything is run there."""
+
+    def run(self, connection: RemoteConnection, job: Job, watcher: JobWatcher) -> JobEnd:
+        """Have an order run there to its end."""
+        return run_remotely(connection, job, watcher)
+
+    def collect(self, connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
+        """Bring its run folder here."""
+        return collect_run(connection, job)
+
+    def arm(self, connection: RemoteConnection, deadline_at: datetime) -> None:
+        """Make the machine keep its own deadline.
+
+        Raises:
+            MachineCannot: It cannot; a machine that would run on without us is not used.
+        """
+        result = connection.do(shutdown_script(deadline_at), within_s=ARM_TIMEOUT_S)
+        if result.code != 0:
+            why = " ".join(result.err.decode(errors="replace").split())[-200:]
+            raise MachineCannot(f"{connection.where} does not take its deadline: {why or f'exit code {result.code}'}.")

@@ -1,0 +1,206 @@
+"""The journal of rentals: written and flushed before a machine is requested, read by whoever cleans up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from assay.core import files
+from assay.core.files import home_folder
+from assay.core.values import SCHEMA_VERSION, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+Event = Literal["intent", "asked", "made", "refused", "silent", "up", "ended", "released", "billed"]
+
+
+class JournalEntry(Value):
+    """One line of the journal; what an event does not say is null."""
+
+    schema_version: int = SCHEMA_VERSION
+    at: AwareDatetime = Field(description="By our clock.")
+    event: Event
+    job_id: str
+    provider: str
+    name: str | None = Field(default=None, description="Of the machine.")
+    number: str | None = Field(default=None, description="What the provider calls the machine.")
+    gpu: str | None = None
+    offer: str | None = None
+    account: str | None = Field(default=None, description="What tells the account from another; no credential.")
+    usd_per_hour: float | None = Field(default=None, description="As quoted.")
+    at_most_usd: float | None = Field(default=None, description="The price of that moment until the deadline.")
+    deadline_at: AwareDatetime | None = None
+    usd: float | None = Field(default=None, description="As billed.")
+    why: str | None = None
+
+
+class MachineRecord(Value):
+    """One machine of an order."""
+
+    number: str
+    name: str | None = None
+    made_at: AwareDatetime
+    usd_per_hour: float | None = None
+    up_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
+    billed_usd: float | None = None
+
+
+class RentalRecord(Value):
+    """What the journal knows of an order."""
+
+    job_id: str
+    provider: str
+    begun_at: AwareDatetime
+    deadline_at: AwareDatetime | None = None
+    gpu: str | None = None
+    offer: str | None = None
+    account: str | None = None
+    usd_per_hour: float | None = None
+    at_most_usd: float | None = None
+    request_count: int = Field(default=0, description="Requests for a machine.")
+    refused: int = Field(default=0, description="Of them, those that were answered with no.")
+    asked_at: AwareDatetime | None = Field(default=None, description="When a machine was last asked for.")
+    heard_at: AwareDatetime | None = Field(
+        default=None, description="When it was last known how such a request had ended, were it by no answer."
+    )
+    machines: tuple[MachineRecord, ...] = ()
+    released_at: AwareDatetime | None = Field(default=None, description="When all of it was seen gone; null: not yet.")
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests may have made a machine of which we do not know."""
+        return max(0, self.request_count - self.refused - len(self.machines))
+
+    def quoted_usd(self, now: datetime) -> float | None:
+        """Return the quoted price times the hours that its machines were there; null where no price was told."""
+        total = 0.0
+        for machine in self.machines:
+            if machine.usd_per_hour is None:
+                return None
+            until = machine.ended_at or self.released_at or now
+            total += machine.usd_per_hour * max(timedelta(), until - machine.made_at).total_seconds() / 3600
+        return total
+
+    @property
+    def billed_usd(self) -> float | None:
+        """What the provider says it cost; null until it has said so of every machine."""
+        amounts = [machine.billed_usd for machine in self.machines]
+        return sum(amount for amount in amounts if amount is not None) if amounts and None not in amounts else None
+
+
+def replay_entries(entries: Iterable[JournalEntry]) -> tuple[RentalRecord, ...]:
+    """Return the orders of a journal as their entries leave them, the oldest first."""
+    by_job: dict[str, RentalRecord] = {}
+    for entry in entries:
+        before = by_job.get(entry.job_id)
+        rental = before or RentalRecord(job_id=entry.job_id, provider=entry.provider, begun_at=entry.at)
+        by_job[entry.job_id] = _apply_entry(rental, entry)
+    return tuple(by_job.values())
+
+
+def _apply_entry(rental: RentalRecord, entry: JournalEntry) -> RentalRecord:
+    changed: dict[str, object] = {}
+    match entry.event:
+        case "intent":
+            fields = ("deadline_at", "gpu", "offer", "account", "usd_per_hour", "at_most_usd")
+            changed = {"released_at": None, **{name: getattr(entry, name) for name in fields}}
+        case "asked":
+            changed = {
+                "request_count": rental.request_count + 1,
+                "asked_at": entry.at,
+                "usd_per_hour": entry.usd_per_hour,
+            }
+        case "refused":
+            changed = {"refused": rental.refused + 1, "heard_at": entry.at}
+        case "silent":
+            changed = {"heard_at": entry.at}
+        case "released":
+            changed = {"released_at": entry.at}
+        case "made":
+            changed = {"machines": _apply_to_machines(rental, entry), "heard_at": entry.at}
+        case _:
+            changed = {"machines": _apply_to_machines(rental, entry)}
+    return rental.model_copy(update=changed)
+
+
+def _apply_to_machines(rental: RentalRecord, entry: JournalEntry) -> tuple[MachineRecord, ...]:
+    if entry.number is None:
+        return rental.machines
+    machines = {machine.number: machine for machine in rental.machines}
+    price = entry.usd_per_hour if entry.usd_per_hour is not None else rental.usd_per_hour
+    new = MachineRecord(number=entry.number, name=entry.name, made_at=entry.at, usd_per_hour=price)
+    machine = machines.get(entry.number, new)
+    changed: dict[str, object] = {}
+    if entry.event == "up":
+        changed = {"up_at": entry.at}
+    elif entry.event == "ended":
+        changed = {"ended_at": entry.at}
+    elif entry.event == "billed":
+        changed = {"billed_usd": entry.usd}
+    machines[entry.number] = machine.model_copy(update=changed)
+    return tuple(machines.values())
+
+
+class RentalJournal:
+    """The journal in a file; several processes may write it."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Name the file; null: the one in Assay's home."""
+        self._path = path
+        self.unreadable = 0
+        """Lines that could not be understood when it was last read."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._path or home_folder() / "rentals.jsonl"
+
+    def write(self, entry: JournalEntry) -> None:
+        """Append an entry; when this returns, it survives a crash."""
+        files.append_line(self.path, entry.model_dump_json(exclude_none=True))
+
+    def entries(self) -> tuple[JournalEntry, ...]:
+        """Return every entry that can be understood, in order."""
+        entries: list[JournalEntry] = []
+        self.unreadable = 0
+        for line in self._lines():
+            try:
+                entries.append(JournalEntry.model_validate_json(line))
+            except ValidationError:
+                self.unreadable += 1
+        return tuple(entries)
+
+    def _lines(self) -> list[bytes]:
+        """Return the complete lines, whatever is in them."""
+        with files.translate_os_errors(self.path):
+            try:
+                return self.path.read_bytes().split(b"\n")[:-1]
+            except FileNotFoundError:
+                return []
+
+    def rentals(self) -> tuple[RentalRecord, ...]:
+        """Return the orders as their entries leave them, the oldest first."""
+        return replay_entries(self.entries())
+
+    def rental(self, job_id: str) -> RentalRecord | None:
+        """Return one order; null: nothing of it was ever written."""
+        return next(iter(replay_entries(entry for entry in self.entries() if entry.job_id == job_id)), None)
+
+    @contextlib.contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """Keep others from checking a budget and writing an intent for the length of a ``with`` block."""
+        path = self.path.with_suffix(".lock")
+        with files.translate_os_errors(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with files.file_lock(descriptor):
+                yield
+        finally:
+            os.close(descriptor)

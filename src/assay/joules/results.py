@@ -1,0 +1,141 @@
+"""Results of energy measurements: joules with statistical and systematic bounds, and their text for a terminal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from assay.core.results import EnergyRefusal, Estimate, Origin
+from assay.core.units import format_significant, format_time
+from assay.core.values import Value
+from assay.joules.load import CallBoundary
+from assay.joules.readings import MeterReading
+from assay.joules.sensor_model import SensorModel
+
+_UNITS = ((1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"))
+
+
+def format_joules(joules: float) -> str:
+    """Write an energy in the unit that reads best: 12.34 mJ rather than 0.01234 J."""
+    for scale, unit in _UNITS:
+        number = format_significant(joules / scale)
+        if abs(float(number)) < 1000:
+            return f"{number} {unit}"
+    return f"{format_significant(joules / 1e6)} MJ"
+
+
+def format_percent(share: float) -> str:
+    """Write a share as a percentage of two digits."""
+    percent = 100 * share
+    return f"{percent:.2g} %" if percent >= 0.1 else "0.1 %"
+
+
+def format_energy_estimate(estimate: Estimate, systematic_j: float | None) -> str:
+    """Write an energy with both its bounds."""
+    half = estimate.relative_half_width
+    statistical = "" if half is None else f" ± {format_percent(half)}"
+    if not systematic_j or not estimate.value:
+        return f"{format_joules(estimate.value)}{statistical}"
+    return (
+        f"{format_joules(estimate.value)}{statistical}, systematic "
+        f"±{format_percent(systematic_j / abs(estimate.value))}"
+    )
+
+
+def format_energy(energy: Energy) -> str:
+    """Return an energy per call in a few lines."""
+    idle = "idle power was not seen" if energy.idle_w is None else f"{energy.idle_w:.0f} W idle"
+    subtracted = "" if energy.idle_w is None else ", subtracted" if energy.net else ", not subtracted"
+    running = f"{energy.power_w:.0f} W while it runs back to back, {format_time(energy.call_us)} a call"
+    calls = f"{energy.calls:,} call{'' if energy.calls == 1 else 's'} in {energy.window_s:.2g} s"
+    target = f"±{format_percent(energy.precision_wanted)}"
+    reached = "reached" if energy.stopped == "precise enough" else "not reached"
+    lines = [
+        f"{energy.name} on {energy.device}: {format_energy_estimate(energy.joules, energy.systematic_j)} a call",
+        f"  {running}; {idle}{subtracted}",
+        f"  by {energy.method}: {calls}, {_format_evidence(energy.ticks, energy.coverage, energy.crosscheck)}",
+        f"  {target} {reached} in {energy.took_s:.2g} s",
+    ]
+    return "\n".join([*lines, *(f"  note: {note}" for note in energy.notes)])
+
+
+def _format_evidence(ticks: int | None, coverage: float | None, crosscheck: float | None) -> str:
+    checked = "" if crosscheck is None else f"; integrated power says {crosscheck:.2f} of it"
+    return f"{ticks} ticks, coverage {coverage or 0:.0%}{checked}"
+
+
+def format_window_energy(window: WindowEnergy) -> str:
+    """Return a window's energy in a line, or why there is none."""
+    if window.joules is None:
+        return f"refused: {window.reason}"
+    spent = (
+        f"{format_energy_estimate(window.joules, window.systematic_j)} in {window.window_s:.3g} s "
+        f"({window.power_w:.0f} W)"
+    )
+    return f"{spent}, by {window.method}, {_format_evidence(window.ticks, window.coverage, window.crosscheck)}"
+
+
+EnergyStopReason = Literal["precise enough", "budget spent"]
+
+
+class Energy(Value):
+    """What one call costs, made back to back with others.
+
+    ``joules`` has the statistical interval; ``systematic_j`` is how far sensor and method may be off beside it, which
+    no repeating shows. The two are kept apart.
+    """
+
+    name: str
+    device: str
+    joules: Estimate = Field(description="Of one call; idle power is in it unless ``net``.")
+    net: bool = Field(description="Whether idle power was subtracted.")
+    systematic_j: float = Field(description="How far a call's energy may be off, either way, beside the interval.")
+    power_w: float = Field(description="Average while calls ran, idle power included.")
+    call_us: float = Field(description="From one call's end to the next one's, back to back.")
+    calls: int = Field(description="In the window.")
+    window_s: float
+    rests_s: float = Field(description="Of the window, in which the device was left alone; corrected for.")
+    idle_w: float | None = Field(description="Before the first call, with everything loaded. Null: not seen.")
+    coverage: float = Field(description="The share of the window that the sensor's ticks cover.")
+    method: str
+    crosscheck: float | None = Field(description="Integrated power over the counter; null where only one is there.")
+    ticks: int = Field(description="Of the sensor, in the window.")
+    precision_wanted: float
+    precision_reached: float = Field(description="Half the interval over the value.")
+    stopped: EnergyStopReason
+    sensor: SensorModel
+    took_s: float
+    origin: Origin = "real"
+    notes: tuple[str, ...] = ()
+    readings: tuple[MeterReading, ...] = Field(
+        default=(), exclude=True, repr=False, description="Every reading in order, on the host's monotonic clock."
+    )
+    boundaries: tuple[CallBoundary, ...] = Field(
+        default=(), exclude=True, repr=False, description="Moments between calls, and how many had ended by then."
+    )
+    open_ns: int = Field(default=0, exclude=True, repr=False, description="When the warm-up was over.")
+
+    def __str__(self) -> str:
+        return format_energy(self)
+
+
+class WindowEnergy(Value):
+    """What was spent between two moments, or why that cannot be said."""
+
+    joules: Estimate | None = Field(description="Null: refused, for ``reason``.")
+    reason: str | None = None
+    code: EnergyRefusal | None = Field(default=None, description="Why it was refused, for programs.")
+    needed_s: float | None = Field(
+        default=None, description="Where refused: a window that would be long enough; null: none, or not known."
+    )
+    window_s: float
+    systematic_j: float | None = None
+    power_w: float | None = None
+    coverage: float | None = Field(default=None, description="The share of the window that the sensor's ticks cover.")
+    method: str | None = None
+    crosscheck: float | None = Field(default=None, description="Integrated power over the counter.")
+    ticks: int | None = None
+
+    def __str__(self) -> str:
+        return format_window_energy(self)

@@ -1,0 +1,216 @@
+"""The energy of a trial, from the monitor's recorded samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core.results import Estimate
+from assay.joules.per_call import GAIN_SHARE
+from assay.joules.readings import MeterReading
+from assay.joules.results import WindowEnergy
+from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel, load_sensor_model
+from assay.joules.window_energy import MIN_TICKS_INSIDE, estimate_window_energy
+from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from assay.core.results import EnergyRefusal
+    from assay.monitor.samples import RecordingLine
+
+    Array = NDArray[np.float64]
+
+PRECISION = 0.25
+"""Wider than this, a share, the energy of a trial is not told."""
+ASSUMED_SENSOR_MODEL = SensorModel(
+    device="assumed",
+    driver="any",
+    counter=CounterModel(period_s=0.1, jitter_s=0.05, quantum_j=0.001, lag_s=0.05, lag_error_s=0.05, read_s=0.01),
+    average=PowerModel(period_s=0.1, window_s=1.0, lag_s=0.1, lag_error_s=0.1, with_counter=False, explained=0.0),
+)
+"""Of a GPU whose sensors were not looked at: they tick ten times a second, and how late is not known well."""
+TimeWindows = list[tuple[int, int]]
+"""From and until when, in ns of the host's monotonic clock."""
+
+
+@dataclass(frozen=True)
+class TrialEnergy:
+    """The energy of a trial's devices, or why it is not told."""
+
+    energy: Estimate | None
+    note: str | None
+    refusal: EnergyRefusal | None = None
+
+
+@dataclass(frozen=True)
+class GpuWindowEnergies:
+    """What one GPU spent in some windows; ``assumed``: how its sensor sees was not looked at."""
+
+    parts: tuple[WindowEnergy, ...]
+    assumed: bool
+
+
+def estimate_gpu_windows(
+    lines: Sequence[RecordingLine], gpus: dict[int, str], windows: TimeWindows, driver: str
+) -> dict[int, GpuWindowEnergies]:
+    """Return what each of some GPUs, their UUIDs by number, spent in some windows."""
+    by_gpu: dict[int, GpuWindowEnergies] = {}
+    for gpu, uuid in gpus.items():
+        model = load_sensor_model(uuid, driver)
+        readings = gpu_readings(lines, gpu)
+        parts = [
+            estimate_window_energy(readings, *window, model or ASSUMED_SENSOR_MODEL, precision=PRECISION)
+            for window in windows
+        ]
+        by_gpu[gpu] = GpuWindowEnergies(tuple(parts), model is None)
+    return by_gpu
+
+
+def sum_gpu_energy(spent: Iterable[GpuWindowEnergies]) -> TrialEnergy:
+    """Return what GPUs spent together."""
+    all_gpus = list(spent)
+    note = "of the GPU, and of nothing else in the machine"
+    if any(gpu.assumed for gpu in all_gpus):
+        note += "; how its sensor sees was not looked at (assay.energy does so), so that the interval is wide"
+    return sum_window_energies([part for gpu in all_gpus for part in gpu.parts], note)
+
+
+def estimate_package_energy(lines: Sequence[RecordingLine], windows: TimeWindows) -> TrialEnergy:
+    """Return what the processors spent in some windows, by their own counters."""
+    hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
+    if not hosts:
+        return TrialEnergy(
+            None, "not told: the processor's energy counters are not there, or may not be read", "no_sensor"
+        )
+    t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
+    domains = [name for name in hosts[0].package_energy_j if name.startswith("package")]
+    if not domains:
+        return TrialEnergy(None, "not told: no energy counter of a processor package answers", "no_sensor")
+    spent_j = np.array([math.fsum(host.package_energy_j.get(name, math.nan) for name in domains) for host in hosts])
+    parts = [_interpolate_counter(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
+    return sum_window_energies(parts, "of the processor's packages, whoever ran on them")
+
+
+def estimate_host_domains(lines: Sequence[RecordingLine], windows: TimeWindows) -> tuple[dict[str, Estimate], str]:
+    """Return what each domain of the processors' counters spent in some windows, and how that was told, or why not."""
+    hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
+    if not hosts:
+        return {}, "not told: the processor's energy counters are not there, or may not be read"
+    t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
+    estimates: dict[str, Estimate] = {}
+    for domain in hosts[0].package_energy_j:
+        spent_j = np.array([host.package_energy_j.get(domain, math.nan) for host in hosts])
+        parts = [_interpolate_counter(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
+        total = sum_window_energies(parts, domain)
+        if total.energy is None:
+            return {}, total.note or "not told"
+        estimates[domain] = total.energy
+    return estimates, "of whoever ran on the processors"
+
+
+def _interpolate_counter(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> WindowEnergy:
+    """Return what a counter that is right at every reading says of a window.
+
+    At an edge the energy is known to lie between that of the two readings around it.
+    """
+    window_s = end_s - start_s
+    read = ~np.isnan(spent_j)
+    t_s, spent_j = t_s[read], spent_j[read]
+
+    def refused(code: EnergyRefusal, reason: str) -> WindowEnergy:
+        return WindowEnergy(joules=None, reason=reason, code=code, window_s=window_s)
+
+    if len(t_s) < 2 or start_s < t_s[0] or end_s > t_s[-1]:
+        return refused("not_covered", "the window was not watched to its ends")
+    if np.any(np.diff(spent_j) < 0):
+        return refused("counter_reset", "the processor's energy counter went back meanwhile")
+    inside = int(((t_s >= start_s) & (t_s <= end_s)).sum())
+    every_s = float(np.median(np.diff(t_s)))
+    too_short = f"a window of {window_s:.3g} s is too short for a counter that was read every {every_s:.2g} s"
+    if inside < MIN_TICKS_INSIDE:
+        return refused("too_few_ticks", f"{too_short}: {MIN_TICKS_INSIDE} readings at least must fall into it")
+    indices = np.searchsorted(t_s, (start_s, end_s)).clip(1, len(t_s) - 1)
+    edge_j = float((spent_j[indices] - spent_j[indices - 1]).sum())
+    first_j, last_j = np.interp((start_s, end_s), t_s, spent_j)
+    value = float(last_j - first_j)
+    if not edge_j / 2 <= PRECISION * value:
+        return refused("too_wide", too_short)
+    return WindowEnergy(
+        joules=Estimate(
+            value=value,
+            low=value - edge_j / 2,
+            high=value + edge_j / 2,
+            unit="J",
+            scope="process",
+            method="RAPL, edges interpolated",
+            n=inside,
+        ),
+        window_s=window_s,
+        systematic_j=GAIN_SHARE * value,
+        power_w=value / window_s,
+        method="RAPL",
+    )
+
+
+def gpu_readings(lines: Sequence[RecordingLine], gpu: int) -> list[MeterReading]:
+    """Return what was read of a GPU's power and energy, in order."""
+    readings: list[MeterReading] = []
+    for line in lines:
+        if isinstance(line, GpuMeterSample) and line.gpu == gpu and line.energy_j is not None:
+            end_ns = line.t_ns + round(1e3 * (line.took_us or 0.0))
+            readings.append(MeterReading(line.t_ns, line.t_ns, end_ns, energy_j=line.energy_j))
+        elif isinstance(line, GpuSample) and line.gpu == gpu:
+            readings.append(
+                MeterReading(
+                    line.t_ns,
+                    line.t_ns,
+                    line.t_ns,
+                    instant_w=line.power_instant_w,
+                    average_w=line.power_average_w,
+                    usage_w=line.power_usage_w,
+                )
+            )
+    return sorted(readings, key=lambda reading: reading.t_ns)
+
+
+def sum_window_energies(parts: list[WindowEnergy], note: str) -> TrialEnergy:
+    """Return the sum of what was told for each window and device; one that was refused refuses it all."""
+    if not parts:
+        return TrialEnergy(None, "nothing was timed")
+    refused = next((part for part in parts if part.joules is None), None)
+    if refused is not None:
+        return TrialEnergy(None, f"not told: {refused.reason}", refused.code)
+    estimates = [part.joules for part in parts if part.joules is not None]
+    value = math.fsum(estimate.value for estimate in estimates)
+    error = math.fsum(estimate.value - estimate.low for estimate in estimates if estimate.low is not None)
+    methods = list(dict.fromkeys(estimate.method for estimate in estimates))
+    systematic = math.fsum(part.systematic_j or 0.0 for part in parts)
+    return TrialEnergy(
+        Estimate(
+            value=value,
+            low=value - error,
+            high=value + error,
+            unit="J",
+            scope="process",
+            method="; ".join(methods),
+            n=sum(estimate.n for estimate in estimates),
+        ),
+        f"{note}; beside the interval the sensor may be off by ±{systematic:.3g} J",
+    )
+
+
+def merge_windows(windows: TimeWindows) -> TimeWindows:
+    """Return windows in order, those that overlap as one."""
+    result: TimeWindows = []
+    for start_ns, end_ns in sorted(windows):
+        if result and result[-1][1] >= start_ns:
+            result[-1] = (result[-1][0], max(result[-1][1], end_ns))
+        else:
+            result.append((start_ns, end_ns))
+    return result

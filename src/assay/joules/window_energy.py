@@ -1,0 +1,545 @@
+"""Estimate the energy spent in a time window from sensor readings, or refuse with a reason.
+
+      tick      start     tick      tick      end       tick
+    ───┼──────────╎─────────┼─── … ───┼─────────╎─────────┼───▶ time
+          before  │          within             │  after
+
+Power has a level and strays around it, and it may jump at both edges, for where a window begins something often begins.
+The observations decide how far it strays and whether it jumps, and so how sure the edges are: a ramp that goes on
+through an edge is told from a load that begins there. Within one tick it may stray unseen, as a load does that repeats
+at the sensor's own period: that is always allowed for.
+
+Where a window is too short for the wanted precision, the refusal names a length that is enough: the half-width of an
+interval depends on when the sensor ticks and on how power strays, not on the values that are read, so it can be
+computed for a window that was never measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import linalg
+
+from assay.core.errors import BadInput
+from assay.core.results import Estimate
+from assay.core.units import format_duration
+from assay.joules.observations import (
+    KrigingTarget,
+    Observations,
+    average_observations,
+    combine_observations,
+    fit_kriging,
+    integrated_covariance,
+    observe_power,
+    sensor_covariance,
+    thin_observations,
+)
+from assay.joules.per_call import GAIN_SHARE, MAX_GAP_SHARE
+from assay.joules.readings import POWER_KINDS
+from assay.joules.results import WindowEnergy, format_percent
+from assay.joules.sensor_selection import EnergyRefused, SensorView, find_power_ticks, open_stream, select_sensor_views
+from assay.stats.numerics import t_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from assay.joules.observations import KrigingFit
+    from assay.joules.readings import MeterReading
+    from assay.joules.sensor_model import PowerModel, SensorModel
+    from assay.joules.sensor_selection import SensorStream
+
+
+if TYPE_CHECKING:
+    Array = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+VARIATIONS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
+MEMORIES_S = (0.02, 0.1, 0.5, 2.0)
+"""How far power strays from its level, as a share, and for how long; the data choose among them."""
+JUMPS = (0.0, 1.0)
+"""How far power jumps at the edges, as a share of it and a standard deviation; likewise."""
+UNSEEN_VARIATION, UNSEEN_MEMORY = 1.1, 0.25
+"""How far power may stray within a tick without being seen, as a share of it, and for which share of the tick.
+
+A load on for a fifth of each tick and nearly off for the rest strays by twice its mean; bounds hold for most such."""
+EDGE_COUNT = 2
+TINY = 1e-9
+"""Below this a column is not shown."""
+MIN_TICKS_INSIDE = 4
+"""Ticks in a window below which nothing is said of it: the edges would be all there is."""
+MAX_NEAR_EDGE, MAX_OTHERS = 8, 40
+"""Observations used on each side of each edge, and of all others."""
+MOST_AVERAGED = 600
+"""Power readings that are averaged at most; of more, evenly spread ones."""
+
+
+@dataclass(frozen=True)
+class PowerVariation:
+    """How power strayed, as the data chose it: shares of the power, and for how long it remembers itself."""
+
+    stray: float
+    memory_s: float
+    jump: float
+
+
+@dataclass(frozen=True)
+class WindowFit:
+    """Energy in J with the half-width of its 95 % interval, and the model under which the data were most likely."""
+
+    joules: float
+    error_j: float
+    model: PowerVariation
+    power_w: float
+
+
+def fit_window_energy(observations: Observations, start_s: float, end_s: float, *, period_s: float) -> WindowFit | None:
+    """Return the energy spent between two moments; null where too few observations lie between them.
+
+    ``period_s`` is the spacing of the ticks.
+    """
+    if np.sum((observations.times_s >= start_s) & (observations.times_s <= end_s)) < MIN_TICKS_INSIDE:
+        return None
+    observations = _reduce_observations(observations, start_s, end_s)
+    level_w, power_w = _rough_power(observations, start_s, end_s)
+    target = _WindowTarget.of(observations, start_s, end_s, level_w)
+    parts = _PowerProcess.of(observations, start_s, end_s, period_s)
+    best: tuple[KrigingFit, PowerVariation] | None = None
+    for memory_s, stray, jump in product(MEMORIES_S, VARIATIONS, JUMPS):
+        fitted = target.krige(observations, parts.covariance(PowerVariation(stray, memory_s, jump), power_w))
+        if best is None or fitted.log_likelihood > best[0].log_likelihood:
+            best = fitted, PowerVariation(stray, memory_s, jump)
+    assert best is not None and best[0].target is not None  # noqa: S101, PT018 - there are several models to choose from
+    return WindowFit(best[0].target, target.error_j(observations, best[0]), best[1], power_w)
+
+
+def expected_error_j(
+    observations: Observations, start_s: float, end_s: float, *, period_s: float, model: PowerVariation, power_w: float
+) -> float:
+    """Return the half-width that observations at such moments would have, whatever their values, under a model."""
+    observations = _reduce_observations(observations, start_s, end_s)
+    target = _WindowTarget.of(observations, start_s, end_s, np.full(len(observations.points_s), power_w))
+    parts = _PowerProcess.of(observations, start_s, end_s, period_s, (model.memory_s,))
+    return target.error_j(observations, target.krige(observations, parts.covariance(model, power_w)))
+
+
+def _reduce_observations(observations: Observations, start_s: float, end_s: float) -> Observations:
+    """Return few enough observations to compute with: a counter's thinned, power readings in averages."""
+    counts = np.abs(observations.operator.sum(axis=1)) > TINY
+    if counts.any():
+        return thin_observations(observations, (start_s, end_s), MAX_NEAR_EDGE, MAX_OTHERS)
+    few = thin_observations(observations, (start_s, end_s), MAX_NEAR_EDGE, MOST_AVERAGED)
+    return average_observations(few, (start_s, end_s), MAX_NEAR_EDGE, MAX_OTHERS)
+
+
+@dataclass(frozen=True)
+class _WindowTarget:
+    """What the energy is a sum of beside what strays, and what is asked of it.
+
+    Attributes:
+        columns: Where the energy begins, and its level, as the observations show them; what they do not is left out.
+        weights: How often each column's coefficient is in the energy of the window.
+        sensor: The covariance of the observations that is the sensor's own.
+    """
+
+    columns: Array
+    weights: Array
+    sensor: Array
+
+    @classmethod
+    def of(cls, observations: Observations, start_s: float, end_s: float, level_w: Array) -> _WindowTarget:
+        at = observations.points_s - start_s
+        shown = observations.operator @ np.stack([np.ones(len(at)), at], axis=1)
+        visible = _visible_columns(shown)
+        return cls(
+            shown[:, visible], np.array([0.0, end_s - start_s])[visible], sensor_covariance(observations, level_w)
+        )
+
+    def krige(self, observations: Observations, process: Array) -> KrigingFit:
+        """Fit under a covariance of the observations and the two edges."""
+        edges = process[:-2, -1] - process[:-2, -2]
+        own = float(process[-1, -1] + process[-2, -2] - 2 * process[-1, -2])
+        return fit_kriging(
+            self.columns, observations.values, process[:-2, :-2] + self.sensor, KrigingTarget(self.weights, edges, own)
+        )
+
+    def error_j(self, observations: Observations, fitted: KrigingFit) -> float:
+        """Return the half-width of the interval of a fit."""
+        reach = t_quantile(CONFIDENCE, max(2, len(observations) - self.columns.shape[1] - EDGE_COUNT))
+        return reach * float(np.sqrt(fitted.target_variance or 0.0))
+
+
+@dataclass(frozen=True)
+class _PowerProcess:
+    """Covariances of the observations and the two edges, in s²: of what strays unseen, of jumps, of each memory."""
+
+    unseen: Array
+    jumps: Array
+    strays: dict[float, Array]
+
+    @classmethod
+    def of(
+        cls,
+        observations: Observations,
+        start_s: float,
+        end_s: float,
+        period_s: float,
+        memories_s: tuple[float, ...] = MEMORIES_S,
+    ) -> _PowerProcess:
+        moments = np.concatenate([observations.points_s, [start_s, end_s]])
+        since = moments - float(moments.min())
+        shown = linalg.block_diag(observations.operator, np.eye(EDGE_COUNT))
+        steps = shown @ np.maximum(moments[:, None] - [start_s, end_s], 0.0)
+        strays = {memory_s: shown @ integrated_covariance(since, since, memory_s) @ shown.T for memory_s in memories_s}
+        unseen = shown @ integrated_covariance(since, since, UNSEEN_MEMORY * period_s) @ shown.T
+        return cls(unseen, steps @ steps.T, strays)
+
+    def covariance(self, model: PowerVariation, power_w: float) -> Array:
+        """Return the covariance in J² under a model, at about so much power."""
+        shares = (
+            UNSEEN_VARIATION**2 * self.unseen
+            + model.jump**2 * self.jumps
+            + model.stray**2 * self.strays[model.memory_s]
+        )
+        return np.asarray(power_w**2 * shares, dtype=np.float64)
+
+
+def _visible_columns(columns: Array) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(columns).max(axis=0) > TINY)
+
+
+def _rough_power(observations: Observations, start_s: float, end_s: float) -> tuple[Array, float]:
+    """Return about the power at each point, and that of the window, in W: a level before, within and after it."""
+    shown = observations.operator @ _level_columns(observations.points_s, start_s, end_s)
+    visible = _visible_columns(shown)
+    rough = fit_kriging(
+        shown[:, visible],
+        observations.values,
+        np.diag(observations.noise**2 + (0.01 * np.abs(observations.values).max()) ** 2),
+    )
+    level_powers_w = np.zeros(4)
+    level_powers_w[visible] = rough.coefficients
+    power_w = max(1e-9, float(level_powers_w[2]))
+    powers = np.where(visible, np.maximum(level_powers_w, 0.0), power_w)
+    at = observations.points_s
+    return np.where(at < start_s, powers[1], np.where(at <= end_s, powers[2], powers[3])), power_w
+
+
+def _level_columns(at_s: Array, start_s: float, end_s: float) -> Array:
+    """Return a constant, and the running integral of 1 before, within and after the window, at moments."""
+    before = np.minimum(at_s - start_s, 0.0)
+    within = np.clip(at_s, start_s, end_s) - start_s
+    after = np.maximum(at_s - end_s, 0.0)
+    return np.stack([np.ones(len(at_s)), before, within, after], axis=1)
+
+
+LONGEST_ADVISED_S = 60.0
+"""Longer windows are not advised."""
+PRECISION_MARGIN = 0.75
+"""Advised is what reaches this share of the precision: how power strays is known from a short window only."""
+HALVINGS = 4
+AROUND_PERIODS = 6
+"""Ticks before and after a window that are expected to be read."""
+
+
+def sufficient_window_s(
+    sensors: tuple[SensorView, ...], window_fit: WindowFit, window: tuple[float, float], precision: float
+) -> float | None:
+    """Return a length in s at which a window of the same load reaches a precision; null where none does.
+
+    Args:
+        sensors: Those that the energy was computed by.
+        window_fit: What they said of the window, and how power strayed in it.
+        window: The start and the end, in s.
+        precision: Half the interval over the energy, as a share.
+    """
+
+    def reaches(length_s: float) -> bool:
+        end_s = window[0] + length_s
+        observations = reduce(
+            combine_observations, (_expected_observations(sensor, window[0], end_s) for sensor in sensors)
+        )
+        error_j = expected_error_j(
+            observations,
+            window[0],
+            end_s,
+            period_s=sensors[0].period_s,
+            model=window_fit.model,
+            power_w=window_fit.power_w,
+        )
+        return error_j <= PRECISION_MARGIN * precision * window_fit.power_w * length_s
+
+    short_s = window[1] - window[0]
+    long_s = short_s
+    while not reaches(long_s):
+        if long_s >= LONGEST_ADVISED_S:
+            return None
+        short_s, long_s = long_s, min(LONGEST_ADVISED_S, 2 * long_s)
+    for _ in range(HALVINGS if long_s > short_s else 0):
+        middle_s = math.sqrt(short_s * long_s)
+        short_s, long_s = (short_s, middle_s) if reaches(middle_s) else (middle_s, long_s)
+    return long_s
+
+
+def _expected_observations(sensor: SensorView, start_s: float, end_s: float) -> Observations:
+    """Return the observations that a sensor would make in a window and around it; their values are not known."""
+    observed, period_s = sensor.observations, sensor.period_s
+    around_s = AROUND_PERIODS * period_s
+    phase_s = float(observed.times_s[-1]) % period_s
+    first, last = math.ceil((start_s - around_s) / period_s), math.floor((end_s + around_s) / period_s)
+    times: Array = phase_s + period_s * np.arange(first, last + 1, dtype=np.float64)
+    n = len(times)
+    span_s = float(np.ptp(observed.times_s))
+    same = np.eye(n)
+    back_s = sensor.reach_s
+    return Observations(
+        times_s=times,
+        points_s=times if sensor.is_counter else np.asarray(np.concatenate([times, times - back_s]), dtype=np.float64),
+        operator=same if sensor.is_counter else np.hstack([same, -same]) / back_s,
+        values=np.zeros(n),
+        spread_s=np.full(n, float(observed.spread_s.max())),
+        shift_s=observed.shift_s,
+        stretch=observed.stretch * min(1.0, span_s / float(np.ptp(times))),
+        noise=np.full(n, float(observed.noise.max())),
+    )
+
+
+PRECISION = 0.05
+MIN_COVERAGE = 0.5
+INSTANT_PERIODS = 1.5
+"""Power that is the mean of less than this many periods shows where in time energy was spent."""
+MARGIN_PERIODS = 12.0
+"""Readings this many periods before and after a window help to place its edges."""
+
+
+def estimate_window_energy(
+    readings: Sequence[MeterReading], start_ns: int, end_ns: int, model: SensorModel, *, precision: float = PRECISION
+) -> WindowEnergy:
+    """Return the energy spent from one moment to another, both in ns on the clock of the readings.
+
+    It is refused where the readings cannot tell it to ±``precision``, a share: the sensor ticks too rarely for a window
+    so short, the counter went back, readings are missing.
+
+    Raises:
+        BadInput: The window ends before it begins, or the precision is no share.
+    """
+    if end_ns <= start_ns:
+        raise BadInput("A window ends after it begins.")
+    if not 0 < precision < 1:
+        raise BadInput(f"precision is a share between 0 and 1, such as 0.05 for ±5 %, not {precision!r}.")
+    window_s = (end_ns - start_ns) / 1e9
+    try:
+        sensor_stream = open_stream(readings, model)
+        return _narrowest_estimate(sensor_stream, sensor_stream.at_s(start_ns), sensor_stream.at_s(end_ns), precision)
+    except EnergyRefused as refusal:
+        return WindowEnergy(
+            joules=None, reason=str(refusal), code=refusal.code, needed_s=refusal.needed_s, window_s=window_s
+        )
+
+
+@dataclass(frozen=True)
+class _SensorEstimate:
+    """What one sensor says of a window."""
+
+    view: SensorView
+    combined: _CombinedView
+    window_fit: WindowFit
+    window: tuple[float, float]
+
+    @property
+    def window_s(self) -> float:
+        return self.window[1] - self.window[0]
+
+    @property
+    def statistical(self) -> float:
+        """Half the interval, as a share."""
+        return self.window_fit.error_j / self.window_fit.joules
+
+    @property
+    def systematic(self) -> float:
+        """How far it may be off that no repeating shows, as a share: gain, time that is not seen, gaps."""
+        gaps = 0.0 if self.view.is_counter else self.view.gap_share(*self.window)
+        return GAIN_SHARE + (1.0 - self.view.seen_share) / 2 + gaps
+
+    @property
+    def ticks(self) -> int:
+        return count_ticks(self.view, *self.window)
+
+
+def _narrowest_estimate(sensor_stream: SensorStream, start_s: float, end_s: float, precision: float) -> WindowEnergy:
+    """Return the energy by the sensor that gives the narrowest bound, both of its parts together."""
+    estimates = _estimate_by_sensors(sensor_stream, start_s, end_s)
+    precise = [one for one in estimates if one.statistical <= precision]
+    if not precise:
+        raise _too_wide_error(estimates, precision)
+    best = min(precise, key=lambda one: one.statistical + one.systematic)
+    window_fit = best.window_fit
+    return WindowEnergy(
+        joules=Estimate(
+            value=window_fit.joules,
+            low=window_fit.joules - window_fit.error_j,
+            high=window_fit.joules + window_fit.error_j,
+            unit="J",
+            scope="process",
+            method=f"{best.view.method}, {'' if best.view.is_counter else 'every reading, '}edges interpolated",
+            n=best.ticks,
+        ),
+        window_s=end_s - start_s,
+        systematic_j=best.systematic * abs(window_fit.joules),
+        power_w=window_fit.joules / (end_s - start_s),
+        coverage=best.view.coverage(start_s, end_s),
+        method=best.view.method,
+        crosscheck=best.combined.crosscheck,
+        ticks=best.ticks,
+    )
+
+
+def _estimate_by_sensors(sensor_stream: SensorStream, start_s: float, end_s: float) -> list[_SensorEstimate]:
+    """Return what the sensors say that say anything of a window, one at least.
+
+    Raises:
+        Refused: None does; the reason is that of the first.
+    """
+    estimates, refusals = [], []
+    for view in select_sensor_views(sensor_stream, (start_s, end_s)):
+        try:
+            estimates.append(_estimate_by_sensor(sensor_stream, view, start_s, end_s))
+        except EnergyRefused as refusal:
+            refusals.append(refusal)
+    if not estimates:
+        raise refusals[0]
+    return estimates
+
+
+def _estimate_by_sensor(sensor_stream: SensorStream, view: SensorView, start_s: float, end_s: float) -> _SensorEstimate:
+    check_ticks(view, start_s, end_s)
+    check_covered(view, start_s, end_s)
+    combined = _combine_with_power(sensor_stream, view, start_s, end_s)
+    margin_s = MARGIN_PERIODS * view.period_s
+    near = np.flatnonzero(
+        (combined.observations.times_s >= start_s - margin_s) & (combined.observations.times_s <= end_s + margin_s)
+    )
+    window_fit = fit_window_energy(combined.observations.rows(near), start_s, end_s, period_s=view.period_s)
+    if window_fit is None or window_fit.joules <= 0:
+        raise EnergyRefused("no_energy", "the sensor shows no energy spent")
+    return _SensorEstimate(view, combined, window_fit, (start_s, end_s))
+
+
+def count_ticks(view: SensorView, start_s: float, end_s: float) -> int:
+    """Return how many ticks of a sensor lie in a window."""
+    return int(np.sum((view.observations.times_s >= start_s) & (view.observations.times_s <= end_s)))
+
+
+def check_ticks(view: SensorView, start_s: float, end_s: float) -> None:
+    """Refuse a window of too few ticks, unless ticks are missing that should be there."""
+    if count_ticks(view, start_s, end_s) >= MIN_TICKS_INSIDE:
+        return
+    needed_s = (MIN_TICKS_INSIDE + 1) * view.period_s
+    if end_s - start_s >= needed_s:
+        check_covered(view, start_s, end_s)
+    raise EnergyRefused(
+        "too_few_ticks",
+        f"a window of {end_s - start_s:.3g} s is too short: the sensor ticks every {1e3 * view.period_s:.3g} ms, "
+        f"and {MIN_TICKS_INSIDE} ticks at least must fall into it, as they do in {_round_up(needed_s):.2g} s",
+        needed_s,
+    )
+
+
+def check_covered(view: SensorView, start_s: float, end_s: float) -> None:
+    """Refuse a window in which the sensor was not read to the ends, or for too little of the time."""
+    missing_s = view.unwatched_s(start_s, end_s)
+    if missing_s:
+        raise EnergyRefused(
+            "not_covered",
+            f"readings are missing: {view.method} was read for only {max(0.0, end_s - start_s - missing_s):.3g} s of "
+            f"the {end_s - start_s:.3g} s",
+        )
+    gaps = view.gap_share(start_s, end_s)
+    if gaps > (1 - MIN_COVERAGE if view.is_counter else MAX_GAP_SHARE):
+        raise EnergyRefused(
+            "not_covered", f"readings are missing: the sensor's ticks cover only {1 - gaps:.0%} of the window"
+        )
+
+
+def _too_wide_error(estimates: list[_SensorEstimate], precision: float) -> EnergyRefused:
+    """Return the refusal of a window whose energy is not known well enough, with a length that would do."""
+    best = min(estimates, key=lambda one: one.statistical)
+    lengths = [sufficient_window_s(one.combined.views, one.window_fit, one.window, precision) for one in estimates]
+    needed_s = min((length for length in lengths if length is not None), default=None)
+    problem = (
+        f"a window of {best.window_s:.3g} s is too short for ±{format_percent(precision)}: the sensor ticks every "
+        f"{1e3 * best.view.period_s:.3g} ms and tells it to ±{format_percent(best.statistical)}"
+    )
+    advice = (
+        f"no window of up to {format_duration(LONGEST_ADVISED_S)} would do"
+        if needed_s is None
+        else f"about {_round_up(needed_s):.3g} s of the same load would do"
+    )
+    return EnergyRefused("too_wide", f"{problem}; {advice}", needed_s)
+
+
+def _round_up(seconds: float) -> float:
+    """Return a length of two digits that is not less."""
+    unit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
+    return math.ceil(seconds / unit - 1e-9) * unit
+
+
+@dataclass(frozen=True)
+class _CombinedView:
+    """A sensor's observations; a counter's with those of instant power, which help at the edges.
+
+    ``crosscheck`` is integrated power over the counter; null without one of them.
+    """
+
+    observations: Observations
+    views: tuple[SensorView, ...]
+    crosscheck: float | None = None
+
+
+def _combine_with_power(sensor_stream: SensorStream, view: SensorView, start_s: float, end_s: float) -> _CombinedView:
+    kind = next((name for name in POWER_KINDS if _is_instant(getattr(sensor_stream.model, name))), None)
+    mean_w = _mean_w(view, start_s, end_s)
+    if not view.is_counter or kind is None or not mean_w:
+        return _CombinedView(view.observations, (view,))
+    power_model: PowerModel = getattr(sensor_stream.model, kind)
+    ticks = find_power_ticks(sensor_stream, kind, power_model, view.ticks)
+    if ticks is None:
+        series = sensor_stream.power(kind)
+        inside = (series.t_s >= start_s) & (series.t_s <= end_s)
+        ratio = float(series.watts[inside].mean()) / mean_w if inside.any() else None
+        return _CombinedView(view.observations, (view,), ratio)
+    power = observe_power(
+        ticks, window_s=power_model.window_s, lag_s=power_model.lag_s, lag_error_s=power_model.lag_error_s, since_s=0.0
+    )
+    inside = (power.times_s - power_model.window_s >= start_s) & (power.times_s <= end_s)
+    ratio = float(power.values[inside].mean()) / mean_w if inside.any() else None
+    power_view = SensorView(
+        f"{kind} power",
+        power,
+        ticks,
+        power_model.period_s,
+        power_model.lag_s,
+        power_model.window_s,
+        power_model.seen_share,
+    )
+    return _CombinedView(combine_observations(view.observations, power), (view, power_view), ratio)
+
+
+def _is_instant(power_model: PowerModel | None) -> bool:
+    return power_model is not None and power_model.window_s <= INSTANT_PERIODS * power_model.period_s
+
+
+def _mean_w(view: SensorView, start_s: float, end_s: float) -> float | None:
+    """Return the mean power between the first and the last tick of a window."""
+    times, values = view.observations.times_s, view.observations.values
+    inside = np.flatnonzero((times >= start_s) & (times <= end_s))
+    if len(inside) < 2:
+        return None
+    first, last = inside[0], inside[-1]
+    return float((values[last] - values[first]) / (times[last] - times[first]))

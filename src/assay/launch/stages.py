@@ -1,0 +1,148 @@
+"""Energy of each stage of a trial, from its own window of the recording, and the cost of a token over all processes.
+
+Token costs are quantities like any other, for comparisons and the history.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core.results import Stage, Summary
+from assay.joules.trial_energy import estimate_gpu_windows, estimate_host_domains, sum_gpu_energy
+from assay.monitor.samples import RecordingHeader
+from assay.monitor.window import summarise_windows
+from assay.stats.sensor_intervals import ProcessReading, estimate_joules, rate_spread
+from assay.timing.continuous import START_US
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from assay.core.plan import Trial
+    from assay.core.results import WindowStats
+    from assay.joules.trial_energy import GpuWindowEnergies
+    from assay.launch.workers import RawSeries
+    from assay.monitor.samples import RecordingLine
+
+
+MARGIN_NS = 1_300_000_000
+"""Readings so far around a stage help to place the edges of its energy."""
+NO_MONITOR = "no monitor watched"
+
+
+def stages_without_energy(trial: Trial, series: Iterable[RawSeries], why: str = NO_MONITOR) -> tuple[Stage, ...]:
+    """Return the stages of a trial with their windows alone; of ranks, those of the first."""
+    names = {role.name for role in trial.roles if role.in_stages}
+    return tuple(
+        Stage(
+            role=one.role,
+            subject=one.subject,
+            restart=one.restart,
+            start_ns=one.start_ns,
+            end_ns=one.end_ns,
+            calls=len(one.data) // 8,
+            energy_note=f"not told: {why}",
+            host_note=f"not told: {why}",
+        )
+        for one in series
+        if one.role in names and one.rank == 0 and one.quantity == START_US
+    )
+
+
+def stages_with_energy(
+    trial: Trial, series: Iterable[RawSeries], lines: Sequence[RecordingLine], gpus: dict[int, str], driver: str
+) -> tuple[Stage, ...]:
+    """Return the stages of a trial, each with what was seen of it in the monitor's lines."""
+    header = [line for line in lines if isinstance(line, RecordingHeader)][:1]
+    samples = [line for line in lines if not isinstance(line, RecordingHeader)]
+    moments = [line.t_ns for line in samples]
+    stages = []
+    for stage in stages_without_energy(trial, series):
+        first = bisect_left(moments, stage.start_ns - MARGIN_NS)
+        last = bisect_left(moments, stage.end_ns + MARGIN_NS)
+        stages.append(_with_energy(stage, [*header, *samples[first:last]], gpus, driver))
+    return tuple(stages)
+
+
+def _with_energy(stage: Stage, lines: Sequence[RecordingLine], gpus: dict[int, str], driver: str) -> Stage:
+    window = [(stage.start_ns, stage.end_ns)]
+    spent = estimate_gpu_windows(lines, gpus, window, driver)
+    energy, note, refusal = None, "not told: no GPU is metered", None
+    if gpus:
+        result = sum_gpu_energy(spent.values())
+        energy, note, refusal = result.energy, result.note or "not told", result.refusal
+    host, host_note = estimate_host_domains(lines, window)
+    return stage.model_copy(
+        update={
+            "during": add_gpu_energies(summarise_windows(lines, window, None, gpus), spent),
+            "energy": energy,
+            "energy_note": note,
+            "energy_refusal": refusal,
+            "host_energy": host,
+            "host_note": host_note,
+        }
+    )
+
+
+def add_gpu_energies(window_stats: WindowStats, spent: Mapping[int, GpuWindowEnergies]) -> WindowStats:
+    """Return what was seen with the energy of each GPU meanwhile, or why it is not told."""
+    gpu_energies = [(gpu, sum_gpu_energy([spent[gpu.gpu]])) for gpu in window_stats.gpus]
+    energies = [gpu.model_copy(update={"energy": one.energy, "energy_note": one.note}) for gpu, one in gpu_energies]
+    return window_stats.model_copy(update={"gpus": tuple(energies)})
+
+
+TOKEN_QUANTITIES = {"output_tokens": "output_token_j", "input_tokens": "input_token_j"}
+"""What is counted, and what one of it costs: of what makes tokens, those made; of what only reads them, those read."""
+CALL_US = "call_us"
+NO_VALUES = np.empty(0)
+
+SubjectKey = tuple[str, int]
+
+
+def token_costs(stages: Iterable[Stage], series: Iterable[RawSeries]) -> tuple[Summary, ...]:
+    """Return the joules of a token of each role and subject whose stages have an energy, with an interval."""
+    samples = {
+        (one.role, one.subject, one.restart, one.quantity): np.frombuffer(one.data)
+        for one in series
+        if one.rank == 0 and one.quantity in {*TOKEN_QUANTITIES, CALL_US} and one.data
+    }
+    draws: dict[tuple[SubjectKey, str], list[ProcessReading]] = {}
+    for stage in stages:
+        stage_key = stage.role, stage.subject, stage.restart
+        name = next(
+            (
+                name
+                for name in TOKEN_QUANTITIES
+                if (*stage_key, name) in samples and samples[*stage_key, name].sum() > 0
+            ),
+            None,
+        )
+        if name is not None and stage.energy is not None:
+            counts = samples[*stage_key, name]
+            spread = rate_spread(counts, samples.get((*stage_key, CALL_US), NO_VALUES))
+            draw = ProcessReading(
+                stage.energy.value / float(counts.sum()), stage.energy.relative_half_width, stage.calls, spread
+            )
+            draws.setdefault((stage_key[:2], TOKEN_QUANTITIES[name]), []).append(draw)
+    return tuple(_summarize_costs(key, quantity, key_draws) for (key, quantity), key_draws in draws.items())
+
+
+def _summarize_costs(key: SubjectKey, quantity: str, draws: list[ProcessReading]) -> Summary:
+    values = np.array([draw.value for draw in draws])
+    first, middle, third = np.quantile(values, [0.25, 0.5, 0.75])
+    mean = float(values.mean())
+    return Summary(
+        role=key[0],
+        subject=key[1],
+        quantity=quantity,
+        estimate=estimate_joules(draws),
+        n=len(draws),
+        mean=mean,
+        quartiles=(float(first), float(middle), float(third)),
+        minimum=float(values.min()),
+        maximum=float(values.max()),
+        cv=float(values.std(ddof=1)) / mean if len(draws) > 1 and mean else None,
+        autocorrelation=None,
+    )

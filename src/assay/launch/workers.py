@@ -1,0 +1,444 @@
+"""The workers of one restart of a trial, as their parent sees them.
+
+A worker has an id (role, rank and restart) and a handle to send to, wait for and end it. A group starts its workers
+together, collects their replies, sorts failures by root cause and always ends all of them. Samples arrive as raw
+bytes and end up in the trial's outcome.
+"""
+
+from __future__ import annotations
+
+import re
+import selectors
+import time
+from array import array
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, Self
+
+from assay.core.results import Evidence, SettlingResult, Tuning
+from assay.core.signals import defer_stop
+from assay.timing.continuous import START_US
+from assay.worker import protocol as say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from assay.core.plan import Role, Trial
+    from assay.core.results import Disturbance, GpuSnapshot, Status
+    from assay.core.values import Value
+    from assay.isolation.placement import Allotment
+
+
+RANK_FAILURE_GRACE_S = 3.0
+
+
+@dataclass(frozen=True)
+class WorkerFailure:
+    """Why a worker gave no answer, in words.
+
+    Attributes:
+        worker: The worker.
+        reason: Why.
+        refused: The machine cannot, rather than the work failing.
+        caused_by_peer: It is what the end of another one does to it.
+        invalid_request: It was asked for what cannot be, on any machine.
+    """
+
+    worker: str
+    reason: str
+    refused: bool = False
+    caused_by_peer: bool = False
+    invalid_request: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerId:
+    """Which rank of which role a worker is, in which of the trial's restarts."""
+
+    role: Role
+    rank: int
+    restart: int
+
+    @property
+    def name(self) -> str:
+        """The seat for people: ``cpu:0``, or ``rank 3 of ring``."""
+        return self.role.name if self.role.ranks == 1 else f"rank {self.rank} of {self.role.name}"
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The seat within one restart."""
+        return self.role.name, self.rank
+
+
+class WorkerHandle(Protocol):
+    """One worker, here or behind an agent of another torchrun process."""
+
+    worker_id: WorkerId
+    born_ns: int
+    log: str | None
+    same_clock: bool
+
+    def fileno(self) -> int:
+        """Return what to wait on for its messages."""
+        ...
+
+    def send(self, message: say.Message) -> None:
+        """Say something; a worker that is gone is noticed when its answer is waited for."""
+        ...
+
+    def read(self) -> say.Frame | None:
+        """Return the next whole frame that has come, or null; raises `Closed` or `Garbled`."""
+        ...
+
+    def exit_status(self) -> str:
+        """Return in words how it ended, once its line is closed."""
+        ...
+
+    def stop(self) -> None:
+        """End it and all it started, whatever state it is in; safe to call twice."""
+        ...
+
+    def tail(self) -> str | None:
+        """Return the end of what it printed."""
+        ...
+
+
+@dataclass(frozen=True)
+class WorkerReply:
+    """A worker's frame, and when it came."""
+
+    message: say.Message
+    payload: bytes
+    at_ns: int
+
+
+WorkerReplies = dict[tuple[str, int], WorkerReply | WorkerFailure]
+
+
+def collect_replies(
+    handles: Iterable[WorkerHandle],
+    expected: type[Value],
+    *,
+    within_s: float,
+    doing: str,
+    loads: Iterable[WorkerHandle] = (),
+) -> WorkerReplies:
+    """Wait, asleep, until every worker has answered or failed; one that is late is ended.
+
+    A worker that answers anything but what is expected has failed, in its own words where it has some. When a
+    rank has failed, the others of its role wait for it in vain and are soon ended too. Those ``loads`` are loads, who
+    owe nothing but to go on: when one has ended, what the others do is not what was asked for, and they are ended.
+    """
+    answers: WorkerReplies = {}
+    deadline = time.monotonic() + within_s
+    late = WorkerFailure("", f"no answer within {within_s:.0f} s while {doing}; it was ended")
+    with selectors.DefaultSelector() as selector:
+        waiting = {handle.worker_id.key: handle for handle in handles}
+        for handle in (*waiting.values(), *loads):
+            selector.register(handle.fileno(), selectors.EVENT_READ, handle)
+        while waiting:
+            events = selector.select(max(0.0, deadline - time.monotonic()))
+            for event, _ in events:
+                handle = event.data
+                owes = handle.worker_id.key in waiting
+                answer = _read_reply(handle, expected) if owes else _load_failure(handle)
+                if answer is not None:
+                    selector.unregister(event.fd)
+                    answers[handle.worker_id.key] = answer
+                    waiting.pop(handle.worker_id.key, None)
+                if isinstance(answer, WorkerFailure) and (handle.worker_id.role.ranks > 1 or not owes):
+                    deadline = min(deadline, time.monotonic() + (RANK_FAILURE_GRACE_S if owes else 0.0))
+                    reason = f"it was ended, as {handle.worker_id.name} had failed"
+                    late = WorkerFailure("", reason, caused_by_peer=True)
+            if time.monotonic() >= deadline and not events:
+                break
+    for key, handle in waiting.items():
+        handle.stop()
+        answers[key] = replace(late, worker=handle.worker_id.name)
+    return answers
+
+
+def _load_failure(handle: WorkerHandle) -> WorkerFailure | None:
+    """Return why a load does not go on; null when more must come first."""
+    answer = _read_reply(handle, say.MeasurementFailed)
+    if not isinstance(answer, WorkerFailure):
+        return None
+    return replace(answer, reason=f"the load ended early: {answer.reason}")
+
+
+def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | WorkerFailure | None:
+    try:
+        frame = handle.read()
+    except say.ConnectionClosed:
+        return WorkerFailure(handle.worker_id.name, handle.exit_status())
+    except say.InvalidMessage as error:
+        handle.stop()
+        return WorkerFailure(handle.worker_id.name, f"it spoke garbage: {error}")
+    if frame is None:
+        return None
+    if isinstance(frame.message, say.MeasurementFailed):
+        failure = frame.message
+        return WorkerFailure(
+            handle.worker_id.name, failure.reason, failure.refused, failure.caused_by_peer, failure.invalid_request
+        )
+    if not isinstance(frame.message, expected):
+        handle.stop()
+        return WorkerFailure(handle.worker_id.name, f"it said {frame.message.kind!r} out of turn")
+    return WorkerReply(frame.message, frame.payload, time.perf_counter_ns())
+
+
+OUT_OF_MEMORY = "out of memory"
+
+
+def sort_by_root_cause(failures: Iterable[WorkerFailure]) -> list[WorkerFailure]:
+    """Return failures, given as they came, with what caused the others first.
+
+    Memory that ran out comes first, then whatever is no consequence of another's end; of those, what came first.
+    """
+    return sorted(failures, key=lambda failure: (failure.caused_by_peer, not failure.reason.startswith(OUT_OF_MEMORY)))
+
+
+def all_refused(failures: Iterable[WorkerFailure]) -> bool:
+    """Return whether the machine could not, on every rank that failed for a reason of its own."""
+    all_failures = list(failures)
+    own = [failure for failure in all_failures if not failure.caused_by_peer]
+    return all(failure.refused for failure in own or all_failures)
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """What a worker is started for; ``port`` is where the ranks of its role meet, null for a single one."""
+
+    trial: str
+    attempt: int
+    worker_id: WorkerId
+    allotment: Allotment
+    port: int | None
+
+
+class WorkerStarter(Protocol):
+    """Starts workers, here or elsewhere."""
+
+    def __call__(self, spec: LaunchSpec) -> WorkerHandle:
+        """Return a worker that waits to be prepared."""
+        ...
+
+
+@dataclass(eq=False)
+class WorkersFailed(Exception):
+    """Some workers of a crew failed, the one that caused it first; the rest is of no use to this trial."""
+
+    failures: tuple[WorkerFailure, ...]
+    tail: str | None
+
+
+@dataclass(frozen=True)
+class LoadTotals:
+    """What a worker did while it was held as a load, all times put together."""
+
+    calls: int = 0
+    up_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def plus(self, message: say.Released) -> LoadTotals:
+        """Return the load with one more time added."""
+        up_s = (message.end_ns - message.start_ns) / 1e9
+        return LoadTotals(self.calls + message.calls, self.up_s + up_s, self.cpu_s + message.cpu_s)
+
+
+class WorkerGroup:
+    """Every worker of one restart. Leaving it ends them all, whatever happened."""
+
+    def __init__(self, trial: Trial, restart: int) -> None:
+        self.trial = trial
+        self.restart = restart
+        self.handles: dict[tuple[str, int], WorkerHandle] = {}
+        self.facts: dict[tuple[str, int], say.WorkerReady] = {}
+        self.threads: dict[tuple[str, int], int | None] = {}
+        self.load_totals: dict[tuple[str, int], LoadTotals] = {}
+        self.setup_s: dict[tuple[str, int], float] = {}
+        self.series: list[RawSeries] = []
+        self.tunings: list[Tuning] = []
+        self.evidence: list[Evidence] = []
+        self.settled: list[SettlingResult] = []
+        self.traces: dict[tuple[str, int], bytes] = {}
+        self.notes: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with defer_stop():
+            for handle in self.handles.values():
+                handle.stop()
+
+    def workers_of(self, roles: Iterable[Role]) -> list[WorkerHandle]:
+        """Return the workers of some roles."""
+        names = {role.name for role in roles}
+        return [handle for (name, _), handle in self.handles.items() if name in names]
+
+    @property
+    def timed(self) -> tuple[Role, ...]:
+        """The roles whose time is taken."""
+        return tuple(role for role in self.trial.roles if role.duty == "timed")
+
+    @property
+    def loads(self) -> tuple[Role, ...]:
+        """The roles that only make a load."""
+        return tuple(role for role in self.trial.roles if role.duty == "load")
+
+    def send(self, handles: Iterable[WorkerHandle], message: say.Message) -> None:
+        """Say the same to several workers."""
+        for handle in handles:
+            handle.send(message)
+
+    def collect(
+        self, handles: list[WorkerHandle], expected: type[Value], *, within_s: float, doing: str
+    ) -> WorkerReplies:
+        """Wait for the answers of several workers; any failure ends the crew."""
+        answers = collect_replies(handles, expected, within_s=within_s, doing=doing)
+        self.fail_on(answers)
+        return answers
+
+    def fail_on(self, answers: WorkerReplies) -> None:
+        """Raise the trouble in some answers, its cause first, with the end of what that worker printed."""
+        failures = sort_by_root_cause(answer for answer in answers.values() if isinstance(answer, WorkerFailure))
+        if failures:
+            first = next(key for key, answer in answers.items() if answer is failures[0])
+            raise WorkersFailed(tuple(failures), self.handles[first].tail())
+
+    def keep_tunings(self, answers: WorkerReplies) -> None:
+        """Keep what the tuners found, also where another worker failed."""
+        for key in self.handles:
+            answer = answers.get(key)
+            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.Tuned):
+                tuning = answer.message.model_dump(exclude={"kind"})
+                self.tunings.append(Tuning(role=key[0], restart=self.restart, **tuning))
+
+    def finish(self) -> None:
+        """Bring the crew down in good order and keep what each worker says about itself."""
+        everyone = list(self.handles.values())
+        self.send(everyone, say.Finish())
+        answers = self.collect(everyone, say.Finished, within_s=self.trial.method.timeout_s, doing="finishing")
+        for key, handle in self.handles.items():
+            answer = answers[key]
+            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.Finished):
+                self.evidence.append(self._evidence(handle, answer.message))
+
+    @property
+    def named_traces(self) -> dict[str, bytes]:
+        """The traces by where they are kept within the run folder."""
+        named = {self._trace_name(key): trace for key, trace in self.traces.items()}
+        return {name: trace for name, trace in named.items() if name is not None}
+
+    def _trace_name(self, key: tuple[str, int]) -> str | None:
+        role, rank = key
+        if not self.traces.get(key):
+            return None
+        role_suffix = "" if len(self.timed) == 1 else "-" + re.sub(r"[^\w.-]", "_", role)
+        return f"traces/{self.trial.id}{role_suffix}-rank{rank}.json"
+
+    def _evidence(self, handle: WorkerHandle, message: say.Finished) -> Evidence:
+        worker_id, role = handle.worker_id, handle.worker_id.role
+        load = self.load_totals.get(worker_id.key)
+        return Evidence(
+            role=role.name,
+            rank=worker_id.rank,
+            restart=worker_id.restart,
+            device=role.device_of(worker_id.rank),
+            isolation_asked=role.isolation,
+            setup_s=self.setup_s[worker_id.key],
+            subjects=self.facts[worker_id.key].facts,
+            load_calls=load.calls if load else None,
+            load_s=load.up_s if load else None,
+            load_cpu_s=load.cpu_s if load else None,
+            thread_limit=self.threads.get(worker_id.key),
+            log=handle.log,
+            trace=self._trace_name(worker_id.key),
+            **message.model_dump(exclude={"kind"}),
+        )
+
+
+@dataclass(frozen=True)
+class RawSeries:
+    """Every sample of one quantity from one worker, as the float64 bytes it sent."""
+
+    role: str
+    rank: int
+    subject: int
+    restart: int
+    quantity: str
+    calls_per_sample: int
+    start_ns: int
+    end_ns: int
+    data: bytes
+
+
+@dataclass
+class TrialOutcome:
+    """A trial's samples, tunings and evidence, or why there are none; traces by their place in the run folder."""
+
+    start_ns: int
+    end_ns: int
+    started_at: str
+    status: Status = "ok"
+    reason: str | None = None
+    invalid_request: bool = False
+    stderr_tail: str | None = None
+    series: list[RawSeries] = field(default_factory=list)
+    tunings: list[Tuning] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    traces: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    disturbance: Disturbance | None = None
+    gpus_before: tuple[GpuSnapshot, ...] = ()
+    gpus_after: tuple[GpuSnapshot, ...] = ()
+    settled: SettlingResult | None = None
+
+
+def unpack_series(worker_id: WorkerId, message: say.BlockDone | say.Released, payload: bytes) -> list[RawSeries]:
+    """Return the samples behind a message."""
+    series: list[RawSeries] = []
+    offset = 0
+    for header in message.series:
+        end = offset + 8 * header.n
+        start_ns, end_ns = header.window or (message.start_ns, message.end_ns)
+        series.append(
+            RawSeries(
+                role=worker_id.role.name,
+                rank=worker_id.rank,
+                subject=header.subject,
+                restart=worker_id.restart,
+                quantity=header.quantity,
+                calls_per_sample=header.calls_per_sample,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                data=payload[offset:end],
+            )
+        )
+        offset = end
+    return series
+
+
+def join_series(series: list[RawSeries]) -> list[RawSeries]:
+    """Put the stretches of one worker's quantity together in the order they were taken; starts count from the first."""
+    stretches: dict[tuple[str, int, int, int, str], list[RawSeries]] = defaultdict(list)
+    for part in series:
+        stretches[part.role, part.rank, part.subject, part.restart, part.quantity].append(part)
+    return [
+        replace(
+            parts[0], end_ns=parts[-1].end_ns, data=b"".join(_shift_starts(parts[0].start_ns, part) for part in parts)
+        )
+        for parts in stretches.values()
+    ]
+
+
+def _shift_starts(zero_ns: int, part: RawSeries) -> bytes:
+    """Return a part's samples; where they are starts, counted from another moment."""
+    later_us = (part.start_ns - zero_ns) / 1e3
+    if part.quantity != START_US or later_us == 0:
+        return part.data
+    return array("d", [start_us + later_us for start_us in memoryview(part.data).cast("d")]).tobytes()

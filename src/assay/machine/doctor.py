@@ -1,0 +1,552 @@
+"""What ``assay doctor`` checks.
+
+Sources of timing noise, permissions and tools, each with its fix, and the page that shows it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.results import make_check
+from assay.machine.linux import read_text_or_none
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from assay.core.page import Cell, Element, Tone
+    from assay.core.results import Finding, Verdict
+    from assay.machine.model import Gpu, Machine
+
+
+_STEADY_GOVERNORS = {"performance"}
+_HARMLESS_THROTTLE = {"idle"}
+
+
+def check_machine(machine: Machine, *, has_gpu_hardware: bool) -> list[Finding]:
+    """Return every claim about the machine that bears on timings; without a GPU plugged in, none is a normal answer."""
+    return [
+        _check_gpus_answer(machine, has_gpu_hardware=has_gpu_hardware),
+        *_check_lost_gpus(machine),
+        _check_governor(machine),
+        _check_turbo(machine),
+        _check_smt(machine),
+        _check_quota(machine),
+        _check_bare_metal(machine),
+        *[finding for gpu in machine.gpus for finding in _check_gpu(gpu)],
+        *_check_mps(machine),
+    ]
+
+
+def _verdict_of(holds: bool | None) -> Verdict:  # noqa: FBT001 - a truth value is what is translated
+    return "unsure" if holds is None else "yes" if holds else "no"
+
+
+def _check_gpus_answer(machine: Machine, *, has_gpu_hardware: bool) -> Finding:
+    missing = has_gpu_hardware and not machine.gpus
+    return make_check(
+        "NVML answers and lists GPUs",
+        "yes" if machine.gpus else "no" if has_gpu_hardware else "unsure",
+        f"{len(machine.gpus)} with driver {machine.driver}" if machine.gpus else machine.gpu_note,
+        fix="a GPU is plugged in: install its driver, or hand it into this container" if missing else None,
+        topic="gpus",
+    )
+
+
+def _check_lost_gpus(machine: Machine) -> list[Finding]:
+    return [
+        make_check(
+            f"GPU {lost.index} answers",
+            "no",
+            lost.reason,
+            fix="reset it or reboot; look for Xid errors in `dmesg`",
+            topic="gpus",
+        )
+        for lost in machine.lost
+    ]
+
+
+def _check_governor(machine: Machine) -> Finding:
+    governor = machine.cpu.governor
+    steady = None if governor is None else set(governor.replace(",", " ").split()) <= _STEADY_GOVERNORS
+    return make_check(
+        "The CPU's governor keeps its clock steady",
+        _verdict_of(steady),
+        f"the governor is {governor}" if governor else "the kernel shows no governor (usual in virtual machines)",
+        fix="sudo cpupower frequency-set -g performance" if steady is False else None,
+        topic="noise",
+    )
+
+
+def _check_turbo(machine: Machine) -> Finding:
+    turbo = machine.cpu.turbo
+    return make_check(
+        "The CPU's clock does not depend on its neighbours (turbo off)",
+        _verdict_of(None if turbo is None else not turbo),
+        {True: "turbo is on", False: "turbo is off", None: "the kernel does not say"}[turbo],
+        fix="for the steadiest CPU timings: echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, "
+        "or echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost"
+        if turbo
+        else None,
+        topic="noise",
+    )
+
+
+def _check_smt(machine: Machine) -> Finding:
+    shared = [core for core in machine.cores if core.foreign_cpus]
+    smt = machine.cpu.smt
+    reason = {True: "cores run two threads; Assay allots them whole", False: "off or absent", None: "not said"}[smt]
+    if shared:
+        reason = f"{len(shared)} of our cores have a sibling thread that only others may use"
+    return make_check(
+        "No core of ours is shared with another's thread (SMT)",
+        _verdict_of(not shared),
+        reason,
+        fix="allow whole physical cores in the cpuset, or switch SMT off" if shared else None,
+        topic="noise",
+    )
+
+
+def _check_quota(machine: Machine) -> Finding:
+    quota, cores = machine.limits.cpu_quota, len(machine.cpus)
+    tight = quota is not None and quota < cores
+    return make_check(
+        "No control group takes the CPU away in the middle of a measurement",
+        _verdict_of(not tight),
+        f"{quota:g} CPUs' worth of time for {cores} CPUs: the rest of each period we stand still"
+        if tight
+        else "no quota",
+        fix="raise cpu.max (docker: --cpus), or give whole cores with a cpuset instead" if tight else None,
+        topic="noise",
+    )
+
+
+def _check_bare_metal(machine: Machine) -> Finding:
+    guest = (
+        "a virtual machine" if machine.hypervisor in {None, "unnamed"} else f"a virtual machine ({machine.hypervisor})"
+    )
+    where = f"a container ({machine.container}) in {guest}" if machine.container else guest
+    return make_check(
+        "This is a machine of its own, not shared with other guests",
+        _verdict_of(machine.hypervisor is None),
+        f"this runs in {where}: neighbours may be felt and are not seen" if machine.hypervisor else None,
+        fix="compare within one run, and watch steal time" if machine.hypervisor else None,
+        topic="noise",
+    )
+
+
+def _check_gpu(gpu: Gpu) -> list[Finding]:
+    state = gpu.state
+    named = f"GPU {gpu.index}"
+    findings = [
+        make_check(
+            f"{named} keeps its settings and wakes at once (persistence mode)",
+            _verdict_of(gpu.persistence),
+            "off: limits and clocks may reset between programs" if gpu.persistence is False else None,
+            fix=f"sudo nvidia-smi -i {gpu.index} -pm 1" if gpu.persistence is False else None,
+            topic="gpus",
+        )
+    ]
+    if state is not None and state.throttle is not None:
+        held_back = [reason for reason in state.throttle if reason not in _HARMLESS_THROTTLE]
+        findings.append(
+            make_check(
+                f"{named} is not held back",
+                _verdict_of(not held_back),
+                f"held back by {', '.join(held_back)}" if held_back else None,
+                fix="let it cool, raise its power limit, or read times together with clocks" if held_back else None,
+                topic="gpus",
+            )
+        )
+    if state is not None and state.utilisation_percent is not None:
+        busy = state.utilisation_percent > 0
+        findings.append(
+            make_check(
+                f"{named} is idle, so that we have it to ourselves",
+                _verdict_of(not busy),
+                f"{state.utilisation_percent} % busy" if busy else None,
+                fix=f"see who it is: nvidia-smi -i {gpu.index}" if busy else None,
+                topic="noise",
+            )
+        )
+    return findings
+
+
+def _check_mps(machine: Machine) -> list[Finding]:
+    if machine.mps is None or not (machine.mps.daemon or machine.mps.pipe):
+        return []
+    return [
+        make_check(
+            "CUDA programs of ours do not share a GPU through MPS",
+            "no",
+            "the multi-process service runs: kernels of several processes may overlap",
+            fix="echo quit | nvidia-cuda-mps-control",
+            topic="noise",
+        )
+    ]
+
+
+SYS_ADMIN = 21
+"""The capability's bit in /proc/self/status: in a container root may lack it."""
+STATUS_PATH = "proc/self/status"
+RAPL_PATH = "sys/class/powercap/intel-rapl:0/energy_uj"
+DRIVER_PARAMETERS = "proc/driver/nvidia/params"
+
+
+def check_permissions(machine: Machine, root: Path, *, user_id: int | None = None) -> list[Finding]:
+    """Return which privileges are missing, each with how to get it; nothing is changed to find out."""
+    is_root = (os.geteuid() if user_id is None else user_id) == 0
+    findings = [_check_cpu_energy(root)]
+    if machine.gpus:
+        findings += [
+            _check_limits(missing_rights(root, user_id=user_id), is_root=is_root),
+            _check_counters(root, is_root=is_root),
+        ]
+    return findings
+
+
+def missing_rights(root: Path, *, user_id: int | None = None) -> str | None:
+    """Return what this process lacks to change limits and clocks of GPUs, in words; null: nothing that can be seen.
+
+    Nothing is changed to find out; whether the driver agrees shows when it is asked to.
+    """
+    if (os.geteuid() if user_id is None else user_id) != 0:
+        return "administrator rights: only root may, as with sudo"
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)", read_text_or_none(root / STATUS_PATH) or "", re.MULTILINE)
+    if match is not None and not int(match[1], 16) >> SYS_ADMIN & 1:
+        return "the capability CAP_SYS_ADMIN, which this container does not give to its root"
+    return None
+
+
+def _check_limits(missing: str | None, *, is_root: bool) -> Finding:
+    return make_check(
+        "Power limits and clocks of GPUs may be changed (for sweeps; measuring needs none of it)",
+        "yes" if missing is None else "no",
+        "this is root" if missing is None else missing if is_root else "only root may",
+        fix=None
+        if missing is None
+        else "start the container with --cap-add SYS_ADMIN; everything else works without"
+        if is_root
+        else "run the sweep with sudo; everything else works without",
+        topic="permissions",
+    )
+
+
+def _check_counters(root: Path, *, is_root: bool) -> Finding:
+    text = read_text_or_none(root / DRIVER_PARAMETERS)
+    match = re.search(r"RmProfilingAdminOnly:\s*(\d)", text) if text else None
+    restricted = None if match is None else match[1] == "1"
+    allowed = is_root or restricted is False
+    return make_check(
+        "Hardware counters of GPUs may be read (for ncu)",
+        "yes" if allowed else "unsure" if restricted is None else "no",
+        "the driver lets only root read them" if restricted and not is_root else None,
+        fix=None if allowed else "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reboot",
+        topic="permissions",
+    )
+
+
+def _check_cpu_energy(root: Path) -> Finding:
+    path = root / RAPL_PATH
+    readable = read_text_or_none(path) is not None
+    return make_check(
+        "The CPU's energy counter (RAPL) may be read",
+        "yes" if readable else "no" if path.exists() else "unsure",
+        None if readable else "only root may read it" if path.exists() else "this machine shows none",
+        fix=f"sudo chmod a+r /{RAPL_PATH}" if path.exists() and not readable else None,
+        topic="permissions",
+    )
+
+
+_PACKAGE_MANAGERS = {
+    "debian": "apt-get install",
+    "ubuntu": "apt-get install",
+    "fedora": "dnf install",
+    "rhel": "dnf install",
+    "centos": "dnf install",
+    "amzn": "dnf install",
+    "suse": "zypper install",
+    "arch": "pacman -S",
+    "alpine": "apk add",
+}
+
+
+@dataclass(frozen=True)
+class ExternalTool:
+    """A program, what it is good for here, and its package by distribution family."""
+
+    name: str
+    purpose: str
+    packages: Mapping[str, str]
+    needs_gpu: bool = False
+
+
+EXTERNAL_TOOLS = (
+    ExternalTool(
+        "nvidia-smi",
+        "the NVIDIA driver: without it no GPU is seen",
+        {
+            "debian": "nvidia-driver",
+            "ubuntu": "nvidia-driver-580-server",
+            "fedora": "akmod-nvidia",
+            "rhel": "nvidia-driver",
+            "suse": "nvidia-open-driver-G06-signed",
+            "arch": "nvidia-open",
+        },
+        needs_gpu=True,
+    ),
+    ExternalTool(
+        "nvcc",
+        "the CUDA toolkit: builds CUDA C++",
+        {
+            "debian": "nvidia-cuda-toolkit",
+            "ubuntu": "nvidia-cuda-toolkit",
+            "fedora": "cuda-toolkit",
+            "rhel": "cuda-toolkit",
+            "suse": "cuda-toolkit",
+            "arch": "cuda",
+        },
+        needs_gpu=True,
+    ),
+    ExternalTool(
+        "ncu",
+        "Nsight Compute: reads hardware counters",
+        {"debian": "nsight-compute", "ubuntu": "nsight-compute", "rhel": "cuda-nsight-compute-13-0", "arch": "cuda"},
+        needs_gpu=True,
+    ),
+    ExternalTool("numactl", "shows and sets memory nodes by hand; Assay binds without it", {"": "numactl"}),
+    ExternalTool("taskset", "pins by hand; Assay pins without it", {"": "util-linux"}),
+)
+
+
+def distribution(root: Path) -> tuple[str, ...]:
+    """Return the distribution's own name and its relatives, nearest first; empty where it does not say."""
+    path = root / "etc/os-release"
+    if not path.exists():
+        return ()
+    fields = dict(line.split("=", 1) for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
+    words = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".replace('"', "").split()
+    return tuple(word for word in words if word in _PACKAGE_MANAGERS)
+
+
+def install_command(tool: ExternalTool, families: tuple[str, ...], *, root_user: bool) -> str | None:
+    """Return what to type to install a tool here; null where we do not know its package."""
+    for family in families:
+        package = tool.packages.get(family) or tool.packages.get("")
+        if package is not None:
+            return f"{'' if root_user else 'sudo '}{_PACKAGE_MANAGERS[family]} {package}"
+    return None
+
+
+def check_tools(
+    root: Path, *, has_gpu_hardware: bool, find: Callable[[str], str | None] = shutil.which
+) -> list[Finding]:
+    """Return which tools are here; those for GPUs only matter where there is one."""
+    families = distribution(root)
+    findings: list[Finding] = []
+    for tool in EXTERNAL_TOOLS:
+        path = find(tool.name)
+        if path is None and tool.needs_gpu and not has_gpu_hardware:
+            continue
+        command = install_command(tool, families, root_user=os.geteuid() == 0)
+        findings.append(
+            make_check(
+                f"{tool.name} is installed ({tool.purpose})",
+                "yes" if path else "no",
+                path or "it is not on the path",
+                fix=None if path else command or f"install {tool.name} with your package manager",
+                topic="tools",
+            )
+        )
+    return findings
+
+
+def has_nvidia_hardware(root: Path) -> bool:
+    """Return whether an NVIDIA GPU is plugged in, as PCI tells it, with or without a driver."""
+    for device in (root / "sys/bus/pci/devices").glob("*"):
+        vendor, kind = device / "vendor", device / "class"
+        if vendor.exists() and kind.exists():
+            is_display = kind.read_text().strip().startswith(("0x0300", "0x0302"))
+            if vendor.read_text().strip() == "0x10de" and is_display:
+                return True
+    return False
+
+
+_TONES: dict[str, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
+_TOPICS = {
+    "isolation": "Isolation",
+    "noise": "What would make timings noisy",
+    "clock": "The clock itself",
+    "gpus": "GPUs",
+    "software": "Software",
+    "tools": "Tools",
+    "permissions": "Permissions",
+}
+
+
+def build_doctor_page(machine: Machine, findings: tuple[Finding, ...], yaml: str | None) -> Page:
+    """Return all that the doctor found, what to mend first."""
+    sections = [Section(title="What to mend", elements=(_fix_table(findings),)), *_topic_sections(findings)]
+    sections.append(Section(title="The machine", elements=(_cpu_table(machine), *_gpu_tables(machine))))
+    if yaml is not None:
+        text = "Multi-GPU inference, ready to use (each GPU was touched and answered):\n\n" + yaml
+        sections.append(Section(title="Configuration", elements=(Text(text=text),)))
+    return Page(
+        title="assay doctor",
+        lead=summarize_findings(findings),
+        lead_tone="plain",
+        sections=tuple(sections),
+        facts=(("kernel", machine.kernel), ("versions", _format_versions(machine))),
+        origin="fake" if machine.has_fake_driver else "real",
+    )
+
+
+def summarize_findings(findings: tuple[Finding, ...]) -> str:
+    """Return the diagnosis in one sentence."""
+    level, devices = next(((f.facts["level"], f.facts["devices"]) for f in findings if "level" in f.facts), ("none", 1))
+    wanting = [f for f in findings if f.verdict == "no" and f.facts.get("fix")]
+    noisy = sum(f.facts["topic"] in {"noise", "clock"} for f in wanting)
+    other = sum(f.facts["topic"] == "gpus" for f in wanting)
+    noise = f"{noisy} thing{'s' if noisy > 1 else ''} would make timings noisy" if noisy else "nothing is noisy"
+    more = f"; the GPUs give {other} reason{'s' if other > 1 else ''} for a look" if other else ""
+    at_once = f" for {devices} devices at once" if isinstance(devices, int) and devices > 1 else ""
+    return f"Isolation up to level {level!r} holds here{at_once}; {noise}{more}."
+
+
+def _fix_table(findings: tuple[Finding, ...]) -> Element:
+    rows = [(f.claim, f.reason, _fix_of(f)) for f in findings if f.verdict != "yes" and f.facts.get("fix")]
+    if not rows:
+        return Text(text="Nothing.", tone="good")
+    columns = tuple(Column(title=title) for title in ("does not hold", "because", "to mend it"))
+    return Table(title="Each with its fix", columns=columns, rows=tuple(rows))
+
+
+def _fix_of(finding: Finding) -> str | None:
+    fix = finding.facts.get("fix")
+    return fix if isinstance(fix, str) else None
+
+
+def _topic_sections(findings: tuple[Finding, ...]) -> list[Section]:
+    sections: list[Section] = []
+    for topic, title in _TOPICS.items():
+        chosen = [f for f in findings if f.facts["topic"] == topic]
+        if chosen:
+            table = Table(
+                title="Claims",
+                columns=(Column(title="claim"), Column(title="holds"), Column(title="seen")),
+                rows=tuple((f.claim, f.verdict, f.reason) for f in chosen),
+                tones=tuple(_TONES[f.verdict] for f in chosen),
+            )
+            sections.append(Section(title=title, elements=(table,)))
+    return sections
+
+
+def _pair_table(title: str, pairs: list[tuple[str, Cell]]) -> Table:
+    return Table(title=title, columns=(Column(title="what"), Column(title="is")), rows=tuple(pairs))
+
+
+def _cpu_table(machine: Machine) -> Table:
+    quota = machine.limits.cpu_quota
+    return _pair_table(
+        "CPU and memory",
+        [
+            ("model", machine.cpu_model or machine.architecture),
+            ("physical cores we may use", len(machine.cores)),
+            ("logical CPUs we may use", " ".join(map(str, machine.cpus))),
+            ("memory nodes", len(machine.nodes) or None),
+            ("memory", None if machine.memory_mib is None else f"{machine.memory_mib / 1024:.1f} GiB"),
+            ("quota", None if quota is None else f"{quota:g} CPUs"),
+            ("virtual machine", machine.hypervisor),
+            ("container", machine.container),
+        ],
+    )
+
+
+def _gpu_tables(machine: Machine) -> list[Element]:
+    if not machine.gpus:
+        return [Text(text=f"No GPU: {machine.gpu_note or 'none is to be seen'}.")]
+    titles = ("GPU", "name", "UUID", "memory", "node", "power limit", "SM clock", "temperature")
+    table = Table(
+        title=f"GPUs, driver {machine.driver}, CUDA up to {machine.cuda_driver or 'unknown'}",
+        columns=tuple(Column(title=title) for title in titles),
+        rows=tuple(map(_gpu_row, machine.gpus)),
+    )
+    return [table, *_instance_tables(machine), *_link_tables(machine)]
+
+
+def _gpu_row(gpu: Gpu) -> tuple[Cell, ...]:
+    state = gpu.state
+    limit = None if gpu.power_limit_w is None else f"{gpu.power_limit_w:.0f} W"
+    if limit and gpu.power_limit_min_w is not None and gpu.power_limit_max_w is not None:
+        limit += f" ({gpu.power_limit_min_w:.0f} – {gpu.power_limit_max_w:.0f})"
+    clock = state.sm_mhz if state else None
+    return (
+        gpu.index,
+        gpu.name,
+        gpu.uuid,
+        None if gpu.memory_mib is None else f"{gpu.memory_mib / 1024:.1f} GiB",
+        gpu.node,
+        limit,
+        None if clock is None else f"{clock} of {gpu.sm_max_mhz or '?'} MHz",
+        None if state is None or state.temperature_c is None else f"{state.temperature_c} °C",
+    )
+
+
+def _instance_tables(machine: Machine) -> list[Element]:
+    rows = tuple(
+        (f"cuda:{gpu.index}/{i.number}", i.profile, i.uuid, None if i.memory_mib is None else f"{i.memory_mib:.0f} MiB")
+        for gpu in machine.gpus
+        for i in gpu.instances
+    )
+    columns = tuple(Column(title=title) for title in ("device", "profile", "UUID", "memory"))
+    return [Table(title="MIG instances", columns=columns, rows=rows)] if rows else []
+
+
+def _link_tables(machine: Machine) -> list[Element]:
+    if len(machine.gpus) < 2:
+        return []
+    indices = [gpu.index for gpu in machine.gpus]
+    rows = tuple((f"GPU {a}", *(_describe_link(machine, a, b) for b in indices)) for a in indices)
+    columns = (Column(title=""), *(Column(title=f"GPU {b}") for b in indices))
+    return [Table(title="How GPUs reach each other", columns=columns, rows=rows)]
+
+
+def _describe_link(machine: Machine, one: int, other: int) -> str | None:
+    link = machine.link(one, other)
+    if link is None:
+        return None
+    return f"NVLink ×{link.nvlinks}" if link.nvlinks else link.path
+
+
+def _format_versions(machine: Machine) -> str:
+    return ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version)
+
+
+MEMORY_SHARE = 0.9
+"""The share of a GPU's memory that a model may take; the rest is for activations and the context."""
+
+FIRST_BFLOAT16 = (8, 0)
+
+
+def build_inference_yaml(gpus: tuple[Gpu, ...]) -> str:
+    """Return a ``backend`` section for these GPUs, with 90 % of each one's memory as its limit."""
+    ids = [gpu.index for gpu in gpus]
+    modern = all(gpu.compute_capability is not None and gpu.compute_capability >= FIRST_BFLOAT16 for gpu in gpus)
+    lines = [
+        "backend:",
+        "  type: pytorch",
+        "  device: cuda",
+        f"  device_ids: [{', '.join(map(str, ids))}]",
+        "  device_map: auto",
+        f"  torch_dtype: {'bfloat16' if modern else 'float16'}",
+    ]
+    with_memory = [gpu for gpu in gpus if gpu.memory_mib is not None]
+    if with_memory:
+        lines.append("  max_memory:  # 90 % of what each GPU has")
+        lines += [f'    {gpu.index}: "{int((gpu.memory_mib or 0) * MEMORY_SHARE)}MiB"' for gpu in with_memory]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,378 @@
+"""Sample the host from sysfs and procfs: CPUs, memory, NUMA, disks, network, pressure, RAPL energy, busiest processes.
+
+A quantity that the kernel does not show is null and does not affect the others. RAPL counters are in µJ, are readable
+only by root on most machines, and wrap. Listing the busiest processes reads every process, so it is done rarely.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from assay.machine.interference import take_snapshot
+from assay.machine.linux import parse_cpu_list, path_exists, read_number, read_text_or_none
+from assay.monitor.samples import BusyProcess, HostSample, TopProcesses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.machine.interference import ProcessSnapshot
+    from assay.monitor.recorder import SampleClock
+    from assay.monitor.samples import RecordingLine
+
+
+_ALL = -1
+_MHZ = re.compile(r"^processor\s*:\s*(\d+)$|^cpu MHz\s*:\s*([0-9.]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class CpuTicks:
+    """CPU time so far, in the kernel's ticks."""
+
+    busy: int
+    idle: int
+    steal: int
+
+    @property
+    def whole(self) -> int:
+        """All of it."""
+        return self.busy + self.idle + self.steal
+
+
+@dataclass(frozen=True)
+class CpuSnapshot:
+    """One look at the CPUs; all CPUs together are under -1."""
+
+    ticks: dict[int, CpuTicks] = field(default_factory=dict)
+    context_switches: int | None = None
+    running: int | None = None
+
+
+def read_cpus(root: Path) -> CpuSnapshot:
+    """Return what ``/proc/stat`` says."""
+    ticks: dict[int, CpuTicks] = {}
+    single: dict[str, int] = {}
+    for line in (read_text_or_none(root / "proc/stat") or "").splitlines():
+        name, *words = line.split()
+        if name.startswith("cpu"):
+            ticks[int(name[3:] or _ALL)] = _parse_ticks(words)
+        elif name in {"ctxt", "procs_running"}:
+            single[name] = int(words[0])
+    return CpuSnapshot(ticks, single.get("ctxt"), single.get("procs_running"))
+
+
+def _parse_ticks(words: list[str]) -> CpuTicks:
+    """Read user, nice, system, idle, iowait, irq, softirq and steal; guests are counted in user already."""
+    user, nice, system, idle, iowait, irq, softirq, steal = (*map(int, words[:8]), *([0] * (8 - len(words[:8]))))
+    return CpuTicks(busy=user + nice + system + irq + softirq, idle=idle + iowait, steal=steal)
+
+
+@dataclass(frozen=True)
+class CpuUsage:
+    """Shares of CPU time between two looks, in percent; null: too short a time for the kernel's ticks."""
+
+    cpu_percent: float | None = None
+    steal_percent: float | None = None
+    core_percent: dict[int, float] = field(default_factory=dict)
+
+
+def cpu_usage_between(before: CpuSnapshot, after: CpuSnapshot) -> CpuUsage:
+    """Return what the CPUs did between two looks; one that was switched on or off meanwhile is left out."""
+    shares = {
+        cpu: shares
+        for cpu, now in after.ticks.items()
+        if cpu in before.ticks and (shares := _cpu_shares(before.ticks[cpu], now)) is not None
+    }
+    busy, steal = shares.pop(_ALL, (None, None))
+    return CpuUsage(busy, steal, {cpu: share[0] for cpu, share in shares.items()})
+
+
+def _cpu_shares(before: CpuTicks, after: CpuTicks) -> tuple[float, float] | None:
+    """Return busy and stolen percent; the kernel's idle time may go back by a tick, which counts as none."""
+    whole = after.whole - before.whole
+    if whole <= 0:
+        return None
+    busy, steal = (max(0, now - was) for now, was in ((after.busy, before.busy), (after.steal, before.steal)))
+    return round(min(100.0, 100 * busy / whole), 2), round(min(100.0, 100 * steal / whole), 2)
+
+
+class CpuClocks:
+    """The clock of each logical CPU, from wherever this kernel shows it."""
+
+    def __init__(self, root: Path, cpus: tuple[int, ...]) -> None:
+        self._info = root / "proc/cpuinfo"
+        folder = root / "sys/devices/system/cpu"
+        paths = {cpu: folder / f"cpu{cpu}/cpufreq/scaling_cur_freq" for cpu in cpus}
+        self._paths = {cpu: path for cpu, path in paths.items() if read_number(path) is not None}
+
+    def read_mhz(self) -> dict[int, float]:
+        """Return the clocks in MHz; nothing where the kernel does not show them."""
+        if self._paths:
+            kilohertz = {cpu: read_number(path) for cpu, path in self._paths.items()}
+            return {cpu: khz / 1e3 for cpu, khz in kilohertz.items() if khz is not None}
+        clocks_mhz: dict[int, float] = {}
+        cpu: int | None = None
+        for number, mhz in _MHZ.findall(read_text_or_none(self._info) or ""):
+            if number:
+                cpu = int(number)
+            elif cpu is not None:
+                clocks_mhz[cpu] = float(mhz)
+        return clocks_mhz
+
+
+def read_load_1m(root: Path) -> float | None:
+    """Return the load average of the last minute."""
+    words = (read_text_or_none(root / "proc/loadavg") or "").split()
+    return float(words[0]) if words else None
+
+
+_ENTRY = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
+_PRESSURE = re.compile(r"^(some|full) .*total=(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """The machine's memory in MiB. Null: the kernel does not say."""
+
+    total_mib: float | None
+    used_mib: float | None
+    swap_used_mib: float | None
+
+
+def read_memory(root: Path) -> HostMemory:
+    """Return what ``/proc/meminfo`` says; used is what is not available to new programs."""
+    mib = {name: int(kib) / 1024 for name, kib in _ENTRY.findall(read_text_or_none(root / "proc/meminfo") or "")}
+    return HostMemory(
+        total_mib=mib.get("MemTotal"),
+        used_mib=_difference(mib.get("MemTotal"), mib.get("MemAvailable")),
+        swap_used_mib=_difference(mib.get("SwapTotal"), mib.get("SwapFree")),
+    )
+
+
+def _difference(whole: float | None, rest: float | None) -> float | None:
+    return None if whole is None or rest is None else round(whole - rest, 3)
+
+
+class NumaNodes:
+    """Where pages were got, by memory node."""
+
+    def __init__(self, root: Path) -> None:
+        folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+        self._paths = {int(folder.name[len("node") :]): folder / "numastat" for folder in sorted(folders)}
+
+    def read(self) -> dict[str, dict[int, int]]:
+        """Return pages so far: numa_hit, numa_miss and numa_foreign, by node."""
+        counts: dict[str, dict[int, int]] = {"numa_hit": {}, "numa_miss": {}, "numa_foreign": {}}
+        for node, path in self._paths.items():
+            for name, _, pages in (line.partition(" ") for line in (read_text_or_none(path) or "").splitlines()):
+                if name in counts:
+                    counts[name][node] = int(pages)
+        return counts
+
+
+def read_pressure_s(root: Path) -> dict[str, float]:
+    """Return for how long so far some or all threads waited: ``cpu``, ``memory``, ``memory_full`` and so on, in s."""
+    waited: dict[str, float] = {}
+    for name in ("cpu", "memory", "io"):
+        for who, total_us in _PRESSURE.findall(read_text_or_none(root / f"proc/pressure/{name}") or ""):
+            waited[name if who == "some" else f"{name}_full"] = int(total_us) / 1e6
+    return waited
+
+
+_SECTOR_BYTES = 512
+"""The kernel's unit, whatever the disk's own."""
+
+
+def read_disks(root: Path) -> tuple[int, int] | None:
+    """Return bytes read and written so far by whole disks; null where the kernel shows none.
+
+    Partitions, loops and mapped volumes are left out: what they move is counted with the disk below.
+    """
+    moved = [
+        (int(words[5]), int(words[9]))
+        for words in map(str.split, (read_text_or_none(root / "proc/diskstats") or "").splitlines())
+        if len(words) > 9 and path_exists(root / "sys/block" / words[2] / "device")
+    ]
+    return _sum_pairs(moved, _SECTOR_BYTES)
+
+
+def read_network(root: Path) -> tuple[int, int] | None:
+    """Return bytes received and sent so far, the loopback left out; null where the kernel shows no interface.
+
+    Where interfaces with hardware are to be seen, only they count: bridges and tunnels run over them.
+    """
+    moved: dict[str, tuple[int, int]] = {}
+    for line in (read_text_or_none(root / "proc/net/dev") or "").splitlines():
+        name, colon, counts = line.partition(":")
+        words = counts.split()
+        if colon and name.strip() != "lo" and len(words) > 8:
+            moved[name.strip()] = int(words[0]), int(words[8])
+    solid = [bytes_ for name, bytes_ in moved.items() if path_exists(root / "sys/class/net" / name / "device")]
+    return _sum_pairs(solid or list(moved.values()), 1)
+
+
+def _sum_pairs(moved: list[tuple[int, int]], unit: int) -> tuple[int, int] | None:
+    return (sum(one for one, _ in moved) * unit, sum(other for _, other in moved) * unit) if moved else None
+
+
+class RaplCounters:
+    """Joules by domain since this was made: ``package-0``, ``package-0/dram``."""
+
+    def __init__(self, root: Path) -> None:
+        folders = {name: folder for folder in _rapl_folders(root) if (name := _rapl_domain_name(folder)) is not None}
+        self._counters = {name: _RaplDomain(folder) for name, folder in folders.items()}
+
+    def read_j(self) -> dict[str, float]:
+        """Return the joules so far; a domain that cannot be read is left out."""
+        joules = {name: counter.read_j() for name, counter in self._counters.items()}
+        return {name: spent for name, spent in joules.items() if spent is not None}
+
+
+class _RaplDomain:
+    """One counter that begins anew at its highest value; read more often than it wraps, nothing is lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "energy_uj"
+        self._range_uj = read_number(folder / "max_energy_range_uj")
+        self._last_uj = read_number(self._path)
+        self._spent_uj = 0
+
+    def read_j(self) -> float | None:
+        now_uj = read_number(self._path)
+        if now_uj is None or self._last_uj is None:
+            return None
+        step = now_uj - self._last_uj
+        if step < 0:
+            if self._range_uj is None:
+                return None
+            step += self._range_uj
+        self._spent_uj += step
+        self._last_uj = now_uj
+        return self._spent_uj / 1e6
+
+
+def _rapl_folders(root: Path) -> list[Path]:
+    return sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
+
+
+def _rapl_domain_name(folder: Path) -> str | None:
+    """Return a domain's name with that of its package; cores and graphics, parts of a package, are left out."""
+    own = read_text_or_none(folder / "name")
+    parent = folder.name.rpartition(":")[0]
+    if own is None or parent == "intel-rapl":
+        return own
+    package = read_text_or_none(folder.with_name(parent) / "name")
+    return f"{package}/{own}" if own == "dram" else None
+
+
+MIN_SHARE_INTERVAL_NS = 50_000_000
+"""The kernel counts CPU time in ticks of 10 ms; a share of fewer than five of them says nothing."""
+
+
+CLOCKS_INTERVAL_NS = 1_000_000_000
+"""To tell its clock, each CPU is interrupted: of many CPUs, at most once a second."""
+
+
+class HostSampler:
+    """Looks at the machine; shares are since the look before, the first since this was made."""
+
+    def __init__(self, root: Path, clock: SampleClock) -> None:
+        self._root = root
+        self._clock = clock
+        self._before, self._before_ns = read_cpus(root), clock.now_ns()
+        self._clocks = CpuClocks(root, tuple(cpu for cpu in self._before.ticks if cpu >= 0))
+        self._clocks_due_ns = 0
+        self._nodes = NumaNodes(root)
+        self._rapl = RaplCounters(root)
+
+    def read(self, tick: int) -> list[RecordingLine]:
+        """Return one sample, as a source does."""
+        return [self.sample(tick)]
+
+    def shape(self) -> HostSample:
+        """Return a sample with a place for everything that later ones may hold."""
+        cpus = {cpu: 0.0 for cpu in self._before.ticks if cpu >= 0}
+        return self.sample(0).model_copy(update={"core_percent": cpus})
+
+    def sample(self, tick: int) -> HostSample:
+        """Return one sample."""
+        t_ns = self._clock.now_ns()
+        cpus = read_cpus(self._root)
+        use = CpuUsage()
+        if t_ns - self._before_ns >= MIN_SHARE_INTERVAL_NS:
+            use = cpu_usage_between(self._before, cpus)
+            self._before, self._before_ns = cpus, t_ns
+        memory, waited = read_memory(self._root), read_pressure_s(self._root)
+        disks, network = read_disks(self._root) or (None, None), read_network(self._root) or (None, None)
+        return HostSample(
+            t_ns=t_ns,
+            tick=tick,
+            cpu_percent=use.cpu_percent,
+            steal_percent=use.steal_percent,
+            core_percent=use.core_percent,
+            core_mhz=self._core_mhz(t_ns),
+            context_switches=cpus.context_switches,
+            load_1m=read_load_1m(self._root),
+            running=cpus.running,
+            memory_total_mib=memory.total_mib,
+            memory_used_mib=memory.used_mib,
+            swap_used_mib=memory.swap_used_mib,
+            disk_read_bytes=disks[0],
+            disk_written_bytes=disks[1],
+            network_received_bytes=network[0],
+            network_sent_bytes=network[1],
+            pressure_cpu_s=waited.get("cpu"),
+            pressure_memory_s=waited.get("memory"),
+            pressure_memory_full_s=waited.get("memory_full"),
+            pressure_io_s=waited.get("io"),
+            pressure_io_full_s=waited.get("io_full"),
+            package_energy_j=self._rapl.read_j(),
+            **self._nodes.read(),
+        )
+
+    def _core_mhz(self, t_ns: int) -> dict[int, float]:
+        """Return the clocks; nothing where they were told a moment ago."""
+        if t_ns < self._clocks_due_ns:
+            return {}
+        self._clocks_due_ns = t_ns + CLOCKS_INTERVAL_NS
+        return self._clocks.read_mhz()
+
+
+MAX_PROCESSES = 5
+MIN_CORES = 0.01
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
+
+
+class TopProcessSampler:
+    """Looks at the busiest processes since the look before, the first since this was made."""
+
+    def __init__(self, root: Path, clock: SampleClock) -> None:
+        self._root = root
+        self._clock = clock
+        self._before = take_snapshot(root, vendor=None)
+
+    def read(self, tick: int) -> list[RecordingLine]:
+        """Return who used most CPU time."""
+        t_ns = self._clock.now_ns()
+        now = take_snapshot(self._root, vendor=None)
+        busy = busiest_processes(self._before, now)
+        self._before = now
+        processes = tuple(
+            BusyProcess(pid=pid, name=name, cores=round(cores, 3), cpus=self._allowed(pid)) for pid, name, cores in busy
+        )
+        return [TopProcesses(t_ns=t_ns, processes=processes)]
+
+    def _allowed(self, pid: int) -> tuple[int, ...] | None:
+        match = _ALLOWED.search(read_text_or_none(self._root / f"proc/{pid}/status") or "")
+        return parse_cpu_list(match[1]) if match else None
+
+
+def busiest_processes(before: ProcessSnapshot, after: ProcessSnapshot) -> list[tuple[int, str, float]]:
+    """Return pid, name and CPUs' worth of time of those who used most between two looks, the busiest first."""
+    took_s = after.at_s - before.at_s
+    if took_s <= 0:
+        return []
+    earlier = {process.key: process.own_s for process in before.processes}
+    used = [(p.pid, p.name, (p.own_s - earlier.get(p.key, 0.0)) / took_s) for p in after.processes]
+    return sorted((one for one in used if one[2] >= MIN_CORES), key=lambda one: (-one[2], one[0]))[:MAX_PROCESSES]

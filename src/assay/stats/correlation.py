@@ -1,0 +1,112 @@
+"""Spearman's rank correlation with a permutation test, and partial rank correlation with an interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from assay.stats.intervals import CONFIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+if TYPE_CHECKING:
+    Samples = NDArray[np.float64]
+
+MIN_PAIRS = 6  # pairs; fewer have too few orders for chance to be ruled out
+SHUFFLES, SEED = 4000, 7
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's rho over so many pairs, and how often shuffled pairs show one as large."""
+
+    rho: float
+    n: int
+    p: float
+
+
+def rank_values(values: Samples) -> Samples:
+    """Return the rank of each value from 1 on; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
+
+
+def rank_correlation(first: Sequence[float | None], second: Sequence[float | None]) -> RankCorrelation | None:
+    """Return how two things go together, pairs with a null left out; null for few pairs, or where one never changes."""
+    pairs = np.array([(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None])
+    if len(pairs) < MIN_PAIRS:
+        return None
+    one, other = (rank_values(column) for column in pairs.T)
+    one, other = one - one.mean(), other - other.mean()
+    size = float(np.sqrt((one @ one) * (other @ other)))
+    if size == 0:
+        return None
+    rho = float(one @ other) / size
+    chance = np.random.default_rng(SEED)
+    shuffled = chance.permuted(np.tile(other, (SHUFFLES, 1)), axis=1) @ one / size
+    as_large = int(np.count_nonzero(np.abs(shuffled) >= abs(rho) - 1e-12))
+    return RankCorrelation(rho, len(pairs), (as_large + 1) / (SHUFFLES + 1))
+
+
+def adjust_holm(correlations: Sequence[RankCorrelation]) -> list[RankCorrelation]:
+    """Return the correlations with p raised so that it holds for all of them together (Holm)."""
+    order = sorted(range(len(correlations)), key=lambda i: correlations[i].p)
+    raised, least = list(correlations), 0.0
+    for step, index in enumerate(order):
+        least = max(least, min(1.0, (len(correlations) - step) * correlations[index].p))
+        raised[index] = replace(correlations[index], p=least)
+    return raised
+
+
+@dataclass(frozen=True)
+class PartialCorrelation:
+    """Spearman's rho over n things, what others were held equal; no interval where n is too small for one."""
+
+    rho: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def partial_correlation(
+    first: Samples,
+    second: Samples,
+    equal: Sequence[Samples] = (),
+    *,
+    independent: bool = True,
+    spent: int = 0,
+    confidence: float = CONFIDENCE,
+) -> PartialCorrelation | None:
+    """Return how two things go together among those of which all is known; null where one of them never changes.
+
+    The interval is Fisher's, with the variance of ranks (Bonett and Wright) and a degree of freedom less for each thing
+    that is held ``equal`` and each that was ``spent`` before, as on means taken out. Where what is paired is not
+    ``independent``, there is none.
+    """
+    columns = np.stack([first, second, *equal])
+    columns = columns[:, np.isfinite(columns).all(axis=0)]
+    n = columns.shape[1]
+    if n < 3 + len(equal):
+        return None
+    ranked = [rank_values(column) for column in columns]
+    others = np.stack([np.ones(n), *ranked[2:]], axis=1)
+    one, other = (column - others @ np.linalg.lstsq(others, column, rcond=None)[0] for column in ranked[:2])
+    size = math.sqrt(float(one @ one) * float(other @ other))
+    if size <= 1e-9 * n**3:
+        return None
+    rho = max(-1.0, min(1.0, float(one @ other) / size))
+    free = n - spent - len(equal)
+    if not independent or free < MIN_PAIRS or abs(rho) > 1 - 1e-12:
+        return PartialCorrelation(rho, None, None, n)
+    reach = float(special.ndtri(0.5 + confidence / 2)) * math.sqrt((1 + rho**2 / 2) / (free - 3))
+    middle = math.atanh(rho)
+    return PartialCorrelation(rho, math.tanh(middle - reach), math.tanh(middle + reach), n)

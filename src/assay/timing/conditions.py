@@ -1,0 +1,143 @@
+"""Conditions during a measurement: the GPU's clock (read or locked), throttling, and involuntary context switches."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core import leases
+from assay.core.errors import MachineCannot
+from assay.core.guardian import Guardian
+from assay.timing.results import ClockSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.core.results import GpuSnapshot
+    from assay.timing.options import ClockReader
+
+
+READ_INTERVAL_S = 0.02
+"""Between two looks at least; one costs some 50 µs after the first."""
+
+HARMLESS_REASONS = {"idle", "clocks set by the user"}
+
+
+class ClockWatch:
+    """Reads a GPU's clock before, during and after; without a reader it has seen nothing."""
+
+    def __init__(self, reader: ClockReader | None) -> None:
+        self._reader = reader
+        self._before: GpuSnapshot | None = None
+        self._after: GpuSnapshot | None = None
+        self._during: list[GpuSnapshot] = []
+        self._next_s = 0.0
+        self.labels: list[float] = []
+        """After each batch that was looked after: 1 where the clock was held back, 0 where not, NaN where unknown."""
+
+    @property
+    def uuid(self) -> str | None:
+        """The GPU that is read; null without one."""
+        moment = self._reader() if self._reader is not None else None
+        return moment.uuid if moment is not None else None
+
+    def begin(self) -> None:
+        """Look before the first sample."""
+        self._before = self._read()
+
+    def label_batch(self) -> None:
+        """Look after a batch, if the last look is a while ago, and label the batch by what was seen last."""
+        now = time.perf_counter()
+        if self._reader is not None and now >= self._next_s:
+            moment = self._read()
+            if moment is not None:
+                self._during.append(moment)
+            self._next_s = now + READ_INTERVAL_S
+        last = self._during[-1] if self._during else None
+        has_reasons = last is not None and last.throttle is not None
+        self.labels.append(float(bool(_throttle_reasons(last))) if has_reasons and last is not None else math.nan)
+
+    def end(self) -> None:
+        """Look after the last sample."""
+        self._after = self._read()
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """Every reason seen during the samples why the clock was held back."""
+        return tuple(dict.fromkeys(reason for moment in self._during for reason in _throttle_reasons(moment)))
+
+    def summary(self, locked_mhz: int | None, counted_mhz: list[float]) -> ClockSummary:
+        """Return all that was seen, with the clocks that the device itself counted, batch by batch."""
+        mhz = np.array(counted_mhz) if counted_mhz else None
+        reported = [moment for moment in self._during if moment.throttle is not None]
+        return ClockSummary(
+            mhz_low=float(mhz.min()) if mhz is not None else None,
+            mhz=float(np.median(mhz)) if mhz is not None else None,
+            mhz_high=float(mhz.max()) if mhz is not None else None,
+            before=self._before,
+            after=self._after,
+            throttle=self.throttled,
+            throttled_share=sum(bool(_throttle_reasons(m)) for m in reported) / len(reported) if reported else None,
+            locked_mhz=locked_mhz,
+        )
+
+    def _read(self) -> GpuSnapshot | None:
+        return self._reader() if self._reader is not None else None
+
+
+def _throttle_reasons(moment: GpuSnapshot) -> list[str]:
+    return [reason for reason in moment.throttle or () if reason not in HARMLESS_REASONS]
+
+
+@contextlib.contextmanager
+def locked_clock(watch: ClockWatch, mhz: int | None) -> Iterator[None]:
+    """Keep a GPU's SM clock at one speed under a lease, if one is asked for; it is given back even if we are killed.
+
+    Raises:
+        MachineCannot: The GPU is not known to NVML, or this process may not set its clock.
+    """
+    if mhz is None:
+        yield
+        return
+    uuid = watch.uuid
+    if uuid is None:
+        raise MachineCannot("The clock cannot be locked: NVML does not know this GPU.")
+    from assay.machine.nvidia import lock_sm_clocks
+
+    with Guardian():
+        lease = lock_sm_clocks(uuid, mhz, mhz)
+        try:
+            yield
+        finally:
+            leases.release_lease(lease)
+
+
+FREQUENT_PER_S = 20.0
+MIN_SWITCHES = 5
+
+
+class ContextSwitchCounter:
+    """Counts from when it is made how often the kernel took the core away from this process."""
+
+    def __init__(self) -> None:
+        self._switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        self._since = time.perf_counter()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what to say where that was often; nothing where it was not."""
+        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - self._switches
+        return describe_switches(switches, time.perf_counter() - self._since)
+
+
+def describe_switches(switches: int, within_s: float) -> tuple[str, ...]:
+    """Return what to say of so many involuntary switches in so many seconds."""
+    if switches < MIN_SWITCHES or switches < FREQUENT_PER_S * within_s:
+        return ()
+    return (
+        f"others are busy here: the core was taken away {switches} times in {within_s:.2g} s; assay doctor says more",
+    )

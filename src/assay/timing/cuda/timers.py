@@ -1,0 +1,415 @@
+"""GPU timers without a profiler: time between stamps, of calls captured in a graph or queued behind a gate.
+
+Both let the GPU run from call to call without waiting for the host. A graph is replayed as a whole, so the host has no
+part in it; a queue is launched call by call while a gate holds the stream, and then released. Which timer a call
+allows is found by trying: it may wait for the GPU, or refuse to be captured.
+
+The reference kernels spin for a known time, but when a kernel starts and ends is a convention: an empty one takes
+0.6 µs by the activity trace. Calibration adopts that convention once for each GPU and driver; from then on no profiler
+is needed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.core.files import home_folder
+from assay.core.seals import read_sealed_json, write_sealed_json
+from assay.timing.cuda.cupti import TraceTimer
+from assay.timing.cuda.device import (
+    SLOT_COUNT,
+    TIMER_ERROR_US,
+    NotCapturable,
+    TimerCalibration,
+    capture_graph,
+    summarize_capture,
+)
+from assay.timing.sampling import CONTRADICTION_FACTOR, SampleBatch, Samples, warm_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.timing.cuda.device import CaptureSummary, GpuTimingDevice, StampPairs
+    from assay.timing.sampling import Call, Instrument
+
+
+SlotContent = Literal["call", "spin", "wide"]
+"""What stands between two stamps: the call, or a reference, which spins in one thread or on all multiprocessors."""
+
+BETWEEN_REFERENCES = 2
+MAX_BATCH_CALLS = SLOT_COUNT * BETWEEN_REFERENCES // (BETWEEN_REFERENCES + 1) - 1
+MAX_OFFSETS = 32
+"""Batches whose references are remembered: enough for a median, few enough to follow the clock."""
+
+SHORT_US = 50.0
+"""The calls of a batch that are shorter than this make one sample: from place to place in a graph they differ by
+0.1 µs, though hardly from replay to replay."""
+MAX_PLANS = 4
+"""So often at most it is decided whether they do: the first batch may have been slow."""
+TRIMMED_SHARE = 0.1
+QUEUE_GATE_NS = 2_000_000_000
+
+
+class GateTimedOut(TrialFailed):
+    """The gate opened by itself before all calls were queued: a call waits for the GPU, or is too much to queue."""
+
+
+def slot_layout(calls: int) -> tuple[SlotContent, ...]:
+    """Return what stands in each slot: references of both kinds in turns, one before each two calls, two at least."""
+    contents: list[SlotContent] = []
+    for call in range(calls):
+        if call % BETWEEN_REFERENCES == 0:
+            contents.append("wide" if contents.count("spin") > contents.count("wide") else "spin")
+        contents.append("call")
+    return (*contents, "wide") if "wide" not in contents else tuple(contents)
+
+
+def trimmed_mean(values: Samples) -> float:
+    """Return the mean without the tenth at either end: places differ a little, and a disturbed call a lot."""
+    cut = int(np.ceil(TRIMMED_SHARE * len(values))) if len(values) >= 5 else 0
+    return float(np.sort(values)[cut : len(values) - cut].mean())
+
+
+class _StampTimer:
+    """What both ways share: the sequence that is put on the stream, and what its stamps say.
+
+    What the stamps themselves take is seen at the references, spins of known duration. It differs from graph to graph
+    by some 0.3 µs, so every batch has its own. Where it is not known how many operations a call has, neither is how
+    long their boundaries take, and so ``busy_us``.
+    """
+
+    method = "stamped"
+    primary = "span_us"
+
+    def __init__(self, device: GpuTimingDevice, work: GpuCallBatch) -> None:
+        if not 1 <= work.calls <= MAX_BATCH_CALLS:
+            raise ValueError(f"between 1 and {MAX_BATCH_CALLS} calls fit a batch, not {work.calls}")
+        self._device = device
+        self._work = work
+        self._layout = slot_layout(work.calls)
+        self._contents = np.array(self._layout)
+        self._offsets: deque[tuple[float, float | None]] = deque(maxlen=MAX_OFFSETS)
+        self._short: bool | None = None
+        self.typical_us = 0.0
+        self._plans = 1
+        self.calls_per_sample = 1
+
+    def _put(self) -> None:
+        """Put the whole sequence on the bench's stream, which is the current one."""
+        device, work = self._device, self._work
+        if work.state == "warm":
+            work.prepare()
+            work.call()
+        for slot, content in enumerate(self._layout):
+            if content == "call":
+                work.prepare()
+            device.make_ready(work.state)
+            device.slots.begin[slot](device.handle)
+            if content == "call":
+                work.call()
+            else:
+                device.references[content](device.handle)
+            device.slots.end[slot](device.handle)
+        device.slots.fetch()
+
+    def _read(self) -> SampleBatch:
+        """Return how much longer than the references the calls took, and with it how long."""
+        stamps, calibration, work = self._device.slots.read(len(self._contents)), self._device.calibration, self._work
+        calls = stamps.select(self._contents == "call")
+        self._offsets.append(self._offset(stamps))
+        quantities: dict[str, Samples] = {"span_us": calls.us - float(np.median([us for us, _ in self._offsets]))}
+        if work.operations is not None:
+            between_us = calibration.boundary_us[f"{self.method} {work.state}"]
+            quantities["busy_us"] = quantities["span_us"] - (work.operations - 1) * between_us
+        cycles = [cycles for _, cycles in self._offsets if cycles is not None]
+        if calls.cycles is not None and cycles:
+            quantities["cycles"] = calls.cycles - float(np.median(cycles))
+        self.typical_us = float(np.median(quantities["span_us"]))
+        if self._short is None:
+            self.average_by(self.typical_us)
+        if self._short:
+            quantities = {name: np.array([trimmed_mean(values)]) for name, values in quantities.items()}
+        return SampleBatch(quantities, calls.mhz)
+
+    def replan(self) -> bool:
+        """Decide anew whether the calls of a batch make one sample, where the last batch contradicts the first."""
+        limit_us = SHORT_US * CONTRADICTION_FACTOR if self._short else SHORT_US / CONTRADICTION_FACTOR
+        if self._plans >= MAX_PLANS or (self.typical_us < limit_us) == self._short:
+            return False
+        self._plans += 1
+        self.average_by(self.typical_us)
+        return True
+
+    def average_by(self, typical_us: float) -> None:
+        """Make one sample of the calls of a batch where a call is as short as this, or one of each."""
+        self._short = typical_us < SHORT_US
+        self.calls_per_sample = self._work.calls if self._short else 1
+
+    def _offset(self, stamps: StampPairs) -> tuple[float, float | None]:
+        """Return what the stamps take beside what stands between them: microseconds, and cycles where they count."""
+        offsets_us, offsets_cycles = [], []
+        for kind in ("spin", "wide"):
+            references = stamps.select(self._contents == kind)
+            true_us = self._device.calibration.reference_us[f"{kind} {self._work.state}"]
+            offsets_us.append(trimmed_mean(references.us) - true_us)
+            if references.cycles is not None and references.mhz is not None:
+                offsets_cycles.append(trimmed_mean(references.cycles) - true_us * references.mhz)
+        return float(np.mean(offsets_us)), float(np.mean(offsets_cycles)) if offsets_cycles else None
+
+
+class GraphTimer(_StampTimer):
+    """Calls captured once in a graph; each batch replays it."""
+
+    method = "graph"
+
+    def __init__(self, device: GpuTimingDevice, work: GpuCallBatch) -> None:
+        super().__init__(device, work)
+        try:
+            self._graph = capture_graph(device, self._put, device.pool)
+        except NotCapturable:
+            device.renew_pool()
+            raise
+
+    def take(self) -> SampleBatch:
+        """Replay the graph and read its stamps."""
+        with self._device.torch.cuda.stream(self._device.stream):
+            self._graph.replay()
+        self._device.wait(self._work.limit_s)
+        return self._read()
+
+    def close(self) -> None:
+        """Give the graph's memory back."""
+        self._graph.reset()
+
+
+class QueueTimer(_StampTimer):
+    """Calls launched one by one behind a gate; each batch launches them again."""
+
+    method = "queue"
+
+    def take(self) -> SampleBatch:
+        """Close the gate, launch everything, open it, and read the stamps."""
+        device = self._device
+        with device.torch.cuda.stream(device.stream), device.gate.closed(device.handle, QUEUE_GATE_NS) as gate:
+            self._put()
+        device.wait(self._work.limit_s)
+        if gate.timed_out:
+            raise GateTimedOut("The calls could not be queued: one of them waits for the GPU, or launches too much.")
+        return self._read()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+TimerMethod = Literal["graph", "queue", "trace", "wall"]
+PROBE_GATES_NS = (50_000_000, 2_000_000_000)
+"""A gate opens by itself after the first; the second tells a call that waits for it from a host that is slow."""
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What a call allows.
+
+    Attributes:
+        waits: It waits for the GPU, so that nothing can be queued behind a gate.
+        captures: It can be held in a graph.
+        refusal: Why not, in the driver's words.
+        copies: How many of its operations copy memory, which a graph does in its own way.
+        operations: How many kernels, copies and fills it launches; null where it cannot be captured.
+        branches: Some of them may run side by side.
+    """
+
+    waits: bool
+    captures: bool
+    refusal: str | None = None
+    operations: int | None = None
+    branches: bool = False
+    copies: int = 0
+
+
+def probe_capability(
+    device: GpuTimingDevice, call: Call, setup: Call | None, *, steady: bool, limit_s: float
+) -> Capability:
+    """Make a call behind a closed gate, and capture one, each after its setup, which stands in every batch too.
+
+    ``steady`` says that every call does the same.
+    """
+    prepare = setup or _nothing
+    if all(_outlasts_gate(device, prepare, call, most_ns, limit_s) for most_ns in PROBE_GATES_NS):
+        return Capability(waits=True, captures=False, refusal="it waits for the GPU")
+    if not steady:
+        return Capability(waits=False, captures=False, refusal="its calls differ from each other")
+    summaries: list[CaptureSummary] = []
+
+    def body() -> None:
+        prepare()
+        summaries.append(summarize_capture(device.handle))
+        call()
+        summaries.append(summarize_capture(device.handle))
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
+            capture_graph(device, body, device.torch.cuda.graph_pool_handle(), keep=True).reset()
+    except NotCapturable as error:
+        return Capability(waits=False, captures=False, refusal=str(error))
+    return Capability(
+        waits=False,
+        captures=True,
+        operations=summaries[1].operations - summaries[0].operations,
+        branches=summaries[1].branches,
+        copies=summaries[1].copies - summaries[0].copies,
+    )
+
+
+def _outlasts_gate(device: GpuTimingDevice, prepare: Call, call: Call, most_ns: int, limit_s: float) -> bool:
+    with device.torch.cuda.stream(device.stream), device.gate.closed(device.handle, most_ns) as gate:
+        prepare()
+        call()
+        passed = gate.passed
+    device.wait(limit_s)
+    return passed
+
+
+def choose_method(capability: Capability, requested: TimerMethod | Literal["auto"]) -> tuple[TimerMethod, str]:
+    """Return the method for a call, and why.
+
+    Raises:
+        BadInput: The method asked for cannot time this call.
+    """
+    best, why = _best_method(capability)
+    if requested in {"auto", best}:
+        return best, why if requested == "auto" else "asked for"
+    if requested == "graph" and not capability.captures:
+        raise BadInput(f"This call cannot be held in a graph: {capability.refusal}. Use method='auto'.")
+    if requested == "queue" and capability.waits:
+        raise BadInput("This call waits for the GPU, so it cannot be queued. Use method='auto'.")
+    return requested, "asked for"
+
+
+def _best_method(capability: Capability) -> tuple[TimerMethod, str]:
+    if capability.operations == 0:
+        return "wall", "it launches nothing on the GPU"
+    if capability.captures and capability.copies:
+        return "queue", "it copies memory, which a graph does in its own way"
+    if capability.captures:
+        return "graph", "it can be captured, so that the host has no part in the time"
+    if not capability.waits:
+        return "queue", f"it cannot be captured ({capability.refusal}) and can be queued"
+    return "trace", "it waits for the GPU itself, so that it can be neither captured nor queued"
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+Cache = Literal["cold", "warm"]
+"""What the caches hold when a call begins.
+
+``cold``: the L2 was overwritten, twice over, so that it holds dirty lines of no use to the call.
+``warm``: the same call ran just before.
+"""
+
+
+@dataclass(frozen=True)
+class GpuCallBatch:
+    """A batch of calls.
+
+    Attributes:
+        setup: Called before each call, untimed.
+        limit_s: How long to wait for the GPU before a batch is given up.
+        operations: Kernels, copies and fills one after another in a call; null where that is not known.
+        waits: A call waits for the GPU, so that it cannot be held back behind a gate.
+    """
+
+    call: Call
+    state: Cache
+    calls: int
+    setup: Call | None = None
+    limit_s: float = 60.0
+    operations: int | None = None
+    waits: bool = False
+
+    def prepare(self) -> None:
+        """Do what must be done before a call."""
+        if self.setup is not None:
+            self.setup()
+
+
+CALIBRATION_CALLS, CALIBRATION_BATCHES = 16, 8
+CALIBRATION_WARMUP_S = 0.2  # of which a fifth is used at most: enough for the clock to rise from idle
+CHAIN_LENGTH = 4  # references one after another, to see the boundaries between them
+CACHE_STATES: tuple[Cache, ...] = ("cold", "warm")
+
+
+def measure_calibration(device: GpuTimingDevice) -> TimerCalibration:
+    """Trace the references, and time chains of them by stamps.
+
+    Raises:
+        MachineCannot: There is no trace here.
+    """
+    empty = device.kernels.launch("spin", 0)
+    launches = {"empty": empty, **device.references}
+
+    def calling(kind: str, times: int = 1) -> Call:
+        def call() -> None:
+            stream = int(device.torch.cuda.current_stream(device.index).cuda_stream)
+            for _ in range(times):
+                launches[kind](stream)
+
+        return call
+
+    def traced(kind: str, state: Cache) -> float:
+        return _median_us(TraceTimer(device, GpuCallBatch(calling(kind), state, CALIBRATION_CALLS)), "busy_us")
+
+    reference_us = {f"{kind} {state}": traced(kind, state) for kind in device.references for state in CACHE_STATES}
+    device.calibration = device.calibration.model_copy(update={"reference_us": reference_us})
+    boundary_us = {}
+    for state in CACHE_STATES:
+        work = GpuCallBatch(calling("spin", CHAIN_LENGTH), state, CALIBRATION_CALLS)
+        for clock in (GraphTimer(device, work), QueueTimer(device, work)):
+            added_us = _median_us(clock, "span_us") - CHAIN_LENGTH * reference_us["spin warm"]
+            boundary_us[f"{clock.method} {state}"] = max(0.0, added_us / (CHAIN_LENGTH - 1))
+            clock.close()
+    return TimerCalibration(
+        gpu=device.uuid,
+        driver=device.driver,
+        empty_us=traced("empty", "warm"),
+        reference_us=reference_us,
+        boundary_us=boundary_us,
+        error_us=TIMER_ERROR_US,
+    )
+
+
+def _median_us(clock: Instrument, quantity: str) -> float:
+    warm_up(clock, CALIBRATION_WARMUP_S)
+    return float(np.median(np.concatenate([clock.take().quantities[quantity] for _ in range(CALIBRATION_BATCHES)])))
+
+
+def calibrate_device(device: GpuTimingDevice) -> None:
+    """Let a bench know its GPU: what was kept for this GPU and driver, or found now; where neither is, it assumes."""
+    path = home_folder() / "clocks" / f"{device.uuid}-{device.driver}.json"
+    calibration = _load_calibration(path)
+    if calibration is None:
+        try:
+            calibration = measure_calibration(device)
+        except (MachineCannot, TrialFailed):
+            return
+        path.parent.mkdir(exist_ok=True)
+        write_sealed_json(path, calibration.as_json())
+    device.calibration = calibration
+
+
+def _load_calibration(path: Path) -> TimerCalibration | None:
+    """Return what was kept; null where nothing was, or it is damaged: then it is found again."""
+    try:
+        return TimerCalibration.model_validate_json(read_sealed_json(path))
+    except (BadInput, ValidationError):
+        return None

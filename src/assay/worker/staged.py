@@ -1,0 +1,170 @@
+"""Subjects in stages: one after another is prepared, called for its own duration, and released.
+
+    stage 0  prepare ▒▒▒▒▒▒▒ warm ░ call ▓▓▓▓▓▓▓▓▓▓▓  release
+    stage 1                                            prepare ▒ warm ░ call ▓▓▓▓▓▓▓▓▓▓▓  release
+    stage 2                                                                  out of memory: skipped, with the reason
+
+The parent requests each stage separately, so that completed stages are kept even if a later one ends the process.
+What the first subject needs, all need: if it cannot be prepared, there is nothing to measure.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from assay.core import processes
+from assay.core.errors import AssayError
+from assay.core.results import SubjectFacts, TimingMethod
+from assay.timing.continuous import START_US
+from assay.timing.interleaved import SampleBlock, SampleSeries
+from assay.timing.wall import gc_paused
+from assay.worker import subjects
+from assay.worker.protocol import InvalidMessage
+from assay.worker.subjects import describe_failure, is_device_lost, release_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.worker import protocol as say
+    from assay.workloads.base import PreparedWorkload
+
+NOT_REACHED = "its turn never came"
+BY_WALL = TimingMethod(
+    method="stage", why="calls follow one another, each until its work is done, by the host's clock", cache="warm"
+)
+WARM_UP_CALLS = 1
+
+
+class StagedSubjects:
+    """The stages of a role, from the first to the last."""
+
+    def __init__(self, message: say.Prepare, device: str, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._message = message
+        self._device = device
+        self._clock = clock
+        count = len(message.role.subjects)
+        self._facts = {n: SubjectFacts(subject=n, skipped=NOT_REACHED, reached=False) for n in range(count)}
+        self._first: PreparedWorkload | None = None
+
+    def begin(self) -> tuple[SubjectFacts, ...]:
+        """Put the first subject in place, and with it what all of them need.
+
+        Raises:
+            Exception: It cannot be put in place.
+        """
+        self._first = self._prepare(0)
+        return tuple(self._facts.values())
+
+    def take(self, order: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...]]:
+        """Measure one stage, and give its subject back; one that does not work is left out, with what it did before.
+
+        Raises:
+            Exception: It broke the device, or ranks that wait for this one.
+        """
+        index = order.stage
+        if index is None or index not in self._facts:
+            raise InvalidMessage(f"a worker was asked for stage {index}")
+        begin_ns = self._clock()
+        prepared: PreparedWorkload | None = self._first if index == 0 else None
+        self._first = None
+        calls = _StageCalls(index, self._clock)
+        try:
+            prepared = prepared if prepared is not None else self._prepare(index)
+            calls.make(prepared, order)
+        except Exception as error:
+            self._record_failure(index, error)
+            if self._message.role.ranks > 1 or is_device_lost(self._device):
+                raise
+        finally:
+            if prepared is not None:
+                _close(prepared)
+            del prepared
+            release_memory(self._device)
+        return SampleBlock(begin_ns, self._clock(), calls.series()), tuple(self._facts.values())
+
+    def _prepare(self, index: int) -> PreparedWorkload:
+        """Put a subject in place, and find out about it."""
+        subject = self._message.role.subjects[index]
+        prepared = subjects.prepare_subject(subject, device=self._device, seed=self._message.seed)
+        try:
+            facts = subjects.check_subject(index, subject, prepared)
+        except BaseException:
+            _close(prepared)
+            raise
+        self._facts[index] = facts.model_copy(update={"timed": BY_WALL})
+        return prepared
+
+    def _record_failure(self, index: int, error: Exception) -> None:
+        """Keep why a stage was not measured, or not to its end."""
+        if not isinstance(error, AssayError):
+            traceback.print_exception(error)
+        failure = describe_failure(error.with_traceback(None))
+        update = {
+            "skipped": failure.reason,
+            "refused": failure.refused,
+            "invalid_request": failure.invalid_request,
+            "reached": True,
+        }
+        self._facts[index] = self._facts[index].model_copy(update=update)
+
+
+class _StageCalls:
+    """The calls of one stage, and what they reported; a name may have several numbers a call."""
+
+    def __init__(self, subject: int, clock: Callable[[], int]) -> None:
+        self._subject = subject
+        self._clock = clock
+        self._call_us = array("d")
+        self._start_us = array("d")
+        self._extras: dict[str, array[float]] = {}
+        self._window: tuple[int, int] | None = None
+
+    def make(self, prepared: PreparedWorkload, order: say.TakeBlock) -> None:
+        """Warm up, then call for as long and as often as is ordered; ranks end together."""
+        for _ in range(WARM_UP_CALLS if order.warmup_runs is None else order.warmup_runs):
+            prepared.call()
+            prepared.synchronize()
+            processes.exit_if_forked()
+        agree = prepared.agree_to_stop if prepared.agree_to_stop is not None else bool
+        with gc_paused():
+            start_ns = self._clock()
+            until_ns = start_ns + int((order.duration_s or 0.0) * 1e9)
+            while True:
+                end_ns = self._call_once(prepared, start_ns)
+                done = end_ns >= until_ns and len(self._call_us) >= order.stage_calls
+                if agree(done):
+                    return
+
+    def _call_once(self, prepared: PreparedWorkload, start_ns: int) -> int:
+        """Call once, and return when that was done."""
+        begin_ns = self._clock()
+        reported = prepared.call()
+        prepared.synchronize()
+        end_ns = self._clock()
+        processes.exit_if_forked()
+        self._window = start_ns, end_ns
+        self._start_us.append((begin_ns - start_ns) / 1e3)
+        self._call_us.append((end_ns - begin_ns) / 1e3)
+        for name, value in reported.items() if isinstance(reported, Mapping) else ():
+            numbers = value if isinstance(value, Sequence) else (value,)
+            self._extras.setdefault(name, array("d")).extend(float(number) for number in numbers)
+        return end_ns
+
+    def series(self) -> tuple[SampleSeries, ...]:
+        """Return all that is kept; nothing where no call came to its end."""
+        if self._window is None:
+            return ()
+        named = {"call_us": self._call_us, START_US: self._start_us, **self._extras}
+        return tuple(
+            SampleSeries(self._subject, name, values, 1, self._window) for name, values in named.items() if values
+        )
+
+
+def _close(prepared: PreparedWorkload) -> None:
+    with suppress(AssayError, RuntimeError):
+        prepared.close()

@@ -1,0 +1,403 @@
+"""Backends for what a rank computes alone: the requested one, or on a GPU the fastest that is correct.
+
+``PartwiseBackend`` runs a fused PyTorch kernel per part and one Triton kernel to merge them; ``FusedBackend`` runs one
+Triton kernel for all branches. Both are exact forward and backward, as ``attention_call`` without a backend is; they
+differ in how often they pass over memory. Candidates are checked against float64 and raced once per shape.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self
+
+from assay.core.errors import AssayError, BadInput
+from assay.workloads import triton_support as triton_common
+from assay.workloads.dilated_attention.attention import (
+    MergedOutput,
+    accumulation_dtype,
+    attend_flat,
+    attend_flat_backward,
+    flat_part_view,
+)
+from assay.workloads.dilated_attention.reference import blockwise_attention, dense_attention
+from assay.workloads.torch_device import import_torch
+from assay.workloads.triton_support import next_power_of_two
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.workloads.dilated_attention.attention_call import LocalBackend
+    from assay.workloads.dilated_attention.schedule import AttentionHeads, BranchPart, DilatedBranch, DilationSchedule
+    from assay.workloads.torch_device import Tensor
+
+
+MERGE_ROWS = 32
+"""Rows of one head to a program that merges."""
+
+QKV = tuple["Tensor", "Tensor", "Tensor"]
+
+
+@dataclass(frozen=True)
+class PartwiseBackend:
+    """Each part by a fused kernel of PyTorch's, all merged by one of ours.
+
+    Attributes:
+        parts: The parts of what the rank has.
+        heads: The heads.
+        causal: Whether a query sees only its own position and those before it.
+        backend: What computes blocks: ``cudnn`` or ``flash``.
+        merges_more: More is merged in afterwards, so that sums stay in float32.
+    """
+
+    parts: tuple[BranchPart, ...]
+    heads: AttentionHeads
+    causal: bool
+    backend: str
+    merges_more: bool = False
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> MergedOutput:
+        """Return the merge of all parts, in the shapes of a job."""
+        outs, lse = [], []
+        for part in self.parts:
+            views = [flat_part_view(x, part, self.heads.shared_by) for x in (q, k, v)]
+            out, some = attend_flat(*views, causal=self.causal, backend=self.backend)
+            outs.append(pack_heads(out))
+            lse.append(some.float().contiguous())
+        torch = import_torch()
+        out = torch.empty(q.shape, dtype=self._output_dtype(q), device=q.device)
+        merged = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+        table = {**self._part_table, "shared": self.heads.shared_by}
+        _launch_kernel("merge_parts", (tuple(outs), tuple(lse), out, merged), q.shape, table)
+        return MergedOutput(out, merged)
+
+    def backward(self, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
+        """Return the gradients of q, k and v that the parts give, from that of the output."""
+        q, k, v = qkv
+        gradients = [self._part_gradients(part, gradient, qkv, merged) for part in self.parts]
+        dq, dk, dv = zip(*gradients, strict=True)
+        return (
+            self._sum_parts(dq, q, self.heads.shared_by),
+            self._sum_parts(dk, k, 1),
+            self._sum_parts(dv, v, 1),
+        )
+
+    def _part_gradients(self, part: BranchPart, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
+        shared = self.heads.shared_by
+        grad_out, q, k, v, out = (flat_part_view(x, part, shared) for x in (gradient, *qkv, merged.out))
+        lse = flat_part_view(merged.lse[..., None], part, shared)[..., 0].contiguous()
+        dq, dk, dv = attend_flat_backward(grad_out, q, k, v, (out, lse), causal=self.causal, backend=self.backend)
+        if shared > 1:
+            dk, dv = (x.unflatten(1, (-1, shared)).sum(2) for x in (dk, dv))
+        return pack_heads(dq), pack_heads(dk), pack_heads(dv)
+
+    def _sum_parts(self, gradients: tuple[Tensor, ...], like: Tensor, shared: int) -> Tensor:
+        out: Tensor = import_torch().empty(like.shape, dtype=self._output_dtype(like), device=like.device)
+        table = {name: value for name, value in self._part_table.items() if name != "segments"}
+        _launch_kernel("sum_parts", (gradients, out), like.shape, {**table, "shared": shared})
+        return out
+
+    def _output_dtype(self, x: Tensor) -> Any:
+        return accumulation_dtype(x.dtype) if self.merges_more else x.dtype
+
+    @cached_property
+    def _part_table(self) -> dict[str, Any]:
+        """Where the parts' rows and heads lie."""
+        return {
+            "segments": tuple(part.segment for part in self.parts),
+            "rates": tuple(part.rate for part in self.parts),
+            "offsets": tuple(part.offset for part in self.parts),
+            "starts": tuple(part.heads.start for part in self.parts),
+            "steps": tuple(part.heads.step for part in self.parts),
+            "counts": tuple(len(range(self.heads.keys)[part.heads]) for part in self.parts),
+        }
+
+
+@dataclass(frozen=True)
+class FusedTiling:
+    """Queries of one period and keys to a tile, the warps that work on it, and how many are loaded ahead."""
+
+    block_q: int = 128
+    block_k: int = 64
+    num_warps: int = 4
+    num_stages: int = 3
+
+    def fits(self, branch: DilatedBranch, period: int) -> bool:
+        """Return whether no tile of a branch lies across the end of a segment."""
+        return branch.segment % (period * self.block_q) == 0 and branch.kept_positions % self.block_k == 0
+
+
+@dataclass(frozen=True)
+class FusedBackend:
+    """All branches in one kernel of ours, forward; backward as ``partwise`` does it.
+
+    Attributes:
+        schedule: The branches, no segment longer than what the rank has.
+        partwise: The way backward.
+        tiling: How the kernel is cut up.
+    """
+
+    schedule: DilationSchedule
+    partwise: PartwiseBackend
+    tiling: FusedTiling = FusedTiling()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> MergedOutput:
+        """Return the merge of all branches, in the shapes of a job."""
+        heads = self.partwise.heads
+        kind = accumulation_dtype(q.dtype) if self.partwise.merges_more else q.dtype
+        flat = q.flatten(2, 3), k.squeeze(3), v.squeeze(3)
+        merged = fused_forward(flat, self.schedule, heads, causal=self.partwise.causal, dtype=kind, tiling=self.tiling)
+        return MergedOutput(*(x.unflatten(2, (heads.keys, heads.shared_by)) for x in merged))
+
+    def backward(self, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
+        """Return the gradients of q, k and v, from that of the output."""
+        return self.partwise.backward(gradient, qkv, merged)
+
+
+def check_kernel_support(q: Tensor, backend: str) -> None:
+    """Refuse what our kernels cannot do."""
+    name = str(q.dtype).removeprefix("torch.")
+    if name not in triton_common.TRITON_DTYPES:
+        raise BadInput(f"The backend {backend} takes {', '.join(triton_common.TRITON_DTYPES)}, not {name}.")
+    if q.device.type not in triton_common.triton_device_kinds():
+        raise BadInput(f"The backend {backend} runs on a GPU, not on {q.device.type}.")
+
+
+def pack_heads(x: Tensor) -> Tensor:
+    """Return (batch · segment, position, head, dim) of what has heads before positions; a copy where need be."""
+    return x.transpose(1, 2).contiguous()
+
+
+def _launch_kernel(kernel: str, args: tuple[Any, ...], shape: Sequence[int], table: dict[str, Any]) -> None:
+    batch, sequence, keys, shared, dim = shape
+    heads, blocks = keys * shared, -(-sequence // MERGE_ROWS)
+    fixed = {"heads": heads, "dim": dim, "block_d": next_power_of_two(dim), "block": MERGE_ROWS}
+    triton_common.load_kernel(kernel, "dilated_attention")[(batch * blocks * heads,)](*args, sequence, **fixed, **table)
+
+
+def fused_forward(
+    qkv: QKV,
+    schedule: DilationSchedule,
+    heads: AttentionHeads,
+    *,
+    causal: bool,
+    dtype: Any = None,
+    tiling: FusedTiling | None = None,
+) -> MergedOutput:
+    """Return output, in a dtype of choice, and log-sum-exp of q, k and v, each (batch, sequence, heads, dim)."""
+    torch, tiling = import_torch(), tiling or FusedTiling()
+    q, k, v = (x.contiguous() for x in qkv)
+    batch, sequence, _, dim = q.shape
+    out = torch.empty_like(q, dtype=dtype or q.dtype)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    period = math.lcm(*(branch.rate for branch in schedule.branches))
+    blocks = -(-sequence // (period * tiling.block_q))
+    triton_common.load_kernel("dilated_attention", "dilated_attention")[(batch * heads.queries * period * blocks,)](
+        q,
+        k,
+        v,
+        out,
+        lse,
+        sequence,
+        math.log2(math.e) / math.sqrt(dim),
+        heads=heads.queries,
+        key_heads=heads.keys,
+        segments=tuple(branch.segment for branch in schedule.branches),
+        rates=tuple(branch.rate for branch in schedule.branches),
+        period=period,
+        modulo=heads.rule == "modulo",
+        dim=dim,
+        block_d=next_power_of_two(dim),
+        block_q=tiling.block_q,
+        block_k=tiling.block_k,
+        aligned=not causal and all(tiling.fits(branch, period) for branch in schedule.branches),
+        causal=causal,
+        precision="ieee",
+        widen=triton_common.is_triton_interpreted(),
+        num_warps=tiling.num_warps,
+        num_stages=tiling.num_stages,
+    )
+    return MergedOutput(out, lse)
+
+
+if TYPE_CHECKING:
+    QKVTensors = tuple[Tensor, Tensor, Tensor]
+
+RACE_S = 1.0
+"""About how long the ways are raced, once for each shape; their first calls, which may compile, come on top."""
+
+CHECKED_ROWS, MAX_DENSE_ROWS = 64, 16384
+PARTWISE_KERNELS = ("cudnn", "flash")
+MAX_ERROR = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
+"""The furthest that a row may be from float64, over the largest element: some roundings of the dtype."""
+
+TILINGS = (
+    FusedTiling(128, 64, 4, 3),
+    FusedTiling(128, 64, 4, 4),
+    FusedTiling(128, 128, 4, 3),
+    FusedTiling(128, 64, 8, 3),
+)
+"""Of the kernel of ours: the best of those tried on a Hopper first, and one for heads of more elements."""
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """What decides which way is the fastest, beside the GPU and the dtype."""
+
+    schedule: DilationSchedule
+    heads: AttentionHeads
+    parts: tuple[BranchPart, ...]
+    causal: bool
+    merges_more: bool
+
+    @property
+    def key(self) -> tuple[DilationSchedule, AttentionHeads, bool, bool]:
+        """What tells it from others of the same tensors."""
+        return self.schedule, self.heads, self.causal, self.merges_more
+
+    def partwise(self, backend: str) -> PartwiseBackend:
+        """Return the way of a kernel for each part."""
+        return PartwiseBackend(self.parts, self.heads, self.causal, backend, self.merges_more)
+
+    def fused(self, tiling: FusedTiling, backward: str) -> FusedBackend:
+        """Return the way of one kernel for all of it."""
+        return FusedBackend(self.schedule, self.partwise(backward), tiling)
+
+
+def requested_backend(backend: str, q: Tensor, shape: CallShape) -> LocalBackend | None:
+    """Return the way of a backend that was asked for; null: parts are computed and merged one by one."""
+    if backend == "triton":
+        check_kernel_support(q, backend)
+        return shape.fused(TILINGS[0], "flash")
+    if backend not in {"cudnn", "flash"} or not triton_common.is_triton_installed():
+        return None
+    try:
+        check_kernel_support(q, backend)
+    except BadInput:
+        return None
+    return shape.partwise(backend)
+
+
+def can_race_backends(q: Tensor) -> bool:
+    """Return whether ways can be raced for a tensor: on a GPU, in a dtype that its fused kernels have."""
+    half = str(q.dtype).removeprefix("torch.") in MAX_ERROR
+    shaped = q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+    return bool(
+        q.is_cuda
+        and half
+        and shaped
+        and triton_common.is_triton_installed()
+        and not triton_common.is_triton_interpreted()
+    )
+
+
+def fastest_backend(qkv: QKVTensors, shape: CallShape) -> LocalBackend:
+    """Return the fastest way that is right for these tensors, raced once for each shape and kept in this process.
+
+    While a CUDA graph is captured nothing can be raced, and PyTorch's flash attention is taken.
+    """
+    torch, (q, k, v) = import_torch(), qkv
+    backward = torch.is_grad_enabled() and any(x.requires_grad for x in qkv)
+    key = (torch.cuda.get_device_name(q.device), q.dtype, tuple(q.shape), tuple(k.shape), *shape.key, backward)
+    if key not in _fastest:
+        if torch.cuda.is_current_stream_capturing():
+            return shape.partwise("flash")
+        with torch.no_grad():
+            _fastest[key] = race_backends((q.detach(), k.detach(), v.detach()), shape, backward=backward)
+    return _fastest[key]
+
+
+_fastest: dict[Any, LocalBackend] = {}
+_races: list[dict[str, Any]] = []
+
+
+def past_races() -> list[dict[str, Any]]:
+    """Return what was raced in this process so far: for which shape, who won, and the times of all."""
+    return list(_races)
+
+
+def backend_candidates(shape: CallShape, *, backward: bool) -> dict[str, LocalBackend]:
+    """Return the ways that are raced, by name."""
+    backends: dict[str, LocalBackend] = {backend: shape.partwise(backend) for backend in PARTWISE_KERNELS}
+    for tiling in TILINGS:
+        name = f"triton {tiling.block_q} x {tiling.block_k}, {tiling.num_warps} warps, {tiling.num_stages} ahead"
+        for after in PARTWISE_KERNELS if backward else PARTWISE_KERNELS[:1]:
+            backends[f"{name}; backward {after}" if backward else name] = shape.fused(tiling, after)
+    return backends
+
+
+def race_backends(qkv: QKVTensors, shape: CallShape, *, backward: bool) -> LocalBackend:
+    """Return the fastest of the ways that run here and are right."""
+    from assay.timing.pick import pick
+
+    backends = backend_candidates(shape, backward=backward)
+    grad_out = _random_like(qkv[0])
+    calls = {
+        name: partial(call_backend, backend, qkv, grad_out if backward else None) for name, backend in backends.items()
+    }
+    reference = BackendReference.of(qkv, shape, grad_out if backward else None)
+    try:
+        picked = pick(calls, check=reference.accepts, device=str(qkv[0].device), cache="warm", budget_s=RACE_S)
+    except AssayError as error:
+        warnings.warn(f"No way to compute dilated attention was found to be right and raced: {error}", stacklevel=4)
+        return shape.partwise("flash")
+    race = {
+        "shape": list(qkv[0].shape),
+        "dtype": str(qkv[0].dtype).removeprefix("torch."),
+        "backward": backward,
+        "winner": picked.winner,
+        "time_us": {candidate.name: candidate.time_us for candidate in picked.ranking},
+    }
+    _races.append(race)
+    return backends[picked.winner]
+
+
+def _random_like(x: Tensor) -> Tensor:
+    """Return random numbers that leave the random numbers of whoever called alone."""
+    torch = import_torch()
+    source = torch.Generator(device=x.device).manual_seed(0)
+    return torch.randn(x.shape, generator=source, dtype=torch.float32, device=x.device).to(x.dtype)
+
+
+def call_backend(backend: LocalBackend, qkv: QKVTensors, grad_out: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the output and, given the gradient of it, those of q, k and v."""
+    merged = backend.forward(*qkv)
+    rounded = merged._replace(out=merged.out.to(qkv[0].dtype))
+    return (rounded.out,) if grad_out is None else (rounded.out, *backend.backward(grad_out, qkv, rounded))
+
+
+@dataclass(frozen=True)
+class BackendReference:
+    """What must be found for the first sequence, as far as its longest segment reaches: some rows, or all of them."""
+
+    rows: Tensor
+    expected: tuple[Tensor, ...]
+    max_error: float
+
+    @classmethod
+    def of(cls, qkv: QKVTensors, shape: CallShape, grad_out: Tensor | None) -> Self:
+        """Return it in float64: all rows and gradients where that is soon done, otherwise some rows of the output."""
+        torch = import_torch()
+        span = max(part.segment for part in shape.parts)
+        q, k, v = (x[:1, :span].flatten(2, 3) for x in qkv)
+        furthest = MAX_ERROR[str(q.dtype).removeprefix("torch.")]
+        if grad_out is None or span > MAX_DENSE_ROWS:
+            rows = torch.linspace(0, span - 1, min(span, CHECKED_ROWS), device=q.device).long()
+            return cls(
+                rows, (dense_attention(q, k, v, shape.schedule, shape.heads, causal=shape.causal, rows=rows),), furthest
+            )
+        gradient = grad_out[:1, :span].flatten(2, 3)
+        expected = blockwise_attention(q, k, v, shape.schedule, shape.heads, gradient=gradient, causal=shape.causal)
+        return cls(torch.arange(span, device=q.device), expected, furthest)
+
+    def accepts(self, outputs: Any) -> bool:
+        """Return whether a way's output, and its gradients, are what they must be."""
+        pairs = zip(self.expected, outputs, strict=False)
+        return all(
+            self._is_close(expected, output[:1].flatten(2, 3)[:, self.rows].double()) for expected, output in pairs
+        )
+
+    def _is_close(self, expected: Tensor, output: Tensor) -> bool:
+        return bool((output - expected).abs().max() <= self.max_error * expected.abs().max())

@@ -1,0 +1,220 @@
+"""The public functions, on one device and over a ring of ranks, and how their arguments become a call.
+
+Over a ring each rank has one shard of every sequence. Invalid tensors and options are refused with one sentence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import BadInput
+from assay.workloads.dilated_attention.attention import resolve_backend
+from assay.workloads.dilated_attention.attention_call import AttentionCall
+from assay.workloads.dilated_attention.backends import CallShape, can_race_backends, fastest_backend, requested_backend
+from assay.workloads.dilated_attention.exchange import RingExchange, Traffic
+from assay.workloads.dilated_attention.schedule import (
+    AttentionHeads,
+    DilationSchedule,
+    RingPosition,
+    branch_parts,
+    check_dropout,
+    check_sequence,
+    ring_steps,
+)
+from assay.workloads.torch_device import import_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.workloads.torch_device import Tensor
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Refuse what is not (batch, sequence, heads, dim) of one dtype and device."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 4:
+            raise BadInput(f"{name} has {x.ndim} axes, not the four of (batch, sequence, heads, dim).")
+        if 0 in x.shape:
+            raise BadInput(f"{name} of shape {tuple(x.shape)} is empty.")
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            raise BadInput(f"q is {q.dtype} on {q.device}, but {name} is {x.dtype} on {x.device}.")
+    if not q.is_floating_point():
+        raise BadInput(f"Attention is of floating-point numbers, not of {q.dtype}.")
+    if k.shape != v.shape:
+        raise BadInput(f"k has shape {tuple(k.shape)} but v has {tuple(v.shape)}.")
+    if (q.shape[0], q.shape[1], q.shape[3]) != (k.shape[0], k.shape[1], k.shape[3]):
+        raise BadInput(f"q of shape {tuple(q.shape)} and k of {tuple(k.shape)} differ in more than their heads.")
+
+
+def check_mask(mask: Tensor | None, shape: tuple[int, int]) -> None:
+    """Refuse a mask of keys that is not one truth value to each position of each whole sequence."""
+    if mask is not None and (tuple(mask.shape) != shape or str(mask.dtype) != "torch.bool"):
+        raise BadInput(
+            f"key_padding_mask is of shape {shape} and dtype bool, not {tuple(mask.shape)} and {mask.dtype}."
+        )
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """What a caller asks for beside tensors; the public functions describe it."""
+
+    segment_lengths: Sequence[int]
+    dilation_rates: Sequence[int]
+    causal: bool
+    offset: str
+    key_padding_mask: Tensor | None
+    detached_weights: bool
+    dropout: float
+    backend: str
+
+
+def run_attention(
+    qkv: tuple[Tensor, Tensor, Tensor],
+    options: AttentionOptions,
+    position: RingPosition,
+    *,
+    group: Any,
+    traffic: Traffic,
+) -> Tensor:
+    """Return the attention of shards (batch, position, heads, dim), given where in a ring they lie."""
+    from assay.workloads.dilated_attention.modules import AttendFunction
+
+    check_dropout(options.dropout)
+    check_tensors(*qkv)
+    q, k, v = qkv
+    heads = AttentionHeads.of(q.shape[2], k.shape[2], options.offset)
+    apart = q.unflatten(2, (heads.keys, heads.shared_by)), k.unsqueeze(3), v.unsqueeze(3)
+    call = plan_call(apart, heads, options, position, group=group, traffic=traffic)
+    out: Tensor = AttendFunction.apply(call, *apart).flatten(2, 3)
+    return out
+
+
+def plan_call(
+    apart: tuple[Tensor, Tensor, Tensor],
+    heads: AttentionHeads,
+    options: AttentionOptions,
+    position: RingPosition,
+    *,
+    group: Any,
+    traffic: Traffic,
+) -> AttentionCall:
+    """Return the job of tensors (batch, position, key head, query head of it, dim), all rules looked at."""
+    q = apart[0]
+    schedule, mask = DilationSchedule.of(options.segment_lengths, options.dilation_rates), options.key_padding_mask
+    sequence = q.shape[1] * position.ring_size
+    shard = check_sequence(schedule, sequence, position.ring_size)
+    check_mask(mask, (q.shape[0], sequence))
+    plain = mask is not None or options.detached_weights
+    if options.backend == "triton" and plain:
+        raise BadInput("The backend triton neither masks padded keys nor holds the weights of branches constant.")
+    schedule.warn_of_uncovered_rows()
+    chosen, ahead = branch_parts(schedule, heads, shard), ring_steps(schedule, shard, position, causal=options.causal)
+    backend = resolve_backend(options.backend, q, padded=mask is not None)
+    shape = CallShape(schedule.within(shard), heads, chosen, options.causal, bool(ahead))
+    raced = options.backend == "auto" and can_race_backends(q)
+    own = None if plain else fastest_backend(apart, shape) if raced else requested_backend(backend, q, shape)
+    return AttentionCall(
+        branches=len(schedule.branches),
+        parts=chosen,
+        causal=options.causal,
+        detached_weights=options.detached_weights,
+        backend=resolve_backend("auto", q, padded=False) if backend == "triton" else backend,
+        mask=mask,
+        ring_index=position.index,
+        exchange=RingExchange(group, ahead, chosen, traffic),
+        local=own,
+    )
+
+
+def dilated_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segment_lengths: Sequence[int],
+    dilation_rates: Sequence[int],
+    *,
+    causal: bool = False,
+    offset: str = "modulo",
+    key_padding_mask: Tensor | None = None,
+    detached_weights: bool = False,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Tensor:
+    """Return the dilated attention of tensors (batch, sequence, heads, dim); gradients are exact.
+
+    Args:
+        q: Queries.
+        k: Keys; query heads may share them evenly, and then take the offset of the head they share.
+        v: Values.
+        segment_lengths: Positions to a segment, one for each branch.
+        dilation_rates: Of how many positions a head keeps one, one for each branch.
+        causal: Whether a query sees only its own position and those before it.
+        offset: Which one it keeps: ``modulo`` (h mod r) or ``blocks`` (h // ceil(H / r)).
+        key_padding_mask: True for keys that nobody sees, (batch, sequence).
+        detached_weights: Hold the weights of branches constant in the backward pass, as torchscale does: not exact.
+        dropout: Refused unless it is 0.
+        backend: ``math``, ``flash``, ``cudnn``, or ``triton``: one kernel of ours for all branches. ``auto``: on a GPU,
+            in half precision, the fastest that is right, raced when a shape is first seen, which takes some seconds.
+    """
+    options = AttentionOptions(
+        segment_lengths, dilation_rates, causal, offset, key_padding_mask, detached_weights, dropout, backend
+    )
+    return run_attention((q, k, v), options, RingPosition(0, 1), group=None, traffic=Traffic())
+
+
+def ring_dilated_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segment_lengths: Sequence[int],
+    dilation_rates: Sequence[int],
+    *,
+    group: Any = None,
+    ring_size: int | None = None,
+    causal: bool = False,
+    offset: str = "modulo",
+    key_padding_mask: Tensor | None = None,
+    detached_weights: bool = False,
+    dropout: float = 0.0,
+    backend: str = "auto",
+    traffic: Traffic | None = None,
+) -> Tensor:
+    """Return this rank's shard of the dilated attention of sequences over a ring; gradients are exact.
+
+    All ranks of a ring call it together, and go backward together. Branches no longer than a shard move nothing.
+    NCCL wants the first call of a group to be one of all its ranks: ``meet`` is such a call.
+
+    Args:
+        q: This rank's queries (batch, position, heads, dim): the rank-th of the equal shards of a sequence.
+        k: This rank's keys.
+        v: This rank's values.
+        segment_lengths: Positions to a segment, one for each branch.
+        dilation_rates: Of how many positions a head keeps one, one for each branch.
+        group: The ranks; without one, all of them.
+        ring_size: Ranks to a ring; fewer than there are make several rings, each with sequences of its own.
+        causal: Whether a query sees only its own position and those before it.
+        offset: Which one a head keeps: ``modulo`` (h mod r) or ``blocks`` (h // ceil(H / r)).
+        key_padding_mask: True for keys that nobody sees, of the whole sequence: (batch, sequence), on every rank.
+        detached_weights: Hold the weights of branches constant in the backward pass, as torchscale does: not exact.
+        dropout: Refused unless it is 0.
+        backend: ``auto``, ``math``, ``flash``, ``cudnn``, or ``triton`` for what a rank can do alone.
+        traffic: Counts the bytes that are moved, forward and backward.
+    """
+    options = AttentionOptions(
+        segment_lengths, dilation_rates, causal, offset, key_padding_mask, detached_weights, dropout, backend
+    )
+    return run_attention(
+        (q, k, v), options, ring_position_in(group, ring_size), group=group, traffic=traffic or Traffic()
+    )
+
+
+def ring_position_in(group: Any, ring_size: int | None) -> RingPosition:
+    """Return where this rank sits in its ring."""
+    dist = import_torch().distributed
+    return RingPosition.of(dist.get_rank(group), dist.get_world_size(group), ring_size)
+
+
+def barrier(group: Any = None) -> None:
+    """Wait until all ranks of a group are there: afterwards any two of them may exchange."""
+    import_torch().distributed.barrier(group)

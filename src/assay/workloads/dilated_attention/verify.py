@@ -1,0 +1,213 @@
+"""Check a rank's shard of output and gradients against float64, block by block, head by head.
+
+Positions in different blocks of lcm(segment lengths) never interact, and neither do key heads, so that one sequence,
+key head and block is checked by itself. Where checking all of them would take long, some are: of every key head at
+least one, in a random sequence and block. A rank recreates what it needs of other shards from the seed.
+
+    half precision      the worst error may be twice that of plain attention in the same dtype
+    float32, float64    the worst error may be what it may be for every workload
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from assay.core.results import Check
+from assay.workloads.dilated_attention.functional import dilated_attention
+from assay.workloads.dilated_attention.problem import BACKWARD_FLOP, SHARD_TENSORS
+from assay.workloads.dilated_attention.reference import (
+    RelativeErrors,
+    SingleHead,
+    blockwise_attention,
+    dense_attention,
+    plain_attention_errors,
+)
+from assay.workloads.numpy_support import RELATIVE_ERROR, tolerance_of
+from assay.workloads.torch_device import import_torch
+from assay.workloads.torch_support import FLOP_PER_ELEMENT, MOST_FLOP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.workloads.dilated_attention.problem import DilatedAttentionProblem, ShardSource
+    from assay.workloads.dilated_attention.schedule import RingPosition
+    from assay.workloads.torch_device import Tensor
+
+MAX_ERROR_RATIO = 2.0
+"""How often the error of plain attention half precision may have."""
+
+MIN_ROUNDING = 0.1
+"""Of a dtype's epsilon: attention of a position or two may be plain and without error."""
+
+MAX_CHECK_RATIO = 20.0
+"""One unit of every head may take so many times what a check may; otherwise branches are merged in float64."""
+
+SCORES_AT_ONCE = 2**23
+"""64 MiB of float64, a few of which are held."""
+
+
+class CheckUnit(NamedTuple):
+    """What is judged for itself."""
+
+    block: int
+    sequence: int
+    head: int
+
+
+@dataclass(frozen=True)
+class ShardCheck:
+    """Judges what one rank computed.
+
+    Attributes:
+        problem: What was to be computed.
+        position: Where the rank sits.
+        source: The data of its ring.
+        seed: Chooses the units.
+    """
+
+    problem: DilatedAttentionProblem
+    position: RingPosition
+    source: ShardSource
+    seed: int
+
+    def check(self, outputs: tuple[Tensor, ...]) -> Check:
+        """Return how far the output, and the gradients behind it, are from what they must be."""
+        units = self.units
+        chosen = self.choose_units(MOST_FLOP[self.source.where.partition(":")[0]])
+        errors = RelativeErrors()
+        for mine, right in self._branchwise(outputs) if chosen is None else self._dense(outputs, chosen):
+            errors.add(mine, right)
+        worst, most, measure = self._worst_error(errors.relative())
+        if chosen is None:
+            measure += ", branches merged in float64"
+        elif len(chosen) < len(units):
+            measure += f", over {len(chosen)} of {len(units)} blocks of heads at random (seed {self.seed})"
+        if not all(bool(x.isfinite().all()) for x in outputs):
+            worst = math.inf
+        return Check(error=worst, tolerance=most, measure=measure)
+
+    @property
+    def units(self) -> list[CheckUnit]:
+        """All there is to be judged."""
+        costs = self.problem.costs
+        return [CheckUnit(b, s, h) for b in self._blocks for s in range(costs.batch) for h in range(costs.heads.keys)]
+
+    def choose_units(self, most_flop: float) -> list[CheckUnit] | None:
+        """Return what is judged within so many operations, of every head something; null where that is too much."""
+        units, heads = self.units, self.problem.costs.heads.keys
+        affordable = int(most_flop / self._unit_flop)
+        if affordable >= len(units):
+            return units
+        if MAX_CHECK_RATIO * most_flop < heads * self._unit_flop:
+            return None
+        order = np.random.default_rng(self.seed).permutation(len(units) // heads)
+        rounds = max(1, affordable // heads)
+        return [units[int(index) * heads + head] for index in order[:rounds] for head in range(heads)]
+
+    @cached_property
+    def _length(self) -> int:
+        return math.lcm(*(branch.segment for branch in self.problem.costs.schedule.branches))
+
+    @property
+    def _own_rows(self) -> range:
+        return range(self.problem.costs.sequence)[self.position.index * self.problem.shard :][: self.problem.shard]
+
+    @property
+    def _blocks(self) -> range:
+        return range(self._own_rows[0] // self._length, self._own_rows[-1] // self._length + 1)
+
+    @property
+    def _unit_flop(self) -> float:
+        """What judging one unit takes: gradients of keys need the scores of all rows of a block."""
+        costs, backward = self.problem.costs, self.problem.backward
+        rows = self._length if backward else min(self._length, self.problem.shard)
+        flop_per_pair = (4.0 * costs.dim + FLOP_PER_ELEMENT) * (1 + BACKWARD_FLOP if backward else 1)
+        return rows * self._length * costs.heads.shared_by * flop_per_pair
+
+    def _worst_error(self, errors: list[float]) -> tuple[float, float, str]:
+        """Return the worst of some errors, how large it may be, and what it is called."""
+        if self.problem.dtype in {"float32", "float64"}:
+            return max(errors), tolerance_of(self.problem.dtype), f"worst {RELATIVE_ERROR}"
+        tensors = [getattr(self.source.shard(self.position.index), name)[:1] for name in self._names]
+        plain = plain_attention_errors(tensors, causal=self.problem.costs.causal)
+        least = import_torch().finfo(tensors[0].dtype).eps * MIN_ROUNDING
+        times = max(error / max(usual, least) for error, usual in zip(errors, plain, strict=True))
+        return times, MAX_ERROR_RATIO, f"worst error over that of plain attention in {self.problem.dtype}"
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return SHARD_TENSORS if self.problem.backward else SHARD_TENSORS[:3]
+
+    def _block_data(self, block: int) -> list[Tensor]:
+        """Return the data of a block, of which the rank has a part."""
+        first, last = block * self._length, (block + 1) * self._length
+        shard = self.problem.shard
+        pieces = []
+        for index in range(first // shard, (last - 1) // shard + 1):
+            some = self.source.shard(index)
+            rows = slice(max(first - index * shard, 0), min(last - index * shard, shard))
+            pieces.append([getattr(some, name)[:, rows] for name in self._names])
+        return [import_torch().cat(parts, 1) for parts in zip(*pieces, strict=True)]
+
+    def _block_rows(self, block: int) -> tuple[slice, slice]:
+        """Return the rank's own rows of a block: within the block, and within its shard."""
+        first = max(self._own_rows[0], block * self._length)
+        last = min(self._own_rows[-1] + 1, (block + 1) * self._length)
+        base, own = block * self._length, self._own_rows[0]
+        return slice(first - base, last - base), slice(first - own, last - own)
+
+    def _dense(
+        self, outputs: tuple[Tensor, ...], chosen: list[CheckUnit]
+    ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+        """Yield what was found for each unit, and what the dense reference says."""
+        for block in sorted({unit.block for unit in chosen}):
+            whole = self._block_data(block)
+            within, mine = self._block_rows(block)
+            for unit in (unit for unit in chosen if unit.block == block):
+                yield [self._select_unit(x, unit)[:, mine] for x in outputs], self._expected(whole, unit, within)
+
+    def _select_unit(self, x: Tensor, unit: CheckUnit) -> Tensor:
+        """Return a unit's sequence and heads, of queries or of keys."""
+        heads = self.problem.costs.heads
+        heads_per_key = x.shape[2] // heads.keys
+        return x[unit.sequence : unit.sequence + 1, :, unit.head * heads_per_key : (unit.head + 1) * heads_per_key]
+
+    def _expected(self, whole: list[Tensor], unit: CheckUnit, within: slice) -> list[Tensor]:
+        torch, costs = import_torch(), self.problem.costs
+        q, k, v, *gradient = (self._select_unit(x, unit) for x in whole)
+        heads = SingleHead.select(costs.heads, unit.head)
+        at_once = max(1, SCORES_AT_ONCE // (self._length * heads.shared_by))
+        if gradient:
+            right = blockwise_attention(
+                q, k, v, costs.schedule, heads, gradient=gradient[0], block=at_once, causal=costs.causal
+            )
+            return [x[:, within] for x in right]
+        rows = torch.arange(within.start, within.stop, device=q.device).split(at_once)
+        return [
+            torch.cat(
+                [dense_attention(q, k, v, costs.schedule, heads, causal=costs.causal, rows=some) for some in rows], 1
+            )
+        ]
+
+    def _branchwise(self, outputs: tuple[Tensor, ...]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+        """Yield what was found for each block and sequence, and what branches merged in float64 on one device say."""
+        torch, costs = import_torch(), self.problem.costs
+        segments = [branch.segment for branch in costs.schedule.branches]
+        rates = [branch.rate for branch in costs.schedule.branches]
+        for block in self._blocks:
+            whole = self._block_data(block)
+            within, mine = self._block_rows(block)
+            for number in range(costs.batch):
+                q, k, v, *gradient = (x[number : number + 1].detach().double() for x in whole)
+                inputs = tuple(x.requires_grad_(bool(gradient)) for x in (q, k, v))
+                with torch.enable_grad():
+                    out = dilated_attention(
+                        q, k, v, segments, rates, causal=costs.causal, offset=costs.heads.rule, backend="math"
+                    )
+                    right = (out, *(torch.autograd.grad(out, inputs, gradient[0]) if gradient else ()))
+                yield [x[number : number + 1, mine] for x in outputs], [x.detach()[:, within] for x in right]

@@ -1,0 +1,363 @@
+"""Generation by replays of one CUDA graph: a step is launched as a whole, so that the GPU does not wait for the host.
+
+    host   launch 1 │ launch 2 │ wait for 1 ⏱ │ launch 3 │ wait for 2 ⏱ │ …
+    GPU              step 1 → token to the host, step 2 → token to the host, step 3 → …
+
+One step is always queued behind the running one. A token's time is when its copy has arrived in host memory.
+
+While a step is captured, the small kernels of each layer are fused by ``torch.compile``. All layers are the same
+program with different weights; compiled as they are they would be compiled one by one, as each has its own index into
+the KV cache. Here each gets a cache of its own as index 0, so that one is compiled for all.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from assay.core.errors import MachineCannot, TrialFailed
+from assay.timing.wall import gc_paused
+from assay.workloads.generation.decode_step import DecodeStep, resolve_sampling, step_implementations
+from assay.workloads.generation.eager import TokenExtras, decode_extras, prefill_extras, whole_extras
+from assay.workloads.torch_device import import_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from assay.workloads.generation.loading import LoadedModel
+    from assay.workloads.generation.prompts import PromptBatch, PromptBatches
+
+
+MAX_VARIANTS = 256
+"""Of one layer: another is compiled for each batch size and length of the cache."""
+
+
+@cache
+def _compile_forward(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """Return a layer's program, compiled when it is first called; kept, so that later stages find it."""
+    compiled: Callable[..., Any] = import_torch().compile(forward, backend=backend, fullgraph=True, dynamic=False)
+    return compiled
+
+
+def model_layers(model: Any) -> list[Any]:
+    """Return a model's layers, in order: the modules that it says are not to be split."""
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    candidates = [module for module in model.modules() if type(module).__name__ in names]
+    return [
+        module
+        for module in candidates
+        if not any(module is not other and module in other.modules() for other in candidates)
+    ]
+
+
+@contextmanager
+def fuse_layers(model: Any, cache_of_all: Any, backend: str = "inductor") -> Iterator[None]:
+    """Have a model's layers run compiled, each on its own part of a cache; as before when it is left.
+
+    Raises:
+        ValueError: The model's layers are not one for each part of the cache.
+    """
+    from assay.workloads.generation.static_cache import one_layer_cache
+
+    dynamo = import_module("torch._dynamo.config")
+    layers = model_layers(model)
+    if len(layers) != len(cache_of_all.layers):
+        raise ValueError(f"{len(layers)} layers have {len(cache_of_all.layers)} caches")
+    with ExitStack() as undo, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        undo.enter_context(dynamo.patch(recompile_limit=MAX_VARIANTS))
+        for index, layer in enumerate(layers):
+            _swap_forward(
+                layer, _layer_program(layer, cache_of_all, one_layer_cache(cache_of_all, index), backend), undo
+            )
+        yield
+
+
+def _layer_program(layer: Any, cache_of_all: Any, own: Any, backend: str) -> Callable[..., Any]:
+    compiled = _compile_forward(type(layer).forward, backend)
+
+    def program(*args: Any, **more: Any) -> Any:
+        positional = (own if arg is cache_of_all else arg for arg in args)
+        named = {name: own if arg is cache_of_all else arg for name, arg in more.items()}
+        return compiled(layer, *positional, **named)
+
+    return program
+
+
+def _swap_forward(layer: Any, program: Callable[..., Any], undo: ExitStack) -> None:
+    """Put a program in a layer's place, and number 0 in that of its own."""
+    hooked = vars(layer).get("forward")
+    layer.forward = program
+    undo.callback(_restore_forward, layer, hooked)
+    for part in layer.modules():
+        if isinstance(number := vars(part).get("layer_idx"), int):
+            part.layer_idx = 0
+            undo.callback(setattr, part, "layer_idx", number)
+
+
+def _restore_forward(layer: Any, hooked: Any) -> None:
+    if hooked is None:
+        del layer.forward
+    else:
+        layer.forward = hooked
+
+
+WARM_UP_STEPS = 3
+LOGITS_TOLERANCE = {"float32": 0.01, "float64": 0.01}
+HALF_LOGITS_TOLERANCE = 0.1
+"""How far fused layers may be from plain ones, as a share of all logits: rounding is far below, and an error above."""
+
+MAX_REASON = 160
+
+
+def check_graph_support(loaded: LoadedModel) -> None:
+    """Say why a model cannot be decoded by graphs.
+
+    Raises:
+        MachineCannot: It is on no GPU, on several, or partly in the host's memory.
+    """
+    if loaded.device.type != "cuda":
+        raise MachineCannot("CUDA graphs need a GPU, so that graphs is not measured here.")
+    if loaded.ranks > 1 or len(set(loaded.placement.values())) > 1:
+        raise MachineCannot("A CUDA graph is of one GPU, and this model lies on several: graphs is not measured.")
+    if loaded.offloaded:
+        raise MachineCannot(
+            "A CUDA graph needs all weights on the GPU, and some lie elsewhere: graphs is not measured."
+        )
+
+
+class GraphLoop:
+    """The phases of a generation over a cache of fixed size; prompts are read by plain launches.
+
+    Attributes:
+        notes: What happened while the step was captured.
+        compile_s: Seconds until it was; null where no layers were fused.
+    """
+
+    mode = "graphs"
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        batches: PromptBatches,
+        output_tokens: int,
+        settings: Mapping[str, Any],
+        *,
+        compile: bool = True,  # noqa: A002 - as the scenario names it
+    ) -> None:
+        chosen = resolve_sampling(loaded.model.generation_config.to_dict(), settings)
+        self._device = loaded.device
+        self._batches = batches
+        self._output_tokens = output_tokens
+        self._compile = compile
+        rows = len(batches.pool[0].ids)
+        self.stepper: DecodeStep | None = DecodeStep(
+            loaded.model,
+            loaded.device,
+            batch=rows,
+            columns=batches.columns + output_tokens,
+            choose=chosen.make_sampler(loaded.vocabulary, loaded.device),
+        )
+        self._arrivals = _TokenCopies(loaded.device, rows, output_tokens)
+        self._player: Callable[[], None] | None = None
+        self._graph: Any = None
+        self.notes: tuple[str, ...] = ()
+        self.compile_s: float | None = None
+
+    def prefill(self) -> TokenExtras:
+        """Read a batch of prompts and make the first token of each."""
+        batch = self._batches.next()
+        begin_ns = time.perf_counter_ns()
+        self._prefill_batch(batch)
+        return prefill_extras(begin_ns, time.perf_counter_ns(), batch.tokens)
+
+    def read(self) -> None:
+        """Read the first batch of prompts, and have the step captured: what decoding needs."""
+        self._prefill_batch(self._batches.pool[0])
+        captured = capture_step(self._active_step, self._device, fuse=self._compile)
+        self._graph, self._player = captured.graph, captured.graph.replay
+        self.notes, self.compile_s = captured.notes, captured.compile_s
+
+    def decode(self, steps: int | None = None) -> TokenExtras:
+        """Make all tokens after the first, or so many, without reading the prompts again."""
+        if self._player is None:
+            self.read()
+        self._active_step.rewind()
+        begin_ns = time.perf_counter_ns()
+        at_ns = self._decode_tokens(steps or self._output_tokens - 1)
+        return decode_extras([begin_ns, *at_ns], len(self._active_step.token))
+
+    def whole(self) -> TokenExtras:
+        """Answer a batch of prompts."""
+        if self._player is None:
+            self.read()
+        batch = self._batches.next()
+        begin_ns = time.perf_counter_ns()
+        self._prefill_batch(batch)
+        at_ns = [time.perf_counter_ns(), *self._decode_tokens(self._output_tokens - 1)]
+        return whole_extras(begin_ns, at_ns, len(batch.ids), batch.tokens)
+
+    def occupied_us(self, steps: int) -> float:
+        """Make so many steps and return how long the GPU was at them: within a graph nothing waits for the host."""
+        torch, play = import_torch(), self._replay
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(steps)]
+        self._active_step.rewind()
+        for begin, end in pairs:
+            begin.record()
+            play()
+            end.record()
+        torch.cuda.synchronize(self._device)
+        return sum(float(begin.elapsed_time(end)) * 1e3 for begin, end in pairs)
+
+    def close(self) -> None:
+        """Give the graph and the cache back."""
+        if self._graph is not None:
+            import_torch().cuda.synchronize(self._device)
+            self._graph.reset()
+        self._graph = self._player = self.stepper = None
+
+    @property
+    def last(self) -> Any:
+        """Tokens of the latest call, one row a sequence, in the host's memory."""
+        return self._arrivals.tokens()
+
+    @property
+    def _active_step(self) -> DecodeStep:
+        if self.stepper is None:
+            raise TrialFailed("the cache was given back already")
+        return self.stepper
+
+    @property
+    def _replay(self) -> Callable[[], None]:
+        if self._player is None:
+            self.read()
+        return cast("Callable[[], None]", self._player)
+
+    def _prefill_batch(self, batch: PromptBatch) -> None:
+        """Read a batch, and return when its first tokens are on the host."""
+        token = self._active_step.prefill(batch)
+        self._arrivals.send(0, token)
+        self._arrivals.wait(0)
+        self._arrivals.count = 1
+
+    def _decode_tokens(self, steps: int) -> list[int]:
+        """Make so many tokens more; return when each was on the host."""
+        play, arrivals, token, at_ns = self._replay, self._arrivals, self._active_step.token, []
+        for step in range(1, steps + 1):
+            play()
+            arrivals.send(step, token)
+            if step > 1:
+                arrivals.wait(step - 1)
+                at_ns.append(time.perf_counter_ns())
+        if steps:
+            arrivals.wait(steps)
+            at_ns.append(time.perf_counter_ns())
+        arrivals.count = steps + 1
+        return at_ns
+
+
+class _TokenCopies:
+    """Tokens on their way to the host, one place for each step of an answer."""
+
+    def __init__(self, device: Any, batch: int, tokens: int) -> None:
+        torch = import_torch()
+        on_gpu = device.type == "cuda"
+        self._host = torch.zeros((tokens, batch, 1), dtype=torch.long, pin_memory=on_gpu)
+        self._events = [torch.cuda.Event() for _ in range(tokens)] if on_gpu else []
+        self.count = 0
+
+    def send(self, step: int, token: Any) -> None:
+        """Have the tokens of a step copied, when what was launched so far is done."""
+        self._host[step].copy_(token, non_blocking=True)
+        if self._events:
+            self._events[step].record()
+
+    def wait(self, step: int) -> None:
+        """Return when the tokens of a step are here."""
+        if self._events:
+            self._events[step].synchronize()
+
+    def tokens(self) -> Any:
+        """Return the tokens of the latest call."""
+        return self._host[: self.count, :, 0].T.clone()
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A step that is replayed, and how it came to be one."""
+
+    graph: Any
+    notes: tuple[str, ...] = ()
+    compile_s: float | None = None
+
+
+def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> CapturedStep:
+    """Capture a decoding step of prompts that were read; with its layers fused where that works.
+
+    Raises:
+        TrialFailed: A step of this model cannot be captured.
+    """
+    notes: tuple[str, ...] = ()
+    if fuse:
+        begun = time.perf_counter()
+        try:
+            graph = _capture_graph(stepper, device, partial(fuse_layers, stepper.model, stepper.cache))
+            return CapturedStep(graph, compile_s=time.perf_counter() - begun)
+        except Exception as error:  # noqa: BLE001 - a compiler fails in many ways, and there is a way without it
+            notes = (f"torch.compile did not work ({_shorten(error)}), so that the layers' own kernels were captured",)
+    try:
+        return CapturedStep(_capture_graph(stepper, device, nullcontext), notes)
+    except RuntimeError as error:
+        if "out of memory" in str(error):
+            raise
+        raise TrialFailed(
+            f"a decoding step of this model cannot be captured as a CUDA graph: {_shorten(error)}"
+        ) from error
+
+
+def _capture_graph(stepper: DecodeStep, device: Any, fusing: Callable[[], AbstractContextManager[None]]) -> Any:
+    """Return a graph of one step, which was made a few times before, beside the graph's own stream."""
+    torch = import_torch()
+    graph, stream = torch.cuda.CUDAGraph(), _capture_stream(str(device))
+    with step_implementations(stepper.model, on_gpu=True):
+        stepper.rewind()
+        plain = stepper.logits().clone()
+        with fusing():
+            stepper.rewind()
+            torch.cuda.synchronize(device)
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP_STEPS):
+                    logits = stepper.logits()
+                    stepper.step()
+                    stepper.rewind()
+            torch.cuda.synchronize(device)
+            _check_logits(plain, logits)
+            with gc_paused(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                stepper.step()
+    stepper.rewind()
+    return graph
+
+
+@cache
+def _capture_stream(device: str) -> Any:
+    """Return the stream that steps are captured on: one for all, as each has memory of its own for products."""
+    return import_torch().cuda.Stream(device)
+
+
+def _check_logits(plain: Any, fused_: Any) -> None:
+    """Refuse fused layers that say something else than plain ones."""
+    error = float((fused_.float() - plain.float()).norm() / plain.float().norm())
+    most = LOGITS_TOLERANCE.get(str(plain.dtype).removeprefix("torch."), HALF_LOGITS_TOLERANCE)
+    if not error <= most:
+        raise ValueError(f"logits of compiled layers are off by {error:.2g} of their size")
+
+
+def _shorten(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…"

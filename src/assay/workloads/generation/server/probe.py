@@ -1,0 +1,403 @@
+"""Probe a server before anything is measured: is it up, does it have the model, which request format does it accept?
+
+GET /models ─▶ a short request ─▶ a long one ─▶ one as they will all be
+   known?        refused fields: without   tokens/word     warm, and its actual length
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from assay.core.errors import AssayError, BadInput, MachineCannot, suggest_nearest
+from assay.workloads.generation import prompts
+from assay.workloads.generation.server import endpoint as faults
+from assay.workloads.generation.server import request_format as wording
+from assay.workloads.generation.server.arrivals import LoadArrivals, StreamedAnswer, TokenScale
+from assay.workloads.generation.server.connection import DONE, EventParser, parse_event
+from assay.workloads.generation.server.endpoint import candidate_endpoints
+from assay.workloads.generation.server.request_format import RequestFormat, initial_format
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+    from assay.workloads.generation.params import Generation
+    from assay.workloads.generation.server.endpoint import ServerEndpoint
+    from assay.workloads.generation.server.request_format import PromptSource
+
+
+MAX_ERROR_BYTES = 64 << 10
+NOT_OPENAI_FAULT = "answers with what is no JSON, and does not speak OpenAI's protocol; is the address right?"
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that a server lists; the longest text it reads and writes, and who owns it, where it says so."""
+
+    name: str
+    context_tokens: int | None = None
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class ServerReply:
+    """What a request brought: an answer, or a refusal with what was said."""
+
+    status: int
+    text: str = ""
+    answer: StreamedAnswer | None = None
+
+
+class ServerClient:
+    """Asks a server, straight and without a proxy; whatever goes wrong on the way is one sentence."""
+
+    def __init__(self, endpoint: ServerEndpoint, timeout_s: float) -> None:
+        import httpx
+
+        self.endpoint = endpoint
+        self.timeout_s = timeout_s
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, faults.CONNECT_WITHIN_S)),
+            headers=endpoint.headers,
+            verify=make_tls_context() if endpoint.tls else False,
+            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one after a failure of its own
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._http.close()
+
+    def models(self) -> tuple[ServedModel, ...] | None:
+        """Return the models that the server lists; none where it does not list any, null where the path is not known.
+
+        Raises:
+            MachineCannot: It is not there, lets us not in, or speaks something else.
+        """
+        response = self._get(f"{self.endpoint.url}/models")
+        status, text = response.status_code, response.text[:MAX_ERROR_BYTES]
+        if status in {404, 405}:
+            return None
+        if status in {401, 403} or 300 <= status < 400:
+            raise self.error(faults.status_fault(status, text or response.headers.get("location", ""), self.endpoint))
+        if faults.is_web_page(text) or (status == 200 and _read_json(response) is None):
+            raise self.error(NOT_OPENAI_FAULT)
+        return _read_models(_read_json(response)) if status == 200 else ()
+
+    def version(self) -> str:
+        """Return the program that serves and its version, as far as it tells."""
+        response = self._get(f"{self.endpoint.root}/version")
+        body = _read_json(response)
+        version = body.get("version") if isinstance(body, dict) and response.status_code == 200 else None
+        return version if isinstance(version, str) else ""
+
+    def request(self, form: RequestFormat, prompt: str, tokens: int) -> ServerReply:
+        """Ask for one answer and wait for its end.
+
+        Raises:
+            MachineCannot: The server is not there, stalls, breaks off, or answers with what is no answer.
+        """
+        import httpx
+
+        body = form.body(prompt, tokens)
+        answer = StreamedAnswer(time.perf_counter_ns(), tokens, TokenScale())
+        try:
+            with self._http.stream("POST", f"{self.endpoint.url}{form.path}", json=body) as response:
+                if response.status_code != 200:
+                    return ServerReply(response.status_code, self._error_text(response))
+                self._check_streaming(response)
+                ended = self._read_answer(response, answer)
+        except httpx.ReadTimeout:
+            raise self.error(f"{faults.silence_fault(self.timeout_s)}; does it load a model?") from None
+        except httpx.TransportError as error:
+            raise self.error(faults.connection_fault(error)) from None
+        if answer.empty:
+            raise self.error("answered without a token" if ended else "ended an answer before its first token")
+        if not ended and answer.finish is None:
+            raise self.error(faults.CLOSED_EARLY)
+        return ServerReply(200, answer=answer)
+
+    def error(self, clause: str) -> MachineCannot:
+        """Return an error that says of this server what is wrong."""
+        end = "" if clause.endswith("?") else "."
+        return MachineCannot(f"The server at {self.endpoint.url} {self.endpoint.redact(clause)}{end}")
+
+    def _check_streaming(self, response: httpx.Response) -> None:
+        """Make sure that an answer comes as a stream."""
+        kind = response.headers.get("content-type", "")
+        if "html" in kind:
+            raise self.error(NOT_OPENAI_FAULT)
+        if "json" in kind:
+            raise self.error(f"does not stream its answers: {faults.error_message(self._error_text(response))}")
+
+    def _read_answer(self, response: httpx.Response, answer: StreamedAnswer) -> bool:
+        """Take in an answer; return whether the server said that it was its end."""
+        events, into, late_s = EventParser(), LoadArrivals(), time.monotonic() + self.timeout_s
+        for piece in response.iter_raw():
+            if time.monotonic() > late_s:
+                raise self.error(faults.silence_fault(self.timeout_s))
+            for data in events.feed(piece):
+                late_s = time.monotonic() + self.timeout_s
+                if data == DONE:
+                    return True
+                chunk = parse_event(data)
+                if chunk.error is not None:
+                    raise self.error(f"broke an answer off with {chunk.error!r}")
+                answer.count_chunk(time.perf_counter_ns(), chunk, into)
+        return False
+
+    def _get(self, url: str) -> httpx.Response:
+        import httpx
+
+        try:
+            return self._http.get(url)
+        except httpx.ReadTimeout:
+            raise self.error(f"did not answer within {self.timeout_s:g} s (backend.request_timeout_s)") from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise self.error(faults.connection_fault(error)) from None
+
+    @staticmethod
+    def _error_text(response: httpx.Response) -> str:
+        text = b""
+        for piece in response.iter_raw():
+            text += piece
+            if len(text) > MAX_ERROR_BYTES:
+                break
+        return text.decode(errors="replace")
+
+
+def make_tls_context() -> ssl.SSLContext:
+    """Return whom we trust, as the environment has it."""
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
+def _read_json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_models(body: Any) -> tuple[ServedModel, ...]:
+    rows = body.get("data") if isinstance(body, dict) else None
+    entries = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return tuple(
+        ServedModel(
+            row["id"],
+            context if isinstance(context := row.get("max_model_len"), int) else None,
+            owner if isinstance(owner := row.get("owned_by"), str) else "",
+        )
+        for row in entries
+        if isinstance(row.get("id"), str)
+    )
+
+
+WARM_TOKENS = 8
+SHORT_PROMPT_WORDS = wording.PREFIX_WORDS
+LONG_PROMPT_WORDS = (40, 256)
+LENGTH_TOLERANCE = 0.02
+NOTED_DEVIATION = 0.05
+MAX_NAMES = 8
+
+PREFIX_NOTE = f"every prompt begins with {wording.PREFIX_WORDS} words of its own, so that none is answered from a cache"
+
+
+@dataclass(frozen=True)
+class ServerProbe:
+    """A server that has answered: how it is asked, with which prompts, and what its user should know."""
+
+    endpoint: ServerEndpoint
+    request_format: RequestFormat
+    prompt_source: PromptSource
+    scale: TokenScale
+    notes: tuple[str, ...]
+
+
+def probe_server(generation: Generation, seed: int, salt: str) -> ServerProbe:
+    """Ask a server until it has answered as it will be asked under load.
+
+    Raises:
+        MachineCannot: It is not there, or cannot do this.
+        BadInput: Prompts are longer than they may be, or there is none.
+    """
+    request_format = initial_format(generation)
+    client, listed = _reach_server(generation)
+    with client:
+        _check_lengths(generation, listed)
+        prober = _Prober(generation, client, listed, request_format, salt)
+        source = prober.file_prompts(seed) if generation.prompts != prompts.RANDOM else prober.random_prompts(seed)
+        return ServerProbe(client.endpoint, prober.request_format, source, prober.scale, prober.all_notes())
+
+
+def _reach_server(generation: Generation) -> tuple[ServerClient, tuple[ServedModel, ...]]:
+    """Return the server under the address where it lists its models, or the likeliest where it lists none."""
+    candidates = candidate_endpoints(generation)
+    for endpoint in candidates:
+        client = ServerClient(endpoint, generation.request_timeout_s)
+        try:
+            listed = client.models()
+        except BaseException:
+            client.close()
+            raise
+        if listed is not None:
+            return client, listed
+        client.close()
+    return ServerClient(candidates[0], generation.request_timeout_s), ()
+
+
+def _check_lengths(generation: Generation, listed: tuple[ServedModel, ...]) -> None:
+    """Refuse lengths that the server says it cannot do."""
+    most = next((model.context_tokens for model in listed if model.name == generation.model), None)
+    if most is not None and generation.input_tokens + generation.output_tokens > most:
+        raise BadInput(
+            f"{generation.input_tokens} tokens in and {generation.output_tokens} out are more than the {most} that "
+            f"the server takes with {generation.model}."
+        )
+
+
+@dataclass
+class _Prober:
+    """One conversation with a server; its form is as the server wants it once it has answered."""
+
+    generation: Generation
+    client: ServerClient
+    listed: tuple[ServedModel, ...]
+    request_format: RequestFormat
+    salt: str
+    scale: TokenScale = field(default_factory=TokenScale)
+    notes: list[str] = field(default_factory=list)
+    served: str | None = None
+
+    def random_prompts(self, seed: int) -> PromptSource:
+        """Return random prompts of about the length that is asked for."""
+        target = self.generation.input_tokens
+        few = self._input_tokens(wording.prompts_of_words(SHORT_PROMPT_WORDS, seed, self.salt), -1)
+        if few is None:
+            source = wording.prompts_of_words(target, seed, self.salt)
+            self._warm_up(source)
+            return source
+        lowest, highest = LONG_PROMPT_WORDS
+        count = min(max(lowest, target // 2), highest)
+        many = self._input_tokens(wording.prompts_of_words(count, seed, self.salt), -2) or few
+        line = wording.LengthFit.from_points((SHORT_PROMPT_WORDS, few), (count, many))
+        source = wording.prompts_of_words(line.words(target), seed, self.salt)
+        has = self._warm_up(source) or target
+        if abs(has - target) > LENGTH_TOLERANCE * target:
+            better = max(1, line.words(target) + round((target - has) / line.per_word))
+            source = wording.prompts_of_words(better, seed, self.salt)
+            has = self._warm_up(source) or target
+        if abs(has - target) > NOTED_DEVIATION * target:
+            self.notes.append(f"prompts have about {has} tokens, not {target}: the chat template is among them")
+        self._expect(has)
+        return source
+
+    def file_prompts(self, seed: int) -> PromptSource:
+        """Return the user's prompts; those that are too long are cut, where that is allowed."""
+        generation = self.generation
+        texts = prompts.read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
+        around = self._input_tokens(wording.prompts_of_texts([""], seed, self.salt), -1)
+        longest = max(texts, key=len)
+        has = self._input_tokens(wording.prompts_of_texts([longest], seed, self.salt), -2)
+        if around is not None and has is not None and has - around > self.generation.input_tokens:
+            texts = self._truncate(texts, (has - around) / max(1, len(longest)))
+        source = wording.prompts_of_texts(texts, seed, self.salt)
+        mean = self._warm_up(source)
+        if mean is not None:
+            self._expect(mean)
+        return source
+
+    def all_notes(self) -> tuple[str, ...]:
+        """Return what its user should know."""
+        endpoint = self.client.endpoint
+        open_key = [f"the key in {endpoint.key_variable} travels in the open"] if endpoint.sends_key_unencrypted else []
+        return (self._describe_server(), PREFIX_NOTE, *dict.fromkeys(self.notes), *open_key)
+
+    def _describe_server(self) -> str:
+        owner = next((model.owner for model in self.listed if model.name == self.generation.model), "")
+        try:
+            version = self.client.version()
+        except AssayError:
+            version = ""
+        by = " ".join(word for word in (owner, version) if word)
+        who = f"the server at {self.client.endpoint.url} serves {self.served or self.request_format.model}"
+        return f"{who} ({by})" if by else who
+
+    def _truncate(self, texts: tuple[str, ...], per_character: float) -> tuple[str, ...]:
+        limit = self.generation.input_tokens
+        lengths = [max(1, round(len(text) * per_character)) for text in texts]
+        if not self.generation.truncation:
+            raise BadInput(
+                f"A prompt of {self.generation.prompts} has about {max(lengths)} tokens, more than the {limit} of "
+                "scenario.input_tokens; allow more, or cut prompts with scenario.truncation."
+            )
+        long = sum(has > limit for has in lengths)
+        self.notes.append(f"{long} of {len(texts)} prompts are cut to about {limit} tokens")
+        pairs = zip(texts, lengths, strict=True)
+        return tuple(wording.cut_text(text, limit, has) if has > limit else text for text, has in pairs)
+
+    def _input_tokens(self, words: PromptSource, number: int) -> int | None:
+        """Ask for one token, and return how many the prompt had; null where the server does not tell."""
+        answer = self._request(words.prompt(number), 1)
+        return answer.usage.input if answer.usage is not None else None
+
+    def _warm_up(self, words: PromptSource) -> int | None:
+        """Ask as it will be asked under load, for few tokens; return how many the prompt had."""
+        answer = self._request(words.prompt(-3), min(WARM_TOKENS, self.generation.output_tokens))
+        self.scale.learn(answer.chunks, answer.usage)
+        return answer.usage.input if answer.usage is not None else None
+
+    def _expect(self, tokens: int) -> None:
+        """Have prompts count for so many tokens until answers have told better."""
+        self.scale.prompts, self.scale.input = 1, tokens
+
+    def _request(self, prompt: str, tokens: int) -> StreamedAnswer:
+        """Ask, and where some fields are refused ask without them; the server's last word is an error."""
+        while True:
+            reply = self.client.request(self.request_format, prompt, tokens)
+            if reply.answer is not None:
+                self._check_model(reply.answer)
+                return reply.answer
+            other = self.request_format.fallback(reply.status, reply.text)
+            if other is None:
+                raise self._refusal(reply.status, reply.text)
+            self.request_format, note = other
+            self.notes.append(f"the server was asked again: {note}")
+
+    def _check_model(self, answer: StreamedAnswer) -> None:
+        """Make sure that an unlisted model is really the one that answers: some servers answer to any name."""
+        name = self.generation.model
+        self.served = answer.model or self.served
+        names = [model.name for model in self.listed]
+        if names and name not in names and not (answer.model or "").startswith(f"{name}@"):
+            raise self._missing_model()
+
+    def _refusal(self, status: int, body: str) -> AssayError:
+        words = faults.error_message(body)
+        names = [model.name for model in self.listed]
+        if (status == 404 and "model" in words.lower()) or (names and self.generation.model not in names):
+            return self._missing_model()
+        if status == 404:
+            return self.client.error(
+                "has neither /chat/completions nor /completions (404); does it speak OpenAI's protocol, and is the "
+                "address right?"
+            )
+        return self.client.error(faults.status_fault(status, body, self.client.endpoint))
+
+    def _missing_model(self) -> MachineCannot:
+        name, names = self.generation.model, [model.name for model in self.listed]
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        has = f"; it has {', '.join(names[:MAX_NAMES])}{more}" if names else ""
+        near = suggest_nearest(name, names)
+        return MachineCannot(f"The server at {self.client.endpoint.url} does not have the model {name!r}{has}.{near}")

@@ -1,0 +1,133 @@
+"""A server under load as a workload, slice by slice; and the same server idle."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import resource
+import secrets
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from assay.core.errors import MachineCannot, TrialFailed
+from assay.workloads.base import PreparedWorkload
+from assay.workloads.generation.server import connection
+from assay.workloads.generation.server.load import ServerLoad
+from assay.workloads.generation.server.probe import probe_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.workloads.base import StageExtras
+    from assay.workloads.generation.params import Generation
+    from assay.workloads.generation.server.arrivals import TokenScale
+    from assay.workloads.generation.server.probe import ServerProbe
+
+SLICE_S = 0.5
+IDLE_S = 0.1
+SPARE_FILES = 64
+
+
+def prepare_idle(generation: Generation, seed: int) -> PreparedWorkload:
+    """Return a server that has its model in place and is asked for nothing."""
+    probe = probe_server(generation, seed, secrets.token_hex(8))
+    return PreparedWorkload(call=partial(time.sleep, IDLE_S), synchronizes_itself=True, notes=probe.notes[:1])
+
+
+def prepare_load(generation: Generation, seed: int) -> PreparedWorkload:
+    """Return a server under its load; a call is a slice of it."""
+    _check_open_files(generation.concurrency)
+    probe = probe_server(generation, seed, secrets.token_hex(8))
+    scale = probe.scale.restart()
+    load = ServerLoad(
+        probe.endpoint,
+        generation.concurrency,
+        request_maker(probe, generation.output_tokens, generation.concurrency),
+        scale,
+        timeout_s=generation.request_timeout_s,
+        warm=max(1, generation.warmup),
+    )
+    try:
+        steady_s, cpu_s = load.start()
+    except BaseException:
+        load.close()
+        raise
+    slices = LoadSlices(load)
+    facts = {
+        "client_cpu_share": cpu_s / steady_s,
+        "steady_s": steady_s,
+        "tokens_per_chunk": scale.tokens_per_chunk,
+    }
+    return PreparedWorkload(
+        call=slices.call,
+        measured=lambda: facts,
+        close=load.close,
+        agree_to_stop=slices.agree_to_stop,
+        reports_extras=True,
+        synchronizes_itself=True,
+        notes=(*probe.notes, *cached_share(scale)),
+    )
+
+
+def request_maker(probe: ServerProbe, output_tokens: int, streams: int) -> Callable[[int, int], tuple[bytes, int]]:
+    """Return what makes the next request of a stream: the first of each for a share of the tokens, then for all."""
+    start, numbers = connection.request_head(probe.endpoint, probe.request_format.path), itertools.count()
+    whole = probe.request_format.body_around_prompt(output_tokens)
+
+    def make(stream: int, number: int) -> tuple[bytes, int]:
+        tokens = output_tokens if number else math.ceil(output_tokens * (stream + 1) / streams)
+        before, after = whole if number else probe.request_format.body_around_prompt(tokens)
+        return connection.make_request(
+            start, b"".join((before, probe.prompt_source.as_json(next(numbers)), after))
+        ), tokens
+
+    return make
+
+
+def cached_share(scale: TokenScale) -> tuple[str, ...]:
+    """Return how much of the prompts before the first slice a server did not have to read."""
+    if not scale.cached or not scale.input:
+        return ()
+    return (f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache",)
+
+
+class LoadSlices:
+    """A load slice by slice, as a stage takes it: its window must not end before a token came."""
+
+    def __init__(self, load: ServerLoad) -> None:
+        self._load = load
+        self._arrived_tokens = 0.0
+        self._any_tokens = False
+        self._begin_ns: int | None = None
+        self._last_ns = 0
+
+    def call(self) -> StageExtras:
+        """Wait for a slice to pass; return what arrived in it."""
+        self._last_ns = time.perf_counter_ns()
+        arrivals, cpu_s = self._load.next_slice(SLICE_S)
+        self._arrived_tokens = arrivals.output_tokens
+        return {**arrivals.extras(), "client_cpu_s": cpu_s}
+
+    def agree_to_stop(self, done: int) -> bool:
+        """Return whether the window ends with the slice before; it is asked after each slice that is measured.
+
+        Raises:
+            TrialFailed: It would end, and no token came in it.
+        """
+        self._begin_ns = self._last_ns if self._begin_ns is None else self._begin_ns
+        self._any_tokens = self._any_tokens or self._arrived_tokens > 0
+        if done and not self._any_tokens:
+            window_s = (time.perf_counter_ns() - self._begin_ns) / 1e9
+            raise TrialFailed(
+                f"The server at {self._load.endpoint.url} answers, but no token came within the window of "
+                f"{window_s:.2g} s: a first token may take longer than that; make scenario.window_s longer."
+            )
+        return bool(done)
+
+
+def _check_open_files(streams: int) -> None:
+    """Refuse more streams than this process may have connections."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and streams + SPARE_FILES > most:
+        raise MachineCannot(f"{streams} requests at once need as many open files, and {most} are allowed (ulimit -n).")

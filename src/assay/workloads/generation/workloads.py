@@ -1,0 +1,281 @@
+"""``generate@pytorch``: tokens of a language model by transformers in this process; ``generate@openai``: of a server.
+
+Servers are vLLM, SGLang, ``transformers serve`` and others with OpenAI's API. Beside its times a generation reports its
+least work, the peaks of its device, and how busy the GPU was.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from assay.core.errors import BadInput
+from assay.core.values import first_problem
+from assay.workloads.base import PreparedWorkload
+from assay.workloads.generation import cuda_graphs as graphs
+from assay.workloads.generation import params as settings
+from assay.workloads.generation import prompts
+from assay.workloads.generation import roofline as busy
+from assay.workloads.generation.cuda_graphs import GraphLoop
+from assay.workloads.generation.eager import EagerLoop
+from assay.workloads.generation.loading import load_model
+from assay.workloads.generation.models import is_random, model_shape
+from assay.workloads.generation.params import Generation
+from assay.workloads.generation.prompts import check_context, make_batches
+from assay.workloads.generation.roofline import (
+    mean_context,
+    measure_compute_flop_per_s,
+    measure_memory_bytes_per_s,
+    model_cost,
+)
+from assay.workloads.generation.server.endpoint import candidate_urls
+from assay.workloads.generation.server.request_format import initial_format
+from assay.workloads.torch_device import import_torch, synchronizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from assay.core.values import Params
+    from assay.workloads.base import Workload
+    from assay.workloads.generation.loading import LoadedModel
+    from assay.workloads.generation.prompts import PromptBatches
+
+
+OPENAI_PHASES = ("idle", "served")
+OPENAI_PARAMS = (
+    "model", "phase", "input_tokens", "output_tokens", "concurrency", "prompts", "text_column_name", "truncation",
+    "generate_kwargs", "reasoning", "endpoint", "api_key_env", "request_timeout_s",
+)  # fmt: skip
+"""Parameters of a generation that a server knows of, but for those that may be 0, which no parameter by itself may."""
+
+
+class GenerateOpenai:
+    """``generate@openai``: the worker is a client, so that its device is a CPU; the server's GPUs are metered."""
+
+    name = "generate"
+    impl = "openai"
+    device_kinds = frozenset({"cpu"})
+    summary = "Asks an OpenAI-compatible server for tokens, so many requests at once, and counts what arrives"
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return the parameters of a generation, as a server is asked for it."""
+        params = Generation(model="default", phase="served", endpoint="http://127.0.0.1:8000/v1").as_params()
+        return {name: params[name] for name in OPENAI_PARAMS}
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return nothing: there is nothing to tune."""
+        return ()
+
+    def check_params(self, params: Params, device_kind: str) -> None:
+        """Refuse what no server can be asked for."""
+        parse_generation(params)
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Meet the server; where it is to be under load, put it under load and wait until that is steady."""
+        from assay.workloads.generation.server import requests
+
+        generation = parse_generation(params)
+        return (
+            requests.prepare_idle(generation, seed)
+            if generation.phase == "idle"
+            else requests.prepare_load(generation, seed)
+        )
+
+
+def parse_generation(params: Params) -> Generation:
+    """Return what the parameters mean, looked at as far as that goes without the server."""
+    try:
+        generation = Generation.of(params)
+    except ValidationError as error:
+        raise BadInput(f"generate@openai: {first_problem(error)}.") from None
+    if generation.phase not in OPENAI_PHASES:
+        raise BadInput(
+            f"generate@openai has no phase {generation.phase!r}: a server is not taken apart, and its prefill and "
+            "decode are seen as the time to the first token and the gaps after it; there are idle and served."
+        )
+    candidate_urls(generation.endpoint)
+    initial_format(generation)
+    return generation
+
+
+GENERATE_OPENAI: Workload = GenerateOpenai()
+
+
+MIB = 2**20
+
+
+def model_facts(loaded: LoadedModel) -> dict[str, float]:
+    """Return what is known of a model in place."""
+    return {
+        "load_s": loaded.load_s,
+        "parameters_count": float(loaded.parameters),
+        "weights_bytes": float(loaded.weights_bytes),
+        "devices_count": float(loaded.ranks if loaded.ranks > 1 else len(set(loaded.placement.values()))),
+    }
+
+
+def phase_facts(
+    loaded: LoadedModel, generation: Generation, batches: PromptBatches, loop: EagerLoop | GraphLoop
+) -> dict[str, float]:
+    """Make a few calls of a phase, and return what is known of it."""
+    watched = _busy_facts(str(loaded.device), generation, loop, ranks=loaded.ranks)
+    facts = {**model_facts(loaded), **work_facts(loaded, generation, batches), **_peak_facts(loaded), **watched}
+    if loop.compile_s is not None:
+        facts["compile_s"] = loop.compile_s
+    return {**facts, **_memory_facts(loaded)}
+
+
+def work_facts(loaded: LoadedModel, generation: Generation, batches: PromptBatches) -> dict[str, float]:
+    """Return the least work of a decoding step, or of a call that reads prompts."""
+    size, batch, length = model_cost(loaded.model), generation.batch, batches.tokens
+    if size is None:
+        return {}
+    if generation.phase == "prefill":
+        return {
+            "call_flop": size.prefill_flop(batch, length),
+            "call_read_bytes": size.weights_read(batch * length),
+        }
+    context_tokens = mean_context(length, generation.output_tokens)
+    return {
+        "step_flop": size.step_flop(batch, context_tokens),
+        "step_read_bytes": size.step_read_bytes(batch, context_tokens),
+    }
+
+
+def _peak_facts(loaded: LoadedModel) -> dict[str, float]:
+    """Return the ceilings of the devices that work at the same time: those of all ranks, or of one device."""
+    where = str(loaded.device)
+    both = {
+        "memory_bytes_per_s": measure_memory_bytes_per_s(where),
+        "compute_flop_per_s": measure_compute_flop_per_s(where, loaded.dtype),
+    }
+    return {name: value * loaded.ranks for name, value in both.items() if value is not None}
+
+
+def _busy_facts(where: str, generation: Generation, loop: EagerLoop | GraphLoop, *, ranks: int) -> dict[str, float]:
+    """Return how busy the GPU was; ranks call each other, so that they are not stopped to be looked at."""
+    steps = min(busy.PROFILED_STEPS, generation.output_tokens - 1)
+    if where == "cpu" or ranks > 1 or generation.phase == "whole":
+        return {}
+    if generation.phase == "prefill":
+        return busy.profile_busy(loop.prefill, where)
+    if isinstance(loop, GraphLoop):
+        return busy.replay_busy(loop, steps)
+    return busy.profile_busy(lambda: loop.decode(steps), where)
+
+
+def _memory_facts(loaded: LoadedModel) -> dict[str, float]:
+    """Return the most memory that tensors have taken of one GPU since this phase was put in place."""
+    cuda = import_torch().cuda
+    if loaded.device.type != "cuda":
+        return {}
+    used = [int(cuda.max_memory_allocated(index)) for index in range(cuda.device_count())]
+    return {"peak_memory_mib": max(used) / MIB}
+
+
+IDLE_S = 0.1
+PYTORCH_PHASES = ("idle", "prefill", "decode", "whole")
+EXACT_LENGTH_NOTE = "every answer has exactly {tokens} tokens: a token that ends a text does not end it"
+SERVER_PARAMS = ("endpoint", "api_key_env", "request_timeout_s", "concurrency", "num_samples", "warmup")
+"""Parameters of a generation that are a server's, or may be 0, which no parameter by itself may."""
+
+
+class GeneratePytorch:
+    """``generate@pytorch``: one phase of a generation, by a plain loop or by CUDA graphs."""
+
+    name = "generate"
+    impl = "pytorch"
+    device_kinds = frozenset({"cpu", "cuda"})
+    choices: Mapping[str, tuple[str, ...]] = {"phase": PYTORCH_PHASES, "mode": ("eager", "graphs")}
+    summary = "Tokens of a language model by transformers: prefill, decode, or whole answers"
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return a generation of the tiniest model, or on a GPU of a small one."""
+        plain = {name: value for name, value in Generation().as_params().items() if name not in SERVER_PARAMS}
+        return {**plain, "model": "random:llama-1b" if device_kind == "cuda" else "random:llama-tiny"}
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return nothing: there is nothing to tune."""
+        return ()
+
+    def check_params(self, params: Params, device_kind: str) -> None:
+        """Refuse what cannot be, as far as it is seen without the model."""
+        generation = Generation.of(params)
+        settings.parse_settings(generation.generate_kwargs)
+        if generation.phase == "decode" and generation.output_tokens == 1:
+            raise BadInput("One output token has no decoding: it is made when the prompt is read.")
+        if generation.prompts != prompts.RANDOM:
+            prompts.read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
+        elif is_random(generation.model):
+            check_context(generation, model_shape(generation.model).context)
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Load the model, unless it is here, and put one phase of a generation in place."""
+        self.check_params(params, device.partition(":")[0])
+        generation = Generation.of(params)
+        generate_kwargs = settings.parse_settings(generation.generate_kwargs)
+        if generate_kwargs:
+            settings.check_supported_settings(generate_kwargs)
+        model = load_model(generation, device, seed)
+        if generation.phase == "idle":
+            return PreparedWorkload(
+                call=partial(time.sleep, IDLE_S),
+                measured=lambda: model_facts(model),
+                synchronizes_itself=True,
+                agree_to_stop=model.agree_to_stop if model.ranks > 1 else None,
+                placement=model.placement,
+                dtype=_dtype_name(model),
+                notes=model.notes,
+            )
+        return _prepare_phase(generation, generate_kwargs, model, seed)
+
+
+def _prepare_phase(
+    generation: Generation, generate_kwargs: Mapping[str, object], model: LoadedModel, seed: int
+) -> PreparedWorkload:
+    torch = import_torch()
+    if generation.mode == "graphs":
+        graphs.check_graph_support(model)
+    torch.manual_seed(seed)
+    if model.device.type == "cuda":
+        torch.cuda.set_device(model.device)
+        for index in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(index)
+    prompt_batches = make_batches(model, generation, seed)
+    loop: EagerLoop | graphs.GraphLoop
+    if generation.mode == "graphs":
+        loop = graphs.GraphLoop(
+            model, prompt_batches, generation.output_tokens, generate_kwargs, compile=generation.compile
+        )
+    else:
+        loop = EagerLoop(model, prompt_batches, generation.output_tokens, generate_kwargs)
+    try:
+        if generation.phase == "decode" or (generation.phase == "whole" and generation.mode == "graphs"):
+            loop.read()
+    except BaseException:
+        loop.close()
+        raise
+    calls = {"prefill": loop.prefill, "decode": loop.decode, "whole": loop.whole}
+    exact = () if generation.phase == "prefill" else (EXACT_LENGTH_NOTE.format(tokens=generation.output_tokens),)
+    return PreparedWorkload(
+        call=calls[generation.phase],
+        measured=lambda: phase_facts(model, generation, prompt_batches, loop),
+        synchronize=synchronizer(str(model.device)),
+        close=loop.close,
+        synchronizes_itself=True,
+        agree_to_stop=model.agree_to_stop if model.ranks > 1 else None,
+        placement=model.placement,
+        dtype=_dtype_name(model),
+        notes=(*model.notes, *exact, *prompt_batches.notes, *loop.notes),
+    )
+
+
+def _dtype_name(model: LoadedModel) -> str:
+    """Return the type of the weights, as they were loaded."""
+    return str(model.dtype).removeprefix("torch.")
+
+
+GENERATE_PYTORCH: Workload = GeneratePytorch()

@@ -1,0 +1,171 @@
+"""What Helion workloads share: version checks, configurations as plain values, and bound kernels.
+
+On a CPU they run only under Helion's interpreter (``HELION_INTERPRET=1``): correct, slow, and not worth timing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Protocol
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.workloads.numpy_support import DISTRIBUTIONS
+from assay.workloads.torch_device import import_torch, library_of_kernels
+from assay.workloads.triton_support import check_within_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from assay.core.results import Check
+    from assay.core.values import Params
+    from assay.workloads.base import PreparedWorkload
+    from assay.workloads.torch_device import Tensor
+    from assay.workloads.torch_support import TensorWork
+
+HELION_DTYPES = ("bfloat16", "float16", "float32")
+
+HELION_CHOICES = {"dtype": HELION_DTYPES, "distribution": DISTRIBUTIONS}
+
+OLDEST_HELION = (1, 0)
+"""Made for Helion 1.0 and what came after it, up to 1.5."""
+
+PRODUCT_OPERATOR = "aten::mm.dtype"
+COMPATIBLE_VERSIONS = "Helion 1.0 fits PyTorch 2.11, later ones want later ones"
+
+
+@dataclass(frozen=True)
+class HelionProblem:
+    """A kernel by its name, the data it is called with, and the settings that its arithmetic needs."""
+
+    kernel: str
+    args: tuple[Any, ...]
+    settings: Mapping[str, Any]
+
+    def bound(self, **settings: Any) -> Any:
+        """Return the kernel bound to the data, with more settings; each time anew, so that nothing is known of it."""
+        helion = import_helion()
+        decorated = getattr(importlib.import_module("assay.workloads.kernels.helion_ops"), self.kernel)
+        return helion.kernel(decorated.fn, **self.settings, **settings).bind(self.args)
+
+    def call(self, config: Params | None) -> Callable[[], Tensor]:
+        """Return what launches the kernel in one configuration, by default Helion's own."""
+        bound = self.bound()
+        if is_helion_interpreted():
+            _register_cpu_product()
+        else:
+            _set_config(bound, params_to_config(config) if config else bound.config_spec.default_config())
+        return partial(bound, *self.args)
+
+
+class HelionWorkload(Protocol):
+    """What workloads in Helion offer to its auto-tuner beside what all workloads do."""
+
+    def problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
+        """Put the data in place, and return the kernel with it."""
+        ...
+
+
+def is_helion_interpreted() -> bool:
+    """Return whether Helion interprets its kernels instead of compiling them."""
+    return os.environ.get("HELION_INTERPRET", "").strip().lower() in {"1", "true", "yes", "on"}
+
+
+def helion_device_kinds() -> frozenset[str]:
+    """Return the kinds of device that Helion's kernels run on in this process."""
+    return frozenset({"cpu", "cuda"}) if is_helion_interpreted() else frozenset({"cuda"})
+
+
+def helion_version() -> tuple[int, int]:
+    """Return the major and minor version of the Helion that is installed, without importing it.
+
+    Raises:
+        MachineCannot: It is missing, or older than our kernels were made for.
+    """
+    try:
+        text = version("helion")
+    except PackageNotFoundError:
+        raise MachineCannot("Helion is not installed here; it comes with gpu-assay[helion].") from None
+    major, minor = (int(part) for part in text.split(".")[:2])
+    if (major, minor) < OLDEST_HELION:
+        raise MachineCannot(
+            f"Helion {text} is too old; ours are made for {'.'.join(map(str, OLDEST_HELION))} and later."
+        )
+    return major, minor
+
+
+def import_helion() -> Any:
+    """Return the module ``helion``, or say why it is of no use here.
+
+    Raises:
+        MachineCannot: It is missing, older than ours were made for, or does not fit the PyTorch that is installed.
+    """
+    helion_version()
+    try:
+        return importlib.import_module("helion")
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        raise MachineCannot(f"Helion cannot be imported here: {text} ({describe_versions()}).") from error
+
+
+def describe_versions() -> str:
+    """Return which Helion and which PyTorch are here, and which fit each other."""
+    return f"Helion {version('helion')} with PyTorch {version('torch')}; {COMPATIBLE_VERSIONS}"
+
+
+def config_to_params(config: Mapping[str, object]) -> Params:
+    """Return a configuration of Helion's as plain values: each setting as JSON text."""
+    return {name: json.dumps(value) for name, value in sorted(config.items())}
+
+
+def params_to_config(params: Params) -> dict[str, Any]:
+    """Return the configuration that plain values stand for."""
+    config: dict[str, Any] = {}
+    for name, value in params.items():
+        try:
+            config[name] = json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            raise BadInput(f"{name} is a setting of Helion's as JSON text, such as [64, 32], not {value!r}.") from None
+    return config
+
+
+def _set_config(bound: Any, config: Any) -> None:
+    """Compile a kernel in one configuration, or say that it is none for this kernel."""
+    helion = import_helion()
+    try:
+        bound.set_config(config)
+    except (helion.exc.InvalidConfig, TypeError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise BadInput(f"{dict(config)} is not a configuration of this Helion kernel: {text}") from error
+
+
+@cache
+def _register_cpu_product() -> None:
+    """Add a product into another dtype, which Helion's interpreter needs and PyTorch may have for GPUs only."""
+    torch = import_torch()
+    if torch._C._dispatch_has_kernel_for_dispatch_key(PRODUCT_OPERATOR, "CPU"):  # noqa: SLF001 - there is no public way to ask
+        return
+
+    def product(a: Tensor, b: Tensor, out_dtype: Any) -> Tensor:
+        return a.to(out_dtype) @ b.to(out_dtype)
+
+    torch.library.impl(PRODUCT_OPERATOR, "CPU", product)
+
+
+def prepare_helion_work(work: TensorWork, *, where: str, seed: int) -> PreparedWorkload:
+    """Return a kernel's work ready to be timed; a configuration too large for the GPU is refused when checked."""
+    ready = work.prepare(where=where, seed=seed)
+
+    def check() -> Check:
+        return check_within_limits(partial(work.check, seed))
+
+    return replace(ready, check=check, launched_kernels=None if is_helion_interpreted() else ready.launched_kernels)
+
+
+def helion_backend(kernels: tuple[str, ...]) -> str | None:
+    """Return the library that did the work; null where no kernels were seen."""
+    return "helion" if any(name.startswith("_helion_") for name in kernels) else library_of_kernels(kernels)

@@ -1,0 +1,236 @@
+"""The ways to compute a branch: flash kernels, a written-out mask, and chunks of queries on a CPU.
+
+masked      ``scaled_dot_product_attention`` with the mask written out, the baseline. The mask is made before anything
+            is timed, as a model keeps it. The heads of a group get the same keys in memory, which costs nothing;
+            ``enable_gqa`` would leave PyTorch only its slowest backend on a GPU.
+
+chunks      On a CPU, where flash attention knows no window, some queries at a time over the keys they attend to, each
+            chunk with a small mask of its own.
+
+flash       sliding: one call, causal, with a window of ``window`` − 1 keys to the left.
+
+            compressed: a query attends to one token more every ``stride`` queries: a staircase, which is no mask that
+            the kernels know. Queries whose positions differ by the stride, though, attend to one token more each:
+
+            query   0  1  2  3  4  5  6  7  8  9 10 11       stride 4, block 4
+            keys    0  0  0  1  1  1  1  2  2  2  2  3
+                       └───────────┴───────────┴──           every fourth query: a plain causal mask
+
+  columns   So the queries are laid out in ``stride`` columns, each a sequence of its own over the same tokens, by
+            strides alone; before, they are copied behind some rows of padding, so that columns begin together.
+  groups    Or those with equally many keys are sequences of one call of variable length, all over the tokens from the
+            first on. Nothing is copied, but most of a kernel's tile is empty: 16 of 128 rows hold queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from assay.workloads.nsa import flash_kernels as kernels
+from assay.workloads.nsa.branches import SlidingBranch, visible_mask
+from assay.workloads.torch_device import import_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.workloads.nsa.branches import Branch, BranchInputs, CompressedBranch
+    from assay.workloads.torch_device import Tensor
+
+
+LAYOUTS = ("columns", "groups")
+
+
+def flash_call(branch: Branch, inputs: BranchInputs, *, kernel: str, layout: str) -> Callable[[], Tensor]:
+    """Return the call, tried out once, or say why this GPU or this PyTorch cannot make it."""
+    cuda = import_torch().cuda
+    kernels.check_capability(cuda.get_device_name(inputs.q.device), cuda.get_device_capability(inputs.q.device))
+    if isinstance(branch, SlidingBranch):
+        call = flash_sliding(branch, inputs, kernels.load_flash_kernel(kernel))
+    elif layout == "columns":
+        call = flash_by_columns(branch, inputs, kernels.load_flash_kernel(kernel))
+    else:
+        call = flash_by_groups(branch, inputs, import_torch().ops.aten._flash_attention_forward)  # noqa: SLF001
+    kernels.try_flash_call(call)
+    return call
+
+
+def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: kernels.FlashAttend) -> Callable[[], Tensor]:
+    """Return the call of the sliding branch."""
+    q, k, v = inputs.by_positions()
+    left, heads = branch.window - 1, (branch.groups, branch.heads)
+
+    def call() -> Tensor:
+        return attend(q, k, v, left).transpose(1, 2).unflatten(1, heads)
+
+    return call
+
+
+@dataclass(frozen=True)
+class ColumnLayout:
+    """How the queries of the compressed branch are laid out in columns.
+
+    Attributes:
+        before: Rows of padding, so that the first query that sees something is in the first column.
+        rows: Rows of all columns, the last perhaps not full: as many more than tokens as rows see nothing.
+    """
+
+    before: int
+    rows: int
+
+    @classmethod
+    def of(cls, branch: CompressedBranch) -> ColumnLayout:
+        """Return the layout for a branch."""
+        before = -(branch.block - 1) % branch.stride
+        return cls(before, -(-(before + branch.sequence) // branch.stride))
+
+
+def flash_by_columns(
+    branch: CompressedBranch, inputs: BranchInputs, attend: kernels.FlashAttend
+) -> Callable[[], Tensor]:
+    """Return the call of the compressed branch by columns; what the padding gives is never looked at."""
+    layout, dim = ColumnLayout.of(branch), branch.head_dim
+    q = inputs.q.flatten(0, 2)
+    heads, padded = q.shape[0], layout.rows * branch.stride
+    own, whole = slice(layout.before, layout.before + branch.sequence), inputs.q.shape[:3]
+    k, v = (x.flatten(0, 1).transpose(0, 1).expand(branch.stride, -1, -1, -1) for x in (inputs.k, inputs.v))
+
+    def call() -> Tensor:
+        at = q
+        if padded != branch.sequence:
+            at = q.new_empty((heads, padded, dim))
+            at[:, own] = q
+        out = attend(at.view(heads, layout.rows, branch.stride, dim).permute(2, 1, 0, 3), k, v, -1)
+        return out.permute(2, 1, 0, 3).reshape(heads, padded, dim)[:, own].unflatten(0, whole)
+
+    return call
+
+
+def flash_by_groups(branch: CompressedBranch, inputs: BranchInputs, attend: Callable[..., Any]) -> Callable[[], Tensor]:
+    """Return the call of the compressed branch by groups of queries that see as much.
+
+    ``attend`` is PyTorch's operator for sequences of variable length. All of them begin at the first token.
+    """
+    torch = import_torch()
+    q, k, v = (x.flatten(0, -3).transpose(0, 1) for x in (inputs.q, inputs.k, inputs.v))
+    edges = [0, *range(branch.block - 1, branch.sequence, branch.stride), branch.sequence]
+    longest, whole = max(after - before for before, after in pairwise(edges)), inputs.q.shape[:3]
+    queries = torch.tensor(edges, dtype=torch.int32, device=q.device)
+    tokens = torch.arange(len(edges) - 1, dtype=torch.int32, device=q.device)
+    starts = torch.zeros_like(queries)
+
+    def call() -> Tensor:
+        out = attend(q, k, v, queries, starts, longest, branch.keys, 0.0, False, False, seqused_k=tokens)[0]
+        return out.transpose(0, 1).unflatten(0, whole)
+
+    return call
+
+
+LARGEST_MASK = 2**31 - 1
+"""Elements; kernels count those of one mask in 32 bits, so that longer sequences take their queries in parts."""
+
+_MASK_ELEMENTS_AT_ONCE = 2**26
+"""Elements of a mask; a few times as many bytes are held while they are made."""
+
+
+@dataclass(frozen=True)
+class MaskedCall:
+    """Attention of all queries to all keys, with a mask.
+
+    Attributes:
+        torch: The module.
+        parts: Queries, and the mask for them: one part unless the mask would be too large.
+        keys: The keys of all parts.
+        values: Their values.
+        shape: Of the output.
+        zeroed: Queries at the beginning whose output is set to zero afterwards, as the backend does not give it.
+    """
+
+    torch: Any
+    parts: tuple[tuple[Tensor, Tensor], ...]
+    keys: Tensor
+    values: Tensor
+    shape: tuple[int, ...]
+    zeroed: int = 0
+
+    def __call__(self) -> Tensor:
+        """Return the output as (batch, group, head, position, dim)."""
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        outputs = [attend(q, self.keys, self.values, attn_mask=mask) for q, mask in self.parts]
+        out = outputs[0] if len(outputs) == 1 else self.torch.cat(outputs, 2)
+        if self.zeroed:
+            out[:, :, : self.zeroed] = 0
+        return out.view(self.shape)
+
+
+def masked_call(branch: Branch, inputs: BranchInputs, *, largest: int = LARGEST_MASK) -> MaskedCall:
+    """Return the call; it is made once, to see what the backend gives to queries that see nothing."""
+    q, keys, values = inputs.by_groups()
+    rows = max(1, largest // branch.keys)
+    starts = range(0, branch.sequence, rows)
+    parts = [slice(start, min(start + rows, branch.sequence)) for start in starts]
+    where = str(q.device)
+    with_masks = tuple((q[:, :, part], _build_mask(branch, part, where)) for part in parts)
+    call = MaskedCall(import_torch(), with_masks, keys, values, tuple(inputs.q.shape))
+    blind = branch.queries_without_keys
+    if blind and bool((call()[:, :, :, :blind] != 0).any()):
+        return replace(call, zeroed=blind)
+    return call
+
+
+def _build_mask(branch: Branch, part: slice, where: str) -> Tensor:
+    """Return the mask of some queries, made a little at a time."""
+    torch = import_torch()
+    mask = torch.empty((part.stop - part.start, branch.keys), dtype=torch.bool, device=where)
+    step = max(1, _MASK_ELEMENTS_AT_ONCE // branch.keys)
+    for start in range(part.start, part.stop, step):
+        some = slice(start, min(start + step, part.stop))
+        mask[start - part.start : some.stop - part.start] = visible_mask(branch, some, slice(None), where=where)
+    return mask
+
+
+MIN_QUERIES, MAX_QUERIES = 64, 512
+"""Queries of a chunk: as many as the window is long where that is between these, so that half of its work is of use."""
+
+COMPRESSED_QUERIES = 128
+"""Queries of a chunk of the compressed branch, which sees all tokens up to its end."""
+
+
+@dataclass(frozen=True)
+class ChunkedCall:
+    """Attention of chunks of queries: their queries, keys, values and mask, null where all is seen."""
+
+    torch: Any
+    chunks: tuple[tuple[Tensor, Tensor, Tensor, Tensor | None], ...]
+    without_keys: Tensor
+    shape: tuple[int, ...]
+
+    def __call__(self) -> Tensor:
+        """Return the output as (batch, group, head, position, dim)."""
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        outputs = [attend(q, k, v, attn_mask=mask) for q, k, v, mask in self.chunks]
+        return self.torch.cat((self.torch.zeros_like(self.without_keys), *outputs), 2).view(self.shape)
+
+
+def chunked_call(branch: Branch, inputs: BranchInputs, *, step: int | None = None) -> ChunkedCall:
+    """Return the call; a chunk has ``step`` queries, or as many as suit the branch."""
+    q, k, v = inputs.by_groups()
+    first, end = branch.key_range()
+    masks: dict[bytes, Tensor | None] = {}
+    chunks = []
+    if step is None:
+        step = (
+            min(MAX_QUERIES, max(MIN_QUERIES, branch.window))
+            if isinstance(branch, SlidingBranch)
+            else COMPRESSED_QUERIES
+        )
+    for start in range(branch.queries_without_keys, branch.sequence, step):
+        rows = slice(start, min(start + step, branch.sequence))
+        keys = slice(int(first[rows].min()), int(end[rows].max()))
+        alike = (first[rows] - keys.start).tobytes() + (end[rows] - keys.start).tobytes()
+        if alike not in masks:
+            mask = visible_mask(branch, rows, keys, where=str(q.device))
+            masks[alike] = None if bool(mask.all()) else mask
+        chunks.append((q[:, :, rows], k[:, :, keys], v[:, :, keys], masks[alike]))
+    return ChunkedCall(import_torch(), tuple(chunks), q[:, :, : branch.queries_without_keys], tuple(inputs.q.shape))

@@ -1,0 +1,1 @@
+"""Workloads, one operator a file: its NumPy, PyTorch, Triton and Helion implementations."""

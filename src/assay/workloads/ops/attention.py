@@ -1,0 +1,504 @@
+"""Attention: PyTorch's ``scaled_dot_product_attention``, and tiled online softmax by numpy and by Triton.
+
+A PyTorch backend is selected by switching the others off around the call and on again, with the switches that
+``torch.nn.attention.sdpa_kernel`` sets as well. That context manager takes tens of microseconds of host time, as long
+as some of the kernels; the bare switches take about one. With ``auto`` nothing is switched. Which backend ran is
+verified afterwards from the kernels.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.workloads import numpy_support as data
+from assay.workloads import numpy_support as reference
+from assay.workloads import torch_support as torch_reference
+from assay.workloads import triton_support as triton_common
+from assay.workloads.base import PreparedWorkload, shared_data
+from assay.workloads.numpy_support import NUMPY_CHOICES, tolerance_of
+from assay.workloads.parameters import (
+    ITEM_BYTES,
+    AttentionProblem,
+    block_sizes,
+    check_choice,
+    complete_config,
+    read_size,
+)
+from assay.workloads.torch_device import import_torch, open_device, torch_device
+from assay.workloads.torch_support import (
+    TORCH_DTYPES,
+    TensorReference,
+    TensorWork,
+    TorchWorkload,
+    draw_tensor,
+    empty_output,
+    uses_tf32,
+)
+from assay.workloads.triton_support import MOST_SHARED_BYTES, TRITON_CHOICES, TritonLaunch, next_power_of_two, tile_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from assay.core.results import Check
+    from assay.core.values import Params
+    from assay.workloads.base import Workload
+    from assay.workloads.numpy_support import Floats
+    from assay.workloads.torch_device import Tensor
+
+
+SDPA_BACKENDS = ("auto", "flash", "cudnn", "efficient", "math")
+
+_KERNEL_MARKS = (
+    ("cudnn", ("cudnn",)),
+    ("flash", ("flash_fwd", "pytorch_flash", "flashattn", "_flash_attention_for_cpu")),
+    ("efficient", ("fmha_cutlass", "efficient")),
+)
+"""What stands in a fused backend's kernels. cuDNN comes first: its kernels have "flash" in their names too."""
+
+_NO_KERNEL = ("No available kernel", "No viable backend", "Invalid backend")
+
+_WARNING_TITLES = {"flash": "Flash attention", "cudnn": "CuDNN attention", "efficient": "Memory efficient"}
+"""How PyTorch begins the warning whose next one says why a backend was not used."""
+
+
+def attention_reference(q: Tensor, k: Tensor, v: Tensor, problem: AttentionProblem) -> TensorReference:
+    """Return what attention must give; its rows are the queries, each of every head."""
+    scores = problem.batch * problem.heads * problem.sequence
+    right = partial(torch_reference.reference_attention_rows, q, k, v, causal=problem.causal)
+    return TensorReference(problem.sequence, right, flop_per_row=4.0 * scores * problem.dim, elements_per_row=scores)
+
+
+def queries_first(out: Tensor) -> Tensor:
+    """Return (batch, head, query, dim) as (query, batch, head, dim)."""
+    return out.permute(2, 0, 1, 3)
+
+
+def attention_backend(kernels: tuple[str, ...]) -> str | None:
+    """Return the backend that kernels, or a CPU's operators, belong to; null where none were seen."""
+    if not kernels:
+        return None
+    names = [kernel.lower() for kernel in kernels]
+    for backend, marks in _KERNEL_MARKS:
+        if any(mark in name for name in names for mark in marks):
+            return backend
+    return "math"
+
+
+def check_backend_used(requested: str, kernels: tuple[str, ...]) -> str | None:
+    """Return the backend that ran, or fail when it is another than the one asked for."""
+    backend = attention_backend(kernels)
+    if requested != "auto" and backend not in {requested, None}:
+        raise TrialFailed(f"attention was to run by backend {requested!r}, but the kernels are those of {backend!r}")
+    return backend
+
+
+def restrict_backend(call: Callable[[], Tensor], backend: str) -> Callable[[], Tensor]:
+    """Return the call with all backends but one switched off while it is made."""
+    if backend == "auto":
+        return call
+    switches = import_torch().backends.cuda
+    all_of_them = {
+        "flash": switches.enable_flash_sdp,
+        "cudnn": switches.enable_cudnn_sdp,
+        "efficient": switches.enable_mem_efficient_sdp,
+        "math": switches.enable_math_sdp,
+    }
+    others = [switch for name, switch in all_of_them.items() if name != backend]
+
+    def by_one_backend() -> Tensor:
+        for switch in others:
+            switch(False)
+        try:
+            return call()
+        finally:
+            for switch in others:
+                switch(True)
+
+    return by_one_backend
+
+
+def try_backend(call: Callable[[], Tensor], backend: str) -> None:
+    """Make one call, or say that PyTorch has no such backend for this problem and device."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            call()
+        except RuntimeError as error:
+            if not any(words in str(error) for words in _NO_KERNEL):
+                raise
+            why = find_warning_reason([str(warning.message) for warning in caught], backend)
+            raise MachineCannot(f"PyTorch has no {backend} attention for this problem here{why}.") from error
+
+
+def find_warning_reason(messages: Sequence[str], backend: str) -> str:
+    """Return why a backend was not used, out of PyTorch's warnings: ``: because``, or nothing where they are silent."""
+    title = _WARNING_TITLES.get(backend, backend)
+    for heading, why in itertools.pairwise(messages):
+        if heading.startswith(title):
+            return f": {why.partition('(Triggered')[0].strip().rstrip('.')}"
+    return ""
+
+
+class FlashAttentionTorch(TorchWorkload):
+    """``flash_attention@torch``. Queries, keys and values lie in memory as batch, heads, sequence, dim."""
+
+    name = "flash_attention"
+    choices: Mapping[str, tuple[str, ...]] = {**TorchWorkload.choices, "backend": SDPA_BACKENDS}
+    summary = "Attention, causal or not, by PyTorch's scaled_dot_product_attention and a backend of choice"
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return sizes in elements, mask, backend, dtype and distribution: 4 × 16 × 2048 × 64 fill a GPU."""
+        sizes: Params = {"batch": 1, "heads": 4, "sequence": 256, "dim": 64}
+        if device_kind == "cuda":
+            sizes = {"batch": 4, "heads": 16, "sequence": 2048, "dim": 64}
+        dtype = "bfloat16" if device_kind == "cuda" else "float32"
+        return {**sizes, "causal": False, "backend": "auto", "dtype": dtype, "distribution": "normal"}
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Draw queries, keys and values, and try the backend out."""
+        problem, where = AttentionProblem.of(params, TORCH_DTYPES), open_device(device)
+        backend = check_choice("backend", params["backend"], SDPA_BACKENDS)
+        q, k, v = (
+            draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=stream)
+            for stream in range(3)
+        )
+        attend = import_torch().nn.functional.scaled_dot_product_attention
+        call = restrict_backend(partial(attend, q, k, v, is_causal=problem.causal), backend)
+        try_backend(call, backend)
+        return TensorWork(
+            call=call,
+            reference=attention_reference(q, k, v, problem),
+            tolerance=tolerance_of(problem.dtype),
+            flop=problem.flop,
+            bytes_moved=problem.bytes_moved,
+            by_rows=queries_first,
+            backend=partial(check_backend_used, backend),
+        ).prepare(where=where, seed=seed)
+
+
+FLASH_ATTENTION_TORCH: Workload = FlashAttentionTorch()
+
+
+BLOCKS = (128, 32, 64, 256)
+LAYOUTS = ("bhsd", "bshd")
+
+
+@dataclass(frozen=True)
+class NumpyAttentionTiling:
+    """Queries and keys taken at a time, and the order of the axes in memory."""
+
+    block_q: int
+    block_k: int
+    layout: str
+
+    @classmethod
+    def of(cls, config: Params) -> Self:
+        """Read the tiling from a complete configuration."""
+        block_q, block_k = (read_size(config, name) for name in ("block_q", "block_k"))
+        return cls(block_q, block_k, check_choice("layout", config["layout"], LAYOUTS))
+
+
+@dataclass(frozen=True)
+class AttentionScratch:
+    """What is remembered of the queries at hand, a row each.
+
+    Attributes:
+        queries: The queries, divided by √dim.
+        scores: Their products with one block of keys, then the powers of these.
+        hidden: Which scores the causal mask hides.
+        peak: The maximum of the scores so far.
+        peak_before: The same without the latest block.
+        total: The sum of powers so far, relative to the peak.
+        factor: What older sums are multiplied by, for a higher peak.
+        output: The weighted values so far, not yet divided by the total.
+        product: The weighted values of one block.
+    """
+
+    queries: Floats
+    scores: Floats
+    hidden: NDArray[np.bool_]
+    peak: Floats
+    peak_before: Floats
+    total: Floats
+    factor: Floats
+    output: Floats
+    product: Floats
+
+    @classmethod
+    def of(cls, problem: AttentionProblem, tiling: NumpyAttentionTiling) -> Self:
+        """Set memory aside for one block of queries."""
+        rows, keys = min(tiling.block_q, problem.sequence), min(tiling.block_k, problem.sequence)
+
+        def zeros(columns: int) -> Floats:
+            return np.zeros((rows, columns), problem.dtype)
+
+        return cls(
+            queries=zeros(problem.dim),
+            scores=zeros(keys),
+            hidden=np.zeros((rows, keys), np.bool_),
+            peak=zeros(1),
+            peak_before=zeros(1),
+            total=zeros(1),
+            factor=zeros(1),
+            output=zeros(problem.dim),
+            product=zeros(problem.dim),
+        )
+
+    def first(self, rows: int) -> AttentionScratch:
+        """Return the part that the first rows need."""
+        return AttentionScratch(**{name: array[:rows] for name, array in vars(self).items()})
+
+
+def key_blocks(queries: slice, sequence: int, block_k: int, *, causal: bool) -> list[slice]:
+    """Return the blocks of keys that these queries see; causal tiles wholly above the diagonal are left out."""
+    end = queries.stop if causal else sequence
+    return [slice(start, min(start + block_k, sequence)) for start in range(0, end, block_k)]
+
+
+def attend_tiled(
+    q: Floats,
+    k: Floats,
+    v: Floats,
+    out: Floats,
+    scratch: AttentionScratch,
+    *,
+    tiling: NumpyAttentionTiling,
+    causal: bool,
+) -> None:
+    """Write the attention of one head, all arrays sequence × dim, into ``out``."""
+    sequence = len(q)
+    for start in range(0, sequence, tiling.block_q):
+        queries = slice(start, min(start + tiling.block_q, sequence))
+        part = scratch.first(queries.stop - start)
+        np.multiply(q[queries], 1 / math.sqrt(q.shape[1]), out=part.queries)
+        part.peak.fill(-np.inf)
+        part.total.fill(0)
+        part.output.fill(0)
+        for keys in key_blocks(queries, sequence, tiling.block_k, causal=causal):
+            scores = part.scores[:, : keys.stop - keys.start]
+            np.matmul(part.queries, k[keys].T, out=scores)
+            if causal and keys.stop > start + 1:
+                _mask_later_keys(scores, part.hidden, queries, keys)
+            _accumulate_block(scores, v[keys], part)
+        np.divide(part.output, part.total, out=out[queries])
+
+
+def _mask_later_keys(scores: Floats, hidden: NDArray[np.bool_], queries: slice, keys: slice) -> None:
+    """Take the keys that come after a query out of its scores."""
+    hidden = hidden[:, : scores.shape[1]]
+    np.greater(np.arange(keys.start, keys.stop), np.arange(queries.start, queries.stop)[:, None], out=hidden)
+    np.copyto(scores, -np.inf, where=hidden)
+
+
+def _accumulate_block(scores: Floats, v: Floats, scratch: AttentionScratch) -> None:
+    """Add one block of keys and values to the sums, all relative to the maximum so far."""
+    peak, factor = scratch.peak, scratch.factor
+    np.copyto(scratch.peak_before, peak)
+    np.maximum.reduce(scores, axis=1, keepdims=True, out=peak)
+    np.maximum(peak, scratch.peak_before, out=peak)
+    np.subtract(scratch.peak_before, peak, out=factor)
+    np.exp(factor, out=factor)
+    np.multiply(scratch.total, factor, out=scratch.total)
+    np.multiply(scratch.output, factor, out=scratch.output)
+    np.subtract(scores, peak, out=scores)
+    np.exp(scores, out=scores)
+    np.add.reduce(scores, axis=1, keepdims=True, out=factor)
+    np.add(scratch.total, factor, out=scratch.total)
+    np.matmul(scores, v, out=scratch.product)
+    np.add(scratch.output, scratch.product, out=scratch.output)
+
+
+def arrange_layout(values: Floats, layout: str) -> Floats:
+    """Return values of (batch, heads, sequence, dim), the same shape, in the memory order the layout names."""
+    if layout == "bhsd":
+        return np.ascontiguousarray(values)
+    return np.ascontiguousarray(values.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+
+
+class FlashAttentionNumpy:
+    """``flash_attention@numpy``. The layout names the order of batch, heads, sequence and dim in memory."""
+
+    name = "flash_attention"
+    impl = "numpy"
+    choices = NUMPY_CHOICES
+    device_kinds = frozenset({"cpu"})
+    summary = "Attention by online softmax over tiles, causal or not, on a CPU"
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return the sizes in elements, the mask, the dtype and the distribution of queries, keys and values."""
+        sizes: Params = {"batch": 1, "heads": 2, "sequence": 256, "dim": 64}
+        return {**sizes, "causal": False, "dtype": "float32", "distribution": "normal"}
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return every mix of block sizes and layouts, at most 32."""
+        blocks = block_sizes(BLOCKS, AttentionProblem.of(params, data.NUMPY_DTYPES).sequence)
+        return [
+            {"block_q": block_q, "block_k": block_k, "layout": layout}
+            for block_q, block_k, layout in itertools.product(blocks, blocks, LAYOUTS)
+        ]
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Draw and lay out queries, keys and values, and set memory aside; the process's cores are the device."""
+        problem = AttentionProblem.of(params, data.NUMPY_DTYPES)
+        tiling = NumpyAttentionTiling.of(complete_config(config, self.configs(params)[0]))
+
+        def draw_input(stream: int) -> Floats:
+            values = data.draw_array(params["distribution"], problem.shape, problem.dtype, seed, stream=stream)
+            return arrange_layout(values, tiling.layout)
+
+        q, k, v = (shared_data((stream, tiling.layout), partial(draw_input, stream)) for stream in range(3))
+        out = shared_data(
+            ("out", tiling.layout), lambda: arrange_layout(np.zeros(problem.shape, problem.dtype), tiling.layout)
+        )
+        scratch = AttentionScratch.of(problem, tiling)
+        heads = tuple(np.ndindex(problem.batch, problem.heads))
+
+        def call() -> None:
+            for head in heads:
+                attend_tiled(q[head], k[head], v[head], out[head], scratch, tiling=tiling, causal=problem.causal)
+
+        def check() -> Check:
+            out.fill(np.nan)
+            call()
+            return reference.check_output(
+                out, reference.reference_attention(q, k, v, causal=problem.causal), problem.dtype
+            )
+
+        return PreparedWorkload(call=call, check=check, flop=problem.flop, bytes_moved=problem.bytes_moved)
+
+
+FLASH_ATTENTION_NUMPY: Workload = FlashAttentionNumpy()
+
+
+BLOCK_Q = {"tensor cores": (128, 64), "threads": (64, 32, 16)}
+BLOCK_K = {"tensor cores": (64, 128, 32), "threads": (32, 16, 64)}
+MOST_SUMS_PER_THREAD = {"tensor cores": 160, "threads": 28}
+"""Float32 scores and outputs that a thread keeps in registers, by what multiplies; it has 255."""
+
+WARPS_STAGES = ((8, 3), (4, 3), (8, 2), (4, 2), (4, 4))
+MOST_DIM = 256
+"""Elements of a head; beyond, no tile fits."""
+
+
+@dataclass(frozen=True)
+class TritonAttentionTiling:
+    """Queries and keys to a tile, the warps that work on it, and how many are loaded ahead."""
+
+    block_q: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+
+    @classmethod
+    def of(cls, config: Params) -> Self:
+        """Read the tiling from a complete configuration."""
+        block_q, block_k = (tile_side(config, name) for name in ("block_q", "block_k"))
+        return cls(block_q, block_k, read_size(config, "num_warps"), read_size(config, "num_stages"))
+
+    def fits(self, dim: int, dtype: str, multiplied_by: str) -> bool:
+        """Return whether it is likely to fit a large GPU's shared memory and registers."""
+        block_d = next_power_of_two(dim)
+        shared = block_d * (self.block_q + 2 * self.num_stages * self.block_k) * ITEM_BYTES[dtype]
+        sums = self.block_q * (self.block_k + block_d) / (32 * self.num_warps)
+        return shared <= MOST_SHARED_BYTES and sums <= MOST_SUMS_PER_THREAD[multiplied_by]
+
+
+def _problem(params: Params) -> AttentionProblem:
+    problem = AttentionProblem.of(params, triton_common.TRITON_DTYPES)
+    if problem.dim > MOST_DIM:
+        raise BadInput(f"dim is at most {MOST_DIM} for flash_attention@triton, not {problem.dim}.")
+    return problem
+
+
+def _settings(config: Params) -> dict[str, int]:
+    tiling = TritonAttentionTiling.of(config)
+    return {"block_q": tiling.block_q, "block_k": tiling.block_k}
+
+
+def _grid(problem: AttentionProblem, settings: Mapping[str, Any]) -> tuple[int]:
+    return (problem.batch * problem.heads * -(-problem.sequence // settings["block_q"]),)
+
+
+class FlashAttentionTriton:
+    """``flash_attention@triton``. Arrays lie in memory as batch, heads, sequence, dim.
+
+    With ``tf32`` float32 is rounded to TF32 before products.
+    """
+
+    name = "flash_attention"
+    impl = "triton"
+    choices = TRITON_CHOICES
+    device_kinds = triton_common.triton_device_kinds()
+    summary = "Attention by online softmax over tiles, causal or not, by a Triton kernel"
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return sizes in elements, mask, dtype and distribution: 4 × 16 × 2048 × 64 fill a GPU."""
+        sizes: Params = {"batch": 1, "heads": 2, "sequence": 64, "dim": 32}
+        if device_kind == "cuda":
+            sizes = {"batch": 4, "heads": 16, "sequence": 2048, "dim": 64}
+        dtype = "bfloat16" if device_kind == "cuda" else "float32"
+        return {**sizes, "causal": False, "dtype": dtype, "distribution": "normal", "tf32": False}
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return tiles with warps and stages to each, no longer than the sequence: 27 by default."""
+        problem = _problem(params)
+        by = triton_common.multiply_unit(params, problem.dtype)
+        most = next_power_of_two(problem.sequence)
+        tilings = (
+            TritonAttentionTiling(min(block_q, most), min(block_k, most), warps, stages)
+            for block_q, block_k, (warps, stages) in itertools.product(BLOCK_Q[by], BLOCK_K[by], WARPS_STAGES)
+        )
+        return [asdict(tiling) for tiling in dict.fromkeys(tilings) if tiling.fits(problem.dim, problem.dtype, by)]
+
+    def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
+        """Draw queries, keys and values, and set the output aside."""
+        problem, where = _problem(params), open_device(device)
+        q, k, v = (
+            draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=stream)
+            for stream in range(3)
+        )
+        out = empty_output(q, problem.shape)
+        return TritonLaunch(
+            kernel="flash_attention",
+            args=(q, k, v, out, problem.sequence, math.log2(math.e) / math.sqrt(problem.dim)),
+            out=out,
+            fixed={
+                "dim": problem.dim,
+                "block_d": next_power_of_two(problem.dim),
+                "causal": problem.causal,
+                "precision": "tf32" if uses_tf32(params, problem.dtype) else "ieee",
+                "widen": triton_common.is_triton_interpreted(),
+            },
+            settings=_settings,
+            grid=partial(_grid, problem),
+        )
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Put the data in place; the kernel is compiled by the first call."""
+        problem, launch = _problem(params), self.launch(params, device=device, seed=seed)
+        tf32 = uses_tf32(params, problem.dtype)
+        q, k, v = launch.args[:3]
+        work = TensorWork(
+            call=launch.call(complete_config(config, self.configs(params)[0])),
+            reference=attention_reference(q, k, v, problem),
+            tolerance=tolerance_of("tf32" if tf32 else problem.dtype),
+            flop=problem.flop,
+            bytes_moved=problem.bytes_moved,
+            out=launch.out,
+            by_rows=queries_first,
+            backend=triton_common.triton_backend,
+        )
+        return triton_common.prepare_triton_work(work, where=torch_device(device), seed=seed)
+
+
+FLASH_ATTENTION_TRITON: Workload = FlashAttentionTriton()

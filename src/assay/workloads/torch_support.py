@@ -1,0 +1,293 @@
+"""What PyTorch workloads share: seeded tensors, float64 references, checks against them, and the prepared call.
+
+A reference takes the inputs and the rows of the output that are needed (a slice or a tensor of indices) and does not
+change the inputs. It is computed in float64 where the tensors are, which makes checking a large problem on a GPU fast;
+where checking everything would take long, rows spread over the whole output are checked.
+
+Up to ``MOST_FROM_NUMPY`` elements inputs are those of ``numpy_support``, so the same in every implementation. Larger
+ones are drawn on the device, in float64 as well, by PyTorch's generator: the same for one seed, one version of PyTorch
+and one GPU model, but different from those of a CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from assay.core.errors import BadInput
+from assay.core.results import Check
+from assay.workloads import numpy_support as data
+from assay.workloads.base import LaunchedKernels, PreparedWorkload, shared_data
+from assay.workloads.numpy_support import DISTRIBUTIONS, RELATIVE_ERROR
+from assay.workloads.parameters import check_choice, read_flag
+from assay.workloads.torch_device import Tensor, import_torch, library_of_kernels, list_kernels, synchronizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from assay.core.values import Params, Scalar
+
+
+MOST_FLOP = {"cuda": 4e11, "cpu": 5e9}
+"""What a check may take, by kind of device: well under a second."""
+
+FLOP_PER_ELEMENT = 100.0
+"""What an element read and written counts for beside the arithmetic."""
+
+FEWEST_ROWS, MOST_ROWS = 64, 2**20
+"""How many rows are judged where it is not all of them."""
+
+_ELEMENTS_AT_ONCE = 2**25
+"""256 MiB of float64."""
+
+
+@dataclass(frozen=True)
+class TensorReference:
+    """The reference of an output, by its rows, which are the first axis.
+
+    Attributes:
+        rows: How many there are.
+        compute_rows: Returns some of them in float64.
+        flop_per_row: Floating-point operations to compute one.
+        elements_per_row: Float64 elements held while one is computed.
+    """
+
+    rows: int
+    compute_rows: Callable[[RowSelection], Tensor]
+    flop_per_row: float
+    elements_per_row: float
+
+    def rows_within(self, flop: float) -> int:
+        """Return how many rows are judged for so many operations: all, or not too few and not too many."""
+        cost = self.flop_per_row + FLOP_PER_ELEMENT * self.elements_per_row
+        affordable = max(FEWEST_ROWS, int(flop / cost))
+        return self.rows if affordable >= self.rows else min(affordable, MOST_ROWS)
+
+
+def compare_with_reference(out: Tensor, reference: TensorReference, *, tolerance: float, seed: int) -> Check:
+    """Return the relative error of an output, and which rows it was taken over where not over all.
+
+    A wrong shape, and a NaN or an infinity anywhere, give infinity, which no tolerance admits.
+    """
+    count = reference.rows_within(MOST_FLOP[out.device.type])
+    if count == reference.rows:
+        return Check(error=_relative_error(out, reference, None), tolerance=tolerance, measure=RELATIVE_ERROR)
+    chosen = spread_rows(reference.rows, count, seed)
+    measure = (
+        f"{RELATIVE_ERROR} over {count} of {reference.rows} rows, one at random from each of {count} "
+        f"bands (seed {seed})"
+    )
+    error = _relative_error(out, reference, chosen) if _is_finite(out) else math.inf
+    return Check(error=error, tolerance=tolerance, measure=measure)
+
+
+def spread_rows(rows: int, count: int, seed: int) -> NDArray[np.int64]:
+    """Return one random row out of each of ``count`` equal bands of the rows, in order."""
+    edges = np.arange(count + 1, dtype=np.int64) * rows // count
+    return np.random.default_rng(seed).integers(edges[:-1], edges[1:])
+
+
+def _is_finite(out: Tensor) -> bool:
+    step = max(1, _ELEMENTS_AT_ONCE // max(1, out[0].numel()))
+    return all(bool(part.isfinite().all()) for part in out.split(step))
+
+
+def _relative_error(out: Tensor, reference: TensorReference, chosen: NDArray[np.int64] | None) -> float:
+    if out.shape[0] != reference.rows:
+        return math.inf
+    difference = norm = 0.0
+    for which in _row_chunks(reference, chosen, out.device):
+        right = reference.compute_rows(which)
+        values = out[which].double()
+        if values.shape != right.shape:
+            return math.inf
+        difference += float((values - right).square().sum())
+        norm += float(right.square().sum())
+    if norm == 0:
+        return 0.0 if difference == 0 else math.inf
+    error = math.sqrt(difference / norm)
+    return error if math.isfinite(error) else math.inf
+
+
+def _row_chunks(reference: TensorReference, chosen: NDArray[np.int64] | None, device: object) -> Iterator[RowSelection]:
+    """Yield the rows to judge, as many at a time as memory allows."""
+    step = max(1, int(_ELEMENTS_AT_ONCE / reference.elements_per_row))
+    if chosen is None:
+        for start in range(0, reference.rows, step):
+            yield slice(start, start + step)
+    else:
+        yield from import_torch().from_numpy(chosen).to(device).split(step)
+
+
+TORCH_DTYPES = ("bfloat16", "float16", "float32", "float64")
+
+EPS = 1e-5
+"""What norms add to a mean square before they take its root."""
+
+
+def _identity(out: Tensor) -> Tensor:
+    return out
+
+
+@dataclass(frozen=True)
+class TensorWork:
+    """One call's work on tensors that are in place.
+
+    Attributes:
+        call: Does the work and returns its output.
+        reference: What the output must be.
+        tolerance: The largest relative error that passes.
+        flop: Floating-point operations of one call; null where there are none.
+        bytes_moved: The least bytes one call must read and write.
+        out: The output, where the call writes into one that is kept.
+        by_rows: Returns the output with the rows of ``reference`` as its first axis.
+        backend: Returns which library kernels belong to.
+    """
+
+    call: Callable[[], Tensor]
+    reference: TensorReference
+    tolerance: float
+    flop: float | None
+    bytes_moved: float
+    out: Tensor | None = None
+    by_rows: Callable[[Tensor], Tensor] = _identity
+    backend: Callable[[tuple[str, ...]], str | None] = library_of_kernels
+
+    def check(self, seed: int) -> Check:
+        """Make one call, its kept output spoilt before, and compare; the rows judged depend on the seed."""
+        if self.out is not None:
+            self.out.fill_(math.nan)
+        out = self.by_rows(self.call())
+        return compare_with_reference(out, self.reference, tolerance=self.tolerance, seed=seed)
+
+    def launched_kernels(self, where: str) -> LaunchedKernels:
+        """Make calls, and look at what one of them launched."""
+        kernels = list_kernels(self.call, where)
+        return LaunchedKernels(kernels, self.backend(kernels))
+
+    def prepare(self, *, where: str, seed: int) -> PreparedWorkload:
+        """Return the work ready to be timed."""
+        return PreparedWorkload(
+            call=self.call,
+            check=lambda: self.check(seed),
+            launched_kernels=lambda: self.launched_kernels(where),
+            flop=self.flop,
+            bytes_moved=self.bytes_moved,
+            synchronize=synchronizer(where),
+        )
+
+
+class TorchWorkload:
+    """What all workloads of PyTorch's own operators have in common: they run everywhere and have nothing to tune."""
+
+    impl = "torch"
+    device_kinds = frozenset({"cpu", "cuda"})
+    choices: Mapping[str, tuple[str, ...]] = {"dtype": TORCH_DTYPES, "distribution": DISTRIBUTIONS}
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return nothing: PyTorch chooses for itself."""
+        return ()
+
+
+def uses_tf32(params: Params, dtype: str) -> bool:
+    """Return whether float32 products may be rounded to TF32, which is asked for and means nothing otherwise."""
+    requested = read_flag(params, "tf32")
+    if requested and dtype != "float32":
+        raise BadInput(f"tf32 is a way to multiply float32, not {dtype}.")
+    return requested
+
+
+RowSelection: TypeAlias = "slice | Tensor"
+"""Rows of an output: a slice, or a tensor of their numbers."""
+
+
+def reference_matmul_rows(a: Tensor, b: Tensor, which: RowSelection) -> Tensor:
+    """Return rows of a·b, as two products of half the depth: for float64 it is not the very call that is checked."""
+    rows, half = a[which].double(), b.shape[0] // 2
+    return rows[:, :half] @ b[:half].double() + rows[:, half:] @ b[half:].double()
+
+
+def reference_softmax_rows(x: Tensor, which: RowSelection) -> Tensor:
+    """Return rows of the softmax along the last axis."""
+    return _softmax_float64(x[which].double())
+
+
+def reference_rms_norm_rows(x: Tensor, weight: Tensor, eps: float, which: RowSelection) -> Tensor:
+    """Return rows of x divided by the root of their mean square plus eps, times the weights."""
+    rows = x[which].double()
+    return rows * (rows.square().mean(-1, keepdim=True) + eps).rsqrt() * weight.double()
+
+
+def reference_layer_norm_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float, which: RowSelection) -> Tensor:
+    """Return rows of x with mean 0 and variance 1, but for eps, times the weights, plus the biases."""
+    rows = x[which].double()
+    rows = rows - rows.mean(-1, keepdim=True)
+    return rows * (rows.square().mean(-1, keepdim=True) + eps).rsqrt() * weight.double() + bias.double()
+
+
+def reference_attention_rows(q: Tensor, k: Tensor, v: Tensor, which: RowSelection, *, causal: bool) -> Tensor:
+    """Return the attention of some queries of every head, as (query, batch, head, dim).
+
+    The inputs are (batch, head, position, dim). With ``causal`` a query sees its own position and those before it.
+    """
+    scores = q[:, :, which].double() @ k.double().mT / math.sqrt(q.shape[3])
+    if causal:
+        positions = import_torch().arange(q.shape[2], device=q.device)
+        scores.masked_fill_(positions > positions[which][:, None], -math.inf)
+    return (_softmax_float64(scores) @ v.double()).permute(2, 0, 1, 3)
+
+
+def _softmax_float64(x: Tensor) -> Tensor:
+    powers = (x - x.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+MOST_FROM_NUMPY = 2**22
+"""Elements; numpy draws so many in about a tenth of a second."""
+
+_ELEMENTS_PER_DRAW = 2**24
+"""Elements; 128 MiB of float64 are held beside the tensor while it is filled."""
+
+
+def draw_tensor(
+    distribution: Scalar, shape: data.ArrayShape, dtype: str, seed: int, *, where: str, stream: int = 0
+) -> Tensor:
+    """Return a tensor on a device; the inputs of one call each take a stream of their own."""
+    make = partial(_draw_new, distribution, shape, dtype, seed, where=where, stream=stream)
+    return shared_data(("torch", distribution, shape, dtype, seed, where, stream), make)
+
+
+def empty_output(like: Tensor, shape: data.ArrayShape) -> Tensor:
+    """Return a tensor to write into, of the device and dtype of another."""
+    return shared_data(("output", shape, like.dtype, like.device), lambda: like.new_empty(shape))
+
+
+def _draw_new(
+    distribution: Scalar, shape: data.ArrayShape, dtype: str, seed: int, *, where: str, stream: int
+) -> Tensor:
+    torch = import_torch()
+    if math.prod(shape) <= MOST_FROM_NUMPY:
+        values = data.draw_array(distribution, shape, "float64", seed, stream=stream)
+        return torch.from_numpy(values).to(where, getattr(torch, dtype))
+    name = check_choice("distribution", distribution, data.DISTRIBUTIONS)
+    out = torch.zeros(shape, dtype=getattr(torch, dtype), device=where)
+    if name != "zeros":
+        _fill_tensor(out, name, seed, stream)
+    return out
+
+
+def _fill_tensor(out: Tensor, name: str, seed: int, stream: int) -> None:
+    if seed < 0:
+        raise BadInput(f"The seed is zero or more, not {seed}.")
+    torch = import_torch()
+    generator = torch.Generator(device=out.device)
+    generator.manual_seed(int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]))
+    for part in out.view(-1).split(_ELEMENTS_PER_DRAW):
+        wide = torch.empty_like(part, dtype=torch.float64)
+        part.copy_(wide.normal_(generator=generator) if name == "normal" else wide.uniform_(-1, 1, generator=generator))

@@ -1,0 +1,197 @@
+"""What Triton workloads share.
+
+Supported devices, kernel launches, limits of a configuration, and row-wise configurations.
+
+On a CPU they run only under Triton's interpreter (``TRITON_INTERPRET=1``): correct, slow, and not worth timing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.workloads.numpy_support import DISTRIBUTIONS
+from assay.workloads.parameters import read_size
+from assay.workloads.torch_support import uses_tf32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from assay.core.results import Check
+    from assay.core.values import Params
+    from assay.workloads.base import PreparedWorkload
+    from assay.workloads.parameters import RowsProblem
+    from assay.workloads.torch_device import Tensor
+    from assay.workloads.torch_support import TensorWork
+
+
+TRITON_DTYPES = ("bfloat16", "float16", "float32")
+
+TRITON_CHOICES = {"dtype": TRITON_DTYPES, "distribution": DISTRIBUTIONS}
+
+MOST_SHARED_BYTES = 200 * 1024
+"""Shared memory that a configuration may need by our estimate: what fits a Hopper; smaller GPUs refuse some."""
+
+SMALLEST_DOT = 16
+"""Triton multiplies tiles of at least this side."""
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """How a kernel is launched over data that is in place, in whichever configuration.
+
+    Attributes:
+        kernel: Its name.
+        args: Tensors and numbers, by their place.
+        out: The tensor that it writes.
+        fixed: Settings that all configurations have in common.
+        settings: Returns those of a configuration, but for its warps and stages.
+        grid: Returns how many programs there are, from all settings.
+    """
+
+    kernel: str
+    args: tuple[Any, ...]
+    out: Tensor
+    fixed: Mapping[str, Any]
+    settings: Callable[[Params], dict[str, Any]]
+    grid: Callable[[Mapping[str, Any]], tuple[int]]
+
+    def call(self, config: Params) -> Callable[[], Tensor]:
+        """Return what launches the kernel in one configuration; its first call compiles it."""
+        settings = {**self.fixed, **self.settings(config)}
+        launched = partial(
+            load_kernel(self.kernel)[self.grid(settings)], *self.args, **settings, **launch_options(config)
+        )
+
+        def call() -> Tensor:
+            launched()
+            return self.out
+
+        return call
+
+
+class TritonWorkload(Protocol):
+    """What workloads in Triton offer to an auto-tuner beside what all workloads do."""
+
+    def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
+        """Put the data in place, and return how the kernel is launched over it."""
+        ...
+
+
+@cache
+def is_triton_installed() -> bool:
+    """Return whether Triton can be imported here."""
+    return find_spec("triton") is not None
+
+
+def is_triton_interpreted() -> bool:
+    """Return whether Triton interprets its kernels on the CPU instead of compiling them."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def triton_device_kinds() -> frozenset[str]:
+    """Return the kinds of device that Triton's kernels run on in this process."""
+    return frozenset({"cpu", "cuda"}) if is_triton_interpreted() else frozenset({"cuda"})
+
+
+def load_kernel(name: str, module: str = "triton_ops") -> Any:
+    """Return one of our kernels, not yet compiled, from a module of `kernels`; or say what is missing."""
+    try:
+        return getattr(importlib.import_module(f"assay.workloads.kernels.{module}"), name)
+    except ImportError as error:
+        raise MachineCannot(f"Triton cannot be imported here: {error}.") from error
+
+
+def launch_options(config: Params) -> dict[str, int]:
+    """Return how a kernel is compiled and launched: warps to a program, and stages of the pipeline of its loads."""
+    return {name: read_size(config, name) for name in ("num_warps", "num_stages")}
+
+
+def next_power_of_two(least: int, *, at_least: int = SMALLEST_DOT) -> int:
+    """Return the smallest power of two that is no less than both."""
+    return 1 << (max(least, at_least) - 1).bit_length()
+
+
+def tile_side(config: Params, name: str) -> int:
+    """Return one side of a tile, which Triton wants to be a power of two and not too small."""
+    side = read_size(config, name)
+    if side < SMALLEST_DOT or side != next_power_of_two(side):
+        raise BadInput(f"{name} is a power of two of at least {SMALLEST_DOT}, not {side}.")
+    return side
+
+
+def multiply_unit(params: Params, dtype: str) -> str:
+    """Return what multiplies tiles: ``threads`` where float32 is to stay exact, otherwise ``tensor cores``."""
+    return "threads" if dtype == "float32" and not uses_tf32(params, dtype) else "tensor cores"
+
+
+def prepare_triton_work(work: TensorWork, *, where: str, seed: int) -> PreparedWorkload:
+    """Return a kernel's work ready to be timed; a configuration too large for the GPU is refused when checked."""
+    ready = work.prepare(where=where, seed=seed)
+
+    def check() -> Check:
+        return check_within_limits(partial(work.check, seed))
+
+    return replace(ready, check=check, launched_kernels=None if is_triton_interpreted() else ready.launched_kernels)
+
+
+def check_within_limits(check: Callable[[], Check]) -> Check:
+    """Make a check; a kernel that asks for more than the GPU has is refused in words."""
+    try:
+        return check()
+    except Exception as error:
+        if type(error).__name__ != "OutOfResources":
+            raise
+        raise MachineCannot(f"This configuration is too large for this GPU: {error}") from error
+
+
+def triton_backend(kernels: tuple[str, ...]) -> str | None:
+    """Return the library that did the work: the kernels are our own; null where none were seen."""
+    return "triton" if kernels else None
+
+
+BLOCK_ROWS = (1, 2, 4, 8)
+LOOPED_COLS = (1024, 2048, 4096)
+NUM_WARPS = (8, 4, 16, 2, 1)
+LOOPED_STAGES = (2, 4)
+MOST_PER_THREAD = 64
+"""Elements that one thread holds in registers at a time."""
+
+
+def row_configs(problem: RowsProblem) -> list[Params]:
+    """Return blocks that hold whole rows, then blocks that loop over the columns; at least one of them fits."""
+    return list(itertools.chain(_whole_row_configs(problem), _looped_row_configs(problem)))
+
+
+def _whole_row_configs(problem: RowsProblem) -> Iterator[Params]:
+    cols = next_power_of_two(problem.cols)
+    for rows, warps in itertools.product(BLOCK_ROWS, NUM_WARPS):
+        per_thread = rows * cols / (32 * warps)
+        if rows <= problem.rows and per_thread <= MOST_PER_THREAD and (per_thread >= 2 or warps == 1):
+            yield {"block_rows": rows, "block_cols": cols, "num_warps": warps, "num_stages": 1}
+
+
+def _looped_row_configs(problem: RowsProblem) -> Iterator[Params]:
+    for cols, warps, stages in itertools.product(LOOPED_COLS, (8, 4), LOOPED_STAGES):
+        if cols < problem.cols:
+            yield {"block_rows": 1, "block_cols": cols, "num_warps": warps, "num_stages": stages}
+
+
+def row_grid(problem: RowsProblem, settings: Mapping[str, Any]) -> tuple[int]:
+    """Return how many programs take the rows."""
+    return (-(-problem.rows // settings["block_rows"]),)
+
+
+def row_settings(problem: RowsProblem, config: Params) -> dict[str, int | bool]:
+    """Return the settings that a configuration means."""
+    rows, cols = (read_size(config, name) for name in ("block_rows", "block_cols"))
+    for name, value in (("block_rows", rows), ("block_cols", cols)):
+        if value & (value - 1):
+            raise BadInput(f"{name} is a power of two, not {value}.")
+    return {"block_rows": rows, "block_cols": cols, "whole": cols >= problem.cols}
