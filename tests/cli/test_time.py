@@ -398,7 +398,7 @@ def test_a_defect_of_ours_in_the_process_is_called_one_and_kept_whole(assay: Ass
     )
     ran = assay("time", "bad.py:fine", *QUICK, PYTHONPATH=str(workplace))
     assert ran.code == 70, ran.err
-    assert "This is a defect of Assay (Defect: ZeroDivisionError: by our own hand)" in ran.err
+    assert "This is a defect of Assay (AssayDefect: ZeroDivisionError: by our own hand)" in ran.err
     (kept,) = re.findall(r"with (\S+)\.", ran.err)
     with open(kept, encoding="utf-8") as file:  # noqa: PTH123 - its path is text
         assert "in broken" in file.read()

@@ -191,7 +191,7 @@ class GitHubApi:
         """Change something, once.
 
         Raises:
-            Unanswered: It may be done or not.
+            NoResponse: It may be done or not.
             MachineCannot: It is not done, and the sentence says why.
         """
         return self._request(method, path, what, content=content)

@@ -302,7 +302,7 @@ def a_job_leaves_nothing(bench: ProviderBench) -> None:
 
 
 def a_cut_before_anything_was_made_is_unanswered(bench: ProviderBench) -> None:
-    """`Unanswered`, for nobody can know; the errand asks again and makes one."""
+    """`NoAnswer`, for nobody can know; the errand asks again and makes one."""
     launch_raises(bench, "cut before", NoAnswer)
     expect(not bench.running(), "something was made")
     bench.next("cut before")

@@ -304,7 +304,7 @@ def estimate_call_energy(
     """Return the energy per call from the first call that begins after ``open_ns``.
 
     Raises:
-        Refused: The readings do not tell it, and why.
+        EnergyRefused: The readings do not tell it, and why.
     """
     sensor_stream = open_stream(readings, model)
     activity = build_activity(list(boundaries), sensor_stream.origin_ns)
@@ -364,7 +364,7 @@ def _check_gaps(view: SensorView, open_s: float, last_s: float) -> float:
     """Return the share of the calls in which power was not read; 0 for a counter, which loses nothing in a gap.
 
     Raises:
-        Refused: It is too much, or the sensor was not read to the end.
+        EnergyRefused: It is too much, or the sensor was not read to the end.
     """
     missing_s = view.unwatched_s(open_s, last_s)
     gaps = 0.0 if view.is_counter else view.gap_share(open_s, last_s)

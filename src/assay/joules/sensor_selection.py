@@ -69,7 +69,7 @@ def open_stream(readings: Sequence[MeterReading], model: SensorModel) -> SensorS
     """Return readings as a stream.
 
     Raises:
-        Refused: There are none.
+        EnergyRefused: There are none.
     """
     if not readings:
         raise EnergyRefused("no_readings", "nothing was read of the device's sensors")
@@ -133,7 +133,7 @@ def select_sensor_views(sensor_stream: SensorStream, span_s: tuple[float, float]
     power all of it, a second late. So the caller computes the bound by each, and takes the narrowest.
 
     Raises:
-        Refused: There is none, or the counter went back within the span.
+        EnergyRefused: There is none, or the counter went back within the span.
     """
     views: list[SensorView] = []
     series = counter_series(sensor_stream.readings, sensor_stream.origin_ns)

@@ -404,7 +404,7 @@ def _estimate_by_sensors(sensor_stream: SensorStream, start_s: float, end_s: flo
     """Return what the sensors say that say anything of a window, one at least.
 
     Raises:
-        Refused: None does; the reason is that of the first.
+        EnergyRefused: None does; the reason is that of the first.
     """
     estimates, refusals = [], []
     for view in select_sensor_views(sensor_stream, (start_s, end_s)):

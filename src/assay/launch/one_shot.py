@@ -149,7 +149,7 @@ class OneShotProcess:
             BadInput: The wish makes no sense.
             MachineCannot: This machine cannot do it.
             TrialFailed: A subject fails, is wrong, never returns, or takes the process with it.
-            Defect: Assay itself broke.
+            AssayDefect: Assay itself broke.
         """
         deadline = time.monotonic() + self._doing.within_s
         with selectors.DefaultSelector() as selector:
@@ -330,7 +330,7 @@ def time_in_processes(
     Raises:
         AssayError: The first process failed, too few worked, or a result was wrong: then no time is published.
         StopRequested: A signal came.
-        Defect: Assay itself broke.
+        AssayDefect: Assay itself broke.
     """
     outcome = ProcessOutcomes(request.processes)
     for process in range(1, request.processes + 1):

@@ -151,7 +151,7 @@ def settle(group: WorkerGroup, roles: Sequence[Role], machine: Machine) -> None:
     """Hold roles as a load until their GPUs, and those of the trial's loads, are steady; where the trial asks for it.
 
     Raises:
-        Trouble: A worker, a load or a GPU was lost meanwhile.
+        WorkersFailed: A worker, a load or a GPU was lost meanwhile.
     """
     most_s = group.trial.method.settle_s
     if most_s is None:
@@ -209,7 +209,7 @@ def watch_until_steady(
         clock: In seconds.
 
     Raises:
-        Trouble: A GPU was lost.
+        WorkersFailed: A GPU was lost.
     """
     begin_s = clock()
     traces = {uuid: GpuTrace() for uuid in readers}

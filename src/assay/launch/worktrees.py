@@ -41,7 +41,7 @@ def run_git(folder: Path, *arguments: str, extra: Mapping[str, str] | None = Non
     """Return what git prints when it is asked in a folder, without the last newline.
 
     Raises:
-        GitRefuses: It ended badly; its own words, without its "fatal:".
+        GitError: It ended badly; its own words, without its "fatal:".
         MachineCannot: There is no git.
     """
     environment = {**drop_repository_variables(os.environ), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(extra or {})}

@@ -77,7 +77,7 @@ def cuda_order(gpus: Sequence[Gpu], environment: Mapping[str, str], *, some_lost
     """Return what CUDA makes of GPUs, given in NVML's order, in an environment.
 
     Raises:
-        AllHidden: No GPU is left.
+        AllGpusHidden: No GPU is left.
         MachineCannot: The first name is of no GPU here, which makes CUDA see none.
         BadInput: Numbers and UUIDs are mixed, or a GPU is named twice.
     """

@@ -322,7 +322,7 @@ class ModalProvider:
         """See that a refusal has left nothing: the SDK asks several times, and an earlier request may have been heard.
 
         Raises:
-            Unanswered: There is a sandbox, or it is not told.
+            NoAnswer: There is a sandbox, or it is not told.
         """
         try:
             made = any(machine.name == name for machine in self.ours())

@@ -169,7 +169,7 @@ class RunPodProvider:
         """Return a pod as a machine.
 
         Raises:
-            Unanswered: It has no id: what was asked for may be done all the same.
+            NoAnswer: It has no id: what was asked for may be done all the same.
         """
         if not isinstance(pod, dict) or not isinstance(pod.get("id"), str) or not pod["id"]:
             raise NoAnswer("RunPod answered with a pod that has no id")

@@ -65,7 +65,7 @@ class RemoteConnection(Protocol):
             within_s: Ended after this long; null: never.
 
         Raises:
-            LineLost: The line broke, could not be had, or the time is over.
+            RemoteConnectionLost: The line broke, could not be had, or the time is over.
         """
         ...
 
@@ -113,7 +113,7 @@ class ProcessPump:
         """Run it to its end; return its exit code. Whatever comes in between ends it.
 
         Raises:
-            TimeIsOver: It took longer than ``within_s``.
+            PumpTimeout: It took longer than ``within_s``.
             OSError: It could not be started.
         """
         deadline = None if within_s is None else time.monotonic() + within_s
@@ -304,7 +304,7 @@ class SshConnection:
         """Make the connection now, unless it stands.
 
         Raises:
-            LineLost: It cannot be had.
+            RemoteConnectionLost: It cannot be had.
         """
         self._connected()
 

@@ -152,7 +152,7 @@ def download_run(connection: RemoteConnection, job: Job, script: str) -> tuple[P
 
     Raises:
         MachineCannot: What came is not a run; it is kept in the order's folder.
-        LineLost: The line broke.
+        RemoteConnectionLost: The line broke.
     """
     parent = Path(job.output_dir)
     with translate_os_errors(parent):

@@ -65,7 +65,8 @@ def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) ->
 
     Raises:
         MachineCannot: The GPU there is not the one asked for, no environment can be had, the disk is full.
-        LineLost: The machine did not answer for so long that it was given up; what runs there ends by itself.
+        RemoteConnectionLost: The machine did not answer for so long that it was given up; what runs there ends by
+            itself.
     """
     folder = Path(job.folder)
     with translate_os_errors(folder):
@@ -95,7 +96,7 @@ def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
 
     Raises:
         MachineCannot: What came back is not a run, or cannot be written here.
-        LineLost: The line broke.
+        RemoteConnectionLost: The line broke.
     """
     for left in reversed(range(TRIES)):
         try:

@@ -63,7 +63,7 @@ class RentalContext:
         """Return the answer to a question that changes nothing, asked until it is answered, or for ``within_s``.
 
         Raises:
-            Unanswered: For as long as a provider may be silent.
+            NoAnswer: For as long as a provider may be silent.
         """
         silent_s = self.timeouts.silent_at_most_s if within_s is None else within_s
         until = self.clock.now() + timedelta(seconds=silent_s)

@@ -215,7 +215,7 @@ class RentedHost:
         """Run the order on the machine that it has now.
 
         Raises:
-            Taken: The machine was taken away, or never came up.
+            MachineReclaimed: The machine was taken away, or never came up.
         """
         job, rental = held.job, self._loan(held)
         for left in reversed(range(self.context.timeouts.picked_up + 1)):

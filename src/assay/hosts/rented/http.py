@@ -122,7 +122,7 @@ class ProviderApi:
             apart_s: Between two requests of this kind, at least.
 
         Raises:
-            Unanswered: No answer, or one that says that the provider is in trouble.
+            NoAnswer: No answer, or one that says that the provider is in trouble.
             MachineCannot: The credential is missing or not accepted.
         """
         for tried in range(TRIES):

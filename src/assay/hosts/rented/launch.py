@@ -179,9 +179,9 @@ def wait_until_up(
     A second machine of the order, of a launch that was made twice, is ended as soon as it is seen.
 
     Raises:
-        Taken: It is gone or broken, or has not come up in the time a machine may take.
+        MachineReclaimed: It is gone or broken, or has not come up in the time a machine may take.
         BudgetEnded: ``until``, the order's deadline, has passed.
-        Unanswered: The provider was silent for too long.
+        NoAnswer: The provider was silent for too long.
     """
     stuck_at = context.clock.now() + timedelta(seconds=context.timeouts.up_within_s)
     last_state, ever_seen = "", False

@@ -55,10 +55,10 @@ class Provider(Protocol):
 
     What only some providers need may be there too:
 
-    - ``keyed = True``: a key pair is made for each rental, and `Wish.public_key` is set.
-    - ``prepare(wish)``: whatever has to be there before a machine is asked for; safe to do again.
+    - ``keyed = True``: a key pair is made for each rental, and `InstanceRequest.public_key` is set.
+    - ``prepare(request)``: whatever has to be there before a machine is asked for; safe to do again.
     - ``turn()``: waits until a machine may be asked for; whatever stops us meanwhile, nothing was asked for.
-    - ``tidy(order)``: remove what `prepare` made, once all machines of an order are gone; safe to do again.
+    - ``tidy(job_id)``: remove what `prepare` made, once all machines of an order are gone; safe to do again.
     - ``images = False``: its machines start from one image only, and ``--image`` is refused.
     - ``refuses``: places behind the host's name that are not used, each with its reason as a clause.
     - ``account() -> str``: what tells the account from another, so that nothing is looked for in the wrong one.
@@ -80,7 +80,7 @@ class Provider(Protocol):
 
         Raises:
             NoCapacity: It cannot be had now.
-            Unanswered: It may be there all the same.
+            NoAnswer: It may be there all the same.
             MachineCannot: Refused: credentials, payment, quota, a request that makes no sense.
         """
         ...

@@ -77,7 +77,7 @@ def capture_graph(device: GpuTimingDevice, body: Call, memory: object, *, keep: 
     """Return a graph of what a body puts on the bench's stream, in a pool of memory; nothing of it runs yet.
 
     Raises:
-        NotCaptured: The body does what a graph cannot hold.
+        NotCapturable: The body does what a graph cannot hold.
     """
     torch = device.torch
     torch.cuda.synchronize(device.index)

@@ -130,7 +130,7 @@ def place_case(
     """Return where a case is measured in one repeat, counted from 1.
 
     Raises:
-        NoRoom: It cannot be measured on these devices at all.
+        CaseDoesNotFit: It cannot be measured on these devices at all.
     """
     placed_cases: list[PlacedCase] = []
     reasons: list[str] = []

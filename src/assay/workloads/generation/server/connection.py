@@ -78,8 +78,8 @@ class StampedConnection(asyncio.Protocol):
         """Wait for bytes, and return all that came.
 
         Raises:
-            Fault: It was given up, or broke.
-            Closed: The server closed it, as it may after an answer.
+            ConnectionFault: It was given up, or broke.
+            StreamClosed: The server closed it, as it may after an answer.
         """
         if not self._pending and not self._closed.done() and self._fault is None:
             self._waiter = self._loop.create_future()
@@ -111,7 +111,7 @@ async def open_connection(endpoint: ServerEndpoint, tls: ssl.SSLContext | None) 
     """Return a connection to a server.
 
     Raises:
-        Fault: There is none to be had.
+        ConnectionFault: There is none to be had.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -163,7 +163,7 @@ class HttpReader:
         """Return the bytes of the body that came with these.
 
         Raises:
-            NotHttp: This is something else.
+            NotHttpError: This is something else.
         """
         self._rest += data
         while not self.status:

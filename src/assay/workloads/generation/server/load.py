@@ -182,7 +182,7 @@ class _OpenRequest:
         """Take in what came; return whether something of an answer was in it, and not signs of life alone.
 
         Raises:
-            Fault: It is not an answer.
+            ConnectionFault: It is not an answer.
         """
         self.received_any, some = True, False
         for stamp_ns, data in pieces:
