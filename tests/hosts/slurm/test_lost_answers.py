@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from assay.core import leases
-from assay.core.errors import MachineCannot
+from assay.core.errors import MachineCannot, StopRequested
 from assay.core.leases import LeaseNotReleased
 from assay.hosts.slurm import batch_job
 from assay.hosts.slurm.commands import CommandResult, command_environment
@@ -79,6 +79,25 @@ def test_a_job_whose_answer_was_lost_is_found_by_its_name(stand_ins: StandIns, w
     assert stand_ins.asked("sbatch") == 1
     host.release(loan)
     assert stand_ins.asked("scancel") == 1
+    assert leases.reap_leases() == []
+
+
+def test_a_stop_that_comes_with_the_answer_cancels_the_job_and_says_so(
+    stand_ins: StandIns, wanted: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
+    submit = batch_job.run_command
+
+    def stopped(*words: str, **options: Any) -> CommandResult:
+        result = submit(*words, **options)
+        if words[0] == "sbatch":
+            raise StopRequested("Stopped by SIGINT")
+        return result
+
+    monkeypatch.setattr(batch_job, "run_command", stopped)
+    with pytest.raises(StopRequested, match=f"^Stopped by SIGINT; Slurm job {NAME} is gone$"):
+        SlurmHost().create(wanted)
+    assert not (stand_ins.folder / "job").exists()
     assert leases.reap_leases() == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core import leases
-from assay.core.errors import MachineCannot
+from assay.core.errors import MachineCannot, StopRequested
 from assay.core.files import replace_atomically, translate_os_errors
 from assay.hosts import run_job
 from assay.hosts.base import NAME_PREFIX, Offer, Rental
@@ -59,6 +59,9 @@ class SlurmHost:
         lease = create_lease(job, "Slurm job")
         try:
             number = submit_job(job, sbatch_options(job), script, lease)
+        except StopRequested as stopped:  # the job may have been in the queue already
+            leases.release_lease(lease)
+            raise StopRequested(f"{stopped}; Slurm job {job.name} is gone") from None
         except BaseException:
             leases.release_lease(lease)
             raise
