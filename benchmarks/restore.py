@@ -25,9 +25,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.power.sweep.curve import find_optimum
+from assay.experiments.power.sweep.curve import build_study, find_optimum
 from assay.experiments.power.sweep.options import SweepOptions
-from assay.experiments.power.sweep.readings import read_records
 from assay.stats.multiple_comparisons import fit_crossed
 from assay.stats.ratios import Proportion
 from assay.store.run_folder import RunFolder
@@ -98,7 +97,7 @@ def one_sweep(first: float, second: float, seed: int) -> Kept:
         options = SweepOptions.model_validate(done.plan.options)
         headline = json.loads((folder / "findings.json").read_text())["headline"]
         energy_j: dict[str, dict[str, list[float]]] = {}
-        for reading in read_records(options, done.records()):
+        for reading in build_study(options, done.records()).readings:
             setting = options.points[reading.point].setting
             if setting is not None and reading.energy_per_call_j is not None:
                 repeats = energy_j.setdefault(reading.device, {}).setdefault(f"{setting:g}", [])

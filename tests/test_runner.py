@@ -19,6 +19,7 @@ from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
 from assay.core.results import Disturbance, Finding, Findings, Interference, SubjectFacts
 from assay.core.values import Value
+from assay.experiments.base import Report
 from assay.launch.workers import RawSeries, TrialOutcome
 from assay.machine.detect import detect
 from assay.runner import RunResult, run
@@ -72,13 +73,11 @@ class Bisection:
             low, high = (low, min(high, size)) if slow else (max(low, size), high)
         return low, high
 
-    def analyse(self, machine: Machine, options: BisectOptions, records: Records) -> Findings:
+    def report(self, machine: Machine, options: BisectOptions, records: Records) -> Report:
         _, high = self.bounds(options, records)
-        found = Finding(claim=f"slow from {high} on", estimate=None, verdict="yes", records=())
-        return Findings(headline=f"slow from {high} on", findings=(found,))
-
-    def page(self, machine: Machine, options: BisectOptions, findings: Findings, records: Records) -> Page:
-        return Page(title="bisection", lead=findings.headline)
+        claim = f"slow from {high} on"
+        findings = Findings(headline=claim, findings=(Finding(claim=claim, estimate=None, verdict="yes", records=()),))
+        return Report(findings, Page(title="bisection", lead=claim))
 
 
 def subject(size: int) -> Subject:

@@ -3,7 +3,7 @@
     step(records) ──► Block ──► launch each trial ──► store its record ─┐
          ▲                                                              │
          └──────────────────────────────────────────────────────────────┘
-    step(records) ──► Done ──► analyse ──► page
+    step(records) ──► Done ──► report(records) ──► findings, page, files
 
 Resuming runs the same loop: a block whose records exist is not measured again, and an incomplete block is measured
 again as a whole. The same records give the same step, so the sequence of steps is the same.
@@ -28,7 +28,6 @@ from assay.core.results import STAND_IN, Record, Window
 from assay.core.signals import raise_if_stop_requested, stop_on_signals
 from assay.core.units import unit_of
 from assay.core.values import first_problem
-from assay.experiments.base import HasBaselines, WritesFiles
 from assay.experiments.reporting import assess_quality, quality_lines
 from assay.launch import stages
 from assay.launch.monitoring import TrialMonitor, TrialObservations
@@ -79,7 +78,7 @@ class RunProgress(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run came to; ``baselines`` are trials that are nothing by themselves."""
+    """What a run came to; ``baselines`` are the ids of trials that are no result by themselves."""
 
     findings: Findings
     page: Page
@@ -160,21 +159,16 @@ def options_of(experiment: Experiment[Any], folder: RunFolder) -> Any:
 
 
 def conclude(experiment: Experiment[Any], folder: RunFolder) -> RunResult:
-    """Analyse what a run folder holds, and write its findings."""
+    """Report on the records of a run folder, and write the findings."""
     options = options_of(experiment, folder)
     records = folder.records()
     trials = [trial for decision in folder.decisions() for trial in decision.block.trials]
     quality = assess_quality(records)
-    findings = with_identity(experiment.analyse(folder.machine, options, records), trials, folder.machine)
-    findings = findings.model_copy(update={"quality": quality})
-    page = experiment.page(folder.machine, options, findings, records)
-    page = page.model_copy(update={"quality": (*page.quality, *quality_lines(quality))})
-    if isinstance(experiment, WritesFiles):
-        folder.keep_findings(findings, experiment.files(folder.machine, options, findings, records))
-    else:
-        folder.keep_findings(findings)
-    baselines = experiment.baselines(folder.machine, options) if isinstance(experiment, HasBaselines) else frozenset()
-    return RunResult(findings, page, records, baselines)
+    report = experiment.report(folder.machine, options, records)
+    findings = with_identity(report.findings, trials, folder.machine).model_copy(update={"quality": quality})
+    page = report.page.model_copy(update={"quality": (*report.page.quality, *quality_lines(quality))})
+    folder.keep_findings(findings, report.files)
+    return RunResult(findings, page, records, report.baselines)
 
 
 @dataclass(frozen=True)

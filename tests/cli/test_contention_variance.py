@@ -10,6 +10,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.core.plan import Method, Role, Subject, Trial
+from assay.experiments.contention.layout import build_layout
 from assay.experiments.contention.older_files import older_files
 from tests.experiments.comparisons import run_of
 from tests.experiments.test_older_files import FOUND, OLDEST
@@ -158,7 +159,8 @@ def test_a_run_of_the_contention_experiment_is_compared_with_itself_and_by_its_o
 ) -> None:
     wanted = options()
     folder = folder_of(tmp_path / "runs", wanted)
-    folder.keep_files(older_files(MACHINE, wanted, FOUND, folder.records()))
+    records = folder.records()
+    folder.keep_files(older_files(MACHINE, wanted, build_layout(MACHINE, wanted, records), FOUND, records))
     code, out, err = variance("runs/latest", "--json")
     assert code == 0, err
     older = folder.path / "older"

@@ -108,7 +108,9 @@ def _matrix() -> dict[str, Any]:
 
     with TemporaryDirectory() as place:
         wanted, folder = matrices.options(), matrices.folder_in(Path(place))
-        return {"matrix": _plain(MATRIX.analyse(matrices.MACHINE, wanted, matrices.world(folder, wanted, slowdown)))}
+        return {
+            "matrix": _plain(MATRIX.report(matrices.MACHINE, wanted, matrices.world(folder, wanted, slowdown)).findings)
+        }
 
 
 def _variance() -> dict[str, Any]:
@@ -145,7 +147,7 @@ def _prediction() -> dict[str, Any]:
             ("just so", prediction.options(counts=(32, 64, 128, 256)), 12),
         ):
             records = prediction.measured(wanted, Path(place), samples=samples)
-            found[f"prediction, {name}"] = _plain(PREDICTION.analyse(prediction.MACHINE, wanted, records))
+            found[f"prediction, {name}"] = _plain(PREDICTION.report(prediction.MACHINE, wanted, records).findings)
             found[f"forecast, {name}"] = [
                 [told(each.time), told(each.efficiency), each.peak_mib] for each in forecast_cells(wanted, records)
             ]
@@ -203,15 +205,15 @@ def _power() -> dict[str, Any]:
         lambda where, device: 1e3 * means[device] * (1.03 if where.case.name == "beside" else 1.0),
         power_w=lambda where, _: 50.0 if where.case.name == "idle" else 290.0,
     )
-    found = {"characterize": _plain(CHARACTERIZE.analyse(characterized.FOUR, asked, records))}
+    found = {"characterize": _plain(CHARACTERIZE.report(characterized.FOUR, asked, records).findings)}
     for exponent, noise in ((1.3, 0.005), (3.0, 0.005), (1.1, 0.02), (2.0, 0.05)):
         card, wanted = sweeps.Card(exponent=exponent), sweeps.options()
         records = sweeps.world(wanted, _on(card), noise=noise, seed=1)
-        found[f"sweep, {exponent}"] = _plain(SWEEP.analyse(sweeps.MACHINE, wanted, records))
+        found[f"sweep, {exponent}"] = _plain(SWEEP.report(sweeps.MACHINE, wanted, records).findings)
     clocks = sweeps.options(knob="sm_mhz", points=sweeps.points(None, 600, 1200, 1500, 1900))
     for name, most_mhz in (("held", 1980.0), ("not reached", 1400.0)):
         records = sweeps.world(clocks, _locked(most_mhz), noise=0.004, seed=2)
-        found[f"sweep of clocks, {name}"] = _plain(SWEEP.analyse(sweeps.MACHINE, clocks, records))
+        found[f"sweep of clocks, {name}"] = _plain(SWEEP.report(sweeps.MACHINE, clocks, records).findings)
     return found
 
 
@@ -240,7 +242,7 @@ def _threshold() -> dict[str, Any]:
     found = {}
     for name, steep, noise in (("steep", 1.0, 0.05), ("flat", 0.2, 0.1)):
         world = crossings.World(_rising(steep), noise=noise, between=0.02)
-        found[f"threshold, {name}"] = _plain(THRESHOLD.analyse(machine(), wanted, world.measured(wanted)))
+        found[f"threshold, {name}"] = _plain(THRESHOLD.report(machine(), wanted, world.measured(wanted)).findings)
     return found
 
 
@@ -249,7 +251,7 @@ def _gate() -> dict[str, Any]:
     for change in (1.0, 1.02, 1.05):
         wanted = gates.options()
         records = gates.World({"call_us": change}).measured(wanted)
-        found[f"gate, {change}"] = _plain(GATE.analyse(gates.MACHINE, wanted, records))
+        found[f"gate, {change}"] = _plain(GATE.report(gates.MACHINE, wanted, records).findings)
     return found
 
 
@@ -262,7 +264,10 @@ def _energy() -> dict[str, Any]:
         "profiled": energy.World(there, busy=0.97, after=1.3, sensor=lambda _: 0.03),
         "lost": energy.World(there, lost=4, silent=frozenset({1})),
     }
-    found = {f"energy, {name}": _plain(ENERGY.analyse(there, wanted, w.measured(wanted))) for name, w in worlds.items()}
+    found = {
+        f"energy, {name}": _plain(ENERGY.report(there, wanted, w.measured(wanted)).findings)
+        for name, w in worlds.items()
+    }
     server = {"type": "openai", "model": "some/model", "endpoint": "http://127.0.0.1:8000/v1"}
     asked = energy.options(there, energy.config(backend=server))
     for short in (0.0, 0.04, 0.05, 0.06, 0.5):
@@ -270,7 +275,7 @@ def _energy() -> dict[str, Any]:
         rows = build_study(there, asked, world.measured(asked)).result.rows
         found[f"energy of a server, {short} of its answers short"] = [
             [{"code": note} for row in rows for note in row.notes],
-            _plain(ENERGY.analyse(there, asked, world.measured(asked))),
+            _plain(ENERGY.report(there, asked, world.measured(asked)).findings),
         ]
     return found
 

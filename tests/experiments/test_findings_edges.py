@@ -38,11 +38,11 @@ from assay.experiments.contention.findings import (
 )
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
 from assay.experiments.contention.noise import NoiseBudget
-from assay.experiments.gate.report import analyse as of_gate
+from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.scaling_prediction.report import judge_share, to_microseconds
 from assay.experiments.threshold import answers as threshold_answers
-from assay.experiments.threshold import report as threshold_findings
-from assay.experiments.threshold.report import build_findings as of_threshold
+from assay.experiments.threshold.report import build_findings as threshold_findings
+from assay.experiments.threshold.report import build_study
 from assay.stats.blocks import BlockRatio
 from assay.stats.ratios import Proportion
 from tests.experiments.contention import worlds as contention
@@ -52,10 +52,17 @@ from tests.experiments.threshold import crossings
 from tests.machines import machine
 
 if TYPE_CHECKING:
+    from assay.core.results import Findings
     from assay.experiments.contention.effects import LevelTable
     from assay.experiments.contention.options import Phase
+    from assay.experiments.threshold.options import ThresholdOptions
+    from assay.store.records import Records
 
 HERE, THERE = WorkerSlot(0, "cpu:0"), WorkerSlot(1, "cpu:1")
+
+
+def of_threshold(wanted: ThresholdOptions, records: Records) -> Findings:
+    return threshold_findings(wanted, build_study(wanted, records).answers, records)
 
 
 def between(low: float | None, high: float | None, value: float = 1.0) -> Estimate:
@@ -82,14 +89,14 @@ def analysis(*cells: LayoutCell, **changes: Any) -> Any:
 def test_findings_of_a_gate_are_as_real_as_its_records_and_give_the_reason_or_the_change() -> None:
     wanted = revisions.options(lower_is_better=("peak_mib",))
     records = revisions.World({"call_us": 1.5}).measured(revisions.options())
-    real = of_gate(wanted, records).findings
+    real = GATE.report(revisions.MACHINE, wanted, records).findings.findings
     assert {finding.origin for finding in real} == {"real"}
     by_quantity = {finding.facts.get("quantity"): finding.reason for finding in real}
     assert "%" in str(by_quantity["call_us"])
     assert "peak_mib" in str(by_quantity["peak_mib"])
     made = [record.model_copy(update={"origin": "fake"}) for record in list(records)[:1]]
     mixed = Remembered([*list(records)[1:], *made], records._kept)  # type: ignore[attr-defined]
-    assert {finding.origin for finding in of_gate(wanted, mixed).findings} == {"fake"}
+    assert {finding.origin for finding in GATE.report(revisions.MACHINE, wanted, mixed).findings.findings} == {"fake"}
 
 
 def test_remarks_are_made_only_of_what_is_short_different_or_fixed() -> None:
@@ -301,14 +308,13 @@ def test_a_threshold_of_one_size_says_why_parity_did_not_pass() -> None:
         assert size == (64 if said == "unsure" else None)
 
 
-def test_a_threshold_from_numbers_without_samples_rests_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_threshold_from_numbers_without_samples_rests_on_one() -> None:
     only = crossings.threshold([16, 64])
     wanted = crossings.options(only)
     place = threshold_answers.ThresholdLocation("threshold", 64, 16, 64)
     judged_so: Any = Made(threshold=only, points=())
     told = threshold_answers.ThresholdAnswer(judged_so, place, 64, {}, (), "passed", ())
-    monkeypatch.setattr(threshold_findings, "answer_thresholds", lambda *_: [told])
-    first = of_threshold(wanted, Remembered([], {})).findings[0]
+    first = threshold_findings(wanted, [told], Remembered([], {})).findings[0]
     assert first.estimate is not None
     assert first.estimate.n == 1
     assert first.reason is None

@@ -13,13 +13,14 @@ from assay.experiments.power.characterize.findings import (
     NOTHING_MEASURED,
     gpu_case_facts,
     judge_precision,
-    study_findings,
     study_headline,
     unsure_reason,
 )
+from assay.experiments.power.characterize.findings import build_findings as of_power
 from assay.experiments.power.characterize.gpu_cases import GpuCase
 from assay.experiments.power.characterize.options import CasePart, CharacterizeCase, SkippedCase
 from assay.experiments.power.characterize.study import (
+    analyse_records,
     compare_cases,
     far_over_near_effects,
     model_spread,
@@ -174,7 +175,7 @@ def test_findings_rest_on_trials_that_came_off_and_tell_the_last_reason() -> Non
     records = list(kept)
     last = max(place for place, name in enumerate(names) if name == "two")
     records[last] = records[last].model_copy(update={"reason": "at last", "status": "refused", "origin": "fake"})
-    found = study_findings(power.FOUR, asked, Remembered(records, kept._kept)).findings
+    found = of_power(asked, analyse_records(power.FOUR, asked, Remembered(records, kept._kept))).findings
     gpus = {str(f.facts["device"]): f for f in found if f.facts["about"] == "gpu"}
     assert {device: len(f.records) for device, f in gpus.items()} == {
         "cuda:0": 3, "cuda:1": 4, "cuda:2": 4, "cuda:3": 4,
@@ -183,7 +184,8 @@ def test_findings_rest_on_trials_that_came_off_and_tell_the_last_reason() -> Non
     (without,) = (f for f in found if f.facts["about"] == "case")
     assert (without.reason, without.facts["status"], without.origin) == ("at last", "refused", "fake")
     made = [record.model_copy(update={"origin": "simulated"}) for record in records]
-    assert {f.origin for f in study_findings(power.FOUR, asked, Remembered(made, kept._kept)).findings} == {"simulated"}
+    simulated = analyse_records(power.FOUR, asked, Remembered(made, kept._kept))
+    assert {f.origin for f in of_power(asked, simulated).findings} == {"simulated"}
 
 
 def test_what_is_told_of_a_gpu_is_what_its_rows_say() -> None:

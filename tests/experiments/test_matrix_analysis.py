@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.core.plan import Trial
-    from assay.core.results import Finding, Findings
+    from assay.core.results import Finding, Findings, Record
 
 
 def cured_and_not(phase: str, aggressor: str | None) -> float:
@@ -49,7 +49,7 @@ def finding(findings: Findings, aggressor: str, what: str = "median") -> Finding
 
 def test_what_isolation_cures_and_what_it_does_not_is_told_apart(tmp_path: Path) -> None:
     wanted, folder = options(), folder_in(tmp_path)
-    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, cured_and_not))
+    found = EXPERIMENT.report(MACHINE, wanted, world(folder, wanted, cured_and_not)).findings
     cpu, memory = finding(found, "cpu"), finding(found, "memory")
     assert (cpu.facts["outcome"], memory.facts["outcome"]) == ("cured by isolation", "not cured")
     assert (cpu.verdict, memory.verdict) == ("yes", "yes")
@@ -71,7 +71,7 @@ def test_a_level_is_held_against_the_victim_alone_at_that_level(tmp_path: Path) 
     def truth(phase: str, aggressor: str | None) -> float:
         return (0.5 if phase in {"bare", "naive"} else 1.0) * (1.8 if aggressor else 1.0)
 
-    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, truth))
+    found = EXPERIMENT.report(MACHINE, wanted, world(folder, wanted, truth)).findings
     assert finding(found, "cpu").facts["outcome"] == "not cured"
     assert finding(found, "cpu").estimate is not None
     assert finding(found, "cpu").estimate.value == pytest.approx(1.8, rel=0.05)  # type: ignore[union-attr]
@@ -79,7 +79,7 @@ def test_a_level_is_held_against_the_victim_alone_at_that_level(tmp_path: Path) 
 
 def test_no_effect_is_told_with_the_largest_that_may_be_there(tmp_path: Path) -> None:
     wanted, folder = options(), folder_in(tmp_path)
-    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, lambda *_: 1.0))
+    found = EXPERIMENT.report(MACHINE, wanted, world(folder, wanted, lambda *_: 1.0)).findings
     for aggressor in ("cpu", "memory"):
         one = finding(found, aggressor)
         assert one.facts["outcome"] == "no effect seen"
@@ -92,11 +92,16 @@ def test_no_effect_is_told_with_the_largest_that_may_be_there(tmp_path: Path) ->
 def test_a_noisy_machine_is_said_to_be_one_and_no_effect_is_not_claimed(tmp_path: Path) -> None:
     wanted, folder = options(), folder_in(tmp_path)
     records = world(folder, wanted, lambda *_: 1.0, noise=1.0)
-    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    found = EXPERIMENT.report(MACHINE, wanted, records).findings
     assert found.headline.startswith(
         "Nothing can be said yet of cpu and memory beside softmax@numpy. Alone, the same measurement differs by"
     )
     assert str(finding(found, "cpu").reason).startswith("not known: anything from ")
+
+
+def without_digests(record: Record) -> Record:
+    series = tuple(s.model_copy(update={"digest": None}) for s in record.series)
+    return record.model_copy(update={"series": series})
 
 
 def test_tails_and_jitter_are_judged_beside_the_median(tmp_path: Path) -> None:
@@ -113,8 +118,8 @@ def test_tails_and_jitter_are_judged_beside_the_median(tmp_path: Path) -> None:
     for series in (s for record in records if record.trial in naive for s in record.series):
         path = folder.path / series.file
         np.save(path, np.where(chance.random(series.n) < 0.05, 5.0, 1.0) * np.load(path))
-    spiked = Records(records, folder.path, verified={s.file for record in records for s in record.series})
-    found = EXPERIMENT.analyse(MACHINE, wanted, spiked)
+    spiked = Records([without_digests(record) for record in records], folder.path)
+    found = EXPERIMENT.report(MACHINE, wanted, spiked).findings
     assert finding(found, "cpu", "median").facts["outcome"] == "no effect seen"
     assert finding(found, "cpu", "p99").facts["outcome"] == "cured by isolation"
     assert finding(found, "cpu", "jitter").facts["outcome"] == "cured by isolation"
@@ -125,13 +130,14 @@ def test_an_aggressor_that_dies_leaves_the_rest_to_be_judged_and_is_named(tmp_pa
     records = world(
         folder, wanted, cured_and_not, fails=lambda t: "memory died" if t.settings["aggressor"] == "memory" else None
     )
-    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    report = EXPERIMENT.report(MACHINE, wanted, records)
+    found = report.findings
     assert finding(found, "cpu").facts["outcome"] == "cured by isolation"
     assert finding(found, "memory").facts["outcome"] == "not known"
     (missing,) = [f for f in found.findings if "status" in f.facts]
     assert (missing.claim, missing.reason) == ("softmax@numpy on cpu:0 can be timed beside memory", "memory died")
     assert "nothing can be said yet of memory beside softmax@numpy" in found.headline
-    page = EXPERIMENT.page(MACHINE, wanted, found, records)
+    page = report.page
     assert page.sections[-1].title == "What went wrong"
     (picture,) = [f for f in page.figures if f.name == "matrix_median" and f.kind == "heatmap"]
     assert [cell is None for cell in picture.cells[0]] == [False, False, True, True]
@@ -146,28 +152,30 @@ def test_what_cannot_be_said_is_named_with_its_victims(tmp_path: Path) -> None:
         died = trial.settings["aggressor"] == "memory" and trial.roles[0].subjects == (gemm,)
         return "memory died" if died else None
 
-    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, cured_and_not, fails=fails))
+    found = EXPERIMENT.report(MACHINE, wanted, world(folder, wanted, cured_and_not, fails=fails)).findings
     assert "nothing can be said yet of memory beside gemm@numpy." in found.headline
     one_block = options(victims=(SOFTMAX, gemm), repeat=1)
-    found = EXPERIMENT.analyse(MACHINE, one_block, world(folder_in(tmp_path / "b"), one_block, cured_and_not))
+    found = EXPERIMENT.report(MACHINE, one_block, world(folder_in(tmp_path / "b"), one_block, cured_and_not)).findings
     assert found.headline == "Nothing can be said yet of cpu and memory beside softmax@numpy and gemm@numpy."
 
 
 def test_one_block_says_nothing_of_chance_and_so_nothing_counts(tmp_path: Path) -> None:
     wanted, folder = options(repeat=1), folder_in(tmp_path)
     records = world(folder, wanted, cured_and_not)
-    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    report = EXPERIMENT.report(MACHINE, wanted, records)
+    found = report.findings
     assert {f.facts["outcome"] for f in found.findings} == {"not known"}
     assert {f.verdict for f in found.findings} == {"unsure"}
-    assert EXPERIMENT.page(MACHINE, wanted, found, records).sections
+    assert report.page.sections
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:
     wanted, folder = options(repeat=2), folder_in(tmp_path)
     records = world(folder, wanted, cured_and_not, fails=lambda _: "no memory")
-    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    report = EXPERIMENT.report(MACHINE, wanted, records)
+    found = report.findings
     assert found.headline == "Nothing could be measured."
-    page = EXPERIMENT.page(MACHINE, wanted, found, records)
+    page = report.page
     assert page.lead_tone == "bad"
     assert [section.title for section in page.sections] == ["Results", "What it rests on", "What went wrong"]
 
@@ -229,8 +237,7 @@ def test_two_victims_of_one_name_and_several_devices_are_told_apart(tmp_path: Pa
     larger = SOFTMAX.model_copy(update={"params": {"rows": 9}})
     wanted = options(victims=(SOFTMAX, larger), devices=("cpu:0", "cpu:1"), aggressors=(MEMORY,), repeat=2)
     records = world(folder_in(tmp_path), wanted, cured_and_not)
-    found = EXPERIMENT.analyse(MACHINE, wanted, records)
-    page = EXPERIMENT.page(MACHINE, wanted, found, records)
+    page = EXPERIMENT.report(MACHINE, wanted, records).page
     (picture,) = [f for f in page.figures if f.name == "matrix_median" and f.kind == "heatmap"]
     assert picture.rows == tuple(f"softmax@numpy {n} on cpu:{d}" for n in (1, 2) for d in (0, 1))
 

@@ -11,7 +11,6 @@ import pytest
 
 from assay.core.plan import Subject
 from assay.core.results import Estimate, Evidence, SubjectFacts
-from assay.experiments.matrix import report
 from assay.experiments.matrix.analysis import (
     ContentionMatrix,
     MatrixCell,
@@ -25,7 +24,7 @@ from assay.experiments.matrix.analysis import (
     ratio_estimate,
 )
 from assay.experiments.matrix.plan import MatrixPair
-from assay.experiments.matrix.report import headline
+from assay.experiments.matrix.report import build_findings, headline
 from tests.experiments.matrices import options
 
 if TYPE_CHECKING:
@@ -62,14 +61,11 @@ def record(trial: str, status: str = "ok", reason: str | None = None, **changes:
 
 
 def found(
-    monkeypatch: pytest.MonkeyPatch,
     *cells: MatrixCell,
     pairs: tuple[tuple[MatrixPair, Any], ...] = (),
     victims: int = 1,
 ) -> list[Finding]:
-    monkeypatch.setattr(report, "build_matrix", lambda options, records: ContentionMatrix((), cells, (), pairs))
-    nothing: Any = None
-    return list(report.analyse(many(victims), nothing).findings)
+    return list(build_findings(many(victims), ContentionMatrix((), cells, (), pairs)).findings)
 
 
 def test_a_measure_is_told_from_its_fewest_samples_on() -> None:
@@ -190,14 +186,14 @@ def test_nothing_is_known_where_nothing_counts() -> None:
     ],
 )
 def test_a_verdict_is_no_only_where_all_of_the_interval_counts_for_nothing(
-    monkeypatch: pytest.MonkeyPatch, outcome: str, naive: Estimate | None, beyond: float, verdict: str
+    outcome: str, naive: Estimate | None, beyond: float, verdict: str
 ) -> None:
-    (one,) = found(monkeypatch, cell(outcome, naive=naive, beyond=beyond))
+    (one,) = found(cell(outcome, naive=naive, beyond=beyond))
     assert one.verdict == verdict
     assert one.facts["counts_beyond"] == (beyond if beyond < 3 else None)
 
 
-def test_a_finding_rests_on_what_worked_alone_and_beside_its_aggressor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finding_rests_on_what_worked_alone_and_beside_its_aggressor() -> None:
     pressed = Evidence(
         role="aggressor", rank=0, restart=0, pid=1, device="host", isolation_asked="full", isolation_held="full",
         allowed_cores=(1,), thread_limit=None, memory_nodes=None, setup_s=0.1, load_calls=500, load_s=2.0,
@@ -212,7 +208,7 @@ def test_a_finding_rests_on_what_worked_alone_and_beside_its_aggressor(monkeypat
         (MatrixPair(1, "cpu:0", "naive", "cpu"), record("other victim", origin="simulated")),
     )
     made = cell("not cured")
-    (one,) = found(monkeypatch, made, pairs=pairs, victims=2)
+    (one,) = found(made, pairs=pairs, victims=2)
     assert one.claim == "cpu beside v0@numpy: its median time grows without isolation"
     assert (one.records, one.origin, one.reason) == (("alone", "naive"), "fake", "not cured")
     assert one.estimate == made.naive
@@ -221,12 +217,12 @@ def test_a_finding_rests_on_what_worked_alone_and_beside_its_aggressor(monkeypat
         "outcome": "not cured", "isolated": 1.5, "isolated_low": 1.4, "isolated_high": 1.6, "counts_beyond": 1.02,
         "naive_gb_s": 1.0, "naive_gflops": None, "naive_cores": 1.5,
     }  # fmt: skip
-    (real,) = found(monkeypatch, cell("hurts", isolated=None), pairs=pairs[:1])
+    (real,) = found(cell("hurts", isolated=None), pairs=pairs[:1])
     assert real.origin == "real"
     assert [real.facts[f"isolated{end}"] for end in ("", "_low", "_high")] == [None, None, None]
 
 
-def test_what_never_worked_is_told_with_its_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_never_worked_is_told_with_its_last_reason() -> None:
     beside, alone = MatrixPair(0, "cpu:0", "naive", "cpu"), MatrixPair(1, "cpu:0", "alone")
     pairs = (
         (beside, record("a", "failed", "first")),
@@ -237,7 +233,7 @@ def test_what_never_worked_is_told_with_its_last_reason(monkeypatch: pytest.Monk
         (MatrixPair(0, "cpu:0", "naive", "memory"), record("f")),
         (MatrixPair(0, "cpu:0", "alone"), record("g")),
     )
-    first, second = found(monkeypatch, pairs=pairs, victims=2)
+    first, second = found(pairs=pairs, victims=2)
     assert first.model_dump(exclude_defaults=True) == {
         "claim": "v0@numpy on cpu:0 can be timed beside cpu",
         "estimate": None,

@@ -22,6 +22,7 @@ from assay.experiments.compare.tunings import (
     read_group,
     tuning_as_json,
 )
+from assay.experiments.contention.layout import build_layout
 from assay.experiments.contention.older_files import older_files
 from tests.experiments.tunings import MACHINE, SOFTMAX, folder_of, options
 
@@ -43,7 +44,8 @@ OLDEST: dict[str, Any] = {
 
 
 def written(folder: RunFolder, wanted: ContentionOptions) -> dict[str, Any]:
-    files = older_files(MACHINE, wanted, FOUND, folder.records())
+    records = folder.records()
+    files = older_files(MACHINE, wanted, build_layout(MACHINE, wanted, records), FOUND, records)
     folder.keep_files(files)
     return {name: json.loads(text) for name, text in files.items()}
 

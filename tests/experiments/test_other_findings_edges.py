@@ -111,9 +111,8 @@ def predicted(monkeypatch: pytest.MonkeyPatch) -> Any:
     def of(
         *found: CellForecast, refused: tuple[ImpossibleCell, ...] = (), records: tuple[Record, ...] = ()
     ) -> list[Finding]:
-        monkeypatch.setattr(predictions, "forecast_cells", lambda *_: found)
         monkeypatch.setattr(predictions, "list_impossible_cells", lambda _: refused)
-        return list(predictions.build_findings(asked(), records).findings)
+        return list(predictions.build_findings(asked(), found, records).findings)
 
     return of
 

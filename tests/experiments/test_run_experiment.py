@@ -116,12 +116,13 @@ def test_results_on_a_gpu_are_held_against_the_yardsticks(folder: RunFolder) -> 
         for trial in sticks.trials
     ]
     records += [measured(folder, trial, {"cuda:0": 10.0}, flop=4e6, bytes_moved=2e7) for trial in repeat.trials]
-    found = EXPERIMENT.analyse(MACHINE, wanted, Records(records, folder.path))
+    report = EXPERIMENT.report(MACHINE, wanted, Records(records, folder.path))
+    found = report.findings
     (finding,) = found.findings
     assert finding.facts["gflops"] == pytest.approx(400)
     assert finding.facts["matmul_percent"] == pytest.approx(5.0)
     assert finding.facts["copy_percent"] == pytest.approx(50.0)
-    page = EXPERIMENT.page(MACHINE, wanted, found, Records(records, folder.path))
+    page = report.page
     (rates,) = [e for s in page.sections for e in s.elements if e.kind == "table" and e.title == "Rates"]
     assert [column.title for column in rates.columns][-2:] == ["% of matmul", "% of copy"]
     assert rates.rows[0][:3] == ("softmax@torch", "cuda:0", "aten")
@@ -131,11 +132,12 @@ def test_a_failed_trial_is_a_finding_that_says_why(folder: RunFolder) -> None:
     (block,) = build_blocks(options())
     good = measured(folder, block.trials[0], {"cuda:0": 5.0})
     bad = good.model_copy(update={"status": "failed", "reason": "it fell over", "estimates": (), "series": ()})
-    found = EXPERIMENT.analyse(MACHINE, options(), Records([bad], folder.path))
+    report = EXPERIMENT.report(MACHINE, options(), Records([bad], folder.path))
+    found = report.findings
     (finding,) = found.findings
     assert (finding.estimate, finding.verdict, finding.reason) == (None, "no", "it fell over")
     assert found.headline == "Nothing could be measured."
-    page = EXPERIMENT.page(MACHINE, options(), found, Records([bad], folder.path))
+    page = report.page
     assert page.lead_tone == "bad"
     assert [section.title for section in page.sections][-1] == "What went wrong"
 

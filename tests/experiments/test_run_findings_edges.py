@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from assay.core.plan import Command, Subject
-from assay.core.results import Estimate, Evidence, Finding, Record, Series, SubjectFacts, Window
+from assay.core.results import Estimate, Evidence, Finding, Findings, Record, Series, SubjectFacts, Window
 from assay.experiments.run import report
 from assay.experiments.run.plan import RunOptions, repeat_trials
-from assay.experiments.run.report import analyse, role_records, samples_by_process
+from assay.experiments.run.report import build_findings, collect_results, samples_by_process
 from tests.experiments.remembered import Remembered
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ SOFTMAX, GEMM = (Subject(workload=name, impl="numpy") for name in ("softmax", "g
 def options(**changes: Any) -> RunOptions:
     told = {"subjects": (SOFTMAX,), "devices": ("cpu:0",), "precision": 0.0625}
     return RunOptions.model_validate({**told, **changes})
+
+
+def analyse(wanted: RunOptions, records: Remembered) -> Findings:
+    return build_findings(wanted, collect_results(wanted, records), records)
 
 
 class World:
@@ -86,11 +90,10 @@ def test_records_are_of_a_subject_in_a_role_in_every_repeat_that_was_asked_for()
     for repeat in planned.values():
         for trial in repeat.values():
             world.add(trial)
-    for number, subject in enumerate(("softmax", "gemm")):
-        for role in ("cpu:0", "cpu:1"):
-            mine = role_records(wanted, world.all, number, role)
-            assert [record.trial for record in mine] == [planned[repeat][subject, role].id for repeat in (1, 2)]
-    assert role_records(wanted, world.all, 0, "cpu:2") == []
+    results = {(result.subject.workload, result.role): result for result in collect_results(wanted, world.all)}
+    assert list(results) == [(subject, role) for subject in ("softmax", "gemm") for role in ("cpu:0", "cpu:1")]
+    for key, result in results.items():
+        assert [record.trial for record in result.tried] == [planned[repeat][key].id for repeat in (1, 2)]
 
 
 def test_samples_are_of_one_role_and_quantity_the_slowest_rank_of_each_restart() -> None:

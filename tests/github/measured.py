@@ -7,7 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.core.results import Parity
-from assay.experiments.threshold.results_file import RESULTS_FILE, build_files
+from assay.experiments.threshold import EXPERIMENT
+from assay.experiments.threshold.results_file import RESULTS_FILE
 from tests.experiments.threshold.crossings import PASSED, World, options, threshold
 from tests.machines import machine
 
@@ -39,7 +40,7 @@ def results(
 def _results(names: tuple[str, ...], crossing: float, noise: float, parity: Parity) -> str:
     wanted = options(*(threshold(SIZES, name=name) for name in names))
     world = World(lambda params, time: 1.2 * (params["n"] / crossing) ** 0.4, noise=noise, parity=lambda params: parity)
-    return build_files(machine(), wanted, world.measured(wanted))[RESULTS_FILE]
+    return str(EXPERIMENT.report(machine(), wanted, world.measured(wanted)).files[RESULTS_FILE])
 
 
 def leave(folder: Path, content: Any, *, code: int = 0) -> Path:

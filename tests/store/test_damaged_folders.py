@@ -186,7 +186,7 @@ def test_a_record_that_names_a_file_outside_its_folder_is_refused(good: Path, na
         role="r", rank=0, subject=0, restart=0, quantity="call_us", unit="µs", file=name, n=3, start_ns=0, end_ns=1
     )
     with pytest.raises(BadInput, match="outside of it"):
-        records.load_samples(good, series)
+        records.SampleFiles(good).load(series)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_samples_that_no_measurement_gives_are_refused(tmp_path: Path, array: An
         role="r", rank=0, subject=0, restart=0, quantity="call_us", unit="µs", file="s.npy", n=3, start_ns=0, end_ns=1
     )
     with pytest.raises(DamagedFile, match=said):
-        records.load_samples(tmp_path, series)
+        records.SampleFiles(tmp_path).load(series)
 
 
 def test_an_empty_sample_file_is_no_interruption(good: Path, called: Called) -> None:

@@ -6,6 +6,7 @@ How to find one by name: built-in, or an installed plug-in's.
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -26,6 +27,20 @@ if TYPE_CHECKING:
 OptionsT = TypeVar("OptionsT", bound=Value)
 
 
+@dataclass(frozen=True)
+class Report:
+    """What an experiment makes of its records.
+
+    ``files`` are text files of its own by their paths within the run folder; a long one is given part by part.
+    ``baselines`` are the ids of trials that are no result by themselves: where only they were measured, nothing was.
+    """
+
+    findings: Findings
+    page: Page
+    files: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
+    baselines: frozenset[str] = frozenset()
+
+
 class Experiment(Protocol[OptionsT]):
     """A question, as the loop asks it."""
 
@@ -36,12 +51,8 @@ class Experiment(Protocol[OptionsT]):
         """Return what to measure next, or that it is decided. The same records give the same answer."""
         ...
 
-    def analyse(self, machine: Machine, options: OptionsT, records: Records) -> Findings:
-        """Return what the records say."""
-        ...
-
-    def page(self, machine: Machine, options: OptionsT, findings: Findings, records: Records) -> Page:
-        """Return what to show."""
+    def report(self, machine: Machine, options: OptionsT, records: Records) -> Report:
+        """Return the findings, the page and the files of its own. The records are analysed once for all of them."""
         ...
 
 
@@ -51,26 +62,6 @@ class NeedsCheckouts(Protocol):
 
     def checkouts(self, options: Any) -> Checkouts:
         """Return which checkouts."""
-        ...
-
-
-@runtime_checkable
-class HasBaselines(Protocol):
-    """An experiment with trials that are nothing by themselves: where only they were measured, nothing was."""
-
-    def baselines(self, machine: Machine, options: Any) -> frozenset[str]:
-        """Return the identities of such trials."""
-        ...
-
-
-@runtime_checkable
-class WritesFiles(Protocol):
-    """An experiment that leaves text files of its own in the run folder."""
-
-    def files(
-        self, machine: Machine, options: Any, findings: Findings, records: Records
-    ) -> Mapping[str, str | Iterable[str]]:
-        """Return the files, by their paths within the run folder; one that may be long, part by part."""
         ...
 
 

@@ -1,4 +1,6 @@
-"""The parts of a page that all experiments share: data quality, monitor readings, notes on trials, failed trials.
+"""The parts of a report that all experiments share.
+
+The page itself with the facts at its foot, its origin, data quality, monitor readings, notes on trials, failed trials.
 
 Data quality stands in the first lines of every page:
 
@@ -15,10 +17,10 @@ Notes that differ only in their numbers are shown once, with the range of the nu
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from assay.core.page import Column, PlotLine, Section, Table, Text
-from assay.core.results import DataQuality, InterferenceSource, IsolationShortfall
+from assay.core.page import Column, Page, PlotLine, Section, Table, Text
+from assay.core.results import DataQuality, Findings, InterferenceSource, IsolationShortfall
 from assay.isolation.placement import LEVELS
 from assay.monitor.report import DownsampledLine
 from assay.monitor.samples import POWER_QUANTITIES, GpuSample, HostSample
@@ -26,10 +28,103 @@ from assay.monitor.samples import POWER_QUANTITIES, GpuSample, HostSample
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from assay.core.page import Cell, Element
+    from assay.core.page import Cell, Element, Tone
     from assay.core.plan import Isolation
-    from assay.core.results import Estimate, Evidence, GpuWindowStats, Interference, InterferenceKind, LostGpu, Record
+    from assay.core.results import (
+        Estimate,
+        Evidence,
+        Finding,
+        GpuWindowStats,
+        Interference,
+        InterferenceKind,
+        LostGpu,
+        Origin,
+        Record,
+        Verdict,
+    )
+    from assay.machine.model import Machine
     from assay.store.records import Records
+
+
+CLAIM_TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
+"""Of a claim that is hoped for."""
+EFFECT_TONES: dict[Verdict, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
+"""Of an effect that is not."""
+
+
+class HasOrigin(Protocol):
+    """A record, or what was made of records."""
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from."""
+        ...
+
+
+def overall_origin(items: Iterable[HasOrigin]) -> Origin:
+    """Return "real" where all items are, else the first other origin."""
+    return next((item.origin for item in items if item.origin != "real"), "real")
+
+
+def gather_findings(headline: str, findings: Iterable[Finding], records: Iterable[Record]) -> Findings:
+    """Return findings that all have the origin of the whole run."""
+    update = {"origin": overall_origin(records)}
+    return Findings(headline=headline, findings=tuple(finding.model_copy(update=update) for finding in findings))
+
+
+def compose_page(
+    machine: Machine,
+    records: Sequence[Record],
+    *,
+    title: str,
+    lead: str,
+    lead_tone: Tone,
+    sections: Iterable[Section],
+    facts: Mapping[str, str],
+    trial_labels: Mapping[str, str] | None = None,
+) -> Page:
+    """Return the page of a run: sections without elements are left out, failed trials and the origin are added.
+
+    ``facts`` are those of this experiment; what is known of any machine is put around them. ``trial_labels`` name
+    failed trials; null: by their ids.
+    """
+    return Page(
+        title=title,
+        lead=lead,
+        lead_tone=lead_tone,
+        sections=(
+            *(section for section in sections if section.elements),
+            *failures_section(records, trial_labels or {}),
+        ),
+        facts=standard_facts(machine, facts),
+        origin=overall_origin(records),
+    )
+
+
+def standard_facts(machine: Machine, facts: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the facts at the foot of a page: the machine, those of an experiment, then versions and the commit.
+
+    A fact of the experiment replaces one of the machine of the same name.
+    """
+    every = {
+        "machine": machine_text(machine),
+        "GPUs": ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})",
+        **({"driver": machine.driver} if machine.driver else {}),
+        **facts,
+        "versions": ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version),
+        "commit": f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}",
+    }
+    return tuple(every.items())
+
+
+def machine_text(machine: Machine) -> str:
+    """Write "AMD EPYC 9654, 96 cores"."""
+    return f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"
+
+
+def table_columns(*titles: str, words: int = 1) -> tuple[Column, ...]:
+    """Return the columns of a table: the first are words, the others numbers."""
+    return tuple(Column(title=title, numeric=index >= words) for index, title in enumerate(titles))
 
 
 MAX_NAMED_SOURCES = 3
@@ -332,15 +427,15 @@ def _which_trials(noted: NoteGroup, all_of_them: int) -> str:
     return "all" if len(noted.trials) == all_of_them > MAX_NAMED_TRIALS else noted.trial_names
 
 
-def failures_section(records: Iterable[Record]) -> list[Section]:
+def failures_section(records: Iterable[Record], labels: Mapping[str, str]) -> list[Section]:
     """Return a section about the trials without a result and the GPUs lost; nothing where all went well."""
     all_records = list(records)
-    elements = (*_failed_trials_table(all_records), *_lost_gpu_lines(all_records))
+    elements = (*_failed_trials_table(all_records, labels), *_lost_gpu_lines(all_records))
     return [Section(title="What went wrong", elements=elements)] if elements else []
 
 
-def _failed_trials_table(records: Sequence[Record]) -> list[Element]:
-    rows = tuple(_failed_trial_row(record) for record in records if record.status != "ok")
+def _failed_trials_table(records: Sequence[Record], labels: Mapping[str, str]) -> list[Element]:
+    rows = tuple(_failed_trial_row(record, labels) for record in records if record.status != "ok")
     if not rows:
         return []
     titles = ("block", "trial", "status", "reason", "end of what it printed")
@@ -373,7 +468,8 @@ def _lost_gpu_text(several: Sequence[tuple[Record, LostGpu]]) -> str:
     )
 
 
-def _failed_trial_row(record: Record) -> tuple[Cell, ...]:
+def _failed_trial_row(record: Record, labels: Mapping[str, str]) -> tuple[Cell, ...]:
     lines = (record.stderr_tail or "").strip().splitlines()
     telling = [line for line in lines if "rror" in line] or lines
-    return (record.block, record.trial, record.status, record.reason, telling[-1] if telling else None)
+    trial = labels.get(record.trial, record.trial)
+    return (record.block, trial, record.status, record.reason, telling[-1] if telling else None)

@@ -22,7 +22,7 @@ from assay.core.seals import compute_digest
 from assay.monitor.reader import read_recording, read_window
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -63,35 +63,6 @@ def samples_to_bytes(samples: NDArray[np.float64]) -> bytes:
     return buffer.getvalue()
 
 
-def verify_sample_file(folder: Path, file: str, digest: str) -> None:
-    """Make sure that a sample file is as it was written.
-
-    Raises:
-        DamagedFile: It is not, or is missing.
-        BadInput: It lies elsewhere.
-    """
-    _read_verified(path_inside(folder, file), digest)
-
-
-def load_samples(folder: Path, series: Series, *, verified: bool = False) -> NDArray[np.float64]:
-    """Return the samples of a series, in the order they were taken; ``verified``: their digest was looked at.
-
-    Raises:
-        DamagedFile: They are not as they were written, are missing, or no measurement gives them.
-        BadInput: They are elsewhere.
-    """
-    path = path_inside(folder, series.file)
-    data = read_bytes(path) if verified else _read_verified(path, series.digest)
-    try:
-        array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except _READ_ERRORS as error:
-        raise DamagedFile(f"The samples in {path} cannot be read: {str(error).rstrip('.')}.") from None
-    problem = _sample_problem(array, series)
-    if problem is not None:
-        raise DamagedFile(f"The samples in {path} cannot be used: {problem}.")
-    return np.asarray(array, dtype=np.float64)
-
-
 def _read_verified(path: Path, digest: str | None) -> bytes:
     if not path.exists():
         raise DamagedFile(f"{path} does not exist, but records.jsonl names it.")
@@ -99,6 +70,68 @@ def _read_verified(path: Path, digest: str | None) -> bytes:
     if digest is not None and compute_digest(data) != digest:
         raise DamagedFile(f"{path} is damaged: its digest is not the one in records.jsonl.")
     return data
+
+
+MAX_HELD_BYTES = 1 << 30
+"""Sample files that are held in memory at most, in bytes; beyond that, files are read again."""
+
+
+class SampleFiles:
+    """The sample files of a run folder; each is opened and verified once, and held in memory from then on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._verified: set[str] = set()
+        self._held: dict[str, bytes | NDArray[np.generic]] = {}
+        self._held_bytes = 0
+
+    def hold(self, file: str, data: bytes) -> bytes:
+        """Hold a file that was just written, or read and verified."""
+        self._verified.add(file)
+        if file not in self._held and self._held_bytes + len(data) <= MAX_HELD_BYTES:
+            self._held[file] = data
+            self._held_bytes += len(data)
+        return data
+
+    def verify(self, file: str, digest: str | None) -> None:
+        """Make sure, once, that a file is as it was written; null: it has no digest, and only has to be there.
+
+        Raises:
+            DamagedFile: It is not, or is missing.
+            BadInput: It lies elsewhere.
+        """
+        if file not in self._verified:
+            self.hold(file, _read_verified(path_inside(self._folder, file), digest))
+
+    def load(self, series: Series) -> NDArray[np.float64]:
+        """Return the samples of a series, read-only, in the order they were taken.
+
+        Raises:
+            DamagedFile: They are not as they were written, are missing, or no measurement gives them.
+            BadInput: They are elsewhere.
+        """
+        path = path_inside(self._folder, series.file)
+        held = self._held.get(series.file)
+        if held is None:
+            verified = series.file in self._verified
+            held = self.hold(series.file, _read_verified(path, None if verified else series.digest))
+        if isinstance(held, bytes):
+            held = _parse_samples(path, held)
+            if series.file in self._held:
+                self._held[series.file] = held
+        problem = _sample_problem(held, series)
+        if problem is not None:
+            raise DamagedFile(f"The samples in {path} cannot be used: {problem}.")
+        return np.asarray(held, dtype=np.float64)
+
+
+def _parse_samples(path: Path, data: bytes) -> NDArray[np.generic]:
+    try:
+        array: NDArray[np.generic] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except _READ_ERRORS as error:
+        raise DamagedFile(f"The samples in {path} cannot be read: {str(error).rstrip('.')}.") from None
+    array.flags.writeable = False
+    return array
 
 
 def _sample_problem(array: NDArray[np.generic], series: Series) -> str | None:
@@ -186,20 +219,20 @@ def _verify_recording(path: Path, digests: dict[int, str]) -> None:
 class Records(Sequence["Record"]):
     """Records of one run in the order they were taken; samples are read from their files when asked for.
 
-    ``verified`` are sample files whose digests were looked at already. ``sealed`` is how far recordings are read, in
-    bytes, by their names; those that it does not name are read whole.
+    ``files`` are shared by all records of a run folder, so that each file is opened once. ``sealed`` is how far
+    recordings are read, in bytes, by their names; those that it does not name are read whole.
     """
 
     def __init__(
         self,
         records: Sequence[Record],
         folder: Path,
-        verified: Collection[str] = (),
+        files: SampleFiles | None = None,
         sealed: Mapping[str, int] | None = None,
     ) -> None:
         self._records = tuple(records)
         self._folder = folder
-        self._verified = verified
+        self._files = files or SampleFiles(folder)
         self._sealed = sealed_lengths(records) if sealed is None else sealed
 
     @overload
@@ -208,7 +241,7 @@ class Records(Sequence["Record"]):
     def __getitem__(self, index: slice) -> Records: ...
     def __getitem__(self, index: int | slice) -> Record | Records:
         if isinstance(index, slice):
-            return Records(self._records[index], self._folder, self._verified, self._sealed)
+            return Records(self._records[index], self._folder, self._files, self._sealed)
         return self._records[index]
 
     def __len__(self) -> int:
@@ -220,13 +253,13 @@ class Records(Sequence["Record"]):
         return self._folder.name
 
     def samples(self, series: Series) -> NDArray[np.float64]:
-        """Return every sample of a series, in the order it was taken.
+        """Return every sample of a series, read-only, in the order it was taken.
 
         Raises:
             DamagedFile: They are not as they were written.
             BadInput: They are missing, or lie outside the run folder.
         """
-        return load_samples(self._folder, series, verified=series.file in self._verified)
+        return self._files.load(series)
 
     def watched(self) -> Iterator[RecordingLine]:
         """Give what the monitor wrote during the run, one file after another; a file that is gone gives nothing."""

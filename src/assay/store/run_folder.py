@@ -32,9 +32,8 @@ from assay.machine.model import Machine
 from assay.monitor import perfetto
 from assay.monitor.kernel_trace.rows import format_csv
 from assay.store import records as recordings
-from assay.store import records as samples
 from assay.store import seal
-from assay.store.records import Records
+from assay.store.records import Records, SampleFiles, path_inside, samples_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,7 +108,7 @@ class RunFolder:
         self.plan = stored.plan
         self.machine = machine
         self._stored = stored
-        self._verified: set[str] = set()
+        self._samples = SampleFiles(path)
         self._verified_lengths: dict[str, int] = {}
         self._recordings: dict[str, recordings.GrowingRecording] = {}
         self._file_digests: dict[str, str] = {}
@@ -222,7 +221,7 @@ class RunFolder:
                     f"{RECORDS}, line {number} is, is not in it."
                 )
         counted = {(r.block, r.trial): r for r in records if latest[r.block] == r.attempt}
-        return Records(list(counted.values()), self.path, self._verified, recordings.sealed_lengths(records))
+        return Records(list(counted.values()), self.path, self._samples, recordings.sealed_lengths(records))
 
     def records(self) -> Records:
         """Return the records that count, with all files that their numbers come from verified, each once.
@@ -246,13 +245,13 @@ class RunFolder:
 
     def of(self, records: Sequence[Record]) -> Records:
         """Return records of this run as a sequence whose samples can be opened."""
-        return Records(records, self.path, self._verified)
+        return Records(records, self.path, self._samples)
 
     def _verify_files(self, records: Records, all_records: Records, *, lost_samples: bool = False) -> None:
         """Verify the samples of some records, and the recordings as all records ever taken have them."""
         for record in records:
             for series in record.series:
-                if not (lost_samples and not samples.path_inside(self.path, series.file).is_file()):
+                if not (lost_samples and not path_inside(self.path, series.file).is_file()):
                     self.verify_samples(series.file, series.digest)
         lengths = recordings.sealed_lengths(all_records)
         if lengths != self._verified_lengths:
@@ -265,12 +264,9 @@ class RunFolder:
         Raises:
             DamagedFile: It is not, or is missing.
         """
-        if file in self._verified:
-            return
         if digest is None:
             raise DamagedFile(f"{self.path / RECORDS} is damaged: it has no digest of {file}.")
-        samples.verify_sample_file(self.path, file, digest)
-        self._verified.add(file)
+        self._samples.verify(file, digest)
 
     def finished(self, block: Block) -> list[Record] | None:
         """Return a block's records if all its trials were measured without failure and their samples are there."""
@@ -281,7 +277,7 @@ class RunFolder:
             for record in self._counting(all_records)
             if record.block == block.name
             and record.status != "failed"
-            and all(samples.path_inside(self.path, series.file).is_file() for series in record.series)
+            and all(path_inside(self.path, series.file).is_file() for series in record.series)
         }
         if trial_ids != set(by_trial):
             return None
@@ -295,9 +291,9 @@ class RunFolder:
 
     def _keep_series(self, name: str, raw: RawSeries) -> Series:
         values = np.frombuffer(raw.data, dtype=np.float64)
-        data = samples.samples_to_bytes(values)
+        data = samples_to_bytes(values)
         replace_atomically(self.path / name, data)
-        self._verified.add(name)
+        self._samples.hold(name, data)
         return Series(
             role=raw.role,
             rank=raw.rank,

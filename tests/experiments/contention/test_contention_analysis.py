@@ -281,5 +281,5 @@ def test_origin_is_carried_into_findings_and_page() -> None:
     world = World()
     records = world.run(options(repeat=2))
     faked = type(records)([r.model_copy(update={"origin": "fake"}) for r in records], world.kept)
-    findings = EXPERIMENT.analyse(TWO_CORES, options(repeat=2), faked)
+    findings = EXPERIMENT.report(TWO_CORES, options(repeat=2), faked).findings
     assert {f.origin for f in findings.findings} == {"fake"}

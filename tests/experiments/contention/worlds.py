@@ -172,8 +172,9 @@ def _evidence(role: Role) -> Evidence:
 def found_in(world: World, wanted: ContentionOptions, on: Machine = TWO_CORES) -> tuple[Findings, Page]:
     """Return findings and page of a world."""
     records = world.run(wanted, on)
-    findings = EXPERIMENT.analyse(on, wanted, records)
-    return findings, EXPERIMENT.page(on, wanted, findings, records)
+    report = EXPERIMENT.report(on, wanted, records)
+    findings = report.findings
+    return findings, report.page
 
 
 def about(findings: Findings, topic: str, **facts: object) -> list[Finding]:

@@ -59,7 +59,7 @@ def single(there: Machine, wanted: EnergyOptions, world: World) -> EnergyRow:
 
 def page_of(there: Machine, wanted: EnergyOptions, world: World) -> Page:
     records = world.measured(wanted)
-    return EXPERIMENT.page(there, wanted, EXPERIMENT.analyse(there, wanted, records), records)
+    return EXPERIMENT.report(there, wanted, records).page
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
@@ -162,7 +162,7 @@ def test_a_gpu_lost_midway_leaves_what_was_measured_marked() -> None:
     assert (told.n, told.scope) == (2, "process"), "two processes do not stand for a run"
     assert all(row.figures["decode_j_per_token"] is not None for row in others), "the first process had them all"
     assert any("fell off the bus" in note for note in first.notes)
-    assert "3 of 3 only in part" in EXPERIMENT.analyse(there, wanted, records).headline
+    assert "3 of 3 only in part" in EXPERIMENT.report(there, wanted, records).findings.headline
 
 
 def test_out_of_memory_at_the_third_batch_size_keeps_the_others_and_says_why() -> None:
@@ -175,7 +175,7 @@ def test_out_of_memory_at_the_third_batch_size_keeps_the_others_and_says_why() -
     assert [row.cell.batch for row in result.rows] == [1, 8]
     assert not any(row.partial for row in result.rows)
     assert result.skipped == {"eager, batch 32, 100 in, 51 out": why}
-    found = EXPERIMENT.analyse(there, wanted, records)
+    found = EXPERIMENT.report(there, wanted, records).findings
     assert f"1 of 3 cells left out ({why})" in found.headline
     (left,) = [finding for finding in found.findings if finding.facts["about"] == "left out"]
     assert (left.verdict, left.reason) == ("no", why)
@@ -266,7 +266,7 @@ def test_a_reason_that_asks_keeps_its_mark_and_others_end_with_one_full_stop() -
     there = gpus(1)
     wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
     records = World(there, fails=lambda told: "It has huge. Did you mean huge?").measured(wanted)
-    said = EXPERIMENT.analyse(there, wanted, records).headline
+    said = EXPERIMENT.report(there, wanted, records).findings.headline
     assert said == "Nothing could be measured: It has huge. Did you mean huge?"
     assert [end_sentence(words) for words in ("it broke", "It broke.")] == ["it broke.", "It broke."]
 
@@ -286,7 +286,10 @@ def test_times_alone_are_told_where_no_energy_is_asked_for_or_none_can_be_read()
     records = World(there, watched=False).measured(wanted)
     row = result_of(there, wanted, records).rows[0]
     assert why(row, "decode_j_per_token") == why(row, "idle_w") == ENERGY_DISABLED
-    assert "50.0 tokens/s at batch 1, eager; energy not told" in EXPERIMENT.analyse(there, wanted, records).headline
+    assert (
+        "50.0 tokens/s at batch 1, eager; energy not told"
+        in EXPERIMENT.report(there, wanted, records).findings.headline
+    )
     bare = machine(cores=(4,))
     wanted = options(bare, config())
     row = single(bare, wanted, World(bare))
@@ -400,7 +403,7 @@ def test_a_profiler_that_does_not_let_go_is_told_of() -> None:
 def test_graphs_are_held_against_eager_in_joules_and_in_speed() -> None:
     there = gpus(1)
     wanted = options(there, config(modes=["eager", "graphs"]))
-    found = EXPERIMENT.analyse(there, wanted, World(there).measured(wanted))
+    found = EXPERIMENT.report(there, wanted, World(there).measured(wanted)).findings
     joules, speed = [finding for finding in found.findings if finding.facts["about"] == "modes"]
     assert (joules.verdict, speed.verdict) == ("yes", "yes")
     assert joules.estimate is not None
@@ -415,11 +418,12 @@ def test_a_fake_gpu_says_so_everywhere() -> None:
     there = gpus(1)
     wanted = options(there, config())
     records = World(there, origin="fake").measured(wanted)
-    found = EXPERIMENT.analyse(there, wanted, records)
+    report = EXPERIMENT.report(there, wanted, records)
+    found = report.findings
     assert {finding.origin for finding in found.findings} == {"fake"}
     assert found.headline.endswith("The numbers are of a fake device.")
     assert {row.origin for row in result_of(there, wanted, records).rows} == {"fake"}
-    assert EXPERIMENT.page(there, wanted, found, records).origin == "fake"
+    assert report.page.origin == "fake"
 
 
 def test_few_gaps_tell_no_p99_and_say_how_many_are_needed() -> None:
@@ -504,11 +508,12 @@ def test_pages_and_files_work_whatever_is_missing(world: dict[str, Any], backend
     sizes: dict[str, Any] = {"concurrency": [1, 4]} if served else {"batch_sizes": [1, 8]}
     wanted = options(there, config(backend=backend, **sizes))
     records = World(there, **world).measured(wanted)
-    found = EXPERIMENT.analyse(there, wanted, records)
-    page = EXPERIMENT.page(there, wanted, found, records)
+    report = EXPERIMENT.report(there, wanted, records)
+    found = report.findings
+    page = report.page
     assert page.lead == found.headline
-    files = EXPERIMENT.files(there, wanted, found, records)
-    assert EnergyResult.model_validate_json(files["energy.json"]) == result_of(there, wanted, records)
+    files = report.files
+    assert EnergyResult.model_validate_json(str(files["energy.json"])) == result_of(there, wanted, records)
 
 
 def test_what_was_noted_of_the_placement_stands_beside_the_cell() -> None:

@@ -256,7 +256,7 @@ def test_one_output_token_has_nothing_to_decode_and_its_requests_stand_for_it() 
     (row,) = build_study(there, wanted, records).result.rows
     assert "nothing is decoded" in row.missing_reasons["decode_j_per_token"]
     assert not row.partial
-    assert "J per output token at batch 1" in EXPERIMENT.analyse(there, wanted, records).headline
+    assert "J per output token at batch 1" in EXPERIMENT.report(there, wanted, records).findings.headline
 
 
 def test_layers_go_over_linked_gpus_in_turn_and_pcie_is_said() -> None:

@@ -13,13 +13,14 @@ from assay.experiments.gate import EXPERIMENT
 from assay.experiments.gate.plan import GateOptions
 from assay.launch.checkouts import Checkouts, Revision
 from tests.experiments.remembered import Remembered
+from tests.machines import machine
 
 if TYPE_CHECKING:
     from assay.core.plan import Trial
     from assay.store.records import Records
 
 SECOND = 10**9
-MACHINE: Any = None
+MACHINE = machine()
 """A gate does not look at the machine to decide what comes next."""
 
 

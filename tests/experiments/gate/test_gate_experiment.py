@@ -13,14 +13,13 @@ from assay.experiments.gate.report import percent_change
 from assay.runner import RunResult
 from tests.experiments.gate.revisions import MACHINE, World, options, revision
 from tests.experiments.remembered import Remembered
-from tests.machines import machine
 
 
 def judged(world: World, **changes: object) -> RunResult:
     wanted = options(**changes)
     records = world.measured(wanted)
-    findings = EXPERIMENT.analyse(MACHINE, wanted, records)
-    return RunResult(findings, EXPERIMENT.page(machine(), wanted, findings, records), records)
+    report = EXPERIMENT.report(MACHINE, wanted, records)
+    return RunResult(report.findings, report.page, records)
 
 
 def test_a_planted_slow_down_of_five_percent_fails() -> None:

@@ -48,7 +48,7 @@ def older(where: PlacedCase, device: str) -> float:
 
 
 def found(asked: Any, records: Records, about: str, **facts: Any) -> list[Finding]:
-    findings = EXPERIMENT.analyse(FOUR, asked, records).findings
+    findings = EXPERIMENT.report(FOUR, asked, records).findings.findings
     return [f for f in findings if f.facts["about"] == about and all(f.facts[name] == v for name, v in facts.items())]
 
 
@@ -115,12 +115,12 @@ def test_one_repeat_decides_nothing_and_says_what_would() -> None:
     records = world(asked, older)
     (beside,) = found(asked, records, "company")
     assert (beside.verdict, beside.reason) == ("unsure", "one repeat has no interval; more --repeat decides")
-    assert "not decided" in EXPERIMENT.analyse(FOUR, asked, records).headline
+    assert "not decided" in EXPERIMENT.report(FOUR, asked, records).findings.headline
 
 
 def test_the_headline_has_time_joules_watts_the_slowest_and_the_company() -> None:
     asked = options(ALONE, BESIDE, QUIET, case("five", 5))
-    said = EXPERIMENT.analyse(FOUR, asked, world(asked, older)).headline
+    said = EXPERIMENT.report(FOUR, asked, world(asked, older)).findings.headline
     assert said.startswith(f"sgemm@torch (n = {N}) takes 2.27")
     assert " J, at 300 W on 4 × Example" in said
     assert "GPU 2 is the slowest: 2." in said
@@ -134,19 +134,19 @@ def test_what_fails_is_named_and_the_rest_is_told() -> None:
     (failed,) = found(asked, records, "case")
     assert (failed.facts["status"], failed.reason) == ("failed", "resnet50: died")
     assert len(found(asked, records, "gpu")) == 4
-    said = EXPERIMENT.analyse(FOUR, asked, records)
+    said = EXPERIMENT.report(FOUR, asked, records).findings
     assert "1 of 2 went wrong" in said.headline
     assert "What went wrong" in titles(asked, records, said)
 
 
 def titles(asked: Any, records: Records, findings: Findings) -> list[str]:
-    return [section.title for section in EXPERIMENT.page(FOUR, asked, findings, records).sections]
+    return [section.title for section in EXPERIMENT.report(FOUR, asked, records).page.sections]
 
 
 def test_the_page_has_the_tables_the_kernels_and_what_it_rests_on() -> None:
     asked = options(ALONE, BESIDE, NEAR, FAR, QUIET, case("five", 5))
     records = world(asked, older)
-    page = EXPERIMENT.page(FOUR, asked, EXPERIMENT.analyse(FOUR, asked, records), records)
+    page = EXPERIMENT.report(FOUR, asked, records).page
     assert page.title == "assay power characterize: 5 of 6 cases on 4 GPUs"
     tables = [each.title for section in page.sections for each in section.elements if isinstance(each, Table)]
     assert tables[:6] == [
@@ -168,7 +168,7 @@ def test_gpus_of_different_models_are_told_apart_and_never_compared() -> None:
     study = analyse_records(mixed, asked, world(asked, older, there=mixed))
     assert [(spread.model, spread.gpus) for spread in study.spreads] == [("Example", 3)]
     records = world(asked, older, there=mixed)
-    page = EXPERIMENT.page(mixed, asked, EXPERIMENT.analyse(mixed, asked, records), records)
+    page = EXPERIMENT.report(mixed, asked, records).page
     said = [each.text for section in page.sections for each in section.elements if isinstance(each, Text)]
     assert any("different models" in text and "Other: GPU 2" in text for text in said)
 
@@ -176,7 +176,7 @@ def test_gpus_of_different_models_are_told_apart_and_never_compared() -> None:
 def test_rows_for_other_commands_are_one_a_gpu_and_repeat_and_the_table_one_a_gpu(tmp_path: Path) -> None:
     asked = options(ALONE, BESIDE, QUIET)
     records = world(asked, older)
-    files = EXPERIMENT.files(FOUR, asked, EXPERIMENT.analyse(FOUR, asked, records), records)
+    files = EXPERIMENT.report(FOUR, asked, records).files
     lines = str(files[GPUS_FILE]).splitlines()
     rows = [GpuRow.model_validate_json(line) for line in lines]
     assert len(rows) == (4 + 4 + 4) * 4
@@ -199,7 +199,7 @@ def test_without_a_monitor_there_are_times_and_it_is_said_that_there_are_no_watt
     watched = world(asked, older)
     blind = [record.model_copy(update={"during": None}) for record in watched]
     records = Remembered(blind, watched._kept)
-    page = EXPERIMENT.page(FOUR, asked, EXPERIMENT.analyse(FOUR, asked, records), records)
+    page = EXPERIMENT.report(FOUR, asked, records).page
     said = [each.text for section in page.sections for each in section.elements if isinstance(each, Text)]
     assert any(text.startswith("No monitor watched") for text in said)
     assert all(gpu.facts["power_w"] is None for gpu in found(asked, records, "gpu"))
@@ -208,6 +208,7 @@ def test_without_a_monitor_there_are_times_and_it_is_said_that_there_are_no_watt
 def test_nothing_measured_is_said_as_such() -> None:
     asked = options(ALONE)
     records = world(asked, older, fails=lambda _: "the GPU is lost")
-    said = EXPERIMENT.analyse(FOUR, asked, records)
+    report = EXPERIMENT.report(FOUR, asked, records)
+    said = report.findings
     assert said.headline == "Nothing could be measured."
-    assert EXPERIMENT.page(FOUR, asked, said, records).lead_tone == "bad"
+    assert report.page.lead_tone == "bad"

@@ -12,7 +12,7 @@ import pytest
 
 from assay.experiments.power.rows import SWEEP_FILE, SweepRow, load_rows
 from assay.experiments.power.sweep import EXPERIMENT
-from assay.experiments.power.sweep.curve import build_curves
+from assay.experiments.power.sweep.curve import build_study
 from tests.experiments.power.sweeps import CALLS, GEMM, LIMITS, MACHINE, Card, Truth, options, points, world
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SEEDS = range(5)
 
 
 def judged(wanted: SweepOptions, truth: Callable[[Scalar], Truth], **how: Any) -> Findings:
-    return EXPERIMENT.analyse(MACHINE, wanted, world(wanted, lambda _, setting: truth(setting), **how))
+    return EXPERIMENT.report(MACHINE, wanted, world(wanted, lambda _, setting: truth(setting), **how)).findings
 
 
 def kind(found: Findings, name: str, device: str = "cuda:0") -> Finding:
@@ -112,7 +112,7 @@ def test_caps_that_do_not_bind_are_marked_and_those_that_bind_are_not() -> None:
 def test_a_cap_does_not_bind_only_where_all_signs_say_so(truth: Truth, binds: str) -> None:
     wanted = options(points=points(None, 300.0))
     records = world(wanted, lambda _, s: Truth(0.02, 200.0) if s is None else truth, noise=0.001)
-    (curve,) = build_curves(wanted, records)
+    (curve,) = build_study(wanted, records).curves
     assert curve.steps[0].binds == binds
 
 
@@ -131,7 +131,7 @@ def test_a_clock_binds_where_it_is_held_and_slower(locked: float, reached: float
     def truth(_: str, setting: Scalar) -> Truth:
         return Truth(0.02, 400.0, sm_mhz=1950.0) if setting is None else Truth(call_s, 300.0, sm_mhz=reached)
 
-    (curve,) = build_curves(wanted, world(wanted, truth, noise=0.001))
+    (curve,) = build_study(wanted, world(wanted, truth, noise=0.001)).curves
     assert curve.steps[0].binds == binds
 
 
@@ -176,7 +176,7 @@ def test_each_gpu_has_its_own_curve_alone_and_together() -> None:
     cards = {"cuda:0": Card(exponent=1.5), "cuda:1": Card(exponent=1.3, idle_w=120.0)}
     for together in (False, True):
         wanted = options(devices=tuple(cards), together=together)
-        found = EXPERIMENT.analyse(MACHINE, wanted, world(wanted, lambda d, s: cards[d].at(s), noise=0.002))
+        found = EXPERIMENT.report(MACHINE, wanted, world(wanted, lambda d, s: cards[d].at(s), noise=0.002)).findings
         for device, card in cards.items():
             estimate = kind(found, "best_energy", device).estimate
             assert estimate is not None
@@ -248,15 +248,16 @@ def test_what_was_refused_or_failed_is_named_and_the_rest_is_kept() -> None:
 def test_everything_simulated_says_so() -> None:
     wanted = options()
     records = world(wanted, lambda _, s: Card().at(s))
-    findings = EXPERIMENT.analyse(MACHINE, wanted, records)
+    report = EXPERIMENT.report(MACHINE, wanted, records)
+    findings = report.findings
     assert {finding.origin for finding in findings.findings} == {"simulated"}
-    assert EXPERIMENT.page(MACHINE, wanted, findings, records).origin == "simulated"
+    assert report.page.origin == "simulated"
 
 
 def test_rows_of_a_sweep_are_left_as_lines_and_as_a_table(tmp_path: Path) -> None:
     wanted = options(devices=("cuda:0", "cuda:1"))
     records = world(wanted, lambda _, s: Card().at(s))
-    files = EXPERIMENT.files(MACHINE, wanted, EXPERIMENT.analyse(MACHINE, wanted, records), records)
+    files = {name: str(text) for name, text in EXPERIMENT.report(MACHINE, wanted, records).files.items()}
     rows = [SweepRow.model_validate(json.loads(line)) for line in files[SWEEP_FILE].splitlines()]
     assert len(rows) == 2 * 12
     assert [row.setting for row in rows[:12]] == [None, *LIMITS]
@@ -288,7 +289,7 @@ def test_rows_of_a_sweep_are_left_as_lines_and_as_a_table(tmp_path: Path) -> Non
 )
 def test_every_sweep_has_a_page(wanted: SweepOptions, truth: Callable[[Scalar], Truth]) -> None:
     records = world(wanted, lambda _, setting: truth(setting), calls=20)
-    page = EXPERIMENT.page(MACHINE, wanted, EXPERIMENT.analyse(MACHINE, wanted, records), records)
+    page = EXPERIMENT.report(MACHINE, wanted, records).page
     assert [section.title for section in page.sections][:2] == ["Results", "Curves"]
     names = {figure.name for figure in page.figures}
     assert "sweep_rate" in names

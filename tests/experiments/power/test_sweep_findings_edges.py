@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Record, Window
-from assay.experiments.power.sweep import findings
-from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep
+from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep, SweepStudy
 from assay.experiments.power.sweep.findings import (
     axis_name,
+    build_findings,
     missing_energy_reason,
     optimum_doubt,
-    sweep_findings,
     sweep_headline,
 )
 from assay.experiments.power.sweep.options import SweepPoint
 from assay.experiments.power.sweep.plan import SweepVisit, build_trial
-from assay.experiments.power.sweep.readings import SweepReading
+from assay.experiments.power.sweep.readings import SweepReading, match_records
 from tests.experiments.power.sweeps import Swept, options, points
 
 if TYPE_CHECKING:
-    from assay.core.results import Finding, Findings
+    from assay.core.results import Finding
     from assay.core.values import Scalar
     from assay.experiments.power.sweep.options import SweepOptions
 
@@ -248,12 +247,12 @@ def test_of_many_devices_the_best_steps_are_counted() -> None:
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> Any:
+def judged() -> Any:
     def of(
         *found: SweepCurve, wanted: SweepOptions = THREE, records: tuple[Record, ...] = ()
     ) -> dict[str, tuple[Finding, ...]]:
-        monkeypatch.setattr(findings, "build_curves", lambda *_: found)
-        told: Findings = sweep_findings(wanted, Swept(list(records), {}))
+        kept = Swept(list(records), {})
+        told = build_findings(wanted, SweepStudy(tuple(match_records(wanted, kept)), (), found), kept)
         kinds = dict.fromkeys(str(each.facts["kind"]) for each in told.findings)
         return {kind: tuple(each for each in told.findings if each.facts["kind"] == kind) for kind in kinds}
 

@@ -45,9 +45,10 @@ def kept(parent: Path, world: World, wanted: ScalingOptions) -> RunFolder:
                 named.append(series.model_copy(update={"file": name, "digest": compute_digest(data)}))
             folder.keep(record.model_copy(update={"series": tuple(named)}))
         known = folder.records()
-    found = EXPERIMENT.analyse(FOUR_CORES, wanted, known)
+    report = EXPERIMENT.report(FOUR_CORES, wanted, known)
+    found = report.findings
     folder.keep_findings(found)
-    folder.keep_files(EXPERIMENT.files(FOUR_CORES, wanted, found, known))
+    folder.keep_files(report.files)
     return folder
 
 
@@ -56,7 +57,7 @@ def test_a_run_gives_a_row_for_each_shape_with_the_runs_own_numbers(tmp_path: Pa
     folder = kept(tmp_path, World(within=0.02), wanted)
     found = read_sources(folder.path)
     assert [(r.tokens, r.world, r.ring) for r in found.rows] == [(64, 1, 1), (64, 2, 1), (64, 2, 2)]
-    own = EXPERIMENT.analyse(FOUR_CORES, wanted, folder.records())
+    own = EXPERIMENT.report(FOUR_CORES, wanted, folder.records()).findings
     for row in found.rows[1:]:
         judged = about(own, "efficiency", world=row.world, ring=row.ring).estimate
         assert judged is not None
@@ -116,7 +117,7 @@ def test_the_run_its_folder_and_its_latest_file_give_one_answer(tmp_path: Path, 
     folder = kept(tmp_path, world, wanted)
     latest = tmp_path / "latest.json"
     latest.write_bytes((folder.path / "older" / "scaling.json").read_bytes())
-    own = about(EXPERIMENT.analyse(FOUR_CORES, wanted, folder.records()), "gate")
+    own = about(EXPERIMENT.report(FOUR_CORES, wanted, folder.records()).findings, "gate")
     each = [judge_rows(read_sources(path).rows, 0.7) for path in (folder.path, latest)]
     assert [own.verdict, *map(combine_verdicts, each)] == [verdict] * 3
     assert all(map(can_decide, each))

@@ -229,8 +229,9 @@ def test_on_a_gpu_operations_are_held_against_the_data_sheet_and_a_matmul_and_me
     assert ring["energy_per_token"].bounds == pytest.approx((4.0 / 1280, 6.0 / 1280))
     assert ring.facts is not None
     assert [(m.allocated_mib, m.device_mib) for m in ring.facts.memory] == [(50.0, 900.0), (50.0, None)]
-    findings = EXPERIMENT.analyse(H200, asked, world.run(asked, H200))
-    page = EXPERIMENT.page(H200, asked, findings, world.run(asked, H200))
+    report = EXPERIMENT.report(H200, asked, world.run(asked, H200))
+    findings = report.findings
+    page = report.page
     assert "2 GPUs in one ring" in findings.headline
     assert table(page, "Peak memory").columns[3].title == "allocated, MiB"
     assert {figure.name for figure in page.figures} >= {"throughput", "speedup", "efficiency", "memory", "samples_64"}
@@ -297,7 +298,7 @@ def test_another_workload_has_calls_a_second_and_no_factors() -> None:
     assert about(findings, "split_shard", world=2).reason == "what gemm@torch sends is not known"
     assert "4 ranks get through" in findings.headline
     assert table(page, "What more ranks buy").columns[2].title == "calls/s"
-    assert EXPERIMENT.files(FOUR_CORES, asked, findings, World().run(asked)) == {}
+    assert EXPERIMENT.report(FOUR_CORES, asked, World().run(asked)).files == {}
 
 
 def test_a_causal_mask_does_not_pass_for_contention() -> None:

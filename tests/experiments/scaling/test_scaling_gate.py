@@ -87,8 +87,9 @@ def test_without_a_gate_there_is_no_answer() -> None:
 def test_the_older_file_has_a_row_for_each_rank_under_the_older_names() -> None:
     world, asked = World(), options(sequences=(64,), worlds=(4,), rings=(1, 2, 4))
     records = world.run(asked)
-    findings = EXPERIMENT.analyse(FOUR_CORES, asked, records)
-    data = json.loads(EXPERIMENT.files(FOUR_CORES, asked, findings, records)[RESULTS_FILE])
+    report = EXPERIMENT.report(FOUR_CORES, asked, records)
+    findings = report.findings
+    data = json.loads(str(report.files[RESULTS_FILE]))
     assert data["world_size"] == 4
     assert data["timestamp"] == "20261115_120000"
     assert data["config"]["embed_dim"] == 32
@@ -119,8 +120,8 @@ def test_the_older_file_has_a_row_for_each_rank_under_the_older_names() -> None:
 def test_a_shape_that_failed_has_no_row_in_the_older_file() -> None:
     world, asked = World(failing={"n64-p2-r2": "out of memory"}), options(sequences=(64,))
     records = world.run(asked)
-    files = EXPERIMENT.files(FOUR_CORES, asked, EXPERIMENT.analyse(FOUR_CORES, asked, records), records)
-    assert {row["ring_size"] for row in json.loads(files[RESULTS_FILE])["results"]} == {1}
+    files = EXPERIMENT.report(FOUR_CORES, asked, records).files
+    assert {row["ring_size"] for row in json.loads(str(files[RESULTS_FILE]))["results"]} == {1}
 
 
 def test_numbers_are_written_with_their_intervals_in_one_unit() -> None:

@@ -136,7 +136,7 @@ def test_a_prediction_adds_what_the_link_takes_to_what_one_share_takes(tmp_path:
 
 def test_findings_judge_by_the_interval_and_say_why_not(tmp_path: Path) -> None:
     wanted = options()
-    found = EXPERIMENT.analyse(MACHINE, wanted, measured(wanted, tmp_path))
+    found = EXPERIMENT.report(MACHINE, wanted, measured(wanted, tmp_path)).findings
     verdicts = {f.facts["world"]: (f.verdict, f.facts["status"]) for f in found.findings}
     assert verdicts == {
         8: ("yes", "predicted"), 16: ("yes", "predicted"), 512: ("no", "predicted"), 48: ("no", "skipped"),
@@ -150,7 +150,7 @@ def test_without_one_gpu_alone_the_time_is_predicted_and_the_efficiency_is_not(t
     (each,) = forecast_cells(wanted, records)
     assert each.time is not None
     assert each.efficiency is None
-    (finding,) = EXPERIMENT.analyse(MACHINE, wanted, records).findings
+    (finding,) = EXPERIMENT.report(MACHINE, wanted, records).findings.findings
     assert finding.verdict == "unsure"
     assert finding.reason == "one GPU alone was not measured: out of memory"
 
@@ -158,23 +158,24 @@ def test_without_one_gpu_alone_the_time_is_predicted_and_the_efficiency_is_not(t
 def test_too_few_calls_predict_without_an_interval_and_are_unsure(tmp_path: Path) -> None:
     wanted = options(counts=(8,))
     records = measured(wanted, tmp_path, samples=3)
-    (finding,) = EXPERIMENT.analyse(MACHINE, wanted, records).findings
+    report = EXPERIMENT.report(MACHINE, wanted, records)
+    (finding,) = report.findings.findings
     assert finding.estimate is not None
     assert finding.estimate.low is None
     assert finding.verdict == "unsure"
     assert "too few" in str(finding.reason)
-    assert "without an interval" in EXPERIMENT.analyse(MACHINE, wanted, records).headline
+    assert "without an interval" in report.findings.headline
 
 
 def test_the_page_shows_predictions_assumptions_and_what_was_skipped(tmp_path: Path) -> None:
     wanted = options()
     records = measured(wanted, tmp_path)
-    shown = EXPERIMENT.page(MACHINE, wanted, EXPERIMENT.analyse(MACHINE, wanted, records), records)
+    shown = EXPERIMENT.report(MACHINE, wanted, records).page
     words = shown.model_dump_json()
     for word in ("65,536 tokens on 512 GPUs", "Assumed: ", "80% of the 450", "48 GPUs: skipped", "Memory is a model"):
         assert word in words
     assert [figure.name for figure in shown.figures] == ["predicted_time", "predicted_efficiency", "predicted_memory"]
-    nothing = EXPERIMENT.page(MACHINE, wanted, EXPERIMENT.analyse(MACHINE, wanted, records[:0]), records[:0])
+    nothing = EXPERIMENT.report(MACHINE, wanted, records[:0]).page
     assert nothing.lead.startswith("Nothing can be predicted")
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.core.results import Parity
-from assay.experiments.threshold import baseline
+from assay.experiments.threshold import EXPERIMENT, baseline
 from assay.experiments.threshold.answers import build_answer
-from assay.experiments.threshold.report import answer_thresholds
-from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults, build_files, describe_device
+from assay.experiments.threshold.report import build_study
+from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults, describe_device
 from assay.experiments.threshold.saved_results import read_saved
 from tests.experiments.threshold.crossings import World, options, point, threshold
 from tests.machines import machine
@@ -39,8 +39,8 @@ def written(path: Path, *, crossing: float = 90.0, margin: float = 1.2, **change
     world = World(lambda params, time: 1.2 * (params["n"] / crossing) ** 0.4, noise=0.03)
     records = world.measured(wanted)
     file = path / "results.json"
-    file.write_text(build_files(MACHINE, wanted, records)[RESULTS_FILE])
-    return file, answer_thresholds(wanted, records)
+    file.write_text(str(EXPERIMENT.report(MACHINE, wanted, records).files[RESULTS_FILE]))
+    return file, list(build_study(wanted, records).answers)
 
 
 def decided(file: Path, margin: float | None = None) -> Any:
@@ -79,7 +79,7 @@ def test_the_file_has_the_older_names_and_beside_them_decision_and_interval(tmp_
 def test_what_cannot_be_told_is_null(tmp_path: Path) -> None:
     wanted = options(threshold(SIZES))
     records = World(lambda params, time: 1.2, noise=0.2).measured(wanted)
-    content = json.loads(build_files(MACHINE, wanted, records)[RESULTS_FILE])
+    content = json.loads(str(EXPERIMENT.report(MACHINE, wanted, records).files[RESULTS_FILE]))
     assert content["recommendation"] == {"sorting_min": None}
     assert content["thresholds"][0]["decision"] == "unsure"
 
@@ -213,7 +213,9 @@ def test_why_a_result_was_not_checked_is_kept(tmp_path: Path) -> None:
     wanted = options(threshold(SIZES))
     silent = Parity(passed=None, reason="it returns nothing", measure="m")
     world = World(lambda params, time: 2.0, parity=lambda params: silent)
-    (tmp_path / "results.json").write_text(build_files(MACHINE, wanted, world.measured(wanted))[RESULTS_FILE])
+    (tmp_path / "results.json").write_text(
+        str(EXPERIMENT.report(MACHINE, wanted, world.measured(wanted)).files[RESULTS_FILE])
+    )
     found = decided(tmp_path / "results.json")
     assert (found.value, found.parity) == (None, "skipped")
     assert "it returns nothing" in found.reasons[0]

@@ -9,7 +9,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from assay.core.plan import Done
-from assay.core.results import Findings
+from assay.experiments.base import Report
 from assay.experiments.budget import MIN_BLOCKS, RETIMING_SHARE, block_durations_s, expected_trial_s
 from assay.experiments.contention.findings import analyse, build_findings
 from assay.experiments.contention.layout import build_layout
@@ -18,9 +18,9 @@ from assay.experiments.contention.options import CONCURRENT_PHASES, ContentionOp
 from assay.experiments.contention.plan import block_number, build_block
 from assay.experiments.contention.regret import RETIMED, retiming_block
 from assay.experiments.contention.report import build_page, headline
+from assay.experiments.reporting import gather_findings
 
 if TYPE_CHECKING:
-    from assay.core.page import Page
     from assay.core.plan import Block
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -88,22 +88,15 @@ class ContentionExperiment:
         """Return the next block, then the re-timing of what was picked."""
         return next_block(machine, options, records)
 
-    def analyse(self, machine: Machine, options: ContentionOptions, records: Records) -> Findings:
-        """Return what company does to times, spreads and picks, each held against A/A."""
+    def report(self, machine: Machine, options: ContentionOptions, records: Records) -> Report:
+        """Return what contention does to times, spreads and picks, against A/A, and the older tool's files."""
         analysis = analyse(machine, options, records)
-        origin = next((record.origin for record in records if record.origin != "real"), "real")
-        findings = tuple(finding.model_copy(update={"origin": origin}) for finding in build_findings(options, analysis))
-        return Findings(headline=headline(machine, options, analysis), findings=findings)
-
-    def page(self, machine: Machine, options: ContentionOptions, findings: Findings, records: Records) -> Page:
-        """Return the phases side by side, every sample, the picks, the noise budget, and what ran when."""
-        return build_page(machine, options, analyse(machine, options, records), findings, records)
-
-    def files(
-        self, machine: Machine, options: ContentionOptions, findings: Findings, records: Records
-    ) -> dict[str, str]:
-        """Return the same results in the older tool's files."""
-        return older_files(machine, options, findings, records)
+        findings = gather_findings(headline(machine, options, analysis), build_findings(options, analysis), records)
+        return Report(
+            findings,
+            build_page(machine, options, analysis, findings, records),
+            older_files(machine, options, analysis.layout, findings, records),
+        )
 
 
 EXPERIMENT = ContentionExperiment()

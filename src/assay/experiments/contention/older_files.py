@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from assay.experiments.compare.kernels import compare_kernels
 from assay.experiments.compare.tunings import gather_tunings, tuning_as_json
-from assay.experiments.contention.layout import build_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from assay.core.results import Findings
     from assay.experiments.compare.kernels import ComparedKernel
     from assay.experiments.compare.tunings import KernelTuning
-    from assay.experiments.contention.layout import PhaseTrial
+    from assay.experiments.contention.layout import ContentionLayout, PhaseTrial
     from assay.experiments.contention.options import ContentionOptions
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -34,9 +33,11 @@ PHASE_FOLDERS = {"baseline": "baseline", "naive": "concurrent", "isolated": "iso
 """The folder of each phase. The second baseline, `again`, has none: the older tool had no such control."""
 
 
-def older_files(machine: Machine, options: ContentionOptions, findings: Findings, records: Records) -> dict[str, str]:
+def older_files(
+    machine: Machine, options: ContentionOptions, layout: ContentionLayout, findings: Findings, records: Records
+) -> dict[str, str]:
     """Return the text of every older file, by its path within the run folder."""
-    phase_trials = build_layout(machine, options, records).phase_trials
+    phase_trials = layout.phase_trials
     by_phase = {
         phase: gather_tunings(
             [(phase_trial.trial, phase_trial.record) for phase_trial in phase_trials if phase_trial.phase == phase],

@@ -30,7 +30,8 @@ from assay.experiments.contention.tables import (
 from assay.experiments.contention.tuner_agreement import pick_elements
 from assay.experiments.estimates import TIME_AXES, is_uninformative
 from assay.experiments.reporting import (
-    failures_section,
+    EFFECT_TONES,
+    compose_page,
     group_notes,
     monitor_table,
     notes_table,
@@ -342,15 +343,15 @@ def build_page(
         Section(title="Where the noise comes from", elements=(*noise_table(analysis), *sensors_table(analysis))),
         Section(title="Devices beside each other", elements=_devices(options, analysis)),
         Section(title="Who ran where and when", elements=_placement(machine, options, analysis, records, some=some)),
-        *failures_section(records),
     ]
-    return Page(
+    return compose_page(
+        machine,
+        records,
         title=f"assay contention: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
         lead=findings.headline,
         lead_tone=_lead_tone(analysis) if some else "bad",
-        sections=tuple(section for section in sections if section.elements),
-        facts=_facts(machine, options, records),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+        sections=sections,
+        facts=_page_facts(options, records),
     )
 
 
@@ -358,10 +359,7 @@ def _lead_tone(analysis: ContentionAnalysis) -> Tone:
     comparisons = analysis.times.get(analysis.layout.quantity, {})
     if "naive" not in comparisons:
         return "plain"
-    if only_calls_slow(analysis):
-        return "bad"
-    tones: dict[str, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
-    return tones[comparisons["naive"].overall.verdict]
+    return "bad" if only_calls_slow(analysis) else EFFECT_TONES[comparisons["naive"].overall.verdict]
 
 
 def _results(options: ContentionOptions, analysis: ContentionAnalysis, *, some: bool) -> tuple[Element, ...]:
@@ -410,20 +408,15 @@ def _trial_text(trial: Trial) -> str:
     return f"{trial.roles[0].subjects[0].label} on {', '.join(devices)}"
 
 
-def _facts(machine: Machine, options: ContentionOptions, records: Records) -> tuple[tuple[str, str], ...]:
+def _page_facts(options: ContentionOptions, records: Records) -> dict[str, str]:
     loads = ", ".join(load.subject.label for load in options.aggressors)
     used = sum(block_durations_s(records).values())
-    blocks = "as many as fit" if options.repeat is None else str(options.repeat)
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("devices", f"{', '.join(options.devices)}, {options.workers} worker{'s' if options.workers > 1 else ''} each"),
-        ("aggressors", loads or "none"),
-        ("tuner", options.tuner or "none"),
-        ("blocks", blocks),
-        ("budget", f"{format_duration(options.budget_s)}; {format_duration(used)} were used"),
-        ("per worker and trial", f"{options.timing_s:.2g} s timed, {options.tuning_s:.2g} s tuned"),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
-    )
+    return {
+        "devices": f"{', '.join(options.devices)}, {options.workers} worker{'s' if options.workers > 1 else ''} each",
+        "aggressors": loads or "none",
+        "tuner": options.tuner or "none",
+        "blocks": "as many as fit" if options.repeat is None else str(options.repeat),
+        "budget": f"{format_duration(options.budget_s)}; {format_duration(used)} were used",
+        "per worker and trial": f"{options.timing_s:.2g} s timed, {options.tuning_s:.2g} s tuned",
+        "seed": str(options.seed),
+    }

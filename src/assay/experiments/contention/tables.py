@@ -17,7 +17,7 @@ from assay.experiments.contention.noise import NOISE_PARTS
 from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES, PHASE_LABELS
 from assay.experiments.contention.plan import role_name
 from assay.experiments.estimates import UNINFORMATIVE_RATIO, is_uninformative
-from assay.experiments.reporting import isolation_text
+from assay.experiments.reporting import EFFECT_TONES, isolation_text
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
@@ -91,7 +91,6 @@ def percent_cell(ratio: BlockRatio | None) -> str | None:
 
 
 TIME_KINDS = {"busy_us": "kernels", "span_us": "first to last kernel", "call_us": "call"}
-VERDICT_TONES: dict[str, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
 COMPARED_PHASES: tuple[Phase, ...] = (*CONCURRENT_PHASES, "again")
 
 
@@ -116,7 +115,7 @@ def times_table(analysis: ContentionAnalysis) -> Table:
                         ratio_cell(loss.overall.ratio) if loss is not None else None,
                     )
                 )
-                tones.append(VERDICT_TONES[effect.verdict])
+                tones.append(EFFECT_TONES[effect.verdict])
     words = ("phase", "time of") if several else ("phase",)
     titles = (*words, "time", "A/A shows", "differs", "spread", "picks")
     return Table(
@@ -157,7 +156,7 @@ def slots_table(options: ContentionOptions, analysis: ContentionAnalysis) -> Tab
                     )
                 )
                 tones.append(
-                    VERDICT_TONES[effect.verdict] if effect is not None and phase in CONCURRENT_PHASES else "plain"
+                    EFFECT_TONES[effect.verdict] if effect is not None and phase in CONCURRENT_PHASES else "plain"
                 )
     numbers = ("median", "mean", "mean × alone", "CV of repeats")
     return Table(
@@ -207,7 +206,7 @@ def devices_table(options: ContentionOptions, analysis: ContentionAnalysis) -> l
             title="Whether devices agree",
             columns=tuple(Column(title=t, numeric=t in {"ratio", "A/A shows"}) for t in titles),
             rows=rows,
-            tones=tuple(VERDICT_TONES[agreement.effect.verdict] for agreement in analysis.agreements),
+            tones=tuple(EFFECT_TONES[agreement.effect.verdict] for agreement in analysis.agreements),
             note=(
                 f"Alone is the mean of {' and '.join(PHASE_LABELS[phase] for phase in BASELINE_PHASES)}. "
                 "Ratios with 95 % intervals."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.experiments.base import Report
 from assay.experiments.energy.export import build_report_files
 from assay.experiments.energy.findings import build_findings
 from assay.experiments.energy.options import EnergyOptions
@@ -12,11 +13,7 @@ from assay.experiments.energy.report import build_page
 from assay.experiments.energy.study import build_study
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from assay.core.page import Page
     from assay.core.plan import Block, Done
-    from assay.core.results import Findings
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -31,19 +28,12 @@ class EnergyExperiment:
         """Return everything once, then what is not known well enough, while the budget lasts."""
         return replay_run(options, records).next_step
 
-    def analyse(self, machine: Machine, options: EnergyOptions, records: Records) -> Findings:
-        """Return what a token costs in each cell, and how fast it comes."""
-        return build_findings(options, build_study(machine, options, records))
-
-    def page(self, machine: Machine, options: EnergyOptions, findings: Findings, records: Records) -> Page:
-        """Return tables and figures."""
-        return build_page(machine, options, findings, build_study(machine, options, records), records)
-
-    def files(
-        self, machine: Machine, options: EnergyOptions, findings: Findings, records: Records
-    ) -> Mapping[str, str]:
-        """Return the rows that other commands and other programs read."""
-        return build_report_files(build_study(machine, options, records).result)
+    def report(self, machine: Machine, options: EnergyOptions, records: Records) -> Report:
+        """Return what a token costs in each cell and how fast it comes, and the rows that other programs read."""
+        study = build_study(machine, options, records)
+        findings = build_findings(options, study)
+        page = build_page(machine, options, findings, study, records)
+        return Report(findings, page, build_report_files(study.result))
 
 
 EXPERIMENT = EnergyExperiment()

@@ -9,6 +9,7 @@ from assay.core.units import format_significant
 from assay.experiments.energy.cell_notes import HOST_BOUND, PHASE_SUM_TOLERANCE, end_sentence, format_half_width
 from assay.experiments.energy.observations import SERVER_STALLED
 from assay.experiments.energy.result import HEADLINE_FIGURE
+from assay.experiments.reporting import overall_origin
 from assay.stats import ratios
 from assay.stats.sensor_intervals import MIN_PROCESSES
 
@@ -161,10 +162,8 @@ def _left_out_sentence(result: EnergyResult) -> str:
 
 
 def _origin_sentence(rows: Sequence[EnergyRow]) -> str:
-    origin = next((row.origin for row in rows if row.origin != "real"), None)
-    return (
-        "" if origin is None else f"The numbers are of a {origin} device." if origin == "fake" else "It is simulated."
-    )
+    texts = {"real": "", "fake": "The numbers are of a fake device.", "simulated": "It is simulated."}
+    return texts[overall_origin(rows)]
 
 
 CLAIMS = {
@@ -331,7 +330,7 @@ def _mode_finding(options: EnergyOptions, both: tuple[EnergyRow, EnergyRow], nam
 
 
 def _left_out_findings(options: EnergyOptions, study: EnergyStudy) -> Iterator[Finding]:
-    origin = next((record.origin for record in study.progress.observations.records if record.origin != "real"), "real")
+    origin = overall_origin(study.progress.observations.records)
     for name, reason in study.result.skipped.items():
         yield Finding(
             claim=f"{options.config.backend.model}, {name}: can be measured",

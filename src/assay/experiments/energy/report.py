@@ -32,7 +32,7 @@ from assay.experiments.energy.export import flatten_rows
 from assay.experiments.energy.findings import NOTHING_MEASURED, has_stalled, token_energy
 from assay.experiments.energy.plan import label_trials
 from assay.experiments.energy.tables import common_sizes, label_cells
-from assay.experiments.reporting import failures_section, monitor_table, notes_table, sensor_axis, sensor_lines
+from assay.experiments.reporting import compose_page, monitor_table, notes_table, sensor_axis, sensor_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,15 +192,15 @@ def build_page(
         Section(title="Every token", elements=tuple(gap_strips(study))),
         Section(title="What is missing", elements=tuple(tables.missing_tables(study))),
         Section(title="What it rests on", elements=_method_elements(options, study, records)),
-        *failures_section(records),
     ]
-    return Page(
+    return compose_page(
+        machine,
+        records,
         title=f"assay energy run: {study.result.model}",
         lead=findings.headline,
         lead_tone=_lead_tone(findings, study),
-        sections=tuple(section for section in sections if section.elements),
+        sections=sections,
         facts=_page_facts(machine, options, study),
-        origin=next((record.origin for record in records if record.origin != "real"), "real"),
     )
 
 
@@ -266,21 +266,17 @@ def _end_text(study: EnergyStudy) -> list[Element]:
     return [Text(text=f"It ended as {step.why}.")] if isinstance(step, Done) else []
 
 
-def _page_facts(machine: Machine, options: EnergyOptions, study: EnergyStudy) -> tuple[tuple[str, str], ...]:
+def _page_facts(machine: Machine, options: EnergyOptions, study: EnergyStudy) -> dict[str, str]:
     backend = options.config.backend
     metered = ", ".join(options.gpus) or "no GPU"
     where = backend.endpoint or ", ".join(options.devices)
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", study.result.gpu or f"none that is metered ({machine.gpu_note or 'none was named'})"),
-        ("driver", machine.driver or "none"),
-        ("model", f"{backend.model}{f' ({backend.revision})' if backend.revision else ''}"),
-        ("backend", f"{backend.type} on {where}"),
-        ("metered", metered if options.monitored else "nothing: metrics.enabled is false"),
-        ("processes", f"{options.restarts}, and as many of what was measured for longer"),
-        ("window", f"{format_duration(options.stage_s)} at least ({options.stage_why})"),
-        ("precision", f"±{100 * options.config.scenario.precision:.3g} %"),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
-    )
+    return {
+        "GPUs": study.result.gpu or f"none that is metered ({machine.gpu_note or 'none was named'})",
+        "model": f"{backend.model}{f' ({backend.revision})' if backend.revision else ''}",
+        "backend": f"{backend.type} on {where}",
+        "metered": metered if options.monitored else "nothing: metrics.enabled is false",
+        "processes": f"{options.restarts}, and as many of what was measured for longer",
+        "window": f"{format_duration(options.stage_s)} at least ({options.stage_why})",
+        "precision": f"±{100 * options.config.scenario.precision:.3g} %",
+        "seed": str(options.seed),
+    }

@@ -13,6 +13,7 @@ from assay.experiments.energy.estimates import estimate_figures, estimate_over_p
 from assay.experiments.energy.observations import describe_incomplete_answers, describe_length_mismatch
 from assay.experiments.energy.plan import list_cells, observe_cell, replay_run
 from assay.experiments.energy.result import EnergyResult, EnergyRow, GpuStats
+from assay.experiments.reporting import overall_origin
 from assay.launch.stages import NO_MONITOR
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _build_row(
         notes=(*collect_cell_notes(cell, estimates, observations), *([GPUS_ONLY_METERED] if only_metered else [])),
         partial=_is_partial(options, cell, expected),
         records=tuple(records),
-        origin=next((record.origin for record in records.values() if record.origin != "real"), "real"),
+        origin=overall_origin(records.values()),
     )
 
 

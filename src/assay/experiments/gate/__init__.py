@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.experiments.gate.plan import GateOptions, next_restart
-from assay.experiments.gate.report import analyse, build_page
+from assay.experiments.gate.report import build_report
 
 if TYPE_CHECKING:
-    from assay.core.page import Page
     from assay.core.plan import Block, Done
-    from assay.core.results import Findings
+    from assay.experiments.base import Report
     from assay.launch.checkouts import Checkouts
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -26,13 +25,9 @@ class GateExperiment:
         """Return the next restart, until a planned look decides or the budget is spent."""
         return next_restart(options, records)
 
-    def analyse(self, machine: Machine, options: GateOptions, records: Records) -> Findings:
-        """Return whether head is within the limit."""
-        return analyse(options, records)
-
-    def page(self, machine: Machine, options: GateOptions, findings: Findings, records: Records) -> Page:
-        """Return the answer, every restart, and the two revisions."""
-        return build_page(machine, options, findings, records)
+    def report(self, machine: Machine, options: GateOptions, records: Records) -> Report:
+        """Return whether head is within the limit, every restart, and the two revisions."""
+        return build_report(machine, options, records)
 
     def checkouts(self, options: GateOptions) -> Checkouts:
         """Return where the two revisions are checked out while they are measured."""

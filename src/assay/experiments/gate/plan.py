@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.results import Record
+    from assay.experiments.gate.analysis import GateAnswer
     from assay.store.records import Records
 
 
@@ -29,14 +30,16 @@ MIN_RESTARTS_FOR_INTERVAL = 2
 """Whatever the budget: a single one has no interval."""
 
 
-def next_restart(options: GateOptions, records: Records) -> Block | Done:
-    """Return the next restart, or why there is none."""
+def next_restart(options: GateOptions, records: Records, answers: Sequence[GateAnswer] | None = None) -> Block | Done:
+    """Return the next restart, or why there is none; ``answers`` are those of the records (null: built when needed)."""
     bad = [record for record in records if record.status != "ok"]
     if bad:
         return Done(why=f"a restart could not be measured: {bad[-1].reason}")
     n = len(records)
-    if n in plan_gate_looks(options.restarts) and overall_verdict(build_answers(options, records)) != "unsure":
-        return Done(why=f"it was decided after {n} restarts")
+    if n in plan_gate_looks(options.restarts):
+        results = build_answers(options, records) if answers is None else answers
+        if overall_verdict(results) != "unsure":
+            return Done(why=f"it was decided after {n} restarts")
     if n >= MAX_RESTARTS:
         return Done(why=f"{n} restarts have not decided it")
     left_s = options.budget_s - sum(block_durations_s(records).values())

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text
-from assay.core.results import Estimate, Finding, Findings
+from assay.core.page import Column, Section, StripPlot, StripRow, Table, Text
+from assay.core.results import Estimate, Finding
+from assay.experiments.base import Report
 from assay.experiments.gate.analysis import build_answers, overall_verdict
 from assay.experiments.gate.plan import expected_restart_s, head_first, next_restart
-from assay.experiments.reporting import failures_section, monitor_table, notes_table
+from assay.experiments.reporting import CLAIM_TONES, compose_page, gather_findings, monitor_table, notes_table
 from assay.stats.blocks import estimate_restarts_needed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.core.page import Cell, Element, Tone
-    from assay.core.results import Verdict
+    from assay.core.page import Cell, Element, Page
+    from assay.core.results import Findings, Verdict
     from assay.experiments.gate.analysis import GateAnswer, GateQuestion
     from assay.experiments.gate.plan import GateOptions
     from assay.machine.model import Machine
@@ -90,12 +91,17 @@ def advice(options: GateOptions, unsure: Sequence[GateAnswer], records: Records)
     return f"About {most} restarts would decide it: --budget {max(1, round(seconds))}s."
 
 
-TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
-
-
-def build_page(machine: Machine, options: GateOptions, findings: Findings, records: Records) -> Page:
-    """Return the whole page."""
+def build_report(machine: Machine, options: GateOptions, records: Records) -> Report:
+    """Return the findings and the page."""
     results = build_answers(options, records)
+    findings = build_findings(options, results, records)
+    return Report(findings, build_page(machine, options, results, findings, records))
+
+
+def build_page(
+    machine: Machine, options: GateOptions, results: Sequence[GateAnswer], findings: Findings, records: Records
+) -> Page:
+    """Return the whole page."""
     labels = {record.trial: record.block.replace("-", " ") for record in records}
     sections = [
         Section(
@@ -106,17 +112,27 @@ def build_page(machine: Machine, options: GateOptions, findings: Findings, recor
         Section(title="The revisions", elements=(_revisions_table(options),)),
         Section(
             title="What it rests on",
-            elements=(*monitor_table(records, labels), *notes_table(records, labels), *_end_reason(options, records)),
+            elements=(
+                *monitor_table(records, labels),
+                *notes_table(records, labels),
+                *_end_reason(options, records, results),
+            ),
         ),
-        *failures_section(records),
     ]
-    return Page(
+    return compose_page(
+        machine,
+        records,
         title=f"assay gate: {options.subject.label}",
         lead=findings.headline,
-        lead_tone=TONES[overall_verdict(results)],
-        sections=tuple(section for section in sections if section.elements),
-        facts=_facts(machine, options),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+        lead_tone=CLAIM_TONES[overall_verdict(results)],
+        sections=sections,
+        facts={
+            "device": options.device,
+            "isolation asked": options.isolation,
+            "repository": options.checkouts.repository,
+            "minimum effect": f"{100 * options.minimum_effect:.3g} %",
+            "seed": str(options.seed),
+        },
     )
 
 
@@ -127,7 +143,7 @@ def answers_table(options: GateOptions, results: Sequence[GateAnswer]) -> Table:
         title="Head against base",
         columns=tuple(Column(title=title, numeric=1 <= index <= 5) for index, title in enumerate(titles)),
         rows=tuple(_answer_row(options, answer) for answer in results),
-        tones=tuple(TONES[answer.verdict] for answer in results),
+        tones=tuple(CLAIM_TONES[answer.verdict] for answer in results),
         note="Typical medians of the restarts. The interval is over restarts and holds at every look together with the "
         "others (95 %): it passes where all of it is within the limit, and fails where all of it is beyond.",
     )
@@ -202,39 +218,22 @@ def _revisions_table(options: GateOptions) -> Table:
     )
 
 
-def _end_reason(options: GateOptions, records: Records) -> list[Element]:
-    following = next_restart(options, records)
+def _end_reason(options: GateOptions, records: Records, results: Sequence[GateAnswer]) -> list[Element]:
+    following = next_restart(options, records, results)
     return [] if hasattr(following, "trials") else [Text(text=f"It ended as {following.why}.")]
-
-
-def _facts(machine: Machine, options: GateOptions) -> tuple[tuple[str, str], ...]:
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("device", options.device),
-        ("isolation asked", options.isolation),
-        ("repository", options.checkouts.repository),
-        ("minimum effect", f"{100 * options.minimum_effect:.3g} %"),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-    )
 
 
 METHOD = "geometric mean over restarts of the ratio of medians, Student's t; all looks together miss it in 5 % at most"
 
 
-def analyse(options: GateOptions, records: Records) -> Findings:
+def build_findings(options: GateOptions, results: Sequence[GateAnswer], records: Records) -> Findings:
     """Return whether head is within the limit, by everything that is judged and by each of it."""
-    results = build_answers(options, records)
     sentence = headline(options, results, records)
-    origin = next((record.origin for record in records if record.origin != "real"), "real")
     every = (
         _gate_finding(options, results, sentence, records),
         *(_quantity_finding(options, answer) for answer in results),
     )
-    return Findings(
-        headline=sentence, findings=tuple(finding.model_copy(update={"origin": origin}) for finding in every)
-    )
+    return gather_findings(sentence, every, records)
 
 
 def _gate_finding(options: GateOptions, results: Sequence[GateAnswer], sentence: str, records: Records) -> Finding:

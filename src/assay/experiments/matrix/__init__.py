@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.experiments.matrix.plan import MatrixOptions, next_block
-from assay.experiments.matrix.report import analyse, build_page
+from assay.experiments.matrix.report import build_report
 
 if TYPE_CHECKING:
-    from assay.core.page import Page
     from assay.core.plan import Block, Done
-    from assay.core.results import Findings
+    from assay.experiments.base import Report
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -28,13 +27,9 @@ class MatrixExperiment:
         """Return the next block, until all are measured or the budget is spent."""
         return next_block(options, records)
 
-    def analyse(self, machine: Machine, options: MatrixOptions, records: Records) -> Findings:
-        """Return what each aggressor does to each victim, and whether isolation cures it."""
-        return analyse(options, records)
-
-    def page(self, machine: Machine, options: MatrixOptions, findings: Findings, records: Records) -> Page:
-        """Return the matrix in colours and numbers, and what it rests on."""
-        return build_page(machine, options, findings, records)
+    def report(self, machine: Machine, options: MatrixOptions, records: Records) -> Report:
+        """Return what each aggressor does to each victim, whether isolation cures it, and what it rests on."""
+        return build_report(machine, options, records)
 
 
 EXPERIMENT = MatrixExperiment()

@@ -11,19 +11,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.page import Column, HeatMap, Page, Section, StripPlot, StripRow, Table, Text
+from assay.core.page import Column, HeatMap, Section, StripPlot, StripRow, Table, Text
 from assay.core.results import Finding, Findings
+from assay.experiments.base import Report
 from assay.experiments.budget import overrun_text
 from assay.experiments.estimates import TIME_AXES, is_uninformative
 from assay.experiments.matrix.analysis import MEASURES, aggressor_loads, build_matrix, victim_samples
-from assay.experiments.reporting import isolation_text, monitor_table, notes_table
+from assay.experiments.reporting import (
+    compose_page,
+    isolation_text,
+    monitor_table,
+    notes_table,
+    overall_origin,
+    table_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sized
 
     from assay.core.page import Cell as Shown
-    from assay.core.page import Element, Tone
-    from assay.core.results import Estimate, Evidence, Record, Verdict
+    from assay.core.page import Element, Page, Tone
+    from assay.core.results import Estimate, Evidence, Verdict
     from assay.core.values import Params
     from assay.experiments.matrix.analysis import (
         AggressorLoad,
@@ -108,9 +116,15 @@ NOISY_MARGIN = 0.1
 """From this difference between two equal measurements on, it is said beside the result."""
 
 
-def analyse(options: MatrixOptions, records: Records) -> Findings:
-    """Return a finding for each aggressor, victim and measure, and one for what was asked and never measured."""
+def build_report(machine: Machine, options: MatrixOptions, records: Records) -> Report:
+    """Return the findings and the page."""
     matrix = build_matrix(options, records)
+    findings = build_findings(options, matrix)
+    return Report(findings, build_page(machine, options, matrix, findings, records))
+
+
+def build_findings(options: MatrixOptions, matrix: ContentionMatrix) -> Findings:
+    """Return a finding for each aggressor, victim and measure, and one for what was asked and never measured."""
     strength = aggressor_loads(list(matrix.pairs))
     findings = tuple(_cell_finding(options, matrix, cell, strength) for cell in matrix.cells)
     return Findings(headline=headline(options, matrix), findings=(*findings, *_missing_findings(options, matrix)))
@@ -148,7 +162,7 @@ def _cell_finding(
         reason=outcome_text(cell),
         records=tuple(record.trial for record in behind),
         facts=facts,
-        origin=next((record.origin for record in behind if record.origin != "real"), "real"),
+        origin=overall_origin(behind),
     )
 
 
@@ -313,7 +327,7 @@ def load_table(options: MatrixOptions, matrix: ContentionMatrix) -> list[Element
     return [
         Table(
             title="How hard the aggressors pressed",
-            columns=tuple(Column(title=t, numeric=t in titles[3:]) for t in titles),
+            columns=table_columns(*titles, words=3),
             rows=tuple(rows),
             note=(
                 "CPU time, bytes and operations of the aggressor in each second that it was up, over all its trials. "
@@ -340,7 +354,7 @@ def baseline_table(options: MatrixOptions, matrix: ContentionMatrix) -> list[Ele
     return [
         Table(
             title="Without any aggressor",
-            columns=tuple(Column(title=t, numeric="×" in t) for t in titles),
+            columns=table_columns(*titles),
             rows=tuple(rows),
             note="The median time. Again: the same measured a second time in each block, so that it differs by chance.",
         )
@@ -408,26 +422,6 @@ def _placement_row(options: MatrixOptions, meeting: MatrixPair, evidence: Eviden
     )
 
 
-def failed_pairs_section(options: MatrixOptions, matrix: ContentionMatrix) -> list[Section]:
-    """Return the trials without a result, if there are any."""
-    rows = tuple(_failed_pair_row(options, *pair) for pair in matrix.pairs if pair[1].status != "ok")
-    if not rows:
-        return []
-    table = Table(
-        title="Trials without a result",
-        columns=tuple(Column(title=t) for t in ("block", "meeting", "status", "reason", "end of what it printed")),
-        rows=rows,
-        tones=tuple("bad" for _ in rows),
-    )
-    return [Section(title="What went wrong", elements=(table,))]
-
-
-def _failed_pair_row(options: MatrixOptions, meeting: MatrixPair, record: Record) -> tuple[Shown, ...]:
-    lines = (record.stderr_tail or "").strip().splitlines()
-    telling = [line for line in lines if "rror" in line] or lines
-    return (record.block, pair_text(options, meeting), record.status, record.reason, telling[-1] if telling else None)
-
-
 OUTCOME_TONES: dict[Outcome, Tone] = {
     "no effect seen": "plain",
     "cured by isolation": "good",
@@ -439,25 +433,31 @@ OUTCOME_TONES: dict[Outcome, Tone] = {
 TAIL_MEASURES: tuple[Measure, ...] = ("p99", "jitter")
 
 
-def build_page(machine: Machine, options: MatrixOptions, findings: Findings, records: Records) -> Page:
+def build_page(
+    machine: Machine, options: MatrixOptions, matrix: ContentionMatrix, findings: Findings, records: Records
+) -> Page:
     """Return the whole page."""
-    matrix = build_matrix(options, records)
-    sections = [
-        Section(title="Results", elements=_results(options, matrix, findings)),
-        Section(title="Tails and jitter", elements=_tails(options, matrix)),
-        Section(title="What it rests on", elements=method_elements(options, matrix, records)),
-        *failed_pairs_section(options, matrix),
-    ]
-    return Page(
+    return compose_page(
+        machine,
+        records,
         title=(
             f"assay contention matrix: {_count_text(options.victims, 'victim')}, "
             f"{_count_text(options.aggressors, 'aggressor')}"
         ),
         lead=findings.headline,
-        lead_tone="bad" if not matrix.cells else "plain",
-        sections=tuple(section for section in sections if section.elements),
-        facts=_facts(machine, options, matrix),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+        lead_tone="plain" if matrix.cells else "bad",
+        sections=[
+            Section(title="Results", elements=_results(options, matrix, findings)),
+            Section(title="Tails and jitter", elements=_tails(options, matrix)),
+            Section(title="What it rests on", elements=method_elements(options, matrix, records)),
+        ],
+        facts={
+            "devices": ", ".join(options.devices),
+            "blocks": f"{len({record.block for _, record in matrix.pairs})} of {options.repeat}",
+            "per trial": f"{options.duration_s:g} s",
+            "seed": str(options.seed),
+        },
+        trial_labels={record.trial: pair_text(options, pair) for pair, record in matrix.pairs},
     )
 
 
@@ -556,18 +556,4 @@ def matrix_table(options: MatrixOptions, matrix: ContentionMatrix, what: Measure
             f"interval lies beyond {1 + options.minimum_effect:g} and beyond what the same measurement, made twice, "
             "differs by chance."
         ),
-    )
-
-
-def _facts(machine: Machine, options: MatrixOptions, matrix: ContentionMatrix) -> tuple[tuple[str, str], ...]:
-    blocks = len({record.block for _, record in matrix.pairs})
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("devices", ", ".join(options.devices)),
-        ("blocks", f"{blocks} of {options.repeat}"),
-        ("per trial", f"{options.duration_s:g} s"),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
     )

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from assay.core.plan import Block, Done
 from assay.experiments.run.plan import RunOptions, build_blocks, max_block_s
-from assay.experiments.run.report import analyse, build_page
+from assay.experiments.run.report import build_report
 
 if TYPE_CHECKING:
-    from assay.core.page import Page
-    from assay.core.results import Findings
+    from assay.experiments.base import Report
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -29,13 +28,9 @@ class RunExperiment:
             return Done(why=f"all {options.repeat} repeats are measured")
         return left[0].model_copy(update={"left_s": sum(map(max_block_s, left))})
 
-    def analyse(self, machine: Machine, options: RunOptions, records: Records) -> Findings:
-        """Return the time of each workload on each device, and whether it is known as exactly as was wanted."""
-        return analyse(options, records)
-
-    def page(self, machine: Machine, options: RunOptions, findings: Findings, records: Records) -> Page:
-        """Return the result table, every sample, who ran where and when, and what went wrong."""
-        return build_page(machine, options, findings, records)
+    def report(self, machine: Machine, options: RunOptions, records: Records) -> Report:
+        """Return the time of each workload on each device, every sample, and who ran where and when."""
+        return build_report(machine, options, records)
 
 
 EXPERIMENT = RunExperiment()

@@ -16,6 +16,8 @@ from assay.experiments.estimates import primary_estimate
 from assay.launch.trial import MAX_WAIT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from assay.core.results import Record, SubjectFacts
     from assay.core.values import Params
     from assay.store.records import Records
@@ -185,7 +187,7 @@ def measured_ceilings(options: RunOptions, records: Records) -> Ceilings:
     return ceiling_rates
 
 
-def subject_facts(records: list[Record], role: str) -> SubjectFacts | None:
+def subject_facts(records: Sequence[Record], role: str) -> SubjectFacts | None:
     """Return what the workers of a role found out about its subject; its work is that of all ranks together."""
     for record in records:
         evidence = [e for e in record.evidence if e.role == role and e.subjects]

@@ -5,36 +5,43 @@ The time of each workload on each device with its interval, every sample, rates,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
+from assay.core.page import Column, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
 from assay.core.results import Finding, Findings
 from assay.core.units import format_time, unit_of
+from assay.experiments.base import Report
 from assay.experiments.estimates import CLOCK_QUANTITIES, TIME_AXES, TIME_QUANTITIES, primary_time
 from assay.experiments.reporting import (
-    failures_section,
+    CLAIM_TONES,
+    compose_page,
     isolation_text,
     monitor_table,
     notes_table,
     sensor_axis,
     sensor_lines,
+    table_columns,
 )
 from assay.experiments.run.plan import (
+    REFERENCE_BLOCK,
     build_blocks,
     ceiling_shares,
     compute_rates,
     measured_ceilings,
-    repeat_trials,
     role_names,
     subject_facts,
 )
 from assay.stats.intervals import estimate_median, median_interval, slowest_rank
 
 if TYPE_CHECKING:
-    from assay.core.page import Cell, Element, Tone
-    from assay.core.results import Estimate, Record, Verdict
+    from collections.abc import Sequence
+
+    from assay.core.page import Cell, Element, Page, Tone
+    from assay.core.plan import Subject
+    from assay.core.results import Estimate, Record, Scope, Verdict
     from assay.core.values import Params
     from assay.experiments.run.plan import Ceilings, RunOptions
     from assay.machine.model import Machine
@@ -42,31 +49,55 @@ if TYPE_CHECKING:
     from assay.store.records import Records
 
 
-def analyse(options: RunOptions, records: Records) -> Findings:
+@dataclass(frozen=True, eq=False)
+class SubjectResult:
+    """One subject on one role: the records of its trials, those with a result, and its samples in µs by process."""
+
+    subject: Subject
+    index: int
+    role: str
+    tried: tuple[Record, ...]
+    good: tuple[Record, ...]
+    quantity: str
+    processes: tuple[Samples, ...]
+
+
+def build_report(machine: Machine, options: RunOptions, records: Records) -> Report:
+    """Return the findings and the page."""
+    results = collect_results(options, records)
+    findings = build_findings(options, results, records)
+    return Report(findings, build_page(machine, options, results, findings, records))
+
+
+def collect_results(options: RunOptions, records: Records) -> list[SubjectResult]:
+    """Return what was measured of each subject in each role; one that was not even tried is left out."""
+    blocks = [block for block in build_blocks(options) if block.name != REFERENCE_BLOCK]
+    trials = {trial.id: trial for block in blocks for trial in block.trials}
+    results = []
+    for index, subject in enumerate(options.subjects):
+        for name in role_names(options):
+            tried = tuple(
+                record
+                for record in records
+                if record.trial in trials
+                and any(role.name == name and role.subjects[0] == subject for role in trials[record.trial].roles)
+            )
+            good = tuple(record for record in tried if record.status == "ok")
+            quantity = primary_time(good, name)
+            processes = tuple(samples_by_process(records, good, name, quantity))
+            if tried:
+                results.append(SubjectResult(subject, index, name, tried, good, quantity, processes))
+    return results
+
+
+def build_findings(options: RunOptions, results: Sequence[SubjectResult], records: Records) -> Findings:
     """Return the time of each workload on each device, and whether it is known as exactly as was wanted."""
     most = measured_ceilings(options, records)
-    findings = tuple(
-        finding
-        for subject in range(len(options.subjects))
-        for role in role_names(options)
-        if (finding := _subject_finding(options, records, subject, role, most)) is not None
-    )
+    findings = tuple(_subject_finding(options, result, records, most) for result in results)
     return Findings(headline=_headline(options, findings), findings=findings)
 
 
-def role_records(options: RunOptions, records: Records, subject: int, role: str) -> list[Record]:
-    """Return the records in which a subject was timed in a role."""
-    trial_ids = {
-        trial.id
-        for repeat in range(1, options.repeat + 1)
-        for trial in repeat_trials(options, f"repeat-{repeat}", repeat)
-        for cast in trial.roles
-        if cast.name == role and cast.subjects[0] == options.subjects[subject]
-    }
-    return [record for record in records if record.trial in trial_ids]
-
-
-def samples_by_process(records: Records, chosen: list[Record], role: str, quantity: str) -> list[Samples]:
+def samples_by_process(records: Records, chosen: Sequence[Record], role: str, quantity: str) -> list[Samples]:
     """Return the samples of a quantity, one array a process; over ranks the slowest of each iteration."""
     processes: list[Samples] = []
     for record in chosen:
@@ -78,33 +109,30 @@ def samples_by_process(records: Records, chosen: list[Record], role: str, quanti
     return processes
 
 
-def _subject_finding(options: RunOptions, records: Records, subject: int, role: str, most: Ceilings) -> Finding | None:
-    """Return what is known of one subject in one role; null when nothing was even tried."""
-    tried = role_records(options, records, subject, role)
-    if not tried:
-        return None
-    good = [record for record in tried if record.status == "ok"]
-    label = options.subjects[subject].label
+def _subject_finding(options: RunOptions, result: SubjectResult, records: Records, most: Ceilings) -> Finding:
+    """Return what is known of one subject in one role."""
+    label, role, good = result.subject.label, result.role, result.good
     if not good:
-        last = tried[-1]
+        last = result.tried[-1]
         return Finding(
             claim=f"{label} can be timed on {role}",
             estimate=None,
             verdict="no",
             reason=last.reason,
-            records=tuple(record.trial for record in tried),
+            records=tuple(record.trial for record in result.tried),
             facts={"workload": label, "device": role, "status": last.status},
             origin=last.origin,
         )
-    quantity = primary_time(good, role)
-    processes = samples_by_process(records, good, role, quantity)
-    command = options.subjects[subject].command is not None
-    time_estimate = estimate_median(processes, "µs", scope_of_one="run" if command else "process")
+    scope: Scope = "process" if result.subject.command is None else "run"
+    time_estimate = estimate_median(list(result.processes), "µs", scope_of_one=scope)
     facts = subject_facts(good, role)
     rates = compute_rates(facts, time_estimate.value)
     verdict, reason = _judge_precision(time_estimate, options.precision)
     return Finding(
-        claim=f"{label} on {role}, {options.mode}: {TIME_QUANTITIES[quantity]} is known to ±{options.precision:.2%}",
+        claim=(
+            f"{label} on {role}, {options.mode}: {TIME_QUANTITIES[result.quantity]} is known to "
+            f"±{options.precision:.2%}"
+        ),
         estimate=time_estimate,
         verdict=verdict,
         reason=reason,
@@ -112,25 +140,25 @@ def _subject_finding(options: RunOptions, records: Records, subject: int, role: 
         facts={
             "workload": label,
             "device": role,
-            "processes": len(processes),
-            "quantity": quantity,
-            **_other_times(records, good, role, quantity),
+            "processes": len(result.processes),
+            "quantity": result.quantity,
+            **_other_times(records, result),
             "method": facts.timed.method if facts and facts.timed else None,
             "cache": facts.timed.cache if facts and facts.timed and facts.timed.method != "wall" else None,
             "backend": facts.backend if facts else None,
             **rates,
-            **ceiling_shares(rates, options.subjects[subject], role, most),
+            **ceiling_shares(rates, result.subject, role, most),
         },
         origin=good[0].origin,
     )
 
 
-def _other_times(records: Records, good: list[Record], role: str, quantity: str) -> Params:
+def _other_times(records: Records, result: SubjectResult) -> Params:
     """Return the medians of the other times and of the clock; null where they were not taken."""
     medians: Params = {}
     for name in (*TIME_QUANTITIES, "clock_mhz"):
-        if name != quantity:
-            processes = samples_by_process(records, good, role, name)
+        if name != result.quantity:
+            processes = samples_by_process(records, result.good, result.role, name)
             medians[name] = float(np.median(np.concatenate(processes))) if processes else None
     return medians
 
@@ -174,31 +202,33 @@ def _join_results(texts: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
-_TONES: dict[str, Tone] = {"yes": "good", "no": "plain", "unsure": "unsure"}
-
-
-def build_page(machine: Machine, options: RunOptions, findings: Findings, records: Records) -> Page:
+def build_page(
+    machine: Machine, options: RunOptions, results: Sequence[SubjectResult], findings: Findings, records: Records
+) -> Page:
     """Return the whole page."""
     nothing = all(finding.estimate is None for finding in findings.findings)
-    results: list[Element] = [
+    elements: list[Element] = [
         results_table(findings, 100 * options.precision),
         *_without_interval(findings),
-        *sample_figures(options, records),
+        *sample_figures(options, results),
         *rates_table(findings),
     ]
-    sections = [
-        Section(title="Results", elements=tuple(results)),
-        *_reported_sections(options, records),
-        Section(title="Who ran where and when", elements=_placement_elements(options, records)),
-        *failures_section(records),
-    ]
-    return Page(
+    return compose_page(
+        machine,
+        records,
         title=f"assay run: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
         lead=findings.headline,
         lead_tone="bad" if nothing else "plain",
-        sections=tuple(sections),
-        facts=_facts(machine, options),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+        sections=[
+            Section(title="Results", elements=tuple(elements)),
+            *_reported_sections(results),
+            Section(title="Who ran where and when", elements=_placement_elements(options, records)),
+        ],
+        facts={
+            "isolation asked": options.isolation,
+            "budget per trial": f"{options.duration_s:g} s",
+            "seed": str(options.seed),
+        },
     )
 
 
@@ -209,10 +239,13 @@ def interval_text(estimate: Estimate) -> str:
     return f"{format_time(estimate.low)} – {format_time(estimate.high)}"
 
 
+PRECISION_TONES: dict[Verdict, Tone] = {**CLAIM_TONES, "no": "plain"}
+
+
 def results_table(findings: Findings, precision: float) -> Table:
     """Return the table that answers the question; what kernels take has what a caller waits beside it."""
     on_gpu = any(f.facts.get("quantity", "call_us") != "call_us" for f in findings.findings)
-    extra_columns = (Column(title="call", numeric=True), Column(title="clock", numeric=True)) if on_gpu else ()
+    extra_titles = ("call", "clock") if on_gpu else ()
     note = (
         "Samples in so many processes; the interval is over them where there were several, else within the one, "
         f"and says nothing of the next start. ✓: known to ±{precision:.2g} % as asked; ?: no interval."
@@ -221,17 +254,9 @@ def results_table(findings: Findings, precision: float) -> Table:
         note += " The median is that of the kernels, with the launches queued; a caller waits as long as the call."
     return Table(
         title="Time of the kernels of one call" if on_gpu else "Time of one call",
-        columns=(
-            Column(title="workload"),
-            Column(title="device"),
-            Column(title="median", numeric=True),
-            Column(title="95 % interval", numeric=True),
-            Column(title="±", numeric=True),
-            *extra_columns,
-            Column(title="samples", numeric=True),
-        ),
+        columns=table_columns("workload", "device", "median", "95 % interval", "±", *extra_titles, "samples", words=2),
         rows=tuple(_result_row(f, on_gpu=on_gpu) for f in findings.findings),
-        tones=tuple("bad" if f.estimate is None else _TONES[f.verdict] for f in findings.findings),
+        tones=tuple("bad" if f.estimate is None else PRECISION_TONES[f.verdict] for f in findings.findings),
         note=note,
     )
 
@@ -285,8 +310,7 @@ def rates_table(findings: Findings) -> list[Element]:
         )
         for f in stated
     )
-    words = [Column(title=title) for title in ("workload", "device", "backend seen")]
-    columns = (*words, *(Column(title=title, numeric=True) for title in shown.values()))
+    columns = table_columns("workload", "device", "backend seen", *shown.values(), words=3)
     return [Table(title="Rates", columns=columns, rows=rows, note=note)]
 
 
@@ -298,22 +322,22 @@ def _number(value: object) -> float | int | None:
     return value if isinstance(value, int | float) else None
 
 
-def sample_figures(options: RunOptions, records: Records) -> list[Element]:
+def sample_figures(options: RunOptions, results: Sequence[SubjectResult]) -> list[Element]:
     """Return a strip of samples for every subject and role, one figure a subject."""
     figures: list[Element] = []
     for index, subject in enumerate(options.subjects):
-        strips = []
-        for role in role_names(options):
-            good = [r for r in role_records(options, records, index, role) if r.status == "ok"]
-            quantity = primary_time(good, role)
-            processes = samples_by_process(records, good, role, quantity)
-            strips += [_sample_strip(f"{role}, process {n}", samples) for n, samples in enumerate(processes, 1)]
+        measured = [result for result in results if result.index == index and result.good]
+        strips = [
+            _sample_strip(f"{result.role}, process {n}", samples)
+            for result in measured
+            for n, samples in enumerate(result.processes, 1)
+        ]
         if strips:
             figures.append(
                 StripPlot(
                     title=f"Every sample of {subject.label}",
                     name=f"samples_{index}",
-                    axis=TIME_AXES[quantity],
+                    axis=TIME_AXES[measured[-1].quantity],
                     unit="µs",
                     strips=tuple(strips),
                     note="One row a process, with its median and the median's interval.",
@@ -328,17 +352,24 @@ def _sample_strip(label: str, samples: Samples) -> StripRow:
     return StripRow(label=label, samples=tuple(samples.tolist()), value=middle, low=low, high=high)
 
 
-def _reported_sections(options: RunOptions, records: Records) -> list[Section]:
+def _reported_sections(results: Sequence[SubjectResult]) -> list[Section]:
     """Return what commands reported beside their time: resources and metrics."""
-    rows: list[tuple[Cell, ...]] = []
-    for index, subject in enumerate(options.subjects):
-        for role in role_names(options):
-            for record in role_records(options, records, index, role):
-                rows += [
-                    (subject.label, role, s.quantity, s.estimate.value, s.minimum, s.maximum, unit_of(s.quantity), s.n)
-                    for s in record.estimates
-                    if s.role == role and s.quantity not in {*TIME_QUANTITIES, *CLOCK_QUANTITIES}
-                ]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            result.subject.label,
+            result.role,
+            s.quantity,
+            s.estimate.value,
+            s.minimum,
+            s.maximum,
+            unit_of(s.quantity),
+            s.n,
+        )
+        for result in results
+        for record in result.tried
+        for s in record.estimates
+        if s.role == result.role and s.quantity not in {*TIME_QUANTITIES, *CLOCK_QUANTITIES}
+    ]
     if not rows:
         return []
     titles = ("workload", "device", "quantity", "median", "least", "most", "unit", "samples")
@@ -366,8 +397,9 @@ def _placement_elements(options: RunOptions, records: Records) -> tuple[Element,
                 note=f"Mode: {options.mode}.",
             )
         )
-    elements += monitor_table(records, _trial_labels(options))
-    elements += notes_table(records, _trial_labels(options))
+    labels = _trial_labels(options)
+    elements += monitor_table(records, labels)
+    elements += notes_table(records, labels)
     return tuple(elements)
 
 
@@ -425,16 +457,4 @@ def _timeline_bars(records: Records) -> tuple[TimelineBar, ...]:
             tone="plain" if record.status == "ok" else "bad",
         )
         for record, s in timed
-    )
-
-
-def _facts(machine: Machine, options: RunOptions) -> tuple[tuple[str, str], ...]:
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("isolation asked", options.isolation),
-        ("budget per trial", f"{options.duration_s:g} s"),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, Page, Section, Table, Text
-from assay.experiments.reporting import failures_section, monitor_table
+from assay.core.page import Column, Section, Table, Text
+from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table, table_columns
 from assay.experiments.scaling.estimates import (
     EFFICIENCY_FACTORS,
     ScalingNumber,
@@ -23,21 +23,13 @@ from assay.experiments.scaling.findings import EXPECTED_EFFICIENCY, evaluate_gat
 from assay.experiments.scaling.plan import describe_skipped, format_shape_short, list_skipped
 
 if TYPE_CHECKING:
-    from assay.core.page import Cell, Element, Tone
+    from assay.core.page import Cell, Element, Page, Tone
     from assay.core.results import Findings
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
     from assay.experiments.scaling.forecast import PredictionScore
     from assay.experiments.scaling.options import ScalingOptions
     from assay.machine.model import Machine
     from assay.store.records import Records
-
-
-VERDICT_TONES: dict[str, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
-
-
-def build_columns(first: str, *numbers: str) -> tuple[Column, ...]:
-    """Return a column of words and columns of numbers."""
-    return (Column(title=first), *(Column(title=title, numeric=True) for title in numbers))
 
 
 def shape_heading(options: ScalingOptions) -> str:
@@ -84,11 +76,11 @@ def speedup_table(options: ScalingOptions, analysis: ScalingAnalysis) -> Table:
                 format_percent_cell(result["efficiency"]),
             )
         )
-        tones.append(VERDICT_TONES[judge_efficiency(result["efficiency"], least)] if several else "plain")
+        tones.append(CLAIM_TONES[judge_efficiency(result["efficiency"], least)] if several else "plain")
     passes = ", forward and backward" if options.is_attention else ""
     return Table(
         title=f"What more ranks buy, {options.mode} scaling: {options.subject.label}",
-        columns=build_columns(shape_heading(options), "time", unit, "speedup", "efficiency"),
+        columns=table_columns(shape_heading(options), "time", unit, "speedup", "efficiency"),
         rows=tuple(rows),
         tones=tuple(tones),
         note=(
@@ -123,7 +115,7 @@ def factor_table(options: ScalingOptions, analysis: ScalingAnalysis, *, with_int
     return [
         Table(
             title=f"Where the efficiency goes: its factors{', with intervals' if with_intervals else ''}",
-            columns=build_columns(shape_heading(options), *FACTOR_TITLES),
+            columns=table_columns(shape_heading(options), *FACTOR_TITLES),
             rows=rows,
             note=meant if with_intervals else FACTOR_NOTE,
         )
@@ -143,7 +135,7 @@ def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> 
     return [
         Table(
             title="Three runs of one plan",
-            columns=build_columns(shape_heading(options), "all of it", "computing only", "transfers only"),
+            columns=table_columns(shape_heading(options), "all of it", "computing only", "transfers only"),
             rows=tuple(
                 (
                     label_shape(options, result),
@@ -155,7 +147,7 @@ def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> 
         ),
         Table(
             title="What communication costs",
-            columns=build_columns(shape_heading(options), "exposed", "of the time", "hidden", "received"),
+            columns=table_columns(shape_heading(options), "exposed", "of the time", "hidden", "received"),
             rows=tuple(
                 (
                     label_shape(options, result),
@@ -187,7 +179,7 @@ def note_texts(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Eleme
     texts: list[Element] = []
     answer = evaluate_gate(options, analysis)
     if answer is not None:
-        texts.append(Text(text=answer.sentence, tone=VERDICT_TONES[answer.verdict]))
+        texts.append(Text(text=answer.sentence, tone=CLAIM_TONES[answer.verdict]))
     texts += [Text(text=f"Skipped: {sentence}") for sentence in describe_skipped(list_skipped(options))]
     if options.local_rank_count > len(options.devices):
         texts.append(Text(text=f"{describe_sharing(options)}: efficiency counts ranks, not devices.", tone="unsure"))
@@ -218,7 +210,7 @@ def check_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Elem
     return [
         Table(
             title="Errors against a float64 reference, before anything was timed",
-            columns=build_columns(shape_heading(options), *names.values(), "at most"),
+            columns=table_columns(shape_heading(options), *names.values(), "at most"),
             rows=tuple(rows),
             tones=tuple(tones),
             note=f"The worst of all ranks: {'; '.join(measures)}. A result that is wrong is not timed.",
@@ -247,7 +239,7 @@ def bytes_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Elem
     return [
         Table(
             title="Bytes that ranks received in one call",
-            columns=build_columns(shape_heading(options), "received", "by the formula", "over least"),
+            columns=table_columns(shape_heading(options), "received", "by the formula", "over least"),
             rows=tuple(rows),
             tones=tuple(tones),
             note="Of all ranks together, counted as transfers were posted; a dash: nothing need be sent.",
@@ -273,7 +265,7 @@ def passes_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Ele
     return [
         Table(
             title="Both passes",
-            columns=build_columns(shape_heading(options), "forward", "backward", "both", "Karp–Flatt"),
+            columns=table_columns(shape_heading(options), "forward", "backward", "both", "Karp–Flatt"),
             rows=rows,
             note=(
                 "Medians over iterations of the slowest rank; backward: both less forward. Karp–Flatt: "
@@ -294,7 +286,7 @@ def memory_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Ele
     if not rows:
         return []
     titles = ("allocated, MiB", "reserved, MiB", "in use by NVML, MiB") if on_gpu else ()
-    head = build_columns(shape_heading(options), "rank", "device", *titles, "process, MiB")
+    head = table_columns(shape_heading(options), "rank", "device", *titles, "process, MiB")
     words_in = {shape_heading(options), "device"}
     note = "Process: the most that its host memory held, all subjects of the trial and the check included."
     if on_gpu:
@@ -331,7 +323,7 @@ def arithmetic_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list
     return [
         Table(
             title="Arithmetic",
-            columns=build_columns(
+            columns=table_columns(
                 shape_heading(options), "FLOP/s", "of a matmul, %", "of the data sheet, %", "FLOP over least"
             ),
             rows=rows,
@@ -363,7 +355,7 @@ def energy_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Ele
         note = None if method is None else f"{method.method}."
         return [
             Table(
-                title=f"Energy, {unit}", columns=build_columns(shape_heading(options), "energy"), rows=rows, note=note
+                title=f"Energy, {unit}", columns=table_columns(shape_heading(options), "energy"), rows=rows, note=note
             )
         ]
     reason = next((result["energy_per_token"].reason for result in analysis.all), None)
@@ -379,9 +371,9 @@ def prediction_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list
     return [
         Table(
             title="What was predicted before it was measured",
-            columns=(*build_columns(shape_heading(options), "predicted", "measured", "error"), Column(title="it was")),
+            columns=(*table_columns(shape_heading(options), "predicted", "measured", "error"), Column(title="it was")),
             rows=tuple(_prediction_row(options, score) for score in analysis.scores),
-            tones=tuple(tones.get(score.outcome, VERDICT_TONES["no"]) for score in analysis.scores),
+            tones=tuple(tones.get(score.outcome, CLAIM_TONES["no"]) for score in analysis.scores),
             note=" ".join(f"{assumption.rstrip('.')}." for assumption in assumptions),
         )
     ]
@@ -404,11 +396,23 @@ def build_page(
     machine: Machine, options: ScalingOptions, analysis: ScalingAnalysis, findings: Findings, records: Records
 ) -> Page:
     """Return the whole page."""
+    return compose_page(
+        machine,
+        records,
+        title=f"assay scaling: {options.subject.label}",
+        lead=findings.headline,
+        lead_tone=_lead_tone(options, analysis),
+        sections=_build_sections(options, analysis, records),
+        facts=_page_facts(options),
+    )
+
+
+def _build_sections(options: ScalingOptions, analysis: ScalingAnalysis, records: Records) -> list[Section]:
     figures = draw_run_figures(options, analysis)
     short = factor_table(options, analysis, with_intervals=False)
     answer = (speedup_table(options, analysis), *short, *note_texts(options, analysis))
     factors = tuple(factor_table(options, analysis, with_intervals=True))
-    sections = [
+    return [
         Section(title="Results", elements=answer),
         Section(title="Over ranks", elements=(*figures.scaling, *passes_table(options, analysis))),
         Section(title="Where the efficiency goes", elements=factors),
@@ -423,16 +427,7 @@ def build_page(
         Section(title="At a glance", elements=figures.heat_maps),
         Section(title="Every sample", elements=tuple(draw_samples(options, analysis))),
         Section(title="What ran when", elements=_timeline_elements(analysis, records)),
-        *failures_section(records),
     ]
-    return Page(
-        title=f"assay scaling: {options.subject.label}",
-        lead=findings.headline,
-        lead_tone=_lead_tone(options, analysis),
-        sections=tuple(section for section in sections if section.elements),
-        facts=_page_facts(machine, options),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
-    )
 
 
 def _lead_tone(options: ScalingOptions, analysis: ScalingAnalysis) -> Tone:
@@ -440,7 +435,7 @@ def _lead_tone(options: ScalingOptions, analysis: ScalingAnalysis) -> Tone:
         return "bad"
     if not analysis.measured:
         return "plain"
-    return VERDICT_TONES[
+    return CLAIM_TONES[
         judge_efficiency(find_largest_shape(analysis)["efficiency"], options.min_efficiency or EXPECTED_EFFICIENCY)
     ]
 
@@ -457,22 +452,18 @@ def _timeline_elements(analysis: ScalingAnalysis, records: Records) -> tuple[Ele
     )
 
 
-def _page_facts(machine: Machine, options: ScalingOptions) -> tuple[tuple[str, str], ...]:
+def _page_facts(options: ScalingOptions) -> dict[str, str]:
     params = ", ".join(
         f"{name} {value}"
         for name, value in options.subject.params.items()
         if not options.is_attention or name not in {"sequence", "ring", "passes", "only"}
     )
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("devices", ", ".join(options.devices)),
-        ("scaling", options.mode),
-        ("parameters", params or "none"),
-        ("calls", f"{options.warmup_runs} to warm up, {options.benchmark_runs} timed, of each subject"),
-        ("repeats", str(options.repeat)),
-        ("isolation asked", options.isolation),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
-    )
+    return {
+        "devices": ", ".join(options.devices),
+        "scaling": options.mode,
+        "parameters": params or "none",
+        "calls": f"{options.warmup_runs} to warm up, {options.benchmark_runs} timed, of each subject",
+        "repeats": str(options.repeat),
+        "isolation asked": options.isolation,
+        "seed": str(options.seed),
+    }

@@ -14,6 +14,7 @@ from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.results import Estimate, Finding, Findings
 from assay.core.units import format_time
 from assay.core.values import first_problem
+from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
 from assay.experiments.scaling.figures import NOT_COMPARABLE
 from assay.experiments.scaling.options import ScalingOptions
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.page import Cell, Element, Tone
+    from assay.core.page import Cell, Element
     from assay.core.results import Verdict
     from assay.experiments.scaling.figures import ScalingFigures
     from assay.experiments.scaling.result_rows import NumberSpan, ScalingRow
@@ -203,7 +204,6 @@ def combine_verdicts(judged_rows: Sequence[JudgedRow]) -> Verdict:
 
 REQUIRED_EFFICIENCY = 0.7
 """The efficiency that is asked about unless told: what the older tool's recipe for CI asked for."""
-VERDICT_TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
 
 
 def build_findings(sources: ScalingSources, least: float) -> Findings:
@@ -310,7 +310,7 @@ def build_page(sources: ScalingSources, findings: Findings, figures: ScalingFigu
     return Page(
         title=f"assay scaling analyse: {name}",
         lead=findings.headline,
-        lead_tone=VERDICT_TONES[verdict],
+        lead_tone=CLAIM_TONES[verdict],
         sections=tuple(section for section in sections if section.elements),
         facts=(("sources", ", ".join(dict.fromkeys(row.source for row in sources.rows))),),
     )
@@ -339,7 +339,7 @@ def results_table(rows: Sequence[ScalingRow], title: str, least: float, note: st
         title=title,
         columns=tuple(Column(title=title, numeric=title != "shape") for title in titles),
         rows=tuple(_result_cells(row, names[row]) for row in rows),
-        tones=tuple(VERDICT_TONES[verdicts[row]] if row in verdicts else "plain" for row in rows),
+        tones=tuple(CLAIM_TONES[verdicts[row]] if row in verdicts else "plain" for row in rows),
         note=note or f"{plain} Transfers are those of a call by themselves; GiB are the allocator's peak.",
     )
 

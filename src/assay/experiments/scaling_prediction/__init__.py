@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.experiments.scaling_prediction.plan import PredictionOptions, next_block
-from assay.experiments.scaling_prediction.report import build_findings, build_page
+from assay.experiments.scaling_prediction.report import build_report
 
 if TYPE_CHECKING:
-    from assay.core.page import Page
     from assay.core.plan import Block, Done
-    from assay.core.results import Findings
+    from assay.experiments.base import Report
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -25,13 +24,9 @@ class PredictionExperiment:
         """Return the next sequence length, until all shares are measured."""
         return next_block(options, records)
 
-    def analyse(self, machine: Machine, options: PredictionOptions, records: Records) -> Findings:
-        """Return what is predicted of every count of GPUs, and how sure it is."""
-        return build_findings(options, records)
-
-    def page(self, machine: Machine, options: PredictionOptions, findings: Findings, records: Records) -> Page:
-        """Return times, efficiency and memory with their intervals, and what they assume."""
-        return build_page(machine, options, findings, records)
+    def report(self, machine: Machine, options: PredictionOptions, records: Records) -> Report:
+        """Return what is predicted of every count of GPUs with its interval, and what it assumes."""
+        return build_report(machine, options, records)
 
 
 EXPERIMENT = PredictionExperiment()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text
-from assay.core.results import Finding, Findings
+from assay.core.page import LinePlot, PlotLine, Section, Table, Text
+from assay.core.results import Finding
 from assay.core.units import format_significant, format_time
-from assay.experiments.reporting import failures_section, monitor_table
+from assay.experiments.base import Report
+from assay.experiments.reporting import CLAIM_TONES, compose_page, gather_findings, monitor_table, table_columns
 from assay.experiments.scaling.estimates import (
     ScalingNumber,
     format_bytes,
@@ -25,8 +26,8 @@ from assay.experiments.scaling_prediction.plan import list_impossible_cells, pla
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from assay.core.page import Cell, Element, Tone
-    from assay.core.results import Estimate, Record, Verdict
+    from assay.core.page import Cell, Element, Page
+    from assay.core.results import Estimate, Findings, Record, Verdict
     from assay.core.values import Params
     from assay.experiments.scaling_prediction.forecast import CellForecast
     from assay.experiments.scaling_prediction.plan import ImpossibleCell, PredictionCell, PredictionOptions
@@ -34,14 +35,20 @@ if TYPE_CHECKING:
     from assay.store.records import Records
 
 
-def build_findings(options: PredictionOptions, records: Iterable[Record]) -> Findings:
+def build_report(machine: Machine, options: PredictionOptions, records: Records) -> Report:
+    """Return the findings and the page."""
+    predictions = forecast_cells(options, records)
+    findings = build_findings(options, predictions, records)
+    return Report(findings, build_page(machine, options, predictions, findings, records))
+
+
+def build_findings(
+    options: PredictionOptions, predictions: Sequence[CellForecast], records: Iterable[Record]
+) -> Findings:
     """Return a judged claim for each cell, the ones that cannot be predicted with their reason."""
-    by_trial = {record.trial: record for record in records}
-    predictions = forecast_cells(options, by_trial.values())
-    origin = next((record.origin for record in by_trial.values() if record.origin != "real"), "real")
-    findings = [_cell_finding(options, item).model_copy(update={"origin": origin}) for item in predictions]
-    findings += [_refused_finding(options, item) for item in list_impossible_cells(options)]
-    return Findings(headline=write_headline(options, predictions), findings=tuple(findings))
+    findings = [_cell_finding(options, prediction) for prediction in predictions]
+    findings += [_refused_finding(options, cell) for cell in list_impossible_cells(options)]
+    return gather_findings(write_headline(options, predictions), findings, records)
 
 
 def write_headline(options: PredictionOptions, predictions: Sequence[CellForecast]) -> str:
@@ -140,29 +147,39 @@ def _cell_facts(options: PredictionOptions, prediction: CellForecast) -> Params:
     }
 
 
-VERDICT_TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
-
-
-def build_page(machine: Machine, options: PredictionOptions, findings: Findings, records: Records) -> Page:
+def build_page(
+    machine: Machine,
+    options: PredictionOptions,
+    predictions: Sequence[CellForecast],
+    findings: Findings,
+    records: Records,
+) -> Page:
     """Return the whole page."""
-    predictions = forecast_cells(options, records)
     timed = [prediction for prediction in predictions if prediction.time is not None]
-    sections = [
-        Section(title="Results", elements=_result_elements(options, predictions)),
-        Section(title="Over the number of GPUs", elements=tuple(build_figures(options, timed))),
-        Section(title="What it rests on", elements=_method_elements(options, predictions, records)),
-        *failures_section(records),
-    ]
-    return Page(
+    params = options.subject.params
+    return compose_page(
+        machine,
+        records,
         title=(
             f"assay scaling predict: {', '.join(map(str, options.counts))} {name_ranks(options)} over "
             f"{options.link.name}"
         ),
         lead=findings.headline,
         lead_tone="plain" if timed else "bad",
-        sections=tuple(section for section in sections if section.elements),
-        facts=_page_facts(machine, options),
-        origin=next((record.origin for record in records if record.origin != "real"), "real"),
+        sections=[
+            Section(title="Results", elements=_result_elements(options, predictions)),
+            Section(title="Over the number of GPUs", elements=tuple(build_figures(options, timed))),
+            Section(title="What it rests on", elements=_method_elements(options, predictions, records)),
+        ],
+        facts={
+            "measured on": options.device,
+            "attention": " ".join(
+                f"{k}={v}" for k, v in params.items() if k not in {"sequence", "ring", "only", "passes"}
+            ),
+            "calls": f"{options.benchmark_runs} after {options.warmup_runs} to warm up",
+            "isolation asked": options.isolation,
+            "seed": str(options.seed),
+        },
     )
 
 
@@ -194,10 +211,10 @@ def time_table(options: PredictionOptions, predictions: Sequence[CellForecast]) 
     grown = ", the work growing with them" if options.mode == "weak" else ""
     return Table(
         title=f"{what}, predicted over {options.link.name}{grown}",
-        columns=(Column(title="shape"), *(Column(title=t, numeric=True) for t in ("time", "speedup", "efficiency"))),
+        columns=table_columns("shape", "time", "speedup", "efficiency"),
         rows=tuple(_time_row(options, prediction) for prediction in predictions),
         tones=tuple(
-            VERDICT_TONES[judge_share(prediction.efficiency, options.required_efficiency)] for prediction in predictions
+            CLAIM_TONES[judge_share(prediction.efficiency, options.required_efficiency)] for prediction in predictions
         ),
         note=(
             f"Marked by whether at least {100 * options.required_efficiency:.0f} % efficiency is sure, "
@@ -221,7 +238,7 @@ def parts_table(options: PredictionOptions, predictions: Sequence[CellForecast])
     titles = ("shard", "computes", "transfers", "messages", "received", "memory, MiB", "peak alone, MiB")
     return Table(
         title="Of the busiest rank, in one call",
-        columns=(Column(title="shape"), *(Column(title=title, numeric=True) for title in titles)),
+        columns=table_columns("shape", *titles),
         rows=tuple(_parts_row(options, prediction) for prediction in predictions),
         note=(
             "Computation is measured, alone; transfers are what the link would take for the messages, none where every "
@@ -315,25 +332,3 @@ def _method_elements(
         *(Text(text=f"Link {describe_link(options.link)}.") for _ in predictions[:1]),
         *monitor_table(records, labels),
     )
-
-
-def _page_facts(machine: Machine, options: PredictionOptions) -> tuple[tuple[str, str], ...]:
-    params = options.subject.params
-    return (
-        ("measured on", f"{options.device} of {_device_name(machine, options.device)}"),
-        (
-            "attention",
-            " ".join(f"{k}={v}" for k, v in params.items() if k not in {"sequence", "ring", "only", "passes"}),
-        ),
-        ("calls", f"{options.benchmark_runs} after {options.warmup_runs} to warm up"),
-        ("isolation asked", options.isolation),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
-    )
-
-
-def _device_name(machine: Machine, device: str) -> str:
-    if device.startswith("cuda"):
-        return ", ".join(dict.fromkeys(gpu.name for gpu in machine.gpus)) or "a GPU"
-    return f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text
-from assay.core.results import Estimate, Finding, Findings
-from assay.experiments.reporting import failures_section, monitor_table, notes_table
+from assay.core.page import Column, LinePlot, PlotLine, Section, Table, Text
+from assay.core.plan import Done
+from assay.core.results import Estimate, Finding
+from assay.experiments.base import Report
+from assay.experiments.reporting import compose_page, gather_findings, monitor_table, notes_table
 from assay.experiments.threshold.answers import build_answer, format_location, format_ratio
 from assay.experiments.threshold.cells import point_parity
 from assay.experiments.threshold.options import TIME_KINDS
 from assay.experiments.threshold.plan import replay_run
-from assay.experiments.threshold.results_file import time_point
+from assay.experiments.threshold.results_file import build_files, time_point
 from assay.stats.crossover import TOO_LOW_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from assay.core.page import Cell, Element, Tone
-    from assay.core.results import SubjectFacts, Verdict
+    from assay.core.page import Cell, Element, Page, Tone
+    from assay.core.results import Findings, SubjectFacts, Verdict
     from assay.core.values import Params
     from assay.experiments.threshold.answers import ThresholdAnswer, ThresholdLocation
     from assay.experiments.threshold.cells import JudgedPoint, SizeCell
     from assay.experiments.threshold.options import GridPoint, ThresholdOptions, TimeKind
+    from assay.experiments.threshold.plan import ThresholdProgress
     from assay.machine.model import Machine
     from assay.stats.crossover import SizeState, SpeedupBound, ThresholdKind
     from assay.store.records import Records
@@ -264,24 +268,37 @@ DECISION_VERDICTS: dict[ThresholdKind, Verdict] = {"threshold": "yes", "disable"
 THRESHOLD_METHOD = "from the largest size down, the last whose speed-up is surely above the margin"
 
 
-def build_findings(options: ThresholdOptions, records: Records) -> Findings:
+def build_report(machine: Machine, options: ThresholdOptions, records: Records) -> Report:
+    """Return the findings, the page and the older tool's file."""
+    study = build_study(options, records)
+    findings = build_findings(options, study.answers, records)
+    return Report(
+        findings,
+        build_page(machine, options, study, findings, records),
+        build_files(machine, options, study.answers, records),
+    )
+
+
+@dataclass(frozen=True)
+class ThresholdStudy:
+    """All that the records say: how far the run has come, and the answer to each threshold."""
+
+    progress: ThresholdProgress
+    answers: tuple[ThresholdAnswer, ...]
+
+
+def build_study(options: ThresholdOptions, records: Records) -> ThresholdStudy:
+    """Return what the records say."""
+    progress = replay_run(options, records)
+    return ThresholdStudy(
+        progress, tuple(build_answer(judged, options.decide_on) for judged in progress.judge(options))
+    )
+
+
+def build_findings(options: ThresholdOptions, answers: Sequence[ThresholdAnswer], records: Records) -> Findings:
     """Return where each threshold is, by what is decided on and by each time, and whether parity passed."""
-    answers = answer_thresholds(options, records)
-    origin = next((record.origin for record in records if record.origin != "real"), "real")
-    result = [
-        finding.model_copy(update={"origin": origin})
-        for answer in answers
-        for finding in _answer_findings(answer, options)
-    ]
-    return Findings(headline=write_headline(answers), findings=tuple(result))
-
-
-def answer_thresholds(options: ThresholdOptions, records: Records) -> list[ThresholdAnswer]:
-    """Return the answer to each threshold."""
-    return [
-        build_answer(judged_threshold, options.decide_on)
-        for judged_threshold in replay_run(options, records).judge(options)
-    ]
+    findings = (finding for answer in answers for finding in _answer_findings(answer, options))
+    return gather_findings(write_headline(answers), findings, records)
 
 
 def write_headline(answers: Sequence[ThresholdAnswer]) -> str:
@@ -365,9 +382,11 @@ def _location_estimate(location: ThresholdLocation, answer: ThresholdAnswer) -> 
     )
 
 
-def build_page(machine: Machine, options: ThresholdOptions, findings: Findings, records: Records) -> Page:
+def build_page(
+    machine: Machine, options: ThresholdOptions, study: ThresholdStudy, findings: Findings, records: Records
+) -> Page:
     """Return the whole page."""
-    answers = answer_thresholds(options, records)
+    answers = study.answers
     labels = {record.trial: record.block.replace("-", " ") for record in records}
     figures = [figure for number, answer in enumerate(answers) for figure in speedup_figures(answer, number)]
     sections = [
@@ -381,18 +400,18 @@ def build_page(machine: Machine, options: ThresholdOptions, findings: Findings, 
                 *paths_table(answers),
                 *monitor_table(records, labels),
                 *notes_table(records, labels),
-                *_end_texts(options, records),
+                *_end_texts(study.progress),
             ),
         ),
-        *failures_section(records),
     ]
-    return Page(
+    return compose_page(
+        machine,
+        records,
         title=f"assay threshold run: {', '.join(answer.name for answer in answers)}",
         lead=findings.headline,
         lead_tone=_lead_tone(answers),
-        sections=tuple(section for section in sections if section.elements),
-        facts=_page_facts(machine, options, records),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+        sections=sections,
+        facts=_page_facts(options, records),
     )
 
 
@@ -426,10 +445,9 @@ def _unreached_texts(records: Records) -> list[Element]:
     return [Text(text=text, tone="unsure")]
 
 
-def _end_texts(options: ThresholdOptions, records: Records) -> list[Element]:
-    step = replay_run(options, records).next_step
-    why = getattr(step, "why", "")
-    return [Text(text=f"It ended as {why}.")] if why and not hasattr(step, "trials") else []
+def _end_texts(progress: ThresholdProgress) -> list[Element]:
+    step = progress.next_step
+    return [Text(text=f"It ended as {step.why}.")] if isinstance(step, Done) and step.why else []
 
 
 def _describe_pairs(options: ThresholdOptions) -> str:
@@ -438,16 +456,11 @@ def _describe_pairs(options: ThresholdOptions) -> str:
     return f"{options.rounds} pairs of a point in the first two, {options.growth} times as many in each next"
 
 
-def _page_facts(machine: Machine, options: ThresholdOptions, records: Records) -> tuple[tuple[str, str], ...]:
+def _page_facts(options: ThresholdOptions, records: Records) -> dict[str, str]:
     decided = {"cautious": "both times, the more cautious", "call": "call", "span": "span"}[options.decide_on]
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("device", options.device),
-        ("driver", machine.driver or "none"),
-        ("decided on", decided),
-        ("processes", f"{len(records)} of {options.blocks} at most, {_describe_pairs(options)}"),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
-    )
+    return {
+        "device": options.device,
+        "decided on": decided,
+        "processes": f"{len(records)} of {options.blocks} at most, {_describe_pairs(options)}",
+        "seed": str(options.seed),
+    }

@@ -18,10 +18,8 @@ from pydantic import Field
 
 from assay._version import __version__
 from assay.core.values import SCHEMA_VERSION, Params, Scalar, Value
-from assay.experiments.threshold.answers import build_answer
 from assay.experiments.threshold.cells import ParityState, point_parity
 from assay.experiments.threshold.options import DecideOn, TimeKind
-from assay.experiments.threshold.plan import replay_run
 from assay.machine.cuda_devices import gpu_targets
 from assay.stats.crossover import SizeState, ThresholdKind, isotonic_regression
 from assay.store.identity import DTYPE, ISOLATION, Identity
@@ -191,12 +189,10 @@ _NUMBER_LIST = re.compile(r"\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]")
 """A list of numbers, which is put on one line."""
 
 
-def build_files(machine: Machine, options: ThresholdOptions, records: Records) -> dict[str, str]:
+def build_files(
+    machine: Machine, options: ThresholdOptions, answers: Sequence[ThresholdAnswer], records: Records
+) -> dict[str, str]:
     """Return the older tool's file by its path within the run folder."""
-    answers = [
-        build_answer(judged_threshold, options.decide_on)
-        for judged_threshold in replay_run(options, records).judge(options)
-    ]
     at = min((record.window.started_at for record in records), default=None)
     device = describe_device(machine, options.device)
     return {

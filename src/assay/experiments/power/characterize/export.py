@@ -21,7 +21,6 @@ import numpy as np
 from assay.experiments.estimates import TIME_QUANTITIES
 from assay.experiments.power.characterize.findings import gpu_case_facts
 from assay.experiments.power.characterize.plan import build_trial, cases_by_trial
-from assay.experiments.power.characterize.study import analyse_records
 from assay.experiments.power.rows import GPUS_FILE
 from assay.experiments.power.rows import rows_to_csv as rows_csv
 from assay.machine.cuda_devices import gpu_targets
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from assay.experiments.power.characterize.gpu_cases import GpuCase
     from assay.experiments.power.characterize.options import CharacterizeOptions
     from assay.experiments.power.characterize.plan import PlacedCase
+    from assay.experiments.power.characterize.study import PowerStudy
     from assay.machine.model import Machine
     from assay.monitor.samples import RecordingLine
     from assay.store.records import Records
@@ -320,9 +320,10 @@ def trace_to_json_lines(stretches: Iterator[KernelChunk]) -> Iterator[str]:
 GPUS_CSV, CASES_CSV = "power/gpus.csv", "power/cases.csv"
 
 
-def study_files(machine: Machine, options: CharacterizeOptions, records: Records) -> dict[str, str | Iterable[str]]:
+def study_files(
+    machine: Machine, options: CharacterizeOptions, study: PowerStudy, records: Records
+) -> dict[str, str | Iterable[str]]:
     """Return the files by their paths; the trace is made while it is written."""
-    study = analyse_records(machine, options, records)
     return {
         GPUS_FILE: "".join(f"{row.model_dump_json()}\n" for row in study.rows),
         GPUS_CSV: rows_csv(study.rows),

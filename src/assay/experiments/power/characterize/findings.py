@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from assay.core.results import Finding, Findings
 from assay.core.units import format_significant, format_time
 from assay.experiments.estimates import TIME_QUANTITIES, is_uninformative
-from assay.experiments.power.characterize.study import analyse_records, least_contended_case
+from assay.experiments.power.characterize.study import least_contended_case
+from assay.experiments.reporting import overall_origin
 
 if TYPE_CHECKING:
     from assay.core.results import Estimate, Origin, Record, Verdict
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from assay.experiments.power.characterize.gpu_cases import GpuCase
     from assay.experiments.power.characterize.options import CharacterizeOptions
     from assay.experiments.power.characterize.study import CaseEffect, ModelSpread, PowerStudy
-    from assay.machine.model import Machine
-    from assay.store.records import Records
 
 
 def signed_percent(ratio: float) -> str:
@@ -166,9 +165,8 @@ def _idle_sentence(study: PowerStudy) -> str:
     return f"Only idle power was measured: {join_words(powers)}." if powers else ""
 
 
-def study_findings(machine: Machine, options: CharacterizeOptions, records: Records) -> Findings:
+def build_findings(options: CharacterizeOptions, study: PowerStudy) -> Findings:
     """Return the findings and all of them in a sentence."""
-    study = analyse_records(machine, options, records)
     writer = _FindingWriter(options, study)
     return Findings(
         headline=study_headline(options, study),
@@ -196,8 +194,7 @@ class _FindingWriter:
             for where, record in self.study.pairs
             if where.case.name in cases and record.status == "ok" and (device is None or device in where.base)
         ]
-        origin: Origin = next((record.origin for record in records if record.origin != "real"), "real")
-        return tuple(record.trial for record in records), origin
+        return tuple(record.trial for record in records), overall_origin(records)
 
     def gpu_finding(self, gpu: GpuCase) -> Finding:
         """Return what one GPU did in one case."""

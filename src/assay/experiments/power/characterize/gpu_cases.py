@@ -13,7 +13,7 @@ import numpy as np
 
 from assay.core.results import Estimate
 from assay.experiments.estimates import primary_time
-from assay.experiments.power.characterize.plan import cases_by_trial, is_idle
+from assay.experiments.power.characterize.plan import is_idle
 from assay.experiments.power.rows import GpuRow
 from assay.machine.cuda_devices import gpu_targets
 from assay.stats.intervals import repeats_interval, restarts_interval, summarize_samples
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from assay.core.results import GpuWindowStats, Record, SubjectFacts
-    from assay.experiments.power.characterize.options import CharacterizeOptions
     from assay.experiments.power.characterize.plan import PlacedCase
     from assay.machine.model import Machine
     from assay.stats.intervals import Samples
@@ -165,14 +164,13 @@ def _relative_half_width(row: GpuRow) -> float | None:
     return (row.energy_high_j - row.energy_low_j) / 2 / row.energy_per_call_j
 
 
-def build_rows(machine: Machine, options: CharacterizeOptions, records: Records) -> list[GpuRow]:
+def build_rows(machine: Machine, pairs: Sequence[tuple[PlacedCase, Record]], records: Records) -> list[GpuRow]:
     """Return a row for each GPU that was timed well, in the order of the trials; idle watts stand beside."""
-    cases = cases_by_trial(machine, options, options.repeats)
-    pairs = [(cases[r.trial], r) for r in records if r.trial in cases and r.status == "ok"]
-    idle_w = _idle_watts(pairs)
+    good = [(where, record) for where, record in pairs if record.status == "ok"]
+    idle_w = _idle_watts(good)
     return [
         row
-        for where, record in pairs
+        for where, record in good
         for device in where.base
         if (row := _TimedDevice(machine, records, record, where, device).row(idle_w.get((where.repeat, device))))
         is not None

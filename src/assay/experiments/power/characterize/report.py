@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.page import Column, Section, Table, Text
 from assay.core.units import format_duration, format_time
 from assay.experiments.budget import overrun_text
 from assay.experiments.power.characterize import figures
@@ -22,13 +22,13 @@ from assay.experiments.power.characterize.findings import (
 )
 from assay.experiments.power.characterize.gpu_cases import gpu_name
 from assay.experiments.power.characterize.plan import distance_text, is_idle
-from assay.experiments.power.characterize.study import analyse_records, least_contended_case
-from assay.experiments.reporting import failures_section, monitor_table, notes_table
+from assay.experiments.power.characterize.study import least_contended_case
+from assay.experiments.reporting import EFFECT_TONES, compose_page, monitor_table, notes_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from assay.core.page import Cell, Element, Tone
+    from assay.core.page import Cell, Element, Page, Tone
     from assay.core.results import Estimate, Findings, Record, Verdict
     from assay.experiments.power.characterize.figures import SensorTimeline
     from assay.experiments.power.characterize.gpu_cases import GpuCase
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 DEVICE_COLUMN = "device"
 MATTERS_COLUMN = "counts"
 VERDICT_TEXTS: dict[Verdict, str] = {"yes": "yes", "no": "no", "unsure": "not decided"}
-VERDICT_TONES: dict[Verdict, Tone] = {"yes": "bad", "no": "plain", "unsure": "unsure"}
+VERDICT_TONES: dict[Verdict, Tone] = {**EFFECT_TONES, "no": "plain"}
 
 
 def time_table(study: PowerStudy, *, idle: set[str]) -> list[Element]:
@@ -284,9 +284,10 @@ def _build_table(
     return [Table(title=title, columns=columns, rows=shown, tones=tones, note=note)]
 
 
-def build_page(machine: Machine, options: CharacterizeOptions, findings: Findings, records: Records) -> Page:
+def build_page(
+    machine: Machine, options: CharacterizeOptions, study: PowerStudy, findings: Findings, records: Records
+) -> Page:
     """Return the whole page."""
-    study = analyse_records(machine, options, records)
     plain = least_contended_case(options, study)
     base = plain.base.subject if plain is not None else None
     pairs = [pair for pair in study.pairs if pair[1].status == "ok" and pair[0].case.base.subject == base]
@@ -297,15 +298,15 @@ def build_page(machine: Machine, options: CharacterizeOptions, findings: Finding
         Section(title="Every kernel", elements=tuple(figures.kernel_strips(options, study, records))),
         Section(title="Watts, clocks and heat", elements=_timeline_elements(study, course, shown, pairs)),
         Section(title="What it rests on", elements=_method_elements(machine, study, records)),
-        *failures_section(records),
     ]
-    return Page(
+    return compose_page(
+        machine,
+        records,
         title=f"assay power characterize: {_count_text(options, study)}",
         lead=findings.headline,
         lead_tone="bad" if findings.headline == NOTHING_MEASURED else "plain",
-        sections=tuple(section for section in sections if section.elements),
-        facts=_run_facts(machine, options, records, course),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+        sections=sections,
+        facts=_page_facts(options, records, course),
     )
 
 
@@ -388,23 +389,16 @@ def _method_elements(machine: Machine, study: PowerStudy, records: Records) -> t
     )
 
 
-def _run_facts(
-    machine: Machine, options: CharacterizeOptions, records: Records, course: SensorTimeline
-) -> tuple[tuple[str, str], ...]:
-    repeats = len({record.block for record in records})
+def _page_facts(options: CharacterizeOptions, records: Records, course: SensorTimeline) -> dict[str, str]:
     watched = "nobody watched"
     if course.interval_s is not None:
         watched = f"all {course.gpus} GPUs by one recorder, each every {1e3 * course.interval_s:.0f} ms"
     durations = sorted({case.duration_s for case in options.cases})
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("devices", ", ".join(options.devices)),
-        ("cases", options.source or "as given"),
-        ("repeats", f"{repeats} of {options.repeats}"),
-        ("timed per trial", " or ".join(map(format_duration, durations))),
-        ("sensors", watched),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
-    )
+    return {
+        "devices": ", ".join(options.devices),
+        "cases": options.source or "as given",
+        "repeats": f"{len({record.block for record in records})} of {options.repeats}",
+        "timed per trial": " or ".join(map(format_duration, durations)),
+        "sensors": watched,
+        "seed": str(options.seed),
+    }

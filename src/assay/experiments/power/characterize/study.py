@@ -236,8 +236,9 @@ class PowerStudy:
 
 def analyse_records(machine: Machine, options: CharacterizeOptions, records: Records) -> PowerStudy:
     """Return what the records say; cases are in the order of the file."""
-    rows = tuple(build_rows(machine, options, records))
     cases = cases_by_trial(machine, options, options.repeats)
+    pairs = tuple((cases[record.trial], record) for record in records if record.trial in cases)
+    rows = tuple(build_rows(machine, pairs, records))
     order = {case.name: index for index, case in enumerate(options.cases)}
     idle = {case.name for case in options.cases if is_idle(case)}
     busy = [row for row in rows if row.case not in idle]
@@ -248,7 +249,7 @@ def analyse_records(machine: Machine, options: CharacterizeOptions, records: Rec
         distance=tuple(far_over_near_effects(options, busy)),
         spreads=tuple(model_spreads(options, busy)),
         skipped=skipped_reasons(machine, options),
-        pairs=tuple((cases[record.trial], record) for record in records if record.trial in cases),
+        pairs=pairs,
     )
 
 

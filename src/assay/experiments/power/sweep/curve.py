@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from assay.core.results import Estimate
-from assay.experiments.power.sweep.readings import read_records, unit_of_work, work_per_call
+from assay.experiments.power.sweep.readings import match_records, read_records, unit_of_work, work_per_call
 from assay.stats.intervals import estimate_median, repeats_interval
 from assay.stats.multiple_comparisons import fit_crossed
 from assay.stats.sensor_intervals import ProcessReading, estimate_joules, mean_spread
@@ -17,8 +17,10 @@ from assay.stats.sensor_intervals import ProcessReading, estimate_joules, mean_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from assay.core.results import Record
     from assay.core.values import Scalar
     from assay.experiments.power.sweep.options import SweepOptions
+    from assay.experiments.power.sweep.plan import SweepVisit
     from assay.experiments.power.sweep.readings import Samples, SweepReading, WorkUnit
     from assay.stats.multiple_comparisons import CrossedDesign
     from assay.store.records import Records
@@ -216,9 +218,24 @@ class SweepCurve:
         return tuple(step for step in self.steps if step.binds == "does not bind")
 
 
-def build_curves(options: SweepOptions, records: Records) -> tuple[SweepCurve, ...]:
+@dataclass(frozen=True, eq=False)
+class SweepStudy:
+    """All that the records say: the visit of each record, the readings of those with a result, and the curves."""
+
+    pairs: tuple[tuple[SweepVisit, Record], ...]
+    readings: tuple[SweepReading, ...]
+    curves: tuple[SweepCurve, ...]
+
+
+def build_study(options: SweepOptions, records: Records) -> SweepStudy:
+    """Return what the records say."""
+    pairs = tuple(match_records(options, records))
+    readings = tuple(read_records(pairs, records))
+    return SweepStudy(pairs, readings, build_curves(options, readings))
+
+
+def build_curves(options: SweepOptions, all_readings: Sequence[SweepReading]) -> tuple[SweepCurve, ...]:
     """Return the curve of each device that was measured, in the order of the options."""
-    all_readings = read_records(options, records)
     unit = unit_of_work(options, all_readings)
     by_device = {device: [r for r in all_readings if r.device == device] for device in options.devices}
     return tuple(_build_curve(options, device, several, unit) for device, several in by_device.items() if several)

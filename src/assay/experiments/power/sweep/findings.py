@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate, Finding, Findings
-from assay.experiments.power.sweep.curve import build_curves
 from assay.experiments.power.sweep.options import (
     KNOB_AXES,
     KNOB_UNITS,
@@ -18,14 +17,14 @@ from assay.experiments.power.sweep.options import (
     setting_phrase,
     setting_text,
 )
-from assay.experiments.power.sweep.readings import match_records
+from assay.experiments.reporting import gather_findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.results import Record, Verdict
     from assay.core.values import Params
-    from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep
+    from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep, SweepStudy
     from assay.experiments.power.sweep.options import SweepOptions
     from assay.store.records import Records
 
@@ -202,16 +201,11 @@ def _capitalise(sentence: str) -> str:
 WORK_UNIT_NAMES = {"call": "call", "FLOP": "floating-point operation", "byte": "byte", "item": "item of the batch"}
 
 
-def sweep_findings(options: SweepOptions, records: Records) -> Findings:
+def build_findings(options: SweepOptions, study: SweepStudy, records: Records) -> Findings:
     """Return where each device spends the least energy, how far it can be held back, and which caps do nothing."""
-    all_curves = build_curves(options, records)
-    curve_results = [finding for curve in all_curves for finding in _curve_findings(options, curve)]
-    origin = next((record.origin for record in records if record.origin != "real"), "real")
-    findings = (*curve_results, *_refused_findings(options), *_failed_findings(options, records))
-    return Findings(
-        headline=sweep_headline(options, all_curves, records),
-        findings=tuple(finding.model_copy(update={"origin": origin}) for finding in findings),
-    )
+    findings = [finding for curve in study.curves for finding in _curve_findings(options, curve)]
+    findings += [*_refused_findings(options), *_failed_findings(options, study)]
+    return gather_findings(sweep_headline(options, study.curves, records), findings, records)
 
 
 def _curve_findings(options: SweepOptions, curve: SweepCurve) -> list[Finding]:
@@ -435,10 +429,10 @@ def _refused_findings(options: SweepOptions) -> list[Finding]:
     ]
 
 
-def _failed_findings(options: SweepOptions, records: Records) -> list[Finding]:
+def _failed_findings(options: SweepOptions, study: SweepStudy) -> list[Finding]:
     """Return the steps that never worked, each with its last reason."""
     tried: dict[tuple[int, tuple[str, ...]], list[Record]] = {}
-    for visit, record in match_records(options, records):
+    for visit, record in study.pairs:
         tried.setdefault((visit.point, visit.devices), []).append(record)
     return [
         _unmeasured_finding(

@@ -14,7 +14,7 @@ from assay.experiments.estimates import primary_time
 from assay.experiments.power.sweep.plan import visits_by_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     Samples = NDArray[np.float64]
 
 WHOLE_TRIAL = "whole trial"
@@ -78,11 +80,11 @@ def match_records(options: SweepOptions, records: Records) -> list[tuple[SweepVi
     return [(visit_of_trial[record.trial], record) for record in records if record.trial in visit_of_trial]
 
 
-def read_records(options: SweepOptions, records: Records) -> list[SweepReading]:
+def read_records(pairs: Iterable[tuple[SweepVisit, Record]], records: Records) -> list[SweepReading]:
     """Return what each device did at each step in each repeat; trials without a result are left out."""
     return [
         reading
-        for visit, record in match_records(options, records)
+        for visit, record in pairs
         if record.status == "ok"
         for device in visit.devices
         if (reading := _build_reading(records, record, visit, device)) is not None

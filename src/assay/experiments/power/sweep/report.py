@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from assay.core.page import Column, LinePlot, Page, PlotLine, Section, StripPlot, StripRow, Table, Text
+from assay.core.page import Column, LinePlot, PlotLine, Section, StripPlot, StripRow, Table, Text
+from assay.experiments.base import Report
 from assay.experiments.budget import overrun_text
 from assay.experiments.power.rows import SWEEP_FILE, SweepRow, rows_to_csv
 from assay.experiments.power.sweep.cap_changes import persistence_note
-from assay.experiments.power.sweep.curve import POWER_CAP_REASON, build_curves
+from assay.experiments.power.sweep.curve import POWER_CAP_REASON, build_study
+from assay.experiments.power.sweep.findings import build_findings
 from assay.experiments.power.sweep.options import (
     KNOB_AXES,
     axis_value,
@@ -26,16 +28,15 @@ from assay.experiments.power.sweep.options import (
     step_text,
     time_text,
 )
-from assay.experiments.power.sweep.readings import match_records, read_records
-from assay.experiments.reporting import failures_section, monitor_table, notes_table
+from assay.experiments.reporting import compose_page, monitor_table, notes_table, overall_origin
 from assay.machine.cuda_devices import gpu_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.core.page import Cell, Element, Tone
+    from assay.core.page import Cell, Element, Page, Tone
     from assay.core.results import Estimate, Finding, Findings
-    from assay.experiments.power.sweep.curve import SweepCurve, SweepStep
+    from assay.experiments.power.sweep.curve import SweepCurve, SweepStep, SweepStudy
     from assay.experiments.power.sweep.options import SweepOptions
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -191,24 +192,24 @@ def _strip_figure(options: SweepOptions, curves: Sequence[SweepCurve], picture: 
 MAX_TRIALS_NAMED = 3
 
 
-def method_elements(options: SweepOptions, records: Records) -> tuple[Element, ...]:
+def method_elements(options: SweepOptions, study: SweepStudy, records: Records) -> tuple[Element, ...]:
     """Return the words and tables behind the curves."""
     labels = {
         record.trial: f"{record.block.replace('-', ' ')}, {step_text(options, options.points[visit.point].setting)}"
         + (f" on {', '.join(visit.devices)}" if len(options.devices) > len(visit.devices) else "")
-        for visit, record in match_records(options, records)
+        for visit, record in study.pairs
     }
     return (
-        *_sensor_note(options, records),
+        *_sensor_note(study),
         *_settling_note(options, records, labels),
         *monitor_table(records, labels),
         *notes_table(records, labels),
     )
 
 
-def _sensor_note(options: SweepOptions, records: Records) -> list[Element]:
+def _sensor_note(study: SweepStudy) -> list[Element]:
     """Say how much of a trial's energy its sensor leaves open, beside what the repeats show."""
-    halves = [r.energy_j.relative_half_width for r in read_records(options, records) if r.energy_j is not None]
+    halves = [r.energy_j.relative_half_width for r in study.readings if r.energy_j is not None]
     present = [half for half in halves if half is not None]
     if not present:
         return []
@@ -233,17 +234,17 @@ def _settling_note(options: SweepOptions, records: Records, labels: dict[str, st
 SWEEP_CSV = "power/sweep.csv"
 
 
-def sweep_files(machine: Machine, options: SweepOptions, records: Records) -> dict[str, str]:
+def sweep_files(machine: Machine, options: SweepOptions, study: SweepStudy, records: Records) -> dict[str, str]:
     """Return the files by their paths within the run folder."""
-    rows = build_rows(machine, options, records)
+    rows = build_rows(machine, options, study, records)
     return {SWEEP_FILE: "".join(f"{row.model_dump_json()}\n" for row in rows), SWEEP_CSV: rows_to_csv(rows)}
 
 
-def build_rows(machine: Machine, options: SweepOptions, records: Records) -> list[SweepRow]:
+def build_rows(machine: Machine, options: SweepOptions, study: SweepStudy, records: Records) -> list[SweepRow]:
     """Return a row for each device and step that was measured, the device as it was found first."""
     return [
         _build_row(machine, options, records, curve.device, step)
-        for curve in build_curves(options, records)
+        for curve in study.curves
         for step in (*curve.all_reference, *curve.steps)
     ]
 
@@ -265,7 +266,7 @@ def _build_row(machine: Machine, options: SweepOptions, records: Records, device
         slot=slot,
         device=device,
         model=model,
-        origin=next((record.origin for record in step_records if record.origin != "real"), "real"),
+        origin=overall_origin(step_records),
         n=sum(reading.calls for reading in step.readings),
         quantity=first.quantity,
         median_us=step.time_us.value,
@@ -314,22 +315,39 @@ Cells = dict[str, list["Cell"]]
 """Cells of a table by the heading of their column."""
 
 
-def build_page(machine: Machine, options: SweepOptions, findings: Findings, records: Records) -> Page:
+def build_report(machine: Machine, options: SweepOptions, records: Records) -> Report:
+    """Return the findings, the page, and the rows as JSON lines and as a table."""
+    study = build_study(options, records)
+    findings = build_findings(options, study, records)
+    return Report(
+        findings,
+        build_page(machine, options, study, findings, records),
+        sweep_files(machine, options, study, records),
+    )
+
+
+def build_page(
+    machine: Machine, options: SweepOptions, study: SweepStudy, findings: Findings, records: Records
+) -> Page:
     """Return the whole page."""
-    all_curves = build_curves(options, records)
-    sections = [
-        Section(title="Results", elements=_result_elements(machine, options, all_curves, findings, records)),
-        Section(title="Curves", elements=_curve_elements(options, all_curves)),
-        Section(title="What it rests on", elements=method_elements(options, records)),
-        *failures_section(records),
-    ]
-    return Page(
+    settle = "not waited for" if options.settle_s is None else f"at most {options.settle_s:g} s"
+    return compose_page(
+        machine,
+        records,
         title=f"assay power sweep: {options.workload}, {sum(p.setting is not None for p in options.points)} steps",
         lead=findings.headline,
-        lead_tone="plain" if all_curves else "bad",
-        sections=tuple(section for section in sections if section.elements),
-        facts=_run_facts(machine, options, records),
-        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+        lead_tone="plain" if study.curves else "bad",
+        sections=[
+            Section(title="Results", elements=_result_elements(machine, options, study, findings)),
+            Section(title="Curves", elements=_curve_elements(options, study.curves)),
+            Section(title="What it rests on", elements=method_elements(options, study, records)),
+        ],
+        facts={
+            "devices": f"{', '.join(options.devices)}{', together' if options.together else ''}",
+            "repeats": f"{len({record.block for record in records})} of {options.repeat}",
+            "per trial": f"{options.duration_s:g} s, steadiness {settle}",
+            "seed": str(options.seed),
+        },
     )
 
 
@@ -341,7 +359,7 @@ def _curve_elements(options: SweepOptions, curves_shown: Sequence[SweepCurve]) -
 
 
 def _result_elements(
-    machine: Machine, options: SweepOptions, curves_shown: Sequence[SweepCurve], findings: Findings, records: Records
+    machine: Machine, options: SweepOptions, study: SweepStudy, findings: Findings
 ) -> tuple[Element, ...]:
     refused = [
         Text(text=f"{setting_phrase(options.knob, point.setting)}: refused, {point.refused}", tone="bad")
@@ -354,9 +372,7 @@ def _result_elements(
         if finding.facts.get("kind") == "best_energy" and finding.verdict == "unsure" and finding.reason
     ]
     overrun_sentence = (
-        overrun_text(options.budget_s, [r for _, r in match_records(options, records)])
-        if options.budget_s is not None
-        else None
+        overrun_text(options.budget_s, [record for _, record in study.pairs]) if options.budget_s is not None else None
     )
     late = (
         [Text(text=f"{overrun_sentence[:1].upper()}{overrun_sentence[1:]}.", tone="unsure")]
@@ -365,7 +381,7 @@ def _result_elements(
     )
     loose = persistence_note(machine, options) if options.capped else None
     warned = [Text(text=loose, tone="unsure")] if loose is not None else []
-    tables = [curve_table(options, curve, several=len(curves_shown) > 1) for curve in curves_shown]
+    tables = [curve_table(options, curve, several=len(study.curves) > 1) for curve in study.curves]
     return (*tables, *doubts, *refused, *warned, *late)
 
 
@@ -510,18 +526,3 @@ def _table_note(options: SweepOptions) -> str:
             "back by it, and is as fast as it was found."
         )
     return note
-
-
-def _run_facts(machine: Machine, options: SweepOptions, records: Records) -> tuple[tuple[str, str], ...]:
-    blocks = len({record.block for record in records})
-    settle = "not waited for" if options.settle_s is None else f"at most {options.settle_s:g} s"
-    return (
-        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
-        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
-        ("devices", f"{', '.join(options.devices)}{', together' if options.together else ''}"),
-        ("repeats", f"{blocks} of {options.repeat}"),
-        ("per trial", f"{options.duration_s:g} s, steadiness {settle}"),
-        ("seed", str(options.seed)),
-        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
-        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
-    )
