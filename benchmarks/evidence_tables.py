@@ -49,9 +49,9 @@ def contention_table(findings: Findings) -> str:
     lines = [findings["headline"], "", "| phase | what | over alone | verdict |", "|---|---|---|---|"]
     for finding in findings["findings"]:
         facts = finding["facts"]
-        if "device" in facts or facts.get("phase") not in PHASES or facts["about"] not in ABOUT:
+        if "device" in facts or facts.get("phase") not in PHASES or finding["kind"] not in ABOUT:
             continue
-        what = ABOUT[facts["about"]].format(time=TIMES.get(facts.get("quantity", ""), ""))
+        what = ABOUT[finding["kind"]].format(time=TIMES.get(facts.get("quantity", ""), ""))
         lines.append(f"| {PHASES[facts['phase']]} | {what} | {_estimate(finding['estimate'])} | {finding['verdict']} |")
     return "\n".join(lines)
 
@@ -129,8 +129,8 @@ def scaling_table(findings: Findings) -> str:
     lines = [findings["headline"], "", "| ranks | what | measured (95 %) |", "|---|---|---|"]
     for finding in findings["findings"]:
         facts, estimate = finding["facts"], finding["estimate"]
-        if facts.get("about") in SCALING and estimate is not None:
-            what, factor = SCALING[facts["about"]]
+        if finding["kind"] in SCALING and estimate is not None:
+            what, factor = SCALING[finding["kind"]]
             scaled = {name: _times(estimate[name], factor) for name in ("value", "low", "high")}
             lines.append(f"| {facts['world']} | {what} | {_estimate({**scaled, 'unit': ''})} |")
     return "\n".join(lines)
@@ -161,7 +161,7 @@ def power_table(findings: Findings) -> str:
         "| case | kernel, ms (95 %) | CV | W | J a kernel (95 %) | GFLOP/J | SM, MHz | °C | held back |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for facts in (f["facts"] for f in findings["findings"] if f["facts"]["about"] == "gpu"):
+    for facts in (f["facts"] for f in findings["findings"] if f["kind"] == "gpu"):
         ms = {"unit": "ms"} | {k: _times(facts[f"{name}_us"], 1e-3) for k, name in _ENDS.items()}
         spent = {"value": facts["energy_per_call_j"], "low": facts["energy_low_j"], "high": facts["energy_high_j"]}
         lines.append(
@@ -169,7 +169,7 @@ def power_table(findings: Findings) -> str:
             f"| {_estimate(spent | {'unit': 'J'})} | {_digits(facts['gflop_per_j'], 1)} | {facts['sm_mhz']:.0f} "
             f"| {facts['temperature_c']:.0f} | {facts['held_back'] or '–'} |"
         )
-    changes = [f for f in findings["findings"] if f["facts"]["about"] == "company"]
+    changes = [f for f in findings["findings"] if f["kind"] == "company"]
     return "\n".join([*lines, *(f"\n- {f['claim']}: {_estimate(f['estimate'])}, {f['verdict']}" for f in changes)])
 
 
@@ -186,7 +186,7 @@ def sweep_table(findings: Findings) -> str:
 def threshold_table(findings: Findings) -> str:
     """Return what ``assay threshold run`` decided, and why."""
     lines = ["| threshold | decided on | from | interval | parity | why |", "|---|---|---|---|---|---|"]
-    for finding in (f for f in findings["findings"] if f["facts"]["about"] in {"threshold", "time"}):
+    for finding in (f for f in findings["findings"] if f["kind"] in {"threshold", "time"}):
         facts = finding["facts"]
         value = {"disable": "never", "unsure": "not known"}.get(facts["decision"], facts["value"])
         within = "–" if facts["low"] is None else f"{facts['low']} to {facts['high']}"

@@ -75,9 +75,9 @@ def fleet(setting: Setting, seed: int) -> Kept:
     racks: set[str] = set()
     for finding in said["findings"]:
         facts = finding["facts"]
-        if facts["about"] == "outlier" and finding["verdict"] == "yes":
+        if finding["kind"] == "outlier" and finding["verdict"] == "yes":
             called.setdefault(facts["kind"], []).append(facts["uuid"])
-        if facts["about"] == "rack" and finding["verdict"] == "yes":
+        if finding["kind"] == "rack" and finding["verdict"] == "yes":
             racks.add(facts["name"])
     return {
         "seed": seed,

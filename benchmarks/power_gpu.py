@@ -122,7 +122,7 @@ def beside_the_bare_loop() -> str:
     content = json.loads(BARE.read_text(encoding="utf-8"))
     theirs = statistics.median(line["gflops"] for said in content.values() for line in said if "kernel" in line) / 1e3
     n = next(line["n"] for line in content["before"] if "n" in line)
-    gpus = [f["facts"] for f in evidence.published("power")["findings"]["findings"] if f["facts"]["about"] == "gpu"]
+    gpus = [f["facts"] for f in evidence.published("power")["findings"]["findings"] if f["kind"] == "gpu"]
     by_case: dict[str, dict[str, Any]] = {facts["case"]: facts for facts in gpus}
     short, long = by_case["sgemm"], by_case["sgemm, long"]
     ours = 2 * n**3 / short["median_us"] / 1e6

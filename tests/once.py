@@ -8,6 +8,7 @@ from assay.core.page import Page
 from assay.core.plan import Block, Done, Trial
 from assay.core.results import Findings
 from assay.core.values import Value
+from assay.experiments.base import Report
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -34,11 +35,8 @@ class Once:
     def step(self, machine: Machine, options: Value, records: Records) -> Block | Done:
         return Done(why="measured") if list(records) else Block(name="b", why="asked", trials=(self.trial,))
 
-    def analyse(self, machine: Machine, options: Value, records: Records) -> Findings:
-        return Findings(headline="measured")
-
-    def page(self, machine: Machine, options: Value, findings: Findings, records: Records) -> Page:
-        return Page(title="once", lead=findings.headline)
+    def report(self, machine: Machine, options: Value, records: Records) -> Report:
+        return Report(Findings(headline="measured"), Page(title="once", lead="measured"))
 
 
 class Silent:

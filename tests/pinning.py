@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WORDS = frozenset(
-    {"about", "answer", "caveat", "code", "decisive", "headline", "outcome", "quantity", "shape", "status", "stopped"}
+    {"answer", "caveat", "code", "decisive", "headline", "kind", "outcome", "quantity", "shape", "status", "stopped"}
     | {"unsteady", "verdict", "winner"}
 )
 """What is told in words and is no sentence; other words may change."""

@@ -17,7 +17,7 @@ from assay.core.files import read_json
 from assay.core.guardian import Guardian
 from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
-from assay.core.results import Disturbance, Finding, Findings, Interference, SubjectFacts
+from assay.core.results import Disturbance, Finding, Findings, Interference, Missing, SubjectFacts
 from assay.core.values import Value
 from assay.experiments.base import Report
 from assay.launch.workers import RawSeries, TrialOutcome
@@ -272,7 +272,7 @@ def test_what_cannot_be_on_any_machine_is_bad_input_wherever_it_was_found(
     there = gpus(1)
     (measured, *_) = World(there).measured(options(there, config()))
     told = [
-        SubjectFacts(subject=n + 1, invalid_request=each, skipped="no" if each else None)
+        SubjectFacts(subject=n + 1, skipped=Missing(code="bad_input", detail="no") if each else None)
         for n, each in enumerate(senseless)
     ]
     evidence = measured.evidence[0].model_copy(update={"subjects": (SubjectFacts(subject=0), *told)})

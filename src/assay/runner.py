@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Page
     from assay.core.plan import Trial
-    from assay.core.results import Finding, Findings, LostGpu, Status, SubjectFacts, Summary
+    from assay.core.results import FailureCode, Findings, LostGpu, Status, SubjectFacts, Summary
     from assay.experiments.base import Experiment
     from assay.launch.trial import Launcher
     from assay.launch.workers import RawSeries, TrialOutcome
@@ -91,16 +91,16 @@ class RunResult:
 
         3 when nothing was measured as all were refused or skipped; 2 as what was asked for cannot be.
         """
-        if any(is_failed_gate(finding) for finding in self.findings.findings):
+        if any(finding.gate == "failed" for finding in self.findings.findings):
             return 1
         states = {record.status for record in self.records}
         if self._is_senseless(states):
             return BadInput.exit_code
-        if "failed" in states or self.untuned or any(facts.skipped and not facts.refused for facts in self._staged):
+        if "failed" in states or self.untuned or self._has_failed_stage():
             return 4
         if any(record.lost_gpus for record in self.records):
             return 4
-        if self._staged and all(facts.refused for facts in self._staged if facts.subject):
+        if self._staged and self._all_stages_are("machine_cannot"):
             return 3
         counted = {record.status for record in self.records if record.trial not in self.baselines}
         return 0 if "ok" in (counted or states) else 3
@@ -109,8 +109,16 @@ class RunResult:
         """Return whether nothing was measured, in stages, as what was told cannot be."""
         if states == {"failed"}:
             return all(record.invalid_request for record in self.records)
-        later = [facts for facts in self._staged if facts.subject]
-        return bool(later) and all(facts.invalid_request for facts in later)
+        return self._all_stages_are("bad_input")
+
+    def _has_failed_stage(self) -> bool:
+        skipped = [facts.skipped for facts in self._staged if facts.skipped is not None]
+        return any(missing.code != "machine_cannot" for missing in skipped)
+
+    def _all_stages_are(self, code: FailureCode) -> bool:
+        """Return whether there are stages, and all of them were left out for one reason."""
+        later = [facts.skipped for facts in self._staged if facts.subject]
+        return bool(later) and all(missing is not None and missing.code == code for missing in later)
 
     @property
     def _staged(self) -> list[SubjectFacts]:
@@ -123,13 +131,6 @@ class RunResult:
         """How many tuners ran, where none of them found a configuration; 0 where one did, or none ran."""
         tunings = [tuning for record in self.records for tuning in record.tunings]
         return len(tunings) if all(tuning.config is None for tuning in tunings) else 0
-
-
-def is_failed_gate(finding: Finding) -> bool:
-    """Return whether a finding is that of a gate whose answer is no, or that fails where it is unsure."""
-    if finding.facts.get("about") != "gate":
-        return False
-    return finding.verdict == "no" or (finding.verdict == "unsure" and finding.facts.get("unsure") == "fail")
 
 
 def run(

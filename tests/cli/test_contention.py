@@ -35,9 +35,9 @@ def test_two_workers_on_one_core_give_phases_picks_regrets_and_a_report(assay: A
     tunings = [tuning for record in records for tuning in record["tunings"]]
     assert len(tunings) == 1 + 1 + 2 + 2
     assert all(tuning["config"] is not None for tuning in tunings)
-    topics = {finding["facts"]["about"] for finding in found["findings"]}
+    topics = {finding["kind"] for finding in found["findings"]}
     assert {"time", "spread", "mismatch", "regret", "noise"} <= topics
-    naive = next(f for f in found["findings"] if (f["facts"]["about"], f["facts"].get("phase")) == ("time", "naive"))
+    naive = next(f for f in found["findings"] if (f["kind"], f["facts"].get("phase")) == ("time", "naive"))
     assert naive["estimate"]["value"] > 0
     assert set(naive["records"]) <= {record["trial"] for record in records}
     folder = Path(found["run"])

@@ -54,7 +54,7 @@ def test_cases_are_measured_judged_and_drawn_and_noise_that_dies_leaves_the_rest
     (workplace / "tiny.yaml").write_text(TINY)
     ran = assay(*CHARACTERIZE, "tiny.yaml", "--device", "cpu", "--quick", "--duration", "0.2", "--json")
     assert ran.code == 4, ran.err
-    about = {(f["facts"]["about"], f["facts"]["case"]): f for f in ran.data["findings"]}
+    about = {(f["kind"], f["facts"]["case"]): f for f in ran.data["findings"]}
     assert about["gpu", "fine"]["estimate"]["value"] > 0
     died = about["case", "fine beside bad.py:killed"]
     assert died["facts"]["status"] == "failed"
@@ -111,7 +111,7 @@ def test_on_gpus_a_kernel_has_its_joules_within_the_interval_and_a_lost_gpu_cost
     environment = {n: v for n, v in fake.env({}).items() if n in {"LD_LIBRARY_PATH", "ASSAY_FAKE_NVML"}}
     ran = assay(*CHARACTERIZE, "cases.yaml", "--seed", LOST_LAST, "--isolation", "gpu", "--json", **environment)
     assert ran.code == 4, ran.err
-    about = {(f["facts"]["about"], f["facts"]["case"]): f for f in ran.data["findings"]}
+    about = {(f["kind"], f["facts"]["case"]): f for f in ran.data["findings"]}
     assert about["case", "lost"]["facts"]["status"] == "failed"
     assert "lost" in about["case", "lost"]["reason"]
     kernel = about["gpu", "kernel"]

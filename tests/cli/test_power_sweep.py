@@ -50,12 +50,12 @@ def test_limits_are_stepped_on_two_gpus_measured_judged_and_restored(
     ran = assay("power", "sweep", KERNEL, *words, *briefly, **two_gpus.env({}))
     assert ran.code == 0, ran.err
     assert {record["status"] for record in ran.data["records"]} == {"ok"}
-    best = [f for f in ran.data["findings"] if f["facts"]["kind"] == "best_energy"]
+    best = [f for f in ran.data["findings"] if f["kind"] == "best_energy"]
     assert [f["facts"]["device"] for f in best] == ["cuda:0", "cuda:1"]
     for finding in best:
         assert (finding["facts"]["setting"], finding["verdict"], finding["origin"]) == (250.0, "unsure", "fake")
         assert finding["facts"]["energy_ratio"] == pytest.approx(250 / 578 * 1980 / 1380, rel=0.1)
-    binding = next(f for f in ran.data["findings"] if f["facts"]["kind"] == "binding")
+    binding = next(f for f in ran.data["findings"] if f["kind"] == "binding")
     assert (binding["facts"]["binds"], binding["facts"]["does_not_bind"]) == ("250 W", "650 W")
     rows = [json.loads(line) for line in (workplace / "runs/latest/power/sweep.jsonl").read_text().splitlines()]
     assert [(row["slot"], row["setting"]) for row in rows] == [(n, s) for n in (0, 1) for s in (None, 250, 650)]
@@ -151,7 +151,7 @@ def test_load_is_swept_on_cores_without_any_right(assay: Assay, workplace: Path)
     words = ("--sizes", "32,64", "--device", "cpu:0", "--duration", "0.3", "--settle", "0", "--repeat", 1)
     ran = assay("power", "sweep", "gemm@numpy", *words, "--no-monitor", "--json")
     assert ran.code == 0, ran.err
-    finding = next(f for f in ran.data["findings"] if f["facts"]["kind"] == "best_energy")
+    finding = next(f for f in ran.data["findings"] if f["kind"] == "best_energy")
     assert (finding["estimate"], finding["verdict"]) == (None, "unsure")
     assert "does the most work at size 64" in ran.data["headline"]
     rows = [json.loads(line) for line in (workplace / "runs/latest/power/sweep.jsonl").read_text().splitlines()]

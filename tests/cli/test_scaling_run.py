@@ -45,7 +45,7 @@ def test_two_ranks_are_checked_timed_split_up_traced_and_kept(assay: Assay, work
     predicted = {d.block.name: d.block.prediction for d in folder.decisions()}
     assert predicted["repeat-1-n128-alone"] is None
     assert predicted["repeat-1-n128-p2-r2"] is not None
-    topics = {(f["facts"]["about"], f["facts"].get("ring")): f for f in found["findings"]}
+    topics = {(f["kind"], f["facts"].get("ring")): f for f in found["findings"]}
     assert topics["check_total", 2]["verdict"] == "yes"
     assert topics["received_bytes", 2]["verdict"] == "yes"
     assert (
@@ -137,7 +137,7 @@ def test_repeats_give_intervals_over_starts_on_numpy_too(assay: Assay) -> None:
         "rows", "--nproc", 2, "--repeat", 3, "--benchmark_runs", 20, "--json", "--no-monitor",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    efficiency = next(f for f in ran.data["findings"] if f["facts"]["about"] == "efficiency")
+    efficiency = next(f for f in ran.data["findings"] if f["kind"] == "efficiency")
     assert efficiency["estimate"]["scope"] == "run"
     assert efficiency["estimate"]["low"] < efficiency["estimate"]["value"] < efficiency["estimate"]["high"]
 

@@ -274,7 +274,7 @@ def _energy() -> dict[str, Any]:
         world = energy.World(there, answers={"short_requests": short, "requests": 1.0})
         rows = build_study(there, asked, world.measured(asked)).result.rows
         found[f"energy of a server, {short} of its answers short"] = [
-            [{"code": note} for row in rows for note in row.notes],
+            [{"code": note.code, "verdict": note.severity} for row in rows for note in row.notes],
             _plain(ENERGY.report(there, asked, world.measured(asked)).findings),
         ]
     return found

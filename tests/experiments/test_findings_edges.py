@@ -121,7 +121,7 @@ def test_a_pick_is_held_against_the_next_device_only_where_there_is_one_that_com
 
     def changes(devices: tuple[str, ...], **told: Any) -> int:
         found = build_findings(contention.options(devices=devices), analysis(picks=picked, **told))
-        return sum(finding.facts["about"] == "mismatch from one device to the next" for finding in found)
+        return sum(finding.kind == "mismatch_over_devices" for finding in found)
 
     assert changes(("cpu:0", "cpu:1")) == 1
     assert changes(("cpu:0", "cpu:1"), incomparable="they are of different models") == 0
@@ -136,7 +136,7 @@ def test_more_than_half_of_the_noise_is_more_than_half() -> None:
         NoiseBudget("isolated", {"within": 0.4, "starts": 0.25}, 1.0),
     ]
     found = build_findings(contention.options(), analysis(*cells, budgets=budgets))
-    alone, naive, isolated = (f for f in found if f.facts["about"] == "noise")
+    alone, naive, isolated = (f for f in found if f.kind == "noise")
     assert [alone.verdict, naive.verdict, isolated.verdict] == ["no", "yes", "no"]
     assert alone.records == ("baseline cpu:0 0", "again cpu:0 0")
     assert naive.records == ("naive cpu:0 0",)
@@ -147,7 +147,7 @@ def test_more_than_half_of_the_noise_is_more_than_half() -> None:
 def test_times_go_with_a_sensor_up_to_a_chance_of_one_in_twenty() -> None:
     sensed = [Made(metric="heat", correlation=Made(rho=0.5, n=9, p=p)) for p in (0.05, 0.0501)]
     found = build_findings(contention.options(), analysis(correlations=sensed))
-    assert [f.verdict for f in found if f.facts["about"] == "sensors"] == ["yes", "unsure"]
+    assert [f.verdict for f in found if f.kind == "sensors"] == ["yes", "unsure"]
 
 
 def test_a_claim_rests_on_the_trials_of_its_phases_and_of_its_place_alone() -> None:
@@ -276,7 +276,7 @@ def test_a_threshold_tells_its_parity_its_sizes_and_how_real_it_is() -> None:
     wanted = crossings.options(crossings.threshold([16, 64, 256, 1024]))
     records = crossings.World(lambda params, _: 1.2 * params["n"] / 200).measured(wanted)
     found = of_threshold(wanted, records).findings
-    by = {str(finding.facts["about"]): finding for finding in found}
+    by = {finding.kind: finding for finding in found}
     assert by["parity"].verdict == "yes"
     assert by["parity"].reason is None
     assert by["threshold"].facts["value"] == 256
@@ -298,13 +298,13 @@ def test_a_threshold_of_one_size_says_why_parity_did_not_pass() -> None:
     for parity, said in ((Parity(passed=False, measure="close", reason="far off"), "no"), (None, "unsure")):
         world = crossings.World(lambda params, _: 3.0, parity=lambda _, told=parity: told)  # type: ignore[misc]
         found = of_threshold(wanted, world.measured(wanted)).findings
-        last = next(finding for finding in found if finding.facts["about"] == "parity")
-        first = next(finding for finding in found if finding.facts["about"] == "threshold")
+        last = next(finding for finding in found if finding.kind == "parity")
+        first = next(finding for finding in found if finding.kind == "threshold")
         assert last.verdict == said
         assert last.reason
         assert str(first.reason).startswith(last.reason)
         assert first.facts["value"] is None
-        size = next(finding for finding in found if finding.facts["about"] == "time").facts["value"]
+        size = next(finding for finding in found if finding.kind == "time").facts["value"]
         assert size == (64 if said == "unsure" else None)
 
 

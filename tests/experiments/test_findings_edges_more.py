@@ -176,12 +176,12 @@ def test_findings_rest_on_trials_that_came_off_and_tell_the_last_reason() -> Non
     last = max(place for place, name in enumerate(names) if name == "two")
     records[last] = records[last].model_copy(update={"reason": "at last", "status": "refused", "origin": "fake"})
     found = of_power(asked, analyse_records(power.FOUR, asked, Remembered(records, kept._kept))).findings
-    gpus = {str(f.facts["device"]): f for f in found if f.facts["about"] == "gpu"}
+    gpus = {str(f.facts["device"]): f for f in found if f.kind == "gpu"}
     assert {device: len(f.records) for device, f in gpus.items()} == {
         "cuda:0": 3, "cuda:1": 4, "cuda:2": 4, "cuda:3": 4,
     }  # fmt: skip
     assert {f.origin for f in gpus.values()} == {"real"}
-    (without,) = (f for f in found if f.facts["about"] == "case")
+    (without,) = (f for f in found if f.kind == "case")
     assert (without.reason, without.facts["status"], without.origin) == ("at last", "refused", "fake")
     made = [record.model_copy(update={"origin": "simulated"}) for record in records]
     simulated = analyse_records(power.FOUR, asked, Remembered(made, kept._kept))
@@ -305,7 +305,7 @@ def test_ranks_are_judged_by_where_their_intervals_lie() -> None:
     ]  # fmt: skip
     gated = claims(scaled(ScalingShape(64, 2, 1), efficiency=number(0.55, 0.6)), min_efficiency=0.5)
     assert gated[0].records == ("n64-p2-r1",)
-    assert [found.verdict for found in gated if found.facts["about"] in {"gate", "efficiency"}] == ["yes", "yes"]
+    assert [found.verdict for found in gated if found.kind in {"gate", "efficiency"}] == ["yes", "yes"]
 
 
 def test_what_shapes_found_out_is_told_of_each() -> None:
@@ -321,11 +321,11 @@ def test_what_shapes_found_out_is_told_of_each() -> None:
     assert len(two) == len(QUANTITIES) - 3
     told = [claims(scaled(shape, facts(received_bytes=got, expected_bytes=8.0)))[3] for got in (8.0, 9.0, None)]
     assert [found.verdict for found in told[:2]] == ["yes", "no"]
-    assert told[2].facts["about"] != "received_bytes"
+    assert told[2].kind != "received_bytes"
     memory = facts(memory=(RankMemory(0, "cpu:0", None, None, 3.0, None),))
-    assert next(f for f in claims(scaled(shape, memory)) if f.facts["about"] == "memory").verdict == "unsure"
+    assert next(f for f in claims(scaled(shape, memory)) if f.kind == "memory").verdict == "unsure"
     scores = [Made(shape=shape, predicted=Made(time_s=None), outcome=o, error=0.1) for o in ("within", "faster")]
-    assert [f.reason for f in claims(scores=scores) if f.facts["about"] == "prediction"] == [None, "measured: faster"]
+    assert [f.reason for f in claims(scores=scores) if f.kind == "prediction"] == [None, "measured: faster"]
 
 
 def test_one_rank_comes_before_several_at_each_sequence() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Note
 from assay.experiments.contention.aggressors import Aggressor
 from assay.experiments.contention.effects import ContentionEffect, PhaseComparison
 from assay.experiments.contention.findings import build_findings
@@ -327,7 +327,7 @@ def test_a_pick_that_never_changed_leaves_open_whether_it_does() -> None:
 
     def changes(picked: Any) -> list[tuple[str, str | None]]:
         found = build_findings(contention.options(), analysed(picks=picked))
-        return [(f.verdict, f.reason) for f in found if str(f.facts["about"]).startswith("mismatch from")]
+        return [(f.verdict, f.reason) for f in found if f.kind.startswith("mismatch_over")]
 
     never = [("unsure", "it never did in 2 comparisons"), ("unsure", "it never did in 1 comparison")]
     assert changes(steady) == never
@@ -525,6 +525,10 @@ def asked_for(mode: str = "eager", batch: int = 1, **changes: int) -> EnergyCell
     )
 
 
+A_NOTE = Note(code="tensor_parallel", message="a note")
+STALLED = Note(code="server_stalled", message="the server stalled: often", severity="warning")
+
+
 def told_of(cell: EnergyCell | None = None, **changes: Any) -> EnergyRow:
     figures = changes.pop("figures", {JOULES: between(2.0, 1.75, 2.25)})
     return EnergyRow(cell=cell or asked_for(), figures=figures, **changes)
@@ -615,7 +619,7 @@ def test_joules_of_few_processes_do_not_stand_for_a_run() -> None:
 
 
 def test_a_server_that_stalled_is_told_with_how_many_cells_it_did_so_in() -> None:
-    stalled, fine = told_of(notes=("a note", "the server stalled: often")), told_of(asked_for(batch=2), notes=("a",))
+    stalled, fine = told_of(notes=(A_NOTE, STALLED)), told_of(asked_for(batch=2), notes=(A_NOTE,))
     assert energy(stalled) == f"{ONE} The server stalled meanwhile, and that time counts."
     assert energy(fine, stalled).endswith("The server stalled meanwhile in 1 of 2 cells, and that time counts.")
     assert "stalled" not in energy(fine)

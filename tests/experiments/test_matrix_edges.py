@@ -235,6 +235,7 @@ def test_what_never_worked_is_told_with_its_last_reason() -> None:
     )
     first, second = found(pairs=pairs, victims=2)
     assert first.model_dump(exclude_defaults=True) == {
+        "kind": "missing",
         "claim": "v0@numpy on cpu:0 can be timed beside cpu",
         "estimate": None,
         "verdict": "no",

@@ -132,12 +132,13 @@ def test_a_prediction_carries_all_that_it_was_made_of(predicted: Any) -> None:
         "sequence": 64, "world": 2, "mode": "strong", "passes": "total", "link": "nvlink4", "shard": 32,
         "time_s": 0.25, "time_low_s": 0.125, "time_high_s": 0.5, "compute_s": 0.125, "communication_s": 0.0625,
         "messages": 3, "received_bytes": 1024, "speedup": 4.0, "memory_mib": 512.0, "memory_low_mib": 256.0,
-        "memory_high_mib": 1024.0, "peak_allocated_mib": 100.0, "status": "predicted",
+        "memory_high_mib": 1024.0, "peak_allocated_mib": 100.0,
     }  # fmt: skip
     assert found.facts == facts
     (bare,) = predicted(forecast(64, 2, time=None, speedup=None, efficiency=None, peak_mib=None))
     absent = ("time_s", "time_low_s", "time_high_s", "compute_s", "communication_s", "speedup", "peak_allocated_mib")
-    assert bare.facts == {**facts, **dict.fromkeys(absent), "status": "failed"}
+    assert bare.facts == {**facts, **dict.fromkeys(absent)}
+    assert bare.kind == "missing"
     assert (bare.verdict, bare.reason, bare.estimate) == ("unsure", None, None)
 
 
@@ -148,10 +149,10 @@ def test_a_prediction_without_an_interval_says_why(predicted: Any) -> None:
     assert predicted(forecast(64, 2, reason="it failed"))[0].reason == "it failed"
     refused = ImpossibleCell(PredictionCell(64, 3), "64 is not divisible among 3 ranks.")
     found, left = predicted(forecast(64, 2), refused=(refused,))
-    assert found.facts["status"] == "predicted"
+    assert found.kind == "prediction"
     assert left.claim == "Predicted: 64 tokens on 3 GPUs over nvlink4 are at least 50 % efficient"
     assert (left.verdict, left.reason) == ("no", "Not possible: 64 is not divisible among 3 ranks.")
-    assert (left.records, left.facts) == ((), {"sequence": 64, "world": 3, "status": "skipped"})
+    assert (left.kind, left.records, left.facts) == ("skipped", (), {"sequence": 64, "world": 3})
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, 1.25), (2.0, None)])

@@ -126,6 +126,7 @@ def test_what_never_worked_is_told_with_its_last_try() -> None:
     assert found.headline == "Nothing could be measured."
     (one,) = found.findings
     assert one.model_dump(exclude_defaults=True) == {
+        "kind": "missing",
         "claim": "softmax@numpy can be timed on cpu:0",
         "estimate": None,
         "verdict": "no",

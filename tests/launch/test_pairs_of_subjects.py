@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from assay.core.plan import Role, Subject, Trial
+from assay.core.results import Missing
 from tests.running import quickly
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def test_each_pair_is_timed_in_rounds_and_checked_and_a_bad_one_is_left_out_with
     medians = {series.subject: float(np.median(np.frombuffer(series.data))) for series in found.series}
     assert medians[10] > medians[11]
     facts = found.evidence[0].subjects
-    assert [each.skipped for each in facts if each.skipped] == [
-        "out of memory: 8 GiB",
-        "ValueError: no kernel for this size",
+    assert [(each.skipped.code, each.skipped.detail) for each in facts if each.skipped] == [
+        ("out_of_memory", "out of memory: 8 GiB"),
+        ("error", "ValueError: no kernel for this size"),
     ]
     assert [each.parity.passed if each.parity else "none" for each in facts[1::2]] == [
         True, False, "none", None, "none", True,
@@ -70,7 +71,7 @@ def test_pairs_whose_turn_does_not_come_are_told_to_be_not_reached(measure: Meas
         method=quickly(duration_s=0.01, rounds=4),
     )
     assert found.status == "ok"
-    assert [each.reached for each in found.evidence[0].subjects] == [True, True, False, False]
+    assert [each.is_reached for each in found.evidence[0].subjects] == [True, True, False, False]
 
 
 def test_where_no_pair_works_the_trial_fails_with_the_first_reason(measure: Measure) -> None:
@@ -82,7 +83,7 @@ def test_where_none_fits_into_memory_each_is_left_out(measure: Measure) -> None:
     found = measure(in_pairs(pair("too_large")), method=quickly(rounds=4))
     assert found.status == "ok"
     assert found.series == []
-    assert found.evidence[0].subjects[1].skipped == "out of memory: 8 GiB"
+    assert found.evidence[0].subjects[1].skipped == Missing(code="out_of_memory", detail="out of memory: 8 GiB")
 
 
 def test_pairs_are_two_and_two_and_have_their_rounds() -> None:

@@ -41,11 +41,11 @@ def meets(end, calls=[]):
     dist.all_reduce(torch.ones(4))
 """
 
-GONE = WorkerFailure("rank 0 of ring", "RuntimeError: Connection closed by peer", caused_by_peer=True)
-ENDED = WorkerFailure("rank 3 of ring", "it was ended, as rank 0 of ring had failed", caused_by_peer=True)
+GONE = WorkerFailure("rank 0 of ring", "RuntimeError: Connection closed by peer", "peer_lost")
+ENDED = WorkerFailure("rank 3 of ring", "it was ended, as rank 0 of ring had failed", "peer_lost")
 KILLED = WorkerFailure("rank 1 of ring", "the worker died of SIGKILL: somebody, or the kernel, killed it")
-MEMORY = WorkerFailure("rank 2 of ring", "out of memory: CUDA out of memory")
-NO_GPU = WorkerFailure("rank 1 of ring", "PyTorch here sees no CUDA GPU.", refused=True)
+MEMORY = WorkerFailure("rank 2 of ring", "out of memory: CUDA out of memory", "out_of_memory")
+NO_GPU = WorkerFailure("rank 1 of ring", "PyTorch here sees no CUDA GPU.", code="machine_cannot")
 
 
 @pytest.fixture

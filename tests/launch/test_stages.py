@@ -46,7 +46,7 @@ def test_stages_follow_one_another_in_one_process_and_one_that_fails_is_left_out
     assert len({e.pid for e in found.evidence}) == 2
     facts = found.evidence[0].subjects
     assert [bool(each.skipped) for each in facts] == [False, True, False]
-    assert all(each.reached for each in facts)
+    assert all(each.is_reached for each in facts)
 
 
 def test_what_was_measured_before_a_stage_that_ends_the_process_is_kept(measure: Measure) -> None:
@@ -68,14 +68,14 @@ def test_what_cannot_be_on_any_machine_is_told_as_such(measure: Measure) -> None
     assert (found.status, found.invalid_request) == ("failed", True)
     assert not found.stderr_tail
     later = measure(in_stages(function("fine"), nonsense), method=staged())
-    assert [each.invalid_request for each in later.evidence[0].subjects] == [False, True]
+    assert [each.skipped and each.skipped.code for each in later.evidence[0].subjects] == [None, "bad_input"]
 
 
 def test_stages_that_do_not_fit_the_duration_are_said(measure: Measure) -> None:
     method = staged(stage_s=0.3).model_copy(update={"duration_s": 0.2})
     found = measure(in_stages(function("fine"), function("fine")), method=method)
     assert any("1 of 2 stages fit into 0.2 s" in note for note in found.notes)
-    assert [each.reached for each in found.evidence[0].subjects] == [True, False]
+    assert [each.is_reached for each in found.evidence[0].subjects] == [True, False]
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ def test_pytorch_out_of_gpu_memory_is_out_of_memory() -> None:
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has 139 GiB.")
     )
     assert said.reason == "out of memory: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 139 GiB."
-    assert not said.refused
+    assert said.code == "out_of_memory"
 
 
 def test_pytorch_out_of_host_memory_is_out_of_memory() -> None:
@@ -23,7 +23,7 @@ def test_pytorch_out_of_host_memory_is_out_of_memory() -> None:
 
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**56, dtype=torch.uint8)
-    assert describe_failure(caught.value).reason.startswith("out of memory: ")
+    assert describe_failure(caught.value).code == "out_of_memory"
 
 
 def test_python_out_of_memory_is_out_of_memory_with_or_without_words() -> None:
@@ -32,8 +32,8 @@ def test_python_out_of_memory_is_out_of_memory_with_or_without_words() -> None:
 
 
 def test_a_machine_that_cannot_refuses_and_a_trial_that_failed_does_not() -> None:
-    assert describe_failure(MachineCannot("no GPU")).refused
-    assert not describe_failure(TrialFailed("wrong")).refused
+    assert describe_failure(MachineCannot("no GPU")).code == "machine_cannot"
+    assert describe_failure(TrialFailed("wrong")).code == "error"
 
 
 def test_other_errors_are_named_and_put_on_one_line() -> None:
@@ -53,14 +53,14 @@ def test_other_errors_are_named_and_put_on_one_line() -> None:
 )
 def test_what_a_rank_sees_when_another_is_gone_is_told_as_such(text: str) -> None:
     said = describe_failure(RuntimeError(text))
-    assert said.caused_by_peer
+    assert said.code == "peer_lost"
     assert said.reason == f"RuntimeError: {text}"
 
 
 def test_a_failure_of_its_own_is_not_laid_at_anothers_door() -> None:
-    assert not describe_failure(ValueError("the moon is in the wrong phase")).caused_by_peer
-    assert not describe_failure(MemoryError("cannot allocate 1 TiB")).caused_by_peer
-    assert not describe_failure(TrialFailed("wrong")).caused_by_peer
+    assert describe_failure(ValueError("the moon is in the wrong phase")).code == "error"
+    assert describe_failure(MemoryError("cannot allocate 1 TiB")).code == "out_of_memory"
+    assert describe_failure(TrialFailed("wrong")).code == "error"
 
 
 @pytest.mark.parametrize("text", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x"])

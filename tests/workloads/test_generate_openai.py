@@ -306,7 +306,7 @@ def test_an_idle_server_is_met_first_and_then_left_alone(
     assert before
     assert prepared.call() is None
     assert len(server.requests) == before
-    assert any("serves tiny" in note for note in prepared.notes)
+    assert any("serves tiny" in note.message for note in prepared.notes)
 
 
 def test_the_load_speaks_tls_to_a_server_that_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,5 +427,5 @@ def test_a_chat_template_counts_among_the_tokens_of_a_prompt(
     server: FakeServer, begin: Callable[..., PreparedWorkload]
 ) -> None:
     prepared = begin(input_tokens=AROUND)
-    assert any(f"tokens, not {AROUND}" in note for note in prepared.notes)
+    assert AROUND in [note.params["requested"] for note in prepared.notes if note.code == "prompt_length"]
     assert server.requests[-1].prompt_tokens == AROUND + 1

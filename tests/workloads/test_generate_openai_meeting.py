@@ -99,7 +99,7 @@ def test_fields_that_a_server_refuses_are_left_out_and_that_is_noted(
     server.answer = refuses(status, said, *({"ignore_eos", "min_tokens"} - left))
     found = met(server)
     assert set(found.request_format.whole) == left == {"ignore_eos", "min_tokens"} & set(server.requests[-1].body)
-    assert any("so that answers may end before their length" in note for note in found.notes)
+    assert any("so that answers may end before their length" in note.message for note in found.notes)
 
 
 def test_a_server_that_takes_the_newer_name_of_the_length_gets_it(server: FakeServer) -> None:
@@ -112,7 +112,7 @@ def test_a_server_without_chat_is_asked_to_complete(server: FakeServer) -> None:
     server.answer = refuses(404, {"detail": "Not Found"}, "messages")
     found = met(server)
     assert (found.request_format.path, server.requests[-1].path) == ("/completions", "/v1/completions")
-    assert any("without a chat template" in note for note in found.notes)
+    assert any("without a chat template" in note.message for note in found.notes)
 
 
 def test_a_server_that_wants_no_stream_options_may_count_all_the_same(server: FakeServer) -> None:
@@ -137,7 +137,7 @@ def test_a_model_that_a_server_does_not_have_is_answered_with_those_it_has(
 def test_a_model_that_is_loaded_when_it_is_asked_for_need_not_be_listed(server: FakeServer) -> None:
     server.models = lists("others")
     server.served = "{}@main".format
-    assert any("serves tiny@main" in note for note in met(server).notes)
+    assert any("serves tiny@main" in note.message for note in met(server).notes)
 
 
 @pytest.mark.parametrize("models", [None, lambda talk: talk.refuse(500, "Internal Server Error", "text/plain")])
@@ -214,7 +214,7 @@ def test_prompts_that_are_too_long_are_refused_or_cut(server: FakeServer, tmp_pa
         met(server, **told)
     found = met(server, **told, truncation=True)
     assert [len(text.split()) for text in found.prompt_source.texts] == [1, 50]
-    assert any("1 of 2 prompts are cut to about 50 tokens" in note for note in found.notes)
+    assert any("1 of 2 prompts are cut to about 50 tokens" in note.message for note in found.notes)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_a_real_server_is_idle_then_under_load_and_a_model_it_has_not_is_left_ou
     assert (found.status, found.reason) == ("ok", None)
     idle, served, unknown = found.evidence[0].subjects
     assert idle.skipped is served.skipped is None
-    assert f"pinned to '{server.model}'" in (unknown.skipped or "")
-    assert any("it refuses ignore_eos and min_tokens" in note for note in served.notes)
+    assert f"pinned to '{server.model}'" in str(unknown.skipped)
+    assert any("it refuses ignore_eos and min_tokens" in note.message for note in served.notes)
     series = {s.quantity: np.frombuffer(s.data, dtype=np.float64) for s in found.series if s.subject == 1}
     requests, tokens = series["requests"].sum(), series["output_tokens"].sum()
     assert requests > 0

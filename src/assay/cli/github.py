@@ -311,22 +311,22 @@ def propose_pull_request(**flags: Any) -> int:
 
 
 def _failure_reasons(jobs: Sequence[JobResults]) -> str:
-    reasons = [f"{job.title}: {job.missing_reason}" for job in jobs]
+    reasons = [f"{job.title}: {job.missing.detail}" for job in jobs if job.missing is not None]
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def _exit_code(jobs: Sequence[JobResults], proposals: Sequence[Proposal]) -> int:
     """Return the exit code: 1 where parity says no, 2 where results failed their check, else 0."""
     for job in jobs:
-        if job.measured is None:
-            click.echo(f"{job.title}: {job.missing_reason}.", err=True)
+        if job.missing is not None:
+            click.echo(f"{job.title}: {job.missing.detail}.", err=True)
     if any(
         change.answer.judged_threshold.measured and change.answer.parity != "passed"
         for proposal in proposals
         for change in proposal.changes
     ):
         return 1
-    return BadInput.exit_code if any("fail their check" in (job.missing_reason or "") for job in jobs) else 0
+    return BadInput.exit_code if any(job.is_invalid for job in jobs) else 0
 
 
 def _print_pull_request(job: JobResults, flags: Mapping[str, Any]) -> Proposal:

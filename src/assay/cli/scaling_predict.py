@@ -111,7 +111,7 @@ def apply_gate(run: Path, code: int, *, fail_unsure: bool) -> int:
     from assay.core.results import Findings
 
     findings = Findings.model_validate(read_json(run / "findings.json")).findings
-    decided = [finding for finding in findings if finding.facts.get("status") != "skipped"]
+    decided = [finding for finding in findings if finding.kind != "skipped"]
     verdicts = {finding.verdict for finding in decided}
     verdict = "no" if "no" in verdicts else "unsure" if "unsure" in verdicts else "yes"
     claims = [finding.claim for finding in decided if finding.verdict == verdict]

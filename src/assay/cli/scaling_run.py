@@ -189,7 +189,7 @@ def apply_gate(run: Path, code: int, *, fail_unsure: bool) -> int:
     from assay.core.results import Findings
 
     findings = Findings.model_validate(read_json(run / "findings.json"))
-    answer = next((f for f in findings.findings if f.facts.get("about") == "gate"), None)
+    answer = next((f for f in findings.findings if f.gate is not None), None)
     if answer is None:
         return code
     click.echo(f"Gate: {answer.reason}", err=True)

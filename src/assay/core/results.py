@@ -36,6 +36,12 @@ EnergyRefusal = Literal[
 ]
 """Why the energy of a window is not reported: `too_few_ticks` and `too_wide` are those that a longer window mends."""
 
+FailureCode = Literal["error", "out_of_memory", "machine_cannot", "bad_input", "peer_lost"]
+"""Why a worker could not measure: `peer_lost` is what a rank sees when another one is gone."""
+
+NOT_REACHED = "not_reached"
+"""The code of a subject in pairs or stages whose turn never came."""
+
 NO_INTERVAL = "; no interval: "
 """In the method of an estimate: behind it stands why this one has no interval."""
 
@@ -48,6 +54,24 @@ def method_key(method: str) -> str:
     How many processes, repeats or blocks there were makes no other method, nor does a missing interval.
     """
     return _COUNT.sub("N", method.partition(NO_INTERVAL)[0])
+
+
+class Missing(Value):
+    """Why there is no number."""
+
+    code: str = Field(description="For programs.")
+    detail: str = Field(description="The same for people, as a clause.")
+
+
+class Note(Value):
+    """Something that a reader should know about a result."""
+
+    code: str = Field(description="What it is about, for programs.")
+    message: str = Field(description="The same for people, as a clause.")
+    severity: Literal["remark", "warning"] = Field(
+        default="remark", description="warning: numbers may mean something else than they seem to."
+    )
+    params: Params = Field(default_factory=dict, description="The numbers in the message; units in the names.")
 
 
 class Estimate(Value):
@@ -194,17 +218,21 @@ class SubjectFacts(Value):
     parity: Parity | None = Field(
         default=None, description="Of a fast path with its reference, where its role asks for it; null: not asked."
     )
-    skipped: str | None = Field(
-        default=None, description="In pairs or stages: why it was not timed, where the others were."
+    skipped: Missing | None = Field(
+        default=None,
+        description="In pairs or stages: why it was not timed, where the others were; a FailureCode, or not_reached "
+        "where its turn never came.",
     )
-    reached: bool = Field(default=True, description="In pairs or stages: false where its turn never came.")
-    refused: bool = Field(default=False, description="In stages: left out as the machine cannot, not as it failed.")
-    invalid_request: bool = Field(default=False, description="In stages: left out as what it was told cannot be.")
     placement: dict[str, str] | None = Field(
         default=None, description="Which part of a model really lies on which device; null: it is not of parts."
     )
     dtype: str | None = Field(default=None, description="Of a model's weights, as they were loaded; null: not told.")
-    notes: tuple[str, ...] = Field(default=(), description="What its user should know about how it was put in place.")
+    notes: tuple[Note, ...] = Field(default=(), description="What its user should know about how it was prepared.")
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether its turn came; always, unless it is one of pairs or stages."""
+        return self.skipped is None or self.skipped.code != NOT_REACHED
 
 
 IsolationCode = Literal[
@@ -477,6 +505,7 @@ class Record(Value):
 class Finding(Value):
     """A claim, judged: what is claimed, the number it rests on, the verdict, and the records behind it."""
 
+    kind: str = Field(default="result", description="What kind of claim it is, within its experiment.")
     claim: str
     estimate: Estimate | None
     verdict: Verdict
@@ -486,6 +515,9 @@ class Finding(Value):
     identity: dict[str, dict[str, str]] | None = Field(
         default=None,
         description="What its trials measured, by aspect (parameters, isolation …) and name; null: not of trials.",
+    )
+    gate: Literal["passed", "failed"] | None = Field(
+        default=None, description="Of the finding that answers a gate: failed ends the command with exit code 1."
     )
     origin: Origin = "real"
 

@@ -117,7 +117,7 @@ def comment_body(
         requested = f" ({code_span(job.gpu)} was asked for)" if job.gpu and job.measured else ""
         lines += [f"**{code_span(job.title)}**{requested}", ""]
         if job.measured is None:
-            lines += [f"No results: {code_span(job.missing_reason or 'not known why', 300)}", ""]
+            lines += [f"No results: {code_span(job.missing.detail if job.missing else 'not known why', 300)}", ""]
         elif proposal is None:
             lines += [*_answers_table(job.measured), "", outcome, ""]
         else:

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from assay.core.errors import AssayError, BadInput
 from assay.core.files import read_json
+from assay.core.results import Missing
 from assay.experiments.threshold import saved_results as saved
 from assay.experiments.threshold.answers import build_answer
 from assay.experiments.threshold.results_file import ThresholdResults
@@ -185,13 +186,18 @@ class JobResults:
     Attributes:
         gpu: The kind that was asked for; null for a file that somebody gave.
         measured: Its results; null where there are none that can be used.
-        missing_reason: Why there are none, as a clause; null where there are.
+        missing: Why there are none; null where there are. The codes are no_results and invalid_results.
     """
 
     gpu: str | None
     measured: VerifiedResults | None
-    missing_reason: str | None
+    missing: Missing | None
     costs: tuple[RentalCost, ...] = field(default=())
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether results are there that fail their check."""
+        return self.missing is not None and self.missing.code == "invalid_results"
 
     @property
     def title(self) -> str:
@@ -216,7 +222,11 @@ def collect_jobs(
         elif not expected:
             raise BadInput(f"{path} does not exist.")
     present = {job.gpu for job in jobs}
-    missing = [JobResults(name, None, "its job left nothing") for name in expected if name not in present]
+    missing = [
+        JobResults(name, None, Missing(code="no_results", detail="its job left nothing"))
+        for name in expected
+        if name not in present
+    ]
     return [*jobs, *missing]
 
 
@@ -235,7 +245,7 @@ def _read_job(folder: Path, thresholds: Sequence[ThresholdSpec]) -> JobResults:
     if not (folder / RESULTS_FILE).is_file():
         return JobResults(gpu, None, _describe_exit(code), costs)
     job = _read_results(gpu, folder / RESULTS_FILE, code, thresholds)
-    return JobResults(gpu, job.measured, job.missing_reason, costs)
+    return JobResults(gpu, job.measured, job.missing, costs)
 
 
 def _read_results(gpu: str | None, file: Path, code: int | None, thresholds: Sequence[ThresholdSpec]) -> JobResults:
@@ -244,9 +254,8 @@ def _read_results(gpu: str | None, file: Path, code: int | None, thresholds: Seq
     except AssayError as error:
         if gpu is None and code is None:
             raise
-        return JobResults(
-            gpu, None, f"its results fail their check: {str(error).replace(str(file), RESULTS_FILE).rstrip('.')}"
-        )
+        reason = str(error).replace(str(file), RESULTS_FILE).rstrip(".")
+        return JobResults(gpu, None, Missing(code="invalid_results", detail=f"its results fail their check: {reason}"))
 
 
 def _read_exit_code(file: Path) -> int | None:
@@ -256,10 +265,11 @@ def _read_exit_code(file: Path) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,3}", text) else None
 
 
-def _describe_exit(code: int | None) -> str:
+def _describe_exit(code: int | None) -> Missing:
     if code is None:
-        return "nothing was measured, and its job did not tell why"
-    return f"nothing was measured: {EXIT_CODE_MEANINGS.get(code, 'it failed')} (exit code {code})"
+        return Missing(code="no_results", detail="nothing was measured, and its job did not say why")
+    meaning = EXIT_CODE_MEANINGS.get(code, "it failed")
+    return Missing(code="no_results", detail=f"nothing was measured: {meaning} (exit code {code})")
 
 
 def _rental_costs(journal: Path) -> tuple[RentalCost, ...]:

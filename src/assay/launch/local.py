@@ -22,6 +22,7 @@ from assay.core import leases
 from assay.core.errors import MachineCannot
 from assay.core.files import translate_os_errors
 from assay.core.processes import mark_environment
+from assay.core.results import Missing
 from assay.isolation.binding import allotment_environment
 from assay.launch import checkouts as sources
 from assay.worker import protocol as say
@@ -87,14 +88,15 @@ def count_oom_kills() -> int:
     return int(match[1]) if match else 0
 
 
-def describe_exit(code: int, *, out_of_memory: bool = False) -> str:
-    """Return how a worker ended that owed an answer."""
+def describe_exit(code: int, *, process: str = "the worker", out_of_memory: bool = False) -> Missing:
+    """Return how a process ended that owed an answer: by the code out_of_memory or error."""
     if code >= 0:
-        return f"the worker ended without an answer (exit code {code})"
+        return Missing(code="error", detail=f"{process} ended without an answer (exit code {code})")
     cause = signal.Signals(-code)
     if cause == signal.SIGKILL and out_of_memory:
-        return "out of memory: the kernel killed the worker (SIGKILL)"
-    return f"the worker died of {cause.name}: {_SIGNAL_MEANINGS.get(cause, 'a signal')}"
+        return Missing(code="out_of_memory", detail=f"out of memory: the kernel killed {process} (SIGKILL)")
+    meaning = _SIGNAL_MEANINGS.get(cause, "a signal")
+    return Missing(code="error", detail=f"{process} died of {cause.name}: {meaning}")
 
 
 TAIL_CHARACTERS = 2000
@@ -168,12 +170,12 @@ class LocalWorker:
         """Return the next whole frame that has come, or null."""
         return say.read_frame(self.socket, self._decoder)
 
-    def exit_status(self, within_s: float = EXIT_TIMEOUT_S) -> str:
-        """Return in words how the process ended."""
+    def exit_status(self, within_s: float = EXIT_TIMEOUT_S) -> Missing:
+        """Return how the process ended."""
         try:
             code = self._process.wait(within_s)
         except subprocess.TimeoutExpired:
-            return "it closed its line without an answer"
+            return Missing(code="error", detail="it closed its connection without an answer")
         return describe_exit(code, out_of_memory=count_oom_kills() > self._oom_kills)
 
     def stop(self) -> None:

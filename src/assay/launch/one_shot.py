@@ -198,9 +198,7 @@ class OneShotProcess:
             code = self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "the process closed its line without an answer"
-        return describe_exit(code, out_of_memory=count_oom_kills() > self._oom_kills).replace(
-            "the worker", "the process"
-        )
+        return describe_exit(code, process="the process", out_of_memory=count_oom_kills() > self._oom_kills).detail
 
     def _timeout_message(self) -> str:
         name = self._doing.name

@@ -25,6 +25,7 @@ from assay.core.errors import EndedEarly, MachineCannot
 from assay.core.guardian import Guardian
 from assay.core.plan import Role
 from assay.core.processes import ProcessIdentity, boot_id, current_process, is_visible
+from assay.core.results import Missing
 from assay.core.values import Value
 from assay.isolation.placement import Allotment
 from assay.launch.local import LocalWorker, rank_environment
@@ -78,7 +79,7 @@ class WorkerEnded(Value):
 
     kind: Literal["ended"] = "ended"
     worker: int
-    exit_status: str
+    exit_status: Missing
     tail: str | None
 
 
@@ -273,10 +274,13 @@ class RemoteWorker:
         """Return the next whole frame that has come, or null."""
         return say.read_frame(self._connection, self._decoder)
 
-    def exit_status(self) -> str:
-        """Return in words how it ended, as its agent tells."""
+    def exit_status(self) -> Missing:
+        """Return how it ended, as its agent tells."""
         self.stop()
-        return self._ended.exit_status if self._ended else f"the agent of rank {self.worker_id.rank} is gone"
+        return self._ended.exit_status if self._ended else self._agent_gone()
+
+    def _agent_gone(self) -> Missing:
+        return Missing(code="error", detail=f"the agent of rank {self.worker_id.rank} is gone")
 
     def stop(self) -> None:
         """Have the agent end the worker and all it started; safe to call twice."""
@@ -289,9 +293,7 @@ class RemoteWorker:
             reply = self._agent.receive()
             self._ended = reply if isinstance(reply, WorkerEnded) else None
         if self._ended is None:
-            self._ended = WorkerEnded(
-                worker=self._number, exit_status=f"the agent of rank {self.worker_id.rank} is gone", tail=None
-            )
+            self._ended = WorkerEnded(worker=self._number, exit_status=self._agent_gone(), tail=None)
 
     def tail(self) -> str | None:
         """Return the end of what it printed."""

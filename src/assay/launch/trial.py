@@ -177,7 +177,7 @@ class Launcher:
             first = error.failures[0]
             outcome.status = "refused" if all_refused(error.failures) else "failed"
             outcome.reason = f"{first.worker}: {first.reason}"
-            outcome.invalid_request = trial.in_stages and first.invalid_request
+            outcome.invalid_request = trial.in_stages and first.code == "bad_input"
             outcome.stderr_tail = error.tail
         outcome.end_ns = time.perf_counter_ns()
         outcome.series = join_series(outcome.series)

@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from assay.core.results import Evidence, SettlingResult, Tuning
+from assay.core.results import Evidence, Missing, SettlingResult, Tuning
 from assay.core.signals import defer_stop
 from assay.timing.continuous import START_US
 from assay.worker import protocol as say
@@ -40,16 +40,12 @@ class WorkerFailure:
     Attributes:
         worker: The worker.
         reason: Why.
-        refused: The machine cannot, rather than the work failing.
-        caused_by_peer: It is what the end of another one does to it.
-        invalid_request: It was asked for what cannot be, on any machine.
+        code: The same for programs: a FailureCode.
     """
 
     worker: str
     reason: str
-    refused: bool = False
-    caused_by_peer: bool = False
-    invalid_request: bool = False
+    code: str = "error"
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class WorkerHandle(Protocol):
         """Return the next whole frame that has come, or null; raises `Closed` or `Garbled`."""
         ...
 
-    def exit_status(self) -> str:
+    def exit_status(self) -> Missing:
         """Return in words how it ended, once its line is closed."""
         ...
 
@@ -150,7 +146,7 @@ def collect_replies(
                 if isinstance(answer, WorkerFailure) and (handle.worker_id.role.ranks > 1 or not owes):
                     deadline = min(deadline, time.monotonic() + (RANK_FAILURE_GRACE_S if owes else 0.0))
                     reason = f"it was ended, as {handle.worker_id.name} had failed"
-                    late = WorkerFailure("", reason, caused_by_peer=True)
+                    late = WorkerFailure("", reason, code="peer_lost")
             if time.monotonic() >= deadline and not events:
                 break
     for key, handle in waiting.items():
@@ -171,7 +167,8 @@ def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | Wo
     try:
         frame = handle.read()
     except say.ConnectionClosed:
-        return WorkerFailure(handle.worker_id.name, handle.exit_status())
+        missing = handle.exit_status()
+        return WorkerFailure(handle.worker_id.name, missing.detail, missing.code)
     except say.InvalidMessage as error:
         handle.stop()
         return WorkerFailure(handle.worker_id.name, f"it spoke garbage: {error}")
@@ -179,16 +176,11 @@ def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | Wo
         return None
     if isinstance(frame.message, say.MeasurementFailed):
         failure = frame.message
-        return WorkerFailure(
-            handle.worker_id.name, failure.reason, failure.refused, failure.caused_by_peer, failure.invalid_request
-        )
+        return WorkerFailure(handle.worker_id.name, failure.reason, failure.code)
     if not isinstance(frame.message, expected):
         handle.stop()
         return WorkerFailure(handle.worker_id.name, f"it said {frame.message.kind!r} out of turn")
     return WorkerReply(frame.message, frame.payload, time.perf_counter_ns())
-
-
-OUT_OF_MEMORY = "out of memory"
 
 
 def sort_by_root_cause(failures: Iterable[WorkerFailure]) -> list[WorkerFailure]:
@@ -196,14 +188,14 @@ def sort_by_root_cause(failures: Iterable[WorkerFailure]) -> list[WorkerFailure]
 
     Memory that ran out comes first, then whatever is no consequence of another's end; of those, what came first.
     """
-    return sorted(failures, key=lambda failure: (failure.caused_by_peer, not failure.reason.startswith(OUT_OF_MEMORY)))
+    return sorted(failures, key=lambda failure: (failure.code == "peer_lost", failure.code != "out_of_memory"))
 
 
 def all_refused(failures: Iterable[WorkerFailure]) -> bool:
     """Return whether the machine could not, on every rank that failed for a reason of its own."""
     all_failures = list(failures)
-    own = [failure for failure in all_failures if not failure.caused_by_peer]
-    return all(failure.refused for failure in own or all_failures)
+    own = [failure for failure in all_failures if failure.code != "peer_lost"]
+    return all(failure.code == "machine_cannot" for failure in own or all_failures)
 
 
 @dataclass(frozen=True)

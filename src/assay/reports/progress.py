@@ -141,7 +141,7 @@ def describe_outcome(record: Record) -> str:
     """Write what a trial gave in a few words."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
-    left_out = [f.skipped for e in record.evidence for f in e.subjects if f.skipped is not None]
+    left_out = [f.skipped.detail for e in record.evidence for f in e.subjects if f.skipped is not None]
     if record.stages:
         return "; ".join([_describe_stages(record.stages), *_describe_skipped(left_out)])
     timed = [s for s in record.estimates if s.quantity == primary_time([record], s.role)]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from assay.core import processes
 from assay.core.errors import AssayError, TrialFailed
-from assay.core.results import Parity, SubjectFacts
+from assay.core.results import NOT_REACHED, Missing, Parity, SubjectFacts
 from assay.timing.interleaved import SampleBlock, SampleSeries
 from assay.worker import subjects
 from assay.worker.subjects import describe_failure, is_device_lost, is_out_of_memory, release_memory
@@ -115,13 +115,14 @@ class PairedSubjects:
         if not isinstance(error, AssayError):
             traceback.print_exception(error)
         self._failures.append(error.with_traceback(None))
-        self._update_facts(index, skipped=describe_failure(error).reason)
+        failure = describe_failure(error)
+        self._update_facts(index, skipped=Missing(code=failure.code, detail=failure.reason))
         if isinstance(error, TrialFailed) and index % 2 and self._message.role.parity:
             self._update_facts(index, parity=Parity(passed=False, reason=str(error), measure="error against float64"))
 
     def _skip_from(self, pair_index: int, reason: str) -> None:
         for index in range(2 * pair_index, len(self._facts)):
-            self._update_facts(index, skipped=reason, reached=False)
+            self._update_facts(index, skipped=Missing(code=NOT_REACHED, detail=reason))
 
     def _update_facts(self, index: int, **updates: object) -> None:
         self._facts[index] = self._facts[index].model_copy(update=updates)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.core.plan import Cache, Isolation, Role
-from assay.core.results import IsolationLimit, SubjectFacts, TriedConfig
+from assay.core.results import FailureCode, IsolationLimit, SubjectFacts, TriedConfig
 from assay.core.values import Params, Value
 from assay.isolation.placement import Allotment
 
@@ -120,9 +120,7 @@ class MeasurementFailed(Value):
 
     kind: Literal["failed"] = "failed"
     reason: str
-    refused: bool = False
-    invalid_request: bool = Field(default=False, description="It was asked for what cannot be, on any machine.")
-    caused_by_peer: bool = Field(default=False, description="It is what a rank sees when another one is gone.")
+    code: FailureCode = "error"
 
 
 class SeriesHeader(Value):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from assay.core import processes
 from assay.core.errors import AssayError
-from assay.core.results import SubjectFacts, TimingMethod
+from assay.core.results import NOT_REACHED, Missing, SubjectFacts, TimingMethod
 from assay.timing.continuous import START_US
 from assay.timing.interleaved import SampleBlock, SampleSeries
 from assay.timing.wall import gc_paused
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from assay.worker import protocol as say
     from assay.workloads.base import PreparedWorkload
 
-NOT_REACHED = "its turn never came"
 BY_WALL = TimingMethod(
     method="stage", why="calls follow one another, each until its work is done, by the host's clock", cache="warm"
 )
@@ -48,7 +47,8 @@ class StagedSubjects:
         self._device = device
         self._clock = clock
         count = len(message.role.subjects)
-        self._facts = {n: SubjectFacts(subject=n, skipped=NOT_REACHED, reached=False) for n in range(count)}
+        not_reached = Missing(code=NOT_REACHED, detail="its turn never came")
+        self._facts = {n: SubjectFacts(subject=n, skipped=not_reached) for n in range(count)}
         self._first: PreparedWorkload | None = None
 
     def begin(self) -> tuple[SubjectFacts, ...]:
@@ -104,13 +104,8 @@ class StagedSubjects:
         if not isinstance(error, AssayError):
             traceback.print_exception(error)
         failure = describe_failure(error.with_traceback(None))
-        update = {
-            "skipped": failure.reason,
-            "refused": failure.refused,
-            "invalid_request": failure.invalid_request,
-            "reached": True,
-        }
-        self._facts[index] = self._facts[index].model_copy(update=update)
+        skipped = Missing(code=failure.code, detail=failure.reason)
+        self._facts[index] = self._facts[index].model_copy(update={"skipped": skipped})
 
 
 class _StageCalls:

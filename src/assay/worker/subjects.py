@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from assay.core.plan import SourceCheckout, Subject
-    from assay.core.results import Parity
+    from assay.core.results import FailureCode, Parity
     from assay.workloads.base import PreparedWorkload
 
 
@@ -159,16 +159,21 @@ _MAX_CHARACTERS = 300
 def describe_failure(error: BaseException) -> say.MeasurementFailed:
     """Return a failure as one sentence."""
     if isinstance(error, AssayError):
-        is_invalid = isinstance(error, BadInput)
-        return say.MeasurementFailed(
-            reason=str(error), refused=isinstance(error, MachineCannot), invalid_request=is_invalid
-        )
+        return say.MeasurementFailed(reason=str(error), code=_failure_code(error))
     text = " ".join(str(error).split())
     shortened = text[:_MAX_CHARACTERS]
     if is_out_of_memory(error):
-        return say.MeasurementFailed(reason=f"out of memory: {shortened or type(error).__name__}")
+        reason = f"out of memory: {shortened or type(error).__name__}"
+        return say.MeasurementFailed(reason=reason, code="out_of_memory")
     reason = f"{type(error).__name__}: {shortened}" if shortened else type(error).__name__
-    return say.MeasurementFailed(reason=reason, caused_by_peer=any(words in text.lower() for words in _PEER_GONE))
+    is_peer_lost = any(words in text.lower() for words in _PEER_GONE)
+    return say.MeasurementFailed(reason=reason, code="peer_lost" if is_peer_lost else "error")
+
+
+def _failure_code(error: AssayError) -> FailureCode:
+    if isinstance(error, MachineCannot):
+        return "machine_cannot"
+    return "bad_input" if isinstance(error, BadInput) else "error"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

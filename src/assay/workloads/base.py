@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from assay.core.results import Check, Parity
+    from assay.core.results import Check, Note, Parity
     from assay.core.values import Params
 
 
@@ -79,7 +79,7 @@ class PreparedWorkload:
     agree_to_stop: Callable[[bool], bool] | None = None
     placement: Mapping[str, str] | None = None
     dtype: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class Workload(Protocol):

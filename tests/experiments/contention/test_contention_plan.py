@@ -218,14 +218,12 @@ def test_a_run_that_overran_its_budget_says_by_how_much() -> None:
         records = World().run(wanted)
         report = EXPERIMENT.report(TWO_CORES, wanted, records)
         findings = report.findings
-        about_it = [f for f in findings.findings if f.facts["about"] == "budget"]
+        about_it = [f for f in findings.findings if f.kind == "budget"]
         shown = report.page.sections[0].elements
         told = [e.text for e in shown if e.kind == "text" and "more than the budget of" in e.text]
         assert (len(about_it), len(told)) == (late, late)
     free = options(repeat=4, budget_s=20.0, keeps_to_budget=False)
-    assert not [
-        f for f in EXPERIMENT.report(TWO_CORES, free, records).findings.findings if f.facts["about"] == "budget"
-    ]
+    assert not [f for f in EXPERIMENT.report(TWO_CORES, free, records).findings.findings if f.kind == "budget"]
 
 
 def test_what_is_compiled_is_tuned_once_on_each_model_before_the_first_block_and_counts_nowhere() -> None:

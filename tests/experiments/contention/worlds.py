@@ -179,8 +179,7 @@ def found_in(world: World, wanted: ContentionOptions, on: Machine = TWO_CORES) -
 
 def about(findings: Findings, topic: str, **facts: object) -> list[Finding]:
     """Return the findings about a topic, with these facts."""
-    wanted = {"about": topic, **facts}
-    return [f for f in findings.findings if all(f.facts.get(k) == v for k, v in wanted.items())]
+    return [f for f in findings.findings if f.kind == topic and all(f.facts.get(k) == v for k, v in facts.items())]
 
 
 def overall(findings: Findings, topic: str, phase: str) -> Finding:

@@ -9,9 +9,12 @@ import numpy as np
 
 from assay.core.plan import Block
 from assay.core.results import (
+    NOT_REACHED,
     Estimate,
     Evidence,
     GpuWindowStats,
+    Missing,
+    Note,
     Record,
     Series,
     Stage,
@@ -94,7 +97,7 @@ class World:
     host_w: float | None = None
     watched: bool = True
     origin: Origin = "real"
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     errors: float = 0.0
     answers: dict[str, float] = field(default_factory=dict)
     uncounted: bool = False
@@ -125,7 +128,7 @@ class World:
                 if self.lost is not None and before == 1 and number >= self.lost:
                     reason = "GPU 0 cannot be reached: it fell off the bus"
                 if reason is not None:
-                    facts.append(SubjectFacts(subject=number, skipped="its turn never came", reached=False))
+                    facts.append(SubjectFacts(subject=number, skipped=Missing(code=NOT_REACHED, detail="not reached")))
                     continue
                 why = self.fails(told)
                 facts.append(self._facts(number, told, why))
@@ -151,7 +154,8 @@ class World:
         reads, steps = told.phase == "prefill", min(PROFILED_STEPS, told.output_tokens - 1)
         looked_s = told.batch * told.input_tokens * PREFILL_TOKEN_S if reads else steps * step_s
         return SubjectFacts(
-            subject=number, skipped=why, placement={"model.layers.0": "cuda:0"}, notes=self.notes,
+            subject=number, skipped=None if why is None else Missing(code="out_of_memory", detail=why),
+            placement={"model.layers.0": "cuda:0"}, notes=self.notes,
             measured={
                 "busy_us": self.busy * looked_s * 1e6, "untraced_us": 1e6, "untraced_after_us": self.after * 1e6,
                 "step_read_bytes": 0.25 * step_s * 4e12, "memory_bytes_per_s": 4e12,

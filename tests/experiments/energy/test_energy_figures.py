@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.page import Page, Table, Text
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Note
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.cell_notes import end_sentence, format_share
 from assay.experiments.energy.result import FIGURES, EnergyResult, EnergyRow
 from assay.experiments.energy.study import ENERGY_DISABLED, build_study
-from assay.experiments.energy.tables import utilization_table
+from assay.experiments.energy.tables import note_texts, utilization_table
+from assay.workloads.generation.memory import ModelSizes
+from assay.workloads.generation.placement import placement_notes
 from tests.experiments.energy.metered_world import (
     DECODE_W,
     IDLE_W,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from tests.experiments.remembered import Remembered
 
 IDS: dict[int, list[int]] = {1: [0], 2: [0, 1], 4: [0, 1, 2, 3], 8: list(range(8))}
+UNBALANCED = Note(code="unbalanced", message="unbalanced: GPU 0 holds 3 of 4 layers", severity="warning")
 SERVER = {"type": "openai", "model": "some/model", "endpoint": "http://127.0.0.1:8000/v1"}
 
 
@@ -161,7 +164,7 @@ def test_a_gpu_lost_midway_leaves_what_was_measured_marked() -> None:
     assert told is not None
     assert (told.n, told.scope) == (2, "process"), "two processes do not stand for a run"
     assert all(row.figures["decode_j_per_token"] is not None for row in others), "the first process had them all"
-    assert any("fell off the bus" in note for note in first.notes)
+    assert {"phase_cut_short", "run_cut_short"} & {note.code for note in first.notes}
     assert "3 of 3 only in part" in EXPERIMENT.report(there, wanted, records).findings.headline
 
 
@@ -177,7 +180,7 @@ def test_out_of_memory_at_the_third_batch_size_keeps_the_others_and_says_why() -
     assert result.skipped == {"eager, batch 32, 100 in, 51 out": why}
     found = EXPERIMENT.report(there, wanted, records).findings
     assert f"1 of 3 cells left out ({why})" in found.headline
-    (left,) = [finding for finding in found.findings if finding.facts["about"] == "left out"]
+    (left,) = [finding for finding in found.findings if finding.kind == "left_out"]
     assert (left.verdict, left.reason) == ("no", why)
 
 
@@ -189,7 +192,7 @@ def test_a_phase_that_does_not_work_leaves_the_other_phases_and_marks_the_cell()
     assert why(row, "decode_j_per_token") == "it broke"
     assert value(row, "prefill_j_per_token") > 0
     assert why(row, "phases_share") == "no process told the energy of both phases and of whole requests"
-    assert any("decode was cut short or left out in 3 processes: it broke" in note for note in row.notes)
+    assert [note.params for note in row.notes if note.code == "phase_cut_short"] == [{"processes": 3}]
 
 
 def test_a_server_is_not_taken_apart_and_its_errors_are_counted() -> None:
@@ -210,8 +213,7 @@ def test_a_server_is_not_taken_apart_and_its_errors_are_counted() -> None:
     assert value(row, "ttft_ms") == pytest.approx(2.0)
     assert value(row, "gap_p99_ms") == pytest.approx(20.0)
     assert value(row, "tpot_ms") == pytest.approx(10.0)
-    for words in ("requests failed", "answers ended before the 51 tokens asked for", "client-bound: reading"):
-        assert any(words in note for note in row.notes)
+    assert {"requests_failed", "short_answers", "client_bound"} <= {note.code for note in row.notes}
 
 
 def test_requests_of_another_length_than_asked_for_are_not_told_as_those() -> None:
@@ -226,32 +228,33 @@ def test_requests_of_another_length_than_asked_for_are_not_told_as_those() -> No
         assert why(row, name) == reason
     assert value(row, "j_per_output_token") > 0
     assert row.gpus[0].energy_j_per_request is None
-    assert any("answers ended before the 51 tokens asked for" in note for note in row.notes)
+    (note,) = [note for note in row.notes if note.code == "answer_length"]
+    assert (note.severity, note.params) == ("warning", {"short_requests": note.params["short_requests"]})
     page = page_of(there, wanted, World(there, answers=short))
     texts = [each for section in page.sections for each in section.elements if isinstance(each, Text)]
     assert [text.tone for text in texts if reason in text.text] == [page.lead_tone] == ["unsure"]
 
 
 @pytest.mark.parametrize(
-    ("answers", "words"),
+    ("answers", "code", "params"),
     [
-        ({"output_tokens": 51.0}, "tokens are the server's own counts"),
-        ({"output_tokens": 8 * 51.0}, "a chunk has 8 tokens on average"),
-        ({"uncounted_requests": 1.0}, "those of prompts are as it counted them before the load"),
-        ({"uncounted_requests": 0.25}, "1 of 4 answers came without the server's count"),
-        ({"long_requests": 1.0}, "answers went on beyond the 51 tokens asked for"),
-        (
-            {"silence_us": 3e6},
-            "the server stalled: 4 times a stream was silent for far longer than usual, for up to 3 s",
-        ),
+        ({"output_tokens": 51.0}, "server_counted", {}),
+        ({"output_tokens": 8 * 51.0}, "several_tokens_a_chunk", {"tokens_per_chunk": 8.0}),
+        ({"uncounted_requests": 1.0}, "chunks_counted", {"uncounted": 4.0, "answered": 4.0}),
+        ({"uncounted_requests": 0.25}, "partly_counted", {"uncounted": 1.0, "answered": 4.0}),
+        ({"long_requests": 1.0}, "answer_length", {"long_requests": 4.0}),
+        ({"silence_us": 3e6}, "server_stalled", {"stalls": 4, "longest_s": 3.0}),
     ],
 )
-def test_what_a_servers_answers_were_like_is_told_from_the_load(answers: dict[str, float], words: str) -> None:
+def test_what_a_servers_answers_were_like_is_told_from_the_load(
+    answers: dict[str, float], code: str, params: dict[str, float]
+) -> None:
     there = gpus(1)
     wanted = options(there, config(backend={**SERVER, "device_ids": [0]}, repeats=1, window_s=4.0, precision=0.5))
     row = single(there, wanted, World(there, answers=answers))
-    assert [note for note in row.notes if words in note]
-    assert ("tokens are the server's own counts (usage)" in row.notes) is ("uncounted_requests" not in answers)
+    notes = {note.code: note for note in row.notes}
+    assert notes[code].params == params
+    assert ("server_counted" in notes) is ("uncounted_requests" not in answers)
 
 
 def test_a_stall_is_part_of_the_answer() -> None:
@@ -309,11 +312,13 @@ def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
     there = gpus(1)
     wanted = options(there, config(modes=["eager", "graphs"]))
     eager, graphs = result_of(there, wanted, World(there, busy=0.17).measured(wanted)).rows
-    (said,) = [note for note in eager.notes if "host-bound" in note]
-    assert "the GPU waited for the host 83 % of the time" in said
-    assert "mode graphs shows the GPU's" in said
-    assert not any("mode graphs" in note for note in graphs.notes)
-    assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
+    (note,) = [note for note in eager.notes if note.code == "host_bound"]
+    assert note.severity == "warning"
+    assert note.params == {"busy_share": pytest.approx(0.17)}
+    assert "mode graphs" in note.message
+    assert not any("mode graphs" in note.message for note in graphs.notes)
+    steady = single(there, options(there, config()), World(there))
+    assert "host_bound" not in {note.code for note in steady.notes}
 
 
 def test_where_no_kernel_was_looked_at_nothing_is_said_of_waiting() -> None:
@@ -342,20 +347,21 @@ def test_prompts_for_which_the_gpu_waits_are_told_of_in_every_mode() -> None:
     wanted = options(there, config(modes=["eager", "graphs"]))
     for busy, told in ((0.45, True), (0.9, False)):
         for row in result_of(there, wanted, World(there, busy=busy).measured(wanted)).rows:
-            assert any("the GPU waited for it 55 % of that time" in note for note in row.notes) == told
+            shares = [note.params["waited_share"] for note in row.notes if note.code == "host_bound_prefill"]
+            assert shares == ([pytest.approx(0.55)] if told else [])
 
 
 def test_a_host_that_is_waited_for_and_does_not_keep_its_speed_is_told_of() -> None:
     there = gpus(1)
     wanted = options(there, config())
 
-    def notes(busy: float, sway: float) -> list[str]:
+    def notes(busy: float, sway: float) -> list[Note]:
         row = single(there, wanted, World(there, busy=busy, sway=sway))
-        return [note for note in row.notes if "did not keep its speed" in note]
+        return [note for note in row.notes if note.code == "unsteady_host"]
 
-    (said,) = notes(busy=0.2, sway=0.25)
+    (note,) = notes(busy=0.2, sway=0.25)
     low, high = 1e3 * STEP_S["eager"] * 0.75, 1e3 * STEP_S["eager"] * 1.25
-    assert f"a step took {low:.3g} to {high:.3g} ms" in said
+    assert note.params == pytest.approx({"low_ms": low, "high_ms": high}, rel=0.01)
     assert not notes(busy=0.2, sway=0.05)
     assert not notes(busy=0.9, sway=0.25)
 
@@ -364,19 +370,18 @@ def test_prompts_that_are_not_as_long_as_the_cell_says_are_told_of() -> None:
     there = gpus(1)
     wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
     short = World(there, answers={"input_tokens": 40.0, "requests": 1.0})
-    (said,) = [note for note in single(there, wanted, short).notes if "prompts had" in note]
-    assert said == "prompts had 40.0 tokens on average, not 100"
-    assert not any("prompts had" in note for note in single(there, wanted, World(there)).notes)
+    (note,) = [note for note in single(there, wanted, short).notes if note.code == "prompt_length"]
+    assert (note.severity, note.params) == ("warning", {"tokens": 40.0, "requested": 100})
+    assert "prompt_length" not in {note.code for note in single(there, wanted, World(there)).notes}
 
 
 def test_prompts_are_as_many_as_first_tokens_where_a_window_cuts_answers() -> None:
     there = gpus(1)
     wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
     notes = single(there, wanted, World(there, answers={"input_tokens": 40.0, "requests": 0.5})).notes
-    assert "prompts had 40.0 tokens on average, not 100" in notes
-    assert not any(
-        "prompts had" in note for note in single(there, wanted, World(there, answers={"requests": 0.5})).notes
-    )
+    assert {"tokens": 40.0, "requested": 100} in [note.params for note in notes if note.code == "prompt_length"]
+    others = single(there, wanted, World(there, answers={"requests": 0.5})).notes
+    assert "prompt_length" not in {note.code for note in others}
 
 
 def test_windows_that_end_before_an_answer_does_are_only_in_part() -> None:
@@ -385,9 +390,7 @@ def test_windows_that_end_before_an_answer_does_are_only_in_part() -> None:
     row = single(there, wanted, World(there, answers={"requests": 0.0}))
     assert row.partial
     assert why(row, "requests_per_s") == why(row, "j_per_request") == "no answer was whole within the window of 2 s"
-    assert (
-        "no answer was whole within the window of 2 s: make scenario.window_s longer than an answer takes" in row.notes
-    )
+    assert ("incomplete_answers", "warning") in {(note.code, note.severity) for note in row.notes}
     assert value(row, "output_tokens_per_s") > 0
     assert not single(there, wanted, World(there)).partial
 
@@ -395,16 +398,16 @@ def test_windows_that_end_before_an_answer_does_are_only_in_part() -> None:
 def test_a_profiler_that_does_not_let_go_is_told_of() -> None:
     there = gpus(1)
     wanted = options(there, config())
-    assert not any("profiler" in note for note in single(there, wanted, World(there, after=1.05)).notes)
-    (said,) = [note for note in single(there, wanted, World(there, after=1.2)).notes if "profiler" in note]
-    assert "took 20 % longer than before" in said
+    assert "still_traced" not in {note.code for note in single(there, wanted, World(there, after=1.05)).notes}
+    (note,) = [note for note in single(there, wanted, World(there, after=1.2)).notes if note.code == "still_traced"]
+    assert note.params["longer_share"] == pytest.approx(0.2)
 
 
 def test_graphs_are_held_against_eager_in_joules_and_in_speed() -> None:
     there = gpus(1)
     wanted = options(there, config(modes=["eager", "graphs"]))
     found = EXPERIMENT.report(there, wanted, World(there).measured(wanted)).findings
-    joules, speed = [finding for finding in found.findings if finding.facts["about"] == "modes"]
+    joules, speed = [finding for finding in found.findings if finding.kind == "modes"]
     assert (joules.verdict, speed.verdict) == ("yes", "yes")
     assert joules.estimate is not None
     assert speed.estimate is not None
@@ -496,7 +499,7 @@ def test_joules_a_request_times_requests_a_second_are_watts(
         {"silent": frozenset({0})},
         {"lost": 2},
         {"watched": False},
-        {"origin": "fake", "notes": ("unbalanced: GPU 0 holds 3 of 4 layers",)},
+        {"origin": "fake", "notes": (UNBALANCED,)},
         {"fails": lambda told: "it does not work"},
         {"fails": lambda told: "it does not work" if told.phase in {"idle", "whole"} else None},
     ],
@@ -518,6 +521,23 @@ def test_pages_and_files_work_whatever_is_missing(world: dict[str, Any], backend
 
 def test_what_was_noted_of_the_placement_stands_beside_the_cell() -> None:
     there = gpus(1)
-    row = single(there, options(there, config()), World(there, notes=("unbalanced: 3 of 4 on GPU 0",)))
-    assert row.notes == ("unbalanced: 3 of 4 on GPU 0",)
+    row = single(there, options(there, config()), World(there, notes=(UNBALANCED,)))
+    assert row.notes == (UNBALANCED,)
     assert row.placement == {"model.layers.0": "cuda:0"}
+
+
+def test_an_unbalanced_split_of_a_model_is_a_warning_from_the_planner_to_the_table() -> None:
+    """The note is the planner's own: a table that looked for other words than it writes showed it as a remark."""
+    there = gpus(1)
+    sizes = ModelSizes(
+        model="m", dtype="bfloat16", parameters=2**31, weights_bytes=2**32, parts_bytes={}, layers=4,
+        kv_bytes_per_token=1, hidden=1, widest=1, context_tokens=1, vocabulary=1,
+    )  # fmt: skip
+    notes = placement_notes(sizes, {"cuda:0": 3 * 2**30, "cuda:1": 2**30}, ("cuda:0", "cuda:1"), "cuda:0")
+    assert [(note.code, note.severity) for note in notes] == [("pipeline", "remark"), ("unbalanced", "warning")]
+    assert notes[1].params == {"device": "cuda:0", "share": 0.75, "gpus": 2}
+    row = single(there, options(there, config()), World(there, notes=notes))
+    shown = {text.text: text.tone for text in note_texts([row]) if isinstance(text, Text)}
+    (tone,) = [tone for text, tone in shown.items() if notes[1].message[1:] in text]
+    assert tone == "unsure"
+    assert sorted(shown.values()) == ["plain", "unsure"]

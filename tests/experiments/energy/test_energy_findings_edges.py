@@ -48,13 +48,13 @@ def spread(low: float, high: float, value: float = 1.0) -> Finding:
 def between(name: str, ratio: Estimate, **changes: Any) -> Finding:
     """Return what is found of graphs against eager, where the second figure is exactly so many times the first."""
     rows = row(figures={name: known(1.0)}, **changes), row(GRAPHS, {name: ratio})
-    (about,) = [f for f in found(*rows) if f.facts["about"] == "modes"]
+    (about,) = [f for f in found(*rows) if f.kind == "modes"]
     return about
 
 
 def test_a_cell_is_told_with_its_model_its_gpus_and_its_sizes() -> None:
     assert cell_facts(OPTIONS, EAGER.model_copy(update={"concurrency": 7})) == {
-        "about": "energy", "model": MODEL, "backend": "pytorch", "gpus": "0,1", "mode": "eager", "batch": 2,
+        "model": MODEL, "backend": "pytorch", "gpus": "0,1", "mode": "eager", "batch": 2,
         "concurrency": 7, "input_tokens": 100, "output_tokens": 51,
     }  # fmt: skip
     on_cpu = world.options(world.gpus(0), world.config())
@@ -213,13 +213,13 @@ def test_what_graphs_change_is_told_in_joules_and_in_speed() -> None:
 
     eager = row(figures={JOULES: sure(2.0), SPEED: sure(100.0)}, records=("a", "b"))
     graphs = row(GRAPHS, {JOULES: sure(1.0), SPEED: sure(400.0)}, records=("b", "c"), origin="fake")
-    less, faster = [f for f in found(eager, graphs) if f.facts["about"] == "modes"]
+    less, faster = [f for f in found(eager, graphs) if f.kind == "modes"]
     sizes = f"{MODEL}, batch 2, 100 in, 51 out: decoding with graphs"
     assert less.claim == f"{sizes} takes less energy per output token than eager"
     assert faster.claim == f"{sizes} makes more tokens a second than eager"
     for each, name in ((less, JOULES), (faster, SPEED)):
         assert (each.verdict, each.reason, each.records, each.origin) == ("yes", None, ("a", "b", "c"), "fake")
-        facts = {"about": "modes", "mode": "graphs", "against": "eager", "figure": name}
+        facts = {"mode": "graphs", "against": "eager", "figure": name}
         assert each.facts == {**cell_facts(OPTIONS, EAGER), **facts}
         assert each.estimate is not None
     assert [each.estimate and each.estimate.value for each in (less, faster)] == [
@@ -231,7 +231,7 @@ def test_what_graphs_change_is_told_in_joules_and_in_speed() -> None:
         for f in found(
             row(figures={JOULES: sure(1.0), SPEED: sure(400.0)}), row(GRAPHS, {JOULES: sure(2.0), SPEED: sure(100.0)})
         )
-        if f.facts["about"] == "modes"
+        if f.kind == "modes"
     ]
     assert (more.verdict, more.reason) == ("no", "it is more: 2 times that of eager")
     assert (slower.verdict, slower.reason) == ("no", "it is less: 0.25 times that of eager")
@@ -246,7 +246,7 @@ def test_what_graphs_perhaps_change_is_not_called_better() -> None:
 def test_modes_are_compared_at_the_same_sizes_only() -> None:
     def compared(*cells: EnergyCell, missing: bool = False) -> int:
         figures = {JOULES: None if missing else known(1.0, 0.9, 1.1)}
-        return sum(f.facts["about"] == "modes" for f in found(*(row(cell, figures) for cell in cells)))
+        return sum(f.kind == "modes" for f in found(*(row(cell, figures) for cell in cells)))
 
     larger = GRAPHS.model_copy(update={"batch": 4})
     server = EAGER.model_copy(update={"mode": "server"})
@@ -260,16 +260,17 @@ def test_cells_that_gave_nothing_are_told_last_with_their_reason_and_every_recor
     records = (Made(trial="a", origin="real"), Made(trial="b", origin="fake"), Made(trial="c", origin="simulated"))
     first, second = found(left_out={"one": "no memory.", "two": "a stall"}, records=records)
     assert first.model_dump(exclude_defaults=True) == {
+        "kind": "left_out",
         "claim": f"{MODEL}, one: can be measured",
         "estimate": None,
         "verdict": "no",
         "records": ("a", "b", "c"),
         "reason": "no memory",
-        "facts": {"about": "left out", "model": MODEL, "cell": "one"},
+        "facts": {"model": MODEL, "cell": "one"},
         "origin": "fake",
     }
     assert (second.reason, second.facts["cell"]) == ("a stall", "two")
     (real,) = found(left_out={"one": "no memory"}, records=records[:1])
     assert real.origin == "real"
     several = found(row(figures={JOULES: known(1.0)}), left_out={"one": "no memory"}, records=records)
-    assert [each.facts["about"] for each in several] == ["energy", "left out"]
+    assert [each.kind for each in several] == ["energy", "left_out"]

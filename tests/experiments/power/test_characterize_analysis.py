@@ -49,7 +49,7 @@ def older(where: PlacedCase, device: str) -> float:
 
 def found(asked: Any, records: Records, about: str, **facts: Any) -> list[Finding]:
     findings = EXPERIMENT.report(FOUR, asked, records).findings.findings
-    return [f for f in findings if f.facts["about"] == about and all(f.facts[name] == v for name, v in facts.items())]
+    return [f for f in findings if f.kind == about and all(f.facts[name] == v for name, v in facts.items())]
 
 
 def test_each_gpu_has_its_time_energy_and_work_per_joule_within_its_interval() -> None:

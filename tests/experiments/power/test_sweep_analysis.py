@@ -32,7 +32,7 @@ def judged(wanted: SweepOptions, truth: Callable[[Scalar], Truth], **how: Any) -
 
 
 def kind(found: Findings, name: str, device: str = "cuda:0") -> Finding:
-    return next(f for f in found.findings if (f.facts["kind"], f.facts.get("device")) == (name, device))
+    return next(f for f in found.findings if (f.kind, f.facts.get("device")) == (name, device))
 
 
 def truly_best(truth: Callable[[Scalar], Truth]) -> float:
@@ -234,7 +234,7 @@ def test_what_was_refused_or_failed_is_named_and_the_rest_is_kept() -> None:
         return "refused by the driver" if trial.settings.get("power_limit_w") == 250.0 else None
 
     found = judged(options(), Card().at, fails=fails)
-    missing = [f for f in found.findings if f.facts["kind"] == "missing"]
+    missing = [f for f in found.findings if f.kind == "missing"]
     assert [(f.verdict, f.reason) for f in missing] == [("no", "refused by the driver")]
     assert "250 W" in missing[0].claim
     nothing = judged(options(), Card().at, fails=lambda _: "refused: it may not")
@@ -242,7 +242,7 @@ def test_what_was_refused_or_failed_is_named_and_the_rest_is_kept() -> None:
     bad = SweepPoint(setting="float17", subject=None, refused="there is no float17")
     wanted = options(knob="dtype", points=(*points("float32"), bad))
     told = judged(wanted, lambda _: Truth(0.02, 300.0))
-    assert [f.reason for f in told.findings if f.facts["kind"] == "missing"] == ["there is no float17"]
+    assert [f.reason for f in told.findings if f.kind == "missing"] == ["there is no float17"]
 
 
 def test_everything_simulated_says_so() -> None:

@@ -253,8 +253,8 @@ def judged() -> Any:
     ) -> dict[str, tuple[Finding, ...]]:
         kept = Swept(list(records), {})
         told = build_findings(wanted, SweepStudy(tuple(match_records(wanted, kept)), (), found), kept)
-        kinds = dict.fromkeys(str(each.facts["kind"]) for each in told.findings)
-        return {kind: tuple(each for each in told.findings if each.facts["kind"] == kind) for kind in kinds}
+        kinds = dict.fromkeys(each.kind for each in told.findings)
+        return {kind: tuple(each for each in told.findings if each.kind == kind) for kind in kinds}
 
     return of
 
@@ -285,7 +285,7 @@ def test_the_best_step_is_claimed_with_all_that_is_known_of_it(judged: Any) -> N
     assert (found.estimate.value, found.estimate.low, found.estimate.high) == (200.0, 200.0, 300.0)
     assert (found.estimate.unit, found.estimate.n) == ("W", 3)
     assert found.facts == {
-        "kind": "best_energy", "device": "cuda:0", "knob": "power_limit_w", "setting": 200.0,
+        "device": "cuda:0", "knob": "power_limit_w", "setting": 200.0,
         "energy_per_call_j": 6.0, "energy_low_j": 5.0, "energy_high_j": 7.0, "cost_j": 4.0, "energy_ratio": 0.8,
         "energy_ratio_low": 0.7, "energy_ratio_high": 0.9, "slowdown": 1.25, "slowdown_low": 1.125,
         "slowdown_high": 1.375, "longer_at_most": 1.5, "calls_per_s": 10.0, "power_w": 400.0, "binds": "binds",
@@ -304,7 +304,7 @@ def test_a_step_of_which_nothing_is_known_has_no_numbers(judged: Any) -> None:
     (found,) = judged(curve(bare, optimum=best(told=False)))["best_energy"]
     assert found.verdict == "unsure"
     known = {name for name, value in found.facts.items() if value is not None}
-    assert known == {"kind", "device", "knob", "setting", "calls_per_s", "may_be"}
+    assert known == {"device", "knob", "setting", "calls_per_s", "may_be"}
 
 
 def test_words_and_duties_have_places_of_their_own(judged: Any) -> None:
@@ -340,7 +340,7 @@ def test_a_delay_is_the_lowest_step_that_keeps_it(judged: Any) -> None:
     (found,) = judged(curve(*steps({"longer_at_most": 1.75}, {"longer_at_most": 1.5}, {})))["within_slowdown"]
     assert found.claim == "sgemm@torch on cuda:0 takes at most 50 % longer down to a limit of 300 W"
     assert (found.verdict, found.reason, found.estimate.value) == ("yes", None, 1.25)
-    assert (found.facts["setting"], found.facts["max_slowdown"], found.facts["kind"]) == (300.0, 0.5, "within_slowdown")
+    assert (found.facts["setting"], found.facts["max_slowdown"], found.kind) == (300.0, 0.5, "within_slowdown")
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_caps_are_told_apart_by_whether_they_bind(judged: Any) -> None:
     assert (found.estimate.value, found.estimate.low, found.estimate.high) == (460.0, 300.0, 700.0)
     assert (found.estimate.n, found.estimate.unit) == (4, "W")
     assert found.facts == {
-        "kind": "binding", "device": "cuda:0", "knob": "power_limit_w", "binds": "200 W", "does_not_bind": "400 W",
+        "device": "cuda:0", "knob": "power_limit_w", "binds": "200 W", "does_not_bind": "400 W",
         "not_clear": "300 W",
     }  # fmt: skip
     assert (binding(free, free, held).reason, binding(held, held, held).reason) == ("200 and 300 W do not bind", None)
@@ -418,7 +418,7 @@ def test_steps_that_never_worked_have_their_last_reason(judged: Any) -> None:
     (found,) = judged(curve(), wanted=wanted, records=(*never, *once, record("of another run")))["missing"]
     assert found.claim == "sgemm@torch can be measured at a limit of 200 W on cuda:0"
     assert (found.verdict, found.reason, found.estimate) == ("no", "third", None)
-    assert found.facts == {"kind": "missing", "knob": "power_limit_w", "status": "refused"}
+    assert found.facts == {"knob": "power_limit_w", "status": "refused"}
     assert found.records == tuple(each.trial for each in never)
     bad = options(
         knob="dtype", points=(*points("half"), SweepPoint(setting="odd", subject=None, refused="no such type"))

@@ -68,7 +68,7 @@ def place(what: Any, name: str, said: Any, by: str = "time") -> LocationEffect:
 
 
 def claims(one: FleetAnalysis, about: str) -> list[Finding]:
-    return [found for found in fleet_findings([one]).findings if found.facts["about"] == about]
+    return [found for found in fleet_findings([one]).findings if found.kind == about]
 
 
 def ends(estimate: Estimate | None) -> tuple[float | None, ...]:
@@ -150,7 +150,7 @@ def test_how_far_gpus_are_apart_names_the_slowest_and_the_fastest() -> None:
     (apart,) = claims(looked(3, spread=TimeSpread(1.75, 1.5, 2.0, 2, 1, None, None, None)), "spread")
     assert apart.claim == "sgemm n=8 on M: the slowest GPU takes over 50 % longer than the fastest"
     assert apart.facts == {
-        "about": "spread", "workload": "sgemm n=8", "model": "M", "slowest": "GPU 2", "fastest": "GPU 1",
+        "workload": "sgemm n=8", "model": "M", "slowest": "GPU 2", "fastest": "GPU 1",
     }  # fmt: skip
     assert apart.estimate is not None
     assert (apart.estimate.n, apart.estimate.unit) == (3, "×")
@@ -183,7 +183,7 @@ def test_levels_differ_where_their_variance_is_surely_above_none() -> None:
     assert calls.estimate is None
     assert [found.estimate.n for found in (racks, hosts, runs) if found.estimate] == [1, 3, 5]
     assert racks.facts == {
-        "about": "component", "workload": "sgemm n=8", "model": "M", "level": "racks", "share": 0.5,
+        "workload": "sgemm n=8", "model": "M", "level": "racks", "share": 0.5,
         "share_low": 0.25, "share_high": 0.75, "members": 1, "part_of": None,
     }  # fmt: skip
     assert runs.facts["part_of"] == "GPUs"
@@ -209,7 +209,7 @@ def test_gpus_that_stand_out_are_told_of_as_ratios_or_in_degrees() -> None:
     assert (slow.estimate.unit, slow.estimate.n, slow.verdict) == ("×", 3, "yes")
     told = {name: value for name, value in slow.facts.items() if not name.startswith("against_fleet")}
     assert told == {
-        "about": "outlier", "workload": "sgemm n=8", "model": "M", "kind": "slow", "measure": "time", "uuid": "U1",
+        "workload": "sgemm n=8", "model": "M", "kind": "slow", "measure": "time", "uuid": "U1",
         "host": "h0", "slot": 1, "rack": "r1", "against": "its host", "false_rate": 0.02,
     }  # fmt: skip
     fleet_wide = [slow.facts[f"against_fleet{end}"] for end in ("", "_low", "_high")]
@@ -223,7 +223,7 @@ def test_gpus_that_stand_out_are_told_of_as_ratios_or_in_degrees() -> None:
 def test_all_slots_are_told_of_and_other_places_only_where_they_stray() -> None:
     places = [place(what, f"{what} {said}", said) for what in ("rack", "host", "slot") for said in ("yes", "unsure")]
     found = fleet_findings([looked(places=tuple(places))]).findings
-    told = [each for each in found if each.facts["about"] in {"rack", "host", "slot"}]
+    told = [each for each in found if each.kind in {"rack", "host", "slot"}]
     assert [each.facts["name"] for each in told] == ["rack yes", "host yes", "slot yes", "slot unsure"]
     assert [each.verdict for each in told] == ["yes", "yes", "yes", "unsure"]
     assert told[0].claim == "sgemm n=8 on M: rack rack yes is slow as a whole"
@@ -231,7 +231,7 @@ def test_all_slots_are_told_of_and_other_places_only_where_they_stray() -> None:
     assert told[0].estimate is not None
     assert told[0].estimate.n == 3
     assert told[0].facts == {
-        "about": "rack", "workload": "sgemm n=8", "model": "M", "name": "rack yes", "measure": "time", "members": 3,
+        "workload": "sgemm n=8", "model": "M", "name": "rack yes", "measure": "time", "members": 3,
         "chance": 0.001,
     }  # fmt: skip
 
@@ -273,7 +273,7 @@ def test_advice_of_one_gpu_names_none() -> None:
     (found,) = claims(looked(fleet=fleet(1)), "advice")
     assert found.estimate is None
     assert found.facts == {
-        "about": "advice", "workload": "sgemm n=8", "model": "M", "answer": "one", "best": None, "uuid": None,
+        "workload": "sgemm n=8", "model": "M", "answer": "one", "best": None, "uuid": None,
         "confidence": None, "slot": None, "sentence": ONE,
     }  # fmt: skip
 

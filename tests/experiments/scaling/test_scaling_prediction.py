@@ -137,9 +137,9 @@ def test_a_prediction_adds_what_the_link_takes_to_what_one_share_takes(tmp_path:
 def test_findings_judge_by_the_interval_and_say_why_not(tmp_path: Path) -> None:
     wanted = options()
     found = EXPERIMENT.report(MACHINE, wanted, measured(wanted, tmp_path)).findings
-    verdicts = {f.facts["world"]: (f.verdict, f.facts["status"]) for f in found.findings}
+    verdicts = {f.facts["world"]: (f.verdict, f.kind) for f in found.findings}
     assert verdicts == {
-        8: ("yes", "predicted"), 16: ("yes", "predicted"), 512: ("no", "predicted"), 48: ("no", "skipped"),
+        8: ("yes", "prediction"), 16: ("yes", "prediction"), 512: ("no", "prediction"), 48: ("no", "skipped"),
     }  # fmt: skip
     assert found.headline.startswith("Predicted, not measured: 65,536 tokens on 512 GPUs over nvlink4 take ")
 

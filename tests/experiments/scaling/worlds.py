@@ -232,8 +232,7 @@ def found_in(world: World, wanted: ScalingOptions, on: Machine = FOUR_CORES) -> 
 
 def about(findings: Findings, topic: str, **facts: object) -> Finding:
     """Return the one finding about a topic with these facts."""
-    wanted = {"about": topic, **facts}
-    (one,) = [f for f in findings.findings if all(f.facts.get(k) == v for k, v in wanted.items())]
+    (one,) = [f for f in findings.findings if f.kind == topic and all(f.facts.get(k) == v for k, v in facts.items())]
     return one
 
 

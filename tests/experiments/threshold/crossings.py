@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Block, Subject
-from assay.core.results import Evidence, Parity, Record, Series, SubjectFacts, Window
+from assay.core.results import Evidence, Missing, Parity, Record, Series, SubjectFacts, Window
 from assay.experiments.threshold.options import GROWTH, GridPoint, Threshold, ThresholdOptions
 from assay.experiments.threshold.plan import replay_run
 from tests.experiments.remembered import Remembered
@@ -82,7 +82,14 @@ class World:
             fast = bool(place % 2)
             why = self.left_out(subject.params, fast)
             parity = self.parity(subject.params) if fast and role.parity else None
-            facts.append(SubjectFacts(subject=place, skipped=why, parity=parity))
+            facts.append(
+                SubjectFacts(
+                    subject=place,
+                    skipped=why
+                    and Missing(code="out_of_memory" if why.startswith("out of memory") else "error", detail=why),
+                    parity=parity,
+                )
+            )
         for pair in range(0, len(role.subjects), 2):
             params = role.subjects[pair].params
             if facts[pair].skipped is None and facts[pair + 1].skipped is None:

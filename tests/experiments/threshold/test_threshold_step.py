@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.page import LinePlot, Table, Text
-from assay.core.results import Parity
+from assay.core.results import NOT_REACHED, Missing, Parity
 from assay.experiments.threshold import EXPERIMENT
 from assay.experiments.threshold.plan import replay_run
 from assay.experiments.threshold.report import build_study
@@ -128,7 +128,7 @@ def test_without_parity_at_every_point_nothing_is_recommended(parity: Parity | N
     parities = [
         finding
         for finding in EXPERIMENT.report(machine(), wanted, records).findings.findings
-        if finding.facts["about"] == "parity"
+        if finding.kind == "parity"
     ]
     assert [finding.verdict for finding in parities] == ["no" if said == "failed" else "unsure"]
 
@@ -161,7 +161,10 @@ def test_the_page_shows_answers_lines_with_the_margin_every_point_and_what_was_n
     world = World(rising(90), times=("call_us", "span_us"))
     records = world.measured(wanted)
     last = records[-1]
-    late = tuple(facts.model_copy(update={"reached": False}) for facts in last.evidence[0].subjects)
+    late = tuple(
+        facts.model_copy(update={"skipped": Missing(code=NOT_REACHED, detail="late")})
+        for facts in last.evidence[0].subjects
+    )
     evidence = (last.evidence[0].model_copy(update={"subjects": late}),)
     shown = Remembered([*records[:-1], last.model_copy(update={"evidence": evidence})], world.kept)
     page = EXPERIMENT.report(machine(), wanted, shown).page

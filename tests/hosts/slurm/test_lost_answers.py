@@ -11,7 +11,7 @@ from assay.core import leases
 from assay.core.errors import MachineCannot, StopRequested
 from assay.core.leases import LeaseNotReleased
 from assay.hosts.slurm import batch_job
-from assay.hosts.slurm.commands import CommandResult, command_environment
+from assay.hosts.slurm.commands import CommandResult, command_environment, run_command
 from assay.hosts.slurm.host import SlurmHost
 from tests.hosts.slurm.test_script import order
 
@@ -86,7 +86,7 @@ def test_a_stop_that_comes_with_the_answer_cancels_the_job_and_says_so(
     stand_ins: StandIns, wanted: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
-    submit = batch_job.run_command
+    submit = run_command
 
     def stopped(*words: str, **options: Any) -> CommandResult:
         result = submit(*words, **options)
@@ -129,6 +129,7 @@ def test_a_job_that_does_not_go_keeps_its_lease(
     with pytest.raises(LeaseNotReleased, match=r"Slurm's job 12 \(RUNNING\) is still there"):
         host.release(loan)
     assert len(list((assay_home / "leases").iterdir())) == 1
+    monkeypatch.setattr(batch_job, "GONE_TIMEOUT_S", 60.0)
     stand_ins.say("scancel", f"rm '{stand_ins.folder}/job'")
     batch_job.cancel_job(NAME, None)
     assert not (stand_ins.folder / "job").exists()

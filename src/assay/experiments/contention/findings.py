@@ -139,8 +139,8 @@ def time_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> I
     """Return whether times are others than alone: all places together, then each."""
     for quantity, comparisons in analysis.times.items():
         claim = f"{TIME_QUANTITIES[quantity].replace('median', 'mean')} is another than alone"
-        facts: Params = {"about": "time", "quantity": quantity}
-        yield from _overall_findings(options, analysis, comparisons, claim, facts)
+        facts: Params = {"quantity": quantity}
+        yield from _overall_findings(options, analysis, comparisons, claim, facts, kind="time")
         for phase in CONCURRENT_PHASES:
             slots = comparisons[phase].slots if phase in comparisons else {}
             for slot, effect in slots.items() if len(slots) > 1 else ():
@@ -153,6 +153,7 @@ def time_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> I
                     options,
                     supporting_trials(analysis, phase, *BASELINE_PHASES, slot=slot),
                     {**facts, "phase": phase, **where},
+                    kind="time",
                 )
 
 
@@ -160,7 +161,7 @@ def spread_findings(options: ContentionOptions, analysis: ContentionAnalysis) ->
     """Return whether repeats of the same configuration spread otherwise than alone."""
     comparisons = analysis.spreads.get(analysis.layout.quantity, {})
     claim = "the coefficient of variation of repeats is another than alone"
-    yield from _overall_findings(options, analysis, comparisons, claim, {"about": "spread"})
+    yield from _overall_findings(options, analysis, comparisons, claim, {}, kind="spread")
 
 
 def variation_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
@@ -183,18 +184,19 @@ def variation_findings(options: ContentionOptions, analysis: ContentionAnalysis)
             n=cv.blocks,
         )
         yield Finding(
+            kind="variation",
             claim=f"{PHASE_LABELS[phase].capitalize()}, repeats vary by less than {STEADY_CV:.0%}",
             estimate=estimate,
             verdict="yes" if (cv.high or 1.0) < STEADY_CV else "no" if (cv.low or 0.0) > STEADY_CV else "unsure",
             records=supporting_trials(analysis, phase),
-            facts={"about": "variation", "phase": phase},
+            facts={"phase": phase},
         )
 
 
 def regret_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
     """Return whether what is picked beside others is slower, timed in quiet, than what is picked alone."""
     claim = "what is picked takes another time, timed in quiet, than what is picked alone"
-    for finding in _overall_findings(options, analysis, analysis.losses, claim, {"about": "regret"}):
+    for finding in _overall_findings(options, analysis, analysis.losses, claim, {}, kind="regret"):
         yield _undecided_without_spread(finding)
 
 
@@ -202,31 +204,47 @@ def device_findings(options: ContentionOptions, analysis: ContentionAnalysis) ->
     """Return whether devices differ from each other, or why that is not asked."""
     if analysis.incomparable is not None:
         reason = f"not compared: {analysis.incomparable}"
-        claim, facts = "The devices take different times", {"about": "devices"}
-        yield Finding(claim=claim, estimate=None, verdict="unsure", reason=reason, records=(), facts={**facts})
+        claim = "The devices take different times"
+        yield Finding(kind="devices", claim=claim, estimate=None, verdict="unsure", reason=reason, records=())
     for agreement in analysis.agreements:
         label = options.subjects[agreement.subject].label
         claim = (
             f"{label}, {PHASE_LABELS[agreement.phase]}: {agreement.slowest} takes another time than {agreement.fastest}"
         )
-        details: Params = {"about": "devices", "phase": agreement.phase, "workload": label}
-        yield _effect_finding(claim, agreement.effect, options, supporting_trials(analysis, agreement.phase), details)
+        details: Params = {"phase": agreement.phase, "workload": label}
+        trials = supporting_trials(analysis, agreement.phase)
+        yield _effect_finding(claim, agreement.effect, options, trials, details, kind="devices")
 
 
 def _overall_findings(
-    options: ContentionOptions, analysis: ContentionAnalysis, comparisons: PhaseComparisons, claim: str, facts: Params
+    options: ContentionOptions,
+    analysis: ContentionAnalysis,
+    comparisons: PhaseComparisons,
+    claim: str,
+    facts: Params,
+    *,
+    kind: str,
 ) -> Iterator[Finding]:
     """Return a finding for each phase with company, and one for A/A, all places together."""
     for phase, comparison in comparisons.items():
         prefix = "Alone, measured twice, " if phase == "again" else f"{PHASE_LABELS[phase].capitalize()}, "
         records = supporting_trials(analysis, phase, *BASELINE_PHASES)
-        yield _effect_finding(f"{prefix}{claim}", comparison.overall, options, records, {**facts, "phase": phase})
+        yield _effect_finding(
+            f"{prefix}{claim}", comparison.overall, options, records, {**facts, "phase": phase}, kind=kind
+        )
 
 
 def _effect_finding(
-    claim: str, effect: ContentionEffect, options: ContentionOptions, records: tuple[str, ...], facts: Params
+    claim: str,
+    effect: ContentionEffect,
+    options: ContentionOptions,
+    records: tuple[str, ...],
+    facts: Params,
+    *,
+    kind: str,
 ) -> Finding:
     return Finding(
+        kind=kind,
         claim=claim,
         estimate=effect.estimate,
         verdict=effect.verdict,
@@ -269,6 +287,7 @@ def _pick_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> 
     for phase, mismatch in analysis.mismatches.items():
         counts = f"{mismatch.only_in_phase.count} times only here, {mismatch.only_in_baseline} times only in A/A"
         yield Finding(
+            kind="mismatch",
             claim=(
                 f"{PHASE_LABELS[phase].capitalize()}, the tuner picks otherwise than alone more often than "
                 "it does alone"
@@ -279,7 +298,6 @@ def _pick_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> 
             f"(McNemar p = {mismatch.p:.2g})",
             records=supporting_trials(analysis, phase, *BASELINE_PHASES),
             facts={
-                "about": "mismatch",
                 "phase": phase,
                 "same_count": mismatch.baseline_share.count,
                 "same_n": mismatch.baseline_share.n,
@@ -287,23 +305,34 @@ def _pick_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> 
         )
     for phase in options.phases:
         yield from _pick_change_findings(
-            analysis, phase, changes_over_blocks(analysis.picks, phase), "from one block to the next"
+            analysis, phase, changes_over_blocks(analysis.picks, phase), "mismatch_over_blocks"
         )
         if analysis.incomparable is None and len(options.devices) > 1:
             devices = changes_over_devices(analysis.picks, phase, options.devices)
-            yield from _pick_change_findings(analysis, phase, devices, "from one device to the next")
+            yield from _pick_change_findings(analysis, phase, devices, "mismatch_over_devices")
 
 
-def _pick_change_findings(analysis: ContentionAnalysis, phase: Phase, share: Proportion, how: str) -> Iterator[Finding]:
+PICK_CHANGES = {
+    "mismatch_over_blocks": "from one block to the next",
+    "mismatch_over_devices": "from one device to the next",
+}
+"""The kinds of findings on picks that change, and between what."""
+
+
+def _pick_change_findings(
+    analysis: ContentionAnalysis, phase: Phase, share: Proportion, kind: str
+) -> Iterator[Finding]:
+    how = PICK_CHANGES[kind]
     estimate = share_estimate(share, f"picks that differ {how}")
     if estimate is not None:
         yield Finding(
+            kind=kind,
             claim=f"{PHASE_LABELS[phase].capitalize()}, the pick changes {how}",
             estimate=estimate,
             verdict="yes" if share.count else "unsure",
             records=supporting_trials(analysis, phase),
             reason=None if share.count else f"it never did in {share.n} comparison{'' if share.n == 1 else 's'}",
-            facts={"about": f"mismatch {how}", "phase": phase},
+            facts={"phase": phase},
         )
 
 
@@ -312,13 +341,14 @@ def _noise_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
         condition, largest = PHASE_LABELS.get(budget.condition, budget.condition), budget.largest
         parts: Params = {f"{part}_percent": 100 * budget.spread(part) for part in budget.parts}
         yield Finding(
+            kind="noise",
             claim=f"More than half of the noise of a timing, {condition}, arises {NOISE_PARTS[largest]}",
             estimate=None,
             verdict="yes" if budget.parts[largest] > budget.total / 2 else "no",
             records=supporting_trials(
                 analysis, *(BASELINE_PHASES if budget.condition == "alone" else (budget.condition,))
             ),
-            facts={"about": "noise", "condition": budget.condition, **parts},
+            facts={"condition": budget.condition, **parts},
         )
 
 
@@ -326,25 +356,24 @@ def _sensor_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
     for sensor in analysis.correlations:
         rho, n, p = sensor.correlation.rho, sensor.correlation.n, sensor.correlation.p
         yield Finding(
+            kind="sensors",
             claim=f"Times go with: {sensor.metric}",
             estimate=None,
             verdict="yes" if p <= SIGNIFICANT_P else "unsure",
             records=tuple(phase_trial.record.trial for phase_trial in analysis.layout.phase_trials),
             reason=f"Spearman's rho {rho:+.2f} over {n} trials, p = {p:.2g}, held to all that were looked at",
-            facts={"about": "sensors", "rho": rho, "n": n, "p": p},
+            facts={"rho": rho, "n": n, "p": p},
         )
 
 
 def _missing_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
     for missing in analysis.layout.missing:
         claim = "Every phase was measured as planned"
-        facts: Params = {"about": "missing"}
         reason = f"{missing.where}: {missing.reason}"
-        yield Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=(missing.trial,), facts=facts)
+        yield Finding(kind="missing", claim=claim, estimate=None, verdict="no", reason=reason, records=(missing.trial,))
 
 
 def _budget_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
     if analysis.overrun is not None:
-        facts: Params = {"about": "budget"}
         claim = "The run kept to its budget"
-        yield Finding(claim=claim, estimate=None, verdict="no", reason=analysis.overrun, records=(), facts=facts)
+        yield Finding(kind="budget", claim=claim, estimate=None, verdict="no", reason=analysis.overrun, records=())

@@ -342,7 +342,7 @@ def flatten_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
     columns |= {f"measured_{name}": row.tokens.get(name) for name in ("requests", "input_tokens", "output_tokens")}
     columns |= total_columns(row)
     columns["placement"] = format_part_counts(row.placement)
-    columns["notes"] = "; ".join(row.notes) or None
+    columns["notes"] = "; ".join(note.message for note in row.notes) or None
     columns["missing_reasons"] = format_missing_reasons(row.missing_reasons)
     return columns | gpu_columns(row.gpus)
 

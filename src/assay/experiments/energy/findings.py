@@ -130,7 +130,7 @@ def _stalled_sentence(rows: Sequence[EnergyRow]) -> str:
 
 def has_stalled(row: EnergyRow) -> bool:
     """Return whether a server was silent for far longer than usual while a cell was measured."""
-    return any(note.startswith(SERVER_STALLED) for note in row.notes)
+    return any(note.code == SERVER_STALLED for note in row.notes)
 
 
 def _host_bound_sentence(rows: Sequence[EnergyRow]) -> str:
@@ -193,7 +193,6 @@ def build_findings(options: EnergyOptions, study: EnergyStudy) -> Findings:
 def cell_facts(options: EnergyOptions, cell: EnergyCell) -> Params:
     """Return what a cell is, for machines."""
     return {
-        "about": "energy",
         "model": options.config.backend.model,
         "backend": options.config.backend.type,
         "gpus": ",".join(gpu.removeprefix("cuda:") for gpu in options.gpus) or None,
@@ -216,6 +215,7 @@ def _figure_findings(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding
             continue
         verdict, reason = _judge_precision(estimate, precision, row.missing_reasons.get(name))
         yield Finding(
+            kind="energy",
             claim=f"{options.config.backend.model}, {row.cell.name}: {words} are known to ±{100 * precision:.3g} %",
             estimate=estimate,
             verdict=verdict,
@@ -258,6 +258,7 @@ def _phase_sum_findings(options: EnergyOptions, row: EnergyRow) -> Iterator[Find
         verdict = "yes" if low <= share.low and share.high <= high else verdict
         verdict = "no" if share.high < low or share.low > high else verdict
     yield Finding(
+        kind="energy",
         claim=f"{options.config.backend.model}, {row.cell.name}: prefill and decode add up to the energy of whole "
         f"requests within {100 * PHASE_SUM_TOLERANCE:.0f} %",
         estimate=share,
@@ -315,6 +316,7 @@ def _mode_finding(options: EnergyOptions, both: tuple[EnergyRow, EnergyRow], nam
         verdict = "yes" if high < 1 / (1 + MINIMUM_EFFECT) else "no" if low > 1 + MINIMUM_EFFECT else "unsure"
     what = "takes {} energy per output token" if name == HEADLINE_FIGURE else "makes {} tokens a second"
     return Finding(
+        kind="modes",
         claim=f"{options.config.backend.model}, {sizes}: decoding with graphs {what.format(better)} than eager",
         estimate=ratio,
         verdict=verdict,
@@ -324,7 +326,7 @@ def _mode_finding(options: EnergyOptions, both: tuple[EnergyRow, EnergyRow], nam
         if verdict == "unsure"
         else f"it is {worse}: {ratio.value:.3g} times that of eager",
         records=tuple(dict.fromkeys((*eager.records, *graphs.records))),
-        facts={**cell_facts(options, cell), "about": "modes", "mode": "graphs", "against": "eager", "figure": name},
+        facts={**cell_facts(options, cell), "mode": "graphs", "against": "eager", "figure": name},
         origin=graphs.origin,
     )
 
@@ -333,11 +335,12 @@ def _left_out_findings(options: EnergyOptions, study: EnergyStudy) -> Iterator[F
     origin = overall_origin(study.progress.observations.records)
     for name, reason in study.result.skipped.items():
         yield Finding(
+            kind="left_out",
             claim=f"{options.config.backend.model}, {name}: can be measured",
             estimate=None,
             verdict="no",
             reason=reason.rstrip("."),
             records=tuple(record.trial for record in study.progress.observations.records),
-            facts={"about": "left out", "model": options.config.backend.model, "cell": name},
+            facts={"model": options.config.backend.model, "cell": name},
             origin=origin,
         )

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.results import Note
 from assay.stats.sensor_intervals import ProcessReading, mean_spread, rate_spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from assay.core.results import Estimate, Record, Stage, SubjectFacts
+    from assay.core.values import Params
     from assay.experiments.energy.plan import CellPhase
     from assay.experiments.energy.result import EnergyCell
     from assay.stats.intervals import Samples
@@ -126,8 +128,9 @@ def collect_observations(
             windows.append(PhaseWindow(phases[stage.subject], record, stage, facts.get(key), of_stages.get(key, {})))
         for (restart, subject), facts_of_subject in facts.items():
             if facts_of_subject.skipped is not None:
-                reason = facts_of_subject.skipped if facts_of_subject.reached else (record.reason or NOT_REACHED)
-                missed.append(MissedPhase(phases[subject], record, restart, reason, facts_of_subject.reached))
+                is_reached = facts_of_subject.is_reached
+                reason = facts_of_subject.skipped.detail if is_reached else (record.reason or NOT_REACHED)
+                missed.append(MissedPhase(phases[subject], record, restart, reason, is_reached))
     return EnergyObservations(tuple(windows), tuple(missed), tuple(record for _, record in pairs))
 
 
@@ -193,8 +196,8 @@ LENGTH_TOLERANCE = 0.05
 CHUNK_TOKENS_TOLERANCE = 1.02
 """From so many tokens in a chunk on it is said."""
 
-SERVER_STALLED = "the server stalled"
-SERVER_COUNTED = "tokens are the server's own counts (usage)"
+SERVER_STALLED = "server_stalled"
+"""The code of the note on streams that were silent for far longer than usual."""
 CHUNKS_COUNTED = "the server does not count its tokens (no usage): output tokens are the chunks that came"
 NO_COMPLETE_ANSWER = "no answer was whole"
 PROMPT_TOKENS_UNKNOWN = "how many tokens prompts have is not known"
@@ -220,7 +223,7 @@ def describe_incomplete_answers(cell: CellObservations) -> str | None:
     return f"{NO_COMPLETE_ANSWER} within {len(without)} of {len(cell.whole)} windows, of up to {length}"
 
 
-def collect_server_notes(cell: CellObservations) -> list[str]:
+def collect_server_notes(cell: CellObservations) -> list[Note]:
     """Return what a server's user should know of its answers, the gravest first; of a model of ours nothing."""
     return (
         [*_incomplete_notes(cell), *_length_notes(cell), *_stall_notes(cell), *_count_notes(cell), *_chunk_notes(cell)]
@@ -229,48 +232,62 @@ def collect_server_notes(cell: CellObservations) -> list[str]:
     )
 
 
-def _incomplete_notes(cell: CellObservations) -> list[str]:
+def _incomplete_notes(cell: CellObservations) -> list[Note]:
     reason = describe_incomplete_answers(cell)
-    return [] if reason is None else [f"{reason}: make scenario.window_s longer than an answer takes"]
+    if reason is None:
+        return []
+    message = f"{reason}: make scenario.window_s longer than an answer takes"
+    return [Note(code="incomplete_answers", message=message, severity="warning")]
 
 
-def _length_notes(cell: CellObservations) -> list[str]:
+def _length_notes(cell: CellObservations) -> list[Note]:
     """Say how many answers had fewer or more tokens than were asked for, and what that means for requests."""
     answered, requested, reason = _sum_counts(cell, "requests"), cell.cell.output_tokens, describe_length_mismatch(cell)
+    words = {"short_requests": "ended before", "long_requests": "went on beyond"}
+    counts = {name: count for name in words if (count := _sum_counts(cell, name))}
     parts = [
-        f"{count:.0f} of {answered:.0f} answers {words} the {requested} tokens asked for"
-        for name, words in (("short_requests", "ended before"), ("long_requests", "went on beyond"))
-        if (count := _sum_counts(cell, name))
+        f"{count:.0f} of {answered:.0f} answers {words[name]} the {requested} tokens asked for"
+        for name, count in counts.items()
     ]
-    return parts if reason is None else [f"{' and '.join(parts)}; figures of requests are left out, as {reason}"]
+    if reason is None:
+        return [
+            Note(code=f"{name.removesuffix('_requests')}_answers", message=part, params={name: count})
+            for (name, count), part in zip(counts.items(), parts, strict=True)
+        ]
+    message = f"{' and '.join(parts)}; figures of requests are left out, as {reason}"
+    return [Note(code="answer_length", message=message, severity="warning", params=dict(counts))]
 
 
-def _stall_notes(cell: CellObservations) -> list[str]:
+def _stall_notes(cell: CellObservations) -> list[Note]:
     """Say how long streams were silent that were so for far longer than usual."""
     lengths = [float(us) / 1e6 for window in cell.whole for us in window.samples("silence_us")]
     if not lengths:
         return []
     often, longest = "once" if len(lengths) == 1 else f"{len(lengths)} times", f"{max(lengths):.2g} s"
-    return [f"{SERVER_STALLED}: {often} a stream was silent for far longer than usual, for up to {longest}"]
+    message = f"the server stalled: {often} a stream was silent for far longer than usual, for up to {longest}"
+    params: Params = {"stalls": len(lengths), "longest_s": max(lengths)}
+    return [Note(code=SERVER_STALLED, message=message, severity="warning", params=params)]
 
 
-def _count_notes(cell: CellObservations) -> list[str]:
+def _count_notes(cell: CellObservations) -> list[Note]:
     """Say who has counted the tokens of the answers."""
     answered, uncounted = _sum_counts(cell, "requests"), _sum_counts(cell, "uncounted_requests")
     if not answered:
         return []
     if not uncounted:
-        return [SERVER_COUNTED]
+        return [Note(code="server_counted", message="tokens are the server's own counts (usage)")]
+    params: Params = {"uncounted": uncounted, "answered": answered}
     if uncounted < answered:
-        return [f"{uncounted:.0f} of {answered:.0f} answers came without the server's count: there chunks count"]
+        message = f"{uncounted:.0f} of {answered:.0f} answers came without the server's count: there chunks count"
+        return [Note(code="partly_counted", message=message, params=params)]
     per_chunk = next((ratio for window in cell.whole if (ratio := window.fact("tokens_per_chunk")) is not None), 1.0)
     several = "which may have several each" if per_chunk == 1 else f"each for {per_chunk:.3g}, as before the load"
     is_known = any(len(window.samples("input_tokens")) for window in cell.whole)
     prompts = "those of prompts are as it counted them before the load" if is_known else PROMPT_TOKENS_UNKNOWN
-    return [f"{CHUNKS_COUNTED}, {several}; {prompts}"]
+    return [Note(code="chunks_counted", message=f"{CHUNKS_COUNTED}, {several}; {prompts}", params=params)]
 
 
-def _chunk_notes(cell: CellObservations) -> list[str]:
+def _chunk_notes(cell: CellObservations) -> list[Note]:
     """Say how many tokens came at once, by the server's own count."""
     chunks = sum(len(window.samples(name)) for window in cell.whole for name in ("first_token_us", "gap_us"))
     tokens = _sum_counts(cell, "output_tokens")
@@ -280,8 +297,11 @@ def _chunk_notes(cell: CellObservations) -> list[str]:
         or 1 / CHUNK_TOKENS_TOLERANCE <= tokens / chunks <= CHUNK_TOKENS_TOLERANCE
     ):
         return []
-    text = f"a chunk has {tokens / chunks:.3g} tokens on average: it counts for about so many when it comes"
-    return [f"{text}, an answer is set right by the server's count at its end, and gaps are between chunks"]
+    message = (
+        f"a chunk has {tokens / chunks:.3g} tokens on average: it counts for about so many when it comes, an answer is "
+        "set right by the server's count at its end, and gaps are between chunks"
+    )
+    return [Note(code="several_tokens_a_chunk", message=message, params={"tokens_per_chunk": tokens / chunks})]
 
 
 def _sum_counts(cell: CellObservations, *names: str) -> float:

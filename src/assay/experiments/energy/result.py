@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from assay.core.results import Estimate, Origin
+from assay.core.results import Estimate, Note, Origin
 from assay.core.values import Value
 
 HEADLINE_FIGURE = "decode_j_per_token"
@@ -87,7 +87,7 @@ class EnergyRow(Value):
     )
     measured_s: float | None = Field(default=None, description="How long that was, all processes together.")
     placement: dict[str, str] | None = None
-    notes: tuple[str, ...] = Field(default=(), description="Said in words: host-bound, unbalanced, cut short.")
+    notes: tuple[Note, ...] = Field(default=(), description="host_bound, unbalanced, phase_cut_short …")
     partial: bool = Field(default=False, description="Some of its processes, phases or tokens are missing.")
     records: tuple[str, ...] = ()
     origin: Origin = "real"

@@ -240,7 +240,8 @@ def _is_partial(options: EnergyOptions, cell: CellObservations, expected: Counte
     if any(window.record.lost_gpus for window in windows):
         return True
     return any(
-        window.record.status != "ok" or (window.facts is not None and window.facts.skipped) for window in windows
+        window.record.status != "ok" or (window.facts is not None and window.facts.skipped is not None)
+        for window in windows
     )
 
 

@@ -68,18 +68,6 @@ ENERGY_NOTE = (
 )
 REQUESTS_NOTE = "Phases over whole: prefill and decode, measured apart."
 POWER_NOTE = "All GPUs together, while whole requests run. Idle: with the model in place and nothing to do."
-WARNING_WORDS = (
-    "-bound",
-    "stalled",
-    "on average, not",
-    "cut short",
-    "left out",
-    "failed",
-    "apart take",
-    "unbalanced",
-    "do not make its tokens",
-)
-"""What tells a warning from a remark."""
 PROCESS_NOTE = (
     f"Scope process: fewer than {MIN_PROCESSES} processes, and another one may differ by more than the interval."
 )
@@ -220,19 +208,18 @@ def _mode_row(eager: EnergyRow, graphs: EnergyRow) -> tuple[Shown, ...]:
 
 
 def note_texts(rows: Sequence[EnergyRow]) -> list[Element]:
-    """Return what is to be known of cells, each sentence once with the cells it is of."""
-    notes = group_notes((note, label_cells(rows)[row.cell]) for row in rows for note in row.notes)
+    """Return what is to be known of cells, warnings first, each sentence once with the cells it is of."""
+    tones: dict[str, Tone] = {"warning": "unsure", "remark": "plain"}
     return [
-        Text(
-            text=f"{noted.text[:1].upper()}{noted.text[1:].rstrip('.')} ({noted.trial_names}).",
-            tone=_note_tone(noted.text),
+        Text(text=f"{group.text[:1].upper()}{group.text[1:].rstrip('.')} ({group.trial_names}).", tone=tone)
+        for severity, tone in tones.items()
+        for group in group_notes(
+            (note.message, label_cells(rows)[row.cell])
+            for row in rows
+            for note in row.notes
+            if note.severity == severity
         )
-        for noted in notes
     ]
-
-
-def _note_tone(note: str) -> Tone:
-    return "unsure" if any(word in note for word in WARNING_WORDS) else "plain"
 
 
 def missing_tables(study: EnergyStudy) -> list[Element]:

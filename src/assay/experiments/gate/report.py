@@ -238,14 +238,15 @@ def build_findings(options: GateOptions, results: Sequence[GateAnswer], records:
 
 def _gate_finding(options: GateOptions, results: Sequence[GateAnswer], sentence: str, records: Records) -> Finding:
     verdict = overall_verdict(results)
+    is_failed = verdict == "no" or (verdict == "unsure" and options.unsure == "fail")
     return Finding(
+        kind="gate",
         claim=f"head is not worse than base by more than {100 * options.minimum_effect:.3g} %",
         estimate=None,
         verdict=verdict,
         reason=sentence,
         records=tuple(record.trial for record in records),
         facts={
-            "about": "gate",
             "answer": VERDICT_TEXTS[verdict],
             "unsure": options.unsure,
             "base": options.base.commit,
@@ -253,6 +254,7 @@ def _gate_finding(options: GateOptions, results: Sequence[GateAnswer], sentence:
             "restarts": len(records),
             "minimum_effect": options.minimum_effect,
         },
+        gate="failed" if is_failed else "passed",
     )
 
 
@@ -264,13 +266,13 @@ def _quantity_finding(options: GateOptions, answer: GateAnswer) -> Finding:
         n = len(answer.pairs)
         estimate = Estimate(value=value, low=low, high=high, unit="×", scope="run", method=METHOD, n=n)
     return Finding(
+        kind="quantity",
         claim=f"the {answer.question.name} of head over that of base is within {limit_text(options, answer.question)}",
         estimate=estimate,
         verdict=answer.verdict,
         reason=answer.reason or change_text(answer),
         records=tuple(pair.trial for pair in answer.pairs),
         facts={
-            "about": "quantity",
             "quantity": answer.question.quantity,
             "higher_is_better": answer.question.higher_is_better,
         },

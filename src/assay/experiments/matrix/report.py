@@ -191,6 +191,7 @@ def _missing_findings(options: MatrixOptions, matrix: ContentionMatrix) -> tuple
         tried.setdefault(key, []).append((record.status, record.reason, record.trial))
     return tuple(
         Finding(
+            kind="missing",
             claim=f"{victim} can be timed {f'beside {aggressor}' if aggressor else 'alone'}",
             estimate=None,
             verdict="no",
@@ -469,7 +470,7 @@ def _results(options: MatrixOptions, matrix: ContentionMatrix, findings: Finding
     missing = [
         Text(text=f"Missing: not so, that {f.claim}: {f.reason}.", tone="bad")
         for f in findings.findings
-        if "status" in f.facts
+        if f.kind == "missing"
     ]
     overrun_note = (
         overrun_text(options.budget_s, [record for _, record in matrix.pairs]) if options.budget_s is not None else None

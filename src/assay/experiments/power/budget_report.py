@@ -78,12 +78,12 @@ def budget_findings(plan: BudgetPlan, work: SweptWork) -> Findings:
     binds: Verdict = "yes" if plan.binds else "no"
     findings = [
         Finding(
+            kind="budget",
             claim=f"{work.label}: {plan.watts:g} W are fewer than the GPUs would take",
             estimate=_to_estimate(plan.loss, "of the work is lost"),
             verdict=binds,
             records=(),
             facts={
-                "about": "budget",
                 "watts": plan.watts,
                 "overhead_w": plan.overhead_w,
                 "least_w": plan.least_w,
@@ -101,11 +101,12 @@ def budget_findings(plan: BudgetPlan, work: SweptWork) -> Findings:
             verdict = "yes" if gain.low > 0 else "no" if gain.high < 1e-3 else "unsure"
         findings.append(
             Finding(
+                kind="equal_split",
                 claim=f"{work.label}: these caps do more work than an equal split",
                 estimate=_to_estimate(gain, "more work"),
                 verdict=verdict,
                 records=(),
-                facts={"about": "equal split", "each_w": plan.equal_w},
+                facts={"each_w": plan.equal_w},
                 origin=work.origin,
             )
         )

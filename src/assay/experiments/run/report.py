@@ -115,6 +115,7 @@ def _subject_finding(options: RunOptions, result: SubjectResult, records: Record
     if not good:
         last = result.tried[-1]
         return Finding(
+            kind="missing",
             claim=f"{label} can be timed on {role}",
             estimate=None,
             verdict="no",

@@ -224,9 +224,8 @@ def build_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> tuple[
     )
 
 
-def _finding_facts(options: ScalingOptions, shape: ScalingShape, about: str) -> Params:
+def _finding_facts(options: ScalingOptions, shape: ScalingShape) -> Params:
     return {
-        "about": about,
         "sequence": shape.sequence or None,
         "world": shape.world,
         "ring": shape.ring,
@@ -247,12 +246,14 @@ def _gate_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> Iterat
     answer = evaluate_gate(options, analysis)
     if answer is not None:
         yield Finding(
+            kind="gate",
             claim=f"Every shape has an efficiency of at least {options.min_efficiency:.0%}",
             estimate=None,
             verdict=answer.verdict,
             reason=answer.sentence,
             records=analysis.timings.trials(*(result.shape for result in analysis.all)),
-            facts={"about": "gate", "min_efficiency": options.min_efficiency},
+            facts={"min_efficiency": options.min_efficiency},
+            gate="failed" if answer.verdict == "no" else "passed",
         )
 
 
@@ -269,12 +270,13 @@ def _judged_findings(options: ScalingOptions, analysis: ScalingAnalysis, result:
     for name, claim, verdict in claims:
         number = result[name]
         yield Finding(
+            kind=name,
             claim=f"{_name_shape(options, result)}: {claim}",
             estimate=number.estimate,
             verdict=verdict,
             reason=number.unsure_reason,
             records=_finding_trials(analysis, result),
-            facts=_finding_facts(options, result.shape, name),
+            facts=_finding_facts(options, result.shape),
         )
 
 
@@ -290,12 +292,13 @@ def _check_findings(options: ScalingOptions, analysis: ScalingAnalysis, result: 
     records, facts = analysis.timings.trials(result.shape), result.facts
     if facts is None:
         yield Finding(
+            kind="status",
             claim=f"{_name_shape(options, result)} can be measured",
             estimate=None,
             verdict="no" if result.status == "failed" else "unsure",
             reason=result.reason,
             records=records,
-            facts={**_finding_facts(options, result.shape, "status"), "status": result.status},
+            facts={**_finding_facts(options, result.shape), "status": result.status},
         )
         return
     for name, check in facts.checks.items():
@@ -307,15 +310,17 @@ def _check_findings(options: ScalingOptions, analysis: ScalingAnalysis, result: 
             else "forward and gradients are right"
         )
         yield Finding(
+            kind=f"check_{name}",
             claim=f"{_name_shape(options, result)}: {what}",
             estimate=_plain_estimate(check.error, "", f"{check.measure} against float64, the worst of all ranks"),
             verdict="yes" if check.passed else "no",
             reason=None,
             records=records,
-            facts={**_finding_facts(options, result.shape, f"check_{name}"), "tolerance": check.tolerance},
+            facts={**_finding_facts(options, result.shape), "tolerance": check.tolerance},
         )
     if facts.received_bytes is not None and facts.expected_bytes is not None:
         yield Finding(
+            kind="received_bytes",
             claim=f"{_name_shape(options, result)}: ranks receive no more than they must",
             estimate=_plain_estimate(
                 facts.received_bytes, "B", "counted as transfers were posted, all ranks, one call"
@@ -323,7 +328,7 @@ def _check_findings(options: ScalingOptions, analysis: ScalingAnalysis, result: 
             verdict="yes" if facts.received_bytes <= facts.expected_bytes else "no",
             records=records,
             facts={
-                **_finding_facts(options, result.shape, "received_bytes"),
+                **_finding_facts(options, result.shape),
                 "expected_bytes": facts.expected_bytes,
                 "byte_inflation": facts.byte_inflation,
                 "flop_inflation": facts.flop_inflation,
@@ -344,16 +349,18 @@ def _number_findings(options: ScalingOptions, analysis: ScalingAnalysis, result:
         if name in JUDGED_NUMBERS or (number.estimate is None and result.shape.world == 1):
             continue
         yield Finding(
+            kind=name,
             claim=f"{_name_shape(options, result)}: {quantity.words} is known",
             estimate=number.estimate,
             verdict="yes" if number.bounds is not None else "unsure",
             reason=number.unsure_reason,
             records=_finding_trials(analysis, result),
-            facts=_finding_facts(options, result.shape, name),
+            facts=_finding_facts(options, result.shape),
         )
     for memory in result.facts.memory:
         allocator_mib = {"allocated_mib": memory.allocated_mib, "reserved_mib": memory.reserved_mib}
         yield Finding(
+            kind="memory",
             claim=f"{_name_shape(options, result)}: the peak memory of rank {memory.rank} is known",
             estimate=None
             if memory.allocated_mib is None
@@ -362,7 +369,7 @@ def _number_findings(options: ScalingOptions, analysis: ScalingAnalysis, result:
             reason="the allocator of a CPU counts nothing" if memory.allocated_mib is None else None,
             records=analysis.timings.trials(result.shape),
             facts={
-                **_finding_facts(options, result.shape, "memory"),
+                **_finding_facts(options, result.shape),
                 "rank": memory.rank,
                 **allocator_mib,
                 "process_mib": memory.process_mib,
@@ -376,20 +383,22 @@ def _prediction_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> 
     for score in analysis.scores:
         predicted = score.predicted.time_s
         yield Finding(
+            kind="prediction",
             claim=f"{format_shape(score.shape, is_attention=True)}: it takes as long as was predicted",
             estimate=predicted,
             verdict=verdicts[score.outcome],
             reason=None if score.outcome == "within" else f"measured: {score.outcome}",
             records=analysis.timings.trials(score.shape),
-            facts={**_finding_facts(options, score.shape, "prediction"), "error": score.error},
+            facts={**_finding_facts(options, score.shape), "error": score.error},
         )
 
 
 def _skipped_findings(options: ScalingOptions) -> Iterator[Finding]:
     for shape in list_skipped(options):
-        facts: Params = {"about": "skipped", "world": shape.world, "ring": shape.ring}
+        facts: Params = {"world": shape.world, "ring": shape.ring}
         (sentence,) = describe_skipped([shape])
         yield Finding(
+            kind="skipped",
             claim=f"{sentence.partition(':')[0]} can be measured here",
             estimate=None,
             verdict="unsure",

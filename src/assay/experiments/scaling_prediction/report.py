@@ -97,6 +97,7 @@ def _cell_finding(options: PredictionOptions, prediction: CellForecast) -> Findi
     if missing is None and efficiency is not None and efficiency.low is None:
         missing = "too few calls were measured for an interval"
     return Finding(
+        kind="prediction" if prediction.time is not None else "missing",
         claim=_cell_claim(options, prediction.cell),
         estimate=efficiency,
         verdict=judge_share(efficiency, options.required_efficiency),
@@ -108,12 +109,13 @@ def _cell_finding(options: PredictionOptions, prediction: CellForecast) -> Findi
 
 def _refused_finding(options: PredictionOptions, impossible: ImpossibleCell) -> Finding:
     return Finding(
+        kind="skipped",
         claim=_cell_claim(options, impossible.cell),
         estimate=None,
         verdict="no",
         records=(),
         reason=f"Not possible: {impossible.reason}",
-        facts={"sequence": impossible.cell.tokens, "world": impossible.cell.gpus, "status": "skipped"},
+        facts={"sequence": impossible.cell.tokens, "world": impossible.cell.gpus},
     )
 
 
@@ -143,7 +145,6 @@ def _cell_facts(options: PredictionOptions, prediction: CellForecast) -> Params:
         "memory_low_mib": prediction.memory_mib.low,
         "memory_high_mib": prediction.memory_mib.high,
         "peak_allocated_mib": prediction.peak_mib,
-        "status": "predicted" if time is not None else "failed",
     }
 
 

@@ -173,8 +173,6 @@ if TYPE_CHECKING:
 TIME_QUANTITIES: dict[TimeKind, tuple[str, ...]] = {"call": ("call_us",), "span": ("span_us", "busy_us")}
 """By what each time is told, the best first; both of a pair must have the same."""
 
-OUT_OF_MEMORY = "out of memory"
-
 
 @dataclass(frozen=True)
 class PathTimes:
@@ -289,18 +287,17 @@ def _add_process(
     times: Mapping[TimeKind, PathTimes],
 ) -> PointObservations:
     """Return what is known of a point with one more process."""
-    if facts is None or not facts[0].reached:
+    if facts is None or not facts[0].is_reached:
         return before
     reference, fast = facts
     checked_facts = (*before.checked, *([fast] if fast.parity is not None else []))
     measurements = (*before.measurements, PointMeasurement(trial, times)) if times else before.measurements
-    why = reference.skipped or fast.skipped
-    if why is None or measurements:
+    missing = reference.skipped or fast.skipped
+    if missing is None or measurements:
         return PointObservations(measurements, facts=facts, checked=checked_facts)
-    lacking = reference.skipped is not None or why.startswith(OUT_OF_MEMORY)
-    return PointObservations(
-        (), refused=why if lacking else None, failure=None if lacking else why, facts=facts, checked=checked_facts
-    )
+    if reference.skipped is not None or missing.code == "out_of_memory":
+        return PointObservations((), refused=missing.detail, facts=facts, checked=checked_facts)
+    return PointObservations((), failure=missing.detail, facts=facts, checked=checked_facts)
 
 
 ParityState = Literal["passed", "failed", "skipped"]

@@ -317,27 +317,27 @@ def _answer_findings(answer: ThresholdAnswer, options: ThresholdOptions) -> Iter
             for measurement in point.observations.measurements
         )
     )
-    yield _location_finding(answer, answer.location, options.decide_on, trials, about="threshold")
+    yield _location_finding(answer, answer.location, options.decide_on, trials, kind="threshold")
     for time in TIME_KINDS:
         if time in answer.by_time:
-            yield _location_finding(answer, answer.by_time[time], time, trials, about="time")
+            yield _location_finding(answer, answer.by_time[time], time, trials, kind="time")
     yield Finding(
+        kind="parity",
         claim=f"the fast path of {answer.name} gives what its reference gives",
         estimate=None,
         verdict="yes" if answer.parity == "passed" else "no" if answer.parity == "failed" else "unsure",
         records=trials,
         reason=None if answer.parity == "passed" else answer.reasons[0].rstrip("."),
-        facts={"about": "parity", "name": answer.name, "parity": answer.parity},
+        facts={"name": answer.name, "parity": answer.parity},
     )
 
 
 def _location_finding(
-    answer: ThresholdAnswer, location: ThresholdLocation, by: str, trials: tuple[str, ...], *, about: str
+    answer: ThresholdAnswer, location: ThresholdLocation, by: str, trials: tuple[str, ...], *, kind: str
 ) -> Finding:
     threshold = answer.judged_threshold.threshold
     fast, reference = threshold.points[0].fast.label, threshold.points[0].reference.label
     facts: Params = {
-        "about": about,
         "name": answer.name,
         "key": answer.key,
         "decision": location.decision,
@@ -346,15 +346,16 @@ def _location_finding(
         "margin": threshold.margin,
         "decided_on": by,
         "parity": answer.parity,
-        "value": answer.value if about == "threshold" else location.size,
+        "value": answer.value if kind == "threshold" else location.size,
     }
     where = f"from {location.size:g} on" if location.size is not None else "from some size on"
     return Finding(
+        kind=kind,
         claim=f"{where} {fast} is at least {threshold.margin:g}× as fast as {reference} ({answer.name}, {by})",
         estimate=_location_estimate(location, answer),
         verdict=DECISION_VERDICTS[location.decision],
         records=trials,
-        reason=" ".join(answer.reasons).rstrip(".") or None if about == "threshold" else None,
+        reason=" ".join(answer.reasons).rstrip(".") or None if kind == "threshold" else None,
         facts=facts,
     )
 
@@ -437,7 +438,7 @@ def reason_texts(answers: Sequence[ThresholdAnswer]) -> list[Element]:
 def _unreached_texts(records: Records) -> list[Element]:
     """Say so where the time of the last process was up before it had looked at all that it was to look at."""
     facts = records[-1].evidence[0].subjects if len(records) and records[-1].evidence else ()
-    count = sum(not subject.reached for subject in facts) // 2
+    count = sum(not subject.is_reached for subject in facts) // 2
     if not count:
         return []
     pairs = "1 pair was" if count == 1 else f"{count} pairs were"

@@ -42,7 +42,7 @@ def predict_model_fit(request: Mapping[str, Any]) -> dict[str, Any]:
         "sizes": sizes.as_json(),
         "needs_bytes": sizes.needs_bytes(generation.batch, generation.input_tokens, generation.output_tokens),
         "weights_bytes": None if plan is None else plan.weights_bytes,
-        "notes": [] if plan is None else list(plan.notes),
+        "notes": [] if plan is None else [note.message for note in plan.notes],
     }
 
 

@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from assay.core.errors import MachineCannot, TrialFailed
+from assay.core.results import Note
 from assay.timing.wall import gc_paused
 from assay.workloads.generation.decode_step import DecodeStep, resolve_sampling, step_implementations
 from assay.workloads.generation.eager import TokenExtras, decode_extras, prefill_extras, whole_extras
@@ -167,7 +168,7 @@ class GraphLoop:
         self._arrivals = _TokenCopies(loaded.device, rows, output_tokens)
         self._player: Callable[[], None] | None = None
         self._graph: Any = None
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[Note, ...] = ()
         self.compile_s: float | None = None
 
     def prefill(self) -> TokenExtras:
@@ -293,7 +294,7 @@ class CapturedStep:
     """A step that is replayed, and how it came to be one."""
 
     graph: Any
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     compile_s: float | None = None
 
 
@@ -303,18 +304,19 @@ def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> CapturedSte
     Raises:
         TrialFailed: A step of this model cannot be captured.
     """
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     if fuse:
         begun = time.perf_counter()
         try:
             graph = _capture_graph(stepper, device, partial(fuse_layers, stepper.model, stepper.cache))
             return CapturedStep(graph, compile_s=time.perf_counter() - begun)
         except Exception as error:  # noqa: BLE001 - a compiler fails in many ways, and there is a way without it
-            notes = (f"torch.compile did not work ({_shorten(error)}), so that the layers' own kernels were captured",)
+            message = f"torch.compile failed ({_shorten(error)}); the layers' own kernels were captured"
+            notes = (Note(code="not_compiled", message=message),)
     try:
         return CapturedStep(_capture_graph(stepper, device, nullcontext), notes)
     except RuntimeError as error:
-        if "out of memory" in str(error):
+        if "out of memory" in str(error):  # PyTorch's words, or the driver's
             raise
         raise TrialFailed(
             f"a decoding step of this model cannot be captured as a CUDA graph: {_shorten(error)}"

@@ -15,6 +15,7 @@ from assay.workloads.torch_device import Tensor, import_torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from assay.core.results import Note
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.prompts import PromptBatch, PromptBatches
 
@@ -81,7 +82,7 @@ class EagerLoop:
         self._settings = dict(settings)
         self._cached_prompt: _PromptCache | None = None
         self.last: Tensor = None
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[Note, ...] = ()
 
     def prefill(self) -> TokenExtras:
         """Read a batch of prompts and make the first token of each."""

@@ -42,6 +42,7 @@ from assay.workloads.torch_device import free_bytes, import_torch, open_device
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from assay.core.results import Note
     from assay.workloads.generation.memory import ModelSizes
     from assay.workloads.generation.params import Generation
     from assay.workloads.generation.placement import PlacementPlan
@@ -188,7 +189,7 @@ class LoadedModel:
     device: Any
     dtype: Any
     placement: Mapping[str, str]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     load_s: float
     config: Any
     context_tokens: int

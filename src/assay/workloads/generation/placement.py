@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import Field
 
 from assay.core.errors import BadInput, TrialFailed, suggest_nearest
+from assay.core.results import Note
 from assay.core.values import Value
 from assay.machine.model import LinkPath
 from assay.workloads.generation.memory import (
@@ -38,6 +39,7 @@ from assay.workloads.generation.memory import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from assay.core.values import Params
     from assay.machine.model import GpuLink
     from assay.workloads.generation.loading import VisibleDevices
     from assay.workloads.generation.memory import ModelSizes
@@ -113,7 +115,7 @@ UNEVEN_RATIO = 1.3
 """A GPU with so many times its even share of the weights is told."""
 
 
-def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequence[str], main: str) -> tuple[str, ...]:
+def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequence[str], main: str) -> tuple[Note, ...]:
     """Return what is to be said of a map, by the weights on each place."""
     used = [gpu for gpu in gpus if weights.get(gpu)]
     return (
@@ -124,14 +126,15 @@ def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequenc
     )
 
 
-def _pipeline_note(used: Sequence[str]) -> tuple[str, ...]:
+def _pipeline_note(used: Sequence[str]) -> tuple[Note, ...]:
     if len(used) < 2:
         return ()
     numbers = ", ".join(gpu.removeprefix("cuda:") for gpu in used)
-    return (f"layers are placed one after another on GPU {numbers}, a naive pipeline: one GPU works at a time",)
+    message = f"layers are placed one after another on GPU {numbers}, a naive pipeline: one GPU works at a time"
+    return (Note(code="pipeline", message=message, params={"gpus": len(used)}),)
 
 
-def _uneven_note(weights: Mapping[str, int], used: Sequence[str]) -> tuple[str, ...]:
+def _uneven_note(weights: Mapping[str, int], used: Sequence[str]) -> tuple[Note, ...]:
     total = sum(weights[gpu] for gpu in used)
     if len(used) < 2 or not total:
         return ()
@@ -139,23 +142,32 @@ def _uneven_note(weights: Mapping[str, int], used: Sequence[str]) -> tuple[str, 
     share = weights[most] / total
     if share * len(used) < UNEVEN_RATIO:
         return ()
-    return (f"{describe_device(most)} holds {share:.0%} of the weights of {len(used)} GPUs".replace("%", " %"),)
+    message = f"unbalanced: {describe_device(most)} holds {100 * share:.0f} % of the weights of {len(used)} GPUs"
+    params: Params = {"device": most, "share": share, "gpus": len(used)}
+    return (Note(code="unbalanced", message=message, severity="warning", params=params),)
 
 
-def _unused_note(gpus: Sequence[str], used: Sequence[str]) -> tuple[str, ...]:
+def _unused_note(gpus: Sequence[str], used: Sequence[str]) -> tuple[Note, ...]:
     idle = [gpu.removeprefix("cuda:") for gpu in gpus if gpu not in used]
     if not idle:
         return ()
-    return (f"nothing of the model is on GPU {', '.join(idle)}, whose joules count all the same",)
+    message = f"nothing of the model is on GPU {', '.join(idle)}, whose joules count all the same"
+    return (Note(code="unused_gpu", message=message, severity="warning", params={"gpus": ",".join(idle)}),)
 
 
-def _offload_note(sizes: ModelSizes, weights: Mapping[str, int], main: str) -> tuple[str, ...]:
+def _offload_note(sizes: ModelSizes, weights: Mapping[str, int], main: str) -> tuple[Note, ...]:
     over = "over PCIe " if main != CPU else ""
+    shares = {device: weights.get(device, 0) / sizes.weights_bytes for device in (CPU, DISK) if device != main}
     return tuple(
-        f"{describe_device(device)} holds {weights[device] / sizes.weights_bytes:.0%} of the weights".replace("%", " %")
-        + f": they are copied {over}for every token, which is then what is measured"
-        for device in (CPU, DISK)
-        if device != main and weights.get(device)
+        Note(
+            code="offloaded",
+            message=f"{describe_device(device)} holds {100 * share:.0f} % of the weights: they are copied {over}for "
+            "every token, which is then what is measured",
+            severity="warning",
+            params={"device": device, "share": share},
+        )
+        for device, share in shares.items()
+        if share
     )
 
 
@@ -170,7 +182,7 @@ class PlacementPlan(Value):
     devices: dict[str, str] = Field(description="By part, from inputs to outputs; the one named '' is all of it.")
     weights_bytes: dict[str, int] = Field(description="By place.")
     main_device: str = Field(description="Where inputs go, and where parts compute that lie on no GPU.")
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def offloaded(self) -> bool:
@@ -245,7 +257,7 @@ def main_device(devices: Mapping[str, str], gpus: Sequence[str]) -> str:
     return next((gpu for gpu in gpus if gpu in devices.values()), gpus[0] if gpus else CPU)
 
 
-def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str], tuple[Note, ...]]:
     """Return the map that accelerate makes, with room for the load where there is, and what is to be said of it."""
     for loaded in (True, False):
         for strategy in dict.fromkeys((name, SEQUENTIAL)):
@@ -254,9 +266,11 @@ def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str
                 continue
             notes = []
             if strategy != name:
-                notes.append(f"{name} does not fit into what is free, so GPUs are filled one after another")
+                message = f"{name} does not fit into what is free, so GPUs are filled one after another"
+                notes.append(Note(code="filled_in_order", message=message))
             if not loaded:
-                notes.append(f"the weights fit, and little is left beside them: {room.load.description} may not")
+                message = f"the weights fit, and little is left beside them: {room.load.description} may not"
+                notes.append(Note(code="memory_tight", message=message))
             return devices, tuple(notes)
     raise fit_error(room)
 

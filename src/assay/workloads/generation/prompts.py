@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
+from assay.core.results import Note
 from assay.workloads.torch_device import Tensor, import_torch
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _shorten(text: str) -> str:
 
 def apply_chat_template(
     texts: Sequence[str], tokenizer: Any, model: str, reasoning: Mapping[str, Any]
-) -> tuple[list[list[int]], tuple[str, ...]]:
+) -> tuple[list[list[int]], tuple[Note, ...]]:
     """Return texts as token ids, and what the user should know of it.
 
     Without settings texts go in as they are. With them each is a user's message in the model's chat template, which is
@@ -206,9 +207,8 @@ def apply_chat_template(
     prompts = [_template_tokens(text, tokenizer, model, reasoning) for text in texts]
     unheeded = prompts[0] == _template_tokens(texts[0], tokenizer, model, {})
     names = " and ".join(reasoning)
-    notes = (
-        (f"the chat template of {model} makes nothing of {names}: prompts are the same without",) if unheeded else ()
-    )
+    message = f"the chat template of {model} makes nothing of {names}: prompts are the same without"
+    notes = (Note(code="reasoning_ignored", message=message),) if unheeded else ()
     return [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in prompts], notes
 
 
@@ -239,7 +239,7 @@ class PromptBatch:
 class PromptBatches:
     """Batches in turn, without end."""
 
-    def __init__(self, pool: Sequence[PromptBatch], notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, pool: Sequence[PromptBatch], notes: tuple[Note, ...] = ()) -> None:
         self.pool = tuple(pool)
         self.notes = notes
         self.next = cycle(self.pool).__next__
@@ -267,11 +267,11 @@ def make_batches(loaded: LoadedModel, generation: Generation, seed: int) -> Prom
         rows = random_prompts(loaded.vocabulary, BATCH_POOL * generation.batch, generation.input_tokens, seed)
         return PromptBatches([_pad_batch(group, 0, loaded.device) for group in group_prompts(rows, generation.batch)])
     texts = read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     reasoning = json.loads(generation.reasoning)
     if loaded.tokenizer is None and not reasoning:
         rows = [bytes_to_tokens(text, loaded.vocabulary) for text in texts]
-        notes = ("the model has no tokenizer: prompts are read byte by byte",)
+        notes = (Note(code="no_tokenizer", message="the model has no tokenizer: prompts are read byte by byte"),)
     else:
         rows, notes = apply_chat_template(texts, loaded.tokenizer, generation.model, reasoning)
     fitting = fit_prompts(rows, generation, loaded.context_tokens)

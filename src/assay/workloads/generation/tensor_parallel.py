@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.processes import temporary_variable
+from assay.core.results import Note
 from assay.workloads import torch_ranks
 from assay.workloads.generation.memory import USABLE_SHARE, format_bytes
 from assay.workloads.generation.models import is_random
@@ -34,7 +35,7 @@ class RankShare:
     model: Any
     ranks: Ranks
     leave: Callable[[], None]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def check_tp_plan(tp_plan: str, environment: Mapping[str, str] | None = None) -> None:
@@ -86,7 +87,8 @@ def load_share(generation: Generation, empty: Any, where: str, seed: int) -> Ran
     except BaseException:
         torch_ranks.leave_ranks()
         raise
-    note = f"tensor parallel: {ranks.size} ranks compute each layer together, and wait for each other twice in it"
+    message = f"tensor parallel: {ranks.size} ranks compute each layer together, and wait for each other twice in it"
+    note = Note(code="tensor_parallel", message=message, params={"ranks": ranks.size})
     return RankShare(model, ranks, torch_ranks.leave_ranks, (note,))
 
 

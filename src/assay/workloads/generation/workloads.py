@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from assay.core.errors import BadInput
+from assay.core.results import Note
 from assay.core.values import first_problem
 from assay.workloads.base import PreparedWorkload
 from assay.workloads.generation import cuda_graphs as graphs
@@ -178,7 +179,6 @@ def _memory_facts(loaded: LoadedModel) -> dict[str, float]:
 
 IDLE_S = 0.1
 PYTORCH_PHASES = ("idle", "prefill", "decode", "whole")
-EXACT_LENGTH_NOTE = "every answer has exactly {tokens} tokens: a token that ends a text does not end it"
 SERVER_PARAMS = ("endpoint", "api_key_env", "request_timeout_s", "concurrency", "num_samples", "warmup")
 """Parameters of a generation that are a server's, or may be 0, which no parameter by itself may."""
 
@@ -233,6 +233,14 @@ class GeneratePytorch:
         return _prepare_phase(generation, generate_kwargs, model, seed)
 
 
+def _length_notes(generation: Generation) -> tuple[Note, ...]:
+    if generation.phase == "prefill":
+        return ()
+    tokens = generation.output_tokens
+    message = f"every answer has exactly {tokens} tokens: a token that ends a text does not end it"
+    return (Note(code="exact_length", message=message, params={"tokens": tokens}),)
+
+
 def _prepare_phase(
     generation: Generation, generate_kwargs: Mapping[str, object], model: LoadedModel, seed: int
 ) -> PreparedWorkload:
@@ -259,7 +267,6 @@ def _prepare_phase(
         loop.close()
         raise
     calls = {"prefill": loop.prefill, "decode": loop.decode, "whole": loop.whole}
-    exact = () if generation.phase == "prefill" else (EXACT_LENGTH_NOTE.format(tokens=generation.output_tokens),)
     return PreparedWorkload(
         call=calls[generation.phase],
         measured=lambda: phase_facts(model, generation, prompt_batches, loop),
@@ -269,7 +276,7 @@ def _prepare_phase(
         agree_to_stop=model.agree_to_stop if model.ranks > 1 else None,
         placement=model.placement,
         dtype=_dtype_name(model),
-        notes=(*model.notes, *exact, *prompt_batches.notes, *loop.notes),
+        notes=(*model.notes, *_length_notes(generation), *prompt_batches.notes, *loop.notes),
     )
 
 

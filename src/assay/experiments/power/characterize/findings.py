@@ -202,12 +202,13 @@ class _FindingWriter:
         precision = self.options.minimum_effect
         verdict, reason = judge_precision(gpu.time, precision)
         return Finding(
+            kind="gpu",
             claim=f"{gpu.case}, {gpu.name}: {TIME_QUANTITIES[gpu.one.quantity]} is known to ±{share_text(precision)}",
             estimate=gpu.time,
             verdict=verdict,
             reason=reason,
             records=records,
-            facts={"about": "gpu", **gpu_case_facts(gpu)},
+            facts=gpu_case_facts(gpu),
             origin=origin,
         )
 
@@ -222,16 +223,16 @@ class _FindingWriter:
         claim = f"{effect.case}: kernels take another time than with near neighbours ({effect.against!r})"
         return self._effect_finding(effect, "far", claim)
 
-    def _effect_finding(self, effect: CaseEffect, about: str, claim: str) -> Finding:
+    def _effect_finding(self, effect: CaseEffect, kind: str, claim: str) -> Finding:
         records, origin = self._evidence(effect.case, effect.against)
         return Finding(
+            kind=kind,
             claim=claim,
             estimate=effect.time,
             verdict=effect.verdict,
             reason=unsure_reason(effect.time, effect.verdict, self.options.minimum_effect),
             records=records,
             facts={
-                "about": about,
                 "case": effect.case,
                 "against": effect.against,
                 "gpus": effect.gpus,
@@ -247,13 +248,13 @@ class _FindingWriter:
         """Return how unequal the GPUs of one model are in one case."""
         records, origin = self._evidence(spread.case)
         return Finding(
+            kind="spread",
             claim=f"{spread.case}: some {spread.model} is slower than another ({spread.slowest}, {spread.fastest})",
             estimate=spread.ratio,
             verdict=spread.verdict,
             reason=unsure_reason(spread.ratio, spread.verdict, self.options.minimum_effect),
             records=records,
             facts={
-                "about": "spread",
                 "case": spread.case,
                 "model": spread.model,
                 "slowest": spread.slowest,
@@ -271,12 +272,13 @@ class _FindingWriter:
             tried.setdefault(where.case.name, []).append(record)
         return [
             Finding(
+                kind="case",
                 claim=f"{case} can be measured here",
                 estimate=None,
                 verdict="no",
                 reason=records[-1].reason,
                 records=tuple(record.trial for record in records),
-                facts={"about": "case", "case": case, "status": records[-1].status},
+                facts={"case": case, "status": records[-1].status},
                 origin=records[-1].origin,
             )
             for case, records in tried.items()
@@ -285,10 +287,9 @@ class _FindingWriter:
 
 
 def _skipped_finding(case: str, reason: str) -> Finding:
-    facts: Params = {"about": "case", "case": case, "status": "skipped"}
-    return Finding(
-        claim=f"{case} can be measured here", estimate=None, verdict="no", reason=reason, records=(), facts=facts
-    )
+    facts: Params = {"case": case, "status": "skipped"}
+    claim = f"{case} can be measured here"
+    return Finding(kind="case", claim=claim, estimate=None, verdict="no", reason=reason, records=(), facts=facts)
 
 
 def gpu_case_facts(gpu: GpuCase) -> Params:

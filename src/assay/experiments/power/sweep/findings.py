@@ -225,9 +225,10 @@ def _trial_ids(curve: SweepCurve) -> tuple[str, ...]:
 def _energy_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     where = f"{options.workload} on {curve.device}"
     unit = WORK_UNIT_NAMES[curve.unit] if curve.unit is not None else "call"
-    facts: Params = {"kind": "best_energy", "device": curve.device, "knob": options.knob}
+    facts: Params = {"device": curve.device, "knob": options.knob}
     if curve.best is None:
         return Finding(
+            kind="best_energy",
             claim=f"{where}: the step that spends the least energy per {unit} is known",
             estimate=None,
             verdict="unsure",
@@ -237,6 +238,7 @@ def _energy_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
         )
     step = curve.at(curve.best.index)
     return Finding(
+        kind="best_energy",
         claim=f"{where} spends the least energy per {unit} at {setting_phrase(options.knob, step.setting)}",
         estimate=_setting_estimate(options, curve.best) or step.cost_j,
         verdict="yes" if curve.best.is_clear else "unsure",
@@ -248,14 +250,21 @@ def _energy_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
 
 def _energy_delay_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     claim, best = f"{options.workload} on {curve.device}: energy times time of a call is least", curve.best_delay
-    facts: Params = {"kind": "energy_delay", "device": curve.device, "knob": options.knob}
+    facts: Params = {"device": curve.device, "knob": options.knob}
     if best is None:
         reason = missing_energy_reason(curve)
         return Finding(
-            claim=claim, estimate=None, verdict="unsure", reason=reason, records=_trial_ids(curve), facts=facts
+            kind="energy_delay",
+            claim=claim,
+            estimate=None,
+            verdict="unsure",
+            reason=reason,
+            records=_trial_ids(curve),
+            facts=facts,
         )
     step = curve.at(best.index)
     return Finding(
+        kind="energy_delay",
         claim=f"{claim} at {setting_phrase(options.knob, step.setting)}",
         estimate=_setting_estimate(options, best),
         verdict="yes" if best.is_clear else "unsure",
@@ -270,7 +279,6 @@ def _slowdown_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     step = curve.within(options.max_slowdown)
     most = f"{100 * options.max_slowdown:g} %"
     facts: Params = {
-        "kind": "within_slowdown",
         "device": curve.device,
         "knob": options.knob,
         "max_slowdown": options.max_slowdown,
@@ -279,6 +287,7 @@ def _slowdown_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     if step is None:
         has_bounds = any(curve_step.longer_at_most is not None for curve_step in curve.steps)
         return Finding(
+            kind="within_slowdown",
             claim=f"{where} stays within {most} of its time as found at some step",
             estimate=None,
             verdict="no"
@@ -289,6 +298,7 @@ def _slowdown_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
             facts=facts,
         )
     return Finding(
+        kind="within_slowdown",
         claim=f"{where} takes at most {most} longer down to {setting_phrase(options.knob, step.setting)}",
         estimate=step.slowdown,
         verdict="yes",
@@ -313,13 +323,13 @@ def _binding_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     free, order = [step.setting for step in curve.unbound], [step.setting for step in curve.steps]
     do = "does" if len(free) == 1 else "do"
     return Finding(
+        kind="binding",
         claim=f"{options.workload} on {curve.device} is held back by some step of the {axis_name(options)}",
         estimate=_power_estimate(powers_w),
         verdict=verdict,
         reason=f"{join_settings(options.knob, free, order)} {do} not bind" if free else None,
         records=_trial_ids(curve),
         facts={
-            "kind": "binding",
             "device": curve.device,
             "knob": options.knob,
             "binds": _settings_or_none(options, binding),
@@ -451,5 +461,7 @@ def _failed_findings(options: SweepOptions, study: SweepStudy) -> list[Finding]:
 def _unmeasured_finding(
     options: SweepOptions, claim: str, reason: str | None, status: str, records: tuple[str, ...] = ()
 ) -> Finding:
-    facts: Params = {"kind": "missing", "knob": options.knob, "status": status}
-    return Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=records, facts=facts)
+    facts: Params = {"knob": options.knob, "status": status}
+    return Finding(
+        kind="missing", claim=claim, estimate=None, verdict="no", reason=reason, records=records, facts=facts
+    )

@@ -369,7 +369,7 @@ def _result_elements(
     doubts = [
         Text(text=f"{_finding_device(finding)}: {finding.reason}.", tone="unsure")
         for finding in findings.findings
-        if finding.facts.get("kind") == "best_energy" and finding.verdict == "unsure" and finding.reason
+        if finding.kind == "best_energy" and finding.verdict == "unsure" and finding.reason
     ]
     overrun_sentence = (
         overrun_text(options.budget_s, [record for _, record in study.pairs]) if options.budget_s is not None else None

@@ -220,9 +220,9 @@ def _findings_of_fleet(looked: FleetAnalysis) -> Iterator[Finding]:
     yield from _advice_findings(looked)
 
 
-def _fleet_facts(looked: FleetAnalysis, about: str, **values: object) -> Params:
+def _fleet_facts(looked: FleetAnalysis, **values: object) -> Params:
     kind = looked.fleet.kind
-    facts: Params = {"about": about, "workload": kind.work, "model": kind.model}
+    facts: Params = {"workload": kind.work, "model": kind.model}
     for name, value in values.items():
         facts[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
     return facts
@@ -240,10 +240,11 @@ def _to_estimate(
 
 
 def _build_finding(
-    looked: FleetAnalysis, claim: str, verdict: Verdict, estimate: Estimate | None, facts: Params
+    looked: FleetAnalysis, claim: str, verdict: Verdict, estimate: Estimate | None, facts: Params, *, kind: str
 ) -> Finding:
     origin = looked.fleet.kind.origin
     return Finding(
+        kind=kind,
         claim=f"{looked.fleet.kind.label}: {claim}",
         estimate=estimate,
         verdict=verdict,
@@ -265,7 +266,7 @@ def _spread_findings(looked: FleetAnalysis) -> Iterator[Finding]:
     claim = f"the slowest GPU takes over {percent_text(looked.minimum_effect, 0)} longer than the fastest"
     method = "ratio of the largest to the smallest time of a GPU; Tukey's studentised range over runs"
     estimate = _to_estimate(spread.ratio, (spread.low, spread.high), "×", method, n)
-    yield _build_finding(looked, claim, verdict, estimate, _fleet_facts(looked, "spread", **names))
+    yield _build_finding(looked, claim, verdict, estimate, _fleet_facts(looked, **names), kind="spread")
     if spread.middle is not None:
         claim = f"nine tenths of the GPUs are within {percent_text(looked.minimum_effect, 0)}"
         ends = spread.middle_low, spread.middle_high
@@ -273,7 +274,7 @@ def _spread_findings(looked: FleetAnalysis) -> Iterator[Finding]:
         if ends[0] is not None and ends[1] is not None:
             verdict = "yes" if ends[1] < least else "no" if ends[0] > least else "unsure"
         estimate = _to_estimate(spread.middle, ends, "×", "95th over 5th percentile of GPUs, over GPUs drawn anew", n)
-        yield _build_finding(looked, claim, verdict, estimate, _fleet_facts(looked, "middle"))
+        yield _build_finding(looked, claim, verdict, estimate, _fleet_facts(looked), kind="middle")
 
 
 def _level_finding(looked: FleetAnalysis, one: VarianceComponent) -> Finding:
@@ -289,7 +290,6 @@ def _level_finding(looked: FleetAnalysis, one: VarianceComponent) -> Finding:
         verdict = "yes" if one.low > 0 else "unsure"
     facts = _fleet_facts(
         looked,
-        "component",
         level=one.level,
         share=one.share,
         share_low=one.share_low,
@@ -297,7 +297,8 @@ def _level_finding(looked: FleetAnalysis, one: VarianceComponent) -> Finding:
         members=one.members,
         part_of=one.within,
     )
-    return _build_finding(looked, f"{one.level} differ beyond what lies below them", verdict, estimate, facts)
+    claim = f"{one.level} differ beyond what lies below them"
+    return _build_finding(looked, claim, verdict, estimate, facts, kind="component")
 
 
 def _measure_unit(measure: GpuMeasure) -> str:
@@ -313,7 +314,6 @@ def _outlier_finding(looked: FleetAnalysis, one: GpuOutlier) -> Finding:
     ends = _measure_value(measure, one.peers.low), _measure_value(measure, one.peers.high)
     facts = _fleet_facts(
         looked,
-        "outlier",
         kind=one.word,
         measure=measure.name,
         uuid=gpu.uuid,
@@ -330,7 +330,7 @@ def _outlier_finding(looked: FleetAnalysis, one: GpuOutlier) -> Finding:
         _measure_value(measure, one.peers.value), ends, _measure_unit(measure), OUTLIER_METHOD, len(looked.fleet.gpus)
     )
     claim = f"{looked.fleet.name(one.gpu)} is {one.word} against {one.against}"
-    return _build_finding(looked, claim, one.verdict, estimate, facts)
+    return _build_finding(looked, claim, one.verdict, estimate, facts, kind="outlier")
 
 
 def _location_finding(looked: FleetAnalysis, effect: LocationEffect) -> Finding:
@@ -340,10 +340,8 @@ def _location_finding(looked: FleetAnalysis, effect: LocationEffect) -> Finding:
         _measure_value(measure, effect.value), ends, _measure_unit(measure), LOCATION_METHOD, effect.members
     )
     claim = f"{effect.what} {effect.name} is {effect.word} as a whole"
-    facts = _fleet_facts(
-        looked, effect.what, name=effect.name, measure=measure.name, members=effect.members, chance=effect.chance
-    )
-    return _build_finding(looked, claim, effect.verdict, estimate, facts)
+    facts = _fleet_facts(looked, name=effect.name, measure=measure.name, members=effect.members, chance=effect.chance)
+    return _build_finding(looked, claim, effect.verdict, estimate, facts, kind=effect.what)
 
 
 def _correlation_findings(looked: FleetAnalysis) -> Iterator[Finding]:
@@ -355,10 +353,8 @@ def _correlation_findings(looked: FleetAnalysis) -> Iterator[Finding]:
         estimate = _to_estimate(
             pair.association.rho, (pair.association.low, pair.association.high), "", method, pair.association.n
         )
-        facts = _fleet_facts(
-            looked, "correlation", x=pair.x, y=pair.y, equal=pair.equal, over=pair.over, n=pair.association.n
-        )
-        yield _build_finding(looked, pair.claim, pair.verdict, estimate, facts)
+        facts = _fleet_facts(looked, x=pair.x, y=pair.y, equal=pair.equal, over=pair.over, n=pair.association.n)
+        yield _build_finding(looked, pair.claim, pair.verdict, estimate, facts, kind="correlation")
 
 
 def _advice_findings(looked: FleetAnalysis) -> Iterator[Finding]:
@@ -366,7 +362,6 @@ def _advice_findings(looked: FleetAnalysis) -> Iterator[Finding]:
     best = advice.best[0] if advice.best else None
     facts = _fleet_facts(
         looked,
-        "advice",
         answer=advice.answer,
         best=None if best is None else fleet.name(best),
         uuid=None if best is None else fleet.gpus[best].uuid,
@@ -377,14 +372,14 @@ def _advice_findings(looked: FleetAnalysis) -> Iterator[Finding]:
     verdicts: dict[str, Verdict] = {"gpu": "yes", "slot": "yes", "avoid": "yes", "any": "no", "one": "no"}
     estimate = None if advice.gain is None else _gain_estimate(looked, advice.gain)
     claim = "it matters which GPU is asked for"
-    yield _build_finding(looked, claim, verdicts.get(advice.answer, "unsure"), estimate, facts)
+    yield _build_finding(looked, claim, verdicts.get(advice.answer, "unsure"), estimate, facts, kind="advice")
     sentence = fourth_gpu_sentence(looked)
     if sentence is not None and advice.fourth is not None:
         low, high = advice.fourth.low or 0.0, advice.fourth.high or 0.0
         verdict: Verdict = "yes" if low > 0 else "no" if high < looked.minimum_effect else "unsure"
-        facts = _fleet_facts(looked, "fourth", sentence=sentence)
+        facts = _fleet_facts(looked, sentence=sentence)
         claim = "always asking for the 4th GPU saves time"
-        yield _build_finding(looked, claim, verdict, _gain_estimate(looked, advice.fourth), facts)
+        yield _build_finding(looked, claim, verdict, _gain_estimate(looked, advice.fourth), facts, kind="fourth")
 
 
 def _gain_estimate(looked: FleetAnalysis, gain: TimeGain) -> Estimate | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from assay.core.errors import AssayError, BadInput, MachineCannot, suggest_nearest
+from assay.core.results import Note
 from assay.workloads.generation import prompts
 from assay.workloads.generation.server import endpoint as faults
 from assay.workloads.generation.server import request_format as wording
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from assay.core.values import Params
     from assay.workloads.generation.params import Generation
     from assay.workloads.generation.server.endpoint import ServerEndpoint
     from assay.workloads.generation.server.request_format import PromptSource
@@ -211,7 +213,11 @@ LENGTH_TOLERANCE = 0.02
 NOTED_DEVIATION = 0.05
 MAX_NAMES = 8
 
-PREFIX_NOTE = f"every prompt begins with {wording.PREFIX_WORDS} words of its own, so that none is answered from a cache"
+PREFIX_NOTE = Note(
+    code="unique_prefix",
+    message=f"every prompt begins with {wording.PREFIX_WORDS} words of its own, so that none is answered from a cache",
+    params={"words": wording.PREFIX_WORDS},
+)
 
 
 @dataclass(frozen=True)
@@ -222,7 +228,7 @@ class ServerProbe:
     request_format: RequestFormat
     prompt_source: PromptSource
     scale: TokenScale
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def probe_server(generation: Generation, seed: int, salt: str) -> ServerProbe:
@@ -277,7 +283,7 @@ class _Prober:
     request_format: RequestFormat
     salt: str
     scale: TokenScale = field(default_factory=TokenScale)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     served: str | None = None
 
     def random_prompts(self, seed: int) -> PromptSource:
@@ -299,7 +305,8 @@ class _Prober:
             source = wording.prompts_of_words(better, seed, self.salt)
             has = self._warm_up(source) or target
         if abs(has - target) > NOTED_DEVIATION * target:
-            self.notes.append(f"prompts have about {has} tokens, not {target}: the chat template is among them")
+            message = f"prompts have about {has} tokens, not {target}: the chat template is among them"
+            self.notes.append(Note(code="prompt_length", message=message, params={"tokens": has, "requested": target}))
         self._expect(has)
         return source
 
@@ -318,11 +325,15 @@ class _Prober:
             self._expect(mean)
         return source
 
-    def all_notes(self) -> tuple[str, ...]:
+    def all_notes(self) -> tuple[Note, ...]:
         """Return what its user should know."""
         endpoint = self.client.endpoint
-        open_key = [f"the key in {endpoint.key_variable} travels in the open"] if endpoint.sends_key_unencrypted else []
-        return (self._describe_server(), PREFIX_NOTE, *dict.fromkeys(self.notes), *open_key)
+        notes = [Note(code="server", message=self._describe_server()), PREFIX_NOTE]
+        notes += {note.message: note for note in self.notes}.values()
+        if endpoint.sends_key_unencrypted:
+            message = f"the key in {endpoint.key_variable} is sent unencrypted"
+            notes.append(Note(code="key_unencrypted", message=message))
+        return tuple(notes)
 
     def _describe_server(self) -> str:
         owner = next((model.owner for model in self.listed if model.name == self.generation.model), "")
@@ -343,7 +354,9 @@ class _Prober:
                 "scenario.input_tokens; allow more, or cut prompts with scenario.truncation."
             )
         long = sum(has > limit for has in lengths)
-        self.notes.append(f"{long} of {len(texts)} prompts are cut to about {limit} tokens")
+        message = f"{long} of {len(texts)} prompts are cut to about {limit} tokens"
+        params: Params = {"cut": long, "prompts": len(texts), "tokens": limit}
+        self.notes.append(Note(code="prompts_cut", message=message, params=params))
         pairs = zip(texts, lengths, strict=True)
         return tuple(wording.cut_text(text, limit, has) if has > limit else text for text, has in pairs)
 
@@ -373,7 +386,7 @@ class _Prober:
             if other is None:
                 raise self._refusal(reply.status, reply.text)
             self.request_format, note = other
-            self.notes.append(f"the server was asked again: {note}")
+            self.notes.append(Note(code="request_changed", message=f"the server was asked again: {note}"))
 
     def _check_model(self, answer: StreamedAnswer) -> None:
         """Make sure that an unlisted model is really the one that answers: some servers answer to any name."""

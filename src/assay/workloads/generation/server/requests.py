@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot, TrialFailed
+from assay.core.results import Note
 from assay.workloads.base import PreparedWorkload
 from assay.workloads.generation.server import connection
 from assay.workloads.generation.server.load import ServerLoad
@@ -85,11 +86,13 @@ def request_maker(probe: ServerProbe, output_tokens: int, streams: int) -> Calla
     return make
 
 
-def cached_share(scale: TokenScale) -> tuple[str, ...]:
+def cached_share(scale: TokenScale) -> tuple[Note, ...]:
     """Return how much of the prompts before the first slice a server did not have to read."""
     if not scale.cached or not scale.input:
         return ()
-    return (f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache",)
+    share = scale.cached / scale.input
+    message = f"the server had {100 * share:.0f} % of the prompts' tokens in its cache"
+    return (Note(code="prefix_cache", message=message, params={"share": share}),)
 
 
 class LoadSlices:
