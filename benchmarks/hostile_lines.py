@@ -190,7 +190,7 @@ BASES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "gate": (("ok.py:work", "--base", "HEAD", "--device", "cpu:0", "--dry-run"),),
     "github comment": (("list.json", "--pull-request", "1", "--dry-run"),),
-    "github measure": (("folder", "--gpu-type", "L4", "--out", "out"),),
+    "github measure": (("folder", "--gpu-type", "L4", "--output", "out"),),
     "github pull-request": (("list.json", "--dry-run"),),
     "github request": ((),),
     "history export": (("history.csv",),),
@@ -218,7 +218,7 @@ BASES: dict[str, tuple[tuple[str, ...], ...]] = {
     "threshold apply": (("list.json", "--config", "config.yaml"), ("runs/latest", "--config", "config.yaml")),
     "threshold parse": (("bench.txt",),),
     "threshold run": (("thresholds.yaml", "--device", "cpu", "--dry-run"),),
-    "time": (("ok.py:work", "--budget", "0.1", "--limit", "5"),),
+    "time": (("ok.py:work", "--budget", "0.1", "--timeout", "5"),),
     "trace": (
         ("ok.py:work", "--device", "cpu", "--print-commands"),
         ("ok.py:work", "--device", "cpu", "--calls", "1", "--timeout", "5"),

@@ -83,7 +83,7 @@ def one_sweep(first: float, second: float, seed: int) -> Kept:
         folder = Path(name)
         gpus = [card(exponent) for exponent in (first, second)]
         fake = FakeNvml.create(folder / "scenario.nvml", gpus, virtual=False)
-        words = ["--gpus", "0,1", "--together", "--limits", LIMITS, "--apply", "--param", f"work_mcycles={MCYCLES}"]
+        words = ["--gpus", "0,1", "--concurrent", "--limits", LIMITS, "--apply", "--param", f"work_mcycles={MCYCLES}"]
         words += ["--param", f"watts={WATTS}", "--duration", "3", "--settle", "0", "--seed", str(seed)]
         with attached(fake):
             subprocess.run(

@@ -144,7 +144,7 @@ def killed(
     """
     home, knob = home_in(folder), chance.choice(KNOBS)
     gpus = ",".join(map(str, range(fake.gpu_count)))
-    together = ("--together",) if chance.random() < 0.5 else ()
+    together = ("--concurrent",) if chance.random() < 0.5 else ()
     seed = str(chance.randrange(1000))
     sweep = start(
         ["power", "sweep", KERNEL, "--gpus", gpus, *knob, "--apply", *together, *SHORT, "--seed", seed], folder

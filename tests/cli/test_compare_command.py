@@ -95,7 +95,7 @@ def test_the_gate_says_no_where_something_became_worse(compare: Compare) -> None
     assert "The gate says no." in err
     code, _, err = compare("before", "again", "--fail-on-regression", "--unsure", "fail")
     assert (code, err) == (0, "The gate is passed.\n")
-    assert compare("before", "after", "--fail-on-regression", "--minimum-effect", "20%")[0] == 0
+    assert compare("before", "after", "--fail-on-regression", "--min-effect", "20%")[0] == 0
 
 
 def test_an_unsure_gate_passes_unless_it_is_told_not_to(compare: Compare) -> None:
@@ -204,7 +204,7 @@ def test_each_device_is_held_against_itself_and_another_of_its_model_is_told(com
 def test_across_models_results_stand_side_by_side_without_a_verdict(compare: Compare) -> None:
     a_run(Path("l4"), BOTH)
     a_run(Path("h200"), {"softmax": 20.0, "gemm": 5.0}, on=with_gpus("NVIDIA H200"))
-    code, out, err = compare("l4", "h200", "--report", "gpus.md")
+    code, out, err = compare("l4", "h200", "--output", "gpus.md")
     assert code == 0, err
     assert "as devices differ: l4 on NVIDIA L4, h200 on NVIDIA H200" in " ".join(out.split())
     report = Path("gpus.md").read_text()
@@ -296,7 +296,7 @@ def test_results_of_the_older_threshold_tool_stand_side_by_side(compare: Compare
     a_file("l4.json", SEED)
     a_file("t4.json", {**SEED, "device_info": {"device_name": "Tesla T4"}, "recommendation": {"fa2_min_len_win": 128}})
     a_file("rows.json", SEED["results"])
-    assert compare("t4.json", "l4.json", "--report", "r.md")[0] == 0
+    assert compare("t4.json", "l4.json", "--output", "r.md")[0] == 0
     report = Path("r.md").read_text()
     assert "| fa2_min_len_win | threshold | 128 | 64 |" in report
     assert "| sliding S=512 w=256 | speedup | 2.500× | 2.500× |" in report
@@ -358,14 +358,14 @@ def test_results_with_nothing_in_common_are_told_with_what_each_has(compare: Com
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("good",), "name two results at least"),
-        ((), "name two results at least"),
-        (("good", "good/"), "is named 2 times; name two results that differ"),
+        (("good",), "name at least two results"),
+        ((), "name at least two results"),
+        (("good", "good/"), "is named 2 times; name two different results"),
         (("good", "link"), "link is the same as good"),
         (("good", "runs"), "runs is a folder of 1 runs; name one of them, such as runs/latest"),
         (("good", "nothing-*.json"), "nothing-*.json fits no file"),
-        (("good", "other", "--unsure", "fail"), "there is none without --fail-on-regression"),
-        (("good", "other", "--minimum-effect", "2"), "out of range"),
+        (("good", "other", "--unsure", "fail"), "--unsure fail needs --fail-on-regression"),
+        (("good", "other", "--min-effect", "2"), "out of range"),
     ],
 )
 def test_words_that_make_no_sense_are_refused(compare: Compare, good: Path, words: tuple[str, ...], said: str) -> None:

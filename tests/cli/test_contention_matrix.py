@@ -90,13 +90,13 @@ def test_a_load_is_the_same_aggressor_by_its_workload_s_name(matrix: Callable[..
     [
         (("--aggressor", "pcie", "--device", "cpu"), 3, "The aggressor pcie needs a GPU"),
         (("--aggressor", "cpuu", "--device", "cpu"), 2, "Unknown aggressor 'cpuu'"),
-        (("--aggressor", "--dry-run"), 2, "--aggressor needs a value, and --dry-run behind it"),
+        (("--aggressor", "--dry-run"), 2, "--aggressor needs a value, but is followed by the option --dry-run"),
         (("--victim", "sofmax", "--device", "cpu"), 2, "Unknown workload 'sofmax'"),
         (("--budget", "1", "--device", "cpu:0"), 2, "--budget 1 s is too little for 21 trials"),
-        (("--param", "rows=3", "--device", "cpu:0"), 2, "--param is of the victims that --victim names"),
+        (("--param", "rows=3", "--device", "cpu:0"), 2, "--param needs --victim"),
         (("--gpus", "0"), 3, "There is no GPU 0 here"),
         (("--repeat", "0"), 2, "--repeat"),
-        (("--cache", "cold", "--device", "cpu"), 2, "--cache cold is for GPUs"),
+        (("--cache", "cold", "--device", "cpu"), 2, "--cache cold applies to GPUs only"),
     ],
 )
 def test_what_cannot_be_meant_or_done_is_said_in_one_line(

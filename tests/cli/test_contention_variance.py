@@ -103,7 +103,7 @@ def test_broken_files_are_named_and_the_rest_is_compared(variance: Variance, tmp
     Path("baseline/empty.json").touch()
     older_file("concurrent/zero_gpu0.json", 0)
     older_file("concurrent/other_gpu0.json", 3.0, kernel_name="gemm")
-    code, out, err = variance("baseline/*.json", "--against", "concurrent/*.json", "--report", "shown")
+    code, out, err = variance("baseline/*.json", "--against", "concurrent/*.json", "--output", "shown")
     assert code == 0, err
     told = " ".join(out.split())
     assert "not valid JSON" in told
@@ -123,7 +123,7 @@ def test_broken_files_are_named_and_the_rest_is_compared(variance: Variance, tmp
             "Nothing of the baseline can be used: gone.json does not exist",
         ),
         (("baseline", "--against", "nowhere/*.json"), "nowhere/*.json fits no file"),
-        (("baseline", "--against"), "--against names nothing"),
+        (("baseline", "--against"), "--against needs at least one result"),
         (("--against", "concurrent"), "There is no baseline"),
         ((), "Nothing to compare"),
     ],

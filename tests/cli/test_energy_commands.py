@@ -47,7 +47,7 @@ def kernels(machine: Machine) -> dict[str, Any]:
         (("none.yaml",), 2, "none.yaml does not exist"),
         (("bad.yaml",), 2, "bad.yaml has 2 mistakes:\n  line 1: 'modl' is not known in backend. Did you mean model?"),
         (("good.yaml", "--set", "backend.device_id=[0]"), 2, "Did you mean device_ids"),
-        (("random:llama-tiny", "--model", "random:llama-1b"), 2, "are two models"),
+        (("random:llama-tiny", "--model", "random:llama-1b"), 2, "both name a model"),
         (("good.yaml", "--set", "reporter.output_file=bad.yaml/x.csv"), 2, "is a file, but a folder is needed"),
         (("random:llama-tiny", "--gpus", "0,1"), 3, "There is no GPU 0, 1 here"),
         (("random:llama-tiny", "--gpus", "0", "--allow-missing"), 3, "There is no GPU 0 here"),
@@ -58,7 +58,7 @@ def kernels(machine: Machine) -> dict[str, Any]:
         (("good.yaml", "--seed", "-1"), 2, "--seed -1: seed should be greater than or equal to 0"),
         (("good.yaml", "--repeat", "5000"), 2, "--repeat 5000: repeats should be less than or equal to 1000"),
         (("openai.yaml", "--device", "cuda", "--gpus", "0"), 2, "--device cuda: device is decided where the server"),
-        (("good.yaml", "--nodes", "2"), 2, "--nodes is about machines elsewhere"),
+        (("good.yaml", "--nodes", "2"), 2, "--nodes needs a remote host"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence_with_its_exit_code(
@@ -251,7 +251,7 @@ def test_check_tells_a_lost_gpu_and_writes_over_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("precious\n")
     assert main(["energy", "check", "-o", "mine.yaml"]) == 2
-    assert "--yes writes over it" in capsys.readouterr().err
+    assert "add --yes to overwrite it" in capsys.readouterr().err
     assert (tmp_path / "mine.yaml").read_text() == "precious\n"
 
 

@@ -126,35 +126,35 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--base", "nowhere", "bench.py:work"], 2, "There is no revision 'nowhere' here: bad revision 'nowhere'."),
+        (["--base", "nowhere", "bench.py:work"], 2, "Revision 'nowhere' not found: bad revision 'nowhere'."),
         (["--base", "base..head", "bench.py:work"], 2, "it is not one commit"),
-        (["--base", "--bare", "bench.py:work"], 2, "There is no revision '--bare' here"),
-        (["bench.py:work"], 2, "Say which revision to hold it against: --base main"),
+        (["--base", "--bare", "bench.py:work"], 2, "Revision '--bare' not found"),
+        (["bench.py:work"], 2, "--base is missing"),
         (["--base", "base"], 2, "Nothing to measure"),
         (["--base", "base", "bench.py:work", "--", "true"], 2, "A gate measures one thing"),
         (["--base", "base", "softmax@numpy"], 2, "softmax@numpy is Assay's own"),
         (["--base", "base", "softmx"], 2, "Did you mean softmax"),
-        (["--base", "base", "--python", "x", "bench.py:work"], 2, "there is no --setup"),
-        (["--base", "base", "--metric", "a=(b)", "bench.py:work"], 2, "--metric is about what a command reports"),
-        (["--base", "base", "--param", "n=1", "--", "true"], 2, "--param is for workloads"),
-        (["--base", "base", "--device", "cpu:0,cpu:1", "bench.py:work"], 2, "A gate is passed on one device"),
+        (["--base", "base", "--python", "x", "bench.py:work"], 2, "--python needs --setup"),
+        (["--base", "base", "--metric", "a=(b)", "bench.py:work"], 2, "--metric needs a command"),
+        (["--base", "base", "--param", "n=1", "--", "true"], 2, "--param applies to workloads only"),
+        (["--base", "base", "--device", "cpu:0,cpu:1", "bench.py:work"], 2, "A gate runs on one device"),
         (["--base", "base", "--no-gate-time", "bench.py:work"], 2, "nothing is judged"),
         (
             ["--base", "base", "--budget", "10s", "bench.py:work"],
             2,
-            "The gate could never say no: 5 restarts of 3.0 s before the first look do not fit in a --budget of 10 s",
+            "The gate could never fail: 5 restarts of 3.0 s before the first look do not fit in a --budget of 10 s",
         ),
         (
             ["--base", "base", "--lower-is-better", "q", "--higher-is-better", "q", "--", "true"],
             2,
-            "both lower and higher",
+            "q is in both --lower-is-better and --higher-is-better",
         ),
-        (["--base", "base", "--minimum-effect", "2", "bench.py:work"], 2, "for 2 percent write 2%"),
+        (["--base", "base", "--min-effect", "2", "bench.py:work"], 2, "for 2 percent write 2%"),
         (["--base", "base", "late.py:work"], 2, "There is no late.py in the base revision (base, "),
         (["--base", "head", "late.py:works"], 2, "late.py defines no 'works'. Did you mean work?"),
         (["--base", "head", "late.py:work"], 2, "late.py:work needs n; set it with --param n=VALUE"),
         (["--base", "base", "sample.late:work"], 2, "There is no sample.late in the base revision"),
-        (["--base", "base", "--", "./gone.sh"], 2, "There is no command './gone.sh' in the base revision"),
+        (["--base", "base", "--", "./gone.sh"], 2, "Command './gone.sh' not found in the base revision"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -220,7 +220,7 @@ def test_a_dry_run_looks_into_both_revisions_and_leaves_nothing(
     monkeypatch.chdir(repository / "inner")
     assert main(["gate", *QUICKLY, "--base", "HEAD", "--dry-run", "--", "../bench.py:work"]) == 0
     assert main(["gate", *QUICKLY, "--base", "base", "--dry-run", "../bench.py:work"]) == 2
-    assert "There is no folder inner in the base revision" in capsys.readouterr().err
+    assert "Folder inner does not exist in the base revision" in capsys.readouterr().err
     assert left(repository, assay_home) == []
     assert not (repository / "runs").exists()
 

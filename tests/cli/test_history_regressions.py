@@ -32,7 +32,7 @@ def test_a_regression_is_shown_written_and_stops_the_gate(command: Command, tmp_
     done = command("history", "regressions", "--fail-on-regression", "--output", report)
     assert done.code == 1
     assert "✗ regression" in done.out
-    assert "The gate says no. softmax@numpy call_us (rows=0" in done.err
+    assert "The gate failed. softmax@numpy call_us (rows=0" in done.err
     html = report.read_text()
     assert "after step 1" in html
     assert "1 regression; 6 series with 540 runs were looked at" in html
@@ -53,7 +53,7 @@ def test_a_change_of_the_estimates_method_is_no_regression(command: Command, his
 @pytest.mark.usefixtures("stepped")
 def test_steps_that_are_old_or_of_something_else_do_not_stop_the_gate(command: Command) -> None:
     gate = ("history", "regressions", "--fail-on-regression")
-    assert command(*gate, "--new", "2025-12-20").code == 0
+    assert command(*gate, "--new-since", "2025-12-20").code == 0
     for words, said in ((("--workload", "sofmax"), "softmax"), (("--quantity", "busy_us"), "It knows call_us")):
         done = command(*gate, *words)
         assert done.code == 2
@@ -63,9 +63,9 @@ def test_steps_that_are_old_or_of_something_else_do_not_stop_the_gate(command: C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--output", "steps.pdf"), "name a .html or a .md file"),
-        (("--false", "0"), "between 0 and 1"),
-        (("--new", "soon"), "not a time"),
+        (("--output", "steps.pdf"), "must be a .html or .md file"),
+        (("--fdr", "0"), "between 0 and 1"),
+        (("--new-since", "soon"), "not a time"),
     ],
 )
 def test_what_makes_no_sense_is_said(words: tuple[str, ...], said: str, command: Command) -> None:
@@ -86,4 +86,4 @@ def test_a_gate_over_a_history_that_cannot_show_a_step_is_refused(
     filled(Made(noise(2, 5, seed=1)), history_place)
     done = command("history", "regressions", "--fail-on-regression")
     assert (done.code, done.out) == (2, "")
-    assert "The gate has nothing it could decide on. Nothing can be told: no series has the" in done.err
+    assert "The gate has nothing to decide on. Nothing can be told: no series has the" in done.err

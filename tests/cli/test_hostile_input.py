@@ -110,29 +110,29 @@ DOCUMENTED = {
 NEEDS_GPU = (3, "needs a GPU")
 NOT_RENTED = (3, "can be rented from here")
 REFUSED: dict[tuple[str, str, str], tuple[int, str]] = {
-    **{(verb, "--cache", "cold"): (2, "--cache cold is for GPUs") for verb in VERBS},
+    **{(verb, "--cache", "cold"): (2, "--cache cold applies to GPUs only") for verb in VERBS},
     **{("contention matrix", "--aggressor", name): NEEDS_GPU for name in ("pcie", "sm", "hbm")},
     **{("contention run", "--aggressor", name): NEEDS_GPU for name in ("pcie", "sm", "hbm")},
     **{("run", "--on", host): NOT_RENTED for host in ("modal", "runpod", "lambda", "auto")},
     **{("history plot", "--origin", name): (2, f"has no {name} numbers") for name in ("fake", "simulated")},
     **{("history show", "--origin", name): (2, f"has no {name} numbers") for name in ("fake", "simulated")},
     **{("time", "--method", name): (2, "is for a GPU") for name in ("graph", "queue", "trace")},
-    **{("time", "--by", name): (2, "is for a GPU") for name in ("busy", "span")},
+    **{("time", "--decide-on", name): (2, "is for a GPU") for name in ("busy", "span")},
     **{(verb, "--device", name): (3, "GPU") for verb in ("time", "trace") for name in ("cuda", "cuda:1")},
     **{("energy run", "--device", name): (2, "where the server is started") for name in ("cuda", "cpu")},
     ("time", "--cache", "cold"): (2, "is for a GPU"),
-    ("trace", "--counters", "ncu"): (2, "this would be a trace of a CPU"),
-    ("threshold run", "--decide-on", "span"): (2, "--decide-on span is for GPUs"),
+    ("trace", "--counters", "ncu"): (2, "--counters ncu needs a GPU"),
+    ("threshold run", "--decide-on", "span"): (2, "--decide-on span applies to GPUs only"),
     **{("compare", "--unsure", name): (2, "The gate cannot decide on any number") for name in ("pass", "fail")},
     **{
-        (f"scaling {verb}", "--unsure", name): (2, "has nothing it could decide on")
+        (f"scaling {verb}", "--unsure", name): (2, "has nothing to decide on")
         for verb in ("analyse", "analyze")
         for name in ("pass", "fail")
     },
-    **{(f"scaling {verb}", "--unsure", "fail"): (2, "there is none without") for verb in ("predict", "run")},
-    ("contention run", "--tuner", "triton"): (2, "--tuner triton tunes workloads @triton"),
+    **{(f"scaling {verb}", "--unsure", "fail"): (2, "--unsure fail needs") for verb in ("predict", "run")},
+    ("contention run", "--tuner", "triton"): (2, "--tuner triton tunes only workloads named NAME@triton"),
     # Helion tunes compiled kernels on a GPU: test_contention.py has it with a stand-in, test_contention_gpu.py for real
-    ("contention run", "--tuner", "helion"): (2, "--tuner helion tunes workloads @helion"),
+    ("contention run", "--tuner", "helion"): (2, "--tuner helion tunes only workloads named NAME@helion"),
 }
 """Values that are refused on a machine without GPUs and accounts: with which exit code, and why."""
 

@@ -110,11 +110,11 @@ def test_nothing_is_written_by_a_dry_run(capsys: pytest.CaptureFixture[str], tmp
     ("arguments", "code", "said"),
     [
         (("--on", "slrm"), 2, "There is no host 'slrm'; --on takes local or auto or"),
-        (("--nodes", "2"), 2, "--nodes is about machines elsewhere; say where with --on"),
-        (("--on", "local", "--time", "5m"), 2, "--time is about machines elsewhere"),
-        (("--on", "slurm", "--time", "30"), 2, "--time 30 could be seconds or minutes; write 30m or HH:MM:SS."),
+        (("--nodes", "2"), 2, "--nodes needs a remote host: add --on"),
+        (("--on", "local", "--time", "5m"), 2, "--time needs a remote host"),
+        (("--on", "slurm", "--time", "30"), 2, "--time 30 has no unit; write 30m, 30s or HH:MM:SS."),
         (("--on", "slurm", "--time", "soon"), 2, "'soon' is not a duration"),
-        (("--on", "slurm:a", "--partition", "b"), 2, "are two partitions"),
+        (("--on", "slurm:a", "--partition", "b"), 2, "name different partitions"),
         (("--on", "slurm", "--sbatch-arg=-Jx", "--dry-run"), 2, "--job-name is set by Assay"),
         (("--on", "slurm", "--nodes", "0"), 2, "--nodes"),
         (("--on", "slurm"), 3, "Slurm does not answer: exit code 9"),
@@ -149,5 +149,5 @@ def test_time_limits_are_read_with_units_or_as_slurm_writes_them() -> None:
     assert [read.convert(text, None, None) for text in ("90s", "2h", "00:30:00", "1-00:00:00", "1:30")] == [
         90, 7200, 1800, 86400, 90,
     ]  # fmt: skip
-    with pytest.raises(BadInput, match="is not a time"):
+    with pytest.raises(BadInput, match="is not a duration"):
         read.convert("a:b", None, None)

@@ -165,8 +165,8 @@ def test_a_dry_run_of_the_cases_that_come_with_it_shows_places_time_and_what_is_
     ("words", "code", "said"),
     [
         (("none.yaml",), 2, "none.yaml does not exist"),
-        (("--case", "sgem on 1 at once"), 2, "There is no case 'sgem on 1 at once'.*Did you mean sgemm on 1 at once"),
-        (("--settle", "5s", "--no-settle"), 2, "either --settle or --no-settle"),
+        (("--case", "sgem on 1 at once"), 2, "--case 'sgem on 1 at once'.*Did you mean sgemm on 1 at once"),
+        (("--settle", "5s", "--no-settle"), 2, "--settle and --no-settle exclude each other"),
         (("--budget", "3s"), 2, "--budget 3.0 s is too little for a repeat of"),
         (("--gpus", "0"), 3, "There is no GPU 0 here"),
         (
@@ -174,7 +174,7 @@ def test_a_dry_run_of_the_cases_that_come_with_it_shows_places_time_and_what_is_
             3,
             "No case can be measured here; 'sgemm beside 1 copying': pcie_copy@torch runs on cuda",
         ),
-        (("--nodes", "2"), 2, "--nodes is about machines elsewhere"),
+        (("--nodes", "2"), 2, "--nodes needs a remote host"),
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(

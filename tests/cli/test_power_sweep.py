@@ -45,8 +45,8 @@ def sweep(two_gpus: FakeNvml, workplace: Path, capsys: pytest.CaptureFixture[str
 def test_limits_are_stepped_on_two_gpus_measured_judged_and_restored(
     assay: Assay, two_gpus: FakeNvml, workplace: Path, assay_home: Path
 ) -> None:
-    words = ("--gpus", "0,1", "--together", "--limits", "250,650", "--apply", "--param", "watts=500")
-    briefly = ("--duration", "2", "--settle", "0", "--repeat", 1, "--minimum-effect", "20%", "--json")
+    words = ("--gpus", "0,1", "--concurrent", "--limits", "250,650", "--apply", "--param", "watts=500")
+    briefly = ("--duration", "2", "--settle", "0", "--repeat", 1, "--min-effect", "20%", "--json")
     ran = assay("power", "sweep", KERNEL, *words, *briefly, **two_gpus.env({}))
     assert ran.code == 0, ran.err
     assert {record["status"] for record in ran.data["records"]} == {"ok"}
@@ -88,10 +88,10 @@ def test_without_apply_it_says_what_would_be_and_changes_nothing(
         (("--limits", "150:700:50"), 2, "150 W is out of range: GPU 0 (NVIDIA H200) takes 200 to 700 W"),
         (("--limits", "300,750", "--apply"), 2, "750 W is out of range"),
         (("--sm-clocks", "100"), 2, "An SM clock of 100 MHz is out of range: GPU 0 (NVIDIA H200) takes 345 to 1980"),
-        (("--limits", "300", "--sizes", "64"), 2, "One knob at a time: --limits and --sizes are 2."),
+        (("--limits", "300", "--sizes", "64"), 2, "--limits and --sizes exclude each other; sweep one at a time."),
         ((), 2, "Nothing to sweep"),
         (("--sizes", "64", "--apply"), 2, "--sizes changes nothing on the GPU"),
-        (("--limits", "300", "--size-param", "n"), 2, "there is no --sizes"),
+        (("--limits", "300", "--size-param", "n"), 2, "--size-param needs --sizes"),
         (("--limits", "300", "--gpus", "7"), 3, "There is no GPU 7 here"),
         (("--limits", "300", "--device", "cpu:0"), 3, "cpu:0 is a group of cores"),
         (("--limits", "300:200:50"), 2, "runs backwards"),
@@ -143,7 +143,7 @@ def test_a_budget_shortens_trials_and_the_wait_alike(sweep: Callable[..., tuple[
 def test_a_refused_step_is_told_before_the_rest_is_measured(sweep: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = sweep("gemm@numpy", "--dtypes", "float32", "float17", "--device", "cpu:0", "--dry-run")
     assert code == 0
-    assert err.startswith("dtype float17 is refused: ")
+    assert err.startswith("dtype float17 is invalid: ")
     assert "1 trial" in out
 
 

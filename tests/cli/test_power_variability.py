@@ -56,7 +56,7 @@ def test_a_fleet_with_a_slow_gpu_in_a_hot_rack_is_reported(assay: Assay, workpla
 
 def test_four_gpus_are_answered_in_a_sentence_and_the_older_question_is_too(power: Power, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(f"{row.model_dump_json()}\n" for row in four_gpus(3)))
-    code, out, err = power("variability", "rows.jsonl", "--minimum-effect", "0.5%", "--output", "report")
+    code, out, err = power("variability", "rows.jsonl", "--min-effect", "0.5%", "--output", "report")
     assert code == 0
     assert "Report: report/report.html" in err
     text = " ".join(out.split())

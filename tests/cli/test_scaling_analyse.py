@@ -43,7 +43,7 @@ def test_a_folder_of_files_gives_figures_and_a_report_and_names_what_cannot_be_u
 @pytest.mark.full
 def test_the_american_spelling_the_older_flag_and_json_do_the_same(assay: Assay, workplace: Path) -> None:
     write(workplace / "results" / "new.json", lengths=(16384,))
-    ran = assay("scaling", "analyze", "--results_dir", "results", "--output-dir", "out", "--json")
+    ran = assay("scaling", "analyze", "--results_dir", "results", "--output", "out", "--json")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
     assert [f["facts"]["world"] for f in data["findings"]] == [2, 4, 8]
@@ -76,7 +76,7 @@ def test_the_gate_answers_with_its_exit_code(
     monkeypatch.setattr("assay.cli.scaling_analyse.write_sheets", lambda *_: [])
     file = write(workplace / "results.json", **told)
     assert main(["scaling", "analyse", str(file), "--min-efficiency", *flags]) == code
-    assert ("nothing it could decide on" if code == 2 else "gate") in capsys.readouterr().err
+    assert ("nothing to decide on" if code == 2 else "gate") in capsys.readouterr().err
 
 
 def test_what_cannot_be_used_at_all_is_said_in_a_sentence(
@@ -96,7 +96,7 @@ def test_what_cannot_be_used_at_all_is_said_in_a_sentence(
             "bad.json: it holds no JSON object with results; results/none.json: its list of results is empty",
         ),
         (["results", "--min-efficiency", "2"], "out of range"),
-        (["results", "--unsure", "fail"], "there is none without --min-efficiency"),
+        (["results", "--unsure", "fail"], "--unsure fail needs --min-efficiency"),
     ):
         assert main(["scaling", "analyse", *words]) == 2
         err = capsys.readouterr().err

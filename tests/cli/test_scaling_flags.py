@@ -56,16 +56,16 @@ def test_on_gpus_the_defaults_are_those_of_the_older_tool(assay: Assay, make_fak
         trial: dict[str, Any] = ran.data["block"]["trials"][0]
         return trial
 
-    trial = first("--no-yardsticks")
+    trial = first("--no-references")
     assert params(trial) == {
         "batch": 2, "sequence": 16384, "heads": 12, "key_heads": 12, "dim": 64, "segments": "2048,4096,8192",
         "rates": "1,2,4", "ring": 1, "dtype": "float16", "causal": False, "offset": "modulo", "backend": "auto",
         "passes": "forward", "only": "all",
     }  # fmt: skip
     assert (trial["method"]["warmup_runs"], trial["method"]["benchmark_runs"]) == (3, 10)
-    large = params(first("--large", "2", "--no-yardsticks"))
+    large = params(first("--large", "2", "--no-references"))
     assert (large["batch"], large["sequence"]) == (1, 131072)
-    quick = first("--quick", "--no-yardsticks")
+    quick = first("--quick", "--no-references")
     counts = (quick["method"]["warmup_runs"], quick["method"]["benchmark_runs"])
     assert (params(quick)["sequence"], *counts) == (8192, 1, 3)
     assert first("--quick")["roles"][0]["subjects"][0]["workload"] == "gemm"
@@ -118,7 +118,7 @@ def test_ranks_beyond_what_is_here_are_skipped_or_share_and_both_is_said(capsys:
         ("--seq-lengths 0", "at least 1, not '0'"),
         ("--seq-lengths -1", "at least 1, not '-1'"),
         ("--seq-lengths many", "not 'many'"),
-        ("--seq-lengths ,", "names nothing"),
+        ("--seq-lengths ,", "needs at least one value"),
         ("--segment-lengths 0 512 1024", "at least 1, not 0"),
         ("--dilation-rates 0 2 4", "at least 1, not 0"),
         ("--segment-lengths 256 512 1026 --seq-lengths 4104", "not divisible by its dilation rate 4"),
@@ -126,7 +126,7 @@ def test_ranks_beyond_what_is_here_are_skipped_or_share_and_both_is_said(capsys:
         ("--nproc 3 --ring-sizes 3 --seq-lengths 1024", "not divisible among 3 ranks"),
         ("--nproc 4 --ring-sizes 4 --seq-lengths 3072", "neither is a multiple of the other"),
         ("--nproc 4 --ring-sizes 4 --seq-lengths 8 --segment-lengths 1 2 8", "dilation rate"),
-        ("--embed-dim 130", "130 is not divisible among 4 heads"),
+        ("--embed-dim 130", "--embed-dim 130 must be divisible by --num-heads 4"),
         ("--num-heads 0", "0 is not in the range"),
         ("--num-heads 4 --num-kv-heads 3", "cannot share 3 key heads"),
         ("--dtype float12", "no dtype 'float12'"),
@@ -140,9 +140,9 @@ def test_ranks_beyond_what_is_here_are_skipped_or_share_and_both_is_said(capsys:
         ("--benchmark-runs 0", "0 is not in the range"),
         ("--warmup-runs -1", "-1 is not in the range"),
         ("--nproc 0", "0 is not in the range"),
-        ("--nproc 2 --quick 4", "How many ranks? --nproc 2 and --quick 4"),
-        ("--nproc 2 --all", "another flag says how many"),
-        ("--quick --large", "either --quick or --large"),
+        ("--nproc 2 --quick 4", "--nproc 2 and --quick 4 are different numbers of ranks"),
+        ("--nproc 2 --all", "do not give another number of ranks"),
+        ("--quick --large", "--quick and --large exclude each other"),
         ("--link carrier-pigeon", "There is no link"),
         ("--min-efficiency 70", "out of range"),
         ("--min-efficiency much", "not a percentage"),
@@ -150,11 +150,11 @@ def test_ranks_beyond_what_is_here_are_skipped_or_share_and_both_is_said(capsys:
         ("--isolation fort", "Unknown isolation level"),
         ("--device tpu", "not a device"),
         ("--workload nothing", "Unknown workload"),
-        ("--workload softmax --seq-lengths 1024", "--seq-lengths is of dilated attention"),
+        ("--workload softmax --seq-lengths 1024", "--seq-lengths applies to dilated attention only"),
         ("--workload softmax@numpy --ranks-param depth", "no parameter 'depth'"),
         ("--workload softmax@numpy --nproc 7 --ranks-param rows --param rows=8", "not divisible among 7"),
-        ("--param rows=8", "--param is of another workload"),
-        ("--ranks-param rows", "--ranks-param is of another workload"),
+        ("--param rows=8", "--param needs --workload"),
+        ("--ranks-param rows", "--ranks-param needs --workload"),
         ("--on mars", "mars"),
         ("--repeat 0", "0 is not in the range"),
     ],
@@ -231,9 +231,9 @@ def test_a_gate_without_an_interval_over_starts_is_refused(capsys: pytest.Captur
     assert main(["scaling", "run", "--options", "mine.yaml", "--dry-run"]) == 2
     assert "--min-efficiency could never say no" in capsys.readouterr().err
     assert main([*words, "--unsure", "fail"]) == 2
-    assert "there is none without --min-efficiency" in capsys.readouterr().err
+    assert "--unsure fail needs --min-efficiency" in capsys.readouterr().err
 
 
 def test_results_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scaling", "analyse", "here", "--results-dir", "there"]) == 2
-    assert "mean the same; say one of the two" in capsys.readouterr().err
+    assert "are the same option; give one" in capsys.readouterr().err

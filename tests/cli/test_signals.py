@@ -261,7 +261,7 @@ def test_the_next_command_says_what_was_left_behind(
     assert assay("list", "runs").err == ""
     holder.kill()
     holder.wait()
-    said = "warning: a run that died has left behind: a folder of mine. `assay reap` undoes it."
+    said = "warning: a crashed run left behind: a folder of mine. `assay reap` cleans up."
     assert assay("list", "runs").err.splitlines() == [said]
     (workplace / "made").mkdir()
     reaped = assay("reap")

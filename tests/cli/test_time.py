@@ -235,7 +235,7 @@ FAILURES = [
 def test_what_goes_wrong_is_said_in_one_sentence_and_nothing_survives(
     target: str, code: int, words: str, assay: Assay, assay_home: Path
 ) -> None:
-    ran = assay("time", target, "--limit", "0.2", "--budget", "0.2")
+    ran = assay("time", target, "--timeout", "0.2", "--budget", "0.2")
     assert ran.code == code
     assert ran.out == ""
     last = ran.err.strip().splitlines()[-1]
@@ -267,7 +267,7 @@ def test_a_file_that_cannot_be_loaded_is_said_with_the_line(assay: Assay, workpl
 def test_children_that_a_function_forgot_do_not_survive(assay: Assay) -> None:
     for name in ("forgets_a_child", "forgets_a_nameless_child"):
         assert assay("time", f"bad.py:{name}", *QUICK).code == 0
-    assert assay("time", "more.py:forgets_a_nameless_child_and_is_stuck", "--limit", "0.2").code == 4
+    assert assay("time", "more.py:forgets_a_nameless_child_and_is_stuck", "--timeout", "0.2").code == 4
     assert sleepers() == []
 
 
@@ -339,16 +339,16 @@ CASES = [
     (["time", "bad.py:segfalt"], 2, "Did you mean segfault"),
     (["time", "bad.py:needs_an_argument"], 2, "needs n; set it with --param n=VALUE"),
     (["time", "softmax@triton", "--device", "cpu"], 2, "runs on cuda, not on cpu"),
-    (["time", "bad.py:fine", "--device", "tpu"], 2, "--device is cpu, cuda or cuda:N, not 'tpu'"),
+    (["time", "bad.py:fine", "--device", "tpu"], 2, "--device must be cpu, cuda or cuda:N, not 'tpu'"),
     (["time", "bad.py:fine", "--precision", "0"], 2, "out of range"),
     (["time", "bad.py:fine", "--budget", "0"], 2, "longer than zero"),
     (["time", "bad.py:fine", "--processes", "0"], 2, "--processes"),
-    (["time", "bad.py:fine", "--limit", "soon"], 2, "'soon' is not a duration"),
+    (["time", "bad.py:fine", "--timeout", "soon"], 2, "'soon' is not a duration"),
     (["time", "bad.py:fine", "--method", "guess"], 2, "'guess' is not one of"),
     (["time", "bad.py:fine", "--cache", "hot"], 2, "'hot' is not one of"),
-    (["time", "bad.py:fine", "--by", "call"], 2, "--by and --min-effect are for comparing"),
-    (["time", "bad.py:fine", "--min-effect", "2%"], 2, "--by and --min-effect are for comparing"),
-    (["time", "bad.py:fine", "bad.py:tiny", "--precision", "2%"], 2, "--precision is for one target"),
+    (["time", "bad.py:fine", "--decide-on", "call"], 2, "--decide-on and --min-effect compare targets"),
+    (["time", "bad.py:fine", "--min-effect", "2%"], 2, "--decide-on and --min-effect compare targets"),
+    (["time", "bad.py:fine", "bad.py:tiny", "--precision", "2%"], 2, "--precision applies to one target"),
     (["time", "bad.py:fine", "--lock-clock", "0"], 2, "--lock-clock"),
     (["time", "bad.py:fine", "--param", "rows"], 2, "NAME=VALUE"),
 ]
@@ -372,7 +372,7 @@ def test_bad_input_gets_one_line_before_anything_is_started(
         (("--device", "cpu", "--cache", "cold"), 2, "cache='cold' is for a GPU"),
         (("--device", "cpu", "--method", "graph"), 2, "method='graph' is for a GPU"),
         (("--device", "cpu", "--lock-clock", "1410"), 2, "lock_mhz is for a GPU"),
-        (("bad.py:tiny", "--by", "busy"), 2, "by='busy' is for a GPU"),
+        (("bad.py:tiny", "--decide-on", "busy"), 2, "by='busy' is for a GPU"),
     ],
 )
 def test_what_only_a_gpu_can_is_said_in_one_line(options: tuple[str, ...], code: int, words: str, assay: Assay) -> None:

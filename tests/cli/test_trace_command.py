@@ -174,7 +174,7 @@ def test_counters_that_may_not_be_read_are_refused_and_the_rest_is_kept(
     words = ("trace", "bad.py:tiny", "--gpus", "0", "--calls", 2, "--counters", "ncu")
     ran = assay(*words, **gpu, **with_ncu(says(ncu_texts.PERMISSION, code=1), workplace))
     assert ran.code == 3
-    assert "assay: There are no counters: the driver lets only administrators" in ran.err
+    assert "assay: No counters: the driver lets only administrators" in ran.err
     assert "NVreg_RestrictProfilingToAdminUsers=0" in "".join(ran.out.split("\n"))
     assert "ncu --csv" in ran.out
     (folder,) = (workplace / "runs").iterdir()
@@ -197,9 +197,9 @@ def test_a_workload_that_fails_later_leaves_a_sentence_and_nothing_else(
     ("arguments", "code", "words"),
     [
         (("softmaxx",), 2, "Unknown workload"),
-        (("softmax@numpy", "--device", "tpu"), 2, "--device is cpu, cuda or cuda:N"),
-        (("softmax@numpy", "--gpus", "0,1"), 2, "A trace is of one GPU"),
-        (("softmax@numpy", "--device", "cpu", "--counters", "ncu"), 2, "reads a GPU's counters"),
+        (("softmax@numpy", "--device", "tpu"), 2, "--device must be cpu, cuda or cuda:N"),
+        (("softmax@numpy", "--gpus", "0,1"), 2, "A trace covers one GPU"),
+        (("softmax@numpy", "--device", "cpu", "--counters", "ncu"), 2, "--counters ncu needs a GPU"),
         (("softmax@numpy", "--device", "cpu", "--param", "rows"), 2, "NAME=VALUE"),
         (("softmax@numpy", "--device", "cpu", "--csv", "gone/k.csv"), 2, "does not exist"),
         (("softmax@torch", "--gpus", "99"), 3, "There is no GPU 99 here"),

@@ -355,7 +355,7 @@ def test_nothing_is_sent_for_one_of_two_reasons() -> None:
         "nothing is sent: every segment lies within a shard"
     }
     assert ring["mfu_datasheet"].reason == "there is no data sheet of a group of cores here"
-    assert ring["mfu_matmul"].reason == "no matmul was measured in this run (--yardsticks measures one)"
+    assert ring["mfu_matmul"].reason == "no matmul was measured in this run (--references measures one)"
 
 
 def test_a_shape_that_did_not_come_off_has_no_numbers_and_the_others_have() -> None:

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assay_home: Path) ->
 
 
 def measure(*words: str) -> int:
-    return main(["github", "measure", "subject", "--gpu-type", "L4", "--out", "out", *words])
+    return main(["github", "measure", "subject", "--gpu-type", "L4", "--output", "out", *words])
 
 
 def test_thresholds_are_those_of_the_repository_and_the_next_job_finds_what_came_of_it(folder: Path) -> None:
@@ -76,9 +76,9 @@ def test_a_commit_of_assay_is_sent_as_it_is_and_only_read(folder: Path, monkeypa
         ("subject/bench/more", (), "is a link, which could lead anywhere"),
         (None, ("--thresholds", "../trusted/x.yaml"), "is no path of a configuration within"),
         (None, ("--thresholds", "bench/none.yaml", "--trusted", "trusted"), "does not exist"),
-        (None, ("--gpu-type", "L4,A100"), "takes one kind of GPU here"),
+        (None, ("--gpu-type", "L4,A100"), "takes one GPU model here"),
         (None, ("--gpu-type", "L4; id"), "names no GPUs"),
-        (None, ("--out", "subject"), "is not empty"),
+        (None, ("--output", "subject"), "is not empty"),
     ],
 )
 def test_what_could_lead_out_of_the_commit_is_refused(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Fraction, verb
+from assay.cli.params import fail_on_regression_option, json_option, min_effect_option, unsure_option, verb
 from assay.core.errors import BadInput, GateFailed
 
 if TYPE_CHECKING:
@@ -19,30 +19,28 @@ if TYPE_CHECKING:
 
 @verb("compare")
 @click.argument("results", nargs=-1)
-@click.option("--minimum-effect", type=Fraction(), default="2%", show_default=True, help="What is smaller counts not.")
-@click.option("--quantity", "quantities", multiple=True, metavar="call_us", help="Only this; may be given again.")
-@click.option("--fail-on-regression", "gate", is_flag=True, help="Exit with 1 where something surely became worse.")
+@min_effect_option("2%")
 @click.option(
-    "--unsure",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
-    show_default=True,
-    help="What the gate does where it cannot be told.",
+    "--quantity", "quantities", multiple=True, metavar="NAME", help="Compare only this, such as call_us; repeatable."
 )
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown to this file.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@fail_on_regression_option
+@unsure_option
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write Markdown to a file."
+)
+@json_option
 def command(results: tuple[str, ...], **flags: Any) -> int:
-    """Compare results with the first of them, number by number.
+    """Compare results with the first one, quantity by quantity.
 
     RESULTS are run folders of any experiment, their findings.json, what --json printed, results of `assay threshold`,
     or files of the older tools. Two numbers are comparable only if workload, implementation, parameters,
-    configuration, dtype, schedule, isolation, conditions, method and device model agree; otherwise the difference is
-    named. Across device models they stand side by side, without a verdict.
+    configuration, dtype, schedule, isolation, conditions, method and device model match; otherwise the difference is
+    reported. Results of different device models are shown without a verdict.
 
     \b
     assay compare runs/before runs/after
-    assay compare runs/before runs/after --fail-on-regression --minimum-effect 5%
-    assay compare t4.json l4.json a100.json --report gpus.md
+    assay compare runs/before runs/after --fail-on-regression --min-effect 5%
+    assay compare t4.json l4.json a100.json -o gpus.md
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
     from assay.core.files import replace_atomically
@@ -53,20 +51,20 @@ def command(results: tuple[str, ...], **flags: Any) -> int:
     from assay.reports.terminal import print_page
 
     if flags["unsure"] == "fail" and not flags["gate"]:
-        raise BadInput("--unsure fail is of the gate, and there is none without --fail-on-regression.")
+        raise BadInput("--unsure fail needs --fail-on-regression.")
     table = align_results([read_source(path) for path in result_paths(results)], flags["quantities"])
-    result = compare_results(table, flags["minimum_effect"])
+    result = compare_results(table, flags["min_effect"])
     if flags["gate"]:
         refuse_undecidable_gate(result)
     report_page = build_page(table, result)
-    if flags["report"] is not None:
-        replace_atomically(flags["report"], to_markdown(report_page, {}).encode())
+    if flags["output"] is not None:
+        replace_atomically(flags["output"], to_markdown(report_page, {}).encode())
     if flags["as_json"]:
         click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
     else:
         print_page(report_page, show.console(stderr=False))
-    if flags["report"] is not None:
-        show.console(stderr=True).print(f"Report: {show.short_path(flags['report'])}", markup=False, soft_wrap=True)
+    if flags["output"] is not None:
+        show.console(stderr=True).print(f"Report: {show.short_path(flags['output'])}", markup=False, soft_wrap=True)
     if flags["gate"]:
         apply_gate(result, strict=flags["unsure"] == "fail")
     return 0
@@ -80,9 +78,9 @@ def result_paths(words: Sequence[str]) -> list[Path]:
     if missing:
         raise BadInput(f"{'; '.join(missing)}.")
     if len(paths) == 1 and len(words) > 1:
-        raise BadInput(f"{paths[0]} is named {len(words)} times; name two results that differ, the baseline first.")
+        raise BadInput(f"{paths[0]} is named {len(words)} times; name two different results, the baseline first.")
     if len(paths) < 2:
-        raise BadInput("There is nothing to compare with: name two results at least, the baseline first.")
+        raise BadInput("Nothing to compare: name at least two results, the baseline first.")
     resolved = [path.resolve() for path in paths]
     duplicate = next((path for index, path in enumerate(paths) if resolved[index] in resolved[:index]), None)
     if duplicate is not None:

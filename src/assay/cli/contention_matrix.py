@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,16 +10,19 @@ from assay.cli.host_options import dispatch_remote, host_options
 from assay.cli.params import (
     AGGRESSORS,
     COUNT,
-    PROCESSES,
     Duration,
-    Fraction,
     ListOption,
-    interference_option,
-    monitor_options,
-    retake_option,
+    cache_option,
+    cooldown_option,
+    device_options,
+    how_to_measure,
+    min_effect_option,
+    run_options,
     verb,
+    what_to_measure,
+    worker_options,
 )
-from assay.cli.run import DEVICE, GPU, parse_parameter
+from assay.cli.run import parse_parameter
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,45 +39,37 @@ NAME = r"[^-\s]\S*"
 
 
 @verb("matrix")
-@click.option("--victim", "victims", cls=ListOption, item=NAME, metavar="NAME...", help="Workloads that are timed.")
+@what_to_measure
+@click.option("--victim", "victims", cls=ListOption, item=NAME, metavar="NAME...", help="Workloads to time.")
 @click.option(
     "--aggressor",
     "aggressors",
     cls=ListOption,
     item=NAME,
     metavar="NAME...",
-    help=f"Loads beside the victims: {AGGRESSORS}, or any workload.  [default: all that fit]",
+    help=f"Concurrent loads: {AGGRESSORS}, or any workload.  [default: all that fit]",
 )
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the victims named.")
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: one]")
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu:0", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
-@interference_option
-@click.option("--duration", type=Duration(), help="Per trial, starting not counted.  [default: 2 s]")
-@click.option("--repeat", type=COUNT, help="Blocks; intervals are over them.  [default: 6]")
-@click.option("--budget", type=Duration(), help="For the whole run: shortens trials, and ends between blocks.")
-@click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
-@click.option("--minimum-effect", type=Fraction(), default="2%", show_default=True, help="What is smaller counts not.")
-@click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
-@retake_option
-@monitor_options
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="A first look: 0.5 s a trial, 3 blocks.")
-@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
-@click.option("--in-turns", is_flag=True, help="All victims in one process, in turns: fewer starts.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the victims.")
+@device_options("one")
+@how_to_measure
+@click.option("--duration", type=Duration(), help="Time per trial, without startup.  [default: 2s]")
+@click.option("--repeat", type=COUNT, help="Number of blocks.  [default: 6]")
+@click.option("--budget", type=Duration(), help="Total time; shortens trials, drops blocks.")
+@cooldown_option
+@min_effect_option("2%")
+@cache_option
+@click.option("--interleave", is_flag=True, help="Time all victims in one process, interleaved.")
+@click.option("--quick", is_flag=True, help="Quick first look: 0.5s per trial, 3 blocks.")
+@worker_options(isolated=False)
+@run_options
 @host_options()
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Put every victim beside every aggressor, with and without isolation.
+    """Measure every victim against every aggressor, with and without isolation.
 
     \b
     assay contention matrix
-    assay contention matrix --device cpu:0 --victim softmax gemm --aggressor cpu memory
+    assay contention matrix --device cpu:0 --victim softmax --aggressor cpu memory
     assay contention matrix --gpus 0 --aggressor cpu pcie hbm --budget 10m
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     if (code := dispatch_remote(ctx, flags)) is not None:
@@ -107,20 +101,20 @@ def build_options(flags: dict[str, Any], machine: Machine) -> MatrixOptions:
     kind = devices[0].partition(":")[0]
     params = dict(parse_parameter(text) for text in flags["params"])
     if params and not flags["victims"]:
-        raise BadInput("--param is of the victims that --victim names, and none is named.")
+        raise BadInput("--param needs --victim: name the workloads it applies to.")
     if kind == "cpu" and flags["cache"] == "cold":
-        raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
+        raise BadInput("--cache cold applies to GPUs only; remove it, or choose a GPU with --gpus.")
     subjects = [registry.resolve_subject(name, device_kind=kind, explicit=params) for name in flags["victims"]]
     options = MatrixOptions(
         victims=tuple({(s.workload, s.impl): s for s in subjects}.values()) or default_victims(kind),
         aggressors=resolve_aggressors(flags["aggressors"], kind),
         devices=devices,
-        in_turns=flags["in_turns"],
+        in_turns=flags["interleave"],
         duration_s=flags["duration"] or (QUICK_DURATION_S if flags["quick"] else DURATION_S),
         cooldown_s=flags["cooldown"],
         repeat=flags["repeat"] or (QUICK_REPEAT if flags["quick"] else REPEAT),
         budget_s=flags["budget"],
-        minimum_effect=flags["minimum_effect"],
+        minimum_effect=flags["min_effect"],
         on_interference=flags["on_interference"],
         cache=flags["cache"],
         timeout_s=flags["timeout"],

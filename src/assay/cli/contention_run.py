@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,14 +12,17 @@ from assay.cli.params import (
     COUNT,
     PROCESSES,
     Duration,
-    Fraction,
     ListOption,
-    interference_option,
-    monitor_options,
-    retake_option,
+    cooldown_option,
+    device_options,
+    how_to_measure,
+    min_effect_option,
+    run_options,
     verb,
+    what_to_measure,
+    worker_options,
 )
-from assay.cli.run import DEVICE, GPU, parse_parameter
+from assay.cli.run import parse_parameter
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ TUNABLE_IMPLS = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 
 
 @verb("run")
+@what_to_measure
 @click.option(
     "--benchmark",
     "--kernel",
@@ -46,15 +49,13 @@ TUNABLE_IMPLS = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
     metavar="NAME...",
     help="Workloads to time and tune.",
 )
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workloads named.")
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a workload parameter.")
+@device_options()
 @click.option(
     "--workers-per-device",
     "workers",
     type=PROCESSES,
-    help="Processes per device.  [default: 2 per group of CPU cores without --aggressor, otherwise 1]",
+    help="Processes per device.  [default: 1; 2 on CPU cores without --aggressor]",
 )
 @click.option(
     "--aggressor",
@@ -62,34 +63,29 @@ TUNABLE_IMPLS = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
     cls=ListOption,
     item=NAME,
     metavar="NAME...",
-    help=f"Loads beside the timed workers: {AGGRESSORS}, or any workload.",
+    help=f"Concurrent loads: {AGGRESSORS}, or any workload.",
 )
-@click.option("--tuner", type=click.Choice(["pick", "triton", "helion", "none"]), help="Who chooses.  [default: pick]")
-@click.option("--tuner-command", metavar="'CMD {output}'", help="A tuner of yours: it writes JSON to {output}.")
-@click.option("--budget", type=Duration(), help="For the whole run: blocks until it is used.  [default: 300 s]")
-@click.option("--duration", type=Duration(), help="Of one trial, timing and tuning.  [default: from the budget]")
-@click.option("--repeat", type=COUNT, help="So many blocks.  [default: as many as fit the budget]")
-@click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
-@click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
-@interference_option
-@retake_option
-@monitor_options
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="A first look: a budget of 60 s.")
-@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@click.option(
+    "--tuner", type=click.Choice(["pick", "triton", "helion", "none"]), help="Auto-tuner to run.  [default: pick]"
+)
+@click.option("--tuner-command", metavar="'CMD {output}'", help="Tuner of your own; it writes JSON to {output}.")
+@how_to_measure
+@click.option("--budget", type=Duration(), help="Total time; blocks repeat to fill it.  [default: 5m]")
+@click.option("--duration", type=Duration(), help="Time per trial, with tuning.  [default: from --budget]")
+@click.option("--repeat", type=COUNT, help="Number of blocks.  [default: as many as fit]")
+@cooldown_option
+@min_effect_option("1%")
+@click.option("--quick", is_flag=True, help="Quick first look: a budget of 60s.")
+@worker_options(isolated=False)
+@run_options
 @host_options()
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Time and tune alone, side by side, side by side in isolation, and alone again.
+    """Time and tune alone, concurrently, concurrently with isolation, and alone again.
 
     \b
     assay contention run --quick
-    assay contention run --benchmark flash_attention softmax --gpus 0,1 --budget 10m
+    assay contention run --benchmark gemm softmax --gpus 0,1 --budget 10m
     assay contention run --device cpu:0 --workers-per-device 2 --aggressor cpu
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     if (code := dispatch_remote(ctx, flags)) is not None:
@@ -129,7 +125,7 @@ def build_options(flags: dict[str, Any], machine: Machine) -> ContentionOptions:
     subjects_to_time = subjects(flags, kind, tuner)
     tunable = tuple(tuner is not None and can_tune(tuner, subject) for subject in subjects_to_time)
     if tuner_name in TUNABLE_IMPLS and not any(tunable):
-        raise BadInput(f"{subjects_to_time[0].label} has no configurations to choose from; --tuner none only times it.")
+        raise BadInput(f"{subjects_to_time[0].label} has no configurations to tune; use --tuner none to time it.")
     options = ContentionOptions(
         subjects=subjects_to_time,
         tunable=tunable,
@@ -140,7 +136,7 @@ def build_options(flags: dict[str, Any], machine: Machine) -> ContentionOptions:
         tuner_command=command_line,
         repeat=flags["repeat"],
         cooldown_s=flags["cooldown"],
-        minimum_effect=flags["minimum_effect"],
+        minimum_effect=flags["min_effect"],
         on_interference=flags["on_interference"],
         retakes=flags["retakes"],
         timeout_s=flags["timeout"],
@@ -155,11 +151,11 @@ def subjects(flags: dict[str, Any], kind: str, tuner: str | None) -> tuple[Subje
     params = dict(parse_parameter(text) for text in flags["params"])
     names = flags["benchmarks"]
     if params and not names:
-        raise BadInput("--param is of the workloads that --benchmark names, and none is named.")
+        raise BadInput("--param needs --benchmark: name the workloads it applies to.")
     chosen = [subject(name, kind, tuner, params) for name in names or default_benchmarks(kind, tuner)]
     for subject_to_time in chosen:
         if tuner in {"triton", "helion"} and subject_to_time.impl != tuner:
-            raise BadInput(f"--tuner {tuner} tunes workloads @{tuner}; {subject_to_time.label} is none.")
+            raise BadInput(f"--tuner {tuner} tunes only workloads named NAME@{tuner}, not {subject_to_time.label}.")
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
 
 
@@ -213,13 +209,13 @@ def tuner_command(flags: dict[str, Any]) -> Command | None:
     if text is None:
         return None
     if flags["tuner"] is not None:
-        raise BadInput("Say either --tuner or --tuner-command, not both.")
+        raise BadInput("--tuner and --tuner-command exclude each other; give one.")
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise BadInput(f"--tuner-command {text!r} cannot be read: {error}.") from None
     if not any(OUTPUT in word for word in words):
-        raise BadInput(f"--tuner-command must name {OUTPUT}, the file that it writes what it found to.")
+        raise BadInput(f"--tuner-command must contain {OUTPUT}, the file to which the tuner writes its result.")
     if shutil.which(words[0]) is None:
-        raise BadInput(f"There is no command {words[0]!r} to be found.")
+        raise BadInput(f"Command {words[0]!r} of --tuner-command not found; check its name and PATH.")
     return Command(argv=tuple(words))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import SETTINGS, Fraction, Verb
+from assay.cli.params import SETTINGS, Verb, json_option, min_effect_option
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -31,28 +31,28 @@ class TwoGroups(Verb):
             else:
                 joined += [AGAINST, word] if taking else [word]
         if AGAINST in args and AGAINST not in joined:
-            raise BadInput(f"{AGAINST} names nothing.")
+            raise BadInput(f"{AGAINST} needs at least one result.")
         return joined
 
 
 @click.command("variance", cls=TwoGroups, context_settings=SETTINGS)
 @click.argument("baseline", nargs=-1)
-@click.option(AGAINST, multiple=True, metavar="CONCURRENT...", help="What is held against the baseline.")
+@click.option(AGAINST, multiple=True, metavar="CONCURRENT...", help="Results to compare with the baseline.")
 @click.option(
     "--phase",
     type=click.Choice(["naive", "isolated", "again"]),
     default="naive",
     show_default=True,
-    help="What of a run of `assay contention run` is held against a baseline.",
+    help="Phase of `assay contention run` to compare with its baseline.",
 )
-@click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write report.md and report.html into this folder.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@min_effect_option("1%")
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write report.md and report.html.")
+@json_option
 def command(baseline: tuple[str, ...], against: tuple[str, ...], **flags: Any) -> int:
     """Compare times, spread and picked configurations of two groups of results.
 
     Results are run folders of `assay contention run` or `assay run`, their records.jsonl, or JSON files of older tools.
-    A run of `assay contention run` alone is held against itself: its phases.
+    For a single run of `assay contention run`, its phases are compared with its baseline.
 
     \b
     assay contention variance runs/latest
@@ -66,7 +66,7 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **flags: Any) -
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
 
-    report, minimum_effect = flags["report"], flags["minimum_effect"]
+    report, minimum_effect = flags["output"], flags["min_effect"]
     groups = read_groups(baseline, against, flags["phase"])
     kernels = compare_kernels(*([source.tuning for source in group.sources] for group in groups))
     if not kernels:

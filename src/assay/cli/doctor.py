@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import ListOption, verb
+from assay.cli.params import ListOption, json_option, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 @verb("doctor")
-@click.option("--gpus", cls=ListOption, item=r"\d+", metavar="0,1", help="Check just these, by really touching each.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--gpus", cls=ListOption, item=r"\d+", metavar="0,1", help="Check only these GPUs, by using each.")
+@json_option
 def command(gpus: tuple[str, ...], as_json: bool) -> int:
-    """Look at this machine: what is here, what holds, what to mend.
+    """Check this machine: hardware, isolation, sources of noise, and how to fix them.
 
-    With --gpus each of them is touched; one that is missing, lost or refuses ends it with exit code 3. What answers is
-    put into a ready configuration for inference over several GPUs.
+    With --gpus each of them is used; if one is missing, lost or refuses, the exit code is 3. Prints a configuration for
+    inference on the GPUs that respond.
     """
     from assay.machine.detect import detect
     from assay.machine.nvidia import smoke_test

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import ListOption, verb
+from assay.cli.params import ListOption, json_option, verb
 from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
@@ -21,16 +21,18 @@ CONFIG_NAME = "energy.yaml"
 
 @verb("check")
 @click.option(
-    "--gpus", cls=ListOption, item=r"\d+|GPU-\S+", metavar="0,1", help="Which, by number or UUID.  [default: all]"
+    "--gpus", cls=ListOption, item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs, by index or UUID.  [default: all]"
 )
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the configuration there.")
-@click.option("--yes", is_flag=True, help="Write over a file that is there.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the configuration to a file."
+)
+@click.option("--yes", is_flag=True, help="Overwrite an existing file.")
+@json_option
 def command(**flags: Any) -> int:
-    """Look at the GPUs before anything is measured: are they there, do they compute, what do they do now?
+    """Check that the GPUs are present, compute, and are idle, before measuring.
 
-    Each is touched through NVML, and by a kernel of PyTorch. What can be used is put into a configuration, 90 % of
-    each GPU's memory as the model's limit. Exit code 3: no model can compute on a GPU, or there is none.
+    Each GPU is checked through NVML and with a PyTorch kernel. Usable GPUs are written into a configuration that limits
+    the model to 90 % of their memory. Exit code 3: no usable GPU.
 
     \b
     assay energy check
@@ -56,7 +58,7 @@ def check_gpus(
 
     output: Path | None = flags["output"]
     if output is not None and output.exists() and not flags["yes"]:
-        raise BadInput(f"{output} is there already; --yes writes over it.")
+        raise BadInput(f"{output} already exists; add --yes to overwrite it.")
     all_indices = sorted([*(gpu.index for gpu in machine.gpus), *(gpu.index for gpu in machine.lost)])
     indices = gpu_indices(machine, flags["gpus"]) if flags["gpus"] else all_indices
     torch_report = ask() if machine.gpus else {}

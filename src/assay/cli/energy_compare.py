@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import verb
+from assay.cli.params import json_option, verb
 from assay.core.errors import BadInput
 from assay.core.values import SCHEMA_VERSION
 
@@ -30,12 +30,14 @@ SUFFIXES = (".html", ".md", ".png", ".json")
 @click.option(
     "--by",
     type=click.Choice(["model", "batch", "placement", "mode", "gpu", "run"]),
-    help="What is varied: each value against the first.  [default: what differs]",
+    metavar="FACTOR",
+    help="Compare the values of model, batch, placement, mode, gpu or run.  [default: what differs]",
 )
 @click.option(
     "--of",
     type=click.Choice(["decode", "prefill", "requests"]),
-    help="Which tokens.  [default: decode; requests where a server is among them]",
+    metavar="PHASE",
+    help="Tokens of: decode, prefill or requests.  [default: decode; requests if a server is included]",
 )
 @click.option(
     "--output",
@@ -43,19 +45,19 @@ SUFFIXES = (".html", ".md", ".png", ".json")
     "outputs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Write .html, .md, .png or .json, or a folder of all; may be given again.",
+    help="Write a .html, .md, .png or .json file, or a folder with all of them; repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@json_option
 def command(runs: tuple[Path, ...], **flags: Any) -> int:
-    """Compare cells of `assay energy run`: tokens/s against J/token, and which of them are on the Pareto front.
+    """Compare tokens/s and J/token across cells of `assay energy run`, with the Pareto front.
 
-    RUN is a run folder, a folder of such folders, an energy.json, or a .csv file that rows were added to; by default
-    runs/latest. A cell is dominated only where another is faster and takes less energy, both beyond the intervals.
+    RUN is a run folder, a folder of such folders, an energy.json, or a .csv file with appended rows; by default
+    runs/latest. A cell is dominated only if another is faster and uses less energy, both beyond their intervals.
 
     \b
     assay energy compare runs/latest
     assay energy compare llama-1b.csv llama-8b.csv --by model -o pareto.png
-    assay energy compare runs/one-gpu runs/four-gpus --by placement -o placements.html
+    assay energy compare runs/one-gpu runs/four-gpus --by placement -o out.html
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
     from assay.cli.scaling_analyse import text_only_page
@@ -65,7 +67,7 @@ def command(runs: tuple[Path, ...], **flags: Any) -> int:
 
     for path in flags["outputs"]:
         if path.suffix and path.suffix.lower() not in SUFFIXES:
-            raise BadInput(f"{path}: what is written ends in {', '.join(SUFFIXES)}, or is a folder.")
+            raise BadInput(f"--output {path} must end in {', '.join(SUFFIXES)}, or be a folder.")
     sources = read_sources(runs or (Path("runs/latest"),))
     of: ComparedPhase = flags["of"] or choose_phase(sources.rows)
     cells = build_points(sources.rows, of)

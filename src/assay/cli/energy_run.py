@@ -14,7 +14,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.host_options import dispatch_remote, host_options
-from assay.cli.params import COUNT, Duration, ListOption, history_option, interference_option, retake_option, verb
+from assay.cli.params import (
+    COUNT,
+    Duration,
+    ListOption,
+    dry_run_option,
+    history_option,
+    how_to_measure,
+    interference_option,
+    json_option,
+    name_host_option,
+    options_file_option,
+    output_group,
+    retake_option,
+    timeout_option,
+    verb,
+    what_to_measure,
+)
 from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
@@ -35,58 +51,47 @@ PATH_TYPE = click.Path(path_type=Path)
 
 @verb("run")
 @click.argument("config", metavar="[CONFIG.yaml]", required=False)
+@what_to_measure
+@click.option("--model", metavar="NAME", help="Model: random:llama-1b, a folder, or a hub id.")
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a value: backend.device_ids=[0,1].")
 @click.option(
-    "--model", metavar="NAME", help="Instead of the file's: random:llama-1b and the like, a folder, a hub's id."
-)
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="PLACE=VALUE",
-    help="Change what the file says: backend.device_ids=[0,1].",
-)
-@click.option(
-    "--gpus", cls=ListOption, item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs to compute on; a server's, to meter."
+    "--gpus", cls=ListOption, item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs to run on, or of the server to meter."
 )
 @click.option(
     "--device",
     type=click.Choice(["auto", "cuda", "cpu"]),
-    help="Where a model computes.  [default: the file's, or auto]",
+    help="Device of the model.  [default: from the file, or auto]",
 )
-@click.option("--allow-missing", is_flag=True, help="Go on without GPUs that are missing, as long as one is there.")
-@click.option("--repeat", type=COUNT, help="Processes started afresh.  [default: the file's, or 3]")
-@click.option("--budget", type=Duration(), help="For the whole run: nothing is begun that would not fit.")
-@click.option("--isolation", help="none, gpu, cpu, numa or full.  [default: gpu; none on a CPU]")
+@click.option("--allow-missing", is_flag=True, help="Continue without missing GPUs if at least one is present.")
+@how_to_measure
+@click.option("--repeat", type=COUNT, help="Fresh processes.  [default: from the file, or 3]")
+@click.option("--budget", type=Duration(), help="Total time; starts nothing that would not fit.")
+@click.option("--isolation", metavar="LEVEL", help="none, gpu, cpu, numa or full.  [default: gpu; none on a CPU]")
 @interference_option
 @retake_option
+@timeout_option("10m")
+@click.option("--seed", type=int, help="Random seed.  [default: from the file, or 0]")
+@click.option("--quick", is_flag=True, help="Quick first look: one process, windows of 2s, smallest sizes.")
+@options_file_option
+@output_group
+@click.option("--reports/--no-reports", default=True, help="Write the reports named in the file.")
+@click.option("--output-dir", type=PATH_TYPE, help="Folder for run folders.  [default: from the file, or runs]")
+@name_host_option
+@json_option
+@dry_run_option
 @history_option
-@click.option(
-    "--timeout", type=Duration(), default="10m", show_default=True, help="For a worker to load, and to answer."
-)
-@click.option("--seed", type=int, help="Of random weights and prompts.  [default: the file's, or 0]")
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="A first look: one process, windows of 2 s (0.5 s where no GPU is metered), the smallest of each size.",
-)
-@click.option("--reports/--no-reports", default=True, help="Write what the file's reporters name.")
-@click.option("--options", "file", type=PATH_TYPE, help="Options from a YAML or JSON file, or another run's plan.json.")
-@click.option("--output-dir", type=PATH_TYPE, help="Where run folders go.  [default: the file's, or runs]")
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured and whether it fits, and measure nothing.")
 @host_options()
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Measure what a token costs in joules: of a model here, or of a server that speaks OpenAI's protocol.
+    """Measure joules per token of a local model or of an OpenAI-compatible server.
 
-    CONFIG.yaml says who makes the tokens (backend), what is asked (scenario), what is metered (metrics), and which
-    files are written (reporter); `assay energy check` writes one that fits this machine. Without it, --model is enough.
+    CONFIG.yaml describes the backend, scenario, metrics and reporter; `assay energy check` writes one that fits this
+    machine. Without a file, --model is enough.
 
     \b
     assay energy run --quick --model random:llama-tiny
     assay energy run examples/pytorch_single.yaml
-    assay energy run examples/pytorch_multigpu.yaml --set backend.device_ids=[0,1] --set scenario.batch_sizes=[1,8]
+    assay energy run examples/pytorch_multigpu.yaml --set scenario.repeats=5
     assay energy run examples/openai_server.yaml --gpus 0 --dry-run
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import energy_reporters, options_file
@@ -237,7 +242,7 @@ def config_or_model(config: str | None, model: str | None) -> tuple[Path | None,
     if config is None or not (is_random(config) or Path(config).is_dir()):
         return None if config is None else Path(config), None
     if model is not None:
-        raise BadInput(f"{config} and --model {model} are two models; name one.")
+        raise BadInput(f"{config} and --model {model} both name a model; give only one.")
     return None, ConfigOverride(FLAGS["model"], config, config)
 
 

@@ -23,11 +23,15 @@ FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
 MAX_ATTEMPTS = 2
 SLURM = "slurm"
 FLEET_OPTIONS = {
-    "nodes": click.option("--nodes", type=COUNT, cls=HostOption, help="So many.  [default: all that are up]"),
-    "nodelist": click.option("--nodelist", cls=HostOption, metavar="n1,n[4-7]", help="Which nodes.  [default: all]"),
-    "at_once": click.option("--at-once", type=COUNT, cls=HostOption, help="Nodes at a time, at most."),
-    "tries": click.option(
-        "--tries", type=COUNT, cls=HostOption, help=f"Of a node that fails.  [default: {MAX_ATTEMPTS}]"
+    "nodes": click.option("--nodes", type=COUNT, cls=HostOption, help="Number of nodes.  [default: all that are up]"),
+    "nodelist": click.option(
+        "--nodelist", cls=HostOption, metavar="n1,n[4-7]", help="Names of the nodes.  [default: all]"
+    ),
+    "max_concurrent": click.option(
+        "--max-concurrent", type=COUNT, cls=HostOption, help="Measure at most this many nodes at a time."
+    ),
+    "attempts": click.option(
+        "--attempts", type=COUNT, cls=HostOption, help=f"Attempts per node.  [default: {MAX_ATTEMPTS}]"
     ),
 }
 """The options of a fleet, by their names."""
@@ -58,18 +62,18 @@ def dispatch_fleet(ctx: click.Context, flags: Mapping[str, Any]) -> int | None:
     from assay.hosts.slurm import nodes
 
     if flags["nodes"] and flags["nodelist"]:
-        raise BadInput("--nodes says how many nodes and --nodelist which; give one of them.")
+        raise BadInput("--nodes and --nodelist exclude each other; give one.")
     names = nodes.expand_node_list(flags["nodelist"]) if flags["nodelist"] else ()
     available = nodes.partition_nodes(job.host_place)
     job = job.model_copy(update={"host_place": job.host_place or available[0].partition})
     chosen_nodes = nodes.choose_nodes(available, count=flags["nodes"], names=names)
     if flags.get("dry_run"):
-        return _dry_run(job, chosen_nodes, flags["at_once"])
+        return _dry_run(job, chosen_nodes, flags["max_concurrent"])
     return _begin_fleet(job, chosen_nodes, flags)
 
 
 def resume_fleet(ctx: click.Context, flags: Mapping[str, Any]) -> int:
-    """Go on with a fleet: only what is missing is measured; return the exit code."""
+    """Resume a fleet: only what is missing is measured; return the exit code."""
     from assay.cli.fleet_report import show_fleet
     from assay.hosts import registry
     from assay.hosts.fleet.folder import FleetFolder
@@ -83,7 +87,7 @@ def resume_fleet(ctx: click.Context, flags: Mapping[str, Any]) -> int:
     if name not in {SLURM, host_options.LOCAL} or host_flags:
         what = host_flags[0] if host_flags else f"--on {flags['on']}"
         raise BadInput(
-            f"A fleet goes on where it was begun; {what} cannot change that, only --time and --remote-python."
+            f"A fleet resumes where it was started, so {what} cannot be changed; only --time and --remote-python can."
         )
     folder = FleetFolder.open(flags["run"])
     if not nodes_without_result(folder.fleet):
@@ -138,8 +142,8 @@ def _begin_fleet(job: Job, nodes_to_measure: Mapping[str, str | None], flags: Ma
     fleet = FleetState(
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         job=job,
-        tries=flags["tries"] or MAX_ATTEMPTS,
-        at_once=flags["at_once"],
+        tries=flags["attempts"] or MAX_ATTEMPTS,
+        at_once=flags["max_concurrent"],
         posts=state.initial_node_states(nodes_to_measure),
     )
     folder = FleetFolder.create(fleet)
@@ -159,6 +163,6 @@ def _run_fleet(folder: FleetFolder, *, as_json: bool) -> int:
         measure_fleet(folder, SlurmArrays(), lambda line: click.echo(line, err=True))
     except (StopRequested, EndedEarly, MachineCannot) as error:
         whole, every = sum(post.state == "done" for post in folder.fleet.posts), len(folder.fleet.posts)
-        way_on = f"{whole} of {every} nodes measured. `assay resume {short_path(folder.path)}` goes on"
+        way_on = f"{whole} of {every} nodes measured. `assay resume {short_path(folder.path)}` resumes"
         raise type(error)(f"{str(error).rstrip('.')}; {way_on}.") from None
     return show_fleet(folder, as_json=as_json)

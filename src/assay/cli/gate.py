@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.params import (
-    PROCESSES,
     Duration,
-    Fraction,
-    ListOption,
-    monitor_options,
-    retake_option,
+    WholeNumber,
+    cache_option,
+    device_options,
+    how_to_decide,
+    how_to_measure,
+    min_effect_option,
+    run_options,
+    unsure_option,
     verb,
+    what_to_measure,
     words_after_dashes,
+    worker_options,
 )
-from assay.cli.run import DEVICE, GPU
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,75 +41,50 @@ PATH_TYPE = click.Path(path_type=Path)
 
 @verb("gate")
 @click.argument("workloads", metavar="[WORKLOAD] [-- COMMAND|WORKLOAD]", nargs=-1)
-@click.option("--base", metavar="REF", help="The revision to hold the other against: a branch, a tag, a commit.")
-@click.option("--head", metavar="REF", default="HEAD", show_default=True, help="The revision that is judged.")
-@click.option("--setup", metavar="COMMAND", help="Run in each checkout first; builds its own environment.")
-@click.option("--python", metavar="PATH", help="The interpreter that --setup makes.  [default: .venv/bin/python]")
+@what_to_measure
+@click.option("--base", metavar="REF", help="Baseline revision: a branch, tag or commit.")
+@click.option("--head", metavar="REF", default="HEAD", show_default=True, help="Revision to test.")
+@click.option("--setup", metavar="COMMAND", help="Run in each checkout first, such as an install.")
+@click.option("--python", metavar="PATH", help="Interpreter made by --setup.  [default: .venv/bin/python]")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a workload parameter.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME=REGEX", help="Read a number that the command prints.")
+@device_options("the first", cpu_groups="1", several=False)
+@how_to_decide
+@min_effect_option("2%")
+@unsure_option
+@click.option("--lower-is-better", "lower", multiple=True, metavar="NAME", help="Gate on this metric; lower is better.")
 @click.option(
-    "--minimum-effect", type=Fraction(), default="2%", show_default=True, help="Worse by more than this is too much."
+    "--higher-is-better", "higher", multiple=True, metavar="NAME", help="Gate on this metric; higher is better."
 )
-@click.option(
-    "--unsure",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
-    show_default=True,
-    help="What the gate does where there is not enough data.",
-)
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workload.")
-@click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME=REGEX", help="A number that the command prints, in a group."
-)
-@click.option("--lower-is-better", "lower", multiple=True, metavar="NAME", help="Of a number that it writes.")
-@click.option("--higher-is-better", "higher", multiple=True, metavar="NAME", help="Of a metric, or one that it writes.")
-@click.option("--gate-time/--no-gate-time", default=True, help="Judge the time too, or only the metrics.")
+@click.option("--gate-time/--no-gate-time", default=True, help="Gate on time, or on metrics only.")
 @click.option(
     "--decide-on",
     type=click.Choice(["both", "kernels", "call"]),
     default="both",
     show_default=True,
-    help="Which time, on a GPU.",
+    help="GPU time to gate on.",
 )
-@click.option("--restarts", type=click.IntRange(3, 60), help="Before the first look.  [default: 5]")
-@click.option("--duration", type=Duration(), help="Of one restart, starting not counted.  [default: 3 s]")
-@click.option("--budget", type=Duration(), help="For all restarts; --setup not counted.  [default: 2m]")
-@click.option(
-    "--gpus", cls=ListOption, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]"
-)
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 1]")
-@click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option(
-    "--on-interference",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a restart.",
-)
-@click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
-@retake_option
-@monitor_options
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="A first look: 3 restarts of 1 s, 30 s in all.")
-@click.option("--options", "file", type=PATH_TYPE, help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=PATH_TYPE, default="runs", show_default=True)
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Look into both revisions, show what would be measured, measure nothing.")
+@how_to_measure
+@click.option("--restarts", type=WholeNumber(3, 60), help="Restarts before the first look.  [default: 5]")
+@click.option("--duration", type=Duration(), help="Time per restart, without startup.  [default: 3s]")
+@click.option("--budget", type=Duration(), help="Total time, without --setup.  [default: 2m]")
+@cache_option
+@click.option("--quick", is_flag=True, help="Quick first look: 3 restarts of 1s, 30s in total.")
+@worker_options()
+@run_options
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Is HEAD slower than BASE by more than a limit?
+    """Fail if HEAD is slower than BASE by more than a limit.
 
-    Both are checked out in git worktrees, which are removed afterwards, and measured in strict turns in processes that
-    are restarted several times. Exit code 0: it passes, or there is not enough data. 1: it fails. 3: a revision does
-    not install.
+    Both are checked out in temporary git worktrees and measured alternately in processes that are restarted several
+    times. Exit code 0: pass, or inconclusive. 1: fail. 3: a revision does not install.
 
     \b
     assay gate --base main -- bench/speed.py:work
     assay gate --base main -- package.module:function
     assay gate --base v1.2 --head HEAD -- python bench/speed.py
-    assay gate --base main --setup 'python -m venv .venv && .venv/bin/pip install -e . gpu-assay' -- python bench.py
-    assay gate --base main --metric 'tokens=([0-9.]+) tok/s' --higher-is-better tokens --no-gate-time -- ./serve.sh
+    assay gate --base main --setup ./install.sh -- python bench.py
+    assay gate --base main --metric 'tok=(.+)/s' --higher-is-better tok -- ./run
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import options_file
     from assay.experiments.gate import EXPERIMENT
@@ -128,7 +107,7 @@ def refuse_torchrun() -> None:
 
     torchrun = Torchrun.from_environment()
     if torchrun is not None and torchrun.world_size > 1:
-        raise BadInput("A gate starts its own processes, one in its turn; start it without torchrun.")
+        raise BadInput("`assay gate` starts its own processes; run it without torchrun.")
 
 
 def build_options(flags: Mapping[str, Any], behind: tuple[str, ...], machine: Machine) -> GateOptions:
@@ -145,15 +124,15 @@ def build_options(flags: Mapping[str, Any], behind: tuple[str, ...], machine: Ma
     device = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"], cpu_groups=groups)[0]
     named_devices = flags["gpus"] or [name for name in flags["devices"] if ":" in name]
     if len(named_devices) > 1:
-        raise BadInput(f"A gate is passed on one device, and {len(named_devices)} are named; run them one by one.")
+        raise BadInput(f"A gate runs on one device, but {len(named_devices)} are named; run it once for each.")
     if kind_of(device) == "cpu" and flags["cache"] == "cold":
-        raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
+        raise BadInput("--cache cold applies to GPUs only; remove it, or choose a GPU with --gpus.")
     quick = flags["quick"]
     checkouts, notes = gate_checkouts.resolve_checkouts(flags)
     subject = gate_subject(flags, behind, kind_of(device), Path(checkouts.repository))
     both = sorted({*flags["lower"]} & {*flags["higher"]})
     if both:
-        raise BadInput(f"{both[0]} cannot be better both lower and higher; say one of the two.")
+        raise BadInput(f"{both[0]} is in both --lower-is-better and --higher-is-better; choose one.")
     lower = (*(m.name for m in (subject.command.metrics if subject.command else ())), *flags["lower"])
     restarts = flags["restarts"] or (of.QUICK_RESTARTS if quick else of.RESTARTS)
     duration_s = flags["duration"] or (of.QUICK_DURATION_S if quick else of.DURATION_S)
@@ -163,7 +142,7 @@ def build_options(flags: Mapping[str, Any], behind: tuple[str, ...], machine: Ma
             checkouts=checkouts,
             subject=subject,
             device=device,
-            minimum_effect=flags["minimum_effect"],
+            minimum_effect=flags["min_effect"],
             restarts=restarts,
             duration_s=duration_s,
             budget_s=budget_s,
@@ -195,9 +174,9 @@ def refuse_undecidable_budget(restarts: int, duration_s: float, budget_s: float)
 
     if restarts * duration_s > budget_s:
         raise BadInput(
-            f"The gate could never say no: {restarts} restarts of {format_duration(duration_s)} before the "
+            f"The gate could never fail: {restarts} restarts of {format_duration(duration_s)} before the "
             "first look do "
-            f"not fit in a --budget of {format_duration(budget_s)}; give more, or a shorter --duration."
+            f"not fit in a --budget of {format_duration(budget_s)}; raise --budget or lower --duration."
         )
 
 
@@ -212,7 +191,7 @@ def gate_subject(flags: Mapping[str, Any], behind: tuple[str, ...], device_kind:
     if not words:
         raise BadInput("Nothing to measure: name file.py:function, package.module:function, or -- COMMAND.")
     if flags["workloads"] and len(words) > 1:
-        raise BadInput("A gate measures one thing: a workload, or the command behind --.")
+        raise BadInput("A gate measures one thing: name one workload, or one command after --.")
     params = dict(parse_parameter(text) for text in flags["params"])
     if is_function_spec(words[0]) and len(words) == 1:
         _refuse_metrics(flags)
@@ -233,14 +212,14 @@ def gate_subject(flags: Mapping[str, Any], behind: tuple[str, ...], device_kind:
             )
         return chosen
     if params:
-        raise BadInput("--param is for workloads; a command has its own words.")
+        raise BadInput("--param applies to workloads only; put arguments of the command after --.")
     return subject_from_command(words, flags["metrics"])
 
 
 def _refuse_metrics(flags: Mapping[str, Any]) -> None:
     for option, name in (("--metric", "metrics"), ("--lower-is-better", "lower"), ("--higher-is-better", "higher")):
         if flags[name]:
-            raise BadInput(f"{option} is about what a command reports; there is none behind --.")
+            raise BadInput(f"{option} needs a command: add -- COMMAND.")
 
 
 def _is_registered(word: str) -> bool:

@@ -36,9 +36,9 @@ def resolve_checkouts(flags: Mapping[str, Any]) -> tuple[Checkouts, tuple[str, .
     from assay.core.leases import new_lease_id
 
     if flags["base"] is None:
-        raise BadInput("Say which revision to hold it against: --base main, or a tag or a commit.")
+        raise BadInput("--base is missing: name the baseline revision, such as --base main.")
     if flags["python"] is not None and flags["setup"] is None:
-        raise BadInput("--python is the interpreter that --setup makes in each checkout; there is no --setup.")
+        raise BadInput("--python needs --setup: it names the interpreter that --setup makes in each checkout.")
     repository, folder = current_repository()
     token = new_lease_id()[:8]
     revisions = {
@@ -73,7 +73,7 @@ def commit_of(repository: Path, ref: str) -> str:
     try:
         return run_git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     except GitError:
-        raise BadInput(f"There is no revision {ref!r} here: {_why_not(repository, ref)}.") from None
+        raise BadInput(f"Revision {ref!r} not found: {_why_not(repository, ref)}.") from None
 
 
 def _why_not(repository: Path, ref: str) -> str:
@@ -125,7 +125,7 @@ def check_code(options: GateOptions) -> None:
     for revision in options.checkouts.revisions:
         source = options.checkouts.source(revision)
         if not working_folder(source).is_dir():
-            raise BadInput(f"There is no folder {options.checkouts.folder} in the {revision.title}.")
+            raise BadInput(f"Folder {options.checkouts.folder} does not exist in the {revision.title}.")
         if is_function_spec(options.subject.workload):
             _refuse_assay(source)
             _check_function(options, revision, source)
@@ -141,7 +141,7 @@ def check_command(options: GateOptions) -> None:
         path = checkout_environment(source, os.environ).get("PATH")
         executable = working_folder(source) / word if os.sep in word else shutil.which(word, path=path)
         if executable is None or not os.access(executable, os.X_OK):
-            raise BadInput(f"There is no command {word!r} in the {revision.title}.")
+            raise BadInput(f"Command {word!r} not found in the {revision.title}.")
 
 
 def _refuse_assay(source: SourceCheckout) -> None:

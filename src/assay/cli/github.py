@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from assay.cli.host_options import Dollars
-from assay.cli.params import verb
+from assay.cli.params import WholeNumber, verb
 from assay.core.errors import AssayError, BadInput, MachineCannot
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 @verb("request")
-@click.option("--json", "as_json", is_flag=True, help="The request as JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the request as JSON.")
 def request_measurement(as_json: bool) -> int:
-    """Decide whether the event of this workflow asks for a measurement, and tell the next jobs what to measure.
+    """Decide whether this workflow event requests a measurement, and set the outputs for the next jobs.
 
-    Everything comes from the environment that GitHub sets; ASSAY_GPU_TYPE, ASSAY_CREATE_PR and ASSAY_DEFAULT_GPU are
-    the workflow's inputs. GITHUB_OUTPUT gets go, gpu_types, repository, commit, branch, pull_request and create_pr.
+    Reads the environment that GitHub sets; ASSAY_GPU_TYPE, ASSAY_CREATE_PR and ASSAY_DEFAULT_GPU are the workflow's
+    inputs. Writes go, gpu_types, repository, commit, branch, pull_request and create_pr to GITHUB_OUTPUT.
 
-    Exit code 2: it is meant as a request, but makes no sense. Exit code 3: who asks may not.
+    Exit code 2: invalid request. Exit code 3: the author lacks permission.
     """
     from assay.github import request
     from assay.github.request import NoRequest
@@ -83,18 +83,25 @@ FILE_TYPE = click.Path(path_type=Path)
 
 @verb("measure")
 @click.argument("subject", type=FILE_TYPE)
-@click.option("--gpu-type", required=True, metavar="L4", help="One kind of GPU.")
-@click.option("--out", type=FILE_TYPE, required=True, help="An empty folder for what the next job reads.")
-@click.option("--thresholds", metavar="FILE", help="Within the commit.  [default: both NSA branches]")
-@click.option("--trusted", type=FILE_TYPE, help="The folder whose file of that name is taken in its place.")
-@click.option("--on", default="auto", show_default=True, metavar="HOST")
-@click.option("--max-cost", type=Dollars(), default=1.0, show_default=True, metavar="USD")
-@click.option("--time", "limit", default="30m", show_default=True)
+@click.option("--gpu-type", required=True, metavar="L4", help="GPU model, a single one.")
+@click.option("--output", "-o", type=FILE_TYPE, required=True, metavar="DIR", help="Empty folder for the results.")
+@click.option("--thresholds", metavar="FILE", help="Thresholds file in the commit.  [default: both NSA branches]")
+@click.option("--trusted", type=FILE_TYPE, metavar="DIR", help="Read --thresholds from this folder instead.")
+@click.option("--on", default="auto", show_default=True, metavar="HOST", help="Where to rent the GPU.")
+@click.option(
+    "--max-cost",
+    type=Dollars(),
+    default=1.0,
+    show_default=True,
+    metavar="USD",
+    help="Rent nothing that may cost more than this.",
+)
+@click.option("--time", "limit", default="30m", show_default=True, metavar="30m", help="Time limit of the job.")
 def measure_commit(**flags: Any) -> int:
-    """Measure thresholds of SUBJECT, a checked-out commit, on a rented GPU. Nothing of it runs here.
+    """Measure thresholds of SUBJECT, a checked-out commit, on a rented GPU; none of its code runs here.
 
-    Runs `assay threshold run --on HOST`, and leaves results.json, exit-code, rentals.jsonl, the report and the run in
-    --out. A commit of Assay itself is measured as it is: its own package is sent.
+    Runs `assay threshold run --on HOST`, and writes results.json, exit-code, rentals.jsonl, the report and the run to
+    --output. A commit of Assay itself is measured with its own package.
     """
     from assay.core.errors import AssayError, BadInput
     from assay.core.files import home_folder
@@ -104,10 +111,10 @@ def measure_commit(**flags: Any) -> int:
 
     (gpu,) = names if len(names := request.parse_gpu_types(flags["gpu_type"])) == 1 else (None,)
     if gpu is None:
-        raise BadInput("--gpu-type takes one kind of GPU here; each has a job of its own.")
+        raise BadInput("--gpu-type takes one GPU model here; start one job for each.")
     thresholds = check_config_path(flags["thresholds"]) if flags["thresholds"] else None
     trusted = None if thresholds is None or flags["trusted"] is None else (flags["trusted"] / thresholds).resolve()
-    out, subject = measure.prepare_output(flags["out"]), flags["subject"].resolve()
+    out, subject = measure.prepare_output(flags["output"]), flags["subject"].resolve()
     try:
         measure.prepare_commit(subject, thresholds, trusted)
     except AssayError as error:
@@ -137,17 +144,16 @@ PATH_TYPE = click.Path(path_type=Path)
 def result_options(function: FunctionT) -> FunctionT:
     """Add the argument and the options that say what was measured and where it belongs."""
     for add in (
-        click.option("--commit", metavar="SHA", help="What was measured."),
-        click.option("--repository", metavar="OWNER/NAME", help="[default: GITHUB_REPOSITORY]"),
+        click.option("--commit", metavar="SHA", help="Commit that was measured."),
+        click.option("--repository", metavar="OWNER/NAME", help="Repository.  [default: GITHUB_REPOSITORY]"),
+        click.option("--base", metavar="BRANCH", help="Branch whose configuration gets the new values."),
+        click.option("--trusted", type=PATH_TYPE, metavar="DIR", help="Folder of --thresholds.  [default: here]"),
+        click.option("--thresholds", metavar="FILE", help="Thresholds that may change.  [default: both NSA branches]"),
         click.option(
-            "--base", metavar="BRANCH", help="The branch that has the configuration, and is to get new values."
-        ),
-        click.option(
-            "--trusted", type=PATH_TYPE, metavar="DIR", help="Where --thresholds is looked for.  [default: here]"
-        ),
-        click.option("--thresholds", metavar="FILE", help="What may be written.  [default: both NSA branches]"),
-        click.option(
-            "--config", default="configs/base.yaml", show_default=True, help="The configuration, within the repository."
+            "--config",
+            default="configs/base.yaml",
+            show_default=True,
+            help="Path of the configuration in the repository.",
         ),
         click.argument("results", type=PATH_TYPE, nargs=-1, required=True),
     ):
@@ -175,7 +181,7 @@ def parse_commit(text: str | None) -> str | None:
     from assay.github.event import SHA
 
     if text and re.fullmatch(SHA, text) is None:
-        raise BadInput("--commit takes the whole number of a commit, in 40 small hexadecimal digits.")
+        raise BadInput("--commit must be a full commit hash: 40 lowercase hexadecimal digits.")
     return text or None
 
 
@@ -191,22 +197,22 @@ def parse_base(text: str | None) -> str | None:
     from assay.github.event import BRANCH
 
     if text and re.fullmatch(BRANCH, text) is None:
-        raise BadInput("--base is not the name of a branch.")
+        raise BadInput("--base must be the name of a branch.")
     return text or None
 
 
 @verb("comment")
 @result_options
-@click.option("--pull-request", "number", type=click.IntRange(1), required=True, help="Under which.")
-@click.option("--gpu-types", metavar="L4,A100", help="What was asked for: a kind that left nothing is told, too.")
-@click.option("--dry-run", is_flag=True, help="Show the comment; --config is a file here, and nobody is asked.")
+@click.option("--pull-request", "number", type=WholeNumber(1), required=True, help="Number of the pull request.")
+@click.option("--gpu-types", metavar="L4,A100", help="Requested GPU models; those without results are listed too.")
+@click.option("--dry-run", is_flag=True, help="Show the comment only; --config is a local file.")
 def comment_results(**flags: Any) -> int:
-    """Tell RESULTS under a pull request, also where some or all of them are missing.
+    """Post RESULTS on a pull request, also if some or all of them are missing.
 
-    There is one comment: a later one takes its place.
+    There is one comment; later results replace it.
 
     \b
-    assay github comment results.json --pull-request 12 --config configs/base.yaml --dry-run
+    assay github comment results.json --pull-request 12 --dry-run
     assay github comment results --pull-request 12 --base main --gpu-types L4,A100
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.github import api as account
@@ -241,7 +247,7 @@ def _expected_gpu_types(text: str | None) -> tuple[str, ...]:
         try:
             text = ",".join(map(str, json.loads(text)))
         except (ValueError, RecursionError):
-            raise BadInput("--gpu-types is neither a list such as L4,A100 nor JSON.") from None
+            raise BadInput("--gpu-types must be a list such as L4,A100, or JSON.") from None
     return parse_gpu_types(text)
 
 
@@ -281,12 +287,12 @@ def _proposal_from_base(
 
 @verb("pull-request")
 @result_options
-@click.option("--dry-run", is_flag=True, help="Show the pull request; --config is a file here, and nobody is asked.")
+@click.option("--dry-run", is_flag=True, help="Show the pull request only; --config is a local file.")
 def propose_pull_request(**flags: Any) -> int:
-    """Propose what RESULTS decide as a pull request: JSON files of `assay threshold run --output`, or folders of them.
+    """Open a pull request with new thresholds from RESULTS: JSON files of `assay threshold run --output`, or folders.
 
-    One for each device; one that is open already is brought up to date. Nothing is opened where nothing changes, where
-    it cannot be told, or where the fast path was not found right: that is exit code 1.
+    One pull request per device; an open one is updated. None is opened if nothing changes, if the results are
+    inconclusive, or if the fast path failed its parity check (exit code 1).
 
     \b
     assay github pull-request results.json --config configs/base.yaml --dry-run
@@ -299,12 +305,12 @@ def propose_pull_request(**flags: Any) -> int:
     parse_commit(flags["commit"])
     jobs = collect_jobs(flags["results"], writable_thresholds(flags))
     if not any(job.measured for job in jobs):
-        raise MachineCannot(f"No results are there to propose{_failure_reasons(jobs)}.")
+        raise MachineCannot(f"No results to propose{_failure_reasons(jobs)}.")
     if flags["dry_run"]:
         return _exit_code(jobs, [_print_pull_request(job, flags) for job in jobs if job.measured])
     base = parse_base(flags["base"])
     if base is None:
-        raise BadInput("--base is missing: the branch that is to get the new values.")
+        raise BadInput("--base is missing: name the branch that gets the new values.")
     check_config_path(flags["config"])
     with account.api_from_environment(os.environ, flags["repository"]) as api:
         return _exit_code(jobs, [_publish_pull_request(api, job, base, flags) for job in jobs if job.measured])

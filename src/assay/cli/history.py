@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from assay.cli.params import CALLS, Fraction, verb
+from assay.cli.params import CALLS, Fraction, fail_on_regression_option, json_option, min_effect_option, verb
 from assay.core.errors import BadInput, GateFailed
 
 if TYPE_CHECKING:
@@ -29,21 +29,21 @@ PROGRESS_INTERVAL_S = 5.0
 
 @verb("import")
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--rebuild", is_flag=True, help="From scratch: forget what is there, and import these.")
-@click.option("--yes", is_flag=True, help="With --rebuild: forget also runs whose folders are not found.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--rebuild", is_flag=True, help="Delete the history and import these runs.")
+@click.option("--yes", is_flag=True, help="With --rebuild: also drop runs whose folders are missing.")
+@json_option
 def import_history(folders: tuple[Path, ...], rebuild: bool, yes: bool, as_json: bool) -> int:
-    """Put the finished runs in folders, and in those below them, into the history.
+    """Import the finished runs in folders and their subfolders into the history.
 
-    A run that is there already is left as it is, unless it was resumed since. Folders that cannot be read are named,
-    and the rest is imported; where one is damaged, the exit code is 2, and what is known of it is kept.
+    A run that is already imported is skipped unless it was resumed since. Unreadable folders are reported and the rest
+    is imported; if a folder is damaged, the exit code is 2 and its stored points are kept.
 
     \b
     assay history import runs
     assay history import --rebuild runs /data/older-runs
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     if yes and not rebuild:
-        raise BadInput("--yes is about what --rebuild would forget.")
+        raise BadInput("--yes needs --rebuild.")
     result = rebuild_history(folders, forget=yes) if rebuild else import_new_runs(folders)
     for path, reason in result.unreadable:
         click.echo(f"Left out: {path}: {reason}", err=True)
@@ -139,9 +139,11 @@ class Since(_Float):
             moment = datetime.fromisoformat(text)
             return (moment if moment.tzinfo else moment.astimezone()).timestamp()
         except OverflowError:
-            raise BadInput(f"{name} {value} is before the first year or after the last that a date can have.") from None
+            raise BadInput(f"{name} {value} is out of range for a date.") from None
         except ValueError:
-            raise BadInput(f"{name} {value} is not a time; write 2026-11-01, or 12h, 30d, 8w, 6m, 1y ago.") from None
+            raise BadInput(
+                f"{name} {value} is not a time; write a date (2026-11-01) or a period (12h, 30d, 8w, 6m, 1y)."
+            ) from None
 
 
 def history_filters(*, origin: str) -> Callable[[FunctionT], FunctionT]:
@@ -150,11 +152,11 @@ def history_filters(*, origin: str) -> Callable[[FunctionT], FunctionT]:
     def add(function: FunctionT) -> FunctionT:
         for option in (
             click.option(
-                "--origin", type=click.Choice(ORIGINS), default=origin, show_default=True, help="Of the numbers."
+                "--origin", type=click.Choice(ORIGINS), default=origin, show_default=True, help="Origin of the numbers."
             ),
-            click.option("--since", type=Since(), metavar="30d", help="Runs since then: a date, or how long ago."),
-            click.option("--gpu", metavar="NAME", help="Of this GPU: a part of its name or UUID."),
-            click.option("--workload", metavar="NAME", help="Of this workload, such as softmax or softmax@numpy."),
+            click.option("--since", type=Since(), metavar="30d", help="Only runs since a date, or within a period."),
+            click.option("--gpu", metavar="NAME", help="Only this GPU: part of its name or UUID."),
+            click.option("--workload", metavar="NAME", help="Only this workload, as softmax@numpy."),
         ):
             function = option(function)
         return function
@@ -184,11 +186,11 @@ EMPTY_MESSAGE = (
 
 @verb("list")
 @history_filters(origin="all")
-@click.option("--series", "as_series", is_flag=True, help="Series with their keys, instead of runs.")
-@click.option("--limit", type=CALLS, default=20, show_default=True, help="Runs, at most.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--series", "as_series", is_flag=True, help="List series with their keys instead of runs.")
+@click.option("--limit", type=CALLS, default=20, show_default=True, help="Maximum number of runs.")
+@json_option
 def list_history(as_series: bool, as_json: bool, **flags: Any) -> int:
-    """Show the runs, the newest first, or with --series what they have measured again and again.
+    """List runs, newest first, or with --series what they measured repeatedly.
 
     \b
     assay history list --since 30d
@@ -235,12 +237,12 @@ def series_rows(flags: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:
 
 @verb("show")
 @click.argument("name", metavar="KEY|RUN", nargs=-1, required=True)
-@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Of a series' numbers.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Origin of the numbers.")
+@json_option
 def show_history(name: tuple[str, ...], origin: str, as_json: bool) -> int:
-    """Show the points of a series, or what a run left.
+    """Show the points of a series or the results of a run.
 
-    A KEY is the key of a series, the beginning of it, or words that describe no other: a workload, a quantity, a
+    A KEY is the key of a series, a prefix of it, or words that identify it: a workload, a quantity, a
     parameter. A RUN is its id, its folder, or "latest".
 
     \b
@@ -286,16 +288,22 @@ def run_data(one: ListedRun, courses: list[SeriesHistory]) -> tuple[dict[str, An
 
 @verb("plot")
 @click.argument("name", metavar="KEY", nargs=-1, required=True)
-@click.option("--output", type=click.Path(path_type=Path), help="A .html or .png file.  [default: history-KEY.html]")
-@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Of the numbers.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write .html or .png.  [default: history-KEY.html]",
+)
+@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Origin of the numbers.")
 def plot_series(name: tuple[str, ...], output: Path | None, origin: str) -> int:
-    """Draw a series over time with its intervals, and list its points.
+    """Plot a series over time with its confidence intervals, and list its points.
 
-    KEY is the key of a series, the beginning of it, or words that describe no other.
+    KEY is the key of a series, a prefix of it, or words that identify it.
 
     \b
     assay history plot softmax@numpy call_us rows=4096
-    assay history plot 3f2a91c04b7d --output softmax.png
+    assay history plot 3f2a91c04b7d -o softmax.png
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
     from assay.core.files import replace_atomically
@@ -306,7 +314,7 @@ def plot_series(name: tuple[str, ...], output: Path | None, origin: str) -> int:
     from assay.store.history.report import series_line, series_page
 
     if output is not None and output.suffix not in {".html", ".png"}:
-        raise BadInput(f"--output {output}: name a .html or a .png file.")
+        raise BadInput(f"--output {output} must be a .html or .png file.")
     with HistoryDatabase.open().reading() as connection:
         course = load_named_series(connection, " ".join(name), parse_origins(origin))
     page = series_page(course)
@@ -326,32 +334,31 @@ REPORT_SUFFIXES = {".html", ".md"}
 
 @verb("regressions")
 @history_filters(origin="real")
-@click.option("--quantity", metavar="call_us", help="Of this quantity only.")
+@click.option("--quantity", metavar="NAME", help="Only this quantity, such as call_us.")
 @click.option(
-    "--new", "new_s", type=Since(), metavar="14d", help="Only steps that began since: a date, or how long ago."
+    "--new-since", "new_s", type=Since(), metavar="14d", help="Only changes since a date, or within a period."
 )
+@click.option("--fdr", type=Fraction(), default="5%", show_default=True, help="False-discovery rate.")
+@min_effect_option("1%")
+@fail_on_regression_option
 @click.option(
-    "--false", "false_share", type=Fraction(), default="5%", show_default=True, help="Of the steps told, at most."
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the report as .html or .md.",
 )
-@click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="Smaller steps do not count.")
-@click.option(
-    "--fail-on-regression",
-    "gate",
-    is_flag=True,
-    help="Exit with 1 where there is a regression.",
-)
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="The report as .html or .md.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@json_option
 def find_regressions(**flags: Any) -> int:
-    """Find the runs since which something is slower, or faster, in all that was measured again and again.
+    """Report the run and commit that made something slower or faster, in all series.
 
-    Each step is named with its first run and commit, its size with an interval, and what else changed with it: where a
-    host or a driver is new, the step is confounded and no regression.
+    Each change point is reported with its first run and commit, its size with an interval, and what else changed:
+    with a new host or driver it is confounded, and not a regression.
 
     \b
     assay history regressions
-    assay history regressions --workload softmax --output steps.html
-    assay history regressions --new 7d --fail-on-regression
+    assay history regressions --workload softmax -o changes.html
+    assay history regressions --new-since 7d --fail-on-regression
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
     from assay.experiments.regressions import build_page, detect_regressions
@@ -361,19 +368,19 @@ def find_regressions(**flags: Any) -> int:
 
     output: Path | None = flags["output"]
     if output is not None and output.suffix not in REPORT_SUFFIXES:
-        raise BadInput(f"--output {output}: name a .html or a .md file.")
+        raise BadInput(f"--output {output} must be a .html or .md file.")
     filters = parse_filters(flags).model_copy(update={"quantity": flags["quantity"]})
     with HistoryDatabase.open().reading() as connection:
         check_filter(connection, filters)
         courses = load_series(connection, filters)
     analysis = detect_regressions(
         courses,
-        fdr=flags["false_share"],
-        minimum_effect=flags["minimum_effect"],
+        fdr=flags["fdr"],
+        minimum_effect=flags["min_effect"],
         since_s=flags["new_s"],
     )
     if flags["gate"] and not analysis.series:
-        raise BadInput(f"The gate has nothing it could decide on. {analysis.headline}")
+        raise BadInput(f"The gate has nothing to decide on. {analysis.headline}")
     if output is not None:
         write_regression_report(build_page(analysis, courses), output)
     if flags["as_json"]:
@@ -383,7 +390,7 @@ def find_regressions(**flags: Any) -> int:
     if output is not None:
         show.console(stderr=True).print(f"Report: {show.short_path(output.absolute())}", markup=False, soft_wrap=True)
     if flags["gate"] and analysis.regressions:
-        raise GateFailed(f"The gate says no. {analysis.headline}")
+        raise GateFailed(f"The gate failed. {analysis.headline}")
     return 0
 
 
@@ -398,11 +405,11 @@ def write_regression_report(page: Page, output: Path) -> None:
 
 @verb("export")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--csv", "as_csv", is_flag=True, help="A table.  [default, unless FILE ends in .json]")
-@click.option("--json", "as_json", is_flag=True, help="Runs, series and points.")
+@click.option("--csv", "as_csv", is_flag=True, help="Write a CSV table.  [default unless FILE ends in .json]")
+@click.option("--json", "as_json", is_flag=True, help="Write runs, series and points as JSON.")
 @history_filters(origin="real")
 def export_history(file: Path, as_csv: bool, as_json: bool, **flags: Any) -> int:
-    """Write every point with its run and its series to FILE; - is stdout.
+    """Export every point with its run and series to FILE; - is stdout.
 
     \b
     assay history export history.csv
@@ -413,7 +420,7 @@ def export_history(file: Path, as_csv: bool, as_json: bool, **flags: Any) -> int
     from assay.store.history.queries import check_filter
 
     if as_csv and as_json:
-        raise BadInput("--csv and --json are two formats; say one of the two.")
+        raise BadInput("--csv and --json exclude each other; give one.")
     as_json = as_json or (file.suffix == ".json" and not as_csv)
     with HistoryDatabase.open().reading() as connection:
         meant = parse_filters(flags)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from assay.cli.params import COUNT, PROCESSES, Duration, original_words
+from assay.cli.params import COUNT, PROCESSES, REMOTE, Duration, original_words
 from assay.core.errors import EXIT_STOPPED, AssayError, BadInput, EndedEarly, MachineCannot, StopRequested
 from assay.core.files import find_control_character
 
@@ -41,11 +41,11 @@ class TimeLimit(Duration):
 
         text = str(value)
         if re.fullmatch(r"\s*[0-9.]+\s*", text):
-            raise BadInput(f"--time {text} could be seconds or minutes; write {text.strip()}m or HH:MM:SS.")
+            raise BadInput(f"--time {text} has no unit; write {text.strip()}m, {text.strip()}s or HH:MM:SS.")
         if ":" in text or "-" in text:
             parsed_s = parse_time_limit(text)
             if not parsed_s:
-                raise BadInput(f"--time {text} is not a time; write 30m, 2h or HH:MM:SS.")
+                raise BadInput(f"--time {text} is not a duration; write 30m, 2h or HH:MM:SS.")
             return parsed_s
         return super().convert(value, param, ctx)
 
@@ -62,7 +62,7 @@ class Dollars(_Float):
         except ValueError:
             usd = math.nan
         if not (0 < usd < math.inf):
-            raise BadInput(f"--max-cost {value} is no amount of money; write dollars above nothing, such as 1.50.")
+            raise BadInput(f"--max-cost {value} must be a positive amount in USD, e.g. 1.50.")
         return usd
 
 
@@ -84,7 +84,9 @@ def build_job(
     from assay.hosts.base import Job
 
     if partition is not None and flags["partition"] not in {None, partition}:
-        raise BadInput(f"--on {host}:{partition} and --partition {flags['partition']} are two partitions.")
+        raise BadInput(
+            f"--on {host}:{partition} and --partition {flags['partition']} name different partitions; give one."
+        )
     cwd = Path.cwd()
     number = secrets.token_hex(8)
     output_dir = Path(flags.get("output_dir") or flags["run"].parent).absolute()
@@ -149,13 +151,14 @@ def _without(words: Iterable[str], mine: Mapping[str, click.Parameter]) -> list[
     skipping = False
     for word in words:
         name, equals, _ = word.partition("=")
-        parameter = mine.get(name.replace("_", "-")) if name.startswith("--") else None
+        attached = word[:2] in mine and not word.startswith("--") and len(word) > 2  # -oFILE
+        parameter = mine.get(word[:2] if attached else name.replace("_", "-")) if word.startswith("-") else None
         if skipping:
             skipping = False
         elif parameter is None:
             remaining.append(word)
         else:
-            skipping = not equals and not getattr(parameter, "is_flag", False)
+            skipping = not equals and not attached and not getattr(parameter, "is_flag", False)
     return remaining
 
 
@@ -170,6 +173,8 @@ class HostOption(click.Option):
     What it says stands in scripts and commands there, so it is one line of printable text.
     """
 
+    help_group = REMOTE
+
     def process_value(self, ctx: click.Context, value: object) -> object:
         """Return the value.
 
@@ -179,7 +184,7 @@ class HostOption(click.Option):
         read: object = super().process_value(ctx, value)
         for text in read if isinstance(read, tuple) else (read,):
             if isinstance(text, str) and (character := find_control_character(text)) is not None:
-                raise BadInput(f"{self.opts[0]} {text!r} holds the control character {character!r}.")
+                raise BadInput(f"{self.opts[0]} {text!r} contains the control character {character!r}; remove it.")
         return read
 
 
@@ -190,45 +195,44 @@ HOST_OPTIONS = {
         show_default=True,
         metavar="HOST",
         cls=HostOption,
-        help="local, ssh:HOST, slurm, modal, runpod, lambda, auto.",
+        help="local, ssh:HOST, slurm, modal, runpod, lambda or auto.",
     ),
-    "gpu_type": click.option(
-        "--gpu-type", cls=HostOption, metavar="L4", help="The kind of GPU there; several, T4,L4, where they are rented."
-    ),
-    "image": click.option("--image", cls=HostOption, help="What a rented machine starts from."),
+    "gpu_type": click.option("--gpu-type", cls=HostOption, metavar="L4", help="GPU model; T4,L4 rents one of each."),
+    "image": click.option("--image", cls=HostOption, help="Image for the rented machine."),
     "max_cost": click.option(
-        "--max-cost",
-        type=Dollars(),
-        cls=HostOption,
-        metavar="USD",
-        help="Nothing is rented that may cost more.",
+        "--max-cost", type=Dollars(), cls=HostOption, metavar="USD", help="Rent nothing that may cost more than this."
     ),
     "ship": click.option(
         "--ship",
         multiple=True,
         cls=HostOption,
         metavar="PATH",
-        help="A file or folder that goes along; what the words name does so by itself.",
+        help="Extra file or folder to upload; paths on the command line are uploaded automatically.",
     ),
-    "nodes": click.option("--nodes", type=COUNT, cls=HostOption, help="Of the host.  [default: 1]"),
+    "nodes": click.option("--nodes", type=COUNT, cls=HostOption, help="Number of nodes.  [default: 1]"),
     "nproc": click.option(
-        "--nproc", type=PROCESSES, cls=HostOption, help="Processes on each node.  [default: its GPUs, or 1]"
+        "--nproc", type=PROCESSES, cls=HostOption, help="Processes per node.  [default: its GPUs, or 1]"
     ),
-    "partition": click.option("--partition", cls=HostOption, help="Slurm's partition, as --on slurm:PARTITION."),
-    "account": click.option("--account", cls=HostOption, help="Slurm's account."),
-    "time": click.option(
-        "--time", type=TimeLimit(), cls=HostOption, metavar="30m", help="The host ends it after so long."
+    "partition": click.option(
+        "--partition", cls=HostOption, metavar="NAME", help="Slurm partition, as in --on slurm:NAME."
     ),
-    "gres": click.option("--gres", cls=HostOption, metavar="gpu:4", help="Slurm's generic resources on each node."),
-    "gpus_per_node": click.option("--gpus-per-node", cls=HostOption, metavar="[TYPE:]N", help="GPUs on each node."),
+    "account": click.option("--account", cls=HostOption, metavar="NAME", help="Slurm account."),
+    "time": click.option("--time", type=TimeLimit(), cls=HostOption, metavar="30m", help="Time limit of the job."),
+    "gres": click.option("--gres", cls=HostOption, metavar="gpu:4", help="Slurm generic resources per node."),
+    "gpus_per_node": click.option("--gpus-per-node", cls=HostOption, metavar="[TYPE:]N", help="GPUs per Slurm node."),
     "sbatch_args": click.option(
-        "--sbatch-arg", "sbatch_args", multiple=True, cls=HostOption, metavar="--OPT=VALUE", help="Handed to sbatch."
+        "--sbatch-arg",
+        "sbatch_args",
+        multiple=True,
+        cls=HostOption,
+        metavar="--OPT=VALUE",
+        help="Extra argument for sbatch.",
     ),
     "remote_python": click.option(
         "--remote-python",
         cls=HostOption,
         metavar="PATH",
-        help="The interpreter there.  [default: on Slurm this one, else python3]",
+        help="Interpreter on the host.  [default: this one on Slurm, else python3]",
     ),
 }
 """The options about machines elsewhere, by their names."""
@@ -265,9 +269,7 @@ def dispatch_remote(ctx: click.Context, flags: Mapping[str, Any], after: RemoteR
     host_flags = [p for p in ctx.command.params if isinstance(p, HostOption) and p.name != "on" and flags[str(p.name)]]
     if name == LOCAL:
         if host_flags:
-            raise BadInput(
-                f"{host_flags[0].opts[0]} is about machines elsewhere; say where with --on, such as --on slurm."
-            )
+            raise BadInput(f"{host_flags[0].opts[0]} needs a remote host: add --on, such as --on slurm.")
         return None
     from assay.cli import rental
 
@@ -280,7 +282,7 @@ def dispatch_remote(ctx: click.Context, flags: Mapping[str, Any], after: RemoteR
     host = registry.find_host(name)
     strange = [p.opts[0] for p in host_flags if p.name not in {*host.options, "remote_python"}]
     if strange:
-        raise BadInput(f"{strange[0]} means nothing to --on {name}.")
+        raise BadInput(f"{strange[0]} is not supported with --on {name}; remove it.")
     kind = None if flags["gpu_type"] is None else single_gpu_type(flags["gpu_type"])
     return _dispatch_to_host(host, partition, ctx, flags, after=after, changes={"gpu": kind})
 
@@ -315,7 +317,7 @@ def single_gpu_type(text: str) -> str:
     from assay.hosts.gpu_types import parse_gpu_type
 
     if "," in text:
-        raise BadInput(f"--gpu-type {text} names several kinds of GPU, and here one machine is to answer.")
+        raise BadInput(f"--gpu-type {text} names several GPU models; --on a single machine takes one.")
     return parse_gpu_type(text, {})
 
 

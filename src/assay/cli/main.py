@@ -31,32 +31,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: Verbs = {
-    "compare": ("assay.cli.compare:command", "Results held against each other: what is faster, slower, the same?"),
-    "contention": ("assay.cli.groups:contention", "Does side by side change what is measured, and what is picked?"),
-    "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
-    "energy": ("assay.cli.groups:energy", "What does a token cost in joules, on one GPU or many?"),
-    "gate": ("assay.cli.gate:command", "Is one revision slower than another by more than a limit?"),
-    "github": ("assay.cli.groups:github", "Benchmarks asked for in comments, thresholds as pull requests."),
-    "history": ("assay.cli.groups:history", "What was measured before, and has anything become slower?"),
-    "list": ("assay.cli.runs:list_measurable", "Show workloads, devices and runs."),
-    "monitor": ("assay.cli.monitor:command", "Record what GPUs and the host do, for a time or beside a command."),
-    "power": ("assay.cli.groups:power", "How do watts shape performance, and how unequal are GPUs?"),
-    "reap": ("assay.cli.rentals:reap_leftovers", "Undo whatever a run that died left behind."),
-    "rentals": ("assay.cli.rentals:show_rentals", "What is rented now, since when, and what it costs."),
-    "report": ("assay.cli.runs:redraw_report", "Draw the report of a run, or of a recording, again."),
-    "resume": ("assay.cli.runs:resume_run", "Go on with a run that was stopped or failed."),
+    "compare": ("assay.cli.compare:command", "Compare results: what is faster, slower or unchanged."),
+    "contention": ("assay.cli.groups:contention", "Measure how contention changes timings and tuner picks."),
+    "doctor": ("assay.cli.doctor:command", "Check this machine: isolation, noise sources and fixes."),
+    "energy": ("assay.cli.groups:energy", "Measure the energy of LLM inference, in joules per token."),
+    "gate": ("assay.cli.gate:command", "Fail if a revision is slower than its base by more than a limit."),
+    "github": ("assay.cli.groups:github", "Run benchmarks requested on GitHub and propose thresholds."),
+    "history": ("assay.cli.groups:history", "Browse the results of earlier runs and find regressions."),
+    "list": ("assay.cli.runs:list_measurable", "List workloads, devices and runs."),
+    "monitor": ("assay.cli.monitor:command", "Record GPU and host sensors, for a while or during a command."),
+    "power": ("assay.cli.groups:power", "Measure power, energy efficiency and variability across GPUs."),
+    "reap": ("assay.cli.rentals:reap_leftovers", "Clean up after crashed runs."),
+    "rentals": ("assay.cli.rentals:show_rentals", "List rented machines and their cost."),
+    "report": ("assay.cli.runs:redraw_report", "Redraw the report of a run or recording."),
+    "resume": ("assay.cli.runs:resume_run", "Resume a run that was stopped or failed."),
     "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),
-    "scaling": ("assay.cli.groups:scaling", "What do more GPUs buy, and what does communication cost?"),
-    "threshold": ("assay.cli.groups:threshold", "From which size on is the fast path really faster, here?"),
-    "time": ("assay.cli.time:command", "How long a function takes, or which of several is faster."),
-    "trace": ("assay.cli.trace:command", "Every kernel of a workload over time, with clocks, watts and counters."),
+    "scaling": ("assay.cli.groups:scaling", "Measure scaling over GPUs and the cost of communication."),
+    "threshold": ("assay.cli.groups:threshold", "Find the problem size from which a fast path is faster."),
+    "time": ("assay.cli.time:command", "Time a function or workload, or compare several."),
+    "trace": ("assay.cli.trace:command", "Trace each kernel of a workload: clocks, power, counters."),
 }
 
 
 @click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="assay")
 def cli() -> None:
-    """Measure GPU programs so that the numbers can be believed."""
+    """GPU benchmarks you can trust."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

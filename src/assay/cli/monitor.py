@@ -26,18 +26,20 @@ GPU = r"\d+|GPU-\S+"
 
 @verb("monitor")
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT [-- COMMAND...]")
-@click.option("--duration", type=Duration(), help="How long.  [default: until stopped, or until COMMAND ends]")
-@click.option("--interval", type=Duration(), default="0.1", show_default=True, help="From one look to the next.")
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
-@click.option("--gpu-only", is_flag=True, help="Leave the host out.")
-@click.option("--host-only", is_flag=True, help="Leave GPUs out.")
-@click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also a trace for ui.perfetto.dev.")
-@click.option("--json", "as_json", is_flag=True, help="The statistics as JSON on stdout.")
+@click.option("--duration", type=Duration(), help="How long to record.  [default: until stopped, or COMMAND ends]")
+@click.option("--interval", type=Duration(), default="0.1s", show_default=True, help="Sampling interval.")
+@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="GPUs, by index or UUID.  [default: all]")
+@click.option("--gpu-only", is_flag=True, help="Record GPUs only.")
+@click.option("--host-only", is_flag=True, help="Record the host only.")
+@click.option(
+    "--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also write a trace for ui.perfetto.dev."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the statistics as JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Record what GPUs and the host do, for a time or while a command runs.
+    """Record GPU and host sensors, for a while or while a command runs.
 
-    OUT ends in .jsonl, .json or .csv; a recording that is there is replaced.
+    OUT ends in .jsonl, .json or .csv; an existing recording is replaced.
 
     \b
     assay monitor gpu.jsonl --duration 5m
@@ -52,7 +54,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     options = build_options(flags)
     if flags["perfetto"] is not None:
         if flags["perfetto"].absolute() == flags["out"].absolute():
-            raise BadInput("OUT and --perfetto name the same file.")
+            raise BadInput("OUT and --perfetto name the same file; choose two.")
         check_writable(flags["perfetto"])
     recorded = record_until_done(options, argv, flags)
     try:
@@ -70,15 +72,15 @@ def build_options(flags: dict[str, Any]) -> RecordingOptions:
     from assay.monitor.options import RecordingOptions, check_interval, driver_origin, format_of, select_gpus
 
     if flags["gpu_only"] and flags["host_only"]:
-        raise BadInput("Say either --gpu-only or --host-only, not both.")
+        raise BadInput("--gpu-only and --host-only exclude each other; give one.")
     if flags["host_only"] and flags["gpus"]:
-        raise BadInput("Say either --gpus or --host-only, not both.")
+        raise BadInput("--gpus and --host-only exclude each other; give one.")
     format_of(flags["out"])
     check_interval(flags["interval"])
     view = GpuInventory() if flags["host_only"] else nvidia.list_gpus()
     gpus = select_gpus(view, flags["gpus"] or None)
     if flags["gpu_only"] and not gpus:
-        raise MachineCannot(f"There is no GPU to watch: {view.note or 'none is to be seen'}.")
+        raise MachineCannot(f"No GPU to monitor: {view.note or 'none is visible'}.")
     return RecordingOptions(
         path=str(flags["out"].absolute()),
         gpus=gpus,

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from assay.cli.groups import HelpContext
 from assay.core.errors import AssayError, BadInput
 from assay.core.files import lease_folder
 from assay.core.units import MAX_CALLS, MAX_PROCESSES, MAX_REPEATS, MAX_SIZE, parse_duration_s, parse_fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 MAX_NAMED_LEFTOVERS = 3
-"""So many leases are named at most; `assay reap` names them all."""
+"""How many leases are listed at most; `assay reap` lists all of them."""
 
 
 def warn_about_leftovers() -> None:
-    """Say on stderr what is left behind; quick where there is no lease at all."""
+    """Warn on stderr about leftovers of crashed runs; quick where there is no lease at all."""
     try:
         if not any(lease_folder().glob("*.json")):
             return
@@ -29,19 +31,20 @@ def warn_about_leftovers() -> None:
 
         left = find_orphaned_leases()
     except AssayError:
-        return  # a home that cannot be used is told by whoever needs it
+        return  # whoever needs the home reports that it cannot be used
     if left:
         more = f" and {len(left) - MAX_NAMED_LEFTOVERS} more" if len(left) > MAX_NAMED_LEFTOVERS else ""
         what = "; ".join(lease.what for lease in left[:MAX_NAMED_LEFTOVERS])
-        click.echo(f"warning: a run that died has left behind: {what}{more}. `assay reap` undoes it.", err=True)
+        click.echo(f"warning: a crashed run left behind: {what}{more}. `assay reap` cleans up.", err=True)
 
 
 FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
 
 if TYPE_CHECKING:
     _Float = click.ParamType[float]
+    _Int = click.ParamType[int]
 else:
-    _Float = click.ParamType
+    _Float = _Int = click.ParamType
 
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -52,15 +55,47 @@ SETTINGS: dict[str, Any] = {
 AFTER_DASHES = "assay.behind_dashes"
 ORIGINAL_WORDS = "assay.as_given"
 
-COUNT = click.IntRange(1, MAX_REPEATS)
+
+class WholeNumber(_Int):
+    """A whole number within bounds; help does not show them, an error does."""
+
+    name = "integer"
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self._range = click.IntRange(least, most)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return what stands for the number in help."""
+        return "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        return self._range.convert(click.INT.convert(value, param, ctx), param, ctx)
+
+
+COUNT = WholeNumber(1, MAX_REPEATS)
 """How often something is done, or on how many nodes."""
-SEVERAL = click.IntRange(2, MAX_REPEATS)
-PROCESSES = click.IntRange(1, MAX_PROCESSES)
+SEVERAL = WholeNumber(2, MAX_REPEATS)
+PROCESSES = WholeNumber(1, MAX_PROCESSES)
 """How many processes there are at once."""
-RANKS_OR_NONE = click.IntRange(0, MAX_PROCESSES)
-CALLS = click.IntRange(1, MAX_CALLS)
-CALLS_OR_NONE = click.IntRange(0, MAX_CALLS)
-SIZE = click.IntRange(1, MAX_SIZE)
+RANKS_OR_NONE = WholeNumber(0, MAX_PROCESSES)
+CALLS = WholeNumber(1, MAX_CALLS)
+CALLS_OR_NONE = WholeNumber(0, MAX_CALLS)
+SIZE = WholeNumber(1, MAX_SIZE)
+GPU = r"\d+(/\d+)?|(GPU|MIG)-\S+"
+DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
+
+WHAT = "What to measure"
+HOW = "How to measure"
+DECISION = "How to decide"
+OUTPUT = "Output"
+MONITORING = "Monitoring and history"
+REMOTE = "Remote, Slurm and rental options"
+GROUP = "help_group"
+"""The attribute of an option that holds the title of its group in the help."""
+
+OLDER_NAMES = frozenset({"--kernel", "--gpu"})
+"""Spellings of the older tools: accepted, but not shown in help."""
 
 AGGRESSORS = "cpu, memory, pcie, sm, hbm"
 """The aggressors that have a name of their own; written here, as help must not wait for their workloads."""
@@ -69,7 +104,7 @@ AGGRESSORS = "cpu, memory, pcie, sm, hbm"
 class Duration(_Float):
     """Seconds from "5", "500ms", "2m"."""
 
-    name = "duration"
+    name = "time"
 
     def __init__(self, *, zero_ok: bool = False) -> None:
         self._zero_ok = zero_ok
@@ -121,7 +156,7 @@ class ListOption(click.Option):
         raw_items = tuple(super().process_value(ctx, value) or ())
         items = self.items(raw_items)
         if raw_items and not items:
-            raise BadInput(f"{self.opts[0]} names nothing.")
+            raise BadInput(f"{self.opts[0]} needs at least one value.")
         return items
 
 
@@ -138,7 +173,18 @@ class Verb(click.Command):
     It says first what runs that died have left behind, unless ``warns_of_leftovers`` is off.
     """
 
+    context_class = HelpContext
     warns_of_leftovers = True
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options in groups: the verb's own, then monitoring, then those of other machines."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (row := _help_row(param, ctx)) is not None:
+                groups.setdefault(_help_group(param, groups), []).append(row)
+        for title in sorted(groups, key=[MONITORING, REMOTE].count):  # stable: in order, these two last
+            with formatter.section(title):
+                formatter.write_dl(groups[title])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -171,7 +217,7 @@ class Verb(click.Command):
         for word, following in pairwise(args):
             name = following.partition("=")[0]
             if word.replace("_", "-") in needy and name.replace("_", "-") in names:
-                raise BadInput(f"{word} needs a value, and {name} behind it is an option of its own.")
+                raise BadInput(f"{word} needs a value, but is followed by the option {name}.")
 
     def _joined(self, args: list[str]) -> list[str]:
         lists = {name: p for p in self.params if isinstance(p, ListOption) for name in p.opts}
@@ -191,10 +237,28 @@ class Verb(click.Command):
         return joined
 
 
+def _help_group(option: click.Option, groups: Collection[str]) -> str:
+    """Return the title of an option's group; `--help` itself goes where the output is described."""
+    return str(getattr(option, GROUP, OUTPUT if OUTPUT in groups else "Options"))
+
+
+def _help_row(option: click.Option, ctx: click.Context) -> tuple[str, str] | None:
+    """Return how an option is written, and what it does; null for a hidden one."""
+    record = option.get_help_record(ctx)
+    if record is None:
+        return None
+    shown = [name for name in option.opts if name not in OLDER_NAMES] or option.opts
+    names = ", ".join(sorted(shown, key=len))
+    if option.secondary_opts == [names.replace("--", "--no-", 1)]:
+        names = names.replace("--", "--[no-]", 1)
+    elif option.secondary_opts:
+        names = f"{names} / {option.secondary_opts[0]}"
+    takes_value = not (option.is_flag or option.count)
+    return (f"{names} {option.make_metavar(ctx)}" if takes_value else names), record[1]
+
+
 def _check_paths(value: object) -> None:
     """Refuse paths that no file can have, such as a name that is too long."""
-    from pathlib import Path
-
     from assay.core.files import check_path
 
     for path in value if isinstance(value, tuple) else (value,):
@@ -223,40 +287,150 @@ def verb(name: str) -> Callable[[Callable[..., object]], Verb]:
     return make
 
 
+def grouped(title: str, *options: Callable[[Any], Any]) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator that adds options, listed under a title in the help."""
+
+    def add(function: FunctionT) -> FunctionT:
+        params = function.__dict__.setdefault("__click_params__", [])  # where click collects them, the last one first
+        before = len(params)
+        for option in reversed(options):
+            function = option(function)
+        for param in params[before:]:
+            setattr(param, GROUP, title)
+        return function
+
+    return add
+
+
+def heading(title: str) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator that lists the options below it, down to the next such decorator, under a title."""
+
+    def add(function: FunctionT) -> FunctionT:
+        for param in function.__dict__.get("__click_params__", ()):
+            if not hasattr(param, GROUP):
+                setattr(param, GROUP, title)
+        return function
+
+    return add
+
+
+what_to_measure = heading(WHAT)
+how_to_decide = heading(DECISION)
+how_to_measure = heading(HOW)
+output_group = heading(OUTPUT)
+
+
+def device_options(
+    gpus: str = "all", *, cpu_groups: str = "2", several: bool = True
+) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator that adds the options that choose devices; the words are the defaults that help shows."""
+    what = "GPUs, by index or UUID." if several else "GPU, by index or UUID."
+    return grouped(
+        WHAT,
+        click.option(
+            "--gpus", cls=ListOption, item=GPU, metavar="0,1" if several else "0", help=f"{what}  [default: {gpus}]"
+        ),
+        click.option(
+            "--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="Devices: cpu, cpu:0, cuda:1."
+        ),
+        click.option(
+            "--cpu-groups",
+            type=PROCESSES,
+            help=f"Split the cores into this many groups (one device each).  [default: {cpu_groups}]",
+        ),
+    )
+
+
+isolation_option = click.option(
+    "--isolation",
+    default="full",
+    show_default=True,
+    metavar="LEVEL",
+    help="none, gpu, cpu, numa or full.",
+)
+interference_option = click.option(
+    "--on-interference",
+    type=click.Choice(["warn", "refuse", "wait"]),
+    default="warn",
+    show_default=True,
+    metavar="ACTION",
+    help="What to do when other processes use the machine: warn, refuse or wait.",
+)
+retake_option = click.option(
+    "--retake-disturbed",
+    "retakes",
+    type=WholeNumber(0, MAX_REPEATS),
+    default=0,
+    show_default=True,
+    help="Retakes of a disturbed trial.",
+)
+cache_option = click.option(
+    "--cache", type=click.Choice(["cold", "warm"]), help="GPU L2 before each call.  [default: cold]"
+)
+cooldown_option = click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
+seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be measured, then exit.")
+name_host_option = click.option("--name-host", is_flag=True, help="Record the hostname in machine.json.")
+output_dir_option = click.option(
+    "--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True, help="Folder for run folders."
+)
+options_file_option = click.option(
+    "--options", "file", type=click.Path(path_type=Path), help="Read options from a YAML or JSON file."
+)
+history_option = grouped(
+    MONITORING, click.option("--history/--no-history", default=True, help="Save the results in the history.")
+)
+fail_on_regression_option = click.option(
+    "--fail-on-regression", "gate", is_flag=True, help="Exit with code 1 on a regression."
+)
+unsure_option = click.option(
+    "--unsure",
+    type=click.Choice(["pass", "fail"]),
+    default="pass",
+    show_default=True,
+    help="Gate result if inconclusive.",
+)
+
+
+def timeout_option(default: str = "2m") -> Callable[[FunctionT], FunctionT]:
+    """Return the option that limits how long a worker may be silent."""
+    return click.option(
+        "--timeout", type=Duration(), default=default, show_default=True, help="Worker response timeout."
+    )
+
+
+def min_effect_option(default: str) -> Callable[[FunctionT], FunctionT]:
+    """Return the option that sets the smallest effect worth reporting."""
+    return click.option(
+        "--min-effect", type=Fraction(), default=default, show_default=True, help="Ignore effects smaller than this."
+    )
+
+
 def monitor_options(function: FunctionT) -> FunctionT:
     """Add the options of the recorder that watches a run, and of the history that remembers it."""
-    function = click.option(
-        "--monitor/--no-monitor", default=True, help="Record sensors meanwhile; energy and evidence come from it."
+    return grouped(
+        MONITORING,
+        click.option("--monitor/--no-monitor", default=True, help="Record GPU and host sensors during the run."),
+        click.option("--monitor-interval", type=Interval(), help="Sampling interval.  [default: 50ms on GPUs]"),
+        history_option,
     )(function)
-    function = click.option("--monitor-interval", type=Interval(), help="Between two looks.  [default: 50 ms on GPUs]")(
-        function
+
+
+def worker_options(timeout: str = "2m", *, isolated: bool = True) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator that adds how workers are isolated, repeated and waited for, and where options come from."""
+    return grouped(
+        HOW,
+        *((isolation_option,) if isolated else ()),
+        interference_option,
+        retake_option,
+        timeout_option(timeout),
+        seed_option,
+        options_file_option,
     )
-    return history_option(function)
 
 
-def history_option(function: FunctionT) -> FunctionT:
-    """Add the option to leave a run out of the history."""
-    return click.option("--history/--no-history", default=True, help="Keep the results in the history.")(function)
-
-
-def interference_option(function: FunctionT) -> FunctionT:
-    """Add the option that says what is done where others are busy."""
-    return click.option(
-        "--on-interference",
-        type=click.Choice(["warn", "refuse", "wait"]),
-        default="warn",
-        show_default=True,
-        help="When others are busy before a trial.",
-    )(function)
-
-
-def retake_option(function: FunctionT) -> FunctionT:
-    """Add the option to measure disturbed trials again."""
-    return click.option(
-        "--retake-disturbed",
-        "retakes",
-        type=click.IntRange(0, MAX_REPEATS),
-        default=0,
-        show_default=True,
-        help="Measure a trial that others disturbed again, at most so often.",
-    )(function)
+def run_options(function: FunctionT) -> FunctionT:
+    """Add where run folders go, how the result is shown, and what is recorded: the same for most measuring verbs."""
+    add_output = grouped(OUTPUT, output_dir_option, name_host_option, json_option, dry_run_option)
+    return add_output(monitor_options(function))

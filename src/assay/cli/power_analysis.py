@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Fraction, verb
+from assay.cli.params import Fraction, json_option, min_effect_option, verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -28,22 +28,28 @@ VARIABILITY_FOLDER = "variability"
 
 @verb("variability")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--minimum-effect", type=Fraction(), default="2%", show_default=True, help="What is smaller counts not.")
-@click.option("--racks", type=click.Path(path_type=Path), help="Lines of host,rack, where runs do not know it.")
+@min_effect_option("2%")
 @click.option(
-    "--output", "--output-dir", type=click.Path(path_type=Path), help="Where the report goes.  [default: by the runs]"
+    "--racks", type=click.Path(path_type=Path), metavar="FILE", help="CSV of host,rack, for runs without a rack."
 )
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the report.  [default: by the runs]",
+)
+@json_option
 def analyse_variability(runs: tuple[Path, ...], **flags: Any) -> int:
-    """Say which GPUs are slow, hot or hungry, and which to ask for.
+    """Find GPUs that are slow, hot or power-hungry, and which to request instead.
 
     RUN is a run folder of `assay power characterize`, a folder of such folders (a fleet), or a .jsonl or .csv file of
-    their rows; by default runs/latest. What cannot be read is named, and the rest is used.
+    their rows; by default runs/latest. Unreadable files are reported and skipped.
 
     \b
     assay power variability runs/latest
     assay power variability runs
-    assay power variability fleet/rack1 fleet/rack2 --output fleet/report
+    assay power variability fleet/rack1 fleet/rack2 -o fleet/report
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import show
     from assay.cli.scaling_analyse import text_only_page
@@ -65,7 +71,7 @@ def analyse_variability(runs: tuple[Path, ...], **flags: Any) -> int:
     notes = (*rows_read.notes, *strange, *fleets.notes)
     if not fleets.fleets:
         raise BadInput(f"Nothing can be used: {'; '.join([*rows_read.unusable, *notes]).rstrip('.')}.")
-    analysis = [analyse_fleet(fleet, flags["minimum_effect"]) for fleet in fleets.fleets]
+    analysis = [analyse_fleet(fleet, flags["min_effect"]) for fleet in fleets.fleets]
     findings = fleet_findings(analysis)
     shown = build_page(
         analysis,
@@ -145,19 +151,23 @@ class Watts(click.FloatRange):
 
 @verb("budget")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--watts", type=Watts(0, min_open=True), required=True, help="Of the whole node or rack.")
-@click.option("--overhead", "overhead_w", type=Watts(0), default=0.0, help="Watts of it that are not the GPUs'.")
-@click.option("--min-share", type=Fraction(), help="Of its full rate every GPU keeps so much.")
-@click.option("--workload", help="Which one, where several were swept.")
+@click.option("--watts", type=Watts(0, min_open=True), required=True, help="Power budget of the node or rack.")
+@click.option("--overhead", "overhead_w", type=Watts(0), default=0.0, help="Watts not available to the GPUs.")
+@click.option("--min-share", type=Fraction(), help="Keep every GPU at this share of its full rate.")
+@click.option("--workload", metavar="NAME", help="Workload, if several were swept.")
 @click.option(
-    "--output", "--output-dir", type=click.Path(path_type=Path), help="Where the report goes.  [default: by the runs]"
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the report.  [default: by the runs]",
 )
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@json_option
 def plan_budget(runs: tuple[Path, ...], **flags: Any) -> int:
-    """Say which caps give the most work under a power budget. Nothing is set.
+    """Find the power limits with the most throughput under a power budget; sets nothing.
 
     RUN is a run folder of `assay power sweep --limits`, a folder of such folders, or a .jsonl or .csv file of their
-    rows; by default runs/latest. GPUs that were only characterized get the middle curve of their model.
+    rows; by default runs/latest. GPUs that were only characterized get the median curve of their model.
 
     \b
     assay power budget --watts 2400 runs/latest

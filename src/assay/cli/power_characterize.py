@@ -10,16 +10,15 @@ import click
 from assay.cli.fleet import dispatch_fleet, fleet_options
 from assay.cli.params import (
     COUNT,
-    PROCESSES,
     Duration,
-    Fraction,
-    ListOption,
-    interference_option,
-    monitor_options,
-    retake_option,
+    device_options,
+    how_to_measure,
+    min_effect_option,
+    run_options,
     verb,
+    what_to_measure,
+    worker_options,
 )
-from assay.cli.run import DEVICE, GPU
 from assay.core.errors import BadInput, suggest_nearest
 
 if TYPE_CHECKING:
@@ -32,36 +31,27 @@ QUICK_DURATION_S, QUICK_SETTLE_S = 2.0, 10.0
 
 @verb("characterize")
 @click.argument("cases", metavar="[CASES.yaml]", required=False, type=click.Path(path_type=Path))
-@click.option("--case", "names", multiple=True, metavar="NAME", help="Only these of its cases; * stands for anything.")
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
-@click.option("--repeat", type=COUNT, help="How often all cases.  [default: as the file says, or 3]")
-@click.option("--duration", type=Duration(), help="Timed per trial.  [default: as the file says, or 20 s]")
-@click.option("--settle", type=Duration(), help="At most, until steady.  [default: as the file says, or 2 min]")
-@click.option("--no-settle", is_flag=True, help="Do not wait until clocks and heat are steady.")
-@click.option("--restarts", type=COUNT, help="Fresh workers per trial.  [default: as the file says, or 1]")
-@click.option("--rotate/--no-rotate", default=None, help="Every GPU has its turn to be timed.  [default: it has]")
-@click.option("--budget", type=Duration(), help="For the whole run: shortens trials, and ends between repeats.")
-@click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
-@click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@interference_option
-@retake_option
-@monitor_options
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="A first look: once, 2 s a trial, 10 s to settle, no turns.")
-@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@what_to_measure
+@click.option("--case", "names", multiple=True, metavar="NAME", help="Only these cases; * is a wildcard.")
+@device_options()
+@how_to_measure
+@click.option("--repeat", type=COUNT, help="Repetitions.  [default: from the file, or 3]")
+@click.option("--duration", type=Duration(), help="Time per trial.  [default: from the file, or 20s]")
+@click.option("--settle", type=Duration(), help="Settle at most this long.  [default: from the file, or 2m]")
+@click.option("--no-settle", is_flag=True, help="Do not wait for steady clocks and temperature.")
+@click.option("--restarts", type=COUNT, help="Fresh processes.  [default: from the file, or 1]")
+@click.option("--rotate/--no-rotate", default=None, help="Time every GPU in turn.  [default: rotate]")
+@click.option("--budget", type=Duration(), help="Total time; shortens trials, drops repeats.")
+@min_effect_option("1%")
+@click.option("--quick", is_flag=True, help="Quick first look: once, 2s per trial, 10s to settle, no rotation.")
+@worker_options()
+@run_options
 @fleet_options
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Time kernels under continuous sampling, case by case: alone, at once, beside noise, near and far.
+    """Sample power, clocks and temperature while kernels run: alone, concurrently, and under contention.
 
-    Without a file the cases are idleness, sgemm on 1 to 4 GPUs, and sgemm beside training, copying and all of it.
+    Without a file the cases are idle, sgemm on 1 to 4 GPUs, and sgemm concurrently with training, copies and both.
 
     \b
     assay power characterize
@@ -97,7 +87,7 @@ def build_options(flags: dict[str, Any], machine: Machine) -> CharacterizeOption
     from assay.isolation.placement import parse_level
 
     if flags["settle"] is not None and flags["no_settle"]:
-        raise BadInput("Say either --settle or --no-settle, not both.")
+        raise BadInput("--settle and --no-settle exclude each other; give one.")
     devices = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"], cpu_groups=flags["cpu_groups"])
     cases = select_cases(read_cases(flags["cases"] or packaged_cases()), flags["names"])
     options = resolve_options(
@@ -106,7 +96,7 @@ def build_options(flags: dict[str, Any], machine: Machine) -> CharacterizeOption
         devices=devices,
         source=str(flags["cases"]) if flags["cases"] is not None else None,
         isolation=parse_level(flags["isolation"]),
-        minimum_effect=flags["minimum_effect"],
+        minimum_effect=flags["min_effect"],
         budget_s=flags["budget"],
         on_interference=flags["on_interference"],
         timeout_s=flags["timeout"],
@@ -136,7 +126,7 @@ def select_cases(cases: tuple[CaseSpec, ...], names: tuple[str, ...]) -> list[Ca
         if not any(fnmatchcase(case.name.lower(), name.lower()) for case in cases):
             case_names = [case.name for case in cases]
             raise BadInput(
-                f"There is no case {name!r}; there are {', '.join(case_names)}.{suggest_nearest(name, case_names)}"
+                f"--case {name!r} does not exist; there are {', '.join(case_names)}.{suggest_nearest(name, case_names)}"
             )
     return [c for c in cases if not names or any(fnmatchcase(c.name.lower(), name.lower()) for name in names)]
 

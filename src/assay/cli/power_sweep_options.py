@@ -75,7 +75,7 @@ def build_options(flags: Mapping[str, Any], machine: Machine) -> SweepOptions:
         points=points,
         workload=label,
         devices=devices,
-        together=flags["together"] and len(devices) > 1,
+        together=flags["concurrent"] and len(devices) > 1,
         isolation=parse_level(flags["isolation"]),
         on_interference=flags["on_interference"],
         duration_s=flags["duration"] or (QUICK_DURATION_S if quick else DURATION_S),
@@ -84,7 +84,7 @@ def build_options(flags: Mapping[str, Any], machine: Machine) -> SweepOptions:
         repeat=flags["repeat"] or REPEAT,
         restarts=flags["restarts"],
         max_slowdown=flags["max_slowdown"],
-        minimum_effect=flags["minimum_effect"],
+        minimum_effect=flags["min_effect"],
         budget_s=flags["budget"],
         timeout_s=flags["timeout"],
         cpu_groups=flags["cpu_groups"],
@@ -98,11 +98,11 @@ def _swept_knob(flags: Mapping[str, Any]) -> Knob:
     """Return what is swept: one thing."""
     knobs: list[Knob] = [knob for knob, name in FLAG_NAMES.items() if flags[name]]
     if not knobs:
-        raise BadInput(f"Nothing to sweep: name the steps with one of {', '.join(KNOB_FLAGS.values())}.")
+        raise BadInput(f"Nothing to sweep: give the steps with one of {', '.join(KNOB_FLAGS.values())}.")
     if len(knobs) > 1:
-        raise BadInput(f"One knob at a time: {' and '.join(KNOB_FLAGS[knob] for knob in knobs)} are {len(knobs)}.")
+        raise BadInput(f"{' and '.join(KNOB_FLAGS[knob] for knob in knobs)} exclude each other; sweep one at a time.")
     if flags["size_params"] and knobs[0] != "size":
-        raise BadInput("--size-param names what --sizes sets, and there is no --sizes.")
+        raise BadInput("--size-param needs --sizes.")
     if flags["apply"] and knobs[0] not in CAP_KNOBS:
         raise BadInput(f"--apply is for limits and clocks; {KNOB_FLAGS[knobs[0]]} changes nothing on the GPU.")
     return knobs[0]
@@ -204,7 +204,9 @@ def claim_settings(machine: Machine, options: SweepOptions) -> Iterator[None]:
 
 def _same_limit(gpu: Gpu) -> Lease:
     if gpu.power_limit_w is None:
-        raise MachineCannot(f"GPU {gpu.index} ({gpu.name}) does not tell its power limit, to restore it afterwards.")
+        raise MachineCannot(
+            f"GPU {gpu.index} ({gpu.name}) does not report its power limit, so it could not be restored afterwards."
+        )
     return nvidia.set_power_limit(gpu.uuid, gpu.power_limit_w)
 
 

@@ -72,7 +72,7 @@ def _refuse_unsupported_options(host_flags: Sequence[click.Parameter], looks: Se
     supported = {"gpu_type", "remote_python"}.union(*(look.host.options for look in looks if look.host is not None))
     strange = [parameter.opts[0] for parameter in host_flags if parameter.name not in supported]
     if strange and any(look.host is not None for look in looks):
-        raise BadInput(f"{strange[0]} means nothing to --on {on}.")
+        raise BadInput(f"{strange[0]} is not supported with --on {on}; remove it.")
 
 
 def _show_plan(plan: RentalPlan, *, as_json: bool) -> int:

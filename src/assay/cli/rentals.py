@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import verb
+from assay.cli.params import json_option, verb
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @verb("rentals")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@json_option
 def show_rentals(as_json: bool) -> int:
-    """Show the machines that are rented, since when and until when, and what they cost: quoted against billed.
+    """List rented machines, since when and until when, and their quoted and billed cost.
 
-    Every provider whose credentials are set is asked; the journal tells of this month's that are over. `assay reap`
-    ends what nobody looks after.
+    Asks every provider whose credentials are set; ended rentals of this month come from the journal. `assay reap` ends
+    abandoned machines.
     """
     from datetime import UTC, datetime
 
@@ -78,12 +78,12 @@ def _query_providers(journal: RentalJournal, now: datetime) -> tuple[dict[str, t
 
 
 @verb("reap")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@json_option
 def reap_leftovers(as_json: bool) -> int:
-    """Undo whatever a run that died left behind: processes, changed limits, rented machines.
+    """Clean up after crashed runs: processes, changed limits, rented machines.
 
-    Safe to run at any time: what belongs to a run that is alive is left alone. Rented machines that bear a name of ours
-    and are over their deadline are ended whoever asked for them, at every provider whose credentials are set.
+    Safe at any time: running runs are left alone. Machines rented by Assay that are past their deadline are terminated,
+    whoever rented them, at every provider whose credentials are set.
     """
     from assay.core.leases import reap_leases
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,12 +14,15 @@ from assay.cli.params import (
     PROCESSES,
     Duration,
     Fraction,
-    ListOption,
-    interference_option,
-    monitor_options,
-    retake_option,
+    cache_option,
+    cooldown_option,
+    device_options,
+    how_to_measure,
+    run_options,
     verb,
+    what_to_measure,
     words_after_dashes,
+    worker_options,
 )
 from assay.core.errors import BadInput
 
@@ -33,46 +35,38 @@ DURATION_S = 10.0
 QUICK_DURATION_S = 2.0
 QUICK_RESTARTS = 2
 SHORTEST_TRIAL_S = 0.1
-GPU = r"\d+(/\d+)?|(GPU|MIG)-\S+"
-DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
 
 
 @verb("run")
 @click.argument("workloads", metavar="[WORKLOAD]... [-- COMMAND...]", nargs=-1)
-@click.option("--benchmark", "--kernel", "benchmarks", multiple=True, help="Another way to name a workload.")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workload.")
+@what_to_measure
+@click.option("--benchmark", "--kernel", "benchmarks", multiple=True, metavar="NAME", help="Another workload to time.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a workload parameter.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME=REGEX", help="Read a number that the command prints.")
+@device_options()
+@click.option("--ranks", type=PROCESSES, help="Processes per worker group.  [default: 1]")
+@click.option("--references/--no-references", default=True, help="Also measure the GPU's peak rates.")
+@how_to_measure
 @click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME=REGEX", help="A number that the command prints, in a group."
+    "--mode",
+    type=click.Choice(["sequential", "concurrent"]),
+    default="sequential",
+    show_default=True,
+    metavar="MODE",
+    help="sequential or concurrent.",
 )
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
-@click.option("--mode", type=click.Choice(["sequential", "concurrent"]), default="sequential", show_default=True)
-@click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@interference_option
-@click.option("--duration", type=Duration(), help="Per trial, restarts included.  [default: 10 s]")
-@click.option("--budget", type=Duration(), help="For the whole run; shortens the trials to fit.")
-@click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
-@click.option("--repeat", type=COUNT, default=1, show_default=True, help="How often everything.")
-@click.option("--restarts", type=COUNT, help="Fresh workers per trial.  [default: 5; 1 with given counts]")
-@click.option("--ranks", type=PROCESSES, help="Processes that run it as one group.  [default: 1]")
-@click.option("--warmup-runs", type=CALLS_OR_NONE, help="Exactly so many untimed calls first.")
-@click.option("--benchmark-runs", type=CALLS, help="Exactly so many timed calls.")
-@click.option(
-    "--precision", type=Fraction(), default="1%", show_default=True, help="Known so well, a trial ends early."
-)
-@click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
-@retake_option
-@monitor_options
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
-@click.option("--yardsticks/--no-yardsticks", default=True, help="Measure what the GPU can do, to compare with.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="A first look: 2 s a trial, 2 restarts.")
-@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@click.option("--duration", type=Duration(), help="Time per trial.  [default: 10s]")
+@click.option("--budget", type=Duration(), help="Total time; trials are shortened to fit.")
+@cooldown_option
+@click.option("--repeat", type=COUNT, default=1, show_default=True, help="Repetitions of everything.")
+@click.option("--restarts", type=COUNT, help="Fresh processes per trial.  [default: 5, or 1]")
+@click.option("--warmup-runs", type=CALLS_OR_NONE, help="Make exactly this many warm-up calls.")
+@click.option("--benchmark-runs", type=CALLS, help="Time exactly this many calls.")
+@click.option("--precision", type=Fraction(), default="1%", show_default=True, help="Stop a trial at this precision.")
+@cache_option
+@click.option("--quick", is_flag=True, help="Quick first look: 2s per trial, 2 restarts.")
+@worker_options()
+@run_options
 @host_options()
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
@@ -115,11 +109,11 @@ def build_options(flags: dict[str, Any], command_line: tuple[str, ...], machine:
     restarts = flags["restarts"] or (1 if exact else QUICK_RESTARTS if flags["quick"] else 5)
     kind = devices[0].partition(":")[0]
     if kind == "cpu" and flags["cache"] == "cold":
-        raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
+        raise BadInput("--cache cold applies to GPUs only; remove it, or choose a GPU with --gpus.")
     chosen = build_subjects(flags, command_line, kind, ranks)
     options = RunOptions(
         subjects=chosen,
-        references=reference_subjects(chosen, kind) if flags["yardsticks"] else (),
+        references=reference_subjects(chosen, kind) if flags["references"] else (),
         devices=devices,
         mode=flags["mode"],
         isolation=parse_level(flags["isolation"]),
@@ -164,7 +158,7 @@ def fit_to_budget(options: RunOptions, budget_s: float | None, trials: tuple[Tri
     if each_s < SHORTEST_TRIAL_S:
         least = beside_s + len(trials) * SHORTEST_TRIAL_S
         raise BadInput(
-            f"--budget {budget_s:g} s is too little for {len(trials)} trials; with starting they need {least:.1f} s."
+            f"--budget {budget_s:g} s is too short: {len(trials)} trials need at least {least:.1f} s, startup included."
         )
     return options.model_copy(update={"duration_s": min(options.duration_s, each_s)})
 
@@ -178,12 +172,12 @@ def build_subjects(
     names = (*flags["workloads"], *flags["benchmarks"])
     if command_line:
         if names or flags["params"]:
-            raise BadInput("Time either workloads or a command behind --, not both in one run.")
+            raise BadInput("Name either workloads or a command after --, not both.")
         return (checked_command_subject(command_line, flags["metrics"]),)
     if not names:
         raise BadInput("Nothing to run: name a workload (`assay list` shows them), a file.py:function, or -- COMMAND.")
     if flags["metrics"]:
-        raise BadInput("--metric reads the output of a command; there is none behind --.")
+        raise BadInput("--metric needs a command: add -- COMMAND.")
     params = dict(parse_parameter(text) for text in flags["params"])
     chosen = [registry.resolve_subject(name, device_kind=device_kind, explicit=params, ranks=ranks) for name in names]
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
@@ -193,7 +187,7 @@ def parse_parameter(text: str) -> tuple[str, str]:
     """Return name and value from NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise BadInput(f"A parameter is written NAME=VALUE, not {text!r}.")
+        raise BadInput(f"--param {text!r} must have the form NAME=VALUE.")
     return name, value
 
 
@@ -202,7 +196,7 @@ def checked_command_subject(command_line: tuple[str, ...], metrics: tuple[str, .
     import shutil
 
     if shutil.which(command_line[0]) is None:
-        raise BadInput(f"There is no command {command_line[0]!r} to be found.")
+        raise BadInput(f"Command {command_line[0]!r} not found; check its name and PATH.")
     return subject_from_command(command_line, metrics)
 
 
@@ -216,7 +210,7 @@ def subject_from_command(command_line: tuple[str, ...], metrics: tuple[str, ...]
     read = [read_metric(text) for text in metrics]
     twice = {name for name, _ in read if [n for n, _ in read].count(name) > 1}
     if twice:
-        raise BadInput(f"The same metric is named twice: {', '.join(sorted(twice))}.")
+        raise BadInput(f"--metric {', '.join(sorted(twice))} is given more than once; use each name once.")
     return Subject(
         workload=shlex.join(command_line),
         impl="command",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.host_options import dispatch_remote, host_options
-from assay.cli.params import history_option, verb
+from assay.cli.params import history_option, json_option, output_dir_option, verb
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,10 +25,10 @@ KINDS = ("workloads", "devices", "runs")
 
 @verb("list")
 @click.argument("kinds", type=click.Choice(KINDS), nargs=-1)
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@output_dir_option
+@json_option
 def list_measurable(kinds: tuple[str, ...], output_dir: Path, as_json: bool) -> int:
-    """Show workloads, devices and runs; name one kind to see only that."""
+    """List workloads, devices and runs, or only one of these kinds."""
     from assay.cli import show
 
     kinds_to_show = kinds or KINDS
@@ -128,12 +128,14 @@ def _list_table(kind: str, rows: list[dict[str, Any]]) -> Table:
 
 @verb("report")
 @click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
-@click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also a trace for ui.perfetto.dev.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option(
+    "--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also write a trace for ui.perfetto.dev."
+)
+@json_option
 def redraw_report(run: Path, perfetto: Path | None, as_json: bool) -> int:
-    """Draw the report of a run again, from its records, or that of a recording of `assay monitor`.
+    """Redraw the report of a run from its records, or of a recording of `assay monitor`.
 
-    RUN is a run folder, a fleet or a recording; without it, the latest run under ./runs.
+    RUN is a run folder, a fleet or a recording.  [default: runs/latest]
     """
     if run.is_file():
         return report_recording(run, perfetto, as_json=as_json)
@@ -153,7 +155,7 @@ def redraw_report(run: Path, perfetto: Path | None, as_json: bool) -> int:
         return fleet_report.report_fleet(run, as_json=as_json)
     folder = RunFolder.open(run)
     if not folder.records():
-        raise BadInput(f"{run} holds no record yet; `assay resume {run}` measures.")
+        raise BadInput(f"{run} has no records yet; `assay resume {run}` measures them.")
     if perfetto is not None:
         write_run_trace(folder.records(), run, perfetto)
     return show_result(conclude(find_experiment(folder.plan.experiment), folder), folder.path, as_json=as_json)
@@ -165,7 +167,7 @@ def write_run_trace(records: Records, run: Path, path: Path) -> None:
     from assay.monitor.perfetto import write_trace
 
     if all(record.sensors is None for record in records):
-        raise MachineCannot(f"No monitor watched {run}, so that there is nothing to trace.")
+        raise MachineCannot(f"{run} was not monitored, so there is nothing to trace.")
     write_trace(records.watched(), path)
 
 
@@ -193,16 +195,16 @@ def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int
 
 @verb("resume")
 @click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@json_option
 @history_option
 @host_options()
 @click.pass_context
 def resume_run(ctx: click.Context, /, **flags: Any) -> int:
-    """Go on with a run that was stopped or failed.
+    """Resume a run that was stopped or failed.
 
-    Blocks that were measured whole are kept as they are. A block that is incomplete, or in which a trial failed, is
-    measured again as a whole; what it replaces stays in the records. On a machine other than the one the run was
-    begun on, it is refused. RUN may be a fleet: then only the nodes that are missing measure again.
+    Complete blocks are kept. A block that is incomplete or has a failed trial is measured again; the records keep the
+    previous attempt. Resuming on a different machine is refused. RUN may be a fleet: then only its missing nodes are
+    measured.
     """
     import os
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Fraction, verb
+from assay.cli.params import Fraction, json_option, unsure_option, verb
 from assay.core.errors import BadInput, GateFailed
 
 if TYPE_CHECKING:
@@ -30,19 +30,15 @@ WIDTH = 110
 
 @verb("analyse")
 @click.argument("results", type=click.Path(path_type=Path), required=False)
-@click.option("--results-dir", type=click.Path(path_type=Path), help="The same as RESULTS.")
-@click.option("--output-dir", type=click.Path(path_type=Path), help="Where the files go.  [default: RESULTS]")
-@click.option("--min-efficiency", "least", type=Fraction(), help="Exit with 1 where a shape surely has less.")
+@click.option("--results-dir", type=click.Path(path_type=Path), hidden=True)
 @click.option(
-    "--unsure",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
-    show_default=True,
-    help="What the gate does where it cannot be told.",
+    "--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the files.  [default: RESULTS]"
 )
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--min-efficiency", "least", type=Fraction(), help="Exit with code 1 below this efficiency.")
+@unsure_option
+@json_option
 def command(results: Path | None, results_dir: Path | None, **flags: Any) -> int:
-    """Draw and judge results of `assay scaling run`, or of the older tool.
+    """Report on results of `assay scaling run` or of the older tool, and apply a gate.
 
     RESULTS is a run folder, a folder of runs, a latest.json, or a folder of such JSON files; by default runs/latest.
 
@@ -63,15 +59,15 @@ def command(results: Path | None, results_dir: Path | None, **flags: Any) -> int
     from assay.reports.terminal import print_page
 
     if flags["unsure"] == "fail" and flags["least"] is None:
-        raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
+        raise BadInput("--unsure fail needs --min-efficiency.")
     if results is not None and results_dir is not None:
-        raise BadInput(f"RESULTS ({results}) and --results-dir ({results_dir}) mean the same; say one of the two.")
+        raise BadInput(f"RESULTS ({results}) and --results-dir ({results_dir}) are the same option; give one.")
     path = results_dir or results or Path("runs/latest")
     sources = read_sources(path)
     least = flags["least"] or REQUIRED_EFFICIENCY
     all_findings, drawings = build_findings(sources, least), draw_figures(sources.rows)
     shown = build_page(sources, all_findings, drawings, show.short_path(path.absolute()), least)
-    folder = flags["output_dir"] or (path.parent if path.is_file() else path)
+    folder = flags["output"] or (path.parent if path.is_file() else path)
     files = write_sheets(shown, drawings, folder)
     if flags["as_json"]:
         data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
@@ -137,7 +133,7 @@ def refuse_undecidable_gate(per_rate: Sequence[JudgedRow]) -> None:
     if not can_decide(per_rate):
         reasons = dict.fromkeys(one.reason for one in per_rate if one.reason is not None)
         why = "; ".join(reasons) or "nothing was measured with more than one rank"
-        raise BadInput(f"--min-efficiency has nothing it could decide on: {why}.")
+        raise BadInput(f"--min-efficiency has nothing to decide on: {why}.")
 
 
 def apply_gate(verdict: Verdict, least: float, headline: str, *, strict: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from assay.cli.params import SIZE, ListOption
+from assay.cli.params import SIZE, WHAT, ListOption, grouped
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,41 +27,37 @@ SEQUENCES = {"cuda": (16384, 32768, 65536), "cpu": (2048,)}
 
 def shape_options(function: FunctionT) -> FunctionT:
     """Add the options of the shape; what is not given is as the workload has it on the device."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+    return grouped(WHAT, *_OPTIONS)(function)
 
 
 _OPTIONS = (
-    click.option("--batch-size", type=SIZE, envvar="BATCH_SIZE", help="Sequences to a ring.  [default: 2; 1 on a CPU]"),
+    click.option("--batch-size", type=SIZE, envvar="BATCH_SIZE", help="Sequences per ring.  [default: 2; 1 on a CPU]"),
     click.option(
         "--seq-lengths",
         cls=ListOption,
         item=NUMBER,
         envvar="SEQ_LENGTHS",
         metavar="N...",
-        help="Positions of a whole sequence.  [default: 16384 32768 65536; few on a CPU]",
+        help="Sequence lengths.  [default: 16384 32768 65536]",
     ),
-    click.option("--embed-dim", type=SIZE, envvar="EMBED_DIM", help="Elements over all heads.  [default: 768; 128]"),
-    click.option("--num-heads", type=SIZE, envvar="NUM_HEADS", help="Query heads.  [default: 12; 4]"),
-    click.option("--num-kv-heads", type=SIZE, help="Heads of keys and values.  [default: as many as of queries]"),
+    click.option("--embed-dim", type=SIZE, envvar="EMBED_DIM", help="Embedding dimension.  [default: 768]"),
+    click.option("--num-heads", type=SIZE, envvar="NUM_HEADS", help="Query heads.  [default: 12]"),
+    click.option("--num-kv-heads", type=SIZE, help="Key-value heads.  [default: --num-heads]"),
     click.option(
         "--segment-lengths",
         cls=ListOption,
         item=NUMBER,
         metavar="W...",
-        help="Of each branch.  [default: 2048 4096 8192; 256 512 1024]",
+        help="Segment lengths.  [default: 2048 4096 8192]",
     ),
     click.option(
-        "--dilation-rates", cls=ListOption, item=NUMBER, metavar="R...", help="Of each branch.  [default: 1 2 4]"
+        "--dilation-rates", cls=ListOption, item=NUMBER, metavar="R...", help="Dilation rates.  [default: 1 2 4]"
     ),
-    click.option("--dtype", help="Of all tensors.  [default: float16; float32 on a CPU]"),
-    click.option("--causal", is_flag=True, help="A query sees only its own position and those before it."),
-    click.option("--offset", help="Which positions a head keeps: modulo or blocks.  [default: modulo]"),
-    click.option("--backend", help="What computes blocks.  [default: auto]"),
-    click.option(
-        "--no-flash-attention", "no_flash", is_flag=True, help="Products of matrices instead: --backend math."
-    ),
+    click.option("--dtype", metavar="DTYPE", help="Data type.  [default: float16]"),
+    click.option("--causal", is_flag=True, help="Use a causal mask."),
+    click.option("--offset", metavar="RULE", help="Position rule: modulo or blocks."),
+    click.option("--backend", metavar="NAME", help="Attention backend.  [default: auto]"),
+    click.option("--no-flash-attention", "no_flash", is_flag=True, hidden=True),
 )
 
 
@@ -112,12 +108,14 @@ def head_dim(flags: Mapping[str, Any], heads: int, embed_dim: int) -> int:
     """Return the elements of a head."""
     wide = flags["embed_dim"] or embed_dim
     if wide % heads:
-        raise BadInput(f"--embed-dim {wide} is not divisible among {heads} heads (--num-heads).")
+        raise BadInput(f"--embed-dim {wide} must be divisible by --num-heads {heads}.")
     return int(wide // heads)
 
 
 def backend(flags: Mapping[str, Any]) -> str | None:
     """Return what computes blocks, where it is told."""
     if flags["no_flash"] and flags["backend"] not in {None, "math"}:
-        raise BadInput(f"--no-flash-attention means --backend math, and --backend {flags['backend']} another.")
+        raise BadInput(
+            f"--no-flash-attention means --backend math, which excludes --backend {flags['backend']}; give one."
+        )
     return "math" if flags["no_flash"] else flags["backend"]

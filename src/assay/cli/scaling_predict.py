@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,20 +10,23 @@ import click
 from assay.cli.params import (
     CALLS,
     CALLS_OR_NONE,
-    PROCESSES,
-    Duration,
     Fraction,
     ListOption,
-    interference_option,
-    monitor_options,
-    retake_option,
+    device_options,
+    how_to_decide,
+    how_to_measure,
+    run_options,
+    unsure_option,
     verb,
+    what_to_measure,
+    worker_options,
 )
-from assay.cli.run import DEVICE, GPU
 from assay.cli.scaling_options import NUMBER, attention_subject, sequence_lengths, shape_options, whole_numbers
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from assay.experiments.scaling_prediction.plan import PredictionOptions
     from assay.machine.model import Machine
 
@@ -33,59 +35,59 @@ BENCHMARK_RUNS = 10
 
 
 @verb("predict")
+@what_to_measure
 @click.option(
     "--gpus-count",
     "counts",
     cls=ListOption,
     item=NUMBER,
     metavar="8,64,512",
-    help="How many GPUs, each count one ring.  [default: 8 64 512]",
+    help="GPUs per ring.  [default: 8 64 512]",
 )
 @click.option(
     "--link",
     default="nvlink4",
     show_default=True,
     metavar="NAME",
-    help="nvlink4, pcie5, eth400, or ALPHA:BETA such as 5us:100GB/s.",
+    help="nvlink4, pcie5, eth400, or LATENCY:BANDWIDTH such as 5us:100GB/s.",
 )
 @shape_options
-@click.option("--weak/--strong", default=False, help="The sequence grows with the ring, or is shared out.  [default]")
+@click.option("--weak/--strong", default=False, help="Grow the problem with ranks, or fix it.")
 @click.option(
     "--passes",
     type=click.Choice(["forward", "total"]),
     default="total",
     show_default=True,
-    help="Forward alone, or with its gradients.",
+    help="Forward only, or with backward.",
 )
-@click.option("--min-efficiency", type=Fraction(), help="A gate: exit 1 where less is predicted for sure.")
+@device_options("the first", several=False)
+@how_to_decide
+@click.option("--min-efficiency", type=Fraction(), help="Exit with code 1 below this efficiency.")
+@unsure_option
+@how_to_measure
 @click.option(
-    "--unsure",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
+    "--warmup-runs",
+    type=CALLS_OR_NONE,
+    default=3,
     show_default=True,
-    help="What the gate does when an interval holds both.",
+    envvar="WARMUP_RUNS",
+    help="Warm-up calls.",
 )
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0", help="Which GPU measures.  [default: the first]")
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu:0", help="cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
-@click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option("--warmup-runs", type=CALLS_OR_NONE, default=3, show_default=True, envvar="WARMUP_RUNS")
-@click.option("--benchmark-runs", type=CALLS, default=BENCHMARK_RUNS, show_default=True, envvar="BENCHMARK_RUNS")
-@interference_option
-@retake_option
-@monitor_options
-@click.option("--timeout", type=Duration(), default="600", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@click.option(
+    "--benchmark-runs",
+    type=CALLS,
+    default=BENCHMARK_RUNS,
+    show_default=True,
+    envvar="BENCHMARK_RUNS",
+    help="Timed calls.",
+)
+@worker_options("10m")
+@run_options
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Predict time, efficiency and memory over GPUs that are not here.
+    """Predict time, efficiency and memory on more GPUs than this machine has.
 
-    One device computes one GPU's share of every ring alone; what a link takes for the messages is added, hidden or not.
+    Measures one GPU's share of every ring on one device, and adds the time of the messages, overlapped or not.
 
     \b
     assay scaling predict --gpus-count 8,64,512 --link nvlink4
@@ -131,12 +133,12 @@ def refuse_undecidable_gate(flags: dict[str, Any]) -> None:
 
     if flags["min_efficiency"] is None:
         if flags["unsure"] == "fail":
-            raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
+            raise BadInput("--unsure fail needs --min-efficiency.")
         return
     if flags["benchmark_runs"] < MIN_VALUES:
         raise BadInput(
-            f"--min-efficiency could never say no: {flags['benchmark_runs']} timed calls give no interval. "
-            f"--benchmark-runs {BENCHMARK_RUNS} do."
+            f"--min-efficiency could never fail: {flags['benchmark_runs']} timed calls give no interval. "
+            f"Use --benchmark-runs {BENCHMARK_RUNS}."
         )
 
 
@@ -178,5 +180,5 @@ def build_options(flags: dict[str, Any], machine: Machine) -> PredictionOptions:
     for tokens in options.sequences:
         cell_problem(options, PredictionCell(tokens, 1))
     if not list_cells(options):
-        raise BadInput(f"Of the GPU counts asked for none can be: {list_impossible_cells(options)[-1].reason}")
+        raise BadInput(f"No --gpus-count is possible: {list_impossible_cells(options)[-1].reason}")
     return options

@@ -16,16 +16,22 @@ from assay.cli.params import (
     COUNT,
     PROCESSES,
     RANKS_OR_NONE,
-    Duration,
     Fraction,
     ListOption,
     OptionalValueOption,
-    interference_option,
+    device_options,
+    dry_run_option,
+    how_to_measure,
+    json_option,
     monitor_options,
-    retake_option,
+    name_host_option,
+    output_group,
+    unsure_option,
     verb,
+    what_to_measure,
+    worker_options,
 )
-from assay.cli.run import DEVICE, GPU, parse_parameter
+from assay.cli.run import parse_parameter
 from assay.cli.scaling_options import NUMBER, attention_subject, sequence_lengths, shape_options, whole_numbers
 from assay.core.errors import BadInput, MachineCannot
 
@@ -45,62 +51,51 @@ RANKS: dict[str, Any] = {"cls": OptionalValueOption, "alone": "0", "type": RANKS
 
 @verb("run")
 @shape_options
-@click.option(
-    "--ring-sizes", cls=ListOption, item=NUMBER, metavar="R...", help="Ranks that share a sequence.  [default: 1 2 4 8]"
-)
-@click.option("--warmup-runs", type=CALLS_OR_NONE, envvar="WARMUP_RUNS", help="Untimed calls.  [default: 3]")
+@what_to_measure
+@click.option("--ring-sizes", cls=ListOption, item=NUMBER, metavar="R...", help="Ranks per ring.  [default: 1 2 4 8]")
+@click.option("--nproc", type=PROCESSES, help="Ranks.  [default: one per device]")
+@click.option("--all", "every", is_flag=True, help="Use 1, 2, 4 and 8 ranks, as devices allow.")
+@click.option("--quick", **RANKS, help="Small problem, once; N sets the ranks.")
+@click.option("--large", **RANKS, help="131072 and 262144 tokens; N sets the ranks.")
+@click.option("--weak/--strong", default=False, help="Grow the problem with ranks, or fix it.")
+@click.option("--workload", metavar="NAME", help="Scale another workload instead.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of --workload.")
+@click.option("--ranks-param", metavar="NAME", help="Parameter that --strong divides by ranks.")
+@device_options(cpu_groups="one per rank")
+@click.option("--references/--no-references", default=None, help="Also measure a large matmul (on a GPU).")
+@click.option("--energy/--no-energy", default=None, help="Measure J/token.  [default: on a GPU]")
+@click.option("--profile", is_flag=True, help="Trace a call of the first configuration.")
+@how_to_measure
+@click.option("--link", metavar="NAME", help="Predict first: nvlink4 or 5us:100GB/s.")
+@click.option("--min-efficiency", type=Fraction(), help="Exit with code 1 below this efficiency.")
+@unsure_option
+@click.option("--warmup-runs", type=CALLS_OR_NONE, envvar="WARMUP_RUNS", help="Warm-up calls.  [default: 3]")
 @click.option("--benchmark-runs", type=CALLS, envvar="BENCHMARK_RUNS", help="Timed calls.  [default: 10]")
+@click.option("--repeat", type=COUNT, help="Fresh starts.  [default: 3; --quick 1; gate 5]")
+@worker_options("10m")
+@output_group
 @click.option(
-    "--repeat", type=COUNT, help="All of it again, started afresh.  [default: 3; 1 with --quick; 5 with a gate]"
-)
-@click.option("--nproc", type=PROCESSES, help="So many ranks.  [default: one a device, or as torchrun has]")
-@click.option("--all", "every", is_flag=True, help="1, 2, 4 and 8 ranks, as far as there are devices.")
-@click.option("--quick", **RANKS, help="8192 and 16384 tokens, 1 warm-up, 3 runs, once; 1024 on a CPU. N: ranks.")
-@click.option("--large", **RANKS, help="131072 and 262144 tokens, batch 1. N: ranks.")
-@click.option("--weak/--strong", default=False, help="The sequence grows with the ring, or is shared out.  [default]")
-@click.option("--workload", metavar="NAME", help="Another workload: every rank does the same call.")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of that workload.")
-@click.option("--ranks-param", metavar="NAME", help="Its parameter that ranks share out, under --strong.")
-@click.option("--link", metavar="NAME", help="Predict beforehand: nvlink4, pcie5, eth400, or 5us:100GB/s.")
-@click.option("--min-efficiency", type=Fraction(), help="A gate: exit 1 where an interval over starts lies below.")
-@click.option(
-    "--unsure",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
+    "--output-dir",
+    type=click.Path(path_type=Path),
+    default="runs",
     show_default=True,
-    help="What the gate does when an interval holds both.",
+    envvar="OUTPUT_DIR",
+    help="Folder for run folders.",
 )
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: one a rank]")
-@click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@interference_option
-@retake_option
+@click.option("--no-save", is_flag=True, hidden=True)
+@name_host_option
+@json_option
+@dry_run_option
 @monitor_options
-@click.option("--yardsticks/--no-yardsticks", default=None, help="Measure a large matmul too.  [default: on a GPU]")
-@click.option("--energy/--no-energy", default=None, help="Meter the energy of a token.  [default: on a GPU]")
-@click.option("--profile", is_flag=True, help="Trace one call of the first configuration.")
-@click.option("--timeout", type=Duration(), default="600", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True, envvar="OUTPUT_DIR")
-@click.option("--no-save", is_flag=True, help="Leave no file behind.")
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
 @host_options(but=("nproc",))
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Scale ring dilated attention, or any workload, over ranks.
+    """Measure how ring dilated attention, or any workload, scales over ranks.
 
-    Started by itself it launches the ranks; under torchrun it joins them. On a CPU sizes are small unless they are
-    flags: 1 sequence of 1024 and 2048 tokens, segments 256 512 1024, 4 heads of 32, float32.
+    Launches the ranks, or joins those of torchrun. The CPU defaults are smaller.
 
     \b
-    assay scaling run --quick
     assay scaling run --nproc 4 --seq-lengths 16384 32768 --ring-sizes 1 2 4
-    assay scaling run --all --min-efficiency 0.7
-    assay scaling run --workload softmax --nproc 2
     torchrun --nproc_per_node=2 -m assay scaling run --causal
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import dry_run, options_file
@@ -111,7 +106,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
 
     refuse_blind_gate(flags["min_efficiency"], flags["repeat"])
     if flags["unsure"] == "fail" and flags["min_efficiency"] is None and flags["file"] is None:
-        raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
+        raise BadInput("--unsure fail needs --min-efficiency.")
     if (code := dispatch_remote(ctx, flags, LatestFileHook())) is not None:
         return code
     if flags["file"] is not None:
@@ -259,7 +254,7 @@ def build_options(ctx: click.Context, flags: dict[str, Any], machine: Machine) -
         warmup_runs=value_or_default(flags["warmup_runs"], QUICK_WARMUP_RUNS if quick else WARMUP_RUNS),
         benchmark_runs=flags["benchmark_runs"] or (QUICK_BENCHMARK_RUNS if quick else BENCHMARK_RUNS),
         matmul=build_matmul_subject(subject, kind)
-        if torch and value_or_default(flags["yardsticks"], measures)
+        if torch and value_or_default(flags["references"], measures)
         else None,
         energy=value_or_default(flags["energy"], measures),
         profile=flags["profile"],
@@ -301,12 +296,12 @@ def subject_and_lengths(ctx: click.Context, flags: dict[str, Any], kind: str) ->
         strange = [p for p in ATTENTION_OPTIONS if ctx.get_parameter_source(p) == ParameterSource.COMMANDLINE]
         if strange:
             option = next(p.opts[0] for p in ctx.command.params if p.name == strange[0])
-            raise BadInput(f"{option} is of dilated attention, and means nothing to {name}; --param names others.")
+            raise BadInput(f"{option} applies to dilated attention only; set parameters of {name} with --param.")
         params = dict(parse_parameter(text) for text in flags["params"])
         return registry.resolve_subject(name, device_kind=kind, explicit=params), ()
     if flags["params"] or flags["ranks_param"]:
         flag = "--param" if flags["params"] else "--ranks-param"
-        raise BadInput(f"{flag} is of another workload; dilated attention has flags of its own (--help).")
+        raise BadInput(f"{flag} needs --workload; dilated attention has flags of its own (--help).")
     if find_spec("torch") is None:
         raise MachineCannot("Dilated attention needs PyTorch: pip install 'gpu-assay[torch]'.")
     flags_with_sizes = with_default_sizes(flags, kind)
@@ -316,7 +311,7 @@ def subject_and_lengths(ctx: click.Context, flags: dict[str, Any], kind: str) ->
 def with_default_sizes(flags: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return the flags with the lengths and the batch that --quick and --large stand for, where none are given."""
     if flags["quick"] is not None and flags["large"] is not None:
-        raise BadInput("Say either --quick or --large, not both.")
+        raise BadInput("--quick and --large exclude each other; give one.")
     lengths = (
         QUICK[kind] if flags["quick"] is not None else LARGE if flags["large"] is not None else DEFAULT_LENGTHS[kind]
     )
@@ -345,7 +340,7 @@ def place_ranks(
     beyond: tuple[UnavailableWorld, ...] = ()
     if flags["every"]:
         if rank_counts is not None:
-            raise BadInput("--all means 1, 2, 4 and 8 ranks, and another flag says how many.")
+            raise BadInput("--all means 1, 2, 4 and 8 ranks; do not give another number of ranks.")
         only = "torchrun started" if torchrun is not None else "there are only"
         what = "processes" if torchrun is not None else "cores" if on_cpu else "GPUs"
         worlds = tuple(world for world in RANK_COUNTS if world <= there)
@@ -381,7 +376,9 @@ def requested_ranks(flags: dict[str, Any]) -> int | None:
     """Return how many ranks the flags ask for; null where none says."""
     named = {flag: flags[flag] for flag in ("nproc", "quick", "large") if flags[flag]}
     if len(set(named.values())) > 1:
-        raise BadInput(f"How many ranks? {' and '.join(f'--{flag} {count}' for flag, count in named.items())}.")
+        raise BadInput(
+            f"{' and '.join(f'--{flag} {count}' for flag, count in named.items())} are different numbers of ranks."
+        )
     return next(iter(named.values()), None)
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import PROCESSES, Duration, ListOption, verb
-from assay.cli.run import DEVICE, GPU
+from assay.cli.params import DEVICE, GPU, PROCESSES, ListOption, json_option, seed_option, timeout_option, verb
 
 if TYPE_CHECKING:
     from assay.experiments.scaling.self_test import SelfTestResult
@@ -20,16 +19,18 @@ if TYPE_CHECKING:
 
 
 @verb("test")
-@click.option("--nproc", type=PROCESSES, help="So many ranks.  [default: 1, or as torchrun has]")
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="Which GPUs.  [default: as many as ranks]")
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--nproc", type=PROCESSES, help="Ranks.  [default: 1, or those of torchrun]")
+@click.option(
+    "--gpus", cls=ListOption, item=GPU, metavar="0,1", help="GPUs, by index or UUID.  [default: one per rank]"
+)
+@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="Devices: cpu, cpu:0, cuda:1.")
+@timeout_option()
+@seed_option
+@json_option
 def command(**flags: Any) -> int:
-    """Check forward, gradients and the bytes between ranks, in float64, on a small problem.
+    """Check outputs, gradients and bytes sent between ranks in float64 on a small problem.
 
-    Exit code 0: all of it is right. 1: something is wrong. 3: this machine cannot, as PyTorch is not there.
+    Exit code 0: all checks passed. 1: a check failed. 3: PyTorch is not installed.
 
     \b
     assay scaling test
@@ -89,7 +90,7 @@ def run_checks(machine: Machine, torchrun: Torchrun | None, ranks: int, flags: d
             if isinstance(starter, Hub):
                 starter.exit_code = 0 if findings.passed else 1
     if outcome.status == "refused":
-        raise MachineCannot(f"It could not be tried: {outcome.reason}.")
+        raise MachineCannot(f"The check could not run: {outcome.reason}.")
     return findings
 
 

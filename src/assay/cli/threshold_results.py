@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import verb
+from assay.cli.params import json_option, verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     default="configs/base.yaml",
     show_default=True,
-    help="The configuration to write.",
-)
-@click.option("--safety-margin", metavar="X", help="1.2, or conservative, balanced, aggressive.  [default: as it was]")
-@click.option(
-    "--decide-on", type=click.Choice(["call", "span", "cautious"]), help="By which time.  [default: as measured]"
+    metavar="FILE",
+    help="Configuration to update.",
 )
 @click.option(
-    "--update-config/--dry-run", "update", default=True, help="Write it, or show only what would be written.  [write]"
+    "--safety-margin", metavar="X", help="1.2, or conservative, balanced, aggressive.  [default: as measured]"
 )
-@click.option("--json", "as_json", is_flag=True, help="What was decided as JSON on stdout.")
+@click.option(
+    "--decide-on", type=click.Choice(["call", "span", "cautious"]), help="Time that decides.  [default: as measured]"
+)
+@click.option("--update-config/--dry-run", "update", default=True, help="Write the thresholds, or only show them.")
+@json_option
 def apply_thresholds(**flags: Any) -> int:
-    """Decide from RESULTS, a run folder or a JSON file, and write the configuration. Nothing is measured.
+    """Decide from RESULTS, a run folder or a JSON file, and write the configuration; measures nothing.
 
-    Exit code 1: the fast path was not found right, so that nothing is written.
+    Exit code 1: the fast path failed its parity check; nothing is written.
 
     \b
     assay threshold apply runs/latest --config configs/base.yaml
@@ -119,18 +120,20 @@ MAX_LISTED_LINES = 5
 
 @verb("parse")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--output", type=click.Path(path_type=Path), help="Write the JSON to this file.  [default: stdout]")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file.  [default: stdout]"
+)
 def parse_older_output(file: Path, output: Path | None) -> int:
-    """Read what an older bench printed, and write its rows as JSON.
+    """Convert the output of an older benchmark to JSON.
 
-    FILE is a text file, or - for stdin. What is read are lines such as
+    FILE is a text file, or - for stdin, with lines such as
 
     \b
     S=256 w=32 sliding masked 0.12 ms  fa2 0.10 ms  speedup x1.20
     S=256 l=32 d=16 compressed masked 0.12 ms  fa2 0.10 ms  speedup x1.20
 
-    `assay threshold apply` and `assay compare` take the result. Whether the results of both paths were the same, and on
-    which GPU it was, such lines do not say: these stay null.
+    `assay threshold apply` and `assay compare` accept the result. Parity and GPU are not part of such lines and stay
+    null.
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.compat.threshold_lines import parse_printed_lines
     from assay.core.files import replace_atomically
@@ -160,7 +163,7 @@ def read_input(file: Path) -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise BadInput("What came on stdin is not UTF-8 text.") from None
+        raise BadInput("stdin is not UTF-8 text.") from None
 
 
 def no_rows_error(parsed: PrintedLines, name: str) -> str:

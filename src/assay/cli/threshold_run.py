@@ -15,16 +15,20 @@ import click
 
 from assay.cli.host_options import LOCAL, HostOption, dispatch_remote, host_options
 from assay.cli.params import (
-    PROCESSES,
     SEVERAL,
     Duration,
     ListOption,
-    interference_option,
-    monitor_options,
-    retake_option,
+    cache_option,
+    device_options,
+    how_to_decide,
+    how_to_measure,
+    output_group,
+    run_options,
+    unsure_option,
     verb,
+    what_to_measure,
+    worker_options,
 )
-from assay.cli.run import DEVICE, GPU
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,61 +46,57 @@ PATH_TYPE = click.Path(path_type=Path)
 
 @verb("run")
 @click.argument("thresholds", required=False, type=PATH_TYPE)
-@click.option("--safety-margin", metavar="X", help="1.2, or conservative, balanced, aggressive.  [default: the file's]")
+@what_to_measure
+@click.option("--grid", metavar="NAME", help="Grid of the file: small or large.  [default: its first]")
+@click.option("--sizes", cls=ListOption, item=r"\d+", metavar="N...", help="Measure only these sizes of the grid.")
+@device_options("the first", cpu_groups="1", several=False)
+@how_to_decide
+@click.option(
+    "--safety-margin",
+    metavar="X",
+    help="1.2, or conservative, balanced, aggressive.  [default: from the file]",
+)
 @click.option(
     "--decide-on",
     type=click.Choice(["call", "span", "cautious"]),
     default="cautious",
     show_default=True,
-    help="What a caller waits, its kernels alone, or both: the higher threshold.",
+    metavar="TIME",
+    help="Time that decides: call, span (kernels only), or cautious (the higher threshold).",
 )
-@click.option("--grid", metavar="NAME", help="Which of the file's grids: small or large.  [default: its first]")
-@click.option("--sizes", cls=ListOption, item=r"\d+", metavar="N...", help="Only these sizes of the grid.")
-@click.option("--output", type=PATH_TYPE, metavar="FILE", help="The results as JSON, in the older tool's form.")
-@click.option("--report", type=PATH_TYPE, metavar="FILE", help="The report as Markdown.")
-@click.option("--update-config", is_flag=True, help="Write what is decided, its diff shown first.")
+@click.option("--baseline", type=PATH_TYPE, metavar="FILE", help="Exit with code 1 if a threshold exceeds this file's.")
+@unsure_option
+@how_to_measure
+@click.option("--duration", type=Duration(), help="Time per process.  [default: 60s; 20s on a CPU]")
+@click.option("--budget", type=Duration(), help="Total time.  [default: 4m; 90s on a CPU]")
+@click.option("--processes", type=SEVERAL, help="Maximum number of processes.  [default: 5]")
+@cache_option
+@click.option("--quick", is_flag=True, help="Quick first look: 2 processes, half the time.")
+@worker_options()
+@output_group
+@click.option("--output", "-o", type=PATH_TYPE, metavar="FILE", help="Write the results as JSON.")
+@click.option("--report", type=PATH_TYPE, metavar="FILE", help="Write the report as Markdown.")
+@click.option("--update-config", is_flag=True, help="Write the thresholds to --config.")
 @click.option(
-    "--config", type=PATH_TYPE, default="configs/base.yaml", show_default=True, help="What --update-config writes to."
-)
-@click.option("--baseline", type=PATH_TYPE, metavar="FILE", help="A gate: exit 1 where a threshold rose against this.")
-@click.option(
-    "--unsure",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
+    "--config",
+    type=PATH_TYPE,
+    default="configs/base.yaml",
     show_default=True,
-    help="What the gate does when that cannot be told.",
+    metavar="FILE",
+    help="Configuration to update.",
 )
+@run_options
+@click.option("--provider", cls=HostOption, hidden=True)
 @click.option(
-    "--gpus", cls=ListOption, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]"
+    "--gpu-type", "--gpu", "gpu_type", cls=HostOption, metavar="L4", help="GPU model; T4,L4 rents one of each."
 )
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 1]")
-@click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@interference_option
-@click.option(
-    "--duration", type=Duration(), help="Of one process, starting not counted.  [default: 60 s; 20 s on a CPU]"
-)
-@click.option("--budget", type=Duration(), help="For the whole run.  [default: 4m; 90 s on a CPU]")
-@click.option("--processes", type=SEVERAL, help="At the most; one is one draw.  [default: 5]")
-@click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
-@retake_option
-@monitor_options
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="A first look: two processes, half of the time.")
-@click.option("--options", "file", type=PATH_TYPE, help="Options from a YAML or JSON file.")
-@click.option("--output-dir", type=PATH_TYPE, default="runs", show_default=True)
-@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
-@click.option("--provider", metavar="HOST", cls=HostOption, help="The older name of --on.")
-@click.option("--gpu-type", "--gpu", "gpu_type", cls=HostOption, metavar="L4", help="The kind of GPU there.")
 @host_options(but=("gpu_type",))
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
-    """Find from which size on the fast path is faster by a margin: of both NSA branches, or of THRESHOLDS.
+    """Find the problem size from which a fast path is faster by a margin.
 
-    Exit code 1: a threshold rose against --baseline, or the fast path is not right, so that nothing is written.
+    Measures both NSA branches, or the file THRESHOLDS. Exit code 1: a threshold rose above --baseline, or the fast path
+    failed its parity check; then nothing is written.
 
     \b
     assay threshold run
@@ -141,12 +141,12 @@ def apply_provider_alias(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was given with ``--provider`` read as ``--on``."""
     provider, on = flags["provider"], flags["on"]
     if provider is not None and on not in {LOCAL, provider}:
-        raise BadInput(f"--provider is the older name of --on, and {provider} is not {on}; give one of them.")
+        raise BadInput(f"--provider {provider} and --on {on} name different hosts; give only --on.")
     merged = {**flags, "provider": None, "on": provider or on}
     if merged["on"] == LOCAL and flags["gpu_type"] is not None:
         raise BadInput(
-            f"--gpu-type {flags['gpu_type']} says what kind of GPU to rent, and nothing is rented here; "
-            "--gpus 0 chooses among those of this machine."
+            f"--gpu-type {flags['gpu_type']} needs --on with a host that rents GPUs; "
+            "use --gpus 0 to choose a GPU of this machine."
         )
     return merged
 
@@ -164,16 +164,16 @@ def build_options(flags: Mapping[str, Any], machine: Machine) -> ThresholdOption
     chosen = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"], cpu_groups=groups)
     named_devices = flags["gpus"] or [name for name in flags["devices"] if ":" in name]
     if len(named_devices) > 1:
-        raise BadInput(f"A threshold is that of one device, and {len(named_devices)} are named; run them one by one.")
+        raise BadInput(f"A threshold belongs to one device, but {len(named_devices)} are named; run it once for each.")
     device = chosen[0]
     kind = kind_of(device)
     path: Path = flags["thresholds"] or DEFAULT_SPEC_FILE
     margin = None if flags["safety_margin"] is None else parse_margin(flags["safety_margin"])
     sizes = [_size(word) for word in flags["sizes"]]
     if kind == "cpu" and flags["decide_on"] == "span":
-        raise BadInput("--decide-on span is for GPUs; on a CPU a call returns when its work is done: decide on call.")
+        raise BadInput("--decide-on span applies to GPUs only; use --decide-on call on a CPU.")
     if kind == "cpu" and flags["cache"] == "cold":
-        raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
+        raise BadInput("--cache cold applies to GPUs only; remove it, or choose a GPU with --gpus.")
     share = QUICK_SHARE if flags["quick"] else 1.0
     try:
         return ThresholdOptions(
@@ -202,7 +202,7 @@ def build_options(flags: Mapping[str, Any], machine: Machine) -> ThresholdOption
 def _size(word: str) -> int:
     """Return a size of the grid."""
     if not (word.isascii() and word.isdecimal() and len(word) <= 18 and int(word) > 0):
-        raise BadInput(f"--sizes takes whole numbers of at least 1, such as 1024,4096; {word!r} is none.")
+        raise BadInput(f"--sizes takes positive integers such as 1024,4096, not {word!r}.")
     return int(word)
 
 
@@ -320,7 +320,7 @@ def check_writable(flags: Mapping[str, Any]) -> None:
     """
     for path in (flags["output"], flags["report"]):
         if path is not None and not path.absolute().parent.is_dir():
-            raise BadInput(f"{path} cannot be written: its folder does not exist.")
+            raise BadInput(f"{path} cannot be written: its folder does not exist; create it first.")
 
 
 def parity_failed(answers: Sequence[ThresholdAnswer]) -> bool:

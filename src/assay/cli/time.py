@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, verb
+from assay.cli.params import (
+    Duration,
+    Fraction,
+    WholeNumber,
+    cache_option,
+    how_to_measure,
+    json_option,
+    output_group,
+    seed_option,
+    verb,
+    what_to_measure,
+)
 from assay.core.errors import BadInput, TrialFailed
 
 if TYPE_CHECKING:
@@ -23,30 +34,38 @@ TAIL_LINES = 10
 
 @verb("time")
 @click.argument("targets", metavar="TARGET...", nargs=-1)
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the targets.")
-@click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: the GPU where a target uses one]")
-@click.option("--cache", type=click.Choice(["cold", "warm"]), help="Of a GPU, before each call.  [default: cold]")
+@what_to_measure
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the targets.")
+@click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: a GPU if a target uses one]")
+@how_to_measure
+@cache_option
 @click.option(
     "--method",
     type=click.Choice(["auto", "graph", "queue", "trace", "wall"]),
     default="auto",
     show_default=True,
-    help="How calls on a GPU are timed.",
+    metavar="METHOD",
+    help="GPU timer: auto, graph, queue, trace or wall.",
 )
-@click.option("--precision", type=Fraction(), help="Of one target: enough is ± so much.  [default: 1%]")
-@click.option("--processes", type=click.IntRange(1), default=5, show_default=True, help="Fresh ones; 1: a quick look.")
-@click.option("--budget", type=Duration(), help="Seconds of all processes, about.  [default: 30 on a GPU, else 10]")
-@click.option("--by", type=click.Choice(["busy", "span", "call"]), help="Of several targets: the time that decides.")
-@click.option("--min-effect", type=Fraction(), help="Of several: what differs by less is the same.  [default: 1%]")
-@click.option("--limit", type=Duration(), default="60", show_default=True, help="Seconds that a single call may take.")
-@click.option("--lock-clock", type=click.IntRange(1), metavar="MHZ", help="Hold the GPU's clock meanwhile.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--precision", type=Fraction(), help="Stop at this precision (one target).  [default: 1%]")
+@click.option("--processes", type=WholeNumber(1), default=5, show_default=True, help="Number of fresh processes.")
+@click.option("--budget", type=Duration(), help="Total time.  [default: 30s on a GPU, else 10s]")
+@click.option(
+    "--decide-on",
+    type=click.Choice(["busy", "span", "call"]),
+    help="Time that decides between several targets.",
+)
+@click.option("--min-effect", type=Fraction(), help="Ignore effects smaller than this.  [default: 1%]")
+@click.option("--timeout", type=Duration(), default="60s", show_default=True, help="Time limit for a single call.")
+@click.option("--lock-clock", type=WholeNumber(1), metavar="MHZ", help="Lock the GPU clock while timing.")
+@seed_option
+@output_group
+@json_option
 def command(targets: tuple[str, ...], as_json: bool, **flags: Any) -> int:
-    """Time a function or a workload; given several, find out which is faster than the first.
+    """Time a function or workload, or compare several with the first.
 
     A TARGET is file.py:function, package.module:function, or a workload such as softmax or softmax@numpy.
-    Each of several fresh processes is a sample: the interval is where the next start is to be expected on average.
+    Each fresh process is one sample; the confidence interval covers the mean over process starts.
 
     \b
     assay time path/to/file.py:function
@@ -75,9 +94,9 @@ def build_request(targets: tuple[str, ...], flags: dict[str, Any]) -> TimeReques
         raise BadInput("Nothing to time: name a file.py:function, or a workload (`assay list` shows them).")
     several = len(targets) > 1
     if several and flags["precision"] is not None:
-        raise BadInput("--precision is for one target; --min-effect says what difference between several counts.")
-    if not several and (flags["by"] is not None or flags["min_effect"] is not None):
-        raise BadInput("--by and --min-effect are for comparing; name a second target.")
+        raise BadInput("--precision applies to one target; use --min-effect to compare several.")
+    if not several and (flags["decide_on"] is not None or flags["min_effect"] is not None):
+        raise BadInput("--decide-on and --min-effect compare targets; name a second one.")
     chosen, device = build_subjects(targets, flags["params"], flags["device"])
     return TimeRequest(
         subjects=chosen,
@@ -87,9 +106,9 @@ def build_request(targets: tuple[str, ...], flags: dict[str, Any]) -> TimeReques
         precision=flags["precision"] or PRECISION,
         budget_s=flags["budget"],
         processes=flags["processes"],
-        by=flags["by"],
+        by=flags["decide_on"],
         minimum_effect=flags["min_effect"] or 0.01,
-        limit_s=flags["limit"],
+        limit_s=flags["timeout"],
         lock_mhz=flags["lock_clock"],
         seed=flags["seed"],
     )
@@ -107,7 +126,7 @@ def build_subjects(
         device = device_for_workloads()
     kind = (device or "cpu").partition(":")[0]
     if kind not in {"cpu", "cuda"}:
-        raise BadInput(f"--device is cpu, cuda or cuda:N, not {device!r}.")
+        raise BadInput(f"--device must be cpu, cuda or cuda:N, not {device!r}.")
     named = dict(parse_parameter(text) for text in params)
     return tuple(registry.resolve_subject(target, device_kind=kind, explicit=named) for target in targets), device
 

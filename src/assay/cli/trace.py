@@ -9,41 +9,55 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import CALLS, CALLS_OR_NONE, Duration, ListOption, verb
+from assay.cli.params import (
+    CALLS,
+    CALLS_OR_NONE,
+    GPU,
+    Duration,
+    ListOption,
+    how_to_measure,
+    json_option,
+    output_dir_option,
+    output_group,
+    seed_option,
+    verb,
+    what_to_measure,
+)
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
     from assay.launch.tracing import TraceSpec, WorkloadTrace
     from assay.machine.model import Machine
 
-GPU = r"\d+(/\d+)?|(GPU|MIG)-\S+"
-
 
 @verb("trace")
 @click.argument("workload")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workload.")
-@click.option(
-    "--gpus", cls=ListOption, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]"
-)
-@click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: a GPU where there is one]")
-@click.option("--calls", type=CALLS, default=10, show_default=True, help="That are traced, back to back.")
-@click.option("--warmup", type=CALLS_OR_NONE, default=3, show_default=True, help="Calls before them.")
+@what_to_measure
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a workload parameter.")
+@click.option("--gpus", cls=ListOption, item=GPU, metavar="0", help="GPU, by index or UUID.  [default: the first]")
+@click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: a GPU if present]")
+@how_to_measure
+@click.option("--calls", type=CALLS, default=10, show_default=True, help="Calls to trace, back to back.")
+@click.option("--warmup", type=CALLS_OR_NONE, default=3, show_default=True, help="Warm-up calls.")
 @click.option(
     "--counters",
     type=click.Choice(["auto", "ncu", "none"]),
     default="auto",
     show_default=True,
-    help="Of each kernel by ncu: where it may read them, or else it is an error.",
+    help="Read counters with ncu; ncu fails if not allowed to.",
 )
-@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also put the kernels here.")
-@click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also put the trace here.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For the calls, and for ncu.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--print-commands", is_flag=True, help="Only print ready command lines for ncu and nsys.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option(
+    "--timeout", type=Duration(), default="2m", show_default=True, help="Time limit for the calls and for ncu."
+)
+@seed_option
+@output_group
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also write the kernels as CSV.")
+@click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also write the trace to a file.")
+@output_dir_option
+@click.option("--print-commands", is_flag=True, help="Only print command lines for ncu and nsys.")
+@json_option
 def command(workload: str, **flags: Any) -> int:
-    """Trace every kernel of a workload, with clocks, power and counters beside it.
+    """Trace every kernel of a workload, with clocks, power and counters.
 
     A WORKLOAD is one of `assay list`, such as softmax or softmax@torch, or file.py:function.
 
@@ -64,7 +78,7 @@ def command(workload: str, **flags: Any) -> int:
     show_trace(job, folder, traced, as_json=flags["as_json"])
     refused = traced.summary.counters.refused
     if flags["counters"] == "ncu" and refused is not None:
-        raise MachineCannot(f"There are no counters: {refused}; the rest is kept.")
+        raise MachineCannot(f"No counters: {refused}; the rest of the trace is kept.")
     return 0
 
 
@@ -77,7 +91,7 @@ def build_request(workload: str, flags: dict[str, Any], machine: Machine) -> Tra
     device, visible = device_for(machine, flags["gpus"], flags["device"])
     kind = device.partition(":")[0]
     if flags["counters"] == "ncu" and kind == "cpu":
-        raise BadInput("--counters ncu reads a GPU's counters, and this would be a trace of a CPU.")
+        raise BadInput("--counters ncu needs a GPU; remove it to trace a CPU.")
     named = dict(parse_parameter(text) for text in flags["params"])
     subject = registry.resolve_subject(workload, device_kind=kind, explicit=named)
     spec = subject.workload if subject.impl == "python" and ":" in subject.workload else subject.label
@@ -101,9 +115,9 @@ def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> t
     from assay.machine.cuda_devices import gpu_targets
 
     if device is not None and device not in {"cpu", "cpu:0"} and not device.startswith("cuda"):
-        raise BadInput(f"--device is cpu, cuda or cuda:N, not {device!r}.")
+        raise BadInput(f"--device must be cpu, cuda or cuda:N, not {device!r}.")
     if len(gpus) > 1:
-        raise BadInput(f"A trace is of one GPU, and --gpus names {len(gpus)}.")
+        raise BadInput(f"A trace covers one GPU, but --gpus names {len(gpus)}; name one.")
     chosen = choose_devices(machine, gpus=gpus, devices=() if device is None else (device,))[0]
     by_itself = device is None and not gpus
     if not chosen.startswith("cuda") or (by_itself and find_spec("torch") is None):

@@ -129,7 +129,8 @@ def merge_comparisons(comparisons: Sequence[Comparison], by_process: Sequence[Pr
     """Return one comparison of two or more, each from a process of its own, with a verdict over the processes."""
     first = comparisons[0]
     if any(comparison.quantity != first.quantity for comparison in comparisons):
-        raise TrialFailed(f"Not every process could be timed by {first.quantity.removesuffix('_us')}; use --by call.")
+        time = first.quantity.removesuffix("_us")
+        raise TrialFailed(f"Not every process could be timed by {time}; use --decide-on call.")
     clock = _merge_clocks([comparison.clock for comparison in comparisons])
     return first.model_copy(
         update={

@@ -251,7 +251,7 @@ def test_without_sensors_or_yardsticks_there_is_a_reason_and_no_number() -> None
     asked = options(sequences=(64,), rings=(2,))
     (ring,) = analyse_scaling(FOUR_CORES, asked, World().run(asked)).scaled
     for name, said in (
-        ("mfu_matmul", "--yardsticks"),
+        ("mfu_matmul", "--references"),
         ("mfu_datasheet", "no data sheet"),
         ("energy_per_token", "--energy"),
     ):

@@ -170,7 +170,7 @@ def test_a_node_that_is_lost_costs_only_its_own_task_and_resuming_measures_only_
 def test_the_array_of_a_command_that_was_killed_goes_from_the_queue(
     slurm: Cluster, send: Sending, assay_home: Path, tell: Callable[[str], None]
 ) -> None:
-    sent = send("run", "places.py:waits_on_n2", *QUICK, "--on", "slurm", "--at-once", "1")
+    sent = send("run", "places.py:waits_on_n2", *QUICK, "--on", "slurm", "--max-concurrent", "1")
     wait_for(lambda: sorted(slurm.queue()) == ["PENDING", "RUNNING"], within_s=60)
     tell(f"in the queue, one at a time: {slurm.queue()}; SIGKILL")
     sent.send_signal(signal.SIGKILL)
@@ -205,12 +205,12 @@ def test_a_node_that_is_out_of_order_before_its_turn_is_given_up(
         (("slurm:nowhere",), 3, "Slurm has no partition nowhere. Partitions that are up: main, side."),
         (("slurm", "--nodelist", "n1,n9"), 3, "There is no node n9 in the partition main; it has n1, n2."),
         (("slurm", "--nodes", "9"), 3, "9 nodes are asked for, and the partition main has 2."),
-        (("slurm", "--nodes", "1", "--nodelist", "n1"), 2, "give one of them"),
+        (("slurm", "--nodes", "1", "--nodelist", "n1"), 2, "exclude each other"),
         (("slurm", "--nodelist", "n[1"), 2, "--nodelist n[1 is no list of nodes"),
         (("slurm", "--sbatch-arg=-wn1"), 2, "which nodes is said with --nodelist"),
         (("slurm", "--sbatch-arg=--nonsense=1"), 2, "unrecognized option"),
         (("slurm", "--time", "20h"), 3, "it asks for more time than the partition gives (PartitionTimeLimit)"),
-        (("local", "--tries", "3"), 2, "--tries is about machines elsewhere"),
+        (("local", "--attempts", "3"), 2, "--attempts needs a remote host"),
     ],
 )
 def test_what_cannot_be_sent_is_said(
@@ -234,7 +234,7 @@ def test_nodes_that_are_out_of_order_are_told_and_left_out(
     slurm: Cluster, workplace: Path, lost_nodes: Callable[[str], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     lost_nodes("n2")
-    assert fleeting.main(["run", "bad.py:fine", "--on", "slurm", "--at-once", "1", "--dry-run"]) == 0
+    assert fleeting.main(["run", "bad.py:fine", "--on", "slurm", "--max-concurrent", "1", "--dry-run"]) == 0
     printed = capfd.readouterr()
     assert "#SBATCH --array=0-0%1" in printed.out
     assert "One task on each of n1: assay run bad.py:fine --name-host" in printed.err

@@ -214,7 +214,7 @@ def build_matmul_subject(subject: Subject, kind: str) -> Subject:
 def measure_matmul_flop_per_s(options: ScalingOptions, records: Records) -> ScalingNumber:
     """Return what the matmul of this run reached on one device."""
     if options.matmul is None:
-        return ScalingNumber(reason="no matmul was measured in this run (--yardsticks measures one)")
+        return ScalingNumber(reason="no matmul was measured in this run (--references measures one)")
     for record in records:
         if record.block != MATMUL_BLOCK:
             continue
