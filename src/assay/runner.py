@@ -54,17 +54,17 @@ NOT_SUMMARISED = frozenset(
     {START_US, "input_tokens", "output_tokens", "answer_tokens", "requests", "errors", "silence_us", "client_cpu_s"}
     | {f"{which}_requests" for which in ("short", "long", "uncounted")}
 )
-"""When calls began, and what they counted, is kept; it is no quantity that is measured."""
+"""Start times of calls and counts are stored, but not summarized as measured quantities."""
 
 FLOOR_US = 20.0
-"""Reading the clock around a single call costs it up to 0.3 µs: over one percent of anything shorter."""
+"""Reading the clock around a single call adds up to 0.3 µs: over one percent of anything shorter."""
 
 
 class RunProgress(Protocol):
-    """Somebody who is told how far the run has come."""
+    """Receives the progress of a run."""
 
     def block(self, block: Block, *, again: bool) -> None:
-        """A block begins; ``again`` when it was measured before."""
+        """A block begins; ``again`` if it was measured before."""
         ...
 
     def trial(self, trial: Trial) -> None:
@@ -72,7 +72,7 @@ class RunProgress(Protocol):
         ...
 
     def record(self, record: Record) -> None:
-        """A trial has ended and is kept."""
+        """A trial has ended and is stored."""
         ...
 
 
@@ -87,9 +87,9 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 done; 4 when trials failed, or every tuner, or a metered GPU was lost; 1 when a gate says no.
+        """0 done; 4 when trials failed, or every tuner, or a metered GPU was lost; 1 when a gate failed.
 
-        3 when nothing was measured as all were refused or skipped; 2 as what was asked for cannot be.
+        3 when nothing was measured because all was refused or skipped; 2 when the request was invalid.
         """
         if any(finding.gate == "failed" for finding in self.findings.findings):
             return 1
@@ -106,7 +106,7 @@ class RunResult:
         return 0 if "ok" in (counted or states) else 3
 
     def _is_senseless(self, states: set[Status]) -> bool:
-        """Return whether nothing was measured, in stages, as what was told cannot be."""
+        """Return whether nothing was measured, in stages, because the request is impossible."""
         if states == {"failed"}:
             return all(record.invalid_request for record in self.records)
         return self._all_stages_are("bad_input")
@@ -122,13 +122,13 @@ class RunResult:
 
     @property
     def _staged(self) -> list[SubjectFacts]:
-        """What was found out about subjects in stages; the first is what all of them need, and nothing by itself."""
+        """Facts about subjects in stages; the first is what all of them need, and does not count on its own."""
         staged = [evidence for record in self.records if record.stages for evidence in record.evidence]
         return [facts for evidence in staged for facts in evidence.subjects]
 
     @property
     def untuned(self) -> int:
-        """How many tuners ran, where none of them found a configuration; 0 where one did, or none ran."""
+        """The number of tuners that ran if none of them found a configuration; 0 if one did, or none ran."""
         tunings = [tuning for record in self.records for tuning in record.tunings]
         return len(tunings) if all(tuning.config is None for tuning in tunings) else 0
 
@@ -136,17 +136,17 @@ class RunResult:
 def run(
     experiment: Experiment[Any], folder: RunFolder, machine: Machine, launcher: Launcher, progress: RunProgress
 ) -> RunResult:
-    """Walk the loop to its end, then judge and write down what was found."""
+    """Run the loop to its end, then analyse and store the findings."""
     options = options_of(experiment, folder)
-    watcher = TrialMonitor(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
-    with folder.held(), stop_on_signals(), Guardian(), watcher or nullcontext():
-        walk = RunLoop(folder, launcher, progress, watcher)
-        walk.to_the_end(lambda records: experiment.step(machine, options, records))
+    monitor = TrialMonitor(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
+    with folder.held(), stop_on_signals(), Guardian(), monitor or nullcontext():
+        loop = RunLoop(folder, launcher, progress, monitor)
+        loop.to_the_end(lambda records: experiment.step(machine, options, records))
     return conclude(experiment, folder)
 
 
 def options_of(experiment: Experiment[Any], folder: RunFolder) -> Any:
-    """Return what a run was asked for.
+    """Return the options of a run.
 
     Raises:
         BadInput: Its plan is of another version of Assay, or of an experiment with other options.
@@ -174,7 +174,7 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> RunResult:
 
 @dataclass(frozen=True)
 class RunLoop:
-    """One walk of the loop over one run folder."""
+    """One pass of the loop over one run folder."""
 
     folder: RunFolder
     launcher: Launcher
@@ -182,7 +182,7 @@ class RunLoop:
     monitoring: TrialMonitor | None = None
 
     def to_the_end(self, step: Callable[[Records], Block | Done]) -> None:
-        """Measure what the steps ask for until they are done; finished blocks are taken from the folder."""
+        """Measure the blocks that the steps ask for until they are done; finished blocks are taken from the folder."""
         records: list[Record] = []
         block_names: set[str] = set()
         while isinstance(block := step(self.folder.of(records)), Block):
@@ -210,7 +210,7 @@ class RunLoop:
         return records
 
     def _take(self, trial: Trial, attempt: int, take: int) -> Record:
-        """Measure a trial once, watched if the run is, and keep the record."""
+        """Measure a trial once, monitored if the run is, and store the record."""
         if self.monitoring is not None:
             self.monitoring.begin(trial)
         outcome = self.launcher.measure(trial, attempt)
@@ -224,7 +224,7 @@ class RunLoop:
 
 
 def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, machine: Machine) -> Record:
-    """Return what came of a trial as a record of its first take, its samples not yet in files."""
+    """Return a trial's outcome as a record of its first take, with its samples not yet in files."""
     complaints = observed.during.complaints if observed.during is not None else ()
     outside_interference = outcome.disturbance.complaints if outcome.disturbance is not None else ()
     return Record(
@@ -271,7 +271,7 @@ def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, ma
 
 
 def lost_gpu_note(lost: LostGpu) -> str:
-    """Say when a metered GPU stopped answering."""
+    """Report when a metered GPU stopped answering."""
     when = f"{lost.after_s:.1f} s after the trial began" if lost.after_s else "before the trial began"
     return f"GPU {lost.gpu} was lost {when}: {lost.reason}"
 
@@ -281,7 +281,7 @@ def _on_a_fake(machine: Machine, trial: Trial) -> bool:
 
 
 def floor_notes(raw: list[RawSeries]) -> list[str]:
-    """Return a warning where single calls were timed that are so short that reading the clock counts in them."""
+    """Return a warning if single calls were timed that are so short that reading the clock distorts them."""
     timed = [s for s in raw if s.quantity == "call_us" and s.calls_per_sample == 1 and s.data]
     if any(float(np.median(np.frombuffer(s.data))) < FLOOR_US for s in timed):
         warning = f"single calls shorter than {FLOOR_US:g} µs were timed, and reading the clock counts in them"
@@ -290,9 +290,9 @@ def floor_notes(raw: list[RawSeries]) -> list[str]:
 
 
 def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:
-    """Return what the samples say, a summary per role, subject and quantity; of ranks, the slowest counts.
+    """Return summaries of the samples, one per role, subject and quantity; of several ranks, the slowest counts.
 
-    When calls began, and what loads did, is kept and not summarised.
+    Start times of calls, and what loads did, are stored and not summarized.
     """
     grouped: dict[tuple[str, int, str], dict[int, list[RawSeries]]] = defaultdict(lambda: defaultdict(list))
     timed = {role.name for role in trial.roles if role.duty == "timed"}

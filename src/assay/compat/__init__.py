@@ -1,1 +1,1 @@
-"""The older tools' files and formats, read and written; nothing in the main path imports this."""
+"""Files and formats of older tools, read and written; nothing in the main path imports this."""

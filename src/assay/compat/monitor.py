@@ -1,7 +1,7 @@
 """GPUMonitor: the interface of an older tool under its own names, read from NVML and recorded by a `Monitor`.
 
-The names are explained here and in docs/monitoring.md. What a GPU does not offer is null; a sum over GPUs of which one
-is null is null too. Megabytes are 2²⁰ bytes, as in nvidia-smi.
+The names are explained here and in docs/monitoring.md. What a GPU does not provide is null; a sum over GPUs of which
+one is null is null too. Megabytes are 2²⁰ bytes, as in nvidia-smi.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from assay.monitor.statistics import LevelStatistics, MonitorStatistics, SourceStatistics
 
 ACTIVE_PERCENT = 5.0
-"""A GPU counts as active when it was busy for more than this share of the time at some sample."""
+"""A GPU counts as active if some sample shows it busy for more than this share of the time."""
 
 
 @dataclass(frozen=True)
 class GPUStats:
-    """One look at a GPU. Null: not offered."""
+    """One sample of a GPU. Null: not provided."""
 
     gpu_id: int
     utilization_percent: float | None
@@ -37,30 +37,30 @@ class GPUStats:
     memory_percent: float | None
     temperature_c: float | None
     power_draw_w: float | None
-    """The average of about a second, as nvidia-smi shows it; of cards that do not name it, what they say instead."""
+    """The average of about a second, as nvidia-smi shows it; of cards without it, another power reading."""
     timestamp: float
     """Seconds since 1970."""
 
 
 class GPUMonitor:
-    """Looks at several GPUs, once or while something runs. GPUs are numbered as nvidia-smi does."""
+    """Samples several GPUs, once or while something runs. GPUs are numbered as by nvidia-smi."""
 
     @staticmethod
     def get_multi_gpu_stats(gpu_ids: Sequence[int]) -> dict[int, GPUStats | None]:
-        """Return one look at each GPU; null for one that is not there or does not answer."""
-        return {gpu_id: answer for gpu_id, (answer, _) in _read_gpus(gpu_ids).items()}
+        """Return one sample of each GPU; null for one that does not exist or does not answer."""
+        return {gpu_id: stats for gpu_id, (stats, _) in _read_gpus(gpu_ids).items()}
 
     @staticmethod
     def check_multi_gpu_available(gpu_ids: Sequence[int]) -> dict[str, Any]:
         """Return which GPUs answer.
 
-        Keys: requested_gpus, available_gpus, unavailable_gpus, errors (why not, by GPU) and all_available.
+        Keys: requested_gpus, available_gpus, unavailable_gpus, errors (the reasons, by GPU) and all_available.
         """
-        looks = _read_gpus(gpu_ids)
-        errors = {gpu_id: why for gpu_id, (answer, why) in looks.items() if answer is None}
+        readings = _read_gpus(gpu_ids)
+        errors = {gpu_id: reason for gpu_id, (stats, reason) in readings.items() if stats is None}
         return {
             "requested_gpus": list(gpu_ids),
-            "available_gpus": [gpu_id for gpu_id in looks if gpu_id not in errors],
+            "available_gpus": [gpu_id for gpu_id in readings if gpu_id not in errors],
             "unavailable_gpus": list(errors),
             "errors": errors,
             "all_available": not errors,
@@ -68,9 +68,9 @@ class GPUMonitor:
 
     @staticmethod
     def print_multi_gpu_info(gpu_ids: Sequence[int]) -> None:
-        """Print one look at each GPU, or why there is none."""
-        for gpu_id, (stats, why) in _read_gpus(gpu_ids).items():
-            sys.stdout.write(f"GPU {gpu_id}: {why if stats is None else _describe_stats(stats)}\n")
+        """Print one sample of each GPU, or why there is none."""
+        for gpu_id, (stats, reason) in _read_gpus(gpu_ids).items():
+            sys.stdout.write(f"GPU {gpu_id}: {reason if stats is None else _describe_stats(stats)}\n")
 
     @staticmethod
     def monitor_multi_gpu_during_operation(
@@ -80,20 +80,20 @@ class GPUMonitor:
         *args: Any,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Call a function with the arguments given, and watch GPUs meanwhile every ``interval`` seconds.
+        """Call a function with the given arguments while sampling GPUs every ``interval`` seconds.
 
         Returns:
             result, success, error (of the function), duration in s, gpu_ids, per_gpu_stats by GPU, aggregate_stats.
 
         Raises:
-            MachineCannot: One of the GPUs is not there.
+            MachineCannot: One of the GPUs does not exist.
         """
         outcome: dict[str, Any] = {"result": None, "success": True, "error": None}
         with Monitor(list(gpu_ids), interval_s=interval, host=False) as monitor:
             begin = time.perf_counter()
             try:
                 outcome["result"] = operation_func(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - what it raised is part of what is returned
+            except Exception as error:  # noqa: BLE001 - the exception is part of the returned outcome
                 outcome.update(success=False, error=f"{type(error).__name__}: {error}")
             outcome["duration"] = time.perf_counter() - begin
         statistics = monitor.statistics
@@ -103,7 +103,7 @@ class GPUMonitor:
 
 
 def _read_gpus(gpu_ids: Sequence[int]) -> dict[int, tuple[GPUStats | None, str]]:
-    """Return one look at each GPU, or null and the reason."""
+    """Return one sample of each GPU, or null and the reason."""
     view = nvidia.list_gpus()
     lost = {gpu.index: gpu.reason for gpu in view.lost}
     uuids = {gpu.index: gpu.uuid for gpu in view.gpus}
@@ -146,7 +146,7 @@ def _describe_stats(stats: GPUStats) -> str:
         (stats.temperature_c, "{:.0f} °C"),
         (stats.power_draw_w, "{:.1f} W"),
     )
-    return ", ".join(words.format(value) for value, words in parts if value is not None) or "it says nothing"
+    return ", ".join(template.format(value) for value, template in parts if value is not None) or "it says nothing"
 
 
 def _per_gpu(source: SourceStatistics | None) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _aggregate(gpus: list[dict[str, Any]], statistics: MonitorStatistics) -> dic
 
 
 def _sum(gpus: list[dict[str, Any]], name: str) -> float | None:
-    """Return a sum over GPUs; null where one does not say, or was lost, so that its mean is of another time."""
+    """Return a sum over GPUs; null if one has no value, or was lost, so that its mean covers another time."""
     values = [gpu[name] for gpu in gpus if gpu[name] is not None and gpu["ended"] is None]
     return sum(values) if values and len(values) == len(gpus) else None
 

@@ -3,8 +3,8 @@
     S=256 w=32 sliding masked 0.12 ms  fa2 0.10 ms  speedup x1.20
     S=256 l=32 d=16 compressed masked 0.12 ms  fa2 0.10 ms  speedup x1.20
 
-Times are in milliseconds, printed with two decimals. The speedup was computed before they were rounded, so that it
-may be anything that the rounded times allow.
+Times are in milliseconds, printed with two decimals. The speedup was computed before they were rounded, so it may be
+anything that the rounded times allow.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _LINE_PREFIX = re.compile(r"\s*S=\d+\s+(?:w=\d+|l=\d+\s+d=\d+)\b.*\bmasked\b")
 
 
 class PrintedNumber(NamedTuple):
-    """A number and by how much it may be off, as it was rounded to be printed."""
+    """A number and its maximum rounding error."""
 
     value: float
     off: float
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the most it may have been."""
+        """The smallest and the largest value before rounding."""
         return max(0.0, self.value - self.off), self.value + self.off
 
 
 class PrintedRow(NamedTuple):
-    """One point: its branch, its sizes, and what was printed. Null: of the other branch."""
+    """One point: its branch, its sizes, and what was printed. Null: belongs to the other branch."""
 
     line: int
     sequence: int
@@ -55,13 +55,13 @@ class PrintedRow(NamedTuple):
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the speed-up is one that the two times, as they were rounded, allow."""
+        """Whether the speed-up is consistent with the two rounded times."""
         (masked_low, masked_high), (fa2_low, fa2_high) = self.masked_ms.ends, self.fa2_ms.ends
         low, high = self.speedup.ends
         return low * fa2_low <= masked_high * (1 + 1e-9) and (masked_low <= high * fa2_high * (1 + 1e-9))
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the row under the older tool's names; of the compressed branch ``l`` and ``d`` too."""
+        """Return the row under the older tool's names; for the compressed branch also ``l`` and ``d``."""
         row: dict[str, JsonValue] = {
             "branch": self.branch,
             "sequence_length": self.sequence,
@@ -75,13 +75,13 @@ class PrintedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedLines:
-    """What a text holds: rows, and in words what of it is not as it should be.
+    """The content of a text: rows, and descriptions of its problems.
 
     Attributes:
         rows: In the order of the lines.
-        others: How many lines, blank ones left out, are of another form.
-        broken: The numbers of lines that begin like a row and are none.
-        odd: What must be known of some rows.
+        others: Number of other lines, blank ones left out.
+        broken: The numbers of lines that begin like a row but are not valid.
+        odd: Remarks on inconsistent rows.
     """
 
     rows: tuple[PrintedRow, ...]
@@ -120,14 +120,14 @@ def _parse_row(line: int, match: re.Match[str]) -> PrintedRow:
 
 
 def _parse_number(text: str) -> PrintedNumber:
-    """Return a number, off by at most half of the last digit that was printed."""
+    """Return a number with the rounding error of half of its last printed digit."""
     digits, _, power = text.lower().partition("e")
     decimals = len(digits.partition(".")[2])
     return PrintedNumber(float(text), 0.5 * 10.0 ** (int(power or 0) - decimals))
 
 
 def _find_contradictions(rows: list[PrintedRow]) -> list[str]:
-    """Say which rows contradict themselves, and which points come twice."""
+    """Return the rows that contradict themselves, and the points that occur twice."""
     sentences: list[str] = []
     first_lines: dict[tuple[int | None, ...], int] = {}
     for row in rows:

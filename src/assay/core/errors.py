@@ -27,7 +27,7 @@ EXIT_STOPPED = 4
 """Stopped early, or some trials failed; the rest is kept and can be resumed."""
 EXIT_INTERNAL_ERROR = 70
 EXIT_BROKEN_PIPE = 141
-"""Nobody reads any more what is printed: as every program ends that a closed pipe stops."""
+"""Nobody reads the output any more: the exit code of any program that a closed pipe stops."""
 
 
 class AssayError(Exception):
@@ -37,55 +37,55 @@ class AssayError(Exception):
 
 
 class BadInput(AssayError):
-    """What the user asked for makes no sense."""
+    """The user's request is invalid."""
 
     exit_code = 2
 
 
 class DamagedFile(BadInput):
-    """A file that Assay wrote is not as it was written; what it says is not used, nor left out silently."""
+    """A file that Assay wrote was changed afterwards; its content is not used, and not skipped silently."""
 
 
 class MachineCannot(AssayError):
-    """This machine or account cannot do what was asked."""
+    """This machine or account cannot do what was requested."""
 
     exit_code = 3
 
 
 class TrialFailed(AssayError):
-    """A worker could not measure its role; the others go on."""
+    """A worker could not measure its role; the others continue."""
 
     exit_code = EXIT_STOPPED
 
 
 class WrongResult(TrialFailed):
-    """What was to be timed does not compute what it should: no time of it is published."""
+    """The code to be timed computes a wrong result: no time of it is published."""
 
 
 class EndedEarly(AssayError):
-    """The run could not go on to its end, though no signal came; what was measured is kept."""
+    """The run could not be completed, though no signal came; the measurements are kept."""
 
     exit_code = EXIT_STOPPED
 
 
 class BudgetEnded(EndedEarly):
-    """The time or the money for a run ran out; what was measured is kept."""
+    """The time or the money for a run ran out; the measurements are kept."""
 
 
 class StopRequested(BaseException):
-    """A signal asks to stop; what was measured is kept. Like `KeyboardInterrupt` it is no `Exception`."""
+    """A signal asks to stop; the measurements are kept. Like `KeyboardInterrupt` it is not an `Exception`."""
 
     exit_code = EXIT_STOPPED
 
 
 class GateFailed(AssayError):
-    """A gate was asked, and its answer is no."""
+    """A gate was evaluated, and its answer is no."""
 
     exit_code = 1
 
 
 def suggest_nearest(word: str, choices: Iterable[str]) -> str:
-    """Return " Did you mean X or Y?" for a misspelt word, or nothing when nothing is near."""
+    """Return " Did you mean X or Y?" for a misspelt word, or "" when nothing is close."""
     import difflib
 
     near = difflib.get_close_matches(word, list(choices), n=3, cutoff=0.5)

@@ -6,7 +6,7 @@ A line counts once its newline is on disk. The newline is part of the single wri
 skip a last line without one, and the next append cuts it off. A file that several processes update is locked, and
 replaced as a whole; whoever waited for the replaced file locks the new one.
 
-YAML aliases can stand for more values than memory holds; such a text is rejected without expanding it:
+YAML aliases can expand to more values than memory holds; such a text is rejected without expanding it:
 
     a: &a [x, x, x]        3 values
     b: &b [*a, *a, *a]     9
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 MAX_ALIAS_VALUES = 100_000
-"""Values that aliases may stand for in one text, all together."""
+"""Maximum number of values that all aliases of a text may expand to."""
 
 
 def find_alias_expansion(text: str) -> YAMLError | None:
-    """Return the complaint, with its place, where the aliases of a text stand for too much; null: they do not.
+    """Return the error, with its location, where the aliases of a text expand to too much; null: they do not.
 
     Raises:
         YAMLError: It is not YAML.
@@ -55,21 +55,21 @@ def find_alias_expansion(text: str) -> YAMLError | None:
     if "&" not in text or "*" not in text:
         return None
     sizes: dict[str, int] = {}
-    open_ones: list[tuple[str | None, int]] = []
-    values = by_aliases = 0
+    open_collections: list[tuple[str | None, int]] = []
+    values = aliased_values = 0
     for event in YAML(typ="safe", pure=True).parse(text):
         if isinstance(event, CollectionStartEvent):
-            open_ones.append((event.anchor, values))
+            open_collections.append((event.anchor, values))
             values += 1
         elif isinstance(event, CollectionEndEvent):
-            anchor, before = open_ones.pop()
+            anchor, before = open_collections.pop()
             if anchor is not None:
                 sizes[anchor] = values - before
         elif isinstance(event, AliasEvent):
             size = sizes.get(event.anchor, 1)
             values += size
-            by_aliases += size
-            if by_aliases > MAX_ALIAS_VALUES:
+            aliased_values += size
+            if aliased_values > MAX_ALIAS_VALUES:
                 return ComposerError(
                     problem=f"its aliases stand for more than {MAX_ALIAS_VALUES} values", problem_mark=event.start_mark
                 )
@@ -83,9 +83,9 @@ def find_alias_expansion(text: str) -> YAMLError | None:
 _CHUNK_BYTES = 4096
 _POLL_S = 0.05
 PIPE_TIMEOUT_S = 10.0
-"""How long a named pipe is waited for whose other end nobody has opened."""
+"""How long to wait for the other end of a named pipe to be opened."""
 MAX_STREAM_BYTES = 64 * 1024 * 1024
-"""What is read at most of what has no size, as a pipe or a device: ``/dev/zero`` never ends."""
+"""Read limit for files without a size, such as pipes and devices: ``/dev/zero`` never ends."""
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _MACHINE_ERRORS = {
     errno.ENOSPC: "The disk is full: {path} could not be written; free some space or choose another folder.",
@@ -108,16 +108,16 @@ _INPUT_ERRORS = {
 }
 _SURROGATE_PROBLEM = "it holds half of a surrogate pair, which is no character"
 _EXTERNAL_ERRNOS = {*_MACHINE_ERRORS, errno.ENAMETOOLONG, errno.ELOOP}
-"""Errors that come from the machine, or from a path that somebody gave, wherever they appear."""
+"""Errors caused by the machine or by a path that the user gave, wherever they occur."""
 
 
 @contextlib.contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says while ``path`` is written into one sentence naming it.
+    """Turn an operating system error while ``path`` is written into one sentence naming it.
 
     Raises:
         MachineCannot: The disk is full, or the path is not writable.
-        BadInput: A file stands where a folder is needed, or the path makes no sense otherwise.
+        BadInput: A file is where a folder is needed, or the path is invalid for another reason.
     """
     try:
         yield
@@ -129,14 +129,14 @@ def translate_os_errors(path: Path) -> Iterator[None]:
 
 
 def explain_os_error(error: OSError) -> AssayError | None:
-    """Return what to say of an error that nobody expected; null where it may be a defect of ours."""
+    """Return the message for an unexpected error; null where it may be a bug of ours."""
     if error.errno not in _EXTERNAL_ERRNOS or not isinstance(error.filename, str):
         return None
     return _explain_os_error(error, Path(error.filename))
 
 
 def check_path(path: Path) -> None:
-    """Refuse a path that no file can have, before anything is done with it.
+    """Reject a path that no file can have, before anything is done with it.
 
     Raises:
         BadInput: A name in it is too long, its symbolic links lead in a circle, or it holds a NUL character.
@@ -169,10 +169,10 @@ def _describe_obstacle(path: Path) -> str:
 
 @contextlib.contextmanager
 def file_lock(descriptor: int, *, wait: bool = True) -> Iterator[bool]:
-    """Hold an exclusive lock on an open file; yield False if ``wait`` is off and somebody else holds it.
+    """Hold an exclusive lock on an open file; yield False if ``wait`` is off and another process holds it.
 
-    The kernel drops the lock of a process that dies. A few network file systems know no locks: there the file is
-    used without one, which is right as long as one process at a time writes it.
+    The kernel drops the lock of a process that dies. A few network file systems do not support locks: there the file
+    is used without one, which is safe as long as one process at a time writes it.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,7 +194,7 @@ def append_line(path: Path, text: str) -> None:
     """Append one line and sync it to disk; when this returns, the line survives a crash.
 
     A truncated last line, left by a writer that was killed, is cut off first. If the line cannot be written whole,
-    the file is left as it was. Several processes may append to one file.
+    the file is left as it was. Several processes may append to the same file.
     """
     if "\n" in text:
         raise ValueError("a line has no newline inside")
@@ -219,7 +219,7 @@ def append_derived_line(path: Path, derive: Callable[[bytes | None], str]) -> No
 
 
 def _last_line(descriptor: int, end: int) -> bytes | None:
-    """Return the last of the complete lines, which end at an offset, without its newline."""
+    """Return the last of the complete lines, which end at offset ``end``, without its newline."""
     if end == 0:
         return None
     start = _end_of_complete_lines(descriptor, end - 1)
@@ -227,7 +227,7 @@ def _last_line(descriptor: int, end: int) -> bytes | None:
 
 
 def _end_of_complete_lines(descriptor: int, stop: int) -> int:
-    """Return the offset just after the last newline before another offset, 0 if there is none."""
+    """Return the offset just after the last newline before ``stop``, 0 if there is none."""
     while stop > 0:
         start = max(0, stop - _CHUNK_BYTES)
         newline = os.pread(descriptor, stop - start, start).rfind(b"\n")
@@ -238,7 +238,7 @@ def _end_of_complete_lines(descriptor: int, stop: int) -> int:
 
 
 def _write_or_roll_back(descriptor: int, line: bytes, end: int) -> None:
-    """Write in one go and sync; a disk that fills up halfway leaves nothing behind."""
+    """Write in one go and sync; if the disk fills up halfway, nothing is left behind."""
     try:
         _write_all(descriptor, line)
         os.fsync(descriptor)
@@ -255,10 +255,10 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666, like: os.stat_result | None = None) -> None:
-    """Put ``data`` at ``path`` so that every reader, even after a crash, finds the old content or the new, whole.
+    """Write ``data`` to ``path`` so that every reader, even after a crash, sees either the old or the new content.
 
-    ``mode`` is the new file's permission before the umask. ``like`` is a file whose permissions and, as far as that is
-    allowed, whose owner the new one gets.
+    ``mode`` is the new file's permission before the umask. The new file gets the permissions and, as far as that is
+    allowed, the owner of ``like``.
     """
     replace_from_chunks(path, (data,), mode=mode, like=like)
 
@@ -266,9 +266,9 @@ def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666, like: os.s
 def replace_from_chunks(
     path: Path, parts: Iterable[bytes], *, mode: int = 0o666, like: os.stat_result | None = None
 ) -> None:
-    """Do the same with content of any length, of which one part is held at a time.
+    """Do the same with content of any length, of which one part is held in memory at a time.
 
-    A link goes on pointing to what it points to; what is no plain file, as a pipe or a device, is written to as it is.
+    A link keeps pointing to its target; what is not a regular file, such as a pipe or a device, is written to directly.
     """
     path = path.resolve() if path.is_symlink() else path
     if path.exists() and not path.is_file():
@@ -306,7 +306,7 @@ def _write_through(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def _open_to_write_through(path: Path) -> int:
-    """Open what is no plain file; a pipe is waited for until somebody reads it, but not for ever."""
+    """Open what is not a regular file; wait for a pipe to have a reader, but not forever."""
     until = time.monotonic() + PIPE_TIMEOUT_S
     while True:
         try:
@@ -326,7 +326,7 @@ def _copy_ownership(descriptor: int, like: os.stat_result) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file, durably; one that is gone already is fine."""
+    """Remove a file durably; a missing file is not an error."""
     with translate_os_errors(path):
         path.unlink(missing_ok=True)
         _sync_folder(path.parent)
@@ -345,7 +345,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the complete lines without their newlines; a truncated last line is left out, a missing file is empty."""
+    """Return the complete lines without newlines; a truncated last line is skipped, a missing file is empty."""
     if not os.path.lexists(path):
         return []
     data = read_bytes(path)
@@ -356,13 +356,13 @@ def read_json(path: Path) -> JsonValue:
     """Return the content of a JSON file.
 
     Raises:
-        BadInput: It cannot be read or is not JSON; the sentence names the file, the line and the column.
+        BadInput: It cannot be read or is not JSON; the message names the file, the line and the column.
     """
     text = _decode(read_bytes(path), path)
     try:
         content: JsonValue = json.loads(text)
         if "\\u" in text:
-            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no character
+            json.dumps(content, ensure_ascii=False).encode()  # rejects half of a surrogate pair
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from error
     except UnicodeEncodeError as error:
@@ -373,20 +373,20 @@ def read_json(path: Path) -> JsonValue:
 
 
 def read_yaml(path: Path) -> JsonValue:
-    """Return the content of a YAML 1.2 file as plain JSON data: keys are text (``0:`` is "0"), so are dates.
+    """Return the content of a YAML 1.2 file as plain JSON data: keys (``0:`` is "0") and dates become text.
 
     Raises:
-        BadInput: It cannot be read or is not YAML, or a key comes twice; the sentence names the file, the line and
+        BadInput: It cannot be read or is not YAML, or a key is repeated; the message names the file, the line and
             the column.
     """
     return parse_yaml(_decode(read_bytes(path), path), str(path))
 
 
 def parse_yaml(text: str, name: str) -> JsonValue:
-    """Return the same of a text; complaints begin with its name.
+    """Return the same for a text; error messages begin with its name.
 
     Raises:
-        BadInput: It is not YAML, a key comes twice, or its aliases stand for too much.
+        BadInput: It is not YAML, a key is repeated, or its aliases expand to too much.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -405,10 +405,10 @@ def parse_yaml(text: str, name: str) -> JsonValue:
 
 
 def read_settings(path: Path) -> JsonValue:
-    """Return the content of a file that somebody wrote to say what is wanted: JSON by its suffix, else YAML.
+    """Return the content of a user's settings file: JSON if its suffix says so, else YAML.
 
     Raises:
-        BadInput: As `read_json` and `read_yaml` do, or a text in it holds a NUL character, which no name can.
+        BadInput: As for `read_json` and `read_yaml`, or a text in it holds a NUL character, which no name can.
     """
     if path.suffix != ".json":
         return read_yaml(path)
@@ -432,19 +432,19 @@ def _refuse_unusable_text(content: JsonValue) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file with every character it has: line ends as they are, a byte order mark first.
+    """Return the text of a UTF-8 file unchanged: line ends and a byte order mark are kept.
 
     Raises:
-        BadInput: It cannot be read or is not UTF-8; the sentence names the file, and the line and the column.
+        BadInput: It cannot be read or is not UTF-8; the message names the file, the line and the column.
     """
     return _decode(read_bytes(path), path, "utf-8")
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file holds, or all that comes out of a pipe or device.
+    """Return the content of a file, or everything that comes out of a pipe or device.
 
     Raises:
-        BadInput: It cannot be read, or it is a pipe that nobody writes to; the sentence names the file.
+        BadInput: It cannot be read, or it is a pipe that nobody writes to; the message names the file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -461,12 +461,12 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _read_stream(file: FileIO, path: Path, *, pipe: bool) -> bytes:
-    """Read what has no size to its end; a pipe that nobody has opened to write to is waited for, but not for ever."""
+    """Read a stream without a size to its end; wait for a pipe that nobody has opened for writing, but not forever."""
     until = time.monotonic() + PIPE_TIMEOUT_S
     data = bytearray()
     while len(data) <= MAX_STREAM_BYTES:
         part = file.read(1 << 16)
-        if part is None:  # somebody is there who has not written yet
+        if part is None:  # a writer is connected but has not written yet
             select.select([file], [], [])
         elif part:
             data += part
@@ -489,12 +489,12 @@ def _decode(data: bytes, path: Path, encoding: str = "utf-8-sig") -> str:
 
 
 def describe_yaml_error(error: YAMLError, text: str) -> str:
-    """Say why a text is not YAML, and where; the words follow the file's name."""
+    """Describe why a text is not YAML, and where; the result follows the file's name."""
     return f"{_yaml_error_location(error, text)}: not valid YAML: {_yaml_error_reason(error)}."
 
 
 def _yaml_error_location(error: YAMLError, text: str) -> str:
-    """Say where a YAML error is; the parser's marks count from 0, its forbidden characters by position."""
+    """Return the location of a YAML error; the parser's marks count from 0, forbidden characters by position."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is not None:
         return f", line {mark.line + 1}, column {mark.column + 1}"
@@ -512,7 +512,7 @@ def _yaml_error_reason(error: YAMLError) -> str:
 
 
 def _to_json_data(value: object) -> JsonValue:
-    """Return what YAML gave as JSON data."""
+    """Return a parsed YAML value as JSON data."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -536,10 +536,10 @@ _LOCK_POLL_S = 0.05
 
 
 def update_file(path: Path, change: Callable[[bytes], bytes], *, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-    """Replace a file's content by what ``change`` makes of it; a file that is not there yet is empty before.
+    """Replace a file's content with what ``change`` returns for it; a missing file counts as empty.
 
-    Whatever goes wrong, the file is as it was before. What is no plain file, as a pipe, has nothing to be read and is
-    written to as it is.
+    If anything fails, the file is unchanged. What is not a regular file, such as a pipe, is not read and is written to
+    directly.
 
     Raises:
         MachineCannot: It is not writable, or another process held it for longer than ``timeout_s``.
@@ -565,14 +565,14 @@ def update_file(path: Path, change: Callable[[bytes], bytes], *, timeout_s: floa
 
 @contextlib.contextmanager
 def _locked_descriptor(path: Path, timeout_s: float) -> Iterator[int]:
-    """Hold a file's lock, and give its descriptor."""
+    """Lock a file, and yield its descriptor."""
     until = time.monotonic() + timeout_s
     while True:
         with translate_os_errors(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            with file_lock(descriptor, wait=False) as mine:
-                if mine and _is_same_file(path, descriptor):
+            with file_lock(descriptor, wait=False) as locked:
+                if locked and _is_same_file(path, descriptor):
                     yield descriptor
                     return
         finally:
@@ -583,7 +583,7 @@ def _locked_descriptor(path: Path, timeout_s: float) -> Iterator[int]:
 
 
 def _is_same_file(path: Path, descriptor: int) -> bool:
-    """Return whether an open file is the one that its path leads to."""
+    """Return whether an open file is the one at a path."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False
@@ -595,14 +595,14 @@ def _read_descriptor(descriptor: int) -> bytes:
 
 
 def home_folder() -> Path:
-    """Return the folder named by ``ASSAY_HOME``, or ``assay`` in the user's data folder; made if missing, private.
+    """Return the folder named by ``ASSAY_HOME``, or ``assay`` in the user's data folder; created if missing, private.
 
-    What is kept there is trusted: leases are undone by calling what they name. So nobody else may write into it.
-    Folders above it may be anybody's: whoever replaces it puts a folder there that belongs to somebody else.
+    Its content is trusted: a lease is undone by calling what it names. So nobody else may write to it. Folders above
+    it may belong to anybody: someone who replaces it creates a folder with another owner.
 
     Raises:
-        MachineCannot: The folder cannot be made or written, belongs to another user, or everybody may write into it.
-        BadInput: A file stands in its place.
+        MachineCannot: The folder cannot be created or written, belongs to another user, or is world-writable.
+        BadInput: A file is in its place.
     """
     folder = _home_path().absolute()
     with translate_os_errors(folder):
@@ -614,17 +614,17 @@ def home_folder() -> Path:
 
 
 def lease_folder() -> Path:
-    """Return where leases are written down, whether it is there or not."""
+    """Return the folder of leases, whether it exists or not."""
     return _home_path().absolute() / "leases"
 
 
 def refuse_writable_by_others(folder: Path, advice: str) -> None:
-    """Refuse a folder into which somebody else may put files that we would trust.
+    """Reject a folder to which others could add files that we would trust.
 
-    A sticky folder, as ``/tmp``, keeps others from replacing our files, but not from adding theirs.
+    A sticky folder, such as ``/tmp``, keeps others from replacing our files, but not from adding theirs.
 
     Raises:
-        MachineCannot: It belongs to another user, or everybody may write into it.
+        MachineCannot: It belongs to another user, or is world-writable.
     """
     info = folder.stat()
     if info.st_uid != os.geteuid():
@@ -647,5 +647,5 @@ _LINE_ENDS = frozenset({"Zl", "Zp"})
 
 
 def find_control_character(text: str) -> str | None:
-    """Return the first character that ends a line or steers a terminal, such as a newline; null: there is none."""
+    """Return the first character that ends a line or controls a terminal, such as a newline; null: there is none."""
     return next((c for c in text if unicodedata.category(c) == "Cc" or unicodedata.category(c) in _LINE_ENDS), None)

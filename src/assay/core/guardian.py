@@ -5,7 +5,7 @@
        └─▶ the pipe closes ──▶ the guardian releases all leases of that process, and ends too
 
 A program that ends normally has released its leases itself, and the guardian finds nothing to do. To stay small, it
-imports the lease code only when leases are left, or at once where something begins that must not be left behind.
+imports the lease code only when leases are left, or right away once something starts that must not be left behind.
 
 A guardian that dies before its program is restarted at once and covers all existing leases. A change that must not
 be made without one, such as a GPU setting or a rented machine, starts with `Guardian.require`: where no guardian can
@@ -53,21 +53,21 @@ class GuardianNotStarted(MachineCannot):
 
 
 class GuardianLost(MachineCannot):
-    """The guardian died, and none can be started in its place; what needs one is not begun."""
+    """The guardian died, and no replacement can be started; operations that need one are not started."""
 
 
 class Guardian:
-    """``with Guardian():`` around all work that takes leases; inside, a kill -9 leaves nothing behind.
+    """``with Guardian():`` around all work that takes leases; inside, even a kill -9 leaves nothing behind.
 
-    A process has one guardian: further ones, nested or in other threads, share it until the last has left. A forked
-    child is not guarded by its parent's.
+    A process has one guardian: further ones, nested or in other threads, share it until the last one exits. A forked
+    child is not covered by its parent's.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
     _shared: ClassVar[_GuardianProcess | None] = None
 
     def __enter__(self) -> Self:
-        """Start the guardian and wait until it watches.
+        """Start the guardian and wait until it is watching.
 
         Raises:
             GuardianNotStarted: It could not be started.
@@ -82,7 +82,7 @@ class Guardian:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the guardian go; one that still has something to undo is not waited for longer than a few seconds."""
+        """Dismiss the guardian; wait at most a few seconds for one that still has something to undo."""
         with self._lock:
             watch = Guardian._shared
             if watch is None or watch.pid != os.getpid():
@@ -94,13 +94,13 @@ class Guardian:
 
     @classmethod
     def require(cls) -> None:
-        """Make sure that a guardian lives before something is begun that must not be held without one.
+        """Ensure that a guardian is alive before something is started that must not be held without one.
 
-        From then on the run is stopped where the guardian dies and none can be started in its place.
+        From then on the run is stopped if the guardian dies and no replacement can be started.
 
         Raises:
             GuardianLost: It has died, and none can be started.
-            RuntimeError: This is not within ``with Guardian():``.
+        RuntimeError: This is not within ``with Guardian():``.
         """
         watch = cls._shared
         if watch is None or watch.pid != os.getpid():
@@ -109,7 +109,7 @@ class Guardian:
 
 
 class _GuardianProcess:
-    """A running guardian, and its successors, seen from the process they watch."""
+    """A running guardian, and its replacements, as seen from the process they watch."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -120,7 +120,7 @@ class _GuardianProcess:
         self._supervisor = self._start_supervisor()
 
     def require(self) -> None:
-        """Have a living guardian from now on; see `Guardian.require`."""
+        """Ensure a living guardian from now on; see `Guardian.require`."""
         with self._starting:
             self._required = True
             if processes.identify_process(self._process.pid) is None:
@@ -130,15 +130,15 @@ class _GuardianProcess:
             self._request_preload()
 
     def _request_preload(self) -> None:
-        """Leave the guardian nothing to look for on disk once it is needed; one that is dead has a successor soon."""
+        """Make the guardian load its code now rather than when it is needed; a dead one is about to be replaced."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._pipe, _LOAD)
 
     def end(self) -> None:
-        """Say goodbye; what is still held is released by the guardian, or by ourselves where it was killed."""
+        """Dismiss the guardian; it releases what is still held, or this process does where it was killed."""
         with self._starting:
             self._ended = True
-            # The byte is for the case that a forked child still holds a copy of the pipe.
+            # The byte is needed where a forked child still holds a copy of the pipe.
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._pipe, _GOODBYE)
             os.close(self._pipe)
@@ -148,12 +148,12 @@ class _GuardianProcess:
 
     def _start_supervisor(self) -> threading.Thread:
         self._supervising = True
-        keeper = threading.Thread(target=self._restart_when_dead, name="guardian", daemon=True)
-        keeper.start()
-        return keeper
+        supervisor = threading.Thread(target=self._restart_when_dead, name="guardian", daemon=True)
+        supervisor.start()
+        return supervisor
 
     def _restart_when_dead(self) -> None:
-        """Start another guardian whenever one dies before it was told goodbye."""
+        """Start another guardian whenever one dies before it was dismissed."""
         while True:
             died = self._process
             died.wait()
@@ -169,7 +169,7 @@ class _GuardianProcess:
                         return
 
     def _start_again(self) -> None:
-        """Start a guardian in place of a dead one; the caller holds the lock.
+        """Start a guardian to replace a dead one; the caller holds the lock.
 
         Raises:
             GuardianLost: None can be started.
@@ -193,7 +193,7 @@ class _GuardianProcess:
                 if self._required:
                     self._request_preload()
                 break
-        with contextlib.suppress(MachineCannot):  # that the disk is full must not leave us without one
+        with contextlib.suppress(MachineCannot):  # a full disk must not leave us without a guardian
             _log(f"The guardian of process {self.pid} {why}; another watches since.")
 
     def _stop_if_required(self, error: GuardianLost) -> None:
@@ -202,7 +202,7 @@ class _GuardianProcess:
 
 
 def _start_watching() -> tuple[int, Popen[bytes]]:
-    """Return a guardian that watches this process, and the pipe whose end it waits for.
+    """Start a guardian that watches this process; return it with the pipe whose end it waits for.
 
     Raises:
         GuardianNotStarted: It could not be started.
@@ -220,7 +220,7 @@ def _start_watching() -> tuple[int, Popen[bytes]]:
 
 
 def describe_exit(code: int) -> str:
-    """Say how a process ended, by its exit code as Python has it."""
+    """Describe how a process ended, from its exit code as Python reports it."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
@@ -237,7 +237,7 @@ def _spawn(stdin: int) -> Popen[bytes]:
 
 
 def _guardian_environment() -> dict[str, str]:
-    """Return the guardian's environment: it finds the modules we find, and no `kill_marked` finds it."""
+    """Return the guardian's environment: our import path, and without the mark that `kill_marked` looks for."""
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK}
     environment["ASSAY_HOME"] = str(home_folder())
     environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
@@ -245,7 +245,7 @@ def _guardian_environment() -> dict[str, str]:
 
 
 def _wait_until_ready(process: Popen[bytes]) -> None:
-    """Read what the guardian says until it is ready; what comes instead is why it failed."""
+    """Read the guardian's output until it is ready; any other output explains why it failed."""
     lines: list[bytes] = []
     if process.stdout is None:
         raise AssertionError("the guardian's output is a pipe")
@@ -262,13 +262,13 @@ def _wait_until_ready(process: Popen[bytes]) -> None:
 def main(owner_json: str, python_path: str) -> int:
     """Watch the process that started us, then release its leases; return the exit code."""
     for number in _IGNORED_SIGNALS:
-        # A handler, unlike SIG_IGN, is not inherited by what an undo starts.
+        # A handler, unlike SIG_IGN, is not inherited by processes that an undo starts.
         signal.signal(number, lambda *_: None)
     os.environ.pop("PYTHONPATH")
     if python_path:
         os.environ["PYTHONPATH"] = python_path
     owner = processes.ProcessIdentity(**json.loads(owner_json))
-    with contextlib.suppress(BrokenPipeError):  # killed before it could hear of us: one that came after others has work
+    with contextlib.suppress(BrokenPipeError):  # the owner was killed meanwhile: a replacement guardian still has work
         os.write(1, _READY)
     _point_at_null(1, 2)
     _wait_for_exit(owner)
@@ -277,7 +277,7 @@ def main(owner_json: str, python_path: str) -> int:
 
 
 def _wait_for_exit(owner: processes.ProcessIdentity) -> None:
-    """Sleep until the pipe ends or says goodbye, or the owner is dead while a forked child of it keeps it open."""
+    """Sleep until the pipe closes or dismisses us, or the owner is dead while a forked child of it keeps it open."""
     watched = select.poll()
     watched.register(0, select.POLLIN)
     with contextlib.suppress(OSError):
@@ -289,7 +289,7 @@ def _wait_for_exit(owner: processes.ProcessIdentity) -> None:
 
 
 def _import_leases() -> None:
-    """Load what releases leases: models of data, which take a quarter of a second of a core."""
+    """Import the code that releases leases: its data models take a quarter of a second of CPU time."""
     import assay.core.leases  # noqa: F401
 
 
@@ -302,7 +302,7 @@ def _clean_up_after(owner: processes.ProcessIdentity) -> int:
         failed = [report for report in leases.release_owned_by(owner) if report.outcome == "failed"]
         for report in failed:
             _log(report.reason)
-    except Exception:  # noqa: BLE001 - nobody is left to hear of it but the log
+    except Exception:  # noqa: BLE001 - nobody is left to report to but the log
         _log(" | ".join(traceback.format_exc().splitlines()))
         return 1
     return 1 if failed else 0

@@ -35,7 +35,7 @@ ReleaseOutcome = Literal["released", "failed", "left", "broken"]
 
 
 class Lease(Value):
-    """Something that must be undone, who answers for it, and how it is undone without them."""
+    """Something that must be undone: who is responsible for it, and how others can undo it."""
 
     schema_version: int = SCHEMA_VERSION
     id: str = Field(pattern=r"^[0-9A-Za-z_-]{8,64}$")
@@ -51,12 +51,12 @@ class Lease(Value):
 
     @property
     def path(self) -> Path:
-        """Where the lease is written down."""
+        """The file that records the lease."""
         return _lease_folder() / f"{self.id}.json"
 
 
 class ReleaseReport(Value):
-    """What became of one lease; a file that cannot be understood has none."""
+    """The outcome for one lease; a file that cannot be parsed has none."""
 
     file: str
     lease: Lease | None
@@ -69,7 +69,7 @@ class LeaseNotReleased(MachineCannot):
 
 
 def new_lease_id() -> str:
-    """Return an id for `take`, for undos whose arguments name their own lease."""
+    """Return an id for `take_lease`, for undos whose arguments name their own lease."""
     return secrets.token_hex(8)
 
 
@@ -82,9 +82,9 @@ def take_lease(
     *,
     lease_id: str | None = None,
 ) -> Lease:
-    """Write a lease of this process down, durably. Do what it is about only after this has returned.
+    """Record a lease of this process durably. Make the change only after this has returned.
 
-    ``deadline`` knows its time zone.
+    ``deadline`` is timezone-aware.
     """
     lease = Lease(
         id=lease_id or new_lease_id(),
@@ -103,22 +103,22 @@ def take_lease(
 
 
 def release_lease(lease: Lease) -> None:
-    """Undo what the lease is about and forget it; nothing happens if that is done already.
+    """Undo the change and remove the lease; does nothing if that is done already.
 
     A request to stop waits until the undo is done.
 
     Raises:
         LeaseNotReleased: The undo failed; the lease is kept.
     """
-    with defer_stop(), _claim(lease.path, wait=True) as ours:
-        if ours:
+    with defer_stop(), _claim(lease.path, wait=True) as claimed:
+        if claimed:
             _undo_and_forget(lease)
 
 
 def discard_lease(lease: Lease) -> None:
-    """Forget a lease without an undo: what it is about was refused, so that nothing was done."""
-    with _claim(lease.path, wait=True) as ours:
-        if ours:
+    """Remove a lease without an undo: the change was rejected, so there is nothing to undo."""
+    with _claim(lease.path, wait=True) as claimed:
+        if claimed:
             files.remove_file(lease.path)
 
 
@@ -132,9 +132,9 @@ def hold_lease(
     *,
     lease_id: str | None = None,
 ) -> Iterator[Lease]:
-    """Take a lease for the length of a ``with`` block and release it at the end, however it ends.
+    """Hold a lease for the length of a ``with`` block and release it at the end, however it ends.
 
-    An error of the block is what the caller gets to see; a failed release is then only noted on it.
+    The caller sees an error of the block itself; a failed release is then only added to it as a note.
     """
     lease = take_lease(kind, what, undo, args, deadline, lease_id=lease_id)
     try:
@@ -150,10 +150,10 @@ def hold_lease(
 
 
 def reap_leases() -> list[ReleaseReport]:
-    """Release every lease whose owner is dead or whose deadline has passed, newest first; say what became of each.
+    """Release every lease whose owner is dead or whose deadline has passed, newest first; return a report on each.
 
     Leases of living owners, of other hosts (until their deadline) and of other users are left. Files that cannot be
-    understood are reported and kept.
+    parsed are reported and kept.
     """
     readable, reports = _read_all()
     for lease in readable:
@@ -166,12 +166,12 @@ def reap_leases() -> list[ReleaseReport]:
 
 
 def lease_exists(lease_id: str) -> bool:
-    """Return whether a lease of this id is there, whoever took it."""
+    """Return whether a lease with this id exists, whoever took it."""
     return (_lease_folder() / f"{lease_id}.json").exists()
 
 
 def list_foreign_leases(kind: str) -> list[Lease]:
-    """Return the leases of a kind that other processes have taken, newest first."""
+    """Return the leases of a kind that other processes hold, newest first."""
     return [lease for lease in _read_all()[0] if lease.kind == kind and lease.owner != processes.current_process()]
 
 
@@ -189,10 +189,10 @@ def _is_ours(lease: Lease) -> bool:
 
 
 def release_orphans(kind: str, **args: JsonValue) -> list[Lease]:
-    """Release what dead owners left of a kind with these arguments; return what living others hold of it.
+    """Release leases of dead owners with this kind and these arguments; return those that living processes hold.
 
     Raises:
-        LeaseNotReleased: What a dead owner left cannot be undone.
+        LeaseNotReleased: A lease of a dead owner cannot be undone.
     """
     held: list[Lease] = []
     for lease in list_foreign_leases(kind):
@@ -208,7 +208,7 @@ def release_orphans(kind: str, **args: JsonValue) -> list[Lease]:
 
 @contextlib.contextmanager
 def lease_lock() -> Iterator[None]:
-    """Keep other processes from looking at what is held, and taking it, for the length of a ``with`` block."""
+    """Keep other processes from checking and taking leases during a ``with`` block."""
     path = home_folder() / "leases.lock"
     with files.translate_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -220,10 +220,10 @@ def lease_lock() -> Iterator[None]:
 
 
 def release_owned_by(owner: ProcessIdentity) -> list[ReleaseReport]:
-    """Release every lease of one process, newest first; say what became of each."""
+    """Release every lease of one process, newest first; return a report on each."""
     readable, _ = _read_all()
-    mine = [lease for lease in readable if lease.owner == owner]
-    return [_release_for_another(lease, "its owner has ended", wait=True) for lease in mine]
+    owned = [lease for lease in readable if lease.owner == owner]
+    return [_release_for_another(lease, "its owner has ended", wait=True) for lease in owned]
 
 
 def _lease_folder() -> Path:
@@ -239,7 +239,7 @@ def _write_lease(lease: Lease) -> None:
 
 
 def _read_all() -> tuple[list[Lease], list[ReleaseReport]]:
-    """Return the leases, newest first, and reports on the files that are none."""
+    """Return the leases, newest first, and reports on the files that are not leases."""
     readable: list[Lease] = []
     broken: list[ReleaseReport] = []
     for path in sorted(_lease_folder().glob("*.json")):
@@ -263,7 +263,7 @@ def _read_lease(path: Path) -> Lease:
 
 
 def _due_reason(lease: Lease) -> str | None:
-    """Say why somebody other than the owner should release a lease; null: nobody should."""
+    """Return why a process other than the owner should release a lease; null: none should."""
     if lease.deadline_at is not None and lease.deadline_at <= datetime.now(UTC):
         return "its deadline has passed"
     if not processes.is_alive(lease.owner):
@@ -279,10 +279,10 @@ def _not_due_reason(lease: Lease) -> str:
 
 
 def _release_for_another(lease: Lease, due: str, *, wait: bool) -> ReleaseReport:
-    """Release a lease that is not ours; an undo is code, so it is not taken from another user's file."""
+    """Release another process's lease; an undo is code, so it is never run from another user's file."""
     try:
-        with _claim(lease.path, wait=wait) as ours:
-            if not ours:
+        with _claim(lease.path, wait=wait) as claimed:
+            if not claimed:
                 return _report(lease, "left", "another process is releasing it or has done so")
             if lease.path.stat().st_uid != os.geteuid():
                 return _report(lease, "left", "it belongs to another user")
@@ -298,10 +298,10 @@ def _report(lease: Lease, outcome: ReleaseOutcome, reason: str) -> ReleaseReport
 
 @contextlib.contextmanager
 def _claim(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Lock a lease's file and yield True; False if it is gone, or locked by another and ``wait`` is off.
+    """Lock a lease's file and yield True; False if it is gone, or locked by another process and ``wait`` is off.
 
-    The lock of a dead claimer vanishes with it. A failed undo replaces the file, so a lock that was waited for counts
-    only if the file is still the one that was locked.
+    The lock of a dead process disappears with it. A failed undo replaces the file, so a lock obtained after waiting
+    counts only if the file is still the one that was locked.
     """
     while True:
         try:
@@ -311,9 +311,9 @@ def _claim(path: Path, *, wait: bool) -> Iterator[bool]:
             yield False
             return
         try:
-            with files.file_lock(descriptor, wait=wait) as ours:
-                if not ours or _is_at(descriptor, path):
-                    yield ours
+            with files.file_lock(descriptor, wait=wait) as locked:
+                if not locked or _is_at(descriptor, path):
+                    yield locked
                     return
         finally:
             os.close(descriptor)
@@ -341,7 +341,7 @@ def _undo_and_forget(lease: Lease) -> None:
 
 
 def _note_failure(lease: Lease, why: str) -> None:
-    """Write the failure into the lease; a disk too full for that does not hide the failure itself."""
+    """Record the failure in the lease; a disk too full for that must not hide the failure itself."""
     attempts = lease.attempts
     with contextlib.suppress(BadInput):
         attempts = max(attempts, _read_lease(lease.path).attempts)

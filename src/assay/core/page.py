@@ -1,7 +1,7 @@
-"""What to draw, as values: an experiment describes its page once, every report draws it.
+"""What to draw, as values: an experiment describes its page once, and every report renders it.
 
-A page is a title, one leading sentence and sections of elements. An element says what is shown and
-in which unit; how it looks in a terminal, in Markdown, in HTML or in a PNG is the reports' business.
+A page is a title, a lead sentence and sections of elements. An element defines what is shown and in which unit; how it
+looks in a terminal, in Markdown, in HTML or in a PNG is up to the reports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Tone = Literal["plain", "good", "bad", "unsure"]
 
 
 class Text(Value):
-    """A paragraph; ``tone`` tells a result from a warning."""
+    """A paragraph; ``tone`` distinguishes a result from a warning."""
 
     kind: Literal["text"] = "text"
     text: str
@@ -26,7 +26,7 @@ class Text(Value):
 
 
 class Column(Value):
-    """A column's heading and whether its cells are numbers (set to the right)."""
+    """A column's heading and whether its cells are numbers (aligned right)."""
 
     title: str
     numeric: bool = False
@@ -43,7 +43,7 @@ class Table(Value):
     note: str | None = None
 
     @model_validator(mode="after")
-    def _rows_fit_the_columns(self) -> Self:
+    def _check_rows(self) -> Self:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"table {self.title!r} has a row that does not fit its columns")
         if self.tones is not None and len(self.tones) != len(self.rows):
@@ -52,7 +52,7 @@ class Table(Value):
 
 
 class StripRow(Value):
-    """One row of a strip plot: every sample as a dot, the estimate and its interval over them."""
+    """One row of a strip plot: every sample as a dot, with the estimate and its interval on top."""
 
     label: str
     samples: tuple[float, ...]
@@ -62,7 +62,7 @@ class StripRow(Value):
 
 
 class StripPlot(Value):
-    """Samples of several things side by side on one axis."""
+    """Samples of several subjects on one common axis."""
 
     kind: Literal["strips"] = "strips"
     title: str
@@ -70,12 +70,12 @@ class StripPlot(Value):
     axis: str
     unit: str
     strips: tuple[StripRow, ...] = Field(min_length=1)
-    centre: float | None = Field(default=None, description="The value that means no change; a line stands there.")
+    centre: float | None = Field(default=None, description="The value that means no change; marked by a line.")
     note: str | None = None
 
 
 class PlotLine(Value):
-    """One line; ``low`` and ``high`` draw a band around it. A ``limit`` is what the others are held against."""
+    """One line; ``low`` and ``high`` draw a band around it. A ``limit`` is a reference for the other lines."""
 
     label: str
     x: tuple[float, ...]
@@ -85,7 +85,7 @@ class PlotLine(Value):
     limit: bool = False
 
     @model_validator(mode="after")
-    def _same_lengths(self) -> Self:
+    def _check_lengths(self) -> Self:
         for name, other in (("y", self.y), ("low", self.low), ("high", self.high)):
             if other is not None and len(other) != len(self.x):
                 raise ValueError(f"line {self.label!r}: {name} has {len(other)} points, x has {len(self.x)}")
@@ -108,7 +108,7 @@ class LinePlot(Value):
 
 
 class ScatterPoint(Value):
-    """A thing with two numbers, each perhaps with its interval; its tone is whether it is better than the others."""
+    """A point with optional intervals in x and y; its tone shows whether it is better than the others."""
 
     label: str
     group: str = Field(default="", description="Dots of one group look alike.")
@@ -122,7 +122,7 @@ class ScatterPoint(Value):
 
 
 class ScatterPlot(Value):
-    """Things by two numbers of theirs; ``path`` joins some of them, by their places among the dots."""
+    """Points by two of their values; ``path`` connects some of them, by their indices in ``dots``."""
 
     kind: Literal["scatter"] = "scatter"
     title: str
@@ -138,14 +138,14 @@ class ScatterPlot(Value):
     note: str | None = None
 
     @model_validator(mode="after")
-    def _the_path_is_of_dots(self) -> Self:
+    def _check_path(self) -> Self:
         if any(not 0 <= index < len(self.dots) for index in self.path):
             raise ValueError(f"scatter {self.title!r}: its path leads to a dot that is not there")
         return self
 
 
 class HeatMap(Value):
-    """A matrix of numbers with names on both sides; null cells were not measured."""
+    """A matrix of numbers with row and column names; null cells were not measured."""
 
     kind: Literal["heatmap"] = "heatmap"
     title: str
@@ -154,14 +154,16 @@ class HeatMap(Value):
     columns: tuple[str, ...] = Field(min_length=1)
     cells: tuple[tuple[float | None, ...], ...]
     unit: str
-    centre: float | None = Field(default=None, description="The value that means no change; colours part there.")
+    centre: float | None = Field(
+        default=None, description="The value that means no change; the middle of the colour scale."
+    )
     unsure: tuple[tuple[bool, ...], ...] | None = Field(
-        default=None, description="Of each cell, whether it may as well be the centre: its number is shown, no colour."
+        default=None, description="For each cell, whether it may equal the centre: shown without colour."
     )
     note: str | None = None
 
     @model_validator(mode="after")
-    def _cells_fill_the_matrix(self) -> Self:
+    def _check_cells(self) -> Self:
         if len(self.cells) != len(self.rows) or any(len(row) != len(self.columns) for row in self.cells):
             raise ValueError(f"heat map {self.title!r}: its cells do not fill {len(self.rows)}×{len(self.columns)}")
         if self.unsure is not None and [len(row) for row in self.unsure] != [len(self.columns)] * len(self.rows):
@@ -170,7 +172,7 @@ class HeatMap(Value):
 
 
 class TimelineBar(Value):
-    """A span of time in one lane of a timeline, in seconds from the timeline's start."""
+    """A span of time in one lane of a timeline, in seconds since the timeline's start."""
 
     lane: str
     label: str
@@ -180,7 +182,7 @@ class TimelineBar(Value):
 
 
 class Timeline(Value):
-    """What ran when: bars in lanes, and lines (sensors) above the same axis."""
+    """What ran when: bars in lanes, and lines (sensors) on the same axis."""
 
     kind: Literal["timeline"] = "timeline"
     title: str
@@ -196,7 +198,7 @@ Figure = StripPlot | LinePlot | ScatterPlot | HeatMap | Timeline
 
 
 class Section(Value):
-    """A heading and what stands under it."""
+    """A heading and the elements below it."""
 
     title: str
     elements: tuple[Element, ...]
@@ -208,7 +210,7 @@ class Page(Value):
     title: str
     lead: str
     lead_tone: Tone = "plain"
-    quality: tuple[Text, ...] = Field(default=(), description="How far it can be trusted; stands under the lead.")
+    quality: tuple[Text, ...] = Field(default=(), description="How far it can be trusted; shown under the lead.")
     sections: tuple[Section, ...] = ()
     facts: tuple[tuple[str, str], ...] = Field(default=(), description="Name and value pairs for the foot.")
     origin: Origin = "real"

@@ -2,7 +2,7 @@
 
 Block ──< Trial ──< Role ──< Subject
                     │
-                    └─ one worker process per rank, started afresh for each restart
+                    └─ one worker process per rank, a new one for each restart
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from assay.core.values import Params, Value, content_id
 
 MAX_LABEL_LENGTH = 40
 HOST = "host"
-"""Where a load runs that needs no device: on cores that no device's worker got, where cores are shared out."""
+"""Where a load without a device runs: on cores left over by the devices' workers, where cores are divided up."""
 
 Duty = Literal["timed", "load"]
 Schedule = Literal["alone", "together", "turns"]
 InterferencePolicy = Literal["warn", "refuse", "wait"]
-"""When others are busy before a trial: measure and say so, do not measure, or wait until they are done."""
+"""If other processes are busy before a trial: measure and report it, do not measure, or wait until they are done."""
 
 Cache = Literal["cold", "warm"]
-"""What a GPU's caches hold when a call begins: overwritten before each, or as the same call left them."""
+"""State of a GPU's caches when a call starts: overwritten before each, or as the same call left them."""
 
 Isolation = Literal["none", "gpu", "cpu", "numa", "full"]
 
 
 class SourceCheckout(Value):
-    """Another checkout to take a workload from, and the interpreter to do it with.
+    """Another checkout to take a workload from, and the interpreter to run it with.
 
-    A worker of it works in its ``folder`` and finds its ``src`` and itself first on the path.
+    Its workers run in its ``folder``, with its ``src`` and the checkout itself first on the path.
     """
 
     LATER = frozenset({"folder", "instead_of"})
@@ -52,14 +52,14 @@ class Metric(Value):
 
 
 class Command(Value):
-    """A command line to time, and what to read from its output."""
+    """A command line to time, and the metrics to read from its output."""
 
     argv: tuple[str, ...] = Field(min_length=1)
     metrics: tuple[Metric, ...] = ()
 
 
 class Subject(Value):
-    """One thing whose time is taken: a workload in one implementation, with its parameters."""
+    """A subject to measure: a workload in one implementation, with its parameters."""
 
     workload: str
     impl: str
@@ -71,7 +71,7 @@ class Subject(Value):
 
     @property
     def label(self) -> str:
-        """The name shown to people: ``softmax@numpy``, ``folder/file.py:function``, or the beginning of a command."""
+        """The display name: ``softmax@numpy``, ``folder/file.py:function``, or the beginning of a command."""
         if self.impl == "python" and ":" in self.workload:
             return "/".join(self.workload.split("/")[-2:])
         if self.impl == "command":
@@ -85,17 +85,17 @@ TunerName = Literal["pick", "triton", "helion", "command"]
 
 
 class Tuner(Value):
-    """Who chooses a configuration of a workload: Assay's own pick, another's auto-tuner, or a command.
+    """What selects a configuration of a workload: Assay's own pick, another auto-tuner, or a command.
 
-    A command writes what it found as JSON to the file that stands for ``{output}`` in its words.
+    A command writes its result as JSON to the file whose path replaces ``{output}`` in its arguments.
     """
 
     name: TunerName
-    budget_s: float = Field(gt=0, description="At most about this long, where the tuner can be told.")
+    budget_s: float = Field(gt=0, description="Approximate upper limit, if the tuner supports one.")
     command: Command | None = None
 
     @model_validator(mode="after")
-    def _a_command_where_it_is_one(self) -> Self:
+    def _check_command(self) -> Self:
         if (self.name == "command") != (self.command is not None):
             raise ValueError("a command is given to the tuner named command, and to no other")
         return self
@@ -104,20 +104,20 @@ class Tuner(Value):
 class Role(Value):
     """What one worker (or one per rank) does in a trial, and where.
 
-    ``tuner`` also chooses a configuration of the first subject, after its time was taken, under the same schedule.
-    Several roles may be on one device; ``worker`` tells them apart, and their device's cores are shared out to them.
-    A load may be on the ``host``: a process with no device of its own.
+    ``tuner`` also selects a configuration of the first subject, after it was timed, under the same schedule. Several
+    roles may share a device; ``worker`` distinguishes them, and the device's cores are divided among them. A load may
+    be on the ``host``: a process without a device.
 
-    ``in_pairs`` has the first subject compared with the second, the third with the fourth, and so on: each pair is put
-    in place, timed in turns and given back before the next. One that does not work is left out, and the others go on.
+    ``in_pairs`` compares the first subject with the second, the third with the fourth, and so on: each pair is set up,
+    timed interleaved and released before the next. A pair that fails is skipped, and the others continue.
 
-    ``parity`` has the second subject's output compared with the first's before they are timed, or that of each pair.
+    ``parity`` compares the second subject's output with the first's before they are timed, or that of each pair.
 
-    ``in_stages`` has one subject called again and again for its own while, then the next one, in the same process: each
-    has a window and an energy of its own. One that does not work is left out, and the others go on.
+    ``in_stages`` calls one subject repeatedly for its own period, then the next one, in the same process: each has its
+    own window and energy. One that fails is skipped, and the others continue.
 
-    ``metered`` are further GPUs whose watts count: those that the worker of a GPU is spread over, which it then sees
-    behind its own, or those of a server that a worker on a CPU asks.
+    ``metered`` are further GPUs whose power counts: those that the worker of a GPU is spread over, which it then sees
+    after its own, or those of a server that a worker on a CPU sends requests to.
     """
 
     LATER = frozenset({"worker", "tuner", "in_pairs", "parity", "in_stages", "metered"})
@@ -136,7 +136,7 @@ class Role(Value):
     metered: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _one_device_or_one_per_rank(self) -> Self:
+    def _check_devices(self) -> Self:
         if len(self.devices) not in {1, self.ranks}:
             raise ValueError(f"role {self.name!r} has {self.ranks} ranks on {len(self.devices)} devices")
         if self.tuner is not None and (self.duty != "timed" or self.ranks > 1):
@@ -146,7 +146,7 @@ class Role(Value):
         return self
 
     @model_validator(mode="after")
-    def _pairs_are_whole(self) -> Self:
+    def _check_pairs(self) -> Self:
         if self.in_pairs and (self.duty != "timed" or self.ranks > 1 or self.tuner is not None):
             raise ValueError(f"role {self.name!r} is in pairs, so that it is timed, by one rank, and does not tune")
         if self.in_pairs and (len(self.subjects) % 2 or any(subject.command for subject in self.subjects)):
@@ -154,13 +154,13 @@ class Role(Value):
         return self
 
     @model_validator(mode="after")
-    def _parity_is_of_two(self) -> Self:
+    def _check_parity(self) -> Self:
         if self.parity and not self.in_pairs and (len(self.subjects) != 2 or self.ranks > 1):
             raise ValueError(f"role {self.name!r} asks for parity, so that it has two subjects and one rank")
         return self
 
     @model_validator(mode="after")
-    def _stages_are_timed(self) -> Self:
+    def _check_stages(self) -> Self:
         if self.in_stages and (self.duty != "timed" or self.in_pairs or self.tuner is not None or self.parity):
             raise ValueError(f"role {self.name!r} is in stages, so that it is timed, not in pairs, and does not tune")
         if set(self.metered) & set(self.devices):
@@ -169,12 +169,12 @@ class Role(Value):
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """Every device whose watts count."""
+        """Every device whose power counts."""
         return (*self.devices, *self.metered)
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Every device that its workers are on: metered ones are those of others where it is on a CPU itself."""
+        """Every device that its workers run on; metered ones belong to other processes if the role is on a CPU."""
         return self.watched if self.devices[0].startswith("cuda") else self.devices
 
     def device_of(self, rank: int) -> str:
@@ -183,14 +183,14 @@ class Role(Value):
 
 
 UNREACHABLE_PRECISION = 1e-6
-"""A precision that no time is ever known to: every worker is timed for all of its time."""
+"""A precision that is never reached, so that every worker is timed for its full duration."""
 
 
 class Method(Value):
-    """How samples are taken. Given counts are obeyed exactly; otherwise it ends within the duration once precise.
+    """How samples are taken. Given counts are followed exactly; otherwise it ends within the duration once precise.
 
-    ``continuous`` is for power: calls follow one another without a pause for the whole share of the duration, each with
-    its own start (``start_us``, since the start of its series), so that watts can be laid over calls.
+    ``continuous`` is for power: calls run without a pause for the whole share of the duration, each with its own start
+    (``start_us``, since the start of its series), so that power can be related to calls.
     """
 
     LATER = frozenset({"continuous", "duty", "settle_s", "rounds", "stage_s", "stage_calls"})
@@ -204,14 +204,16 @@ class Method(Value):
     continuous: bool = False
     duty: float = Field(default=1.0, gt=0, le=1, description="Of continuous calls: the share of the time they fill.")
     settle_s: float | None = Field(
-        default=None, gt=0, description="All run untimed first, until clocks and heat are steady, at most so long."
+        default=None, gt=0, description="Maximum duration of the untimed run until clocks and temperatures are steady."
     )
-    rounds: int | None = Field(default=None, ge=4, description="Of subjects in pairs: of each pair at most so many.")
-    stage_s: float | None = Field(default=None, gt=0, description="Of subjects in stages: each is called for so long.")
-    stage_calls: int = Field(default=1, ge=1, description="Of subjects in stages: each is called at least so often.")
+    rounds: int | None = Field(
+        default=None, ge=4, description="For subjects in pairs: maximum number of rounds per pair."
+    )
+    stage_s: float | None = Field(default=None, gt=0, description="For subjects in stages: duration of each stage.")
+    stage_calls: int = Field(default=1, ge=1, description="For subjects in stages: minimum number of calls of each.")
 
     @model_validator(mode="after")
-    def _continuous_calls_are_not_counted(self) -> Self:
+    def _check_continuous(self) -> Self:
         if self.continuous and self.benchmark_runs is not None:
             raise ValueError("continuous calls are timed for a duration, and not counted")
         if self.duty < 1 and not self.continuous:
@@ -220,11 +222,11 @@ class Method(Value):
 
 
 POWER_LIMIT_W, SM_MHZ = "power_limit_w", "sm_mhz"
-"""Settings of a trial that change the GPUs of its timed roles, each held by a lease for as long as the trial lasts."""
+"""Settings of a trial that change the GPUs of its timed roles, each held by a lease for the length of the trial."""
 
 
 class Trial(Value):
-    """Roles measured under one schedule; the smallest thing that is recorded."""
+    """Roles measured under one schedule; the smallest unit that is recorded."""
 
     LATER = frozenset({"profile", "retakes"})
 
@@ -236,16 +238,16 @@ class Trial(Value):
     settings: Params = Field(default_factory=dict)
     on_interference: InterferencePolicy = "warn"
     placed_with: tuple[str, ...] = Field(
-        default=(), description="Devices whose cores are shared out together; one named twice has two workers."
+        default=(), description="Devices whose cores are divided together; one named twice has two workers."
     )
     cpu_groups: int | None = Field(default=None, ge=1)
     cooldown_s: float = Field(default=0.0, ge=0)
-    retakes: int = Field(default=0, ge=0, description="Where it was disturbed, measured again at most so often.")
+    retakes: int = Field(default=0, ge=0, description="Maximum number of repeated measurements if it is disturbed.")
     seed: int = 0
     profile: bool = Field(default=False, description="After timing, one call of each subject is traced on each rank.")
 
     @model_validator(mode="after")
-    def _roles_fit_the_schedule(self) -> Self:
+    def _check_schedule(self) -> Self:
         names = [role.name for role in self.roles]
         if len(set(names)) != len(names):
             raise ValueError(f"two roles of one trial share a name: {names}")
@@ -271,27 +273,27 @@ class Trial(Value):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Every device of its roles, each once."""
+        """Every device of its roles, without duplicates."""
         return tuple(dict.fromkeys(device for role in self.roles for device in role.devices))
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """Every device whose watts count, each once."""
+        """Every device whose power counts, without duplicates."""
         return tuple(dict.fromkeys(device for role in self.roles for device in role.watched))
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Every device that its workers are on, each once."""
+        """Every device that its workers run on, without duplicates."""
         return tuple(dict.fromkeys(device for role in self.roles for device in role.used))
 
     @property
     def in_stages(self) -> bool:
-        """Whether its subjects are measured one after another, each with a window of its own."""
+        """Whether its subjects are measured one after another, each with its own window."""
         return any(role.in_stages for role in self.roles)
 
     @property
     def workers(self) -> dict[str, int]:
-        """How many workers share the cores of each device, those it is placed with included."""
+        """Number of workers that share the cores of each device, including devices it is placed with."""
         counts = {device: self.placed_with.count(device) for device in (*self.placed_with, *self.devices)}
         for role in self.roles:
             for device in role.devices:
@@ -300,13 +302,15 @@ class Trial(Value):
 
     @property
     def target_precision(self) -> float | None:
-        """The precision at which a stretch ends before its time; null where none does."""
-        lasts = self.schedule == "turns" or self.method.continuous or self.method.precision <= UNREACHABLE_PRECISION
-        return None if lasts else self.method.precision
+        """The precision at which a block of samples ends early; null where it always runs its full duration."""
+        runs_full_time = (
+            self.schedule == "turns" or self.method.continuous or self.method.precision <= UNREACHABLE_PRECISION
+        )
+        return None if runs_full_time else self.method.precision
 
     @property
     def id(self) -> str:
-        """The hash of all that the trial is; the same trial has the same id on any machine."""
+        """The hash of all of the trial's content; the same trial has the same id on any machine."""
         return content_id(self)
 
 
@@ -316,13 +320,15 @@ class Block(Value):
     name: str
     why: str
     trials: tuple[Trial, ...] = Field(min_length=1)
-    left_s: float | None = Field(default=None, description="At most this long until the run is done, this included.")
+    left_s: float | None = Field(
+        default=None, description="Upper bound of the remaining time of the run, including this block."
+    )
     prediction: dict[str, float] | None = Field(
-        default=None, description="What will be found, by names that end in a unit, said before it is measured."
+        default=None, description="Predicted results, by names that end in a unit, recorded before measuring."
     )
 
 
 class Done(Value):
-    """The question is decided, or nothing more can be learnt; why."""
+    """The question is decided, or more trials would not help; ``why`` gives the reason."""
 
     why: str

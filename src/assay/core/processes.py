@@ -5,9 +5,9 @@ kernel keeps the environment a process began with in ``/proc/PID/environ``, so e
 and its parent is found. Two things are out of reach: processes of other users, and a program that clears the
 environment of what it starts.
 
-Where a user's function forks and the child returns, two processes continue with the work of one worker, and each
-would fork again on the next call. So workers watch for forks (`watch_for_forks`), and code that makes calls checks
-after each sample, outside the timed region, whether it runs in such a copy (`exit_if_forked`).
+If a user's function forks and the child returns, two processes continue the work of one worker, and each would fork
+again on the next call. So workers watch for forks (`watch_for_forks`), and code that makes calls checks after each
+sample, outside the timed region, whether it runs in such a copy (`exit_if_forked`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _MAX_EMPTY_SCANS = 20
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """One process, for all time: no other process on any machine has the same identity."""
+    """Identity of one process: no other process on any machine ever has the same one."""
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - what models that hold one ask for
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - required by models that contain one
 
     host: str
     boot_id: str
@@ -58,7 +58,7 @@ class _ProcessStat(NamedTuple):
 
     @property
     def running(self) -> bool:
-        """Whether it still holds anything: a zombie waits only to be counted."""
+        """Whether it still holds anything: a zombie only waits to be reaped."""
         return self.state not in "ZXx"
 
 
@@ -71,7 +71,7 @@ def current_process() -> ProcessIdentity:
 
 
 def identify_process(pid: int) -> ProcessIdentity | None:
-    """Return the identity of the process that has this number now; null if there is none, or a zombie."""
+    """Return the identity of the process that has this PID now; null if there is none, or a zombie."""
     stat = _read_stat(pid)
     if stat is None or not stat.running:
         return None
@@ -81,7 +81,7 @@ def identify_process(pid: int) -> ProcessIdentity | None:
 
 
 def host_id() -> str:
-    """Return a short hash that names this host without giving its name away."""
+    """Return a short hash that identifies this host without revealing its name."""
     try:
         name = Path("/etc/machine-id").read_text(encoding="ascii", errors="replace").strip()
     except OSError:
@@ -90,7 +90,7 @@ def host_id() -> str:
 
 
 def boot_id() -> str:
-    """Return what names this boot of the host; sandboxes without a boot id are named by their boot time."""
+    """Return the id of this boot of the host; sandboxes without a boot id use the boot time."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -99,21 +99,21 @@ def boot_id() -> str:
 
 
 def is_visible(identity: ProcessIdentity) -> bool:
-    """Whether this process can tell if that one lives: same host, and same container unless the host has rebooted."""
+    """Whether this process can check if that one is alive: same host, and same container unless the host rebooted."""
     if identity.host != host_id():
         return False
     return identity.boot_id != boot_id() or identity.pid_namespace == _pid_namespace()
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether the process still runs. One that cannot be seen from here (`can_see`) counts as alive."""
+    """Whether the process still runs. One that is not visible from here (`is_visible`) counts as alive."""
     if not is_visible(identity):
         return True
     return identity.boot_id == boot_id() and _is_running(identity.pid, identity.start_ticks)
 
 
 def mark_environment(token: str) -> dict[str, str]:
-    """Return the environment entries that mark a process and all it starts.
+    """Return the environment entries that mark a process and all its descendants.
 
     ``SPT_NOENV`` keeps the ``setproctitle`` package, which vLLM and Ray use, from overwriting the mark.
     """
@@ -122,7 +122,7 @@ def mark_environment(token: str) -> dict[str, str]:
 
 
 def list_marked(token: str) -> list[int]:
-    """Return the processes, other than this one, that carry the mark; zombies carry nothing."""
+    """Return the processes, other than this one, that carry the mark; zombies do not."""
     _check_token(token)
     return sorted(_carriers(_pids(), token))
 
@@ -130,8 +130,8 @@ def list_marked(token: str) -> list[int]:
 def kill_marked(token: str, grace_s: float = 0.0) -> int:
     """Kill every process that carries the mark, and what they start meanwhile; return how many there were.
 
-    With a grace they are first asked to end (SIGTERM) and given that many seconds. When this returns, none of them
-    runs: what they held, GPU memory included, is free.
+    With a grace period they first get SIGTERM and that many seconds. When this returns, none of them runs: what they
+    held, including GPU memory, is free.
 
     Raises:
         MachineCannot: Some could not be killed within 5 seconds.
@@ -157,34 +157,34 @@ def _check_token(token: str) -> None:
 
 
 def _send_until_gone(token: str, sent: signal.Signals, victims: dict[int, int], within_s: float) -> bool:
-    """Signal marked processes until none is left, or time is up; note them in ``victims`` with their start ticks.
+    """Signal marked processes until none is left, or time is up; record them in ``victims`` with their start ticks.
 
-    A process dying gives up its environment before its files, so victims are watched to their end. One empty look is
-    not believed: a process may have forked and ended behind the look's back, or be just between two programs. Two
-    are, if no process was born or gone in between; on a machine too busy for that, a few more looks must do.
+    A dying process releases its environment before its files, so victims are watched until they end. One empty scan
+    is not conclusive: a process may have forked and ended during the scan, or be between two programs. Two are, if no
+    process was created or ended in between; on a machine too busy for that, a limited number of scans must do.
     """
     deadline = time.monotonic() + within_s
     signalled: set[int] = set()
     pids: list[int] = []
-    empty_looks = 0
-    while empty_looks < _MAX_EMPTY_SCANS:
+    empty_scans = 0
+    while empty_scans < _MAX_EMPTY_SCANS:
         before, pids = pids, _pids()
         carriers = _carriers(pids, token)
         for pid in carriers:
             if sent == signal.SIGKILL or pid not in signalled:
                 _signal_marked(pid, token, sent, victims)
         signalled.update(carriers)
-        empty_looks = 0 if carriers or _running(victims) else empty_looks + 1
-        if empty_looks == 0 and time.monotonic() > deadline:
+        empty_scans = 0 if carriers or _running(victims) else empty_scans + 1
+        if empty_scans == 0 and time.monotonic() > deadline:
             return False
-        if empty_looks > 1 and pids == before:
+        if empty_scans > 1 and pids == before:
             break
         time.sleep(_PAUSE_S)
     return True
 
 
 def _pids() -> list[int]:
-    """Return the numbers of all processes but this one, the newest first: they are the likeliest to run away."""
+    """Return the PIDs of all processes but this one, newest first: they are the likeliest to fork again."""
     numbers = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
     return sorted((pid for pid in numbers if pid != os.getpid()), reverse=True)
 
@@ -198,7 +198,7 @@ def _running(victims: dict[int, int]) -> list[int]:
 
 
 def _signal_marked(pid: int, token: str, sent: signal.Signals, victims: dict[int, int]) -> None:
-    """Signal a process, and never another one that has got its number in the meantime."""
+    """Signal a process, and never another one that has reused its PID."""
     try:
         handle = os.pidfd_open(pid)
     except OSError as error:
@@ -245,7 +245,7 @@ def _read_stat(pid: int) -> _ProcessStat | None:
 
 
 def _pid_namespace() -> int:
-    """Return the number of the container's own process numbering; 0 where the kernel does not say."""
+    """Return the inode of this process's PID namespace; 0 where the kernel does not report it."""
     try:
         return (_PROC / "self/ns/pid").stat().st_ino
     except OSError:
@@ -257,26 +257,26 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent ends; end at once if it already has."""
+    """Have the kernel kill this process when its parent ends; exit at once if it already has."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent_pid:
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none of them is lost from sight."""
+    """Become the parent of every descendant whose own parent ends, so that all remain findable."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def enable_line_buffering() -> None:
-    """Pass on what is printed line by line: what a process has not passed on when it is killed is lost."""
+    """Flush output line by line: whatever is still buffered when a process is killed is lost."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
 
 
 def list_descendants(root_pid: int | None = None) -> list[int]:
-    """Return every process that descends from a process, or from this one, and still runs."""
+    """Return all running descendants of a process, by default of this one."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -284,15 +284,15 @@ def list_descendants(root_pid: int | None = None) -> list[int]:
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
                 if state not in "ZX":
                     parents[int(entry.name)] = int(parent)
-    eldest = os.getpid() if root_pid is None else root_pid
-    family: set[int] = {eldest}
+    root = os.getpid() if root_pid is None else root_pid
+    family: set[int] = {root}
     while grown := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= grown
-    return sorted(family - {eldest})
+    return sorted(family - {root})
 
 
 def kill_descendants() -> None:
-    """Kill every process that descends from this one, and what they start meanwhile."""
+    """Kill all descendants of this process, and what they start meanwhile."""
     while left := list_descendants():
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -306,21 +306,21 @@ FORKED_COPY_REASON = "the function forks, and the copy comes back from the call 
 
 
 class _CopyState:
-    """What is known of this process."""
+    """Fork state of this process."""
 
     report: Callable[[str], None]
     is_copy = False
 
 
 def watch_for_forks(report: Callable[[str], None]) -> None:
-    """From now on a process forked from this one is a copy; one that comes back from a call tells the reason."""
+    """Treat every process forked from this one as a copy; one that returns from a call reports the reason."""
     if not hasattr(_CopyState, "report"):
         os.register_at_fork(after_in_child=_mark_as_copy)
     _CopyState.report = report
 
 
 def exit_if_forked() -> None:
-    """Go no further in a copy; elsewhere this does nothing, in some 30 ns."""
+    """Exit in a copy; elsewhere this does nothing, in some 30 ns."""
     if _CopyState.is_copy:
         try:
             _CopyState.report(FORKED_COPY_REASON)
@@ -334,7 +334,7 @@ def _mark_as_copy() -> None:
 
 @contextlib.contextmanager
 def temporary_variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable within a block; afterwards it is as it was, for us and for what we start later."""
+    """Set an environment variable within a block, and restore it afterwards, also for child processes."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

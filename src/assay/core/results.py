@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Scope = Literal["process", "run", "machine"]
 STAND_IN = "ASSAY_STAND_IN"
-"""Set where a machine only plays that of a provider: numbers from it are never called real."""
+"""Set where a machine only stands in for that of a provider: its measurements are never marked as real."""
 
 Status = Literal["ok", "failed", "refused", "skipped"]
 Origin = Literal["real", "fake", "simulated"]
@@ -34,7 +34,7 @@ EnergyRefusal = Literal[
     "no_energy",
     "no_calls",
 ]
-"""Why the energy of a window is not reported: `too_few_ticks` and `too_wide` are those that a longer window mends."""
+"""Why the energy of a window is not reported: a longer window fixes `too_few_ticks` and `too_wide`."""
 
 FailureCode = Literal["error", "out_of_memory", "machine_cannot", "bad_input", "peer_lost"]
 """Why a worker could not measure: `peer_lost` is what a rank sees when another one is gone."""
@@ -43,15 +43,15 @@ NOT_REACHED = "not_reached"
 """The code of a subject in pairs or stages whose turn never came."""
 
 NO_INTERVAL = "; no interval: "
-"""In the method of an estimate: behind it stands why this one has no interval."""
+"""In the method of an estimate, this precedes the reason why it has no interval."""
 
 _COUNT = re.compile(r"\b\d+\b")
 
 
 def method_key(method: str) -> str:
-    """Return what two methods have in common where they are the same.
+    """Return the part of a method that identifies it, for comparing methods.
 
-    How many processes, repeats or blocks there were makes no other method, nor does a missing interval.
+    The number of processes, repeats or blocks does not make a different method, nor does a missing interval.
     """
     return _COUNT.sub("N", method.partition(NO_INTERVAL)[0])
 
@@ -75,10 +75,10 @@ class Note(Value):
 
 
 class Estimate(Value):
-    """A number with its unit, its interval and the way it was obtained.
+    """A number with its unit, its interval and the method it was obtained with.
 
-    ``low`` and ``high`` are null when too little was measured to say how sure the value is. Two estimates whose
-    ``method_key`` differs are not comparable: where an estimator changes, its ``method`` changes with it.
+    ``low`` and ``high`` are null when too little was measured for an interval. Two estimates whose ``method_key``
+    differs are not comparable: where an estimator changes, its ``method`` changes with it.
     """
 
     value: FiniteFloat
@@ -91,14 +91,14 @@ class Estimate(Value):
     n: int = Field(ge=1)
 
     @model_validator(mode="after")
-    def _interval_is_whole(self) -> Self:
+    def _check_interval(self) -> Self:
         if (self.low is None) != (self.high is None):
             raise ValueError("an interval has both ends or none")
         return self
 
     @property
     def method_key(self) -> str:
-        """The method without counts, and without why there is no interval."""
+        """The method without counts, and without the reason for a missing interval."""
         return method_key(self.method)
 
     @property
@@ -110,7 +110,7 @@ class Estimate(Value):
 
 
 class Window(Value):
-    """When and on which host a record was taken; monotonic nanoseconds count within one boot."""
+    """When and on which host a record was taken; monotonic nanoseconds are valid within one boot."""
 
     host: str
     boot_id: str
@@ -120,7 +120,7 @@ class Window(Value):
 
 
 class Series(Value):
-    """Every sample of one quantity in the order it was taken, kept in ``samples/``."""
+    """Every sample of one quantity in the order it was taken, stored in ``samples/``."""
 
     role: str
     rank: int
@@ -137,7 +137,7 @@ class Series(Value):
 
 
 class Summary(Value):
-    """What the samples of one subject say: the estimate, and the shape of the samples."""
+    """Summary of the samples of one subject: the estimate, and the shape of the samples."""
 
     role: str
     subject: int
@@ -153,7 +153,7 @@ class Summary(Value):
 
 
 class Check(Value):
-    """How far a subject's output was from its float64 reference before anything was timed."""
+    """Error of a subject's output against its float64 reference, checked before anything was timed."""
 
     error: float
     tolerance: float
@@ -166,7 +166,7 @@ class Check(Value):
 
 
 class Parity(Value):
-    """Whether a fast path gave what its reference gives, looked at before anything was timed.
+    """Whether a fast path computes the same as its reference, checked before anything was timed.
 
     Errors are absolute; null where they are not finite, or nothing was compared.
     """
@@ -179,21 +179,23 @@ class Parity(Value):
     max_error: float | None = None
     max_limit: float | None = None
     dense_max_error: float | None = Field(
-        default=None, description="Of attention with a mask in the same dtype; null for functions of the user's."
+        default=None, description="Of attention with a mask in the same dtype; null for user functions."
     )
-    deterministic: bool | None = Field(default=None, description="Whether calls again gave the same bits; not judged.")
+    deterministic: bool | None = Field(
+        default=None, description="Whether repeated calls gave the same bits; does not affect the verdict."
+    )
     rows_checked: int | None = Field(default=None, description="Of ``rows``: queries, or elements of an output.")
     rows: int | None = None
 
     @model_validator(mode="after")
-    def _a_reason_unless_passed(self) -> Self:
+    def _check_reason(self) -> Self:
         if not self.passed and not self.reason:
             raise ValueError("a parity that did not pass says why")
         return self
 
 
 class TimingMethod(Value):
-    """By which method a subject is timed, and why; what it launches, and how far the method itself may be off."""
+    """How a subject is timed, and why; what it launches, and the error bound of the method itself."""
 
     method: str
     why: str
@@ -203,20 +205,22 @@ class TimingMethod(Value):
 
 
 class SubjectFacts(Value):
-    """What a worker found out about a subject before timing it. Null: not stated, not checked."""
+    """What a worker determined about a subject before timing it. Null: not stated, not checked."""
 
     subject: int
     flop: float | None = None
     bytes_moved: float | None = None
     check: Check | None = None
-    backend: str | None = Field(default=None, description="Which library really did the work, seen in its kernels.")
+    backend: str | None = Field(
+        default=None, description="Library that really did the work, detected from its kernels."
+    )
     kernels: tuple[str, ...] | None = Field(default=None, description="The kernels one call launches, in order.")
     timed: TimingMethod | None = Field(default=None, description="Null where calls are counted, or nothing is timed.")
     measured: dict[str, float] | None = Field(
-        default=None, description="What one untimed call was seen to do, by names that end in a unit; null: not looked."
+        default=None, description="Metrics of one untimed call, by names that end in a unit; null: not measured."
     )
     parity: Parity | None = Field(
-        default=None, description="Of a fast path with its reference, where its role asks for it; null: not asked."
+        default=None, description="Of a fast path with its reference, if its role requests it; null: not requested."
     )
     skipped: Missing | None = Field(
         default=None,
@@ -224,9 +228,9 @@ class SubjectFacts(Value):
         "where its turn never came.",
     )
     placement: dict[str, str] | None = Field(
-        default=None, description="Which part of a model really lies on which device; null: it is not of parts."
+        default=None, description="Actual device of each part of a model; null: it has no parts."
     )
-    dtype: str | None = Field(default=None, description="Of a model's weights, as they were loaded; null: not told.")
+    dtype: str | None = Field(default=None, description="Of a model's weights, as loaded; null: unknown.")
     notes: tuple[Note, ...] = Field(default=(), description="What its user should know about how it was prepared.")
 
     @property
@@ -246,7 +250,7 @@ IsolationCode = Literal[
     "shared_cores",
     "shared_gpu",
 ]
-"""Why a level of isolation did not hold: the kernel refused it, the work undid it, or workers overlap."""
+"""Why a level of isolation did not hold: the kernel rejected it, the work undid it, or workers overlap."""
 
 
 class IsolationLimit(Value):
@@ -255,8 +259,10 @@ class IsolationLimit(Value):
     code: IsolationCode
     level: Isolation = Field(description="The most that can hold with this.")
     message: str
-    shared_with: tuple[str, ...] = Field(default=(), description="Workers that ran at the same time on the same.")
-    cpus: tuple[int, ...] = Field(default=(), description="Its logical CPUs that this is about.")
+    shared_with: tuple[str, ...] = Field(
+        default=(), description="Workers that ran at the same time on the same cores or GPU."
+    )
+    cpus: tuple[int, ...] = Field(default=(), description="Its logical CPUs concerned.")
 
 
 class Evidence(Value):
@@ -272,15 +278,15 @@ class Evidence(Value):
         description="What was read back, and shared with no other worker that ran at the same time."
     )
     isolation_limits: tuple[IsolationLimit, ...] = Field(
-        default=(), description="Why no more held; empty: what was asked for held."
+        default=(), description="Why no more held; empty: the requested level held."
     )
     allowed_cores: tuple[int, ...]
     thread_limit: int | None = Field(description="Threads allowed to OpenMP and BLAS; null: their default.")
     memory_nodes: tuple[int, ...] | None = Field(
-        description="NUMA nodes memory is bound to; null: not bound, or the kernel would not say."
+        description="NUMA nodes memory is bound to; null: not bound, or not reported by the kernel."
     )
     pages_by_node: dict[int, int] | None = Field(
-        default=None, description="Where its memory lay at the end; null: the kernel would not say."
+        default=None, description="Pages on each NUMA node at the end; null: not reported by the kernel."
     )
     setup_s: float
     involuntary_switches: int | None = None
@@ -289,32 +295,32 @@ class Evidence(Value):
     peak_memory_mib: float | None = None
     subjects: tuple[SubjectFacts, ...] = ()
     load_calls: int | None = Field(default=None, description="Calls a load role made while others were timed.")
-    load_s: float | None = Field(default=None, description="How long it was up.")
-    load_cpu_s: float | None = Field(default=None, description="CPU time it used meanwhile.")
+    load_s: float | None = Field(default=None, description="How long the load ran.")
+    load_cpu_s: float | None = Field(default=None, description="CPU time it used in that time.")
     log: str | None = Field(default=None, description="What the worker printed, within the run folder.")
     trace: str | None = Field(
-        default=None, description="One call of each subject as PyTorch's profiler saw it, within the run folder."
+        default=None, description="One call of each subject traced by PyTorch's profiler, within the run folder."
     )
 
 
 class TriedConfig(Value):
-    """A configuration that a tuner tried. Without a time it did not work, or the tuner did not say."""
+    """A configuration that a tuner tried. Without a time it failed, or the tuner did not report one."""
 
     config: Params
     time_us: float | None = None
-    reason: str | None = Field(default=None, description="Why it did not work.")
+    reason: str | None = Field(default=None, description="Why it failed.")
 
 
 class Tuning(Value):
-    """What a tuner chose in one process. Without a configuration it found none that works, for ``reason``."""
+    """The configuration a tuner chose in one process. Without one it found none that works; see ``reason``."""
 
     role: str
     restart: int
     subject: int = 0
     tuner: str
-    version: str | None = Field(default=None, description="Of the tuner; null: it is Assay's own, or does not say.")
+    version: str | None = Field(default=None, description="Of the tuner; null: Assay's own, or not reported.")
     config: Params | None
-    time_us: float | None = Field(description="Of the chosen configuration, as the tuner saw it.")
+    time_us: float | None = Field(description="Of the chosen configuration, as measured by the tuner.")
     tried: tuple[TriedConfig, ...] = ()
     tuning_s: float
     start_ns: int
@@ -329,17 +335,17 @@ InterferenceKind = Literal[
 
 
 class Interference(Value):
-    """Something that disturbed a measurement more than it tolerates."""
+    """Something that disturbed a measurement beyond its tolerance."""
 
     kind: InterferenceKind
-    source: str = Field(description="Who or what it was: a process's name, a GPU.")
+    source: str = Field(description="The source: a process's name, a GPU.")
     amount: float | None = Field(default=None, description="How much of it; null: not measured.")
     unit: str | None = Field(default=None, description='Of the amount: "cores", "%", "MiB" or "MB/s".')
     message: str = Field(description="The same as a clause.")
 
 
 class OutsideProcess(Value):
-    """A process that is not ours, and how many CPUs' worth of time it used."""
+    """A process that is not ours, and the CPU load it caused, in cores."""
 
     pid: int
     name: str
@@ -347,13 +353,15 @@ class OutsideProcess(Value):
 
 
 class GpuWindowStats(Value):
-    """What the monitor saw of a GPU while a trial was timed. Null: not offered, or not seen."""
+    """What the monitor recorded of a GPU while a trial was timed. Null: not available, or not recorded."""
 
     gpu: int
     uuid: str
-    samples: int | None = Field(default=None, description="Looks at it while the trial was timed.")
+    samples: int | None = Field(default=None, description="Readings while the trial was timed.")
     power_samples: int | None = Field(default=None, description="Of these, how many had power.")
-    power_w: float | None = Field(default=None, description="Mean over time, of the reading that follows best.")
+    power_w: float | None = Field(
+        default=None, description="Mean over time, of the power reading that tracks power best."
+    )
     power_max_w: float | None = None
     sm_mhz_low: float | None = None
     sm_mhz_high: float | None = None
@@ -361,44 +369,48 @@ class GpuWindowStats(Value):
     utilisation_percent: float | None = None
     utilisation_max_percent: float | None = None
     memory_used_mib: float | None = Field(default=None, description="The most.")
-    throttled_s: float | None = Field(default=None, description="Held back by power, heat or a brake.")
+    throttled_s: float | None = Field(default=None, description="Throttled by power, heat or the power brake.")
     throttle_share: dict[str, float] = Field(default_factory=dict)
     pcie_mb_per_s: float | None = Field(default=None, description="Both ways together.")
     temperature_mean_c: float | None = None
     sm_mhz_mean: float | None = None
-    energy: Estimate | None = Field(default=None, description="Of this GPU while the trial was timed; null: not told.")
-    energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
+    energy: Estimate | None = Field(
+        default=None, description="Of this GPU while the trial was timed; null: not reported."
+    )
+    energy_note: str | None = Field(default=None, description="How the energy was measured, or why it is not reported.")
 
 
 class SettlingResult(Value):
-    """How a trial waited, under load, until clocks and heat were steady before anything was timed."""
+    """How a trial waited, under load, until clocks and temperatures were steady before anything was timed."""
 
     waited_s: float
-    steady: bool = Field(description="False: the time allowed was up first.")
+    steady: bool = Field(description="False: the time limit was reached first.")
     temperature_c: dict[str, float] = Field(default_factory=dict, description="By GPU UUID, at the end.")
-    drift_c: dict[str, float] = Field(default_factory=dict, description="By UUID, in °C a minute.")
+    drift_c: dict[str, float] = Field(default_factory=dict, description="By UUID, in °C per minute.")
     note: str | None = Field(default=None, description="What was not steady, or what could not be read.")
 
 
 class WindowStats(Value):
-    """What the monitor saw while a trial was timed. Null: not seen."""
+    """What the monitor recorded while a trial was timed. Null: not recorded."""
 
     observed_s: float
     samples: int
     gpus: tuple[GpuWindowStats, ...] = ()
     power_sum_max_w: float | None = Field(
-        default=None, description="The most that all of these GPUs drew at one moment; null: not all of them say."
+        default=None, description="Maximum total power of these GPUs at one moment; null: not all of them report it."
     )
     cpu_percent: float | None = Field(default=None, description="Of all CPUs' time: busy.")
     steal_percent: float | None = None
     context_switches_per_s: float | None = None
     pressure_cpu_percent: float | None = Field(default=None, description="Of the time: some thread waited for a CPU.")
     memory_used_mib: float | None = None
-    complaints: tuple[Interference, ...] = Field(default=(), description="What of it is more than a measurement bears.")
+    complaints: tuple[Interference, ...] = Field(
+        default=(), description="What of it exceeds the tolerance of a measurement."
+    )
 
 
 class Stage(Value):
-    """What was seen of one subject in stages while one process called it: its window, its watts and joules.
+    """One subject of a role in stages while one process called it: its window, power and energy.
 
     Its samples are the series of the same role, subject and restart.
     """
@@ -409,44 +421,48 @@ class Stage(Value):
     start_ns: int
     end_ns: int
     calls: int = Field(ge=1)
-    during: WindowStats | None = Field(default=None, description="With the energy of each GPU; null: nobody watched.")
-    energy: Estimate | None = Field(default=None, description="Of all GPUs together; null where it cannot be told.")
-    energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
+    during: WindowStats | None = Field(
+        default=None, description="With the energy of each GPU; null: no monitor was running."
+    )
+    energy: Estimate | None = Field(default=None, description="Of all GPUs together; null where it cannot be measured.")
+    energy_note: str | None = Field(default=None, description="How the energy was measured, or why it is not reported.")
     energy_refusal: EnergyRefusal | None = Field(
         default=None, description="Why the sensor gave no energy, for programs; null: it did, or none was read."
     )
     host_energy: dict[str, Estimate] = Field(
         default_factory=dict, description="Of processors and memory, by RAPL's names: package-0, package-0/dram."
     )
-    host_note: str | None = Field(default=None, description="How that was told, or why it was not.")
+    host_note: str | None = Field(default=None, description="How it was measured, or why it is not reported.")
 
 
 class GpuSnapshot(Value):
-    """What a GPU in use did just before or just after a trial. Null: not offered."""
+    """State of a GPU in use just before or just after a trial. Null: not available."""
 
     uuid: str
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
-    throttle: tuple[str, ...] | None = Field(default=None, description="Why its clock was not higher, in words.")
+    throttle: tuple[str, ...] | None = Field(default=None, description="Why its clock was not higher, as text.")
 
 
 class Disturbance(Value):
-    """What others did while a trial ran, or while we listened. Null: cannot be known."""
+    """Activity of other processes during a trial or an observation period. Null: cannot be determined."""
 
     observed_s: float
-    steal_share: float | None = Field(description="Of all CPU time: taken away by the hypervisor.")
+    steal_share: float | None = Field(description="Share of all CPU time taken away by the hypervisor.")
     outside_cores: float | None = Field(description="CPUs' worth of load by processes not ours.")
     kernel_cores: float | None = Field(default=None, description="CPUs' worth of load by threads of the kernel.")
-    unseen_cores: float | None = Field(description="CPUs' worth of load that no process to be seen explains.")
+    unseen_cores: float | None = Field(description="CPUs' worth of load that no visible process explains.")
     busiest: tuple[OutsideProcess, ...] = ()
-    gpu_processes: tuple[str, ...] = Field(default=(), description="On the GPUs in use, and not ours.")
-    complaints: tuple[Interference, ...] = Field(default=(), description="What of it is more than a measurement bears.")
+    gpu_processes: tuple[str, ...] = Field(default=(), description="Processes of others on the GPUs in use.")
+    complaints: tuple[Interference, ...] = Field(
+        default=(), description="What of it exceeds the tolerance of a measurement."
+    )
 
 
 class LostGpu(Value):
-    """A metered GPU that stopped answering: what was read of it ends there."""
+    """A metered GPU that stopped answering: its readings end there."""
 
     gpu: int
     uuid: str
@@ -461,7 +477,7 @@ class Record(Value):
     trial: str
     block: str
     attempt: int = Field(ge=1)
-    take: int = Field(default=1, ge=1, description="Above 1: measured again, as the take before was disturbed.")
+    take: int = Field(default=1, ge=1, description="Above 1: measured again because the previous take was disturbed.")
     window: Window
     series: tuple[Series, ...] = ()
     estimates: tuple[Summary, ...] = ()
@@ -471,45 +487,45 @@ class Record(Value):
     gpus_before: tuple[GpuSnapshot, ...] = ()
     gpus_after: tuple[GpuSnapshot, ...] = ()
     energy: Estimate | None = Field(
-        default=None, description="Of its devices while it was timed; null where that cannot be told."
+        default=None, description="Of its devices while it was timed; null where it cannot be measured."
     )
-    energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
-    sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
-    sensors_bytes: int | None = Field(default=None, ge=0, description="How long that file was by then.")
-    sensors_digest: str | None = Field(default=None, description="SHA-256 of so many bytes of it.")
-    during: WindowStats | None = Field(default=None, description="Null where no monitor watched.")
+    energy_note: str | None = Field(default=None, description="How the energy was measured, or why it is not reported.")
+    sensors: str | None = Field(default=None, description="The monitor's file; null where no monitor was running.")
+    sensors_bytes: int | None = Field(default=None, ge=0, description="Size of that file at the end of the trial.")
+    sensors_digest: str | None = Field(default=None, description="SHA-256 of its first ``sensors_bytes`` bytes.")
+    during: WindowStats | None = Field(default=None, description="Null where no monitor was running.")
     lost_gpus: tuple[LostGpu, ...] = Field(
         default=(), description="Metered GPUs that stopped answering before the trial ended: it is partial."
     )
     settled: SettlingResult | None = Field(default=None, description="Null where steadiness was not waited for.")
     stages: tuple[Stage, ...] = Field(default=(), description="Of a role in stages; also of those before a failure.")
     disturbed: tuple[Interference, ...] = Field(
-        default=(), description="By what, beyond what a measurement bears; empty: by nothing that was seen."
+        default=(), description="Interference beyond the tolerance of a measurement; empty: none was detected."
     )
     status: Status
     reason: str | None = None
     invalid_request: bool = Field(
-        default=False, description="In stages: it failed as what it was told cannot be, so that trying again is no use."
+        default=False, description="In stages: the request was invalid, so it is not retried."
     )
     notes: tuple[str, ...] = ()
     stderr_tail: str | None = None
     origin: Origin = "real"
 
     @model_validator(mode="after")
-    def _a_reason_unless_ok(self) -> Self:
+    def _check_reason(self) -> Self:
         if self.status != "ok" and not self.reason:
             raise ValueError(f"a record that is {self.status} says why")
         return self
 
 
 class Finding(Value):
-    """A claim, judged: what is claimed, the number it rests on, the verdict, and the records behind it."""
+    """A claim with its verdict, the estimate it is based on, and the records behind it."""
 
     kind: str = Field(default="result", description="What kind of claim it is, within its experiment.")
     claim: str
     estimate: Estimate | None
     verdict: Verdict
-    records: tuple[str, ...] = Field(description="Trial ids of the records it rests on.")
+    records: tuple[str, ...] = Field(description="Trial ids of the records it is based on.")
     reason: str | None = None
     facts: Params = Field(default_factory=dict)
     identity: dict[str, dict[str, str]] | None = Field(
@@ -523,7 +539,7 @@ class Finding(Value):
 
 
 class InterferenceSource(Value):
-    """Who or what disturbed trials of a run, in how many of them, and how much at most."""
+    """A source that disturbed trials of a run: in how many of them, and how much at most."""
 
     kind: InterferenceKind
     source: str
@@ -533,7 +549,7 @@ class InterferenceSource(Value):
 
 
 class IsolationShortfall(Value):
-    """A level of isolation that was asked for and did not hold, in how many trials, and why."""
+    """A level of isolation that was requested and did not hold: in how many trials, and why."""
 
     requested: Isolation
     held: Isolation = Field(description="The lowest that held.")
@@ -543,10 +559,10 @@ class IsolationShortfall(Value):
 
 
 class DataQuality(Value):
-    """How far a run can be trusted: which of its trials were disturbed and by whom, and which isolation held."""
+    """How far a run can be trusted: which trials were disturbed and by what, and which isolation held."""
 
-    trials: int = Field(ge=0, description="That were measured.")
-    watched: int = Field(ge=0, description="Of these, those during which interference was looked for.")
+    trials: int = Field(ge=0, description="Number of trials measured.")
+    watched: int = Field(ge=0, description="Of these, the ones observed for interference.")
     disturbed: int = Field(ge=0)
     retaken: int = Field(default=0, ge=0, description="Trials measured again because a take before was disturbed.")
     sources: tuple[InterferenceSource, ...] = Field(default=(), description="The most frequent first.")
@@ -554,13 +570,13 @@ class DataQuality(Value):
 
 
 class Findings(Value):
-    """All that a run found; the content of ``findings.json``."""
+    """All findings of a run; the content of ``findings.json``."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, serialization_alias="schema", validation_alias="schema")
     headline: str
     findings: tuple[Finding, ...] = ()
     quality: DataQuality | None = Field(
-        default=None, description="Of the records it rests on; null: it does not rest on records of one run."
+        default=None, description="Of the records it is based on; null: they are not from one run."
     )
 
 
@@ -574,6 +590,6 @@ def make_check(
     estimate: Estimate | None = None,
     **facts: Scalar,
 ) -> Finding:
-    """Return a claim about this machine that was looked into; ``fix`` says what to do where it does not hold."""
+    """Return a finding about this machine; ``fix`` says what to do where the claim does not hold."""
     details: dict[str, Scalar] = {"topic": topic, "fix": fix, **facts}
     return Finding(claim=claim, estimate=estimate, verdict=verdict, reason=reason, records=(), facts=details)

@@ -43,7 +43,7 @@ def compute_digest(data: bytes) -> str:
 
 
 def seal_json(text: str, before: str = "") -> str:
-    """Return a JSON object, on one line or indented, with its digest; ``before`` is what its place hangs on."""
+    """Return a JSON object, on one line or indented, with its digest; ``before`` is the digest it is chained to."""
     content = text.rstrip().removesuffix("}").rstrip()
     if not content.startswith("{") or content == "{":
         raise ValueError("only a JSON object that has keys can be sealed")
@@ -55,7 +55,7 @@ def unseal_json(data: bytes, before: str = "") -> SealedJson | None:
     """Return the object in some bytes without its digest; null where it has none.
 
     Raises:
-        DamagedFile: The digest is that of other bytes, or of another place.
+        DamagedFile: The digest belongs to other bytes, or to another position in the chain.
     """
     match = _SEAL.search(data)
     if match is None:
@@ -71,7 +71,7 @@ def _chained_digest(content: bytes, before: str) -> str:
 
 
 def write_sealed_json(path: Path, content: Mapping[str, JsonValue]) -> None:
-    """Write a JSON object with its digest, whole or not at all."""
+    """Write a JSON object with its digest, atomically."""
     text = json.dumps(content, indent=2, ensure_ascii=False)
     replace_atomically(path, seal_json(text).encode() + b"\n")
 
@@ -80,7 +80,7 @@ def read_sealed_json(path: Path) -> bytes:
     """Return the JSON object in a file, verified and without its digest.
 
     Raises:
-        DamagedFile: It is not as it was written, or no JSON.
+        DamagedFile: It was changed after it was written, or is not JSON.
         BadInput: It cannot be read, or was written without a digest.
     """
     try:
@@ -97,7 +97,7 @@ def read_sealed_json(path: Path) -> bytes:
 
 
 def seal_lines(texts: Iterable[str], start: str) -> list[str]:
-    """Return JSON objects as chained lines; ``start`` stands for the line before the first."""
+    """Return JSON objects as chained lines; ``start`` is what the first line is chained to."""
     lines: list[str] = []
     before = start
     for text in texts:
@@ -107,10 +107,10 @@ def seal_lines(texts: Iterable[str], start: str) -> list[str]:
 
 
 def append_sealed_line(path: Path, text: str, start: str) -> None:
-    """Append a JSON object as a line that is chained to the last one; when this returns, it survives a crash.
+    """Append a JSON object as a line chained to the last one; when this returns, it survives a crash.
 
     Raises:
-        DamagedFile: The last line has no digest to go on from.
+        DamagedFile: The last line has no digest to continue from.
     """
 
     def following(last: bytes | None) -> str:
@@ -128,10 +128,10 @@ def _last_digest(line: bytes) -> str | None:
 
 
 def read_sealed_lines(path: Path, start: str) -> list[SealedJson]:
-    """Return the whole lines of a file, verified; a last line that was cut off is left out, a missing file is empty.
+    """Return the complete lines of a file, verified; a truncated last line is skipped, a missing file is empty.
 
     Raises:
-        DamagedFile: A line was changed, or one before it is missing, repeated or elsewhere.
+        DamagedFile: A line was changed, or one before it is missing, repeated or moved.
         BadInput: The file cannot be read, or a line has no digest.
     """
     if not path.is_symlink() and not path.exists():

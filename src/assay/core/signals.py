@@ -6,7 +6,7 @@
                          ▲ raised again until it propagates ── a reminder every 0.2 s
 
 Python prints and drops an exception that leaves `__del__`, a weak reference's callback or a C callback, and a signal
-handler may run inside any of them. So the request is stored as well, and a thread reminds the main thread of it by
+handler may run inside any of them. So the request is also stored, and a thread reminds the main thread of it with
 SIGURG, which is harmless where it is not expected.
 """
 
@@ -35,7 +35,7 @@ _REMINDER_INTERVAL_S = 0.2
 
 
 class _StopRequest:
-    """What was asked for in the outermost `stop_on_signals` block of this process."""
+    """The request to stop in the outermost `stop_on_signals` block of this process."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -45,20 +45,20 @@ class _StopRequest:
 
 
 class _ProcessState:
-    """The request of this process; null outside of every block."""
+    """The stop request of this process; null outside of every block."""
 
     request: ClassVar[_StopRequest | None] = None
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Turn the first Ctrl-C, SIGTERM or hang-up into `StopRequested`; further ones do not disturb the cleaning up.
+    """Turn the first Ctrl-C, SIGTERM or hang-up into `StopRequested`; further ones do not interrupt the cleanup.
 
-    Within another one, or outside of the main thread, it only makes sure that no request was lost: the outer one has
-    signals in hand until all is cleaned up. A hang-up that is ignored, as under ``nohup``, stays ignored.
+    Nested in another one, or outside of the main thread, it only makes sure that no request was lost: the outer block
+    handles signals until everything is cleaned up. A hang-up that is ignored, as under ``nohup``, stays ignored.
 
     Raises:
-        StopRequested: A signal came, by the end of the block at the latest.
+        StopRequested: A signal arrived; raised by the end of the block at the latest.
     """
     if _ProcessState.request is not None or threading.current_thread() is not threading.main_thread():
         yield
@@ -80,7 +80,7 @@ def stop_on_signals() -> Iterator[None]:
 
 
 def raise_if_stop_requested() -> None:
-    """Raise the request to stop, unless there is none, it is on its way already, or it is deferred.
+    """Raise the request to stop, unless there is none, it is already propagating, or it is deferred.
 
     Raises:
         StopRequested: There is one.
@@ -94,7 +94,7 @@ def raise_if_stop_requested() -> None:
 
 @contextmanager
 def defer_stop() -> Iterator[None]:
-    """Have a request wait for the end of a ``with`` block, of something short that is done whole or not at all."""
+    """Defer a request to stop to the end of a ``with`` block, for something short that must be all or nothing."""
     request = _ProcessState.request
     if request is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -114,31 +114,31 @@ def stop_main_thread(reason: str) -> bool:
         return False
     if request.reason is None:
         request.reason = reason
-        with suppress(RuntimeError):  # no thread is to be had: the request is raised here, or at the next check
+        with suppress(RuntimeError):  # no thread can be started: the request is raised here, or at the next check
             _thread.start_new_thread(_remind, (request,))
     return True
 
 
 def acknowledge_stop() -> None:
-    """Take note of a request where it is answered: until the end of the block signals change nothing any more."""
+    """Mark a request as handled: until the end of the block further signals have no effect."""
     if _ProcessState.request is not None:
         _ProcessState.request.acknowledged = True
 
 
 def stop_reason() -> str | None:
-    """Return what asked to stop, as a clause; null: nothing did."""
+    """Return the reason to stop, as a clause; null: there is none."""
     return None if _ProcessState.request is None else _ProcessState.request.reason
 
 
 def exit_on_signals() -> None:
-    """Have a signal end this process at once with the right words and exit code, while it has nothing to clean up."""
+    """Make a signal end this process at once with a message and exit code, while there is nothing to clean up."""
     for number in _STOP_SIGNALS:
         if not _stays_ignored(number):
             signal.signal(number, _exit_at_once)
 
 
 def ignore_signals() -> None:
-    """Have no signal change the exit code any more: everything is done and said."""
+    """Ignore stop signals, so that they cannot change the exit code once everything is done."""
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -156,7 +156,7 @@ def _stays_ignored(number: signal.Signals) -> bool:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Have signals wait while handlers are exchanged, so that no one runs between two of them."""
+    """Block signals while handlers are exchanged, so that none runs in between."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         yield
@@ -164,22 +164,22 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape the signal module wants
+def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signature of signal handlers
     stop_main_thread(_reason(number))
     raise_if_stop_requested()
 
 
-def _on_reminder(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - likewise
+def _on_reminder(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signature of signal handlers
     raise_if_stop_requested()
 
 
 def _on_unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Say nothing of a request that was dropped in a finaliser or a callback: it is raised again."""
+    """Suppress the message on a request that was dropped in a finalizer or a callback: it is raised again."""
     if _ProcessState.request is not None and not issubclass(lost.exc_type, StopRequested):
         _ProcessState.request.hook_before(lost)
 
 
-def _exit_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - likewise
+def _exit_at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signature of signal handlers
     os.write(2, f"assay: {_reason(number)}; nothing was begun.\n".encode())
     os._exit(EXIT_STOPPED)
 
@@ -189,7 +189,7 @@ def _reason(number: int) -> str:
 
 
 def _remind(request: _StopRequest) -> None:
-    """Remind the main thread of a request until that has been answered; while it is on its way this changes nothing."""
+    """Remind the main thread of a request until it is acknowledged; no effect while it propagates."""
     main = threading.main_thread().ident
     while main is not None and _ProcessState.request is request and not request.acknowledged:
         signal.pthread_kill(main, _REMINDER)
@@ -197,7 +197,7 @@ def _remind(request: _StopRequest) -> None:
 
 
 def _is_propagating() -> bool:
-    """Return whether the interrupted code handles a request, or an error that came of one."""
+    """Return whether the interrupted code is handling a request, or an error caused by one."""
     waiting = [sys.exc_info()[1]]
     visited: set[int] = set()
     while waiting:

@@ -10,13 +10,13 @@ from assay.core.errors import BadInput
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?)\s*([a-zµμ]*)\s*", re.IGNORECASE)
 MAX_DURATION_S = 30 * 86400.0
-"""No single duration is longer than thirty days: a larger one is a slip of the finger."""
+"""No single duration is longer than thirty days: a larger one is a typing error."""
 
 MAX_REPEATS = 10_000
 MAX_PROCESSES = 1_024
 MAX_CALLS = 10_000_000
 MAX_SIZE = 2**31 - 1
-"""No count is larger, for the same reason: each repeat is planned, and each process is started."""
+"""Upper limits of counts, for the same reason: each repeat is planned, and each process is started."""
 
 _UNIT_SUFFIXES = {
     "us": "µs",
@@ -70,12 +70,12 @@ def parse_fraction(text: str) -> float:
 
 
 def unit_of(quantity: str) -> str:
-    """Return the unit that a quantity's name ends in: ``call_us`` is in µs; "" when it names none."""
+    """Return the unit in a quantity's name: ``call_us`` is in µs; "" when it has none."""
     return _UNIT_SUFFIXES.get(quantity.rsplit("_", 1)[-1].lower(), "") if "_" in quantity else ""
 
 
 def format_significant(value: float, digits: int = 4) -> str:
-    """Write a number with so many significant digits and no exponent: 1234.5 → "1234"."""
+    """Format a number with this many significant digits and no exponent: 1234.5 → "1234"."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
@@ -84,7 +84,7 @@ def format_significant(value: float, digits: int = 4) -> str:
 
 
 def format_time(microseconds: float) -> str:
-    """Write a time in the unit that reads best: 1.234 ms rather than 1234 µs."""
+    """Format a time in the most readable unit: 1.234 ms rather than 1234 µs."""
     if microseconds == 0 or not math.isfinite(microseconds):
         return f"{format_significant(microseconds)} µs"
     for scale, unit in ((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")):
@@ -95,7 +95,7 @@ def format_time(microseconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write how long something lasts for people: "42 s", "3 min 5 s", "2 h 10 min"."""
+    """Format a duration for people: "42 s", "3 min 5 s", "2 h 10 min"."""
     whole = round(seconds)
     if seconds < 10:
         return f"{seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""The base class of every value that crosses a package boundary: frozen, complete, and strict about its keys."""
+"""The base class of all values that cross a package boundary: frozen, complete, and strict about unknown keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 
 Scalar: TypeAlias = bool | int | float | str | None
 Params: TypeAlias = dict[str, Scalar]
-"""Parameters or a configuration: names to plain values, in the order they were given."""
+"""Parameters or a configuration: names to plain values, in the order given."""
 
 
 class Value(BaseModel):
@@ -21,7 +21,7 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     LATER: ClassVar[frozenset[str]] = frozenset()
-    """Fields that an earlier version did not have: unused, they leave identities as they were."""
+    """Fields that an earlier version did not have: while they have their default, the content id does not change."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return the value as plain JSON data, under the names it is read back by."""
@@ -35,11 +35,11 @@ PROBLEM_MESSAGES = {
     "union_tag_not_found": "does not say what kind of thing it is",
     "union_tag_invalid": "is of a kind that is not known",
 }
-"""What a model complains about most, in words."""
+"""Wording for the most frequent validation errors."""
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return the first thing a model complains about, with its place: ``options.seed should be a valid integer``."""
+    """Return the first validation error with its location: ``options.seed should be a valid integer``."""
     problem = error.errors()[0]
     if not problem["loc"] and problem["type"] == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
@@ -53,13 +53,13 @@ def first_problem(error: ValidationError) -> str:
 
 
 def content_id(value: Value, *, length: int = 12) -> str:
-    """Return a short hash of a value's content: equal content, equal identity, on any machine."""
+    """Return a short hash of a value's content: equal content has equal ids on any machine."""
     text = json.dumps(_content(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def _content(value: Any) -> Any:
-    """Return what a value's identity is made of: all of it, but for fields that came later and are not used."""
+    """Return the content that identifies a value: all of it except ``LATER`` fields with default values."""
     if isinstance(value, Value):
         fields = type(value).model_fields
         contents = {name: getattr(value, name) for name in fields}

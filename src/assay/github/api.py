@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MIN_WAIT_S = 1.0
 SECONDARY_WAIT_S = 60.0
-"""Where GitHub says that requests come too fast, and not for how long to stop."""
+"""Used when GitHub limits requests without saying for how long."""
 _MAX_CHARACTERS = 300
 
 NO_PULL_REQUESTS = "not permitted to create or approve pull requests"
@@ -45,53 +45,53 @@ PROTECTED = ("protected branch", "rule violations", "branch protection", "protec
 
 
 class NotFound(MachineCannot):
-    """What was asked for is not there, or this token may not see it."""
+    """The requested object does not exist, or this token may not see it."""
 
 
 class Conflict(MachineCannot):
-    """GitHub understood, and what is there stands against it (422 or 409)."""
+    """GitHub understood the request, but the current state conflicts with it (422 or 409)."""
 
 
-def rate_limit_wait_s(answer: httpx.Response, now: float) -> float | None:
-    """Return how long to wait before the same may be asked again; null where that would not help."""
-    if answer.status_code not in {403, 429}:
+def rate_limit_wait_s(response: httpx.Response, now: float) -> float | None:
+    """Return how long to wait before the request may be repeated; null where that would not help."""
+    if response.status_code not in {403, 429}:
         return None
-    after = answer.headers.get("retry-after", "")
-    if re.fullmatch(r"\d{1,6}", after):
-        return max(MIN_WAIT_S, float(after))
-    if answer.headers.get("x-ratelimit-remaining") == "0":
-        reset = answer.headers.get("x-ratelimit-reset", "")
+    retry_after = response.headers.get("retry-after", "")
+    if re.fullmatch(r"\d{1,6}", retry_after):
+        return max(MIN_WAIT_S, float(retry_after))
+    if response.headers.get("x-ratelimit-remaining") == "0":
+        reset = response.headers.get("x-ratelimit-reset", "")
         return max(MIN_WAIT_S, float(reset) - now) if re.fullmatch(r"\d{1,12}", reset) else SECONDARY_WAIT_S
-    slow_down = answer.status_code == 429 or "secondary rate limit" in error_message(answer).lower()
-    return SECONDARY_WAIT_S if slow_down else None
+    is_limited = response.status_code == 429 or "secondary rate limit" in error_message(response).lower()
+    return SECONDARY_WAIT_S if is_limited else None
 
 
-def error_message(answer: httpx.Response) -> str:
-    """Return GitHub's own words on one line: printable, and not too many."""
+def error_message(response: httpx.Response) -> str:
+    """Return GitHub's own message on one line: printable, and of limited length."""
     try:
-        content = answer.json()
+        content = response.json()
     except (ValueError, RecursionError):
         return ""
     if not isinstance(content, dict):
         return ""
     details = content.get("errors")
-    more = (
+    messages = (
         [detail.get("message") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
     )
-    words = [text for text in (content.get("message"), *more) if isinstance(text, str)]
-    line = " ".join("; ".join(words).split())
+    texts = [text for text in (content.get("message"), *messages) if isinstance(text, str)]
+    line = " ".join("; ".join(texts).split())
     return "".join(c for c in line if c.isprintable())[:_MAX_CHARACTERS].rstrip(". ")
 
 
-def describe_error(answer: httpx.Response, what: str, repository: str, token: str) -> MachineCannot:
-    """Return the error that tells why something was not done, and what to do."""
-    words = error_message(answer).replace(token, "…") if token else error_message(answer)
-    code, quoted = answer.status_code, f" GitHub says: {words}." if words else ""
+def describe_error(response: httpx.Response, what: str, repository: str, token: str) -> MachineCannot:
+    """Return the error that explains why something was not done, and what to do."""
+    message = error_message(response).replace(token, "…") if token else error_message(response)
+    code, quoted = response.status_code, f" GitHub says: {message}." if message else ""
     if code == 401:
         return MachineCannot(f"GitHub does not accept GITHUB_TOKEN: it is wrong, has expired or was revoked.{quoted}")
     if code in {301, 302, 307, 308}:
         return MachineCannot(f"{repository} was moved or renamed; say its new name with --repository.")
-    if any(word in words.lower() for word in PROTECTED):
+    if any(word in message.lower() for word in PROTECTED):
         return MachineCannot(
             f"A rule of {repository} protects a branch, so that it could not {what}.{quoted} Let the rule pass "
             "branches that begin with assay/, or give the job a token that may pass it."
@@ -101,19 +101,19 @@ def describe_error(answer: httpx.Response, what: str, repository: str, token: st
             f"GitHub finds nothing there to {what} in {repository}: it does not exist, or the token may not see it."
         )
     if code == 403:
-        return MachineCannot(_describe_forbidden(answer, what, repository, words, quoted))
+        return MachineCannot(_describe_forbidden(response, what, repository, message, quoted))
     kind = Conflict if code in {409, 422} else MachineCannot
     return kind(f"GitHub refused to {what} in {repository} ({code}).{quoted}")
 
 
-def _describe_forbidden(answer: httpx.Response, what: str, repository: str, words: str, quoted: str) -> str:
-    if NO_PULL_REQUESTS in words:
+def _describe_forbidden(response: httpx.Response, what: str, repository: str, message: str, quoted: str) -> str:
+    if NO_PULL_REQUESTS in message:
         return (
             f"{repository} lets no workflow open pull requests. Turn on “Allow GitHub Actions to create and approve "
             "pull requests” under Settings → Actions → General, or give the job a token of an app."
         )
-    needs = answer.headers.get("x-accepted-github-permissions", "")
-    needed = f"; it needs {needs.replace('=', ': ')}" if re.fullmatch(r"[a-z_=,; ]{1,200}", needs) else ""
+    accepted = response.headers.get("x-accepted-github-permissions", "")
+    needed = f"; it needs {accepted.replace('=', ': ')}" if re.fullmatch(r"[a-z_=,; ]{1,200}", accepted) else ""
     return f"The token may not {what} in {repository}{needed}. Give the job that under `permissions:`.{quoted}"
 
 
@@ -123,7 +123,7 @@ PUBLIC_API_URL = "https://api.github.com"
 API_VERSION = "2022-11-28"
 TRIES = 4
 MAX_RATE_LIMIT_WAIT_S = 90.0
-"""How long a limit on requests is waited for."""
+"""Longest rate limit that is waited for."""
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 32 * 2**20
 PAGE_SIZE = 100
@@ -131,7 +131,7 @@ MAX_PAGES = 50
 
 
 class NoResponse(MachineCannot):
-    """No answer came, or one that says that GitHub is in trouble: what was asked for may be done all the same."""
+    """No response, or a server error: the request may have been carried out all the same."""
 
 
 @dataclass
@@ -167,7 +167,7 @@ class GitHubApi:
         self._client.close()
 
     def get(self, path: str, what: str, **params: str | int) -> Any:
-        """Return what is at a path of the repository; ``what`` is what is being done, for messages."""
+        """Return what is at a path of the repository; ``what`` describes the action, for messages."""
         return self._retry(lambda: self._request("GET", path, what, params=params))
 
     def find(self, path: str, what: str, **params: str | int) -> Any | None:
@@ -178,7 +178,7 @@ class GitHubApi:
             return None
 
     def pages(self, path: str, what: str, **params: str | int) -> Iterator[Any]:
-        """Give every item of a list, page by page."""
+        """Yield every item of a list, page by page."""
         for page in range(1, MAX_PAGES + 1):
             items = self.get(path, what, **params, per_page=PAGE_SIZE, page=page)
             if not isinstance(items, list):
@@ -197,26 +197,26 @@ class GitHubApi:
         return self._request(method, path, what, content=content)
 
     def make_once(self, make: Callable[[], T], lookup: Callable[[], T | None]) -> T:
-        """Have something made exactly once: after an answer that never came, look for it before asking again."""
-        for tried in range(1, TRIES + 1):
+        """Create something exactly once: after a missing response, look it up before repeating the request."""
+        for attempt in range(1, TRIES + 1):
             try:
                 return make()
             except NoResponse:
-                if tried == TRIES:
+                if attempt == TRIES:
                     raise
-                self.pause(_back_off_s(tried))
+                self.pause(_back_off_s(attempt))
                 if (existing := lookup()) is not None:
                     return existing
         raise AssertionError("unreachable")
 
     def _retry(self, request: Callable[[], T]) -> T:
-        for tried in range(1, TRIES + 1):
+        for attempt in range(1, TRIES + 1):
             try:
                 return request()
             except NoResponse:
-                if tried == TRIES:
+                if attempt == TRIES:
                     raise
-                self.pause(_back_off_s(tried))
+                self.pause(_back_off_s(attempt))
         raise AssertionError("unreachable")
 
     def _request(
@@ -230,10 +230,10 @@ class GitHubApi:
     ) -> Any:
         waited_s = 0.0
         while True:
-            answer = self._send(method, path, what, params, content)
-            wait_s = rate_limit_wait_s(answer, self.now())
+            response = self._send(method, path, what, params, content)
+            wait_s = rate_limit_wait_s(response, self.now())
             if wait_s is None:
-                return self._decode(answer, what)
+                return self._decode(response, what)
             if waited_s + wait_s > MAX_RATE_LIMIT_WAIT_S:
                 raise MachineCannot(
                     f"GitHub allows no more requests for {wait_s:.0f} s, so that it could not {what}; try again later."
@@ -249,38 +249,38 @@ class GitHubApi:
         params: Mapping[str, str | int] | None,
         content: Mapping[str, JsonValue] | None,
     ) -> httpx.Response:
-        where = f"/repos/{self.repository}{path}"
+        url = f"/repos/{self.repository}{path}"
         try:
-            return self._client.request(method, where, params=params, json=content)
+            return self._client.request(method, url, params=params, json=content)
         except httpx.ConnectError as error:
             raise NoResponse(f"GitHub cannot be reached to {what}: {type(error).__name__}.") from None
         except httpx.HTTPError as error:
             raise NoResponse(f"GitHub gave no answer when asked to {what}: {type(error).__name__}.") from None
 
-    def _decode(self, answer: httpx.Response, what: str) -> Any:
-        if answer.status_code >= 500:
-            raise NoResponse(f"GitHub is in trouble ({answer.status_code}) and could not {what}; try again later.")
-        if not answer.is_success:
-            raise describe_error(answer, what, self.repository, self.token)
-        if len(answer.content) > MAX_RESPONSE_BYTES:
+    def _decode(self, response: httpx.Response, what: str) -> Any:
+        if response.status_code >= 500:
+            raise NoResponse(f"GitHub is in trouble ({response.status_code}) and could not {what}; try again later.")
+        if not response.is_success:
+            raise describe_error(response, what, self.repository, self.token)
+        if len(response.content) > MAX_RESPONSE_BYTES:
             raise MachineCannot(f"GitHub's answer is too large to {what}.")
         try:
-            return answer.json()
+            return response.json()
         except (ValueError, RecursionError):
             raise MachineCannot(
                 f"GitHub's answer is no JSON, so that it is not known whether it could {what}."
             ) from None
 
 
-def _back_off_s(tried: int) -> float:
-    return 2.0**tried
+def _back_off_s(attempt: int) -> float:
+    return 2.0**attempt
 
 
 def get_field(data: object, *path: str | int) -> Any:
-    """Return what an answer holds at some place.
+    """Return the value at a path of a response.
 
     Raises:
-        MachineCannot: It is not there.
+        MachineCannot: It is missing.
     """
     value: Any = data
     for step in path:
@@ -292,12 +292,12 @@ def get_field(data: object, *path: str | int) -> Any:
 
 
 def quote_part(text: str) -> str:
-    """Return a name fit for one part of an address."""
+    """Return a name quoted for one part of a URL."""
     return quote(text, safe="")
 
 
 def branch_path(branch: str) -> str:
-    """Return a branch fit for the end of an address; its slashes stay."""
+    """Return a branch name quoted for the end of a URL; its slashes stay."""
     return quote(branch, safe="/")
 
 
@@ -305,7 +305,7 @@ def check_repository(text: str) -> str:
     """Return the name of a repository as OWNER/NAME.
 
     Raises:
-        BadInput: It is none.
+        BadInput: It is not a repository name.
     """
     if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}", text) is None:
         raise BadInput("The repository is written OWNER/NAME, in --repository or GITHUB_REPOSITORY.")
@@ -313,7 +313,7 @@ def check_repository(text: str) -> str:
 
 
 def check_api_url(text: str) -> str:
-    """Return the address of the API; a token goes over https, or to this very machine.
+    """Return the URL of the API; a token is sent only over https, or to this machine.
 
     Raises:
         BadInput: It is neither.
@@ -330,11 +330,11 @@ TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def api_from_environment(environment: Mapping[str, str], repository: str | None = None) -> GitHubApi:
-    """Return the API of a repository, by the token of the environment.
+    """Return the API of a repository, with the token of the environment.
 
     Raises:
         MachineCannot: There is no token.
-        BadInput: The token or the repository is none.
+        BadInput: The token or the repository is invalid.
     """
     token = environment.get(TOKEN_VARIABLE, "").strip()
     if not token:
@@ -354,13 +354,13 @@ def repository_name(environment: Mapping[str, str], repository: str | None = Non
     """Return the name of the repository.
 
     Raises:
-        BadInput: None is named.
+        BadInput: None is given.
     """
     return check_repository(repository or environment.get("GITHUB_REPOSITORY", ""))
 
 
 def workflow_run_url(environment: Mapping[str, str]) -> str | None:
-    """Return the address of the workflow's run; null outside of one."""
+    """Return the URL of the workflow's run; null outside of one."""
     server, run = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_RUN_ID", "")
     if re.fullmatch(r"https://[A-Za-z0-9.-]{1,200}", server) is None or re.fullmatch(r"\d{1,20}", run) is None:
         return None
@@ -368,10 +368,10 @@ def workflow_run_url(environment: Mapping[str, str]) -> str | None:
 
 
 def workflow_inputs(environment: Mapping[str, str]) -> WorkflowInputs:
-    """Return what the workflow was given.
+    """Return the inputs of the workflow.
 
     Raises:
-        BadInput: A switch is neither on nor off.
+        BadInput: A switch is neither true nor false.
     """
     switch = environment.get("ASSAY_CREATE_PR", "").strip().lower()
     if switch not in {"", "true", "false"}:
@@ -384,17 +384,17 @@ def workflow_inputs(environment: Mapping[str, str]) -> WorkflowInputs:
 
 
 WRITE_PERMISSIONS = frozenset({"admin", "write"})
-"""As GitHub tells it: who maintains a repository is told to write to it, who only triages to read it."""
+"""As GitHub reports them: maintainers are reported as write, people who triage as read."""
 
 
 @dataclass(frozen=True)
 class GitHubQueries:
-    """Asks a repository."""
+    """Queries a repository."""
 
     api: GitHubApi
 
     def may_write(self, login: str) -> bool:
-        """Return whether a person may write to the repository; a stranger, or one who is gone, may not."""
+        """Return whether a person may write to the repository; unknown people and deleted accounts may not."""
         if re.fullmatch(LOGIN, login) is None:
             return False
         try:
@@ -404,5 +404,5 @@ class GitHubQueries:
         return get_field(permission, "permission") in WRITE_PERMISSIONS
 
     def change(self, number: int) -> PullRequestState:
-        """Return a pull request as it is at this moment."""
+        """Return the current state of a pull request."""
         return parse_pull_request(self.api.get(f"/pulls/{number}", "look at the pull request"))

@@ -1,8 +1,8 @@
 """What people read on GitHub: title and body of a pull request, and one comment, which is updated in place.
 
-Text of others is shown literally in Markdown, never as a link, a mention, a picture or a heading. Only code is
-shown literally everywhere on GitHub, so that every untrusted word is in code; what is left of it is printable:
-marks that turn text around or have no width are removed.
+Untrusted text is shown literally in Markdown, never as a link, a mention, a picture or a heading. Only code is
+shown literally everywhere on GitHub, so every untrusted word is in code; only its printable part is kept:
+characters that reverse the text direction or have no width are removed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _ALLOWED_CHARACTERS = "×±→–µ·…²³°√⌊⌋“”’≤≥"
-"""Beyond ASCII, what Assay itself writes."""
+"""The non-ASCII characters that Assay itself writes."""
 
 
 def plain_text(text: str, at_most: int = 200) -> str:
-    """Return a text on one line, with nothing hidden in it: ASCII and what Assay itself writes."""
+    """Return a text on one line, without hidden characters: ASCII and the characters that Assay itself writes."""
     line = " ".join(text.split())
     visible = "".join(c for c in line if unicodedata.category(c) not in _HIDDEN_CATEGORIES)
     allowed = "".join(c if c.isascii() or c in _ALLOWED_CHARACTERS else "?" for c in visible)
@@ -37,36 +37,36 @@ def plain_text(text: str, at_most: int = 200) -> str:
 
 
 def code_span(text: object, at_most: int = 80) -> str:
-    """Return a text as a span of code, fit for a cell of a table."""
+    """Return a text as inline code, safe in a table cell."""
     shown = plain_text(str(text), at_most).replace("`", "'").replace("|", "¦").strip()
     return f"`{shown or ' '}`"
 
 
 def title_text(text: str, at_most: int = 60) -> str:
-    """Return a text for a title or a commit: letters and digits, with nothing that names a person or an issue."""
+    """Return a text for a title or a commit: letters and digits, nothing that mentions a person or an issue."""
     return " ".join(re.sub(r"[^A-Za-z0-9 .()+_-]", " ", plain_text(text, at_most)).split()) or "a device"
 
 
 def code_block(lines: Iterable[str], kind: str = "text") -> list[str]:
-    """Return lines as a block of code."""
+    """Return lines as a code block."""
     shown = ["".join(c for c in line if c.isprintable()).replace("```", "'''") for line in lines]
     return [f"```{kind}", *shown, "```"]
 
 
 def format_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a table; its cells are fit for one already."""
+    """Return a table; its cells must already be escaped."""
     return [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def collapsible(summary: str, lines: Sequence[str]) -> list[str]:
-    """Return lines that are shown when they are asked for."""
+    """Return lines in a collapsed section."""
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 MARKER = "<!-- assay: benchmark -->"
-"""The first line of the one comment that is written again and again."""
+"""The first line of the one comment that is updated repeatedly."""
 MAX_CHARACTERS = 60_000
-"""Characters; GitHub takes 65,536."""
+"""Characters; GitHub allows 65,536."""
 MAX_ROWS = 200
 
 
@@ -111,7 +111,7 @@ def pull_request_body(
 def comment_body(
     jobs: Sequence[tuple[JobResults, Proposal | None, str]], *, commit: str | None, run_url: str | None
 ) -> str:
-    """Return the comment: a table of all kinds of GPU, and what came of each; ``str`` is what was done with it."""
+    """Return the comment: a table for each kind of GPU, and its outcome, which is the ``str`` of each job."""
     lines = [MARKER, "### Thresholds" + (f" at {code_span(commit[:12])}" if commit else ""), ""]
     for job, proposal, outcome in jobs:
         requested = f" ({code_span(job.gpu)} was asked for)" if job.gpu and job.measured else ""
@@ -131,14 +131,14 @@ def comment_body(
 
 
 def _truncate(lines: Sequence[str]) -> str:
-    """Return lines as one text; where GitHub would not take it, without its last lines, which is said."""
+    """Return lines as one text; if it is too long for GitHub, without its last lines, which is stated."""
     text = "\n".join(lines).rstrip() + "\n"
     if len(text) <= MAX_CHARACTERS:
         return text
     truncated = text[:MAX_CHARACTERS].rsplit("\n", 1)[0]
     closed = f"{truncated}\n```" if truncated.count("```") % 2 else truncated
-    more = "\n\n</details>" if closed.count("<details>") > closed.count("</details>") else ""
-    return f"{closed}{more}\n\nThe rest is too long for GitHub; it is among the artifacts of the run.\n"
+    details_end = "\n\n</details>" if closed.count("<details>") > closed.count("</details>") else ""
+    return f"{closed}{details_end}\n\nThe rest is too long for GitHub; it is among the artifacts of the run.\n"
 
 
 def _changes_table(changes: Sequence[ProposedChange]) -> list[str]:
@@ -169,15 +169,17 @@ def _reasons_block(changes: Sequence[ProposedChange]) -> list[str]:
 
 
 def _points_table(verified: VerifiedResults) -> list[str]:
-    """Return every point that was measured; what a machine wrote stands in code, the rest are numbers."""
+    """Return every measured point; text from the machine is in code, the rest are numbers."""
     rows = [_point_row(row) for row in verified.results.results[:MAX_ROWS]]
-    left = len(verified.results.results) - len(rows)
-    more = [f"And {left} more, among the artifacts of the run."] if left else []
+    omitted = len(verified.results.results) - len(rows)
+    omitted_note = [f"And {omitted} more, among the artifacts of the run."] if omitted else []
     titles = ("threshold", "size", "sequence", "window", "speed-up (bounds)", "reference, ms", "fast, ms", "parity")
     columns = [number for number in range(len(titles)) if any(row[number] for row in rows)]
     cells = [[row[number] for number in columns] for row in rows]
     lines = format_table([titles[number] for number in columns], cells)
-    return collapsible(f"{len(verified.results.results)} points", [*lines, *(["", *more] if more else [])])
+    return collapsible(
+        f"{len(verified.results.results)} points", [*lines, *(["", *omitted_note] if omitted_note else [])]
+    )
 
 
 def _point_row(row: ThresholdRow) -> tuple[str, ...]:
@@ -204,9 +206,9 @@ def _cost_lines(costs: Sequence[RentalCost]) -> list[str]:
 
 
 def _format_cost(cost: RentalCost) -> str:
-    quoted = "not known" if cost.quoted_usd is None else f"${cost.quoted_usd:.3f}"
-    billed = "not billed yet" if cost.billed_usd is None else f"billed ${cost.billed_usd:.3f}"
-    return f"quoted {quoted}, {billed}"
+    quoted_text = "not known" if cost.quoted_usd is None else f"${cost.quoted_usd:.3f}"
+    billed_text = "not billed yet" if cost.billed_usd is None else f"billed ${cost.billed_usd:.3f}"
+    return f"quoted {quoted_text}, {billed_text}"
 
 
 def _fact_lines(verified: VerifiedResults, commit: str | None, run_url: str | None) -> list[str]:
@@ -226,16 +228,16 @@ def _fact_lines(verified: VerifiedResults, commit: str | None, run_url: str | No
 
 
 def _decision_basis(verified: VerifiedResults) -> str:
-    """Say by which time it was decided: by both only where both were taken."""
+    """Return the time that the decision is based on: both only if both were measured."""
     times = {time for answer in verified.answers for time in answer.by_time}
     by = verified.results.thresholds[0].decided_on
     return DECIDED_BY[next(iter(times)) if by == "cautious" and len(times) == 1 else by]
 
 
 def find_comment(api: GitHubApi, number: int) -> dict[str, Any] | None:
-    """Return our comment; null: there is none.
+    """Return Assay's comment; null: there is none.
 
-    It begins with our marker and was written by a program: a person's comment that was copied from ours is theirs.
+    It begins with the marker and was written by a bot: a person's copy of it does not count.
     """
     for comment in api.pages(f"/issues/{number}/comments", "look for our comment"):
         if str(get_field(comment, "body") or "").startswith(MARKER) and get_field(comment, "user", "type") == "Bot":
@@ -245,12 +247,12 @@ def find_comment(api: GitHubApi, number: int) -> dict[str, Any] | None:
 
 
 def write_comment(api: GitHubApi, number: int, text: str) -> str:
-    """Write our comment, and return its address."""
-    before = find_comment(api, number)
-    if before is not None:
-        path, what = f"/issues/comments/{int(get_field(before, 'id'))}", "write our comment anew"
-        made = api.make_once(lambda: api.send("PATCH", path, {"body": text}, what), lambda: None)
+    """Write Assay's comment, and return its URL."""
+    existing = find_comment(api, number)
+    if existing is not None:
+        path, what = f"/issues/comments/{int(get_field(existing, 'id'))}", "write our comment anew"
+        comment = api.make_once(lambda: api.send("PATCH", path, {"body": text}, what), lambda: None)
     else:
         path, what = f"/issues/{number}/comments", "write a comment"
-        made = api.make_once(lambda: api.send("POST", path, {"body": text}, what), lambda: find_comment(api, number))
-    return str(get_field(made, "html_url"))
+        comment = api.make_once(lambda: api.send("POST", path, {"body": text}, what), lambda: find_comment(api, number))
+    return str(get_field(comment, "html_url"))

@@ -1,6 +1,6 @@
 """The event that a GitHub workflow runs for: the event's file and the environment variables, as typed values.
 
-Much of an event is untrusted text. Everything taken out of it is checked here: numbers are numbers, names are
+Much of an event is untrusted text. Everything extracted from it is validated here: numbers are numbers, names are
 names, and a comment is text that only the command parser reads.
 """
 
@@ -24,11 +24,11 @@ SHA = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 LOGIN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9._-]{1,100}"
 BRANCH = r"(?!-|/)(?!.*(?:\.\.|//|@\{|\.lock$|/$|\.$))[^\x00-\x20\x7f-\xa0~^:?*\[\\\"'`$;|&<>(){}]{1,200}"
-"""What git allows, without what a shell, a log or an address could take for something else."""
+"""What git allows, without characters that a shell, a log or a URL could misinterpret."""
 
 
 class PullRequestState(Value):
-    """A pull request: its number, and the commit that it stood at."""
+    """A pull request: its number, and its current commit."""
 
     number: int = Field(ge=1)
     commit: str = Field(pattern=rf"^{SHA}$")
@@ -38,7 +38,7 @@ class PullRequestState(Value):
 
 
 class WorkflowEvent(Value):
-    """What happened."""
+    """The event that triggered the workflow."""
 
     name: str
     action: str | None = None
@@ -53,10 +53,10 @@ class WorkflowEvent(Value):
 
 
 def read_event(environment: Mapping[str, str]) -> WorkflowEvent:
-    """Return what happened.
+    """Return the event.
 
     Raises:
-        BadInput: The variables that GitHub sets are not there, or the event's file is not usable.
+        BadInput: The variables that GitHub sets are missing, or the event's file is not usable.
     """
     name, path = environment.get("GITHUB_EVENT_NAME", ""), environment.get("GITHUB_EVENT_PATH", "")
     if not name or not path:
@@ -66,12 +66,12 @@ def read_event(environment: Mapping[str, str]) -> WorkflowEvent:
     content = _read_content(Path(path))
     ref, sha = environment.get("GITHUB_REF", ""), environment.get("GITHUB_SHA", "")
     issue, comment = _mapping(content, "issue"), _mapping(content, "comment")
-    by = _mapping(comment, "user") if name == "issue_comment" else _mapping(content, "sender")
+    sender = _mapping(comment, "user") if name == "issue_comment" else _mapping(content, "sender")
     return WorkflowEvent(
         name=name,
         action=_matching_text(content.get("action"), r"[a-z_]{1,40}"),
-        by=_matching_text(by.get("login"), rf"{LOGIN}(?:\[bot\])?"),
-        by_bot=by.get("type") != "User",
+        by=_matching_text(sender.get("login"), rf"{LOGIN}(?:\[bot\])?"),
+        by_bot=sender.get("type") != "User",
         comment=comment.get("body") if isinstance(comment.get("body"), str) else None,
         comment_on=_positive_int(issue.get("number")) if isinstance(issue.get("pull_request"), dict) else None,
         label=_matching_text(_mapping(content, "label").get("name"), r"[ -~]{1,50}"),
@@ -82,10 +82,10 @@ def read_event(environment: Mapping[str, str]) -> WorkflowEvent:
 
 
 def parse_pull_request(data: Mapping[str, Any]) -> PullRequestState:
-    """Return a pull request as an event or the API tells it.
+    """Return a pull request from the data of an event or the API.
 
     Raises:
-        BadInput: It is not told as GitHub tells one.
+        BadInput: The data is not a valid pull request.
     """
     head = _mapping(data, "head")
     number, commit = _positive_int(data.get("number")), _matching_text(head.get("sha"), SHA)

@@ -1,7 +1,7 @@
 """The job that measures an untrusted commit: its code is uploaded to the rented machine, and none of it runs here.
 
     trusted/    this Assay, and the thresholds of the repository's own branch: what is compared, and what is written
-    subject/    the commit, as files; its thresholds are replaced by the trusted ones, so that they name no file of ours
+    subject/    the commit, as files; its thresholds are replaced by the trusted ones, so that they name no local file
     out/        what the other jobs read
 
 A link in the commit could lead to any file of this machine, and would be uploaded: a commit with one is refused.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 REPORT_FILE, RUNS_FOLDER = "report.md", "runs"
 VERSION_FILE = "src/assay/_version.py"
-"""Where a commit has it, the commit is one of Assay itself."""
+"""A commit that contains this file is one of Assay itself."""
 
 
 class MeasureJob(Value):
@@ -38,12 +38,12 @@ class MeasureJob(Value):
 
 
 def prepare_commit(subject: Path, thresholds: str | None, trusted: Path | None) -> None:
-    """Make a commit's files ready to be sent.
+    """Prepare a commit's files for the upload.
 
-    ``thresholds`` is a path within the commit, in whose place the ``trusted`` file is put.
+    ``thresholds`` is a path within the commit; it is replaced by the ``trusted`` file.
 
     Raises:
-        BadInput: A link is among them, or they are not there.
+        BadInput: The files contain a link, or are missing.
     """
     if not subject.is_dir():
         raise BadInput(f"{subject} is no folder: the commit that is to be measured was not checked out.")
@@ -63,7 +63,7 @@ def prepare_commit(subject: Path, thresholds: str | None, trusted: Path | None) 
 
 
 def find_links(folder: Path) -> Iterator[Path]:
-    """Give what is neither a plain file nor a folder, git's own aside."""
+    """Yield what is neither a plain file nor a folder, including links."""
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             yield path
@@ -71,10 +71,10 @@ def find_links(folder: Path) -> Iterator[Path]:
 
 def threshold_command(job: MeasureJob, thresholds: str | None, out: Path) -> list[str]:
     """Return the command line that measures."""
-    named = [thresholds] if thresholds else []
-    cost = [] if job.on.startswith("ssh:") else ["--max-cost", f"{job.max_cost_usd:g}"]
-    where = ["--on", job.on, "--gpu-type", job.gpu, *cost, "--time", job.limit]
-    files = [
+    threshold_args = [thresholds] if thresholds else []
+    cost_args = [] if job.on.startswith("ssh:") else ["--max-cost", f"{job.max_cost_usd:g}"]
+    host_args = ["--on", job.on, "--gpu-type", job.gpu, *cost_args, "--time", job.limit]
+    output_args = [
         "--output",
         str(out / RESULTS_FILE),
         "--report",
@@ -82,11 +82,11 @@ def threshold_command(job: MeasureJob, thresholds: str | None, out: Path) -> lis
         "--output-dir",
         str(out / RUNS_FOLDER),
     ]
-    return ["threshold", "run", *named, *where, *files]
+    return ["threshold", "run", *threshold_args, *host_args, *output_args]
 
 
 def write_exit(out: Path, code: int, journal: Path) -> None:
-    """Leave the exit code and the journal of what was rented beside the results."""
+    """Write the exit code and the journal of rentals beside the results."""
     replace_atomically(out / EXIT_CODE_FILE, f"{code}\n".encode())
     if journal.is_file():
         with translate_os_errors(out):
@@ -94,15 +94,15 @@ def write_exit(out: Path, code: int, journal: Path) -> None:
 
 
 def is_assay(subject: Path) -> bool:
-    """Return whether a commit is one of Assay itself, whose own code is then what is measured."""
+    """Return whether a commit is one of Assay itself, so that its own code is measured."""
     return (subject / VERSION_FILE).is_file()
 
 
 def prepare_output(out: Path) -> Path:
-    """Return the folder for what is left, made if missing, absolute.
+    """Return the output folder as an absolute path, created if missing.
 
     Raises:
-        BadInput: Something is in it already.
+        BadInput: It is not empty.
     """
     with translate_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)

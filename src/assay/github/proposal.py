@@ -22,7 +22,7 @@ BRANCH_PREFIX = "assay/thresholds-"
 
 @dataclass(frozen=True)
 class ProposedChange:
-    """One threshold: what the configuration has, and what was decided.
+    """One threshold: the configuration's value, and the measured one.
 
     ``new`` is null where nothing is to be written.
     """
@@ -38,7 +38,7 @@ class ProposedChange:
 
     @property
     def interval_text(self) -> str:
-        """Between which sizes the threshold lies, or that it lies nowhere, in a few words."""
+        """The interval of sizes that contains the threshold, or why there is none, in a few words."""
         threshold = self.answer.location
         if self.answer.parity != "passed":
             return f"none, as parity {PARITY_PHRASES[self.answer.parity]}"
@@ -49,7 +49,7 @@ class ProposedChange:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What results of one device come to.
+    """The changes that the results of one device imply.
 
     Attributes:
         path: Of the configuration, within the repository.
@@ -67,15 +67,15 @@ class Proposal:
 
     @property
     def diff(self) -> str:
-        """What changes, as a unified diff."""
+        """The changes as a unified diff."""
         return yaml_edit.unified_diff(self.before, self.after, self.path)
 
 
 def propose_changes(measured: VerifiedResults, path: str, text: str) -> Proposal:
-    """Return what results change in the text of a configuration.
+    """Return the changes of results to the text of a configuration.
 
     Raises:
-        BadInput: It is no YAML, or lacks a key.
+        BadInput: It is not YAML, or lacks a key.
     """
     tree = YamlTree(text, path)
     changes = tuple(_threshold_change(tree, answer, path) for answer in measured.answers)
@@ -91,14 +91,15 @@ def _threshold_change(tree: YamlTree, answer: ThresholdAnswer, path: str) -> Pro
 
 
 def _rejection_reason(measured: VerifiedResults, changes: tuple[ProposedChange, ...], path: str) -> str | None:
-    """Say why nothing is proposed, the gravest reason first."""
-    wrong = [
+    """Return why nothing is proposed, the most serious reason first; null where something is."""
+    failing = [
         change for change in changes if change.answer.judged_threshold.measured and change.answer.parity != "passed"
     ]
-    if wrong:
-        how = PARITY_PHRASES[wrong[0].answer.parity]
+    if failing:
+        parity_phrase = PARITY_PHRASES[failing[0].answer.parity]
         return (
-            f"Parity {how} for {wrong[0].answer.key}: a fast path that is not known to be right is not made the rule."
+            f"Parity {parity_phrase} for {failing[0].answer.key}: a fast path that is not known to be right is not "
+            "made the rule."
         )
     if measured.is_fake:
         return "The driver calls itself a fake: what it says was not measured on any GPU."
@@ -112,19 +113,19 @@ def _rejection_reason(measured: VerifiedResults, changes: tuple[ProposedChange, 
 def proposal_branch(device: str, path: str, base: str) -> str:
     """Return the branch of a proposal: one for each device, configuration and base, so that it is found again."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:40].strip("-") or "device"
-    mark = hashlib.sha256("\0".join((device, path, base)).encode()).hexdigest()[:8]
-    return f"{BRANCH_PREFIX}{name}-{mark}"
+    digest = hashlib.sha256("\0".join((device, path, base)).encode()).hexdigest()[:8]
+    return f"{BRANCH_PREFIX}{name}-{digest}"
 
 
 def check_config_path(path: str) -> str:
     """Return the path of a configuration within a repository.
 
     Raises:
-        BadInput: It leads out of it, or is not YAML.
+        BadInput: It leads out of the repository, or is not YAML.
     """
     parts = path.split("/")
-    plain = re.fullmatch(r"[A-Za-z0-9._/ -]{1,200}", path) is not None
-    if not plain or any(part in {"", ".", "..", ".git"} for part in parts) or parts[0] == ".github":
+    is_plain = re.fullmatch(r"[A-Za-z0-9._/ -]{1,200}", path) is not None
+    if not is_plain or any(part in {"", ".", "..", ".git"} for part in parts) or parts[0] == ".github":
         raise BadInput(f"{path!r} is no path of a configuration within the repository, such as configs/base.yaml.")
     if not path.endswith((".yaml", ".yml")):
         raise BadInput(f"{path} is not YAML by its name.")

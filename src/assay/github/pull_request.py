@@ -3,7 +3,7 @@
 base ──▶ file ──▶ commit (nothing leads to it) ──▶ branch assay/thresholds-… ──▶ pull request
                                                     │                            │
                                                     created, or moved if its     opened, or updated
-                                                    last commit is ours
+                                                    last commit is Assay's
 
 The commit changes one file and is made of git's own objects: nothing is visible before all of it is.
 """
@@ -27,7 +27,7 @@ FILE_MODES = frozenset({"100644", "100755"})
 
 @dataclass(frozen=True)
 class RepositoryFile:
-    """A file as it is at the tip of a branch."""
+    """A file at the tip of a branch."""
 
     path: str
     text: str
@@ -46,7 +46,7 @@ def read_file(api: GitHubApi, branch: str, path: str) -> RepositoryFile:
     """Return a file of a branch.
 
     Raises:
-        BadInput: The branch or the file is not there, or it is no text.
+        BadInput: The branch or the file does not exist, or is not text.
     """
     commit = branch_tip(api, branch)
     if commit is None:
@@ -76,7 +76,7 @@ def _decode_blob(blob: Any, path: str) -> str:
 
 
 def create_commit(api: GitHubApi, file: RepositoryFile, text: str, message: str) -> str:
-    """Make a commit with another text of a file on top of the file's own; no branch leads to it yet."""
+    """Create a commit that replaces a file's text, on top of the file's commit; no branch leads to it yet."""
     what = f"write {file.path}"
     entry: dict[str, Any] = {"path": file.path, "mode": file.mode, "type": "blob", "content": text}
     tree = _create_object(api, "/git/trees", {"base_tree": file.tree, "tree": [entry]}, what)
@@ -84,17 +84,17 @@ def create_commit(api: GitHubApi, file: RepositoryFile, text: str, message: str)
 
 
 def _create_object(api: GitHubApi, path: str, content: dict[str, Any], what: str) -> str:
-    """Make a part that nothing leads to; one that was made twice harms nobody."""
+    """Create an unreferenced git object; creating it twice is harmless."""
     return api.make_once(lambda: str(get_field(api.send("POST", path, content, what), "sha")), lambda: None)
 
 
 TRAILER = "Assay-Proposal:"
-"""Begins the last line of our commits, so that a branch on which somebody else has worked is told apart."""
+"""Begins the last line of Assay's commits, so that a branch with other people's commits is recognized."""
 
 
 @dataclass(frozen=True)
 class PublishedPullRequest:
-    """A pull request, and whether it was there before."""
+    """A pull request, and whether it existed before."""
 
     number: int
     url: str
@@ -103,7 +103,7 @@ class PublishedPullRequest:
 
 @dataclass(frozen=True)
 class PullRequestDraft:
-    """All that a pull request needs."""
+    """The content of a pull request."""
 
     file: RepositoryFile
     text: str
@@ -114,7 +114,7 @@ class PullRequestDraft:
 
 
 def find_pull_request(api: GitHubApi, branch: str, base: str) -> dict[str, Any] | None:
-    """Return the open pull request of a branch of ours; null: there is none."""
+    """Return the open pull request of one of Assay's branches; null: there is none."""
     owner = api.repository.partition("/")[0]
     what = "look for an open pull request"
     pull_requests = api.get("/pulls", what, state="open", head=f"{owner}:{branch}", base=base)
@@ -127,35 +127,37 @@ def find_pull_request(api: GitHubApi, branch: str, base: str) -> dict[str, Any] 
 
 
 def publish_pull_request(api: GitHubApi, draft: PullRequestDraft) -> PublishedPullRequest:
-    """Make the branch and the pull request, or bring those that are there up to date.
+    """Create the branch and the pull request, or update the existing ones.
 
     Raises:
-        MachineCannot: GitHub does not let us, or somebody else has worked on the branch.
+        MachineCannot: GitHub does not permit it, or somebody else has committed to the branch.
     """
     _update_branch(api, draft)
-    before = find_pull_request(api, draft.branch, draft.base)
-    if before is not None:
-        return _update_pull_request(api, draft, before)
+    existing = find_pull_request(api, draft.branch, draft.base)
+    if existing is not None:
+        return _update_pull_request(api, draft, existing)
     return _open_pull_request(api, draft)
 
 
 def _update_branch(api: GitHubApi, draft: PullRequestDraft) -> None:
-    before = branch_tip(api, draft.branch)
-    if before is not None and _is_up_to_date(api, before, draft):
+    tip = branch_tip(api, draft.branch)
+    if tip is not None and _is_up_to_date(api, tip, draft):
         return
     message = f"{draft.title}\n\n{TRAILER} {draft.branch}\n"
-    new = create_commit(api, draft.file, draft.text, message)
+    commit = create_commit(api, draft.file, draft.text, message)
     reference = f"heads/{branch_path(draft.branch)}"
-    if before is None:
+    if tip is None:
         what = f"make the branch {draft.branch}"
-        content = {"ref": f"refs/heads/{draft.branch}", "sha": new}
-        api.make_once(lambda: api.send("POST", "/git/refs", content, what), lambda: _commit_at(api, draft.branch, new))
+        content = {"ref": f"refs/heads/{draft.branch}", "sha": commit}
+        api.make_once(
+            lambda: api.send("POST", "/git/refs", content, what), lambda: _commit_at(api, draft.branch, commit)
+        )
     else:
         what = f"move the branch {draft.branch}"
-        forced: dict[str, Any] = {"sha": new, "force": True}
+        forced: dict[str, Any] = {"sha": commit, "force": True}
         api.make_once(
             lambda: api.send("PATCH", f"/git/refs/{reference}", forced, what),
-            lambda: _commit_at(api, draft.branch, new),
+            lambda: _commit_at(api, draft.branch, commit),
         )
 
 
@@ -163,13 +165,13 @@ def _commit_at(api: GitHubApi, branch: str, commit: str) -> str | None:
     return commit if branch_tip(api, branch) == commit else None
 
 
-def _is_up_to_date(api: GitHubApi, before: str, draft: PullRequestDraft) -> bool:
-    """Return whether a branch of ours already has this very change on this very base.
+def _is_up_to_date(api: GitHubApi, tip: str, draft: PullRequestDraft) -> bool:
+    """Return whether one of Assay's branches already has the same change on the same base.
 
     Raises:
-        MachineCannot: Its last commit is not ours.
+        MachineCannot: Its last commit is not Assay's.
     """
-    last = api.get(f"/git/commits/{before}", f"look at the branch {draft.branch}")
+    last = api.get(f"/git/commits/{tip}", f"look at the branch {draft.branch}")
     if f"\n{TRAILER} {draft.branch}" not in str(get_field(last, "message")):
         raise MachineCannot(
             f"Somebody has committed to the branch {draft.branch}, and that is not overwritten: merge it or delete it."
@@ -178,12 +180,12 @@ def _is_up_to_date(api: GitHubApi, before: str, draft: PullRequestDraft) -> bool
     return parents == [draft.file.commit] and read_file(api, draft.branch, draft.file.path).text == draft.text
 
 
-def _update_pull_request(api: GitHubApi, draft: PullRequestDraft, before: dict[str, Any]) -> PublishedPullRequest:
-    number = int(get_field(before, "number"))
+def _update_pull_request(api: GitHubApi, draft: PullRequestDraft, existing: dict[str, Any]) -> PublishedPullRequest:
+    number = int(get_field(existing, "number"))
     content = {"title": draft.title, "body": draft.body}
     what = f"bring pull request {number} up to date"
     api.make_once(lambda: api.send("PATCH", f"/pulls/{number}", dict(content), what), lambda: None)
-    return PublishedPullRequest(number, str(get_field(before, "html_url")), was_there=True)
+    return PublishedPullRequest(number, str(get_field(existing, "html_url")), was_there=True)
 
 
 def _open_pull_request(api: GitHubApi, draft: PullRequestDraft) -> PublishedPullRequest:
@@ -194,10 +196,10 @@ def _open_pull_request(api: GitHubApi, draft: PullRequestDraft) -> PublishedPull
         return find_pull_request(api, draft.branch, draft.base)
 
     try:
-        made = api.make_once(lambda: api.send("POST", "/pulls", dict(content), what), look)
+        created = api.make_once(lambda: api.send("POST", "/pulls", dict(content), what), look)
     except Conflict:
-        other = look()
-        if other is None:
+        existing = look()
+        if existing is None:
             raise
-        return _update_pull_request(api, draft, other)
-    return PublishedPullRequest(int(get_field(made, "number")), str(get_field(made, "html_url")), was_there=False)
+        return _update_pull_request(api, draft, existing)
+    return PublishedPullRequest(int(get_field(created, "number")), str(get_field(created, "html_url")), was_there=False)

@@ -1,8 +1,8 @@
 """Decide whether an event requests a benchmark, and of what, before anything is rented.
 
-    a comment /benchmark L4     under an open pull request, by a person who may write to the repository
+    a comment /benchmark L4     on an open pull request, by a person who may write to the repository
     the label needs-benchmark   set by such a person, on a branch of the repository itself
-    inputs                      of a run started by hand, or of another workflow that calls ours
+    inputs                      of a run started manually, or of another workflow that calls Assay's
 
 A comment must be one exact line in plain ASCII, and nothing else:
 
@@ -10,9 +10,9 @@ A comment must be one exact line in plain ASCII, and nothing else:
     /benchmark L4             one kind
     /benchmark L4,A100        several, measured concurrently
 
-What is returned are names out of a fixed list and never text of the comment. The commit is pinned here: later
-pushes are not measured. The decision is passed to the next steps as lines ``name=value``; a control character in a
-value is a defect of ours.
+Only names from a fixed list are returned and never text of the comment. The commit is pinned here: later pushes are
+not measured. The decision is passed to the next steps as lines ``name=value``; a control character in a value is a
+defect of Assay.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ MAX_GPU_TYPES = 4
 """Kinds of GPU in one comment: each is a machine that is paid for."""
 
 GPU_TYPE_NAMES = frozenset({*FAMILIES, *(gpu_type.name for gpu_type in TYPES)})
-"""Every kind of GPU that can be asked for, as it is written."""
+"""Every kind of GPU that can be requested, as it is written."""
 
 _GPU_NAME = r"[A-Za-z0-9]{1,12}(?:-[A-Za-z0-9]{1,12}){0,2}"
 _GPU_LIST = rf"{_GPU_NAME}(?:,{_GPU_NAME}){{0,{MAX_GPU_TYPES - 1}}}"
 _COMMENT = re.compile(rf"/benchmark(?: (?P<names>{_GPU_LIST}))?")
 _MAX_CHARACTERS = 200
 _MAX_SHOWN = 20
-"""Characters of what was typed that are shown in a message."""
+"""Typed characters that are shown in a message."""
 
 
 def is_command(comment: str) -> bool:
-    """Return whether a comment looks as if it were for us; only then is it worth a word that it is not right."""
+    """Return whether a comment looks like a command; only then is an error reported."""
     return comment.startswith(COMMAND)
 
 
 def parse_comment(comment: str, default: str) -> tuple[str, ...]:
-    """Return the kinds of GPU that a comment asks for, each once, in its order.
+    """Return the kinds of GPU that a comment requests, each once, in its order.
 
     Raises:
-        BadInput: It is anything else than the one line; the sentence shows nothing of it but plain letters.
+        BadInput: It is anything but the one line; the message quotes only plain characters of it.
     """
     match = _COMMENT.fullmatch(comment) if len(comment) <= _MAX_CHARACTERS else None
     if match is None:
@@ -75,7 +75,7 @@ def parse_gpu_types(text: str) -> tuple[str, ...]:
     """Return the kinds of GPU in a list such as ``L4,A100``, each once, in its order.
 
     Raises:
-        BadInput: It is no such list, or has a name that is not known.
+        BadInput: It is not such a list, or has an unknown name.
     """
     if len(text) > _MAX_CHARACTERS or re.fullmatch(_GPU_LIST, text) is None:
         raise BadInput(
@@ -84,14 +84,14 @@ def parse_gpu_types(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in GPU_TYPE_NAMES:
-            meant = next((candidate for candidate in sorted(GPU_TYPE_NAMES) if candidate.upper() == name.upper()), None)
-            hint = f" Did you mean {meant}?" if meant else suggest_nearest(name, sorted(GPU_TYPE_NAMES))
+            match = next((candidate for candidate in sorted(GPU_TYPE_NAMES) if candidate.upper() == name.upper()), None)
+            hint = f" Did you mean {match}?" if match else suggest_nearest(name, sorted(GPU_TYPE_NAMES))
             raise BadInput(f"There is no GPU type {name}.{hint}")
     return names
 
 
 def printable(text: str) -> str:
-    """Return what was typed, fit for a log: plain characters, and few of them."""
+    """Return typed text in a form that is safe in a log: plain characters, of limited length."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_., ") else "?" for c in text[:_MAX_SHOWN])
     return f"'{plain}{'…' if len(text) > _MAX_SHOWN else ''}'"
 
@@ -102,7 +102,7 @@ PULL_REQUEST_EVENTS = ("pull_request", "pull_request_target")
 
 
 class WorkflowInputs(Value):
-    """What a workflow was given by who started or called it."""
+    """The inputs of a workflow."""
 
     gpu_type: str | None = None
     create_pr: bool = True
@@ -110,7 +110,7 @@ class WorkflowInputs(Value):
 
 
 class BenchmarkRequest(Value):
-    """What is to be measured, and where the answer goes."""
+    """What to measure, and where the results go."""
 
     gpu_types: tuple[str, ...] = Field(min_length=1)
     repository: str = Field(description="Where the commit is: this repository, or a fork.")
@@ -122,31 +122,31 @@ class BenchmarkRequest(Value):
 
 
 class NoRequest(Value):
-    """Not a request, or not one for us; no fault of anybody."""
+    """Not a request, or not one for Assay; not an error."""
 
     reason: str
 
 
 class RequestQueries(Protocol):
-    """What must be asked of GitHub to decide."""
+    """The GitHub queries needed to decide."""
 
     def may_write(self, login: str) -> bool:
         """Return whether a person may write to the repository."""
         ...
 
     def change(self, number: int) -> PullRequestState:
-        """Return a pull request as it is at this moment."""
+        """Return the current state of a pull request."""
         ...
 
 
 def decide_request(
     event: WorkflowEvent, inputs: WorkflowInputs, repository: str, github: Callable[[], RequestQueries]
 ) -> BenchmarkRequest | NoRequest:
-    """Return what is to be measured; ``github`` is only called where an answer is needed.
+    """Return what to measure; ``github`` is only called if it is needed.
 
     Raises:
-        BadInput: It is meant as a request, but makes no sense.
-        MachineCannot: Who asks may not, or what is asked for cannot be measured.
+        BadInput: It is meant as a request, but is invalid.
+        MachineCannot: The requester lacks permission, or the request cannot be measured.
     """
     if inputs.gpu_type:
         return _decide_inputs(event, inputs, repository, github)
@@ -168,8 +168,8 @@ def _decide_comment(
     if event.comment_on is None:
         raise BadInput(f"{COMMAND} works under pull requests; for a branch, run the workflow by hand.")
     queries = github()
-    by = _check_requester(event, repository, queries)
-    return _request_for(queries.change(event.comment_on), names, repository, by=by, create_pr=inputs.create_pr)
+    requester = _check_requester(event, repository, queries)
+    return _request_for(queries.change(event.comment_on), names, repository, by=requester, create_pr=inputs.create_pr)
 
 
 def _decide_label(
@@ -180,9 +180,9 @@ def _decide_label(
     if event.change is None:
         raise BadInput("The event does not tell which pull request was labelled.")
     _require_own_branch(event.change, repository)
-    by = _check_requester(event, repository, github())
+    requester = _check_requester(event, repository, github())
     return _request_for(
-        event.change, parse_gpu_types(inputs.default_gpu), repository, by=by, create_pr=inputs.create_pr
+        event.change, parse_gpu_types(inputs.default_gpu), repository, by=requester, create_pr=inputs.create_pr
     )
 
 
@@ -192,8 +192,8 @@ def _decide_inputs(
     names = parse_gpu_types(inputs.gpu_type or inputs.default_gpu)
     if event.name in PULL_REQUEST_EVENTS and event.change is not None:
         _require_own_branch(event.change, repository)
-        by = _check_requester(event, repository, github())
-        return _request_for(event.change, names, repository, by=by, create_pr=inputs.create_pr)
+        requester = _check_requester(event, repository, github())
+        return _request_for(event.change, names, repository, by=requester, create_pr=inputs.create_pr)
     if event.name == "issue_comment":
         raise BadInput("A workflow for comments cannot call this one with a GPU type: the comment says which.")
     if event.commit is None:
@@ -218,7 +218,7 @@ def _require_own_branch(change: PullRequestState, repository: str) -> None:
 
 
 def _check_requester(event: WorkflowEvent, repository: str, queries: RequestQueries) -> str:
-    """Return who asks, if that is a person who may write."""
+    """Return the requester, if that is a person who may write."""
     if event.by is None:
         raise BadInput("The event does not tell who asks.")
     if event.by_bot:
@@ -248,7 +248,7 @@ def _request_for(
 
 
 def request_outputs(request: BenchmarkRequest | NoRequest) -> dict[str, str]:
-    """Return what the next jobs are told of a request; everything empty where there is none."""
+    """Return the outputs of a request for the next jobs; all empty where there is none."""
     names = ("gpu_types", "repository", "commit", "branch", "pull_request", "create_pr")
     if isinstance(request, NoRequest):
         return {"go": "false", **dict.fromkeys(names, "")}
@@ -267,7 +267,7 @@ def write_outputs(path: Path, values: dict[str, str]) -> None:
     """Append values to the file of a step's outputs.
 
     Raises:
-        ValueError: A value could be read as something else.
+        ValueError: A value could be misinterpreted.
     """
     for name, value in values.items():
         if re.fullmatch(r"[a-z_]+", name) is None or not (value.isprintable() or not value):

@@ -1,4 +1,4 @@
-"""Results of the jobs that measured: a folder for each kind of GPU, accepted only if every check passes.
+"""Results of the measuring jobs: a folder for each kind of GPU, accepted only if every check passes.
 
     results-L4/results.json     of ``assay threshold run --output``; missing where nothing was measured
     results-L4/exit-code        its exit code
@@ -44,27 +44,27 @@ if TYPE_CHECKING:
 MAX_RESULTS_BYTES = 16 * 2**20
 MAX_TEXT = 4000
 MAX_LOG_SPEEDUP = 20.0
-"""Of a speed-up: a factor of 485 million either way."""
+"""Limit of the logarithm of a speed-up: a factor of 485 million either way."""
 MAX_SIZE = 1e12
 MAX_DEPTH = 50
-"""Lists and mappings within each other."""
+"""Maximum nesting of lists and mappings."""
 
 
 @dataclass(frozen=True)
 class VerifiedResults:
-    """Results that passed, decided anew."""
+    """Results that passed the checks, with a new decision."""
 
     results: ThresholdResults
     answers: tuple[ThresholdAnswer, ...]
 
     @property
     def device(self) -> str:
-        """What the device calls itself."""
+        """The device's own name."""
         return self.results.device_info.device_name or "a device that is not named"
 
     @property
     def is_fake(self) -> bool:
-        """Whether the driver calls itself a fake: such numbers are nobody's measurement."""
+        """Whether the driver reports itself as a fake: such numbers are not measurements."""
         return "fake" in (self.results.device_info.driver_version or "")
 
 
@@ -72,7 +72,7 @@ def verify_results(file: Path, thresholds: Sequence[ThresholdSpec]) -> VerifiedR
     """Return the results of a file that passes every check.
 
     Raises:
-        BadInput: It does not; the sentence says where.
+        BadInput: A check fails; the message says where.
     """
     if file.is_file() and file.stat().st_size > MAX_RESULTS_BYTES:
         raise BadInput(f"{file} is larger than results of a run are.")
@@ -80,7 +80,7 @@ def verify_results(file: Path, thresholds: Sequence[ThresholdSpec]) -> VerifiedR
     for path, value in _leaves(content):
         if problem := _value_problem(value):
             raise BadInput(f"{file}: {'.'.join(path)[:200]} {problem}.")
-    with contextlib.suppress(ValidationError):  # which the reader tells in words
+    with contextlib.suppress(ValidationError):  # the reader reports it in words
         _check_numbers(ThresholdResults.model_validate(content), file)
     content_file = saved.read_saved(file)
     if content_file.results is None:
@@ -93,7 +93,7 @@ def verify_results(file: Path, thresholds: Sequence[ThresholdSpec]) -> VerifiedR
 
 
 def _leaves(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar]]:
-    """Give every single value of a document with its place; keys are values, too.
+    """Yield every single value of a document with its path; keys are values, too.
 
     Raises:
         BadInput: It is nested deeper than any results are.
@@ -122,7 +122,7 @@ def _value_problem(value: Scalar) -> str | None:
 
 
 def _check_numbers(results: ThresholdResults, file: Path) -> None:
-    """Make sure that numbers are such as a measurement can have."""
+    """Check that numbers are plausible for a measurement."""
     for what in ("name", "key"):
         if len({getattr(threshold, what) for threshold in results.thresholds}) < len(results.thresholds):
             raise BadInput(f"{file} has two thresholds of one {what}.")
@@ -146,14 +146,14 @@ def _check_row(row: ThresholdRow, file: Path) -> None:
 
 
 def _check_thresholds(results: ThresholdResults, thresholds: Mapping[str, ThresholdSpec], file: Path) -> None:
-    """Make sure that only what the repository looks for is written, and nothing else for never."""
+    """Check that only the repository's thresholds are written, with its own values for never."""
     for entry in results.thresholds:
-        ours = thresholds.get(entry.key)
-        if ours is None:
+        spec = thresholds.get(entry.key)
+        if spec is None:
             raise BadInput(
                 f"{file} has a threshold that is not among those of the repository: {', '.join(thresholds)}."
             )
-        if (type(entry.never), entry.never) != (type(ours.never), ours.never):
+        if (type(entry.never), entry.never) != (type(spec.never), spec.never):
             raise BadInput(f"{file} has another value for never than the thresholds of the repository have.")
 
 
@@ -171,7 +171,7 @@ EXIT_CODE_MEANINGS = {
 
 @dataclass(frozen=True)
 class RentalCost:
-    """What a machine cost, in dollars; null where that is not known."""
+    """The cost of a machine, in US dollars; null where it is unknown."""
 
     provider: str
     gpu: str | None
@@ -181,7 +181,7 @@ class RentalCost:
 
 @dataclass(frozen=True)
 class JobResults:
-    """What one job left.
+    """The output of one job.
 
     Attributes:
         gpu: The kind that was asked for; null for a file that somebody gave.
@@ -201,17 +201,17 @@ class JobResults:
 
     @property
     def title(self) -> str:
-        """What it is about, in a word: the GPU that answered, or the one that was asked for."""
+        """A short title: the measured GPU, or the requested one."""
         return self.measured.device if self.measured else self.gpu or "results"
 
 
 def collect_jobs(
     paths: Iterable[Path], thresholds: Sequence[ThresholdSpec], expected: Sequence[str] = ()
 ) -> list[JobResults]:
-    """Return what is there, and that nothing is of ``expected`` kinds of which nothing is there.
+    """Return the jobs found, and an entry for each of the ``expected`` kinds that left nothing.
 
     Raises:
-        BadInput: A path leads to nothing.
+        BadInput: A path does not exist.
     """
     jobs: list[JobResults] = []
     for path in paths:
@@ -231,7 +231,7 @@ def collect_jobs(
 
 
 def _job_folders(path: Path) -> list[Path]:
-    """Return the folders of jobs in a folder, or the folder itself where it is one."""
+    """Return the folders of jobs in a folder, or the folder itself if it is one."""
     if (path / RESULTS_FILE).exists() or (path / EXIT_CODE_FILE).exists():
         return [path]
     return sorted(folder for folder in path.iterdir() if folder.is_dir() and folder.name.startswith(FOLDER_PREFIX))

@@ -1,18 +1,18 @@
-"""What a host is: somebody who has machines, lends them for an order, and takes them back.
+"""The interface of a host: something that has machines, provides one for a job, and takes it back.
 
     available ──▶ offers ──▶ create ──▶ run ──▶ collect ──▶ release
         │                      │                              │
-        why not, in words      the lease is on disk           seen gone, not asked to go
-                               before anything is made
+        the reason if not      the lease is on disk           confirmed gone, not just requested
+                               before anything is created
 
 No machine is left behind:
 
-- `create` writes a lease, with the order's unique name in it, before it asks for anything. An answer that never came is
-  looked for by that name before anything is asked for again.
-- The machine is owned when `create` returns: `hosts.errand` releases it whatever happens, the guardian when we are
+- `create` writes a lease, with the job's unique name in it, before it requests anything. If an answer never came, the
+  machine is looked up by that name before anything is requested again.
+- The machine is ours once `create` returns: `hosts.run_job` releases it whatever happens, the guardian if we are
   killed, `assay reap` at any later time.
-- `release` returns when the machine has been *seen* to be gone.
-- A machine carries the order's deadline itself, where the host can enforce one.
+- `release` returns once the machine is *confirmed* gone.
+- A machine carries the job's deadline itself, where the host can enforce one.
 """
 
 from __future__ import annotations
@@ -32,58 +32,60 @@ class Offer(Value):
 
     host: str
     name: str
-    nodes: int | None = Field(default=None, description="How many there are; null: not known.")
-    free_nodes: int | None = Field(default=None, description="How many nobody uses now.")
-    gpus: str | None = Field(default=None, description="On each, as the host writes it.")
-    longest_s: float | None = Field(default=None, description="How long one may be kept; null: no limit.")
-    usd_per_hour: float | None = Field(default=None, description="Of one; null: not paid for by the hour.")
-    gpu: str | None = Field(default=None, description="Its kind of GPU as Assay writes it: L4, H100-SXM; null: none.")
+    nodes: int | None = Field(default=None, description="Number of nodes; null: not known.")
+    free_nodes: int | None = Field(default=None, description="Nodes that are free now; null: not known.")
+    gpus: str | None = Field(default=None, description="GPUs of each node, as the host writes them.")
+    longest_s: float | None = Field(default=None, description="Longest time one may be kept; null: no limit.")
+    usd_per_hour: float | None = Field(default=None, description="Price of one; null: not billed by the hour.")
+    gpu: str | None = Field(default=None, description="GPU type as Assay writes it: L4, H100-SXM; null: none.")
     gpu_count: int | None = Field(default=None, description="GPUs in one machine; null: not known.")
     region: str | None = None
-    priced_on: str | None = Field(default=None, description="The day of the price; null: the price of this moment.")
-    ready_s: float | None = Field(default=None, description="From asking to a machine that answers, as expected.")
+    priced_on: str | None = Field(default=None, description="Date of the price; null: a live price.")
+    ready_s: float | None = Field(default=None, description="Expected time from the request until the machine answers.")
     ends_itself: bool = Field(
-        default=False, description="Whether the deadline is the host's to keep, billing included."
+        default=False, description="Whether the host itself enforces the deadline, and stops billing."
     )
 
 
 class UploadedFile(Value):
-    """A file that goes along: where it is here, absolute, and where it is to be there, from the working folder."""
+    """A file to upload: its absolute path here, and its path there, relative to the working folder."""
 
     local_path: str
     remote_path: str
 
 
 class Job(Value):
-    """What is to be run, on how many machines, and for how long at most."""
+    """What to run, on how many machines, and its time limit."""
 
     id: str = Field(pattern=r"^[0-9a-z]{8,32}$", description="Unique; the machine's name ends with it.")
-    words: tuple[str, ...] = Field(min_length=1, description="The arguments of ``assay`` there.")
-    cwd: str = Field(description="Where relative paths start, absolute.")
-    folder: str = Field(description="Absolute; takes what the host and the ranks leave, and outlives them.")
-    output_dir: str = Field(description="Where the run folder is to be, absolute.")
+    words: tuple[str, ...] = Field(min_length=1, description="Command-line arguments of ``assay`` there.")
+    cwd: str = Field(description="Working folder, absolute.")
+    folder: str = Field(description="Absolute; the host and the ranks write here, and it outlives them.")
+    output_dir: str = Field(description="Folder for the run folder, absolute.")
     host_place: str | None = Field(
-        default=None, description="What stood behind the host's name: a partition, a machine."
+        default=None, description="What followed the host's name: a partition, a machine, a region."
     )
     nodes: int = Field(default=1, ge=1)
-    processes: int = Field(default=1, ge=1, description="On each node.")
-    limit_s: float | None = Field(default=None, gt=0, description="Ended after this long; null: as the host has it.")
-    arguments: tuple[str, ...] = Field(default=(), description="Options of the host's own tool, handed to it as given.")
+    processes: int = Field(default=1, ge=1, description="Per node.")
+    limit_s: float | None = Field(default=None, gt=0, description="Time limit; null: the host's default.")
+    arguments: tuple[str, ...] = Field(default=(), description="Options passed unchanged to the host's own tool.")
     python: str = Field(description="The interpreter there.")
     python_path: str | None = Field(default=None, description="PYTHONPATH there; null: none.")
-    columns: int = Field(default=80, ge=20, description="How wide the terminal is that will show it.")
+    columns: int = Field(default=80, ge=20, description="Width of the terminal that shows the output.")
     files: tuple[UploadedFile, ...] = Field(
-        default=(), description="What goes along to a machine that shares no files."
+        default=(), description="Files to upload to a machine that shares no files with this one."
     )
-    gpu: str | None = Field(default=None, description="The kind of GPU that is to answer; null: any.")
-    gpu_count: int = Field(default=1, ge=1, description="GPUs on a machine that is rented.")
-    image: str | None = Field(default=None, description="What a rented machine starts from; null: the default.")
-    offer: Offer | None = Field(default=None, description="What was chosen for it; null: whatever the host gives.")
-    max_cost_usd: float | None = Field(default=None, gt=0, description="Nothing is rented that may cost more.")
+    gpu: str | None = Field(default=None, description="Required GPU type; null: any.")
+    gpu_count: int = Field(default=1, ge=1, description="GPUs of a rented machine.")
+    image: str | None = Field(default=None, description="Image of a rented machine; null: the default.")
+    offer: Offer | None = Field(default=None, description="The chosen offer; null: whatever the host provides.")
+    max_cost_usd: float | None = Field(
+        default=None, gt=0, description="Rent nothing that may cost more; null: no limit."
+    )
 
     @property
     def name(self) -> str:
-        """What the machine is called at the host, so that it is found again."""
+        """The machine's name at the host, by which it is looked up."""
         return f"{NAME_PREFIX}{self.id}"
 
 
@@ -91,20 +93,22 @@ NAME_PREFIX = "assay-"
 
 
 class Rental(Value):
-    """A machine, or several as one, that is ours until it was seen gone."""
+    """A machine, or several as one, that is ours until it is confirmed gone."""
 
     host: str
     name: str
-    number: str = Field(description="What the host calls it: a job's number, an instance's id.")
-    state: str = Field(default="", description="As the host writes it, when it was last looked at.")
+    number: str = Field(description="The host's identifier: a job number, an instance id.")
+    state: str = Field(default="", description="State as the host writes it, when last polled.")
     gpu: str | None = None
-    usd_per_hour: float | None = Field(default=None, description="As quoted when it was asked for.")
-    since: AwareDatetime | None = Field(default=None, description="When it was asked for; null: not known.")
-    deadline_at: AwareDatetime | None = Field(default=None, description="Ended after this, by whoever looks first.")
+    usd_per_hour: float | None = Field(default=None, description="As quoted when it was requested.")
+    since: AwareDatetime | None = Field(default=None, description="When it was requested; null: not known.")
+    deadline_at: AwareDatetime | None = Field(
+        default=None, description="Whoever checks first after this terminates it."
+    )
 
 
 class JobProgress(Value):
-    """How far an order is, in words; ``what`` changes when there is something new to say."""
+    """A job's progress; ``what`` is a text that changes when there is something new to report."""
 
     state: Literal["waits", "runs"]
     what: str
@@ -112,63 +116,63 @@ class JobProgress(Value):
 
 
 class JobEnd(Value):
-    """How an order ended. The exit code is that of the Assay that ran there, or says why none did."""
+    """How a job ended. The exit code is that of the remote Assay, or of the reason that none ran."""
 
     exit_code: int
-    reason: str | None = Field(default=None, description="Where the Assay there could not tell itself.")
+    reason: str | None = Field(default=None, description="Set where the remote Assay could not report it itself.")
 
 
 class JobWatcher(Protocol):
-    """Somebody who is told how an order gets on, and what is printed there."""
+    """Receives a job's progress and its output."""
 
     def progress(self, progress: JobProgress) -> None:
-        """The order has come further."""
+        """Receive the job's new progress."""
         ...
 
     def out(self, data: bytes) -> None:
-        """The Assay there has printed this as its result."""
+        """Receive stdout of the remote Assay."""
         ...
 
     def err(self, data: bytes) -> None:
-        """The Assay there has said this."""
+        """Receive stderr of the remote Assay."""
         ...
 
 
 class Host(Protocol):
-    """One that has machines. Built-in, or a plug-in's under the entry point ``assay.hosts``."""
+    """Something that has machines: built in, or a plug-in under the entry point ``assay.hosts``."""
 
     name: str
     options: frozenset[str]
-    """The command line's options about machines that it understands."""
+    """The command-line options about machines that it supports."""
 
     def available(self) -> str | None:
-        """Return why it cannot be asked from here, as a clause; null when it can."""
+        """Return why it cannot be used from here, as a clause; null when it can."""
         ...
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return what it has."""
+        """Return what it offers."""
         ...
 
     def script(self, job: Job) -> str:
-        """Return what would be done, for people to read; nothing is done."""
+        """Return a readable description of what would be done; nothing is done."""
         ...
 
     def create(self, job: Job) -> Rental:
-        """Ask for what the order needs, its lease written first; return what is ours from now on."""
+        """Request what the job needs, its lease written first; return the machine, ours from now on."""
         ...
 
     def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
-        """Wait until the order is done there, telling how it gets on."""
+        """Run the job there to its end, reporting progress."""
         ...
 
     def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
-        """Return the run folders of the order, brought here if they were not."""
+        """Return the job's run folders, downloaded where needed."""
         ...
 
     def release(self, rental: Rental) -> None:
-        """Give the machine back; return when it was seen gone. Nothing happens when that was so already."""
+        """Release the machine and return once it is confirmed gone; do nothing if it is gone already."""
         ...
 
     def list_ours(self) -> tuple[Rental, ...]:
-        """Return every machine at this host that bears a name of ours, whoever started it."""
+        """Return every machine at this host with a name of ours, whoever started it."""
         ...

@@ -19,75 +19,75 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SET_UP_S = 60.0
-"""Assumed: an environment on a fresh machine, this package in it, files sent."""
+"""Assumed time to create the environment on a fresh machine, with this package, and to upload files."""
 
 READY_S = 180.0
-"""Assumed where an offer does not say how long its machine takes to answer."""
+"""Assumed where an offer does not state how long its machine takes to answer."""
 
 SLACK = 2.0
-"""A machine is given so many times what it is expected to take: networks and disks differ."""
+"""The time limit is this multiple of the expected time: networks and disks differ."""
 
 SLACK_S = 600.0
-"""And so much more: a machine that boots slowly still gets its work done."""
+"""Added to that, so that a machine that boots slowly can still finish."""
 
 
 class RentalRequest(Value):
-    """What a machine is wanted for."""
+    """Requirements for a rented machine."""
 
-    gpu: str | None = Field(default=None, description="A type or a family as Assay writes it; null: any.")
+    gpu: str | None = Field(default=None, description="GPU type or family as Assay writes it; null: any.")
     gpu_count: int = Field(default=1, ge=1)
-    host_place: str | None = Field(default=None, description="A region, or a machine's name at its host; null: any.")
-    run_s: float = Field(gt=0, description="Expected, once the machine is set up.")
-    subjects: tuple[str, ...] = Field(default=(), description="Workloads, for what cannot work on which GPU.")
-    limit_s: float | None = Field(
-        default=None, gt=0, description="Ended after this long; null: as expected, and slack."
-    )
-    max_cost_usd: float | None = Field(default=None, gt=0, description="For this run; null: no such limit.")
-    left_usd: float | None = Field(default=None, description="Of the month's budget; null: there is none.")
+    host_place: str | None = Field(default=None, description="A region, or an offer's name at its host; null: any.")
+    run_s: float = Field(gt=0, description="Expected run time, once the machine is set up.")
+    subjects: tuple[str, ...] = Field(default=(), description="Workloads, to reject GPUs that cannot run them.")
+    limit_s: float | None = Field(default=None, gt=0, description="Time limit; null: the expected time plus slack.")
+    max_cost_usd: float | None = Field(default=None, gt=0, description="Budget of this run; null: no limit.")
+    left_usd: float | None = Field(default=None, description="Left of the monthly budget; null: there is none.")
 
 
 class OfferCandidate(Value):
-    """An offer held against a need."""
+    """An offer evaluated against a request."""
 
     offer: Offer
-    expected_s: float = Field(description="From asking to the run's end.")
-    limit_s: float | None = Field(description="When the machine is ended at the latest; null: its price is not known.")
-    cost_usd: float | None = Field(description="Expected; null: its price is not known.")
-    most_usd: float | None = Field(description="If it runs up to its limit; null: its price is not known.")
-    rejection_reason: str | None = Field(default=None, description="As a clause; null: it would do.")
+    expected_s: float = Field(description="From the request to the end of the run.")
+    limit_s: float | None = Field(
+        description="Longest time until the machine is terminated; null: its price is not known."
+    )
+    cost_usd: float | None = Field(description="Expected cost; null: its price is not known.")
+    most_usd: float | None = Field(description="Cost if it runs up to its limit; null: its price is not known.")
+    rejection_reason: str | None = Field(default=None, description="A clause; null: it is suitable.")
 
 
 class OfferChoice(Value):
-    """Every offer as a candidate, the best first and those that will not do last."""
+    """Every offer as a candidate, the best first and the rejected ones last."""
 
     need: RentalRequest
     candidates: tuple[OfferCandidate, ...]
 
     @property
     def fitting(self) -> tuple[OfferCandidate, ...]:
-        """Those that would do, the best first."""
+        """The suitable candidates, the best first."""
         return tuple(candidate for candidate in self.candidates if candidate.rejection_reason is None)
 
     @property
     def best(self) -> OfferCandidate | None:
-        """What is taken; null where nothing would do."""
+        """The candidate to take; null where none is suitable."""
         return next(iter(self.fitting), None)
 
 
 def choose_offer(need: RentalRequest, offers: Iterable[Offer], shut: dict[str, str] | None = None) -> OfferChoice:
-    """Return what to rent, and why not the others.
+    """Return what to rent, and why the other offers are rejected.
 
-    ``shut`` are hosts from which nothing can be had from here, with the reason.
+    ``shut`` maps hosts that cannot be used from here to the reason.
     """
     candidates = [evaluate_offer(need, offer, (shut or {}).get(offer.host)) for offer in offers]
     return OfferChoice(need=need, candidates=tuple(sorted(candidates, key=_sort_key)))
 
 
 def evaluate_offer(need: RentalRequest, offer: Offer, shut: str | None = None) -> OfferCandidate:
-    """Return one offer held against a need."""
+    """Return one offer evaluated against a request."""
     expected_s = (READY_S if offer.ready_s is None else offer.ready_s) + SET_UP_S + need.run_s
-    money = _estimate_cost(need, offer, expected_s)
-    why_not = (
+    cost = _estimate_cost(need, offer, expected_s)
+    rejection_reason = (
         _reason_wrong_gpu(need, offer)
         or shut
         or _reason_unavailable(offer, expected_s)
@@ -96,15 +96,15 @@ def evaluate_offer(need: RentalRequest, offer: Offer, shut: str | None = None) -
     return OfferCandidate(
         offer=offer,
         expected_s=expected_s,
-        limit_s=money.limit_s,
-        cost_usd=money.cost_usd,
-        most_usd=money.most_usd,
-        rejection_reason=why_not,
+        limit_s=cost.limit_s,
+        cost_usd=cost.cost_usd,
+        most_usd=cost.most_usd,
+        rejection_reason=rejection_reason,
     )
 
 
 def time_limit_s(expected_s: float) -> float:
-    """Return how long a machine is given that is expected to take so long."""
+    """Return the time limit of a machine from its expected time, in seconds."""
     return SLACK * expected_s + SLACK_S
 
 
@@ -115,9 +115,9 @@ class _Cost(NamedTuple):
 
 
 def _estimate_cost(need: RentalRequest, offer: Offer, expected_s: float) -> _Cost:
-    """Return what is expected to be paid, when the machine is to end, and what is paid then.
+    """Return the expected cost, the time limit, and the cost if the machine runs up to it.
 
-    The machine carries a deadline, so that money has an end too: what may be spent shortens it.
+    The budget shortens the time limit, as the machine's deadline also caps its cost.
     """
     price = offer.usd_per_hour
     if price is None:
@@ -191,5 +191,5 @@ def _sort_key(candidate: OfferCandidate) -> tuple[bool, float, float, str, str, 
 
 
 def format_usd(amount: float) -> str:
-    """Write an amount of money so that a small one is still seen."""
+    """Format an amount of money so that a small one is not rounded to zero."""
     return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.2g}" if amount < 0.01 else f"${amount:.3f}"

@@ -1,4 +1,4 @@
-"""Kinds of GPU: their names in Assay, at providers and in drivers, and which workloads they cannot run."""
+"""GPU types: their names in Assay, at providers and in drivers, and which workloads they cannot run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FLASH = "flash"
-"""The implementation of a workload that is flash kernels and nothing else."""
+"""The implementation of a workload that consists of flash kernels only."""
 
 _MAKERS = re.compile(r"\b(nvidia|tesla|geforce|quadro)\b", re.IGNORECASE)
 
 
 class GpuType(Value):
-    """One kind of GPU."""
+    """One GPU type."""
 
     name: str
-    family: str | None = Field(default=None, description="What stands for this type and its siblings.")
+    family: str | None = Field(default=None, description="Name of this type's family; null: none.")
     memory_gib: int
     capability: tuple[int, int] = Field(description="Compute capability.")
-    spellings: tuple[str, ...] = Field(default=(), description="How else providers, drivers and people write it.")
+    spellings: tuple[str, ...] = Field(default=(), description="Other names at providers, in drivers and in use.")
 
 
 def _type(
@@ -64,7 +64,7 @@ TYPES = (
     _type("B200", 180, (10, 0), "B200 SXM6", "B200 180GB"),
     _type("RTX-5090", 32, (12, 0), "5090"),
 )
-"""From old to new."""
+"""The known GPU types, from older to newer generations."""
 
 
 def _squeezed(text: str) -> str:
@@ -77,13 +77,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     family: tuple(gpu_type.name for gpu_type in TYPES if gpu_type.family == family)
     for family in dict.fromkeys(gpu_type.family for gpu_type in TYPES if gpu_type.family)
 }
-"""By its name, the types of each family."""
+"""The types of each family, by the family's name."""
 
 
 def parse_gpu_name(device: str) -> str:
-    """Return the kind of a GPU that a driver or a provider has named, as Assay writes it.
+    """Return the GPU type for a name from a driver or a provider, as Assay writes it.
 
-    A family where more is not told. What is not known here keeps its name, without the maker's.
+    The family where the name says no more. An unknown GPU keeps its name, without the manufacturer's.
     """
     squeezed = _squeezed(device)
     if squeezed in _BY_SPELLING:
@@ -93,28 +93,28 @@ def parse_gpu_name(device: str) -> str:
 
 
 def types_in(kind: str) -> tuple[str, ...]:
-    """Return the types that a kind stands for: itself, or those of a family."""
+    """Return the types that a name stands for: itself, or those of a family."""
     name = parse_gpu_name(kind)
     return FAMILIES.get(name, (name,))
 
 
 def satisfies(requested: str, actual: str) -> bool:
-    """Return whether a GPU is surely of the kind that was asked for.
+    """Return whether a GPU is certainly of the requested type.
 
-    ``actual`` is what the driver or the provider calls it. One of which only the family is told will do for the family,
-    and for none of its types.
+    ``actual`` is its name from the driver or the provider. A GPU of which only the family is known satisfies the
+    family, and none of its types.
     """
-    among = {_squeezed(name) for name in types_in(requested)}
-    return all(_squeezed(name) in among for name in types_in(actual))
+    accepted = {_squeezed(name) for name in types_in(requested)}
+    return all(_squeezed(name) in accepted for name in types_in(actual))
 
 
 def parse_gpu_type(text: str, offered: Mapping[str, Iterable[str]]) -> str:
-    """Return the kind of GPU that a user means.
+    """Return the GPU type that a user means.
 
-    ``offered`` is who has which kinds, for a message and for kinds that are only known to who has them.
+    ``offered`` maps hosts to their GPU types, for the message and for types that only a host knows.
 
     Raises:
-        BadInput: Nobody knows it; the sentence has the nearest names, and who offers them.
+        BadInput: The type is unknown; the message has the nearest names and who offers them.
     """
     name = parse_gpu_name(text)
     if name in _BY_NAME or name in FAMILIES:
@@ -126,7 +126,7 @@ def parse_gpu_type(text: str, offered: Mapping[str, Iterable[str]]) -> str:
 
 
 def _suggestions(text: str, offered: Mapping[str, Iterable[str]]) -> str:
-    """Say which kinds are near and who has them; all that are offered where none is near."""
+    """Return the nearest types and who offers them; all that are offered where none is near."""
     kinds = list(dict.fromkeys(kind for names_at_host in offered.values() for kind in names_at_host))
     names = dict.fromkeys((*kinds, *FAMILIES, *(gpu_type.name for gpu_type in TYPES)))
     spelled = {name.upper(): name for name in names}
@@ -143,9 +143,9 @@ def _offered_by(name: str, offered: Mapping[str, Iterable[str]]) -> str:
 
 
 def reason_unsupported(kind: str, subjects: Iterable[str]) -> str | None:
-    """Return why some work cannot be done on a kind of GPU, as a clause; null where nothing speaks against it.
+    """Return why some workloads cannot run on a GPU type, as a clause; null where no reason is known.
 
-    ``subjects`` are workloads as they are written, such as ``sliding_attention@flash``.
+    ``subjects`` are workloads as written on the command line, such as ``sliding_attention@flash``.
     """
     flash = next((subject for subject in subjects if subject.partition("@")[2] == FLASH), None)
     types = [_BY_NAME[name] for name in types_in(kind) if name in _BY_NAME]

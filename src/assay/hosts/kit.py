@@ -1,4 +1,4 @@
-"""Conformance tests for providers of rented machines, which a provider's author runs against a fake of the provider."""
+"""Conformance tests for providers of rented machines, to run against a fake of the provider."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 Fault = Literal[
     "cut before", "cut after", "trouble", "no capacity", "refused", "late", "twice", "deaf", "taken", "stuck"
 ]
-"""Of the next request for a machine, or of the machine that it makes.
+"""A fault of the next request for a machine, or of the machine that it creates.
 
-- ``cut before``, ``cut after``: no answer comes, and nothing or something was made.
-- ``trouble``: something was made, and the answer says that the provider is in trouble.
-- ``no capacity``, ``refused``: nothing was made, for want of machines or of the right to one.
-- ``late``: no answer comes, something was made, and lists show it after a minute.
-- ``twice``: two machines are made.
-- ``deaf``: the first request for its end is forgotten.
-- ``taken``, ``stuck``: it is taken away shortly after it came up, or never comes up.
+- ``cut before``, ``cut after``: no answer comes, and nothing, or a machine, was created.
+- ``trouble``: a machine was created, and the answer is a server error.
+- ``no capacity``, ``refused``: nothing was created: no machine is free, or the request is not permitted.
+- ``late``: no answer comes, a machine was created, and lists show it after a minute.
+- ``twice``: two machines are created.
+- ``deaf``: the first termination request is lost.
+- ``taken``, ``stuck``: the machine is preempted shortly after it came up, or never comes up.
 """
 
 JOB_ID = "0123456789abcdef"
@@ -45,76 +45,76 @@ WORK_S = 60.0
 
 
 class KitFailed(AssertionError):
-    """A provider does not do what it must."""
+    """A provider fails a conformance check."""
 
 
 class ProviderBench(Protocol):
-    """What a provider's author brings."""
+    """What a provider's author implements."""
 
     gpu: str
-    """A kind of GPU that the stand-in has."""
+    """A GPU type that the fake offers."""
 
     @property
     def provider(self) -> Provider:
-        """The provider, its credentials set, wired to the stand-in."""
+        """The provider, with credentials set, connected to the fake."""
         ...
 
     @property
     def clock(self) -> RentalClock:
-        """What provider and stand-in go by."""
+        """The clock of both provider and fake."""
         ...
 
     @property
     def pace(self) -> RentalTimeouts:
-        """How long things take there."""
+        """The timeouts to use with the fake."""
         ...
 
     def next(self, fault: Fault) -> None:
-        """Let this go wrong with the next machine that is asked for, and with no other."""
+        """Inject this fault into the next request for a machine only."""
         ...
 
     def running(self) -> Collection[str]:
-        """Return the numbers of all machines that cost money now, seen by the account or not."""
+        """Return the ids of all machines that cost money now, listed by the account or not."""
         ...
 
     def made(self) -> int:
-        """Return how many machines were ever made."""
+        """Return how many machines were ever created."""
         ...
 
     def stranger(self) -> str:
-        """Make a machine with a name that is none of ours, such as ``assay-dev``; return its number."""
+        """Create a machine whose name is not ours, such as ``assay-dev``; return its id."""
         ...
 
     def without_credentials(self) -> Provider:
-        """Return the provider as it is where no credential is set."""
+        """Return the provider without credentials."""
         ...
 
 
 class FakeRemoteWork:
-    """Work that asks a machine over its line, and takes its time between."""
+    """Work that runs a command over a machine's connection, waits, and runs it again."""
 
     def __init__(self, bench: ProviderBench) -> None:
         self.bench = bench
 
     def run(self, connection: RemoteConnection, job: Job, watcher: JobWatcher) -> JobEnd:
-        """Ask, wait, ask again."""
+        """Run a command, wait, and run it again."""
         connection.do("true")
         self.bench.clock.sleep(WORK_S)
         connection.do("true")
         return JobEnd(exit_code=0)
 
     def collect(self, connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
-        """Return a folder that nobody looks into."""
+        """Return a folder that nothing reads."""
         connection.do("true")
         return (Path(job.output_dir),)
 
     def arm(self, connection: RemoteConnection, deadline_at: datetime) -> None:
-        """Ask."""
+        """Run a command."""
         connection.do("true")
 
 
 class SilentWatcher:
-    """Hears nothing."""
+    """Ignores progress and output."""
 
     def progress(self, progress: JobProgress) -> None:
         """Do nothing."""
@@ -127,21 +127,21 @@ class SilentWatcher:
 
 
 def expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion
-    """Fail with a sentence unless something holds."""
+    """Raise with this message unless a condition holds."""
     if not holds:
         raise KitFailed(otherwise)
 
 
 def host_on(bench: ProviderBench) -> RentedHost:
-    """Return the host over the bench."""
+    """Return the rental host of a bench."""
     return RentedHost(bench.provider, clock=bench.clock, timeouts=bench.pace, work=FakeRemoteWork(bench))
 
 
 def order_for(bench: ProviderBench) -> Job:
-    """Return an order that no other on this bench has."""
-    order_id = f"{JOB_ID[:-2]}{bench.made():02d}"
+    """Return a job with an id that is unique on this bench."""
+    job_id = f"{JOB_ID[:-2]}{bench.made():02d}"
     return Job(
-        id=order_id,
+        id=job_id,
         words=("run",),
         cwd="/",
         folder="/f",
@@ -153,22 +153,22 @@ def order_for(bench: ProviderBench) -> Job:
 
 
 def complete_job(bench: ProviderBench) -> None:
-    """Carry out an order; it must end well."""
+    """Run a job that must succeed."""
     ended, folders = run_job(host_on(bench), order_for(bench), SilentWatcher())
-    expect(ended.exit_code == 0 and len(folders) == 1, f"the errand ended with {ended}")
+    expect(ended.exit_code == 0 and len(folders) == 1, f"the job ended with {ended}")
 
 
 def job_fails(bench: ProviderBench, kind: type[AssayError]) -> None:
-    """Carry out an order; it must end with this error."""
+    """Run a job that must end with this error."""
     try:
         run_job(host_on(bench), order_for(bench), SilentWatcher())
     except kind:
         return
-    raise KitFailed(f"the errand did not fail with {kind.__name__}")
+    raise KitFailed(f"the job did not fail with {kind.__name__}")
 
 
 def request_for(bench: ProviderBench, seconds: float = 3600.0) -> InstanceRequest:
-    """Return a wish, with what it needs prepared."""
+    """Return an instance request, after calling the provider's `prepare`."""
     deadline_at = bench.clock.now() + timedelta(seconds=seconds)
     request = InstanceRequest(
         name=names.machine_name(JOB_ID, 1, deadline_at),
@@ -184,7 +184,7 @@ def request_for(bench: ProviderBench, seconds: float = 3600.0) -> InstanceReques
 
 
 def launch_raises(bench: ProviderBench, fault: Fault, kind: type[AssayError]) -> AssayError:
-    """Launch with a fault; it must raise this error, which is returned."""
+    """Launch with a fault, which must raise this error; return the error."""
     request = request_for(bench)
     bench.next(fault)
     try:
@@ -197,7 +197,7 @@ def launch_raises(bench: ProviderBench, fault: Fault, kind: type[AssayError]) ->
 
 
 def listed_numbers(bench: ProviderBench) -> set[str]:
-    """Return the numbers in the list, once there are any."""
+    """Return the ids in the list, once there are any."""
     numbers: set[str] = set()
 
     def listed() -> bool:
@@ -209,13 +209,13 @@ def listed_numbers(bench: ProviderBench) -> set[str]:
 
 
 def is_gone(bench: ProviderBench, number: str) -> bool:
-    """Return whether the provider shows a machine no more."""
+    """Return whether the provider no longer shows a machine."""
     machine = bench.provider.look(number)
     return machine is None or machine.stage == "gone"
 
 
 def wait_until(bench: ProviderBench, holds: Callable[[], bool], otherwise: str) -> None:
-    """Wait until something holds, by the bench's clock."""
+    """Wait until a condition holds, by the bench's clock."""
     until = bench.clock.now() + timedelta(seconds=bench.pace.gone_within_s)
     while not holds():
         expect(bench.clock.now() < until, otherwise)
@@ -223,7 +223,7 @@ def wait_until(bench: ProviderBench, holds: Callable[[], bool], otherwise: str) 
 
 
 def tidy(bench: ProviderBench) -> None:
-    """Put away what a wish needed."""
+    """Remove what the request's preparation created."""
     tidy = getattr(bench.provider, "tidy", None)
     if callable(tidy):
         tidy(JOB_ID)
@@ -231,7 +231,7 @@ def tidy(bench: ProviderBench) -> None:
 
 
 def end_running(bench: ProviderBench) -> None:
-    """End whatever runs."""
+    """Terminate every running machine."""
     for number in bench.running():
         bench.provider.end(number)
     wait_until(bench, lambda: not bench.running(), "it is still running after its end was asked for")
@@ -239,7 +239,7 @@ def end_running(bench: ProviderBench) -> None:
 
 
 def expect_nothing_left(bench: ProviderBench) -> None:
-    """Fail unless all machines are gone, and the journal knows it."""
+    """Fail unless all machines are gone and the journal records it."""
     expect(not bench.running(), f"{sorted(bench.running())} are left")
     expect(
         all(rental.released_at is not None for rental in RentalJournal().rentals()),
@@ -248,18 +248,18 @@ def expect_nothing_left(bench: ProviderBench) -> None:
 
 
 def name_of(check: Callable[[ProviderBench], None]) -> str:
-    """Return a check's name, for people."""
+    """Return a check's name."""
     return check.__name__
 
 
 def it_says_which_credential_is_missing(bench: ProviderBench) -> None:
-    """Without credentials `missing` says in a clause what to set; with them nothing."""
+    """Without credentials `missing` returns a clause on what to set; with them null."""
     expect(bool(bench.without_credentials().missing()), "missing() is null though no credential is set")
     expect(bench.provider.missing() is None, f"missing() says {bench.provider.missing()!r} though all is there")
 
 
 def its_offers_can_be_chosen_from(bench: ProviderBench) -> None:
-    """Every offer says which GPU, how many, and for how much; the bench's kind is among them."""
+    """Every offer has a GPU type, a count and a price; the bench's type is among them."""
     offers = bench.provider.offers()
     expect(bool(offers), "there is no offer")
     for offer in offers:
@@ -270,13 +270,13 @@ def its_offers_can_be_chosen_from(bench: ProviderBench) -> None:
 
 
 def a_machine_is_listed_by_its_name_and_seen_gone(bench: ProviderBench) -> None:
-    """Launched, found in the list, looked at, ended twice, gone for `look` and for the list."""
+    """A machine is launched, listed, polled, terminated twice, and gone for `look` and for the list."""
     request = request_for(bench)
     machine = bench.provider.launch(request)
     expect(machine.name == request.name, f"a machine asked for as {request.name} is called {machine.name!r}")
     expect(machine.number in listed_numbers(bench), f"machine {machine.number} is not in the list")
-    looked = bench.provider.look(machine.number)
-    expect(looked is not None and looked.name == request.name, f"look({machine.number}) gives {looked}")
+    polled = bench.provider.look(machine.number)
+    expect(polled is not None and polled.name == request.name, f"look({machine.number}) gives {polled}")
     bench.provider.end(machine.number)
     wait_until(bench, lambda: not bench.running(), "it is still running after its end was asked for")
     wait_until(bench, lambda: is_gone(bench, machine.number), "look() still shows a machine that is gone")
@@ -286,23 +286,23 @@ def a_machine_is_listed_by_its_name_and_seen_gone(bench: ProviderBench) -> None:
 
 
 def what_is_not_there_is_null(bench: ProviderBench) -> None:
-    """A number that nobody ever had is null to `look`, and no error to `end`."""
+    """An id that never existed is null to `look`, and no error to `end`."""
     machine = bench.provider.launch(request_for(bench))
-    strange = machine.number[:-1] + ("0" if machine.number[-1] != "0" else "1")
-    expect(bench.provider.look(strange) is None, "look() finds a machine that never was")
-    bench.provider.end(strange)
+    unknown = machine.number[:-1] + ("0" if machine.number[-1] != "0" else "1")
+    expect(bench.provider.look(unknown) is None, "look() finds a machine that never was")
+    bench.provider.end(unknown)
     end_running(bench)
 
 
 def a_job_leaves_nothing(bench: ProviderBench) -> None:
-    """One machine is made, used and gone."""
+    """One machine is created, used and terminated."""
     complete_job(bench)
     expect(bench.made() == 1, f"{bench.made()} machines were made for one order")
     expect_nothing_left(bench)
 
 
 def a_cut_before_anything_was_made_is_unanswered(bench: ProviderBench) -> None:
-    """`NoAnswer`, for nobody can know; the errand asks again and makes one."""
+    """`launch` raises `NoAnswer`, as the outcome is unknown; the job requests again and gets one machine."""
     launch_raises(bench, "cut before", NoAnswer)
     expect(not bench.running(), "something was made")
     bench.next("cut before")
@@ -312,7 +312,7 @@ def a_cut_before_anything_was_made_is_unanswered(bench: ProviderBench) -> None:
 
 
 def an_answer_that_never_came_is_found_by_name(bench: ProviderBench) -> None:
-    """The machine that was made all the same is taken; no second one is made."""
+    """The machine that was created nevertheless is used; no second one is created."""
     for nth, fault in enumerate(("cut after", "trouble"), start=1):
         bench.next("cut after" if fault == "cut after" else "trouble")
         complete_job(bench)
@@ -321,21 +321,21 @@ def an_answer_that_never_came_is_found_by_name(bench: ProviderBench) -> None:
 
 
 def a_machine_that_turns_up_late_is_not_left(bench: ProviderBench) -> None:
-    """Whether it is taken in the end or was replaced by another: when the order is released, all are gone."""
+    """Whether it is used or another replaced it: once the job is released, all are gone."""
     bench.next("late")
     complete_job(bench)
     expect_nothing_left(bench)
 
 
 def two_machines_for_one_request_both_go(bench: ProviderBench) -> None:
-    """Whatever bears the order's name is ended."""
+    """Every machine with the job's name is terminated."""
     bench.next("twice")
     complete_job(bench)
     expect_nothing_left(bench)
 
 
 def no_capacity_is_told_from_a_refusal(bench: ProviderBench) -> None:
-    """`NoCapacity` where another kind may be had; `MachineCannot` and nothing below it where we may not."""
+    """`NoCapacity` where another type may be free; plain `MachineCannot`, no subclass, where it is not permitted."""
     launch_raises(bench, "no capacity", NoCapacity)
     error = launch_raises(bench, "refused", MachineCannot)
     expect(not isinstance(error, NoCapacity | NoAnswer), f"a refusal is a {type(error).__name__}")
@@ -346,14 +346,14 @@ def no_capacity_is_told_from_a_refusal(bench: ProviderBench) -> None:
 
 
 def an_end_that_was_not_heard_is_asked_for_again(bench: ProviderBench) -> None:
-    """Released means seen gone."""
+    """Released means confirmed gone."""
     bench.next("deaf")
     complete_job(bench)
     expect_nothing_left(bench)
 
 
 def a_machine_that_is_taken_away_is_replaced(bench: ProviderBench) -> None:
-    """The order begins anew on another machine; both are gone in the end."""
+    """The job restarts on another machine; both are gone in the end."""
     for fault in ("taken", "stuck"):
         before = bench.made()
         bench.next("taken" if fault == "taken" else "stuck")
@@ -363,7 +363,7 @@ def a_machine_that_is_taken_away_is_replaced(bench: ProviderBench) -> None:
 
 
 def a_signal_while_it_is_asked_for_leaves_nothing(bench: ProviderBench) -> None:
-    """A `StopRequested` that comes with the answer: the machine is found by its name, and ended."""
+    """After a `StopRequested` during the request, the machine is found by its name and terminated."""
     host = host_on(bench)
     launch = bench.provider.launch
 
@@ -384,7 +384,7 @@ def a_signal_while_it_is_asked_for_leaves_nothing(bench: ProviderBench) -> None:
 
 
 def reap_ends_what_is_over_its_deadline_and_nothing_else(bench: ProviderBench) -> None:
-    """By the deadline in the name; a stranger's machine is never touched, whatever it is called."""
+    """Only the deadline in the name decides; a machine that is not ours is never touched, whatever its name."""
     stranger = bench.stranger()
     bench.provider.launch(request_for(bench, seconds=3600.0))
     now = bench.clock.now()
@@ -410,4 +410,4 @@ CHECKS: tuple[Callable[[ProviderBench], None], ...] = (
     a_signal_while_it_is_asked_for_leaves_nothing,
     reap_ends_what_is_over_its_deadline_and_nothing_else,
 )
-"""Every check; each takes a fresh bench, and an ``ASSAY_HOME`` of its own."""
+"""Every check; each takes a fresh bench and its own ``ASSAY_HOME``."""

@@ -1,6 +1,6 @@
 """What can be rented, and at which price.
 
-All hosts that rent are queried in parallel, with a dated price list where no current price is known.
+All rental hosts are queried in parallel; a dated price list fills in where no live price is known.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ PRICES_FILE = Path(__file__).with_name("prices.json")
 class ProviderPrices(Value):
     """The prices of one provider."""
 
-    priced_on: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="The month, or the day.")
-    ready_s: float = Field(gt=0, description="From asking to a machine that answers: assumed, not measured.")
-    ends_itself: bool = Field(description="Whether the provider itself keeps a deadline.")
+    priced_on: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="The month or the day.")
+    ready_s: float = Field(gt=0, description="From the request until the machine answers: assumed, not measured.")
+    ends_itself: bool = Field(description="Whether the provider itself enforces a deadline.")
     note: str
-    usd_per_hour: dict[str, float] = Field(description="Of a machine with one GPU, by its kind.")
+    usd_per_hour: dict[str, float] = Field(description="Price of a machine with one GPU, by GPU type.")
 
 
 @cache
 def load_price_list() -> dict[str, ProviderPrices]:
-    """Return the snapshot by provider."""
+    """Return the dated price list, by provider."""
     return TypeAdapter(dict[str, ProviderPrices]).validate_json(PRICES_FILE.read_bytes())
 
 
 def provider_prices(host: str) -> tuple[Offer, ...]:
-    """Return what a provider had when its prices were written down; nothing where they were not."""
+    """Return a provider's offers from the price list; none where it is not in it."""
     at_host = load_price_list().get(host)
     if at_host is None:
         return ()
@@ -67,7 +67,7 @@ def provider_prices(host: str) -> tuple[Offer, ...]:
 
 
 def listed_usd_per_hour(host: str, kind: str) -> tuple[float, str] | None:
-    """Return the price of one GPU of a kind and its month; null where it was not written down."""
+    """Return the listed price of one GPU of a type, and its date; null where it is not listed."""
     at_host = load_price_list().get(host)
     if at_host is None or kind not in at_host.usd_per_hour:
         return None
@@ -75,15 +75,15 @@ def listed_usd_per_hour(host: str, kind: str) -> tuple[float, str] | None:
 
 
 def listed_gpu_types() -> dict[str, tuple[str, ...]]:
-    """Return by provider the kinds of GPU that it had."""
+    """Return each provider's GPU types from the price list."""
     return {host: tuple(at_host.usd_per_hour) for host, at_host in load_price_list().items()}
 
 
 COST_OPTION = "max_cost"
-"""The option that a host understands whose machines cost money."""
+"""The option that marks a host whose machines cost money."""
 
 MAX_PAST_RENTALS = 5
-"""So many rentals of a host tell how long its machines take to answer."""
+"""The ready time of a host is the median of this many of its last rentals."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class HostOffers:
     """What one host answered.
 
     Attributes:
-        name: Of the host.
-        host: Null where it could not even be loaded.
-        offers: What it has, or had on the day of the snapshot.
-        unavailable_reason: Why nothing can be had from it from here, as a clause; null: it can be asked.
+        name: Name of the host.
+        host: Null where it could not be loaded.
+        offers: Its live offers, or those of the price list.
+        unavailable_reason: Why it cannot be used from here, as a clause; null: it can.
     """
 
     name: str
@@ -109,7 +109,7 @@ def host_costs_money(host: Host) -> bool:
 
 
 def query_hosts(names: Sequence[str], rentals: Sequence[RentalRecord] = ()) -> tuple[HostOffers, ...]:
-    """Return what hosts answer, all asked at once; what was rented before tells how long machines take to answer."""
+    """Query hosts in parallel; ready times come from past rentals where there are any."""
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
         results = list(pool.map(_query_host, names))
     return tuple(
@@ -124,16 +124,16 @@ def query_hosts(names: Sequence[str], rentals: Sequence[RentalRecord] = ()) -> t
 
 
 def renting_hosts() -> tuple[str, ...]:
-    """Return the hosts that rent; one that cannot be loaded is among them, so that it is told why."""
+    """Return the rental hosts, with those that cannot be loaded, so that the reason is reported."""
     hosts = {name: _load_host(name) for name in sorted(registry.known_hosts())}
     return tuple(name for name, host in hosts.items() if isinstance(host, str) or host_costs_money(host))
 
 
 def refuse_place(name: str, host_place: str | None) -> None:
-    """Refuse a place at a host that it has but that is of no use to us, with the reason.
+    """Refuse a place that a host has but that cannot be used, with the reason.
 
     Raises:
-        BadInput: The host's ``refuses`` names it.
+        BadInput: The place is in the host's ``refuses``.
     """
     refuses = (
         getattr(_load_host(name), "refuses", {}) if host_place is not None and name in registry.known_hosts() else {}
@@ -142,22 +142,23 @@ def refuse_place(name: str, host_place: str | None) -> None:
         raise BadInput(f"--on {name}:{host_place} is refused: {refuses[host_place]}.")
 
 
-def refuse_unknown_place(look: HostOffers | None, host_place: str | None) -> None:
-    """Refuse a place that no offer of a host that answered has.
+def refuse_unknown_place(host_offers: HostOffers | None, host_place: str | None) -> None:
+    """Refuse a place that none of a host's offers has, if the host answered.
 
     Raises:
-        BadInput: With the places that there are.
+        BadInput: The place is unknown; the message names the known ones.
     """
-    if host_place is None or look is None or look.unavailable_reason is not None or not look.offers:
+    if host_place is None or host_offers is None or host_offers.unavailable_reason is not None:
         return
-    if any(host_place in {offer.name, offer.region} for offer in look.offers):
+    if not host_offers.offers:
         return
-    regions = sorted({offer.region for offer in look.offers if offer.region})
+    if any(host_place in {offer.name, offer.region} for offer in host_offers.offers):
+        return
+    name = host_offers.name
+    regions = sorted({offer.region for offer in host_offers.offers if offer.region})
     if not regions:
-        raise BadInput(f"--on {look.name}:{host_place}: {look.name} has no regions to choose; write --on {look.name}.")
-    raise BadInput(
-        f"--on {look.name}:{host_place}: {look.name} has nothing there; it has machines in {', '.join(regions)}."
-    )
+        raise BadInput(f"--on {name}:{host_place}: {name} has no regions to choose; write --on {name}.")
+    raise BadInput(f"--on {name}:{host_place}: {name} has nothing there; it has machines in {', '.join(regions)}.")
 
 
 def _load_host(name: str) -> Host | str:
@@ -186,7 +187,7 @@ def _clause(error: MachineCannot) -> str:
 
 
 def with_measured_ready_time(offer: Offer, rentals: Iterable[RentalRecord]) -> Offer:
-    """Return an offer with the time that this host's machines really took to answer, where some were rented."""
+    """Return an offer with the measured median ready time of this host, where it was rented from before."""
     took = [
         (machine.up_at - machine.made_at).total_seconds()
         for rental in rentals
@@ -197,7 +198,7 @@ def with_measured_ready_time(offer: Offer, rentals: Iterable[RentalRecord]) -> O
     return offer.model_copy(update={"ready_s": statistics.median(took[-MAX_PAST_RENTALS:])}) if took else offer
 
 
-def offered_gpu_types(looks: Iterable[HostOffers]) -> dict[str, tuple[str, ...]]:
-    """Return by host the kinds of GPU that it has, or had on the day of the snapshot."""
-    live = {host_offers.name: tuple(dict.fromkeys(o.gpu for o in host_offers.offers if o.gpu)) for host_offers in looks}
+def offered_gpu_types(answers: Iterable[HostOffers]) -> dict[str, tuple[str, ...]]:
+    """Return each host's GPU types, live or from the price list."""
+    live = {answer.name: tuple(dict.fromkeys(o.gpu for o in answer.offers if o.gpu)) for answer in answers}
     return {**listed_gpu_types(), **{name: kinds for name, kinds in live.items() if kinds}}

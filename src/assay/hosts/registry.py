@@ -21,17 +21,17 @@ BUILT_IN = {
 ENTRY_POINTS = "assay.hosts"
 LOCAL = "local"
 AUTO = "auto"
-"""Whichever host that rents is cheapest."""
+"""The cheapest of all rental hosts."""
 
 
 def known_hosts() -> dict[str, str]:
-    """Return every host's name and where it lives; this machine is none of them."""
+    """Return each host's name and its ``module:attribute``; this machine is not among them."""
     plugins = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
     return {**plugins, **BUILT_IN}
 
 
 def parse_host(text: str) -> tuple[str, str | None]:
-    """Return a host's name and its place from ``slurm``, ``slurm:PARTITION``, ``local`` or ``auto``."""
+    """Parse a host's name and place from ``slurm``, ``slurm:PARTITION``, ``local`` or ``auto``."""
     name, colon, host_place = text.partition(":")
     names = (LOCAL, AUTO, *sorted(known_hosts()))
     if name not in names:
@@ -44,10 +44,10 @@ def parse_host(text: str) -> tuple[str, str | None]:
 
 
 def find_host(name: str) -> Host:
-    """Return a host that can be asked from here.
+    """Return a host that can be used from here.
 
     Raises:
-        MachineCannot: It is known, but what it needs is not here.
+        MachineCannot: The host is known, but something it needs is missing.
     """
     host = load_host(name)
     missing = host.available()
@@ -57,10 +57,10 @@ def find_host(name: str) -> Host:
 
 
 def load_host(name: str) -> Host:
-    """Return a host, whether or not it can be asked from here.
+    """Return a host, whether or not it can be used from here.
 
     Raises:
-        MachineCannot: A package that it is made of is not installed.
+        MachineCannot: A package that it imports is not installed.
     """
     module, _, attribute = known_hosts()[name].partition(":")
     try:

@@ -1,6 +1,6 @@
 """Run a job on a host and release its machine whatever happens.
 
-And the files that the job's ranks and nodes leave in its folder, from which the submitter learns how it went.
+Also the files that the job's ranks and nodes write into its folder, from which the submitter learns how it ended.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def run_job(host: Host, job: Job, watcher: JobWatcher) -> tuple[JobEnd, tuple[Path, ...]]:
-    """Return how an order ended and the run folders it left, with the loan seen gone.
+    """Return how a job ended and the run folders it left, once its machine is confirmed gone.
 
     Raises:
         MachineCannot: The host refuses, or does not answer.
-        EndedEarly: Time or money ran out; the loan is gone all the same.
+        EndedEarly: Time or budget ran out; the machine is gone nevertheless.
         StopRequested: A signal came; likewise.
     """
     with stop_on_signals(), Guardian():
@@ -45,7 +45,7 @@ def run_job(host: Host, job: Job, watcher: JobWatcher) -> tuple[JobEnd, tuple[Pa
 
 
 def _release_after(error: BaseException, host: Host, rental: Rental) -> None:
-    """Give a loan back after an error; a failure to do so replaces it, for it is what costs."""
+    """Release a machine after an error; if that fails, raise the failure instead, as it is what costs money."""
     try:
         host.release(rental)
     except Exception as failure:
@@ -61,7 +61,7 @@ TAIL_BYTES = 4000
 
 
 class RankRecord(Value):
-    """One process of Assay over there; ``exit_code`` is null until it has ended by itself."""
+    """One remote process of Assay; ``exit_code`` is null until it exits by itself."""
 
     rank: int
     node: str
@@ -69,18 +69,18 @@ class RankRecord(Value):
 
 
 def make_job_folder(folder: Path) -> None:
-    """Make an order's folder."""
-    for part in ("nodes", "ranks"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
+    """Create a job's folder."""
+    for name in ("nodes", "ranks"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
 
 
 def write_rank(folder: Path, rank: RankRecord) -> None:
-    """Say that a rank has begun, or how it has ended."""
+    """Record that a rank has started, or how it ended."""
     replace_atomically(folder / "ranks" / f"{rank.rank}.json", rank.model_dump_json().encode())
 
 
 def read_ranks(folder: Path) -> dict[int, RankRecord]:
-    """Return the ranks that have begun; what is just being written counts at the next look."""
+    """Return the ranks that have started; a file that is still being written is skipped until the next poll."""
     by_rank: dict[int, RankRecord] = {}
     for path in (folder / "ranks").glob("*.json"):
         try:
@@ -92,25 +92,25 @@ def read_ranks(folder: Path) -> dict[int, RankRecord]:
 
 
 def read_nodes(folder: Path) -> dict[str, bool]:
-    """Return the nodes that have begun, and whether each was ready to join the others."""
+    """Return the nodes that have started, and whether each was ready to join the others."""
     return {path.name: path.stat().st_size > 0 for path in (folder / "nodes").glob("*")}
 
 
 def record_run(path: Path) -> None:
-    """Say which folder this process measures into, where it was ordered from elsewhere."""
+    """Record this process's run folder, if another process submitted it as a job."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
         append_line(Path(folder) / "run", str(path))
 
 
 def recorded_run(folder: Path) -> Path | None:
-    """Return the run folder that an order measures into; null when it has not come so far."""
+    """Return the run folder of a job; null when it has not got that far."""
     lines = read_lines(folder / "run")
     return Path(lines[0]) if lines else None
 
 
 def read_tail(path: Path) -> str:
-    """Return the end of a file as text; nothing when it is not there."""
+    """Return the end of a file as text; an empty string when there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -121,6 +121,6 @@ def read_tail(path: Path) -> str:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a file that says anything."""
+    """Return the last line of a file that is not blank."""
     lines = [line.strip() for line in read_tail(path).splitlines() if line.strip()]
     return lines[-1] if lines else ""

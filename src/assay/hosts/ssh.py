@@ -27,7 +27,7 @@ UNDO = "assay.hosts.ssh:undo_job"
 
 
 class SshHost:
-    """Machines that the system's ssh reaches, with the user's own configuration and keys."""
+    """Machines reachable with the system's ssh, the user's configuration and the user's keys."""
 
     name = "ssh"
     options = frozenset({"gpu_type", "remote_python", "ship", "time"})
@@ -36,15 +36,15 @@ class SshHost:
         self._leases: dict[str, Lease] = {}
 
     def available(self) -> str | None:
-        """Return why nothing can be logged in to from here; null when ssh is here."""
+        """Return why ssh cannot be used from here; null when it is installed."""
         return None if shutil.which("ssh") else "the command ssh is not installed"
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return nothing: which machines there are is in the user's head and configuration."""
+        """Return no offers: only the user and the ssh configuration know the machines."""
         return ()
 
     def script(self, job: Job) -> str:
-        """Return what would be done; no machine is asked."""
+        """Return what would be done; no machine is contacted."""
         connection_to(job.host_place)
         files = [f"  {file.remote_path}  ({_size(Path(file.local_path))})" for file in job.files]
         limit = f" for {format_duration(job.limit_s)} at most" if job.limit_s else ""
@@ -61,7 +61,7 @@ class SshHost:
         )
 
     def create(self, job: Job) -> Rental:
-        """Make sure that the machine answers, and write down what has to be undone there."""
+        """Check that the machine answers, and record in a lease what to clean up there."""
         connection = connection_to(job.host_place)
         connection.open()
         args: dict[str, JsonValue] = {"host_place": job.host_place, "job": job.as_json()}
@@ -71,15 +71,15 @@ class SshHost:
         return Rental(host=self.name, name=job.name, number=str(job.host_place), state="up", gpu=job.gpu)
 
     def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
-        """Have it run there."""
+        """Run the job there."""
         return remote_job.run_remotely(connection_to(job.host_place), job, watcher)
 
     def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
-        """Bring the run folder here."""
+        """Download the run folder."""
         return remote_job.collect_run(connection_to(job.host_place), job)
 
     def release(self, rental: Rental) -> None:
-        """End what still runs there and remove what is left of it; the connection is let go."""
+        """Stop what still runs there, remove its files, and close the connection."""
         lease = self._leases.pop(rental.name, None)
         try:
             if lease is not None:
@@ -90,7 +90,7 @@ class SshHost:
                 connection.close()
 
     def list_ours(self) -> tuple[Rental, ...]:
-        """Return what leases of this user say is on machines elsewhere."""
+        """Return the jobs on other machines according to this user's leases."""
         job_leases = [lease for lease in leases.list_foreign_leases(KIND) if isinstance(lease.args.get("job"), dict)]
         jobs = [(lease, Job.model_validate(lease.args["job"])) for lease in job_leases]
         return tuple(
@@ -103,10 +103,10 @@ _connections: dict[str, SshConnection] = {}
 
 
 def connection_to(address: str | None) -> SshConnection:
-    """Return the line to a machine, as it stands behind ``--on ssh:``: HOST, USER@HOST, HOST:PORT.
+    """Return the connection to a machine given as in ``--on ssh:``: HOST, USER@HOST, HOST:PORT.
 
     Raises:
-        BadInput: That names no machine.
+        BadInput: The address is missing or not valid.
     """
     if not address:
         raise BadInput("--on ssh needs a machine: write --on ssh:HOST, as you would log in to it with ssh.")
@@ -120,27 +120,27 @@ def connection_to(address: str | None) -> SshConnection:
 
 
 def undo_job(host_place: str, job: dict[str, JsonValue]) -> None:
-    """End an order there, bring what it has measured unless that was done, and remove the rest; safe to do twice.
+    """Stop a job there, download its run unless that was done, and remove the rest; idempotent.
 
     Raises:
-        MachineCannot: The machine does not answer, or something of the order is still there.
+        MachineCannot: The machine does not answer, or something of the job is still there.
     """
-    connection, whole = connection_to(host_place), Job.model_validate(job)
-    remote_job.end_remote_job(connection, whole)
-    if recorded_run(Path(whole.folder)) is None:
+    connection, undone_job = connection_to(host_place), Job.model_validate(job)
+    remote_job.end_remote_job(connection, undone_job)
+    if recorded_run(Path(undone_job.folder)) is None:
         try:
-            remote_job.collect_run(connection, whole)
+            remote_job.collect_run(connection, undone_job)
         except RemoteConnectionLost:
             raise
-        except MachineCannot:  # what came is kept in the order's folder, and is no reason to leave anything there
+        except MachineCannot:  # a broken archive is kept in the job's folder here; the remote files still go
             pass
-    remote_job.remove_remote_files(connection, whole)
-    if recorded_run(Path(whole.folder)) is None:
-        _remove_empty_job_folder(Path(whole.folder))
+    remote_job.remove_remote_files(connection, undone_job)
+    if recorded_run(Path(undone_job.folder)) is None:
+        _remove_empty_job_folder(Path(undone_job.folder))
 
 
 def _remove_empty_job_folder(folder: Path) -> None:
-    """Remove the folder of an order that left nothing: no run, and nothing that came back in its place."""
+    """Remove the folder of a job that left neither a run nor a broken archive of one."""
     if {path.name for path in folder.glob("*")} <= {ORDER}:
         shutil.rmtree(folder, ignore_errors=True)
 

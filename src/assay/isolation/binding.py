@@ -41,19 +41,19 @@ _WORD_BITS = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 @dataclass(frozen=True)
 class HeldIsolation:
-    """The level that was reached and, where it is lower than asked, why."""
+    """The level that was reached and, where it is lower than requested, why."""
 
     level: Isolation
     limits: tuple[IsolationLimit, ...] = ()
 
     def limited(self, *limits: IsolationLimit) -> HeldIsolation:
-        """Return what still holds with these reasons too."""
+        """Return what still holds given further limits."""
         lowest = min((self.level, *(limit.level for limit in limits)), key=LEVELS.index)
         return HeldIsolation(lowest, (*self.limits, *limits))
 
 
 def allotment_environment(allotment: Allotment) -> dict[str, str]:
-    """Return the variables a worker must be born with: libraries read them as they are loaded."""
+    """Return the environment variables a worker must start with: libraries read them when they are loaded."""
     variables: dict[str, str] = {}
     if allotment.threads is not None:
         variables.update(dict.fromkeys(THREAD_VARIABLES, str(allotment.threads)))
@@ -63,7 +63,7 @@ def allotment_environment(allotment: Allotment) -> dict[str, str]:
 
 
 def bind_process(allotment: Allotment) -> HeldIsolation:
-    """Bind this process to its allotment; a refused step lowers the level that is reported, never hides it."""
+    """Bind this process to its allotment; a refused step lowers the reported level and is never hidden."""
     if not includes_level(allotment.level, "cpu"):
         return HeldIsolation(allotment.level)
     cpus = allotment.cpus or ()
@@ -90,7 +90,7 @@ def bind_process(allotment: Allotment) -> HeldIsolation:
 
 
 def level_without_cores(allotment: Allotment) -> Isolation:
-    """Return what is left of a level where the cores are not a worker's own."""
+    """Return the level that remains where the cores are not exclusive to a worker."""
     return "gpu" if allotment.gpu_uuid else "none"
 
 
@@ -114,7 +114,7 @@ def recheck_isolation(held: HeldIsolation, allotment: Allotment) -> HeldIsolatio
 
 
 def memory_limits(nodes: tuple[int, ...]) -> list[IsolationLimit]:
-    """Return why memory is not bound to these nodes, as the kernel tells; nothing where it is."""
+    """Return why memory is not bound to these nodes, according to the kernel; empty where it is."""
     policy = memory_policy()
     if policy is None:
         message = f"the kernel does not say whether memory is bound to nodes {list(nodes)}"
@@ -127,7 +127,7 @@ def memory_limits(nodes: tuple[int, ...]) -> list[IsolationLimit]:
 
 
 def pin_threads(cpus: Collection[int]) -> None:
-    """Pin every thread of this process: libraries start some as they are loaded, and these do not follow the main one.
+    """Pin every thread of this process: libraries start threads when loaded, which do not follow the main one.
 
     Raises:
         OSError: The kernel refused it.
@@ -158,7 +158,7 @@ def _threads() -> set[int]:
 
 
 def bind_memory(nodes: tuple[int, ...]) -> str | None:
-    """Bind this process's future pages to memory nodes; return why not, or null when it is done."""
+    """Bind this process's future pages to memory nodes; return why it failed, or null on success."""
     number = _SET_MEMPOLICY.get(platform.machine())
     if number is None:
         return f"the system call is not known on {platform.machine()}"
@@ -172,13 +172,13 @@ def bind_memory(nodes: tuple[int, ...]) -> str | None:
 
 
 def bound_nodes() -> tuple[int, ...] | None:
-    """Return the memory nodes this process is bound to; null when it is not, or the kernel will not say."""
+    """Return the memory nodes this process is bound to; null when it is not, or the kernel does not report it."""
     policy = memory_policy()
     return policy[1] if policy is not None and policy[0] == _MPOL_BIND else None
 
 
 def memory_policy() -> tuple[int, tuple[int, ...]] | None:
-    """Return the kernel's number of this thread's memory policy and its nodes; null where the kernel will not say."""
+    """Return the kernel's id of this thread's memory policy and its nodes; null where the kernel does not report it."""
     number = _GET_MEMPOLICY.get(platform.machine())
     if number is None:
         return None
@@ -192,7 +192,7 @@ def memory_policy() -> tuple[int, tuple[int, ...]] | None:
 
 
 def pages_by_node(maps: Path = Path("/proc/self/numa_maps")) -> dict[int, int] | None:
-    """Return how many pages of this process lie on each memory node; null where the kernel does not say."""
+    """Return how many pages of this process are on each memory node; null where the kernel does not report it."""
     try:
         text = maps.read_text()
     except OSError:

@@ -43,13 +43,13 @@ def choose_devices(
     cpu_groups: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Return the devices that are meant; with nothing said, all GPUs, or all groups of cores where there is none.
+    """Return the requested devices; by default all GPUs, or all groups of cores where there is none.
 
     Args:
-        machine: Where they are.
-        gpus: Numbers as nvidia-smi gives them, "1/0" for a MIG instance; or UUIDs or their beginnings.
+        machine: The machine they are on.
+        gpus: Numbers as in nvidia-smi, "1/0" for a MIG instance; or UUIDs or their beginnings.
         devices: Names as "cpu", "cpu:0", "cuda", "cuda:1" or "cuda:1/0".
-        cpu_groups: Into how many groups the cores are parted.
+        cpu_groups: Number of groups that the cores are split into.
         environment: Where CUDA_VISIBLE_DEVICES is looked up; by default this process's own.
     """
     if gpus and devices:
@@ -59,7 +59,7 @@ def choose_devices(
     if gpus:
         chosen = _gpus_from_list(machine, gpus)
     elif devices:
-        chosen = tuple(name for word in devices for name in _resolve_name(machine, word, groups, variables))
+        chosen = tuple(device for name in devices for device in _resolve_name(machine, name, groups, variables))
     else:
         chosen = _default_devices(machine, variables) or tuple(f"cpu:{group}" for group in range(groups))
     _check_devices(chosen)
@@ -75,38 +75,38 @@ def _check_devices(chosen: tuple[str, ...]) -> None:
         raise BadInput("GPUs and groups of cores cannot be measured in one run: their cores would overlap.")
 
 
-def _gpus_from_list(machine: Machine, words: tuple[str, ...]) -> tuple[str, ...]:
-    for word in words:
-        if not _NUMBER.fullmatch(word) and not _UUID.fullmatch(word):
-            raise BadInput(f"{word!r} is not a GPU's number; write --gpus 0,1, or UUIDs as nvidia-smi -L shows them.")
-    if len({bool(_UUID.fullmatch(word)) for word in words}) > 1:
-        raise BadInput(f"--gpus {','.join(words)} mixes numbers and UUIDs; name GPUs by the one or the other.")
-    return tuple(_resolve_gpu(machine, word) for word in words)
+def _gpus_from_list(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _NUMBER.fullmatch(name) and not _UUID.fullmatch(name):
+            raise BadInput(f"{name!r} is not a GPU's number; write --gpus 0,1, or UUIDs as nvidia-smi -L shows them.")
+    if len({bool(_UUID.fullmatch(name)) for name in names}) > 1:
+        raise BadInput(f"--gpus {','.join(names)} mixes numbers and UUIDs; name GPUs by the one or the other.")
+    return tuple(_resolve_gpu(machine, name) for name in names)
 
 
-def _resolve_gpu(machine: Machine, word: str) -> str:
-    """Return the device of a GPU or an instance that is named by its number or its UUID."""
+def _resolve_gpu(machine: Machine, name: str) -> str:
+    """Return the device of a GPU or an instance, given by its number or its UUID."""
     if not machine.gpus and not machine.lost:
-        raise MachineCannot(f"There is no GPU {word} here: {machine.gpu_note or 'no GPU is to be seen'}.")
-    number = _NUMBER.fullmatch(word)
+        raise MachineCannot(f"There is no GPU {name} here: {machine.gpu_note or 'no GPU is to be seen'}.")
+    number = _NUMBER.fullmatch(name)
     if number is None:
-        return _resolve_uuid(machine, word)
+        return _resolve_uuid(machine, name)
     for lost in machine.lost:
         if lost.index == int(number[1]):
             raise MachineCannot(f"GPU {lost.index} cannot be reached: {lost.reason}.")
     for gpu in machine.gpus:
         if gpu.index == int(number[1]):
             return _resolve_instance(gpu, None if number[2] is None else int(number[2]))
-    raise MachineCannot(f"There is no GPU {word} here; the GPUs are 0 to {len(machine.gpus) + len(machine.lost) - 1}.")
+    raise MachineCannot(f"There is no GPU {name} here; the GPUs are 0 to {len(machine.gpus) + len(machine.lost) - 1}.")
 
 
-def _resolve_uuid(machine: Machine, word: str) -> str:
-    matches = find_by_uuid(machine.gpus, word)
+def _resolve_uuid(machine: Machine, name: str) -> str:
+    matches = find_by_uuid(machine.gpus, name)
     if len(matches) > 1:
-        raise BadInput(f"{word} fits several GPUs: {', '.join(one.uuid for one in matches)}; write more of it.")
+        raise BadInput(f"{name} fits several GPUs: {', '.join(one.uuid for one in matches)}; write more of it.")
     if not matches:
         there = ", ".join(gpu.uuid for gpu in machine.gpus)
-        raise MachineCannot(f"There is no GPU {word} here; there are {there}.")
+        raise MachineCannot(f"There is no GPU {name} here; there are {there}.")
     for gpu in machine.gpus:
         if gpu.uuid == matches[0].uuid:
             return _resolve_instance(gpu, None)
@@ -114,7 +114,7 @@ def _resolve_uuid(machine: Machine, word: str) -> str:
 
 
 def _resolve_instance(gpu: Gpu, instance: int | None) -> str:
-    """Return the device of a whole GPU or of one of its instances, if it can be used so."""
+    """Return the device of a whole GPU or of one of its instances, if it can be used."""
     pieces = targets_of_gpu(gpu)
     device = f"cuda:{gpu.index}" if instance is None else f"cuda:{gpu.index}/{instance}"
     if any(piece.device == device for piece in pieces):
@@ -136,7 +136,7 @@ def _default_devices(machine: Machine, environment: Mapping[str, str]) -> tuple[
 
 
 def _visible_gpus(machine: Machine, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return all GPUs and instances that CUDA_VISIBLE_DEVICES does not hide, or say why there is none."""
+    """Return all GPUs and instances that CUDA_VISIBLE_DEVICES does not hide; raise where there is none."""
     if not machine.gpus:
         raise MachineCannot(f"There is no GPU here: {machine.gpu_note or 'no GPU is to be seen'}.")
     named = _visible_uuids(machine, environment)
@@ -147,21 +147,21 @@ def _visible_gpus(machine: Machine, environment: Mapping[str, str]) -> tuple[str
 
 
 def _visible_uuids(machine: Machine, environment: Mapping[str, str]) -> set[str]:
-    """Return the UUIDs of what is not hidden, or say that this cannot be known."""
+    """Return the UUIDs of what is not hidden; raise where this cannot be known."""
     order = cuda_order(machine.gpus, environment, some_lost=bool(machine.lost))
-    named = set(order.named)
-    if not order.certain and any(gpu.uuid not in named for gpu in machine.gpus):
+    visible = set(order.named)
+    if not order.certain and any(gpu.uuid not in visible for gpu in machine.gpus):
         raise MachineCannot(
             f"Which GPUs {VISIBLE_DEVICES}={environment[VISIBLE_DEVICES]} hides is not known: {order.notes[-1]}."
         )
-    return named
+    return visible
 
 
 def _refuse_hidden(machine: Machine, chosen: tuple[str, ...], environment: Mapping[str, str]) -> None:
     if VISIBLE_DEVICES not in environment or kind_of(chosen[0]) != "cuda":
         return
-    named, targets_by_name = _visible_uuids(machine, environment), gpu_targets(machine)
-    hidden = [device for device in chosen if targets_by_name[device].uuid not in named]
+    visible, targets_by_name = _visible_uuids(machine, environment), gpu_targets(machine)
+    hidden = [device for device in chosen if targets_by_name[device].uuid not in visible]
     if hidden:
         raise MachineCannot(
             f"{VISIBLE_DEVICES}={environment[VISIBLE_DEVICES]} hides {', '.join(hidden)}; unset it, or choose among "
@@ -169,10 +169,10 @@ def _refuse_hidden(machine: Machine, chosen: tuple[str, ...], environment: Mappi
         )
 
 
-def _resolve_name(machine: Machine, word: str, groups: int, environment: Mapping[str, str]) -> tuple[str, ...]:
-    match = DEVICE_PATTERN.fullmatch(word.lower())
+def _resolve_name(machine: Machine, name: str, groups: int, environment: Mapping[str, str]) -> tuple[str, ...]:
+    match = DEVICE_PATTERN.fullmatch(name.lower())
     if match is None or (match[1] == "cpu" and match[3]):
-        raise BadInput(f"{word!r} is not a device; write cpu, cpu:0, cuda or cuda:0.")
+        raise BadInput(f"{name!r} is not a device; write cpu, cpu:0, cuda or cuda:0.")
     kind, number = match[1], match[2] or match[3]
     if kind == "cuda":
         return (_resolve_gpu(machine, number),) if number else _visible_gpus(machine, environment)

@@ -10,7 +10,7 @@ full          ×              ×              ×                ×              
 the cores of a node   │ cuda:0              │ cuda:1              │ host │ left over
                       │ worker 0 │ worker 1 │ worker 0 │ worker 1 │      │
 
-A core or a GPU that two workers use at the same time belongs to neither; the level that held is lowered accordingly:
+A core or a GPU that two workers use at the same time is exclusive to neither; the level that held is lowered:
 
     worker a   cores 0 1          worker a   cores 0 1 │
     worker b       cores 1 2      worker b             │ cores 2 3
@@ -44,7 +44,7 @@ DeviceWorker = tuple[str, int]
 
 @dataclass
 class CoreShares:
-    """Who gets which cores, and in words where there were too few."""
+    """The cores of each device, and notes where there were too few."""
 
     of: dict[str, Cores] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -53,13 +53,13 @@ class CoreShares:
 def share_cores(
     machine: Machine, workers: Mapping[str, int], *, keep: bool, cpu_groups: int | None = None
 ) -> tuple[dict[DeviceWorker, Cores], tuple[str, ...]]:
-    """Return the cores of each worker, and in words where there were too few.
+    """Return the cores of each worker, and notes where there were too few.
 
     Args:
-        machine: Whose cores.
-        workers: The devices, the host perhaps among them, and how many workers each has.
-        keep: Leave a core out for the parent, where there is one to spare.
-        cpu_groups: Into how many groups the cores are parted where groups of cores are the devices.
+        machine: The machine whose cores are divided.
+        workers: The devices, possibly including the host, and the number of workers on each.
+        keep: Leave one core for the parent, if one can be spared.
+        cpu_groups: Number of groups to split the cores into where groups of cores are the devices.
     """
     gpus = gpu_targets(machine)
     devices = [device for device in workers if device != HOST]
@@ -70,14 +70,14 @@ def share_cores(
         shares = _share_to_gpus(machine, workers, {device: gpus[device].node for device in devices}, keep=keep)
     else:
         shares = _share_to_groups(machine, workers, group_count(machine, cpu_groups), keep=keep)
-    seats: dict[DeviceWorker, Cores] = {}
+    allotted: dict[DeviceWorker, Cores] = {}
     for device, count in workers.items():
-        seats.update(_share_to_workers(device, shares, count))
-    return seats, tuple(shares.notes)
+        allotted.update(_share_to_workers(device, shares, count))
+    return allotted, tuple(shares.notes)
 
 
 def group_count(machine: Machine, requested: int | None) -> int:
-    """Return how many groups the cores are parted into: as wanted, else two, else one on a single core."""
+    """Return the number of groups the cores are split into: as requested, else two, else one on a single core."""
     cores = len(machine.cores)
     if requested is None:
         return min(2, cores)
@@ -91,7 +91,7 @@ def group_count(machine: Machine, requested: int | None) -> int:
 
 
 def split_equally(cores: Cores, count: int, *, keep: bool = False, least: int = 1) -> list[Cores]:
-    """Part cores into equal groups of neighbours; one is left out if asked, where each group keeps ``least`` then."""
+    """Split cores into equal groups of neighbours; ``keep`` leaves one out if each group still has ``least``."""
     size = len(cores) // count
     if keep and (len(cores) - 1) // count >= least:
         size = (len(cores) - 1) // count
@@ -99,7 +99,7 @@ def split_equally(cores: Cores, count: int, *, keep: bool = False, least: int = 
 
 
 def _share_to_groups(machine: Machine, workers: Mapping[str, int], groups: int, *, keep: bool) -> CoreShares:
-    """Share out to groups of cores; the host gets a group that no device is, or one more where each is a device."""
+    """Divide the cores among groups; the host gets a group that is not a device, or one more if all are devices."""
     least = max(workers.values())
     used = [f"cpu:{index}" for index in range(groups) if f"cpu:{index}" in workers]
     one_more = HOST in workers and len(used) == groups and len(machine.cores) > groups
@@ -115,7 +115,7 @@ def _share_to_groups(machine: Machine, workers: Mapping[str, int], groups: int, 
 def _share_to_gpus(
     machine: Machine, workers: Mapping[str, int], nodes: Mapping[str, int | None], *, keep: bool
 ) -> CoreShares:
-    """Share out to GPUs, each on its own node where it is known; the host gets its part of all these nodes."""
+    """Divide the cores among GPUs, each on its own node if known; the host gets a share from all these nodes."""
     shares = CoreShares()
     core_nodes = {core.node for core in machine.cores}
     members: dict[int | None, list[str]] = {}
@@ -128,36 +128,47 @@ def _share_to_gpus(
         members = {None: list(nodes)}
     pools = {node: [core for core in machine.cores if node is None or core.node == node] for node in members}
     if HOST in workers:
-        everything = tuple(core for pool in pools.values() for core in pool)
-        seats = {node: sum(workers[device] for device in there) for node, there in members.items()}
-        _give_host(shares, _take_host_cores(pools, seats, len(nodes)), everything, list(nodes))
-    for node, there in members.items():
-        _share_node(shares, tuple(pools[node]), there, node, keep=keep, least=max(workers[device] for device in there))
+        all_cores = tuple(core for pool in pools.values() for core in pool)
+        worker_counts = {
+            node: sum(workers[device] for device in node_devices) for node, node_devices in members.items()
+        }
+        _give_host(shares, _take_host_cores(pools, worker_counts, len(nodes)), all_cores, list(nodes))
+    for node, node_devices in members.items():
+        _share_node(
+            shares,
+            tuple(pools[node]),
+            node_devices,
+            node,
+            keep=keep,
+            least=max(workers[device] for device in node_devices),
+        )
     return shares
 
 
-def _take_host_cores(pools: dict[int | None, list[Core]], seats: Mapping[int | None, int], devices: int) -> Cores:
-    """Take the host's part, that of one more device, from where there is the most for each worker."""
+def _take_host_cores(
+    pools: dict[int | None, list[Core]], worker_counts: Mapping[int | None, int], devices: int
+) -> Cores:
+    """Take the host's share, equal to that of one more device, from where there are most cores per worker."""
     cores: list[Core] = []
     for _ in range(max(1, sum(map(len, pools.values())) // (devices + 1))):
-        spare = [node for node, pool in pools.items() if len(pool) > seats[node]]
+        spare = [node for node, pool in pools.items() if len(pool) > worker_counts[node]]
         if not spare:
             break
-        cores.append(pools[max(spare, key=lambda node: len(pools[node]) / seats[node])].pop())
+        cores.append(pools[max(spare, key=lambda node: len(pools[node]) / worker_counts[node])].pop())
     return tuple(cores)
 
 
-def _give_host(shares: CoreShares, cores: Cores, everything: Cores, devices: list[str]) -> None:
+def _give_host(shares: CoreShares, cores: Cores, all_cores: Cores, devices: list[str]) -> None:
     """Give the host its cores; where none are left it shares those of the devices."""
     if not cores:
-        shares.notes.append(f"{len(everything)} cores for {', '.join(devices)} and the host: it shares their cores")
-    shares.of[HOST] = cores or everything
+        shares.notes.append(f"{len(all_cores)} cores for {', '.join(devices)} and the host: it shares their cores")
+    shares.of[HOST] = cores or all_cores
 
 
 def _share_node(
     shares: CoreShares, pool: Cores, devices: list[str], node: int | None, *, keep: bool, least: int
 ) -> None:
-    """Share the cores of one node out to its GPUs, equally."""
+    """Divide the cores of one node equally among its GPUs."""
     if len(pool) < len(devices):
         where = "" if node is None else f" on node {node}"
         shares.notes.append(f"{len(pool)} cores{where} for {len(devices)} GPUs: {', '.join(devices)} share cores")
@@ -168,7 +179,7 @@ def _share_node(
 
 
 def _share_to_workers(device: str, shares: CoreShares, count: int) -> dict[DeviceWorker, Cores]:
-    """Share a device's cores out to its workers, equally."""
+    """Divide a device's cores equally among its workers."""
     cores = shares.of[device]
     if count == 1:
         return {(device, 0): cores}
@@ -194,7 +205,7 @@ class Allotment(Value):
 
 
 class Placement(Value):
-    """The allotments of all devices that may run at once, the cores nobody got, and what had to be given up."""
+    """The allotments of all devices that may run at once, the cores left over, and notes on compromises."""
 
     allotments: tuple[Allotment, ...]
     kept_cpus: tuple[int, ...] = Field(default=(), description="Cores left for the parent.")
@@ -211,7 +222,7 @@ def includes_level(level: Isolation, other: Isolation) -> bool:
 
 
 def parse_level(text: str) -> Isolation:
-    """Return the isolation level of that name, or say which there are."""
+    """Return the isolation level with this name; raise with the list of levels if there is none."""
     for level in LEVELS:
         if text.lower() == level:
             return level
@@ -231,11 +242,11 @@ def allot_cores(
     cpu_groups: int | None = None,
     workers: Mapping[str, int] | None = None,
 ) -> Placement:
-    """Return disjoint allotments for devices that may run at the same time, the host perhaps among them.
+    """Return disjoint allotments for devices that may run at the same time, possibly including the host.
 
-    Whole physical cores, on the GPU's own memory node where it is known, in equal shares; those of a device are shared
-    out to its workers, one unless ``workers`` says how many. Fewer cores than workers is said in the notes, and they
-    then share cores.
+    They are whole physical cores, on the GPU's own memory node if known, in equal shares; those of a device are
+    divided among its workers, one unless ``workers`` says otherwise. If there are fewer cores than workers, they share
+    cores and a note says so.
     """
     gpus = gpu_targets(machine)
     counts = {device: (workers or {}).get(device, 1) for device in devices}
@@ -253,10 +264,13 @@ def allot_cores(
             )
         )
     shares, notes = share_cores(machine, counts, keep=level == "full", cpu_groups=cpu_groups)
-    homes, homeless = _nodes_with_memory(machine) if includes_level(level, "numa") else ({}, ())
-    allotments = tuple(_allotment(seat, level, cores, gpus.get(seat[0]), homes) for seat, cores in shares.items())
+    memory_nodes, memory_notes = _nodes_with_memory(machine) if includes_level(level, "numa") else ({}, ())
+    allotments = tuple(
+        _allotment(device_worker, level, cores, gpus.get(device_worker[0]), memory_nodes)
+        for device_worker, cores in shares.items()
+    )
     used = {cpu for a in allotments for cpu in a.cpus or ()}
-    notes = (*notes, *homeless, *_quota_note(machine, allotments))
+    notes = (*notes, *memory_notes, *_quota_note(machine, allotments))
     reserved = tuple(cpu for cpu in machine.cpus if cpu not in used) if level == "full" else ()
     if level == "full" and not reserved:
         notes = (*notes, "no core is left for the parent: every core is allotted")
@@ -264,15 +278,19 @@ def allot_cores(
 
 
 def _allotment(
-    seat: DeviceWorker, level: Isolation, cores: tuple[Core, ...], gpu: GpuTarget | None, homes: dict[int, int]
+    device_worker: DeviceWorker,
+    level: Isolation,
+    cores: tuple[Core, ...],
+    gpu: GpuTarget | None,
+    memory_nodes: dict[int, int],
 ) -> Allotment:
-    device, worker = seat
+    device, worker = device_worker
     return Allotment(
         device=device,
         worker=worker,
         level=level,
         cpus=tuple(sorted(cpu for core in cores for cpu in core.cpus)),
-        nodes=tuple(sorted({homes.get(core.node, core.node) for core in cores}))
+        nodes=tuple(sorted({memory_nodes.get(core.node, core.node) for core in cores}))
         if includes_level(level, "numa")
         else None,
         threads=len(cores) if level == "full" else None,
@@ -282,19 +300,22 @@ def _allotment(
 
 def _nodes_with_memory(machine: Machine) -> tuple[dict[int, int], tuple[str, ...]]:
     """Return the node to take memory from for cores on nodes that have none, and a note for each such node."""
-    homes: dict[int, int] = {}
+    memory_nodes: dict[int, int] = {}
     for node in machine.nodes:
         near = sorted(zip(node.distances, machine.nodes, strict=False), key=lambda pair: pair[0])
-        home = next((other.id for _, other in near if other.memory_mib != 0), None)
-        if node.memory_mib == 0 and node.cpus and home is not None:
-            homes[node.id] = home
+        memory_node = next((other.id for _, other in near if other.memory_mib != 0), None)
+        if node.memory_mib == 0 and node.cpus and memory_node is not None:
+            memory_nodes[node.id] = memory_node
     used = {core.node for core in machine.cores}
-    notes = [f"node {node} has no memory: that of node {home}, the nearest, is used" for node, home in homes.items()]
-    return homes, tuple(note for node, note in zip(homes, notes, strict=True) if node in used)
+    notes = [
+        f"node {node} has no memory: that of node {memory_node}, the nearest, is used"
+        for node, memory_node in memory_nodes.items()
+    ]
+    return memory_nodes, tuple(note for node, note in zip(memory_nodes, notes, strict=True) if node in used)
 
 
 def _quota_note(machine: Machine, allotments: tuple[Allotment, ...]) -> tuple[str, ...]:
-    """Say when a control group gives less CPU time than workers could use: it then stops them now and again."""
+    """Return a note if a control group allows less CPU time than workers could use, as it then pauses them."""
     quota, allotted = machine.limits.cpu_quota, {cpu for a in allotments for cpu in a.cpus or ()}
     if quota is None or quota >= len(allotted):
         return ()
@@ -307,16 +328,16 @@ CoreKey = tuple[int, int]
 
 @dataclass(frozen=True)
 class RunningWorker:
-    """A worker and what it has of a machine while it runs."""
+    """A worker and what it uses of a machine while it runs."""
 
     name: str
     level: Isolation
     cpus: tuple[int, ...]
-    """Logical CPUs it may run on; one that is not pinned may run on all."""
+    """Logical CPUs it may run on; all of them if it is not pinned."""
     gpus: Mapping[str, str] = field(default_factory=dict)
-    """The devices it works on that are GPUs or MIG instances, by their UUIDs."""
+    """Its devices that are GPUs or MIG instances, by their UUIDs."""
     boot_id: str = ""
-    """Of its machine; workers of different machines share nothing."""
+    """Boot id of its machine; workers on different machines share nothing."""
 
 
 def overlap_limits(
@@ -324,30 +345,30 @@ def overlap_limits(
     machines: Mapping[str, Machine],
     run_together: Callable[[int, int], bool] | None = None,
 ) -> list[tuple[IsolationLimit, ...]]:
-    """Return for each worker why its level does not hold beside the others.
+    """Return for each worker why its level does not hold, given the others.
 
     Args:
-        workers: What each has, in order.
-        machines: By boot id; CPUs of one physical core are known from there.
-        run_together: Whether two workers, by their places, run at the same time; null: all do.
+        workers: What each uses, in order.
+        machines: By boot id; they determine which CPUs belong to one physical core.
+        run_together: Whether two workers, by index, run at the same time; null: all do.
     """
     cores = [_cores_of_worker(worker, machines.get(worker.boot_id)) for worker in workers]
     result: list[tuple[IsolationLimit, ...]] = []
-    for at, worker in enumerate(workers):
+    for index, worker in enumerate(workers):
         others = [
             other
             for other in range(len(workers))
-            if other != at
+            if other != index
             and workers[other].boot_id == worker.boot_id
-            and (run_together is None or run_together(at, other))
+            and (run_together is None or run_together(index, other))
         ]
-        limits = (_shared_cores(workers, cores, at, others), _shared_gpus(workers, at, others))
+        limits = (_shared_cores(workers, cores, index, others), _shared_gpus(workers, index, others))
         result.append(tuple(limit for limit in limits if limit is not None))
     return result
 
 
 def _cores_of_worker(worker: RunningWorker, machine: Machine | None) -> dict[CoreKey, tuple[int, ...]]:
-    """Return the physical cores that a worker may run on, each with its CPUs there; a CPU not known is a core."""
+    """Return the physical cores that a worker may run on, each with its CPUs; an unknown CPU counts as a core."""
     by_cpu = {cpu: (core.package, core.core) for core in machine.cores for cpu in core.cpus} if machine else {}
     cpus_by_core: dict[CoreKey, tuple[int, ...]] = {}
     for cpu in worker.cpus:
@@ -357,14 +378,17 @@ def _cores_of_worker(worker: RunningWorker, machine: Machine | None) -> dict[Cor
 
 
 def _shared_cores(
-    workers: Sequence[RunningWorker], cores: Sequence[Mapping[CoreKey, tuple[int, ...]]], at: int, others: Sequence[int]
+    workers: Sequence[RunningWorker],
+    cores: Sequence[Mapping[CoreKey, tuple[int, ...]]],
+    index: int,
+    others: Sequence[int],
 ) -> IsolationLimit | None:
-    worker, mine = workers[at], cores[at]
-    sharing = [other for other in others if mine.keys() & cores[other].keys()]
+    worker, own_cores = workers[index], cores[index]
+    sharing = [other for other in others if own_cores.keys() & cores[other].keys()]
     if not includes_level(worker.level, "cpu") or not sharing:
         return None
-    keys = {key for other in sharing for key in mine.keys() & cores[other].keys()}
-    cpus = tuple(sorted(cpu for key in keys for cpu in mine[key]))
+    keys = {key for other in sharing for key in own_cores.keys() & cores[other].keys()}
+    cpus = tuple(sorted(cpu for key in keys for cpu in own_cores[key]))
     names = tuple(workers[other].name for other in sharing)
     shared = f"core{'s' if len(keys) > 1 else ''} {', '.join(map(str, cpus))}"
     return IsolationLimit(
@@ -376,19 +400,19 @@ def _shared_cores(
     )
 
 
-def _shared_gpus(workers: Sequence[RunningWorker], at: int, others: Sequence[int]) -> IsolationLimit | None:
-    worker = workers[at]
+def _shared_gpus(workers: Sequence[RunningWorker], index: int, others: Sequence[int]) -> IsolationLimit | None:
+    worker = workers[index]
     sharing = [other for other in others if worker.gpus.keys() & workers[other].gpus.keys()]
     if not includes_level(worker.level, "gpu") or not sharing:
         return None
-    theirs = {uuid for other in sharing for uuid in workers[other].gpus}
-    gpus = sorted(device for uuid, device in worker.gpus.items() if uuid in theirs)
+    shared_uuids = {uuid for other in sharing for uuid in workers[other].gpus}
+    gpus = sorted(device for uuid, device in worker.gpus.items() if uuid in shared_uuids)
     names = tuple(workers[other].name for other in sharing)
     message = f"{worker.name} shares {', '.join(gpus)} with {_join_names(names)}"
     return IsolationLimit(code="shared_gpu", level="none", message=message, shared_with=names)
 
 
 def _join_names(names: Sequence[str], most: int = 3) -> str:
-    """Write "a, b and c", or "a, b, c and 5 more"."""
+    """Return "a, b and c", or "a, b, c and 5 more"."""
     shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

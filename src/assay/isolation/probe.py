@@ -32,17 +32,17 @@ _FIXES = {
 def probe_full_isolation(machine: Machine, devices: tuple[str, ...]) -> list[HeldIsolation]:
     """Bind a child to the allotment of each device in turn, at the highest level; return what can hold for each.
 
-    That is what the child read back, as far as the devices are kept apart when all are measured at once.
+    That is what the child read back, reduced where devices overlap when all are measured at once.
     """
     allotments = [allot_cores(machine, devices, "full").of(device) for device in devices]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "assay.isolation.probe", *(allotment.model_dump_json() for allotment in allotments)],
         capture_output=True,
         text=True,
         timeout=PROBE_TIMEOUT_S,
         check=True,
     )
-    held = [_HeldReport.model_validate(report).held for report in json.loads(done.stdout)]
+    held = [_HeldReport.model_validate(report).held for report in json.loads(result.stdout)]
     workers = [
         RunningWorker(
             allotment.device,
@@ -53,11 +53,11 @@ def probe_full_isolation(machine: Machine, devices: tuple[str, ...]) -> list[Hel
         for allotment in allotments
     ]
     limits = overlap_limits(workers, {"": machine})
-    return [one.limited(*more) for one, more in zip(held, limits, strict=True)]
+    return [isolation.limited(*further) for isolation, further in zip(held, limits, strict=True)]
 
 
 def max_fully_isolated(machine: Machine, devices: tuple[str, ...]) -> int:
-    """Return how many of some devices, the first ones, can be measured at once without sharing a core."""
+    """Return how many of the given devices, from the first, can be measured at once without sharing a core."""
     for count in range(len(devices), 1, -1):
         allotments = allot_cores(machine, devices[:count], "full").allotments
         if not any(overlap_limits([RunningWorker(a.device, "full", a.cpus or ()) for a in allotments], {"": machine})):
@@ -66,9 +66,9 @@ def max_fully_isolated(machine: Machine, devices: tuple[str, ...]) -> int:
 
 
 def check_isolation(machine: Machine, devices: tuple[str, ...] = ()) -> list[Finding]:
-    """Return the highest level that holds here and what prevents the next, and whether a core is left for us.
+    """Return the highest level that holds here and what prevents the next, and whether a core is left for the parent.
 
-    ``devices`` are those that are to be measured at once; none: all GPUs, or all groups of cores where there is none.
+    ``devices`` are those to be measured at once; empty: all GPUs, or all groups of cores where there is none.
     """
     every = list_devices(machine)
     devices = devices or tuple(d for d in every if kind_of(d) == kind_of(every[0]))
@@ -118,14 +118,14 @@ def _suggest_fix(level: Isolation, codes: Sequence[IsolationCode], max_devices: 
 
 
 class _HeldReport(Value):
-    """What held for one allotment, as the child tells it."""
+    """What held for one allotment, as reported by the child."""
 
     level: Isolation
     limits: tuple[IsolationLimit, ...]
 
     @property
     def held(self) -> HeldIsolation:
-        """The same as its parent knows it."""
+        """The same as ``HeldIsolation``."""
         return HeldIsolation(self.level, self.limits)
 
 

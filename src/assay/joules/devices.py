@@ -43,17 +43,17 @@ RAPL_PROBE_NS = 50_000_000
 RAPL_INTERVAL_S = 0.01
 RAPL_LAG_ERROR_S = 0.001
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.002, 0.01
-"""Between two readings: a tenth of the sensor's period, within these."""
+"""Interval between readings: a tenth of the sensor's period, within these limits."""
 
 
 class EnergyDevice(Protocol):
     """A device whose energy is measured.
 
     Attributes:
-        device: What it is called: ``cuda:0``, ``cpu``.
-        model: How its sensors see.
-        origin: Whether they are real.
-        notes: What is to be said of them.
+        device: Its name: ``cuda:0``, ``cpu``.
+        model: The model of its sensors.
+        origin: Whether the sensors are real.
+        notes: Notes on the sensors.
     """
 
     device: str
@@ -63,15 +63,15 @@ class EnergyDevice(Protocol):
     notes: tuple[str, ...]
 
     def prepare_load(self, bound: BoundCall, options: TimingOptions) -> CallLoad:
-        """Make the first calls, and return who keeps the device busy with more of them."""
+        """Make the first calls, and return a load that keeps the device busy with more of them."""
 
     def sampler(self) -> ReadingSampler:
-        """Return who reads the sensors, not yet begun."""
+        """Return a sampler of the sensors, not yet started."""
 
 
 @contextmanager
 def open_device(options: TimingOptions) -> Iterator[EnergyDevice]:
-    """Give the rig of a device for the length of a ``with`` block.
+    """Open the energy device of some options for the length of a ``with`` block.
 
     Raises:
         MachineCannot: The device's energy cannot be read here, and why.
@@ -85,13 +85,13 @@ def open_device(options: TimingOptions) -> Iterator[EnergyDevice]:
 
 
 class CpuEnergyDevice:
-    """The host's processor, by its own energy counters (RAPL)."""
+    """The host's processor, measured with its own energy counters (RAPL)."""
 
     device = "cpu"
     origin: Origin = "real"
 
     def __init__(self, root: Path, clock: SleepingClock) -> None:
-        """Open the counters and see how often they move.
+        """Open the counters and measure how often they are updated.
 
         Raises:
             MachineCannot: There are none, or this process may not read them.
@@ -120,7 +120,7 @@ class CpuEnergyDevice:
 
 
 def rapl_sensor_model(readings: list[MeterReading], domains: str) -> SensorModel:
-    """Return how a processor's counters count, from readings as fast as they come: they move about every 1 ms."""
+    """Return the model of a processor's counters, from readings at full speed: they are updated about every 1 ms."""
     series = counter_series(readings, readings[0].t_ns) if readings else None
     if series is None or len(series) < 2:
         return SensorModel(device=domains, driver="RAPL")
@@ -139,7 +139,7 @@ def rapl_sensor_model(readings: list[MeterReading], domains: str) -> SensorModel
 
 
 def polling_interval_s(model: SensorModel) -> float:
-    """Return how often to read sensors, in s: often enough to place their ticks."""
+    """Return how often to read sensors, in s: often enough to locate their ticks."""
     periods_s = [
         part.period_s for part in (model.counter, model.instant, model.usage, model.average) if part is not None
     ]
@@ -147,26 +147,26 @@ def polling_interval_s(model: SensorModel) -> float:
 
 
 def _do_nothing() -> None:
-    """A call on the host is over when it returns."""
+    """Do nothing: a call on the host is complete when it returns."""
 
 
 BATCH_S = 0.004
-"""About how long a batch takes: short against a sensor's period, long against putting it on the stream."""
+"""Approximate duration of a batch: short relative to a sensor's period, long relative to launching it."""
 MAX_GRAPH_CALLS = 1000
-"""In a graph, whose capture takes about 10 µs a call."""
+"""Maximum number of calls in a graph, whose capture takes about 10 µs per call."""
 MAX_QUEUED_CALLS = 64
-"""In a batch that is launched call by call: several batches must fit the queue."""
+"""Maximum number of calls in a batch launched call by call: several batches must fit the queue."""
 HOST_BOUND_SHARE = 0.03
-"""Where calls launched one by one take so much longer than queued, as a share, the GPU waits for the host."""
+"""If calls launched one by one take longer than queued ones by this share, the GPU waits for the host."""
 QUEUED_CALLS, QUEUED_BATCHES = 16, 3
 REPLAYS = 3
-"""A slow one must not decide how many calls make a graph."""
+"""One slow replay must not decide how many calls make a graph."""
 LOAD_SIDE = 4096
 
 
 @contextmanager
 def open_cuda_device(options: TimingOptions) -> Iterator[CudaEnergyDevice]:
-    """Give a GPU with its sensors open, and how they see; found out now where it is not known yet.
+    """Open a GPU's sensors, with their model; the sensors are probed now if the model is not known yet.
 
     Raises:
         MachineCannot: NVML does not answer, or the GPU shows neither energy nor power.
@@ -186,7 +186,7 @@ def open_cuda_device(options: TimingOptions) -> Iterator[CudaEnergyDevice]:
 
 
 class CudaEnergyDevice:
-    """One GPU, its sensors open."""
+    """One GPU with open sensors."""
 
     def __init__(
         self,
@@ -209,13 +209,13 @@ class CudaEnergyDevice:
         return MeterPoller(self._meter, self.clock, polling_interval_s(self.model))
 
     def prepare_load(self, bound: BoundCall, options: TimingOptions) -> CallLoad:
-        """Make the first calls, and return who keeps the GPU busy with more of them, as the function allows."""
+        """Make the first calls, and return a load that keeps the GPU busy, as well as the function allows."""
         return CudaLoadBuilder(self._timing_device, self.clock, bound, options.limit_s).best()
 
 
 @dataclass(frozen=True)
 class CudaLoadBuilder:
-    """The ways to keep a GPU busy with a function."""
+    """Builds a load that keeps a GPU busy with a function."""
 
     timing_device: GpuTimingDevice
     clock: SleepingClock
@@ -247,10 +247,10 @@ class CudaLoadBuilder:
         )
 
     def _graph(self, call_s: float, notes: tuple[str, ...]) -> CudaCallLoad | None:
-        """Return a keeper that replays a graph; null where so many calls cannot be captured."""
+        """Return a load that replays a graph; null where this many calls cannot be captured."""
         calls = 1
         graph: Any = None
-        for _ in range(3):  # what a call takes is known better once several are in a graph
+        for _ in range(3):  # the time per call is more accurate once several are in a graph
             if graph is not None:
                 graph.reset()
             memory = self.timing_device.torch.cuda.graph_pool_handle()  # a pool ends with its last graph
@@ -276,7 +276,7 @@ class CudaLoadBuilder:
         )
 
     def _queue(self, notes: tuple[str, ...]) -> CudaCallLoad:
-        """Return a keeper that launches call by call, and knows how much longer that takes than queued calls do."""
+        """Return a load that launches call by call, with how much longer that takes than queued calls."""
         launched_s = _launch_s(self.timing_device, self.clock, self.bound.call, self.limit_s)
         calls = max(1, min(MAX_QUEUED_CALLS, int(BATCH_S / launched_s)))
         return CudaCallLoad(
@@ -309,20 +309,20 @@ def _repeat_call(call: Call, times: int) -> Call:
 
 
 def _replay_s(timing_device: GpuTimingDevice, graph: Any, limit_s: float) -> float:
-    """Return how long a replay takes on the GPU at the least, in s."""
-    marks = [timing_device.torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
+    """Return the shortest time of a replay on the GPU, in s."""
+    events = [timing_device.torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
     with timing_device.torch.cuda.stream(timing_device.stream):
         graph.replay()
-        marks[0].record(timing_device.stream)
-        for mark in marks[1:]:
+        events[0].record(timing_device.stream)
+        for event in events[1:]:
             graph.replay()
-            mark.record(timing_device.stream)
+            event.record(timing_device.stream)
     timing_device.wait(limit_s)
-    return min(float(begin.elapsed_time(end)) for begin, end in pairwise(marks)) / 1e3
+    return min(float(begin.elapsed_time(end)) for begin, end in pairwise(events)) / 1e3
 
 
 def _host_gap_s(timing_device: GpuTimingDevice, call: Call, launched_s: float, limit_s: float) -> float | None:
-    """Return how long the GPU waits for the host in a call that is launched by itself; null where it does not."""
+    """Return how long the GPU waits for the host per call launched alone; null where it does not wait."""
     queue = QueueTimer(timing_device, GpuCallBatch(call, "warm", QUEUED_CALLS, limit_s=limit_s))
     try:
         spans_us = sorted(float(queue.take().quantities["span_us"].mean()) for _ in range(QUEUED_BATCHES))
@@ -333,7 +333,7 @@ def _host_gap_s(timing_device: GpuTimingDevice, call: Call, launched_s: float, l
 
 
 def _launch_s(timing_device: GpuTimingDevice, clock: SleepingClock, call: Call, limit_s: float) -> float:
-    """Return how long a call takes when many are launched one after another, in s: the least of a few such goes."""
+    """Return the time per call when many are launched one after another, in s: the least of a few attempts."""
     took_ns = []
     for _ in range(QUEUED_BATCHES):
         timing_device.wait(limit_s)
@@ -347,16 +347,16 @@ def _launch_s(timing_device: GpuTimingDevice, clock: SleepingClock, call: Call, 
 
 
 def matmul_load(timing_device: GpuTimingDevice, clock: SleepingClock, limit_s: float) -> CudaCallLoad:
-    """Return a load that draws much power, to see the sensors move: a matmul of PyTorch's."""
+    """Return a load that draws much power, to make the sensors move: a PyTorch matmul."""
     torch = timing_device.torch
     with torch.cuda.device(timing_device.index):
         generator = torch.Generator(device=f"cuda:{timing_device.index}").manual_seed(0)
         shape = (LOAD_SIDE, LOAD_SIDE)
-        one = torch.randn(shape, device=f"cuda:{timing_device.index}", generator=generator).half()
-        into = torch.empty_like(one)
+        matrix = torch.randn(shape, device=f"cuda:{timing_device.index}", generator=generator).half()
+        result = torch.empty_like(matrix)
     torch.cuda.synchronize(timing_device.index)
 
     def multiply() -> None:
-        torch.matmul(one, one, out=into)
+        torch.matmul(matrix, matrix, out=result)
 
     return CudaLoadBuilder(timing_device, clock, BoundCall("the load", multiply), limit_s).best()

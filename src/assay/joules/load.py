@@ -1,9 +1,9 @@
 """Keep a device busy with calls back to back, and record when each call or batch ended.
 
-On a GPU batches of calls are queued ahead on a stream, each followed by an event:
+On a GPU, batches of calls are queued ahead on a stream, each followed by an event:
 
 host    put put put ── wait for space ── put ── …         a few batches are always queued, so that nothing on the
-GPU     ▐batch▌▐batch▌▐batch▌▐batch▌▐batch▌ …             host, such as reading a slow sensor, lets the GPU wait
+GPU     ▐batch▌▐batch▌▐batch▌▐batch▌▐batch▌ …             host, such as reading a slow sensor, makes the GPU wait
         anchor  event  event  event                       events are mapped to the host's clock by the anchor
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CallBoundary:
-    """A moment between two calls: how many had ended by then."""
+    """A moment between two calls, and how many had ended by then."""
 
     t_ns: int
     calls: int
@@ -40,11 +40,11 @@ class CallBoundary:
 
 @dataclass(frozen=True)
 class DeviceActivity:
-    """Moments between calls in order; where the number of calls stands still, the device rested.
+    """Call boundaries in order; where the number of calls does not change, the device was at rest.
 
     Attributes:
-        times_s: The moments, on the clock that the readings are on.
-        calls: How many calls had ended by then.
+        times_s: The moments, on the same clock as the readings.
+        calls: Number of calls ended by then.
     """
 
     times_s: Array
@@ -56,52 +56,52 @@ class DeviceActivity:
         return len(self.times_s) < 2 or self.calls[-1] == self.calls[0]
 
     def progress(self, at_s: Array) -> Array:
-        """Return how many calls had ended at moments, the one under way as a share."""
+        """Return how many calls had ended at given moments, including the fraction of the current one."""
         return np.asarray(np.interp(at_s, self.times_s, self.calls), dtype=np.float64)
 
     def rested_s(self, at_s: Array) -> Array:
-        """Return for how long the device had rested by then; before the first knot and after the last it rests."""
+        """Return how long the device had rested by then; before the first boundary and after the last it rests."""
         resting = np.where(np.diff(self.calls) == 0, np.diff(self.times_s), 0.0)
         first, last = self.times_s[0], self.times_s[-1]
         inside = np.interp(at_s, self.times_s, np.concatenate([[0.0], np.cumsum(resting)]))
         return np.asarray(inside + np.minimum(at_s - first, 0.0) + np.maximum(at_s - last, 0.0), dtype=np.float64)
 
     def is_busy(self, at_s: Array) -> NDArray[np.bool_]:
-        """Return whether a call was under way."""
+        """Return whether a call was running."""
         index = np.searchsorted(self.times_s, at_s, side="right")
         inside = (index > 0) & (index < len(self.times_s))
         at = np.clip(index, 1, len(self.times_s) - 1)
         return np.asarray(inside & (self.calls[at] > self.calls[at - 1]))
 
     def busy_s(self, from_s: float, until_s: float) -> float:
-        """Return for how long calls were under way between two moments."""
+        """Return for how long calls were running between two moments."""
         rested = self.rested_s(np.array([from_s, until_s]))
         return float(until_s - from_s - (rested[1] - rested[0]))
 
     def first_at_or_after(self, t_s: float) -> float | None:
-        """Return the first knot at or after a moment; null where there is none."""
+        """Return the first boundary at or after a moment; null where there is none."""
         index = int(np.searchsorted(self.times_s, t_s))
         return float(self.times_s[index]) if index < len(self.times_s) else None
 
 
 def build_activity(boundaries: list[CallBoundary], origin_ns: int) -> DeviceActivity:
-    """Return knots as a course, in seconds since a moment."""
-    times = np.array([(knot.t_ns - origin_ns) / 1e9 for knot in boundaries], dtype=np.float64)
-    return DeviceActivity(times, np.array([knot.calls for knot in boundaries], dtype=np.float64))
+    """Return call boundaries as activity, in seconds since ``origin_ns``."""
+    times = np.array([(boundary.t_ns - origin_ns) / 1e9 for boundary in boundaries], dtype=np.float64)
+    return DeviceActivity(times, np.array([boundary.calls for boundary in boundaries], dtype=np.float64))
 
 
 CHUNK_NS = 1_000_000
-"""Short calls are put together: a knot is made about so often."""
+"""Short calls are grouped: a boundary is recorded about this often."""
 
 
 class CallLoad(Protocol):
-    """Makes calls back to back for as long as it is told to.
+    """Makes calls back to back for a given time.
 
     Attributes:
-        call_s: About how long a call takes, back to back.
+        call_s: Approximate time per call, back to back.
         gap_s: How much of that the device waits for the host; null where it does not.
-        how: How calls are put to the device, in words.
-        notes: What is to be said of the calls.
+        how: How calls are launched, for people.
+        notes: Notes on the calls.
     """
 
     call_s: float
@@ -110,20 +110,20 @@ class CallLoad(Protocol):
     notes: tuple[str, ...]
 
     def run(self, seconds: float) -> None:
-        """Keep the device busy for so long from now, one call at least; it may still be busy afterwards."""
+        """Keep the device busy for some seconds from now, with at least one call; it may still be busy afterwards."""
 
     def rest(self, seconds: float) -> None:
-        """Let the device finish, and leave it alone for so long."""
+        """Let the device finish, and leave it idle for some seconds."""
 
     def boundaries(self) -> list[CallBoundary]:
-        """Return the moments between calls so far."""
+        """Return the call boundaries so far."""
 
     def close(self) -> None:
-        """Let the device finish, and give back what is held on it."""
+        """Let the device finish, and release what is held on it."""
 
 
 class CpuCallLoad:
-    """The host: a call returns when its work is done."""
+    """The host: a call is complete when it returns."""
 
     gap_s: float | None = None
     how = "called in a loop"
@@ -138,7 +138,7 @@ class CpuCallLoad:
         self._calls = 0
 
     def run(self, seconds: float) -> None:
-        """Call for so long."""
+        """Make calls for some seconds."""
         now_ns = self._clock.now_ns()
         until_ns = now_ns + round(seconds * 1e9)
         self._boundaries.append(CallBoundary(now_ns, self._calls))
@@ -152,26 +152,26 @@ class CpuCallLoad:
                 return
 
     def rest(self, seconds: float) -> None:
-        """Call nothing for so long."""
+        """Make no calls for some seconds."""
         self._clock.sleep(seconds)
 
     def boundaries(self) -> list[CallBoundary]:
-        """Return the moments between calls so far."""
+        """Return the call boundaries so far."""
         return list(self._boundaries)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 QUEUE_AHEAD_S = 0.06
-"""So much is queued ahead: more than it takes to read the slowest sensor."""
+"""Amount of work queued ahead: more than reading the slowest sensor takes."""
 LONG_BATCH_S = 0.3
-"""A batch that takes so long is waited for before the next is put: beside it, what the host takes is nothing."""
+"""The next batch is launched only after one that takes this long: next to it, host overhead is negligible."""
 POLL_SLEEP_S = 0.0002
 
 
 class CudaCallLoad:
-    """Puts batches on a stream; ``batch`` makes so many calls, which take about so long together."""
+    """Launches batches on a stream; ``batch`` makes ``calls`` calls, which take about ``batch_s`` in total."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class CudaCallLoad:
         self._calls = 0
 
     def run(self, seconds: float) -> None:
-        """Keep the GPU busy for so long from now; a few batches are still queued afterwards."""
+        """Keep the GPU busy for some seconds from now; a few batches are still queued afterwards."""
         until_ns = self._clock.now_ns() + round(seconds * 1e9)
         with self._timing_device.torch.cuda.stream(self._timing_device.stream):
             self._begin()
@@ -217,17 +217,17 @@ class CudaCallLoad:
                     return
 
     def rest(self, seconds: float) -> None:
-        """Let the GPU finish what is queued, and leave it alone for so long."""
+        """Let the GPU finish what is queued, and leave it idle for some seconds."""
         self._limit_queue(1)
         self._anchor = None
         self._clock.sleep(seconds)
 
     def boundaries(self) -> list[CallBoundary]:
-        """Return the moments between batches that the GPU has passed."""
+        """Return the boundaries between batches that the GPU has passed."""
         return list(self._boundaries)
 
     def close(self) -> None:
-        """Let the GPU finish, and give back what is held on it."""
+        """Let the GPU finish, and release what is held on it."""
         self._limit_queue(1)
         if self._release is not None:
             self._release()
@@ -238,7 +238,7 @@ class CudaCallLoad:
         return event
 
     def _begin(self) -> None:
-        """Place an event of the idle GPU on the host's clock; those that follow are placed by it."""
+        """Relate an event on the idle GPU to the host's clock; later events are related through it."""
         if self._anchor is not None:
             return
         before_ns = self._clock.now_ns()
@@ -249,13 +249,13 @@ class CudaCallLoad:
         self._boundaries.append(CallBoundary(t_ns, self._calls))
 
     def _limit_queue(self, max_queued: int) -> None:
-        """Wait until fewer batches than so many are queued; those that are over become knots."""
+        """Wait until fewer than ``max_queued`` batches are queued; completed ones become boundaries."""
         while self._queued and (len(self._queued) >= max_queued or self._queued[0][0].query()):
             event, calls = self._queued.popleft()
             self._wait_for(event, nap=True)
             if self._anchor is not None:
-                begun, t_ns = self._anchor
-                self._boundaries.append(CallBoundary(t_ns + round(begun.elapsed_time(event) * 1e6), calls))
+                anchor_event, t_ns = self._anchor
+                self._boundaries.append(CallBoundary(t_ns + round(anchor_event.elapsed_time(event) * 1e6), calls))
 
     def _wait_for(self, event: Any, *, nap: bool) -> None:
         until_ns = self._clock.now_ns() + round(self._limit_s * 1e9)

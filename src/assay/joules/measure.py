@@ -4,7 +4,7 @@ How long to rest, to warm up and to measure follows from the sensor model and th
 
 rest    │ warm-up        │ measured: rounds of calls, between them rests of random length where calls are long
 ────────┼────────────────┼──────────────────────────────────────────────────────────────▶ time
-idle_w    lag is over      the window; its start is at random against the sensor's ticks
+idle_w    lag is over      the window; its start is random relative to the sensor's ticks
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ IDLE_PERIODS, LEAST_IDLE_S = 4.0, 0.25
 FEWEST_PERIODS = MIN_TICKS_IN_CALLS + 2.0
 USUAL_PERIODS = 15.0
 LEAST_S = 1.0
-"""Power moves by itself, as clocks and temperature do: a window evens that out, however fast the sensor ticks."""
+"""Minimum window: power varies with clocks and temperature, which a window averages out, however fast the sensor."""
 PERIODS_AT = 0.5
-"""Over the precision: so many periods; for ±1 % fifty."""
+"""Number of periods, divided by the precision: fifty for ±1 %."""
 ROUND_PERIODS, LEAST_ROUND_S = 4.0, 0.2
 LONG_CALL = 0.125
-"""A call longer than this share of a period has a phase against the sensor, which is then varied."""
+"""A call longer than this share of a period has a phase relative to the sensor, which is then varied."""
 COLD_SHARE = 0.25
-"""A call that takes more than this share of the budget is not warmed up by another."""
+"""If one call takes more than this share of the budget, there is no warm-up."""
 
 
 @dataclass(frozen=True)
 class EnergyPlan:
-    """Lengths in s.
+    """Durations in s.
 
     Attributes:
-        warm_s: Calls before the window opens; null where one call is too long to be spent on that.
-        dither_s: The longest rest between two rounds; 0: none.
-        after_s: The rest at the end, until the last tick is read.
+        warm_s: Duration of calls before the window opens; null where a call is too long for that.
+        dither_s: Longest rest between two rounds; 0: none.
+        after_s: Rest at the end, until the last tick is read.
     """
 
     idle_s: float
@@ -75,8 +75,8 @@ def plan_measurement(
 ) -> EnergyPlan:
     """Return how to spend a budget.
 
-    Without a counter it is planned for the power reading that misses least of such calls, among those that the budget
-    is long enough for; whichever gives the narrowest bound in the end is used.
+    Without a counter, plan for the power reading that misses least of such calls, among those that the budget is long
+    enough for; the result uses whichever gives the narrowest bound in the end.
 
     Raises:
         MachineCannot: It is too short for every sensor of the device.
@@ -94,7 +94,7 @@ def plan_measurement(
 
 @dataclass(frozen=True)
 class _PlannedSensor:
-    """A sensor that a measurement may be planned for: its period, how long it takes to settle and to be read, in s."""
+    """A sensor that a measurement may be planned for: its period, settling time and reading time, in s."""
 
     period_s: float
     settle_s: float
@@ -112,7 +112,7 @@ class _PlannedSensor:
         return 2 * self.read_s + (self.settle_s + 3 * self.period_s if self._is_long(call_s) else 0.5 * self.period_s)
 
     def needed_s(self, call_s: float) -> float:
-        """Return the least budget, whatever chance makes of the warm-up."""
+        """Return the minimum budget, for the longest random warm-up."""
         return self.idle_s + self.settle_s + 2 * self.period_s + self.least_s + self.after_s(call_s)
 
     def planned(self, call_s: float, budget_s: float, precision: float, rng: random.Random) -> EnergyPlan:
@@ -134,7 +134,7 @@ class _PlannedSensor:
 
 
 def _usable_sensors(model: SensorModel, call_s: float) -> list[_PlannedSensor]:
-    """Return the counter, or else the power readings: those that miss least of such calls first.
+    """Return the counter, or else the power readings, ordered by how little of such calls they miss.
 
     Raises:
         MachineCannot: There is none.
@@ -154,7 +154,7 @@ def _usable_sensors(model: SensorModel, call_s: float) -> list[_PlannedSensor]:
 PRECISION = 0.05
 BUDGET_S = 3.0
 DISAGREEMENT = 0.1
-"""Integrated power further than this from the counter, as a share, is worth a note."""
+"""If integrated power differs from the counter by more than this share, a note is added."""
 POOR_COVERAGE = 0.8
 
 
@@ -171,29 +171,29 @@ def energy(
     name: str | None = None,
     seed: int | None = None,
 ) -> Energy:
-    """Return what one call of a function costs in joules, made back to back with others.
+    """Return the energy of one call of a function in joules, with calls made back to back.
 
-    The device is left alone for a moment (for its idle power), warmed up by calls until its sensors have caught up, and
-    then kept busy while its energy counter is read. Short calls are repeated until the window spans enough of the
-    sensor's ticks.
+    The device first rests (for its idle power), is warmed up by calls until its sensors have caught up, and is then
+    kept busy while its energy counter is read. Short calls are repeated until the window spans enough of the sensor's
+    ticks.
 
     Args:
-        function: What to call. It is called again and again, with the same arguments.
-        args: Its arguments by place; ``kwargs`` those by name.
-        kwargs: Its arguments by name.
-        device: ``cpu``, ``cuda`` or ``cuda:1``; without it the current GPU where PyTorch is loaded and sees one.
-        precision: Wanted half-width of the statistical interval, as a share: 0.05 is ±5 %.
-        budget_s: At most about this long. First calls are not counted, nor is looking at a GPU's sensors, which
-            is done once for each GPU and driver (about 6 s) and kept.
+        function: What to call. It is called repeatedly with the same arguments.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        device: ``cpu``, ``cuda`` or ``cuda:1``; by default the current GPU where PyTorch is loaded and sees one.
+        precision: Requested half-width of the statistical interval, as a share: 0.05 is ±5 %.
+        budget_s: Approximate upper limit of the duration, without the first calls and without probing a GPU's
+            sensors, which is done once per GPU and driver (about 6 s) and stored.
         net: Subtract idle power.
-        limit_s: A single call may take this long before it is given up.
-        name: What to call it in the result.
-        seed: Of the random lengths of rests and warm-up.
+        limit_s: Time limit for a single call.
+        name: Name of the function in the result.
+        seed: Seed for the random durations of rests and warm-up.
 
     Raises:
-        BadInput: The function or an option makes no sense.
+        BadInput: The function or an option is invalid.
         TrialFailed: The function raises, or does not return.
-        MachineCannot: There is no such device, or its energy cannot be told, and why.
+        MachineCannot: There is no such device, or its energy cannot be measured, and why.
     """
     bound = bind_call(function, args, kwargs, name)
     timing_options = resolve_options(
@@ -211,7 +211,7 @@ def energy(
 
 @dataclass(frozen=True)
 class EnergyRun:
-    """What was measured, before it is told."""
+    """The measured data, before the result is built."""
 
     estimate: CallEnergyEstimate
     plan: EnergyPlan
@@ -227,7 +227,7 @@ def run_measurement(
     """Rest, warm up and measure, until the precision is reached or the budget is spent.
 
     Raises:
-        MachineCannot: The readings do not tell the energy, and why.
+        MachineCannot: The readings do not give the energy, and why.
     """
     energy_plan = plan_measurement(
         energy_device.model, load.call_s, timing_options.budget_s, timing_options.precision, rng
@@ -257,7 +257,7 @@ def run_measurement(
 def _run_rounds(
     energy_device: EnergyDevice, load: CallLoad, energy_plan: EnergyPlan, until_ns: int, rng: random.Random
 ) -> None:
-    """Make calls in rounds until a moment, one round at least; long calls with a random rest between rounds."""
+    """Make rounds of calls until a deadline, at least one; with long calls, rest randomly between rounds."""
     while True:
         left_s = (until_ns - energy_device.clock.now_ns()) / 1e9
         load.run(max(0.0, min(energy_plan.round_s, left_s)))
@@ -340,7 +340,7 @@ def _build_result(
 
 
 def _result_notes(run: EnergyRun, load: CallLoad, timing_options: TimingOptions, gap_s: float | None) -> list[str]:
-    """Return what a reader should know."""
+    """Return notes that a reader needs to interpret the result."""
     notes, estimate = [], run.estimate
     if load.call_s > timing_options.budget_s:
         notes.append("one call takes longer than the whole budget")

@@ -1,11 +1,11 @@
 """Observations of the running integral of power, and the kriging that estimates energies from them.
 
-A counter shows the integral at its ticks; a power reading shows how far it went within its window. Either way an
+A counter shows the integral at its ticks; a power reading shows how far it advanced within its window. Either way an
 observation is a linear function of the integral at a few moments, so one estimator serves both.
 
-Power is a level plus something that strays around it and has a memory (an Ornstein–Uhlenbeck process). Integrals of
-such a process are Gaussian with a covariance in closed form, so levels and what lies between ticks have best linear
-estimates with a variance (universal kriging).
+Power is a level plus deviations with memory (an Ornstein–Uhlenbeck process). Integrals of such a process are Gaussian
+with a covariance in closed form, so levels and the energy between ticks have best linear estimates with a variance
+(universal kriging).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 READING_NOISE = 0.005
-"""How far a power reading strays by itself, as a share of the largest."""
+"""Noise of a power reading itself, as a share of the largest reading."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Observations:
     """Values, each a row of ``operator`` times the running integral (in J) at ``points_s``.
 
     Attributes:
-        times_s: When each value is from; the end of its window, where it is of one.
+        times_s: Time of each value; the end of its window where it has one.
         points_s: Moments at which the integral enters.
-        operator: A row for each value, a column for each moment.
+        operator: A row per value, a column per moment.
         values: J of a counter, W of power readings.
-        spread_s: How far the moments of a row may be off by themselves, as a standard deviation.
-        shift_s: How far all moments may be off together.
-        stretch: How far the time between them may be off, as a share.
-        noise: How far each value may be off otherwise, in its own unit.
+        spread_s: Independent timing error of each row, as a standard deviation.
+        shift_s: Common timing error of all moments.
+        stretch: Error of the time between them, as a share.
+        noise: Any other error of each value, in its own unit.
     """
 
     times_s: Array
@@ -57,7 +57,7 @@ class Observations:
         return len(self.values)
 
     def rows(self, chosen: NDArray[np.intp]) -> Observations:
-        """Return some of them."""
+        """Return the selected rows."""
         used = np.flatnonzero(np.any(self.operator[chosen] != 0, axis=0))
         return Observations(
             self.times_s[chosen],
@@ -72,7 +72,7 @@ class Observations:
 
 
 def combine_observations(one: Observations, other: Observations) -> Observations:
-    """Return what two sensors saw of one power; how far their clocks are off counts for both as for the worse."""
+    """Combine the observations of one power by two sensors; common timing errors are those of the worse one."""
     zeros = np.zeros((len(one), len(other.points_s))), np.zeros((len(other), len(one.points_s)))
     return Observations(
         np.concatenate([one.times_s, other.times_s]),
@@ -87,7 +87,7 @@ def combine_observations(one: Observations, other: Observations) -> Observations
 
 
 def observe_counter(ticks: SensorTicks, *, lag_s: float, lag_error_s: float, quantum_j: float) -> Observations:
-    """Return what a counter shows: at each tick the integral as it was ``lag_s`` before, less what it rounds off."""
+    """Return the observations of a counter: at each tick the integral ``lag_s`` earlier, rounded to its quantum."""
     n = len(ticks)
     times = ticks.times_s - lag_s
     shift = float(np.hypot(ticks.shift_s, lag_error_s))
@@ -98,9 +98,9 @@ def observe_counter(ticks: SensorTicks, *, lag_s: float, lag_error_s: float, qua
 def observe_power(
     ticks: SensorTicks, *, window_s: float, lag_s: float, lag_error_s: float, since_s: float
 ) -> Observations:
-    """Return what power readings show: how far the integral went in the window before each tick.
+    """Return the observations of power readings: how far the integral advanced in the window before each tick.
 
-    Readings whose window begins before ``since_s`` are left out: what was then is not known.
+    Readings whose window starts before ``since_s`` are left out: the power before it is unknown.
     """
     usable = ticks.times_s - lag_s - window_s >= since_s
     ends, values = ticks.times_s[usable] - lag_s, ticks.values[usable]
@@ -113,9 +113,9 @@ def observe_power(
 
 
 def thin_observations(observations: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
-    """Return the ``near`` observations on each side of each edge, and of the others at most so many, evenly spread.
+    """Return the ``near`` observations on each side of each edge, and at most ``most`` of the others, evenly spread.
 
-    More of a counter would say hardly more, and cost the cube of their number.
+    More of a counter's would hardly add information, and cost the cube of their number.
     """
     order = np.argsort(observations.times_s, kind="stable")
     keep = _near_edges(observations.times_s[order], edges_s, near)
@@ -124,24 +124,24 @@ def thin_observations(observations: Observations, edges_s: tuple[float, ...], ne
 
 
 def average_observations(observations: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
-    """Return the ``near`` observations on each side of each edge, and the others in order as about ``most`` averages.
+    """Return the ``near`` observations on each side of each edge, and about ``most`` averages of the others, in order.
 
-    Unlike a counter's, a power reading in the middle of a window carries energy that no other reading shows: leaving
-    it out would make long windows no better known than short ones.
+    Unlike a counter's, a power reading in the middle of a window contains energy that no other reading shows: without
+    it, long windows would be known no better than short ones.
     """
     order = np.argsort(observations.times_s, kind="stable")
     single = _near_edges(observations.times_s[order], edges_s, near)
     size = max(1, -(-int(np.sum(~single)) // most))
-    numbers = np.empty(len(order), dtype=np.intp)
+    groups = np.empty(len(order), dtype=np.intp)
     group, filled = -1, size
     for index in range(len(order)):
         after_single = index > 0 and bool(single[index - 1])
         if single[index] or filled >= size or after_single:
             group, filled = group + 1, 0
-        numbers[index] = group
+        groups[index] = group
         filled += 1
     mixing = np.zeros((group + 1, len(order)))
-    mixing[numbers, order] = 1.0
+    mixing[groups, order] = 1.0
     mixing /= mixing.sum(axis=1, keepdims=True)
     return Observations(
         mixing @ observations.times_s,
@@ -156,7 +156,7 @@ def average_observations(observations: Observations, edges_s: tuple[float, ...],
 
 
 def _near_edges(times_s: Array, edges_s: tuple[float, ...], near: int) -> NDArray[np.bool_]:
-    """Return which of some moments in order are among the nearest on each side of an edge."""
+    """Return which of some ordered moments are among the nearest on each side of an edge."""
     keep = np.zeros(len(times_s), dtype=bool)
     for edge in edges_s:
         index = int(np.searchsorted(times_s, edge))
@@ -165,7 +165,7 @@ def _near_edges(times_s: Array, edges_s: tuple[float, ...], near: int) -> NDArra
 
 
 def observation_covariance(observations: Observations, process: Array, level_w: Array) -> Array:
-    """Return the covariance of the values: of the process at the moments, of when these were, and of the readings."""
+    """Return the covariance of the values: from the process, from timing errors, and from the readings themselves."""
     return np.asarray(
         observations.operator @ process @ observations.operator.T + sensor_covariance(observations, level_w),
         dtype=np.float64,
@@ -173,9 +173,9 @@ def observation_covariance(observations: Observations, process: Array, level_w: 
 
 
 def sensor_covariance(observations: Observations, level_w: Array) -> Array:
-    """Return the part of the covariance that is the sensor's: of when the moments were, and of the readings.
+    """Return the sensor's part of the covariance: from timing errors, and from the readings themselves.
 
-    ``level_w`` is about the power at each moment: to be off in time by δ is to be off by δ times that.
+    ``level_w`` is the approximate power at each moment: a timing error of δ is an error of δ times that.
     """
     slope = observations.operator @ level_w
     stretched = observations.operator @ (level_w * (observations.points_s - float(observations.points_s.mean())))
@@ -187,14 +187,14 @@ def sensor_covariance(observations: Observations, level_w: Array) -> Array:
 
 
 NUGGET = 1e-9
-"""Of the mean variance: keeps a covariance of exact readings invertible."""
+"""Share of the mean variance, added to keep a covariance of exact readings invertible."""
 
 
 @dataclass(frozen=True)
 class KrigingFit:
-    """What least squares found: the coefficients, their covariance, and how likely the data are under the model.
+    """Result of least squares: the coefficients, their covariance, and the likelihood of the data under the model.
 
-    ``target`` and ``target_variance`` are of what was asked for beside the coefficients; null where nothing was.
+    ``target`` and ``target_variance`` are of a requested linear function; null where none was requested.
     """
 
     coefficients: Array
@@ -206,7 +206,7 @@ class KrigingFit:
 
 @dataclass(frozen=True)
 class KrigingTarget:
-    """A linear function of the same process: its part in the columns, its covariance with the data and with itself."""
+    """A linear function of the same process: its part in the columns, its covariance with the data, its variance."""
 
     columns: Array
     with_data: Array
@@ -216,7 +216,7 @@ class KrigingTarget:
 def integrated_covariance(one: Array, other: Array, memory_s: float) -> Array:
     """Return the covariance of ∫₀ᵃ q and ∫₀ᵇ q, for each pair of times in s, where q has unit variance.
 
-    q remembers itself for ``memory_s``: cov(q(x), q(y)) = exp(-|x - y| / memory_s). In s².
+    q has a memory of ``memory_s``: cov(q(x), q(y)) = exp(-|x - y| / memory_s). In s².
     """
 
     def bent(x: Array) -> Array:
@@ -228,9 +228,9 @@ def integrated_covariance(one: Array, other: Array, memory_s: float) -> Array:
 
 
 def bridge_covariance(one: Array, other: Array, length_s: float, memory_s: float) -> Array:
-    """Return the covariance of ∫₀ᵃ q and ∫₀ᵇ q as ``integrated`` does, knowing that ∫₀ of the whole length is 0.
+    """Return the covariance of ∫₀ᵃ q and ∫₀ᵇ q (see ``integrated_covariance``), given that ∫₀ of the whole length is 0.
 
-    It is what a call's energy strays from a straight line: at its beginning and at its end not at all.
+    It describes how a call's energy deviates from a straight line: at its start and at its end not at all.
     """
     end = np.array([length_s])
     whole = float(integrated_covariance(end, end, memory_s)[0, 0])
@@ -239,9 +239,9 @@ def bridge_covariance(one: Array, other: Array, length_s: float, memory_s: float
 
 
 def fit_kriging(columns: Array, observed: Array, covariance: Array, target: KrigingTarget | None = None) -> KrigingFit:
-    """Return the generalised least squares of ``observed`` on ``columns`` under a covariance.
+    """Return the generalized least squares of ``observed`` on ``columns`` under a covariance.
 
-    The likelihood is the restricted one, which compares covariances with the coefficients left out of account.
+    The likelihood is the restricted one, which compares covariances independently of the coefficients.
     """
     n = len(observed)
     factor = linalg.cho_factor(covariance + NUGGET * np.trace(covariance) / n * np.eye(n), lower=True)

@@ -1,12 +1,12 @@
 """Estimate energy per call from a counter's ticks (or power readings) and the boundaries between calls.
 
-The energy until a moment is
+The energy up to a moment is
 
-    a rate for each second of rest + an amount for each finished call + the part of the current call + random drift
+    a rate for each second of rest + an amount per finished call + the part of the current call + random drift
 
-and the sensor shows it at its ticks. Nothing need begin or end at a tick: the unknown is how a call spends its energy
-between its beginning and its end. That is the same for every call, and at both ends it is known. So ticks that fall on
-the same phase of different calls differ by whole calls, also where calls repeat at the sensor's own period.
+and the sensor shows it at its ticks. Calls need not start or end at a tick: the unknown is how a call spends its energy
+between its start and its end. That is the same for every call, and at both ends it is known. So ticks at the same phase
+of different calls differ by whole calls, even where calls repeat at the sensor's own period.
 
 The sensor with the narrowest bound is used, and checked against another.
 """
@@ -50,35 +50,35 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 MIN_TICKS_IN_CALLS = 4
-"""In the measured part, below which nothing is said."""
+"""Minimum number of ticks in the measured part."""
 PAUSE_PRECISION = 0.2
-"""The power of a pause is told when it is known to this share."""
+"""The power of a pause is reported if it is known to this share."""
 MIN_ERROR_SHARE = 0.002
-"""Nothing is claimed to be known better than this share: ticks are placed on the host's clock by a model."""
+"""No error smaller than this share is claimed: ticks are located on the host's clock by a model."""
 SWING = 1.4
-"""How far power may swing within a call, over what it is above rest on average: a burst of a third of its time."""
+"""How far power may swing within a call, relative to its mean above rest: a burst of a third of its time."""
 SWINGS_PER_CALL = 6.0
 MAX_NEAR_EDGE, MAX_OTHERS = 4, 64
-"""Observations used on each side of where calls begin and end, and of all others."""
+"""Observations used on each side of where calls start and end, and of all others."""
 DRIFTS = (0.0005, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 MEMORIES_S = (0.03, 0.1, 0.3)
-"""How far power may stray from call to call, as a share of it, and for how long; the data choose among them."""
+"""How far power may drift between calls, as a share of it, and for how long; the data choose among them."""
 JITTERS = (0.0, 0.01, 0.03, 0.1)
-"""How far ticks may be from where they were placed, as a share of their spacing; likewise."""
+"""How far ticks may be from their estimated times, as a share of their spacing; likewise."""
 
 
 @dataclass(frozen=True)
 class PerCallEnergy:
-    """Energy per call in J with the half-width of its 95 % interval; powers of rest in W, null where none was seen.
+    """Energy per call in J with the half-width of its 95 % interval; powers at rest in W, null where not observed.
 
-    The half-width has two parts: how far the sensor leaves open what was spent, and how far another window as long
-    might spend another amount, as power strays.
+    The half-width has two parts: the uncertainty that the sensor leaves, and how much another window of this length
+    might differ, as power drifts.
 
     Attributes:
         idle_w: Before the first call.
-        pause_w: In the rests after it; null also where these were too short to tell it.
-        ticks: How many observations lie in the measured part.
-        drift: How far power strayed beside what calls explain, as a share of it.
+        pause_w: In the rests after it; null also where these were too short to estimate it.
+        ticks: Number of observations in the measured part.
+        drift: How far power deviated from what calls explain, as a share of it.
     """
 
     joules: float
@@ -91,14 +91,14 @@ class PerCallEnergy:
 
     @property
     def rest_w(self) -> float | None:
-        """The power of a rest among calls: as it was seen there, or else before them."""
+        """The power of a rest between calls: as observed there, or else before them."""
         return self.pause_w if self.pause_w is not None else self.idle_w
 
 
 def fit_call_energy(observations: Observations, activity: DeviceActivity, open_s: float) -> PerCallEnergy | None:
     """Return the energy of the calls from ``open_s`` on; null where too few observations lie among them.
 
-    Calls before ``open_s`` are warming up: they have an energy of their own.
+    Calls before ``open_s`` are the warm-up: they have an energy of their own.
     """
     if activity.is_empty:
         return None
@@ -129,7 +129,7 @@ def fit_call_energy(observations: Observations, activity: DeviceActivity, open_s
 
 @dataclass(frozen=True)
 class _EnergyColumns:
-    """What the energy is a sum of, as the observations show it; what they do not show is left out."""
+    """The terms of the energy, as the observations show them; terms that they do not show are left out."""
 
     names: tuple[str, ...]
     values: Array
@@ -144,12 +144,12 @@ class _EnergyColumns:
             "start": observations.operator @ np.ones(len(t)),
             **{n: observations.operator @ part for n, part in parts.items()},
         }
-        counts = bool(np.any(shown["start"]))  # a counter begins anywhere, a power reading does not
+        counts = bool(np.any(shown["start"]))  # a counter has an arbitrary offset, a power reading does not
         visible = {n: c for n, c in shown.items() if (n == "start" and counts) or _is_visible(c, counts=counts)}
         return cls(tuple(visible), np.stack(list(visible.values()), axis=1))
 
     def coefficient(self, kriging_fit: KrigingFit, name: str) -> tuple[float, float] | None:
-        """Return a coefficient and its standard error; null where there was nothing to see of it."""
+        """Return a coefficient and its standard error; null where the observations do not show it."""
         if name not in self.names:
             return None
         index = self.names.index(name)
@@ -169,12 +169,12 @@ class _DriftFit:
 
 @dataclass(frozen=True)
 class _MeasuredCalls:
-    """What is known of the measured calls beforehand, roughly, and the moments that matter.
+    """Rough prior estimates of the measured calls, and the moments that matter.
 
     Attributes:
-        phase_s: How far into its call the device was, at each point.
-        level_w: About the power at each point.
-        worked_s: For how long calls had run at each point, and at the beginning and the end of the measured ones.
+        phase_s: Time since the start of the current call, at each point.
+        level_w: Approximate power at each point.
+        worked_s: Total time that calls had run at each point, and at the start and the end of the measured ones.
     """
 
     observations: Observations
@@ -219,9 +219,9 @@ class _MeasuredCalls:
         selected = np.array([float(name == "calls") for name in columns.names])
         best: _DriftFit | None = None
         for drift, memory_s in product(DRIFTS, MEMORIES_S):
-            strays = (drift * power_w) ** 2 * integrated_covariance(self.worked_s, self.worked_s, memory_s)
-            base_covariance = observation_covariance(self.observations, within + strays[:-2, :-2], self.level_w)
-            target = self._spent(strays, selected)
+            deviation = (drift * power_w) ** 2 * integrated_covariance(self.worked_s, self.worked_s, memory_s)
+            base_covariance = observation_covariance(self.observations, within + deviation[:-2, :-2], self.level_w)
+            target = self._spent(deviation, selected)
             for jitter in jittered:
                 fitted = fit_kriging(columns.values, self.observations.values, base_covariance + jitter, target)
                 if best is None or fitted.log_likelihood > best.fit.log_likelihood:
@@ -230,18 +230,18 @@ class _MeasuredCalls:
         return best
 
     def strays_j(self, drift_fit: _DriftFit) -> float:
-        """Return how far the mean of so many calls strays, in J, as a standard deviation.
+        """Return how far the mean of all measured calls deviates, in J, as a standard deviation.
 
-        What strays within one call is its own: every call does so.
+        Deviations within one call do not count: every call has them.
         """
         if drift_fit.memory_s < self.call_s:
             return 0.0
         return self.joules * drift_fit.drift * float(np.sqrt(2 * drift_fit.memory_s / (self.count * self.call_s)))
 
-    def _spent(self, strays: Array, selected: Array) -> KrigingTarget:
-        """Return what a call spent on average: what is common to all of them, and the mean of how they strayed."""
-        with_data = self.observations.operator @ (strays[:-2, -1] - strays[:-2, -2]) / self.count
-        own = float(strays[-1, -1] + strays[-2, -2] - 2 * strays[-1, -2]) / self.count**2
+    def _spent(self, deviation: Array, selected: Array) -> KrigingTarget:
+        """Return the mean energy of a call as a target: the common energy, plus the mean deviation."""
+        with_data = self.observations.operator @ (deviation[:-2, -1] - deviation[:-2, -2]) / self.count
+        own = float(deviation[-1, -1] + deviation[-2, -2] - 2 * deviation[-1, -2]) / self.count**2
         return KrigingTarget(selected, with_data, own)
 
 
@@ -250,25 +250,25 @@ def _rough_variance(observations: Observations) -> Array:
 
 
 EDGE_S = 0.02
-"""Power takes a while to rise when calls begin, and to fall when they end: as if the lag were off by so much."""
+"""Power takes a while to rise when calls start, and to fall when they end: equivalent to this error of the lag."""
 GAIN_SHARE = 0.05
-"""How far the sensor itself may be off: NVIDIA's documented accuracy. It cannot be seen from inside."""
+"""Gain error of the sensor itself: NVIDIA's documented accuracy. It cannot be determined from readings."""
 MAX_GAP_SHARE = 0.1
-"""Of the time: power readings may be missing for at most this share. What was drawn meanwhile is not known; it is
-taken to be as in the rest, and the share is added to the systematic bound."""
+"""Power readings may be missing for at most this share of the time. The energy in a gap is unknown; it is assumed to
+be as in the rest, and the share is added to the systematic bound."""
 REST_SHARE = 0.25
-"""How far the power of a rest may be from what it is taken for."""
+"""Relative error of the assumed power of a rest."""
 
 
 @dataclass(frozen=True)
 class CallEnergyEstimate:
-    """Energy per call, and what it rests on.
+    """Energy per call, and its evidence.
 
     Attributes:
-        window_s: From the end of the warm-up to the last call's end; ``rests_s`` of it the device rested.
-        seen_share: Of the time, by the sensor.
-        unseen_share: Of the energy: what power readings that see calls only in part may miss of it.
-        crosscheck: What integrated power says over what the counter says; null where only one is to be had.
+        window_s: From the end of the warm-up to the last call's end; for ``rests_s`` of it the device rested.
+        seen_share: Share of the time that the sensor sees.
+        unseen_share: Share of the energy that power readings may miss because they see calls only in part.
+        crosscheck: Integrated power over the counter; null where only one is available.
     """
 
     per_call: PerCallEnergy
@@ -293,7 +293,7 @@ class CallEnergyEstimate:
 
     @property
     def systematic_j(self) -> float:
-        """How far a call's energy may be off that no number of readings shows: gain, unseen time, rests."""
+        """Systematic error of a call's energy, which repeating does not reveal: gain, unseen time, rests."""
         rests = (self.per_call.rest_w or 0.0) * self.rests_s / self.calls
         return (GAIN_SHARE + self.unseen_share) * abs(self.per_call.joules) + REST_SHARE * rests
 
@@ -301,10 +301,10 @@ class CallEnergyEstimate:
 def estimate_call_energy(
     readings: Sequence[MeterReading], boundaries: Sequence[CallBoundary], open_ns: int, model: SensorModel
 ) -> CallEnergyEstimate:
-    """Return the energy per call from the first call that begins after ``open_ns``.
+    """Return the energy per call from the first call that starts after ``open_ns``.
 
     Raises:
-        EnergyRefused: The readings do not tell it, and why.
+        EnergyRefused: The readings do not give it, and why.
     """
     sensor_stream = open_stream(readings, model)
     activity = build_activity(list(boundaries), sensor_stream.origin_ns)
@@ -355,7 +355,7 @@ def _estimate_by_sensor(
 
 
 def unseen_energy_share(seen_share: float, period_s: float, call_s: float) -> float:
-    """Return how much of a call's energy a power reading may miss that sees only a share of each period."""
+    """Return the share of a call's energy that a power reading may miss if it sees only a share of each period."""
     in_part = min(1.0, call_s / (seen_share * period_s))
     return in_part * (1.0 - seen_share) / 2
 
@@ -380,7 +380,7 @@ def _check_gaps(view: SensorView, open_s: float, last_s: float) -> float:
 def _crosscheck(
     sensor_stream: SensorStream, view: SensorView, activity: DeviceActivity, per_call: PerCallEnergy, open_s: float
 ) -> float | None:
-    """Return what power readings in the window are over what the calls' energy would make them."""
+    """Return power readings in the window relative to what the calls' energy predicts."""
     for kind in POWER_KINDS:
         power_model: PowerModel | None = getattr(sensor_stream.model, kind)
         ticks = (

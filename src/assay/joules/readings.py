@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 PowerKind = Literal["instant", "average", "usage"]
 POWER_KINDS: tuple[PowerKind, ...] = ("instant", "usage", "average")
-"""Power readings, the best to integrate first: ``usage`` is instant on some cards and an average on others."""
+"""Kinds of power readings, best for integration first: ``usage`` is instant on some cards, an average on others."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """One look at a meter, on the host's monotonic clock. Null: not offered.
+    """One reading of a meter, on the host's monotonic clock. Null: not available.
 
-    The power is of ``t_ns``; the counter was asked at ``begin_ns`` and had answered at ``end_ns``, up to 20 ms later.
+    The power is from ``t_ns``; the counter was queried at ``begin_ns`` and had answered at ``end_ns``, up to 20 ms
+    later.
     """
 
     t_ns: int
@@ -47,7 +48,7 @@ class MeterReading:
 
 
 class EnergyMeter(Protocol):
-    """Something that counts or shows what a device spends."""
+    """A meter that counts energy or shows power of a device."""
 
     @property
     def lost(self) -> str | None:
@@ -55,15 +56,15 @@ class EnergyMeter(Protocol):
 
     @property
     def last_error(self) -> str:
-        """What was said last when it did not answer."""
+        """The last error message when it did not answer."""
 
     def read(self) -> MeterReading | None:
-        """Return what it says; null when nothing answers."""
+        """Return a reading; null when nothing answers."""
 
 
 @dataclass(frozen=True)
 class CounterSeries:
-    """What a counter said: when it was asked and had answered, in s since a moment, and the energy in J."""
+    """Readings of a counter: when it was queried and had answered, in s since an origin, and the energy in J."""
 
     begin_s: Array
     end_s: Array
@@ -73,13 +74,13 @@ class CounterSeries:
         return len(self.energy_j)
 
     def part(self, chosen: slice) -> CounterSeries:
-        """Return a part of it."""
+        """Return a slice of the series."""
         return CounterSeries(self.begin_s[chosen], self.end_s[chosen], self.energy_j[chosen])
 
 
 @dataclass(frozen=True)
 class PowerSeries:
-    """What was said of the power: when, in s since a moment, and W."""
+    """Power readings: when, in s since an origin, and W."""
 
     t_s: Array
     watts: Array
@@ -89,14 +90,14 @@ class PowerSeries:
 
 
 def counter_series(readings: Sequence[MeterReading], origin_ns: int) -> CounterSeries:
-    """Return what the counter said, where it answered."""
+    """Return the counter's readings, where it answered."""
     rows = [(r.begin_ns - origin_ns, r.end_ns - origin_ns, r.energy_j) for r in readings if r.energy_j is not None]
     table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return CounterSeries(table[:, 0] / 1e9, table[:, 1] / 1e9, table[:, 2])
 
 
 def power_series(readings: Sequence[MeterReading], kind: PowerKind, origin_ns: int) -> PowerSeries:
-    """Return what was said of one kind of power, where it answered."""
+    """Return the readings of one kind of power, where it answered."""
     rows = [(r.t_ns - origin_ns, w) for r in readings if (w := getattr(r, f"{kind}_w")) is not None]
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return PowerSeries(table[:, 0] / 1e9, table[:, 1])
@@ -106,7 +107,7 @@ POWERCAP = "sys/class/powercap"
 
 
 class GpuPowerMeter:
-    """A GPU's counter and power readings. The counter is asked for as long as there is one."""
+    """A GPU's counter and power readings. The counter is queried only if the GPU has one."""
 
     def __init__(self, sensor: GpuSensor, clock: SleepingClock) -> None:
         self._sensor = sensor
@@ -120,7 +121,7 @@ class GpuPowerMeter:
 
     @property
     def last_error(self) -> str:
-        """What the driver said last when it did not answer."""
+        """The driver's last error message when it did not answer."""
         return self._sensor.last_error
 
     def read(self) -> MeterReading | None:
@@ -147,7 +148,7 @@ class GpuPowerMeter:
 
 
 class RaplMeter:
-    """The energy of all packages of the processor and their memory; wraps are made good."""
+    """The energy of all packages of the processor and their memory; counter wrap-arounds are corrected."""
 
     lost: str | None = None
 
@@ -166,7 +167,7 @@ class RaplMeter:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """What is counted: ``package-0``, ``package-0/dram``."""
+        """The domains counted: ``package-0``, ``package-0/dram``."""
         return self._domains
 
     def read(self) -> MeterReading | None:
@@ -192,15 +193,15 @@ def _rapl_problem(root: Path) -> str:
 
 
 MAX_SILENT_READS = 20
-"""So many times in a row without an answer."""
+"""Maximum number of consecutive reads without an answer."""
 JOIN_S = 5.0
 
 
 class ReadingSampler(Protocol):
-    """Readings that come in while other things are done."""
+    """Collects readings in the background."""
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
 
     def readings(self) -> list[MeterReading]:
         """Return all readings so far.
@@ -210,11 +211,11 @@ class ReadingSampler(Protocol):
         """
 
     def stop(self) -> list[MeterReading]:
-        """Read no more, and return all readings."""
+        """Stop, and return all readings."""
 
 
 class MeterPoller:
-    """Reads a meter in a thread of its own, ``every_s`` or as fast as it answers."""
+    """Reads a meter in its own thread, every ``every_s`` seconds or as fast as it answers."""
 
     def __init__(self, meter: EnergyMeter, clock: SleepingClock, every_s: float) -> None:
         self._meter = meter
@@ -226,7 +227,7 @@ class MeterPoller:
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._thread.start()
 
     def _poll(self) -> None:
@@ -243,22 +244,22 @@ class MeterPoller:
                     raise MachineCannot(f"The device stopped saying what it spends: {why}.")  # noqa: TRY301
                 took_s = (self._clock.now_ns() - begin_ns) / 1e9
                 self._stopping.wait(max(0.0, self._every_s - took_s))
-        except BaseException as error:  # noqa: BLE001 - told to the thread that asks for readings
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that asks for readings
             self._error = error
 
     def readings(self) -> list[MeterReading]:
-        """Return all readings so far, or raise what ended them."""
+        """Return all readings so far, or raise the error that ended them."""
         if self._error is not None:
             raise self._error
         return list(self._readings)
 
     @property
     def alive(self) -> bool:
-        """Whether it reads."""
+        """Whether it is reading."""
         return self._thread.is_alive()
 
     def stop(self) -> list[MeterReading]:
-        """Read no more, and return all readings, or raise what ended them."""
+        """Stop, and return all readings, or raise the error that ended them."""
         self._stopping.set()
         if self.alive:
             self._thread.join(JOIN_S)
@@ -266,13 +267,13 @@ class MeterPoller:
 
 
 class SleepingClock(Protocol):
-    """Says what time it is, and lets it pass."""
+    """A clock with a sleep function."""
 
     def now_ns(self) -> int:
         """Return nanoseconds of the host's monotonic clock."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for some seconds."""
 
 
 class HostMonotonicClock:
@@ -283,6 +284,6 @@ class HostMonotonicClock:
         return time.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, if there is anything to wait for."""
+        """Sleep for some seconds, if positive."""
         if seconds > 0:
             time.sleep(seconds)

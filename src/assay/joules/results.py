@@ -17,7 +17,7 @@ _UNITS = ((1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"))
 
 
 def format_joules(joules: float) -> str:
-    """Write an energy in the unit that reads best: 12.34 mJ rather than 0.01234 J."""
+    """Format an energy in the most readable unit: 12.34 mJ rather than 0.01234 J."""
     for scale, unit in _UNITS:
         number = format_significant(joules / scale)
         if abs(float(number)) < 1000:
@@ -26,13 +26,13 @@ def format_joules(joules: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Write a share as a percentage of two digits."""
+    """Format a share as a percentage with two digits."""
     percent = 100 * share
     return f"{percent:.2g} %" if percent >= 0.1 else "0.1 %"
 
 
 def format_energy_estimate(estimate: Estimate, systematic_j: float | None) -> str:
-    """Write an energy with both its bounds."""
+    """Format an energy with both its bounds."""
     half = estimate.relative_half_width
     statistical = "" if half is None else f" ± {format_percent(half)}"
     if not systematic_j or not estimate.value:
@@ -44,7 +44,7 @@ def format_energy_estimate(estimate: Estimate, systematic_j: float | None) -> st
 
 
 def format_energy(energy: Energy) -> str:
-    """Return an energy per call in a few lines."""
+    """Return the energy per call as a few lines of text."""
     idle = "idle power was not seen" if energy.idle_w is None else f"{energy.idle_w:.0f} W idle"
     subtracted = "" if energy.idle_w is None else ", subtracted" if energy.net else ", not subtracted"
     running = f"{energy.power_w:.0f} W while it runs back to back, {format_time(energy.call_us)} a call"
@@ -66,7 +66,7 @@ def _format_evidence(ticks: int | None, coverage: float | None, crosscheck: floa
 
 
 def format_window_energy(window: WindowEnergy) -> str:
-    """Return a window's energy in a line, or why there is none."""
+    """Return a window's energy as one line, or why there is none."""
     if window.joules is None:
         return f"refused: {window.reason}"
     spent = (
@@ -80,26 +80,26 @@ EnergyStopReason = Literal["precise enough", "budget spent"]
 
 
 class Energy(Value):
-    """What one call costs, made back to back with others.
+    """The energy of one call, made back to back with others.
 
-    ``joules`` has the statistical interval; ``systematic_j`` is how far sensor and method may be off beside it, which
-    no repeating shows. The two are kept apart.
+    ``joules`` has the statistical interval; ``systematic_j`` is the additional error of sensor and method, which
+    repeating does not reveal. The two are kept apart.
     """
 
     name: str
     device: str
     joules: Estimate = Field(description="Of one call; idle power is in it unless ``net``.")
     net: bool = Field(description="Whether idle power was subtracted.")
-    systematic_j: float = Field(description="How far a call's energy may be off, either way, beside the interval.")
+    systematic_j: float = Field(description="Error of a call's energy, in either direction, besides the interval.")
     power_w: float = Field(description="Average while calls ran, idle power included.")
     call_us: float = Field(description="From one call's end to the next one's, back to back.")
     calls: int = Field(description="In the window.")
     window_s: float
-    rests_s: float = Field(description="Of the window, in which the device was left alone; corrected for.")
-    idle_w: float | None = Field(description="Before the first call, with everything loaded. Null: not seen.")
+    rests_s: float = Field(description="Part of the window in which the device rested; corrected for.")
+    idle_w: float | None = Field(description="Before the first call, with everything loaded. Null: not observed.")
     coverage: float = Field(description="The share of the window that the sensor's ticks cover.")
     method: str
-    crosscheck: float | None = Field(description="Integrated power over the counter; null where only one is there.")
+    crosscheck: float | None = Field(description="Integrated power over the counter; null where only one is available.")
     ticks: int = Field(description="Of the sensor, in the window.")
     precision_wanted: float
     precision_reached: float = Field(description="Half the interval over the value.")
@@ -121,13 +121,13 @@ class Energy(Value):
 
 
 class WindowEnergy(Value):
-    """What was spent between two moments, or why that cannot be said."""
+    """The energy spent between two moments, or why it is not reported."""
 
     joules: Estimate | None = Field(description="Null: refused, for ``reason``.")
     reason: str | None = None
     code: EnergyRefusal | None = Field(default=None, description="Why it was refused, for programs.")
     needed_s: float | None = Field(
-        default=None, description="Where refused: a window that would be long enough; null: none, or not known."
+        default=None, description="If refused: a window that would be long enough; null: none, or unknown."
     )
     window_s: float
     systematic_j: float | None = None

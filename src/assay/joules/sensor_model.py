@@ -1,8 +1,8 @@
 """How a device's energy counter and power readings behave: period, averaging window and lag, fitted once and saved.
 
-A load is switched on and off at known moments while the sensors are read. With the on-time until a moment known, what
-a counter shows is a straight line in time and in on-time, at the right lag; what a power reading shows is one in the
-share of on-time, at the right window and lag. The best fit is found by search, and saved for the GPU and its driver.
+A load is switched on and off at known times while the sensors are read. Given the on-time up to each moment, a counter
+is a straight line in time and in on-time, at the right lag; a power reading is a straight line in the share of on-time,
+at the right window and lag. The best fit is found by search, and stored for the GPU and its driver.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ if TYPE_CHECKING:
 
 
 class CounterModel(Value):
-    """How an energy counter counts."""
+    """How an energy counter is updated."""
 
     period_s: float = Field(description="From one tick to the next.")
-    jitter_s: float = Field(description="How far a tick may be from its even place.")
-    quantum_j: float = Field(description="What it counts in.")
-    lag_s: float = Field(description="At a tick it shows the energy as it was so long before.")
-    lag_error_s: float = Field(description="How far that may be off, as a standard deviation.")
-    read_s: float = Field(description="How long the card takes to say it; the median.")
+    jitter_s: float = Field(description="How far a tick may be from its regular time.")
+    quantum_j: float = Field(description="Smallest increment.")
+    lag_s: float = Field(description="Age of the energy it shows at a tick.")
+    lag_error_s: float = Field(description="Error of the lag, as a standard deviation.")
+    read_s: float = Field(description="Median time to read it.")
 
 
 class PowerModel(Value):
-    """How a power reading sees: at each tick the mean over a window that ended a while before."""
+    """How a power reading is computed: at each tick the mean over a window that ended some time before."""
 
     period_s: float = Field(description="From one tick to the next.")
-    window_s: float = Field(description="Over which it is the mean.")
+    window_s: float = Field(description="Averaging window.")
     lag_s: float = Field(description="Between the window's end and the tick that shows it.")
-    lag_error_s: float = Field(description="How far that may be off, as a standard deviation.")
+    lag_error_s: float = Field(description="Error of the lag, as a standard deviation.")
     with_counter: bool = Field(description="Whether it ticks when the energy counter does.")
-    explained: float = Field(description="How much of the readings' variance this explains: 1 is all.")
+    explained: float = Field(description="Share of the readings' variance explained by the model: 1 is all.")
 
     @property
     def seen_share(self) -> float:
-        """The share of the time that it sees: 0.25 where 25 ms of each 100 ms are."""
+        """The share of the time that it sees: 0.25 where it averages 25 ms of each 100 ms."""
         return min(1.0, self.window_s / self.period_s)
 
 
 class SensorModel(Value):
-    """How one device's sensors see. Null: the device does not offer it, or it could not be found out."""
+    """The behaviour of one device's sensors. Null: not available, or could not be determined."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     device: str = Field(description="UUID of the GPU, or the domains of a processor.")
@@ -71,10 +71,12 @@ class SensorModel(Value):
     counter: CounterModel | None = None
     instant: PowerModel | None = None
     average: PowerModel | None = None
-    usage: PowerModel | None = Field(default=None, description="Of cards that name neither instant nor average power.")
+    usage: PowerModel | None = Field(
+        default=None, description="For cards that report neither instant nor average power."
+    )
 
     def describe(self) -> str:
-        """Return it in one line, for the doctor."""
+        """Return it as one line, for the doctor."""
         parts = []
         if self.counter is not None:
             lag = f", lag {1e3 * self.counter.lag_s:.0f} ms"
@@ -93,7 +95,7 @@ def _ms(seconds: float) -> str:
 
 
 def load_sensor_model(device: str, driver: str) -> SensorModel | None:
-    """Return what is known of a device's sensors; null where nothing is, or it is damaged or of another version."""
+    """Return the stored model of a device's sensors; null where there is none, or it is damaged or outdated."""
     try:
         model = SensorModel.model_validate_json(read_sealed_json(_model_path(device, driver)))
     except (BadInput, ValidationError):
@@ -102,7 +104,7 @@ def load_sensor_model(device: str, driver: str) -> SensorModel | None:
 
 
 def save_sensor_model(model: SensorModel) -> None:
-    """Keep what was found."""
+    """Store a sensor model."""
     path = _model_path(model.device, model.driver)
     path.parent.mkdir(exist_ok=True)
     write_sealed_json(path, model.as_json())
@@ -120,14 +122,14 @@ LAGS_S = np.arange(-0.02, 0.4, 0.002)
 WINDOWS_S = np.geomspace(0.004, 1.6, 48)
 FINER_STEPS = 25
 MIN_EXPLAINED = 0.8
-"""A power reading that on and off explain less of than this is not understood."""
+"""A power reading is not understood if on and off explain less of it than this."""
 MIN_FIT_TICKS = 8
 SAME_PERIOD_SHARE, SAME_PHASE_SHARE = 0.003, 0.05
-"""Two sensors tick together when their periods differ, and their ticks are apart, by these shares at most."""
+"""Two sensors tick together if their periods differ, and their ticks are apart, by at most these shares."""
 
 
 def fit_counter(series: CounterSeries, activity: DeviceActivity) -> CounterModel | None:
-    """Return how a counter counts; null where it moved too rarely or went back."""
+    """Return the model of a counter; null where it changed too rarely or decreased."""
     ticks = find_ticks(series.begin_s, series.end_s, series.energy_j)
     if len(ticks) < MIN_FIT_TICKS or ticks.fell_s:
         return None
@@ -146,21 +148,21 @@ def fit_counter(series: CounterSeries, activity: DeviceActivity) -> CounterModel
 
 
 def counter_quantum_j(energy_j: Array) -> float:
-    """Return what a counter counts in: the largest energy that all its steps are multiples of, in whole µJ."""
+    """Return a counter's quantum in J: the largest energy that all its steps are multiples of, in whole µJ."""
     steps = np.unique(np.rint(np.abs(np.diff(energy_j)) * 1e6).astype(np.int64))
     return float(np.gcd.reduce(steps[steps > 0])) / 1e6 if np.any(steps > 0) else 0.0
 
 
 def _fit_lag(ticks: SensorTicks, activity: DeviceActivity, noise_j: float) -> tuple[float, float]:
     """Return the lag and its standard error, both in s: where a line in time and on-time fits best."""
-    rest = np.array([_residual(ticks, activity, lag) for lag in LAGS_S])
-    best = int(np.argmin(rest))
+    residuals = np.array([_residual(ticks, activity, lag) for lag in LAGS_S])
+    best = int(np.argmin(residuals))
     finer = LAGS_S[best] + np.linspace(-0.002, 0.002, 41)
-    at = np.array([_residual(ticks, activity, lag) for lag in finer])
-    variance = max(float(at.min()) / (len(ticks) - 3), noise_j**2)
-    possible = LAGS_S[rest <= at.min() + 4 * variance]
+    fine_residuals = np.array([_residual(ticks, activity, lag) for lag in finer])
+    variance = max(float(fine_residuals.min()) / (len(ticks) - 3), noise_j**2)
+    possible = LAGS_S[residuals <= fine_residuals.min() + 4 * variance]
     reach = float(np.ptp(possible)) / 4 if len(possible) > 1 else 0.001
-    return float(finer[int(np.argmin(at))]), max(0.0005, reach)
+    return float(finer[int(np.argmin(fine_residuals))]), max(0.0005, reach)
 
 
 def _residual(ticks: SensorTicks, activity: DeviceActivity, lag_s: float) -> float:
@@ -170,7 +172,7 @@ def _residual(ticks: SensorTicks, activity: DeviceActivity, lag_s: float) -> flo
 
 
 def fit_power(series: PowerSeries, activity: DeviceActivity, counter: SensorTicks | None) -> PowerModel | None:
-    """Return how a power reading sees; null where it never moved, or on and off do not explain it."""
+    """Return the model of a power reading; null where it never changed, or on and off do not explain it."""
     if len(series) < MIN_FIT_TICKS:
         return None
     moved = find_ticks(series.t_s, series.t_s, series.watts)
@@ -220,7 +222,7 @@ def _on_s(activity: DeviceActivity, t_s: Array) -> Array:
 
 
 def _tick_together(one: SensorTicks, other: SensorTicks) -> bool:
-    """Whether two evenly ticking sensors tick at the same moments."""
+    """Return whether two evenly ticking sensors tick at the same moments."""
     if one.period_s is None or other.period_s is None or abs(one.period_s / other.period_s - 1) > SAME_PERIOD_SHARE:
         return False
     apart = (one.times_s[len(one) // 2] - other.times_s[len(other) // 2]) / one.period_s
@@ -231,13 +233,13 @@ PROBE_REST_S, PROBE_ON_S, PROBE_OFF_S = 0.5, 1.3, 0.8
 """Long enough to see the end of an average over a second."""
 BURSTS = 16
 SHORTEST_BURST_S, LONGEST_BURST_S = 0.03, 0.17
-"""Bursts of random length: each falls differently into the sensor's ticks and windows."""
+"""Bursts of random length, so that each is at a different phase of the sensor's ticks and windows."""
 PROBE_SEED = 5
 PROBE_INTERVAL_S = 0.002
 
 
 def probe_sensors(load: CallLoad, sampler: ReadingSampler, device: str, driver: str) -> SensorModel:
-    """Switch a load on and off for about 5 s, and return how the sensors saw it.
+    """Switch a load on and off for about 5 s, and return the model fitted to the sensors' readings.
 
     Raises:
         MachineCannot: The device shows neither energy nor power.
@@ -257,10 +259,10 @@ def probe_sensors(load: CallLoad, sampler: ReadingSampler, device: str, driver: 
 def fit_sensor_model(
     readings: Sequence[MeterReading], boundaries: Sequence[CallBoundary], device: str, driver: str
 ) -> SensorModel:
-    """Return the model that readings taken under a switched load show.
+    """Return the model fitted to readings taken under a switched load.
 
     Raises:
-        MachineCannot: There is nothing to see.
+        MachineCannot: There are no readings.
     """
     if not readings:
         raise MachineCannot("The device shows neither energy nor power.")
@@ -282,7 +284,7 @@ def fit_sensor_model(
 
 
 def check_sensors(machine: Machine) -> list[Finding]:
-    """Return for each GPU how its energy counter and power readings see, where that was found out."""
+    """Return for each GPU the behaviour of its energy counter and power readings, where it has been probed."""
     return [_check_sensor(gpu, machine.driver or "unknown") for gpu in machine.gpus]
 
 

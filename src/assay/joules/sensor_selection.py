@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class EnergyRefused(MachineCannot):
     """The readings do not give the energy. Its text is the reason, without a full stop.
 
-    ``needed_s`` is a window length that would be long enough; null where no length is, or it is not known.
+    ``needed_s`` is a window length that would be long enough; null where there is none, or it is unknown.
     """
 
     def __init__(self, code: EnergyRefusal, reason: str, needed_s: float | None = None) -> None:
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 COUNTER = "counter"
 MISSED_PERIODS = 2.5
-"""Where ticks are more periods apart than this, readings were missed."""
+"""Readings were missed where ticks are more periods apart than this."""
 
 
 @dataclass(frozen=True)
 class SensorStream:
-    """Readings in order, one at least, and how the sensors that they are of see. Times are in s since the first."""
+    """At least one reading, in order, and the model of the sensors. Times are in s since the first reading."""
 
     readings: Sequence[MeterReading]
     model: SensorModel
 
     @property
     def origin_ns(self) -> int:
-        """The moment that times are counted from."""
+        """The origin of times."""
         return self.readings[0].t_ns
 
     def at_s(self, t_ns: int) -> float:
@@ -61,7 +61,7 @@ class SensorStream:
         return (t_ns - self.origin_ns) / 1e9
 
     def power(self, kind: PowerKind) -> PowerSeries:
-        """Return what was said of one kind of power."""
+        """Return the readings of one kind of power."""
         return power_series(self.readings, kind, self.origin_ns)
 
 
@@ -78,14 +78,14 @@ def open_stream(readings: Sequence[MeterReading], model: SensorModel) -> SensorS
 
 @dataclass(frozen=True)
 class SensorView:
-    """What one sensor saw.
+    """The observations of one sensor.
 
     Attributes:
         method: ``counter``, or which power is integrated.
         period_s: The spacing of its ticks.
-        lag_s: How late it shows what was spent.
-        reach_s: How far back one observation sees without a gap: of power, its window.
-        seen_share: Of the time: 1 for a counter, 0.25 for power that is the mean of 25 ms of each 100 ms.
+        lag_s: The delay with which it shows the energy spent.
+        reach_s: How far back one observation sees without a gap: for power, its window.
+        seen_share: Share of the time it sees: 1 for a counter, 0.25 for the mean of 25 ms of each 100 ms.
     """
 
     method: str
@@ -102,11 +102,11 @@ class SensorView:
         return self.method == COUNTER
 
     def coverage(self, start_s: float, end_s: float) -> float:
-        """Return the share of a window that the ticks cover: what lies between two that follow each other."""
+        """Return the share of a window that the ticks cover, that is, between consecutive ticks."""
         return (1.0 - self.gap_share(start_s, end_s)) * self.seen_share
 
     def gap_share(self, start_s: float, end_s: float) -> float:
-        """Return the share of a window that lies in gaps between ticks, too long to be the spacing of the sensor."""
+        """Return the share of a window in gaps between ticks that are too long for the sensor's spacing."""
         times = np.sort(self.observations.times_s)
         pairs = np.stack([times[:-1], times[1:]], axis=1)
         pairs = pairs[pairs[:, 1] - pairs[:, 0] <= max(MISSED_PERIODS * self.period_s, self.reach_s)]
@@ -114,7 +114,7 @@ class SensorView:
         return 1.0 - float((overlap[:, 1] - overlap[:, 0]).sum()) / (end_s - start_s)
 
     def unwatched_s(self, start_s: float, end_s: float) -> float:
-        """Return how long before the end of a window, or after its start, the sensor was not read; 0: it was."""
+        """Return how long the sensor was not read before the end of a window, or after its start; 0: it was read."""
         if not len(self.observations):
             return end_s - start_s
         read_every_s = (
@@ -127,13 +127,13 @@ class SensorView:
 
 
 def select_sensor_views(sensor_stream: SensorStream, span_s: tuple[float, float]) -> list[SensorView]:
-    """Return what the sensors saw that may tell the energy of a span: the counter, or else every power reading.
+    """Return the views that may give the energy of a span: the counter, or else every power reading.
 
     Which power reading is best depends on the window: instant power of an H200 sees a quarter of the time, average
     power all of it, a second late. So the caller computes the bound by each, and takes the narrowest.
 
     Raises:
-        EnergyRefused: There is none, or the counter went back within the span.
+        EnergyRefused: There is none, or the counter decreased within the span.
     """
     views: list[SensorView] = []
     series = counter_series(sensor_stream.readings, sensor_stream.origin_ns)
@@ -193,10 +193,10 @@ def find_power_ticks(
     *,
     anywhere: bool = False,
 ) -> SensorTicks | None:
-    """Return the ticks of a power reading; null where they cannot be placed.
+    """Return the ticks of a power reading; null where they cannot be located.
 
-    Those that did not move it are where the counter's are, if the two tick together. ``anywhere`` places them at will
-    where the reading never moved, for whom it does not matter when a value was shown that was always shown.
+    Ticks that did not change the reading are located by the counter's, if the two tick together. If the reading never
+    changed, ``anywhere`` locates them arbitrarily, for callers to whom the time of a constant value does not matter.
     """
     series = sensor_stream.power(kind)
     if len(series) < 2:

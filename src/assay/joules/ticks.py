@@ -1,4 +1,4 @@
-"""Find when a counter or a sensor was updated, from readings that only say what it showed between two moments.
+"""Find when a counter or a sensor was updated, from readings that only bound each update between two moments.
 
 reading  ├──old──┤  ├──old──┤   ├──new──┤             each takes a while (3 to 20 ms for the counter of an H200)
                     └─────── tick ──────┘             so a tick is only known to lie between two moments
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 MIN_TICKS = 3
-"""Ticks below which no spacing is fitted."""
+"""Minimum number of ticks to fit a spacing."""
 PERIOD_TOLERANCE = 0.02
-"""How far the spacing of ticks may be from the one that is known, as a share."""
+"""How far the spacing of ticks may be from the known one, as a share."""
 MAX_JITTER_SHARE = 0.15
-"""Ticks that stray by more than this share of their spacing are not called evenly spaced."""
+"""Ticks that deviate by more than this share of their spacing are not evenly spaced."""
 MAX_READ_SHARE = 0.5
-"""Where readings take longer than this share of the spacing, ticks cannot be told apart."""
+"""If readings take longer than this share of the spacing, ticks cannot be told apart."""
 CANDIDATE_PERIODS = 81
-"""Spacings that are looked at, first among all and then among those that are allowed."""
+"""Number of spacings tried, first in the whole range and then in the feasible one."""
 _SQRT_3 = float(np.sqrt(3.0))
 
 
 @dataclass(frozen=True)
 class SensorTicks:
-    """When something moved, and what it showed from then on.
+    """The times at which a sensor changed, and what it showed from then on.
 
     Attributes:
-        times_s: When, on the clock of the readings.
+        times_s: The times, on the clock of the readings.
         values: What was shown from then on.
-        spread_s: How far each time may be off by itself, as a standard deviation.
-        shift_s: How far all may be off together.
-        stretch: How far their spacing may be off, as a share.
+        spread_s: Independent error of each time, as a standard deviation.
+        shift_s: Common error of all times.
+        stretch: Error of their spacing, as a share.
         period_s: From one to the next; null where they are not evenly spaced, or too few.
-        fell_s: When the value went back, which a counter should not.
+        fell_s: Times at which the value decreased, which a counter's should not.
     """
 
     times_s: Array
@@ -58,9 +58,9 @@ class SensorTicks:
 
 @dataclass(frozen=True)
 class _EvenTicks:
-    """Evenly spaced ticks: where each is, how far all may move together, and how far each strays by itself.
+    """Evenly spaced ticks: their times, how far all may shift together, and how far each deviates by itself.
 
-    ``shift_s`` and ``stretch`` are standard deviations over all that the readings allow.
+    ``shift_s`` and ``stretch`` are standard deviations over all solutions that the readings allow.
     """
 
     times_s: Array
@@ -71,9 +71,9 @@ class _EvenTicks:
 
 
 def find_ticks(begin_s: Array, end_s: Array, values: Array, period_s: float | None = None) -> SensorTicks:
-    """Return the ticks that readings show; each was asked at ``begin_s`` and answered at ``end_s``.
+    """Return the ticks that readings show; each was queried at ``begin_s`` and answered at ``end_s``.
 
-    With a spacing that is known from before, fewer readings place them well.
+    With a spacing known beforehand, fewer readings locate them well.
     """
     moved = np.flatnonzero(np.diff(values) != 0) + 1
     fell = tuple(float(t) for t in end_s[moved[np.diff(values)[moved - 1] < 0]])
@@ -89,17 +89,17 @@ def find_ticks(begin_s: Array, end_s: Array, values: Array, period_s: float | No
 
 
 def _guess_period(low: Array, high: Array) -> float | None:
-    """Return about how far ticks are apart; some may have passed unseen, so not the middle of all distances."""
+    """Return the approximate spacing of ticks; some may have been missed, so not the median of all distances."""
     if len(low) < MIN_TICKS:
         return None
     return float(np.quantile(np.diff((low + high) / 2), 0.25)) or None
 
 
 def _fit_even_ticks(low: Array, high: Array, spacing_s: float, *, is_known: bool) -> _EvenTicks | None:
-    """Place evenly spaced ticks within their bounds; null where that cannot be.
+    """Locate evenly spaced ticks within their bounds; null where that is impossible.
 
-    All spacings and places that the bounds allow are a convex area, and its centroid is taken: over all of it, that is
-    off by least. The spacing with most room around it is a corner of the area and may lie far from most of it.
+    All spacings and positions within the bounds form a convex area, and its centroid is taken: over the whole area,
+    its error is smallest. The spacing with most room around it is a corner of the area and may be far from most of it.
     """
     if (
         not len(low)
@@ -123,7 +123,7 @@ def _fit_even_ticks(low: Array, high: Array, spacing_s: float, *, is_known: bool
 
 @dataclass(frozen=True)
 class _FeasibleSpacings:
-    """For spacings: between which moments the middle of all ticks may be; where there are none, they are crossed."""
+    """For each spacing: the range of times of the middle of all ticks; reversed where there is none."""
 
     periods_s: Array
     after_s: Array
@@ -131,19 +131,19 @@ class _FeasibleSpacings:
 
     @classmethod
     def by(cls, low: Array, high: Array, around: Array, periods: Array) -> _FeasibleSpacings:
-        """Return what bounds allow for ticks of these numbers, counted from their mean."""
+        """Return the range that bounds allow for ticks with these numbers, counted from their mean."""
         at = periods[:, None] * around[None, :]
         return cls(periods, (low[None, :] - at).max(axis=1), (high[None, :] - at).min(axis=1))
 
     @property
     def slack_s(self) -> Array:
-        """How far the middle may move; negative where it can be nowhere."""
+        """How far the middle may move; negative where it is infeasible."""
         return self.before_s - self.after_s
 
     def middle(self) -> tuple[float, float, float, float]:
-        """Return spacing and place at the centroid, and the standard deviations of place and spacing, all in s.
+        """Return spacing and position at the centroid, and the standard deviations of position and spacing, all in s.
 
-        Where nothing is allowed, what is wrong by least.
+        Where nothing is feasible, the least infeasible solution.
         """
         slack, positions = self.slack_s, (self.after_s + self.before_s) / 2
         best = int(np.argmax(slack))
@@ -156,14 +156,14 @@ class _FeasibleSpacings:
 
 
 def _refine_periods(periods: Array, slack_s: Array) -> Array:
-    """Return as many spacings over those that are allowed, and one beyond on each side."""
+    """Return as many spacings over the feasible ones, and one beyond on each side."""
     allowed = np.flatnonzero(slack_s >= min(0.0, float(slack_s.max())))
     first, last = max(0, int(allowed[0]) - 1), min(len(periods) - 1, int(allowed[-1]) + 1)
     return np.linspace(periods[first], periods[last], len(periods))
 
 
 def _number_ticks(middle: Array, spacing_s: float) -> Array:
-    """Return the number of each tick, from 0 on; numbers are left out where ticks passed unseen."""
+    """Return the number of each tick, from 0; numbers are skipped where ticks were missed."""
     numbers = np.zeros(len(middle))
     for _ in range(2):
         steps = np.maximum(1.0, np.rint(np.diff(middle) / spacing_s))
@@ -174,7 +174,7 @@ def _number_ticks(middle: Array, spacing_s: float) -> Array:
 
 
 def _candidate_periods(middle: Array, around: Array, widths: Array, spacing_s: float, *, is_known: bool) -> Array:
-    """Return spacings to try: near the known one, or near that of a straight line through the middles."""
+    """Return spacings to try: near the known one, or near that of a straight line through the midpoints."""
     if is_known and len(middle) < MIN_TICKS:
         return np.array([spacing_s])
     straight = float(np.polyfit(around, middle, 1)[0])
@@ -186,9 +186,9 @@ def _candidate_periods(middle: Array, around: Array, widths: Array, spacing_s: f
 
 
 def find_held_ticks(t_s: Array, values: Array, period_s: float, anchor_s: float | None = None) -> SensorTicks | None:
-    """Return every tick of something that shows a value until its next tick, also where the value stayed the same.
+    """Return every tick of a sensor that holds a value until its next tick, even where the value stayed the same.
 
-    Where too few moved to place the ticks, ``anchor_s`` is a moment at which one is known to be; null without it.
+    Where too few changed to locate the ticks, ``anchor_s`` is a time known to be at a tick; null without it.
     """
     moved = find_ticks(t_s, t_s, values, period_s)
     if moved.period_s is None and anchor_s is None:

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 PRECISION = 0.25
-"""Wider than this, a share, the energy of a trial is not told."""
+"""If the interval is wider than this share, the energy of a trial is not reported."""
 ASSUMED_SENSOR_MODEL = SensorModel(
     device="assumed",
     driver="any",
     counter=CounterModel(period_s=0.1, jitter_s=0.05, quantum_j=0.001, lag_s=0.05, lag_error_s=0.05, read_s=0.01),
     average=PowerModel(period_s=0.1, window_s=1.0, lag_s=0.1, lag_error_s=0.1, with_counter=False, explained=0.0),
 )
-"""Of a GPU whose sensors were not looked at: they tick ten times a second, and how late is not known well."""
+"""For a GPU whose sensors were not probed: they tick ten times a second, with a lag that is not known well."""
 TimeWindows = list[tuple[int, int]]
-"""From and until when, in ns of the host's monotonic clock."""
+"""Start and end, in ns of the host's monotonic clock."""
 
 
 @dataclass(frozen=True)
 class TrialEnergy:
-    """The energy of a trial's devices, or why it is not told."""
+    """The energy of a trial's devices, or why it is not reported."""
 
     energy: Estimate | None
     note: str | None
@@ -50,7 +50,7 @@ class TrialEnergy:
 
 @dataclass(frozen=True)
 class GpuWindowEnergies:
-    """What one GPU spent in some windows; ``assumed``: how its sensor sees was not looked at."""
+    """The energy of one GPU in some windows; ``assumed``: its sensors were not probed."""
 
     parts: tuple[WindowEnergy, ...]
     assumed: bool
@@ -59,7 +59,7 @@ class GpuWindowEnergies:
 def estimate_gpu_windows(
     lines: Sequence[RecordingLine], gpus: dict[int, str], windows: TimeWindows, driver: str
 ) -> dict[int, GpuWindowEnergies]:
-    """Return what each of some GPUs, their UUIDs by number, spent in some windows."""
+    """Return the energy of several GPUs, given as UUIDs by index, in some windows."""
     by_gpu: dict[int, GpuWindowEnergies] = {}
     for gpu, uuid in gpus.items():
         model = load_sensor_model(uuid, driver)
@@ -73,7 +73,7 @@ def estimate_gpu_windows(
 
 
 def sum_gpu_energy(spent: Iterable[GpuWindowEnergies]) -> TrialEnergy:
-    """Return what GPUs spent together."""
+    """Return the total energy of several GPUs."""
     all_gpus = list(spent)
     note = "of the GPU, and of nothing else in the machine"
     if any(gpu.assumed for gpu in all_gpus):
@@ -82,7 +82,7 @@ def sum_gpu_energy(spent: Iterable[GpuWindowEnergies]) -> TrialEnergy:
 
 
 def estimate_package_energy(lines: Sequence[RecordingLine], windows: TimeWindows) -> TrialEnergy:
-    """Return what the processors spent in some windows, by their own counters."""
+    """Return the energy of the processors in some windows, by their own counters."""
     hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
     if not hosts:
         return TrialEnergy(
@@ -98,7 +98,7 @@ def estimate_package_energy(lines: Sequence[RecordingLine], windows: TimeWindows
 
 
 def estimate_host_domains(lines: Sequence[RecordingLine], windows: TimeWindows) -> tuple[dict[str, Estimate], str]:
-    """Return what each domain of the processors' counters spent in some windows, and how that was told, or why not."""
+    """Return the energy of each domain of the processors' counters in some windows, and a note on how, or why not."""
     hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
     if not hosts:
         return {}, "not told: the processor's energy counters are not there, or may not be read"
@@ -115,9 +115,9 @@ def estimate_host_domains(lines: Sequence[RecordingLine], windows: TimeWindows) 
 
 
 def _interpolate_counter(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> WindowEnergy:
-    """Return what a counter that is right at every reading says of a window.
+    """Return the energy of a window from a counter that is exact at every reading.
 
-    At an edge the energy is known to lie between that of the two readings around it.
+    At an edge the energy is known to lie between those of the two surrounding readings.
     """
     window_s = end_s - start_s
     read = ~np.isnan(spent_j)
@@ -159,7 +159,7 @@ def _interpolate_counter(t_s: Array, spent_j: Array, start_s: float, end_s: floa
 
 
 def gpu_readings(lines: Sequence[RecordingLine], gpu: int) -> list[MeterReading]:
-    """Return what was read of a GPU's power and energy, in order."""
+    """Return the power and energy readings of a GPU, in order."""
     readings: list[MeterReading] = []
     for line in lines:
         if isinstance(line, GpuMeterSample) and line.gpu == gpu and line.energy_j is not None:
@@ -180,7 +180,7 @@ def gpu_readings(lines: Sequence[RecordingLine], gpu: int) -> list[MeterReading]
 
 
 def sum_window_energies(parts: list[WindowEnergy], note: str) -> TrialEnergy:
-    """Return the sum of what was told for each window and device; one that was refused refuses it all."""
+    """Return the sum over windows and devices; if one was refused, all are."""
     if not parts:
         return TrialEnergy(None, "nothing was timed")
     refused = next((part for part in parts if part.joules is None), None)
@@ -206,7 +206,7 @@ def sum_window_energies(parts: list[WindowEnergy], note: str) -> TrialEnergy:
 
 
 def merge_windows(windows: TimeWindows) -> TimeWindows:
-    """Return windows in order, those that overlap as one."""
+    """Return windows in order, with overlapping ones merged."""
     result: TimeWindows = []
     for start_ns, end_ns in sorted(windows):
         if result and result[-1][1] >= start_ns:

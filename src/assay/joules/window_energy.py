@@ -4,13 +4,13 @@
     ───┼──────────╎─────────┼─── … ───┼─────────╎─────────┼───▶ time
           before  │          within             │  after
 
-Power has a level and strays around it, and it may jump at both edges, for where a window begins something often begins.
-The observations decide how far it strays and whether it jumps, and so how sure the edges are: a ramp that goes on
-through an edge is told from a load that begins there. Within one tick it may stray unseen, as a load does that repeats
-at the sensor's own period: that is always allowed for.
+Power has a level and deviates from it, and it may jump at both edges, as something often starts where a window starts.
+The observations decide how far it deviates and whether it jumps, and so how certain the edges are: a ramp that
+continues through an edge is distinguished from a load that starts there. Within one tick it may deviate unseen, like a
+load that repeats at the sensor's own period: that is always allowed for.
 
-Where a window is too short for the wanted precision, the refusal names a length that is enough: the half-width of an
-interval depends on when the sensor ticks and on how power strays, not on the values that are read, so it can be
+Where a window is too short for the requested precision, the refusal names a length that is enough: the half-width of an
+interval depends on when the sensor ticks and on how power deviates, not on the values that are read, so it can be
 computed for a window that was never measured.
 """
 
@@ -62,27 +62,27 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 VARIATIONS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 MEMORIES_S = (0.02, 0.1, 0.5, 2.0)
-"""How far power strays from its level, as a share, and for how long; the data choose among them."""
+"""How far power deviates from its level, as a share, and for how long; the data choose among them."""
 JUMPS = (0.0, 1.0)
-"""How far power jumps at the edges, as a share of it and a standard deviation; likewise."""
+"""How far power jumps at the edges, relative to it, as a standard deviation; likewise."""
 UNSEEN_VARIATION, UNSEEN_MEMORY = 1.1, 0.25
-"""How far power may stray within a tick without being seen, as a share of it, and for which share of the tick.
+"""How far power may deviate within a tick unseen, as a share of it, and for which share of the tick.
 
-A load on for a fifth of each tick and nearly off for the rest strays by twice its mean; bounds hold for most such."""
+A load on for a fifth of each tick and nearly off for the rest deviates by twice its mean; bounds hold for most such."""
 EDGE_COUNT = 2
 TINY = 1e-9
-"""Below this a column is not shown."""
+"""A column below this is not visible in the observations."""
 MIN_TICKS_INSIDE = 4
-"""Ticks in a window below which nothing is said of it: the edges would be all there is."""
+"""Minimum number of ticks in a window: with fewer, the edges would dominate it."""
 MAX_NEAR_EDGE, MAX_OTHERS = 8, 40
 """Observations used on each side of each edge, and of all others."""
 MOST_AVERAGED = 600
-"""Power readings that are averaged at most; of more, evenly spread ones."""
+"""Maximum number of power readings that are averaged; of more, evenly spread ones."""
 
 
 @dataclass(frozen=True)
 class PowerVariation:
-    """How power strayed, as the data chose it: shares of the power, and for how long it remembers itself."""
+    """How power deviated, as selected by the data: shares of the power, and the duration of its memory."""
 
     stray: float
     memory_s: float
@@ -122,7 +122,7 @@ def fit_window_energy(observations: Observations, start_s: float, end_s: float, 
 def expected_error_j(
     observations: Observations, start_s: float, end_s: float, *, period_s: float, model: PowerVariation, power_w: float
 ) -> float:
-    """Return the half-width that observations at such moments would have, whatever their values, under a model."""
+    """Return the half-width that observations at such moments would have under a model, whatever their values."""
     observations = _reduce_observations(observations, start_s, end_s)
     target = _WindowTarget.of(observations, start_s, end_s, np.full(len(observations.points_s), power_w))
     parts = _PowerProcess.of(observations, start_s, end_s, period_s, (model.memory_s,))
@@ -130,7 +130,7 @@ def expected_error_j(
 
 
 def _reduce_observations(observations: Observations, start_s: float, end_s: float) -> Observations:
-    """Return few enough observations to compute with: a counter's thinned, power readings in averages."""
+    """Return few enough observations for the computation: a counter's thinned, power readings averaged."""
     counts = np.abs(observations.operator.sum(axis=1)) > TINY
     if counts.any():
         return thin_observations(observations, (start_s, end_s), MAX_NEAR_EDGE, MAX_OTHERS)
@@ -140,12 +140,12 @@ def _reduce_observations(observations: Observations, start_s: float, end_s: floa
 
 @dataclass(frozen=True)
 class _WindowTarget:
-    """What the energy is a sum of beside what strays, and what is asked of it.
+    """The terms of the energy besides deviations, and the target.
 
     Attributes:
-        columns: Where the energy begins, and its level, as the observations show them; what they do not is left out.
-        weights: How often each column's coefficient is in the energy of the window.
-        sensor: The covariance of the observations that is the sensor's own.
+        columns: Offset and level of the energy, as the observations show them; invisible ones are left out.
+        weights: Weight of each column's coefficient in the energy of the window.
+        sensor: The sensor's own part of the covariance of the observations.
     """
 
     columns: Array
@@ -177,7 +177,7 @@ class _WindowTarget:
 
 @dataclass(frozen=True)
 class _PowerProcess:
-    """Covariances of the observations and the two edges, in s²: of what strays unseen, of jumps, of each memory."""
+    """Covariances of the observations and the two edges, in s²: of unseen deviations, of jumps, of each memory."""
 
     unseen: Array
     jumps: Array
@@ -201,7 +201,7 @@ class _PowerProcess:
         return cls(unseen, steps @ steps.T, strays)
 
     def covariance(self, model: PowerVariation, power_w: float) -> Array:
-        """Return the covariance in J² under a model, at about so much power."""
+        """Return the covariance in J² under a model, at approximate power ``power_w``."""
         shares = (
             UNSEEN_VARIATION**2 * self.unseen
             + model.jump**2 * self.jumps
@@ -215,7 +215,7 @@ def _visible_columns(columns: Array) -> NDArray[np.bool_]:
 
 
 def _rough_power(observations: Observations, start_s: float, end_s: float) -> tuple[Array, float]:
-    """Return about the power at each point, and that of the window, in W: a level before, within and after it."""
+    """Return the approximate power at each point, and of the window, in W: a level before, within and after it."""
     shown = observations.operator @ _level_columns(observations.points_s, start_s, end_s)
     visible = _visible_columns(shown)
     rough = fit_kriging(
@@ -232,7 +232,7 @@ def _rough_power(observations: Observations, start_s: float, end_s: float) -> tu
 
 
 def _level_columns(at_s: Array, start_s: float, end_s: float) -> Array:
-    """Return a constant, and the running integral of 1 before, within and after the window, at moments."""
+    """Return a constant, and the running integral of 1 before, within and after the window, at some moments."""
     before = np.minimum(at_s - start_s, 0.0)
     within = np.clip(at_s, start_s, end_s) - start_s
     after = np.maximum(at_s - end_s, 0.0)
@@ -240,9 +240,9 @@ def _level_columns(at_s: Array, start_s: float, end_s: float) -> Array:
 
 
 LONGEST_ADVISED_S = 60.0
-"""Longer windows are not advised."""
+"""Longer windows are not recommended."""
 PRECISION_MARGIN = 0.75
-"""Advised is what reaches this share of the precision: how power strays is known from a short window only."""
+"""A recommended window reaches this share of the precision, as a short window shows only roughly how power deviates."""
 HALVINGS = 4
 AROUND_PERIODS = 6
 """Ticks before and after a window that are expected to be read."""
@@ -254,8 +254,8 @@ def sufficient_window_s(
     """Return a length in s at which a window of the same load reaches a precision; null where none does.
 
     Args:
-        sensors: Those that the energy was computed by.
-        window_fit: What they said of the window, and how power strayed in it.
+        sensors: The sensors that the energy was computed from.
+        window_fit: Their fit of the window, with how power deviated in it.
         window: The start and the end, in s.
         precision: Half the interval over the energy, as a share.
     """
@@ -288,7 +288,7 @@ def sufficient_window_s(
 
 
 def _expected_observations(sensor: SensorView, start_s: float, end_s: float) -> Observations:
-    """Return the observations that a sensor would make in a window and around it; their values are not known."""
+    """Return the observations that a sensor would make in a window and around it; their values are unknown."""
     observed, period_s = sensor.observations, sensor.period_s
     around_s = AROUND_PERIODS * period_s
     phase_s = float(observed.times_s[-1]) % period_s
@@ -313,9 +313,9 @@ def _expected_observations(sensor: SensorView, start_s: float, end_s: float) -> 
 PRECISION = 0.05
 MIN_COVERAGE = 0.5
 INSTANT_PERIODS = 1.5
-"""Power that is the mean of less than this many periods shows where in time energy was spent."""
+"""Power averaged over less than this many periods shows when energy was spent."""
 MARGIN_PERIODS = 12.0
-"""Readings this many periods before and after a window help to place its edges."""
+"""Readings this many periods before and after a window help to locate its edges."""
 
 
 def estimate_window_energy(
@@ -323,11 +323,11 @@ def estimate_window_energy(
 ) -> WindowEnergy:
     """Return the energy spent from one moment to another, both in ns on the clock of the readings.
 
-    It is refused where the readings cannot tell it to ±``precision``, a share: the sensor ticks too rarely for a window
-    so short, the counter went back, readings are missing.
+    It is refused where the readings do not give it to ±``precision``, a share: the sensor ticks too rarely for such a
+    short window, the counter decreased, readings are missing.
 
     Raises:
-        BadInput: The window ends before it begins, or the precision is no share.
+        BadInput: The window ends before it starts, or the precision is not a share.
     """
     if end_ns <= start_ns:
         raise BadInput("A window ends after it begins.")
@@ -345,7 +345,7 @@ def estimate_window_energy(
 
 @dataclass(frozen=True)
 class _SensorEstimate:
-    """What one sensor says of a window."""
+    """The estimate of one sensor for a window."""
 
     view: SensorView
     combined: _CombinedView
@@ -363,7 +363,7 @@ class _SensorEstimate:
 
     @property
     def systematic(self) -> float:
-        """How far it may be off that no repeating shows, as a share: gain, time that is not seen, gaps."""
+        """Systematic error as a share, which repeating does not reveal: gain, unseen time, gaps."""
         gaps = 0.0 if self.view.is_counter else self.view.gap_share(*self.window)
         return GAIN_SHARE + (1.0 - self.view.seen_share) / 2 + gaps
 
@@ -373,12 +373,12 @@ class _SensorEstimate:
 
 
 def _narrowest_estimate(sensor_stream: SensorStream, start_s: float, end_s: float, precision: float) -> WindowEnergy:
-    """Return the energy by the sensor that gives the narrowest bound, both of its parts together."""
+    """Return the energy by the sensor with the narrowest bound, statistical and systematic together."""
     estimates = _estimate_by_sensors(sensor_stream, start_s, end_s)
-    precise = [one for one in estimates if one.statistical <= precision]
+    precise = [estimate for estimate in estimates if estimate.statistical <= precision]
     if not precise:
         raise _too_wide_error(estimates, precision)
-    best = min(precise, key=lambda one: one.statistical + one.systematic)
+    best = min(precise, key=lambda estimate: estimate.statistical + estimate.systematic)
     window_fit = best.window_fit
     return WindowEnergy(
         joules=Estimate(
@@ -401,7 +401,7 @@ def _narrowest_estimate(sensor_stream: SensorStream, start_s: float, end_s: floa
 
 
 def _estimate_by_sensors(sensor_stream: SensorStream, start_s: float, end_s: float) -> list[_SensorEstimate]:
-    """Return what the sensors say that say anything of a window, one at least.
+    """Return the estimates of all sensors that give one for a window, at least one.
 
     Raises:
         EnergyRefused: None does; the reason is that of the first.
@@ -437,7 +437,7 @@ def count_ticks(view: SensorView, start_s: float, end_s: float) -> int:
 
 
 def check_ticks(view: SensorView, start_s: float, end_s: float) -> None:
-    """Refuse a window of too few ticks, unless ticks are missing that should be there."""
+    """Refuse a window with too few ticks, unless expected ticks are missing."""
     if count_ticks(view, start_s, end_s) >= MIN_TICKS_INSIDE:
         return
     needed_s = (MIN_TICKS_INSIDE + 1) * view.period_s
@@ -468,9 +468,12 @@ def check_covered(view: SensorView, start_s: float, end_s: float) -> None:
 
 
 def _too_wide_error(estimates: list[_SensorEstimate], precision: float) -> EnergyRefused:
-    """Return the refusal of a window whose energy is not known well enough, with a length that would do."""
-    best = min(estimates, key=lambda one: one.statistical)
-    lengths = [sufficient_window_s(one.combined.views, one.window_fit, one.window, precision) for one in estimates]
+    """Return the refusal of a window whose energy is too uncertain, with a length that would be enough."""
+    best = min(estimates, key=lambda estimate: estimate.statistical)
+    lengths = [
+        sufficient_window_s(estimate.combined.views, estimate.window_fit, estimate.window, precision)
+        for estimate in estimates
+    ]
     needed_s = min((length for length in lengths if length is not None), default=None)
     problem = (
         f"a window of {best.window_s:.3g} s is too short for ±{format_percent(precision)}: the sensor ticks every "
@@ -485,14 +488,14 @@ def _too_wide_error(estimates: list[_SensorEstimate], precision: float) -> Energ
 
 
 def _round_up(seconds: float) -> float:
-    """Return a length of two digits that is not less."""
+    """Round a length up to two digits."""
     unit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
     return math.ceil(seconds / unit - 1e-9) * unit
 
 
 @dataclass(frozen=True)
 class _CombinedView:
-    """A sensor's observations; a counter's with those of instant power, which help at the edges.
+    """A sensor's observations; for a counter together with those of instant power, which help at the edges.
 
     ``crosscheck`` is integrated power over the counter; null without one of them.
     """

@@ -1,10 +1,10 @@
-"""Two revisions of a repository, each in a git worktree of its own, under a lease that removes it.
+"""Two revisions of a repository, each in its own git worktree, under a lease that removes it.
 
-    lease ──▶ git worktree add ──▶ --setup in it ──▶ which interpreter ──▶ workers in it ──▶ release: worktree removed
+    lease ──▶ git worktree add ──▶ --setup in it ──▶ its interpreter ──▶ workers in it ──▶ release: worktree removed
 
-Whatever is started for a worktree carries the mark of its lease, so that the clean-up ends it before it removes the
-folder. The folders of two revisions have names of the same length: the length of a path moves what lies behind it
-in memory.
+Every process started for a worktree carries the mark of its lease, so that the clean-up ends it before it removes the
+folder. The folders of two revisions have names of equal length: the length of a path shifts the data after it in
+memory.
 
 A worker of a checkout runs the code of this Assay, under the checkout's interpreter; everything else is imported
 from the checkout first, and then as that interpreter finds it.
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parents[1]
 EXTERNAL_INTERPRETER = PACKAGE / "worker" / "external_interpreter.py"
-"""The worker as a file that any interpreter runs, with Assay installed there or not."""
+"""The worker as a file that any interpreter can run, with or without Assay installed."""
 
 
 def worker_command(source: SourceCheckout) -> list[str]:
-    """Return the beginning of the command line of a worker."""
+    """Return the start of a worker's command line."""
     return [source.interpreter, "-P", str(EXTERNAL_INTERPRETER)]
 
 
 def working_folder(source: SourceCheckout) -> Path:
-    """Return the folder that a worker and its commands work in."""
+    """Return the working directory of a worker and its commands."""
     return Path(source.checkout, source.folder)
 
 
 def import_roots(source: SourceCheckout) -> list[str]:
-    """Return the folders of a checkout that modules are imported from, the first first."""
+    """Return the folders of a checkout that modules are imported from, in search order."""
     return [str(path) for path in (Path(source.checkout, "src"), Path(source.checkout)) if path.is_dir()]
 
 
 def relocate_path(entry: Path, source: SourceCheckout) -> Path:
-    """Return a path with the checkout in the place of the working tree that it stands in for."""
+    """Return a path with the working tree replaced by the checkout that stands in for it."""
     if source.instead_of is None or not entry.is_relative_to(source.instead_of):
         return entry
     if entry.is_relative_to(source.checkout):
@@ -65,10 +65,10 @@ def relocate_path(entry: Path, source: SourceCheckout) -> Path:
 
 
 def checkout_environment(source: SourceCheckout, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment as a checkout's own programs see it.
+    """Return the environment for a checkout's own programs.
 
-    What names a git repository is left out, a virtual environment's programs are found first, and what is imported from
-    the working tree by ``PYTHONPATH`` is imported from the checkout.
+    Variables that name a git repository are dropped, a virtual environment's programs come first, and ``PYTHONPATH``
+    entries in the working tree are redirected to the checkout.
     """
     environment = drop_repository_variables(variables)
     entries = [Path(entry).absolute() for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -82,15 +82,15 @@ def checkout_environment(source: SourceCheckout, variables: Mapping[str, str]) -
 
 
 VENV_INTERPRETERS = (".venv/bin/python", "venv/bin/python")
-"""Where a set-up leaves an interpreter of its own, unless it is said where."""
+"""Where a set-up usually leaves its interpreter."""
 
 TAIL_LINES = 15
 SHORT_COMMIT_LENGTH = 10
-"""Of a commit's name, for people."""
+"""Abbreviated length of a commit's hash."""
 
 OLDEST_PYTHON = (3, 11)
 REQUIRED_MODULES = ("numpy", "scipy", "pydantic")
-"""What a worker imports; the code of Assay itself comes from here."""
+"""The modules that a worker imports; the code of Assay itself comes from this installation."""
 
 INTERPRETER_PROBE = f"""
 import importlib, sys
@@ -106,11 +106,11 @@ for name in {REQUIRED_MODULES}:
 if missing:
     sys.exit("it cannot import " + ", ".join(missing) + ", which Assay needs; let --setup install gpu-assay too")
 """
-"""What an interpreter of a set-up is tried out with; any Python can read it."""
+"""Checks the interpreter of a set-up; readable by any Python."""
 
 
 class Revision(Value):
-    """One of the two revisions: what it was called, which commit that is, and where it is checked out."""
+    """One of the two revisions: its name, ref, commit and checkout."""
 
     name: Literal["base", "head"]
     ref: str
@@ -120,13 +120,13 @@ class Revision(Value):
 
     @property
     def title(self) -> str:
-        """The revision for people: ``base revision (main, 1a2b3c4d5e)``."""
+        """A readable name: ``base revision (main, 1a2b3c4d5e)``."""
         short = self.commit[:SHORT_COMMIT_LENGTH]
         return f"{self.name} revision ({short if self.commit.startswith(self.ref) else f'{self.ref}, {short}'})"
 
 
 class Checkouts(Value):
-    """Two revisions of one repository, and the command that gives each an environment of its own."""
+    """Two revisions of one repository, and the command that sets up an environment for each."""
 
     repository: str
     folder: str = Field(description="Where in a checkout workers work; empty: the checkout itself.")
@@ -147,13 +147,13 @@ class Checkouts(Value):
 
 
 def checkout_path(token: str, name: str) -> Path:
-    """Return where a revision is checked out."""
+    """Return the path where a revision is checked out."""
     return home_folder() / "gates" / f"{token}-{name}"
 
 
 @contextmanager
 def check_out(checkouts: Checkouts) -> Iterator[dict[str, dict[str, str]]]:
-    """Check the revisions out for the length of a ``with`` block; gives the marks of each, by its name."""
+    """Check out the revisions for the duration of a ``with`` block; yields the marks of each, by its name."""
     with ExitStack() as stack:
         marks_by_name: dict[str, dict[str, str]] = {}
         for revision in checkouts.revisions:
@@ -185,28 +185,28 @@ def _check_out_revision(checkouts: Checkouts, revision: Revision) -> Iterator[di
 def set_up_checkouts(
     checkouts: Checkouts, marked: Mapping[str, Mapping[str, str]], say: Callable[[str], None] = lambda _: None
 ) -> Checkouts:
-    """Run the set-up in each checkout; return the checkouts with the interpreters that workers are started with.
+    """Run the set-up in each checkout; return the checkouts with the interpreters for their workers.
 
-    ``say`` is told what is done.
+    ``say`` receives progress messages.
 
     Raises:
         MachineCannot: A revision does not install, or its interpreter cannot run a worker.
     """
-    ready = []
+    revisions = []
     for revision in checkouts.revisions:
         if checkouts.setup is not None:
             say(f"Setting up the {revision.title} …")
             _run_setup(checkouts.setup, revision, marked[revision.name])
-        chosen = revision.model_copy(update={"interpreter": _find_interpreter(revision, checkouts.python)})
-        if chosen.interpreter != sys.executable:
-            _check_interpreter(checkouts, chosen)
-        ready.append(chosen)
-    base, head = ready
+        with_interpreter = revision.model_copy(update={"interpreter": _find_interpreter(revision, checkouts.python)})
+        if with_interpreter.interpreter != sys.executable:
+            _check_interpreter(checkouts, with_interpreter)
+        revisions.append(with_interpreter)
+    base, head = revisions
     return checkouts.model_copy(update={"revisions": (base, head)})
 
 
 def _run_setup(command: str, revision: Revision, mark: Mapping[str, str]) -> None:
-    """Run a set-up to its end; what it prints is told only where it fails."""
+    """Run a set-up command; its output is reported only if it fails."""
     with tempfile.TemporaryFile() as printed:
         result = subprocess.run(
             ["/bin/sh", "-c", command],
@@ -228,18 +228,18 @@ def _run_setup(command: str, revision: Revision, mark: Mapping[str, str]) -> Non
 
 
 def _find_interpreter(revision: Revision, python: str | None) -> str:
-    """Return the interpreter of a checkout: the one that is said, one that a set-up made there, or this one."""
+    """Return the interpreter of a checkout: the given one, one that the set-up created, or this one."""
     if python is not None:
         interpreter = Path(revision.checkout, python)
         if not os.access(interpreter, os.X_OK):
             raise MachineCannot(f"There is no interpreter {python} in the {revision.title}; does --setup make it?")
         return str(interpreter)
-    made = (Path(revision.checkout, name) for name in VENV_INTERPRETERS)
-    return next((str(path) for path in made if os.access(path, os.X_OK)), sys.executable)
+    candidates = (Path(revision.checkout, name) for name in VENV_INTERPRETERS)
+    return next((str(path) for path in candidates if os.access(path, os.X_OK)), sys.executable)
 
 
 def _check_interpreter(checkouts: Checkouts, revision: Revision) -> None:
-    """Make sure that an interpreter can run a worker."""
+    """Check that an interpreter can run a worker."""
     source = checkouts.source(revision)
     try:
         result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Workers as processes of this machine: each in its own session, marked so that nothing of it survives.
+"""Workers as processes of this machine: each in its own session, marked so that all its descendants can be killed.
 
 Also here: the environment variables of a rank, and how the end of a process is described.
 """
@@ -39,7 +39,7 @@ _GROUP_PREFIXES = ("TORCHELASTIC_", "GROUP_", "ROLE_", "TORCH_NCCL_ASYNC")
 
 
 def find_free_port() -> int:
-    """Return a TCP port that nobody listens on at this moment."""
+    """Return a TCP port that is free at the moment."""
     with socket.socket() as sock:
         sock.bind(("", 0))
         return int(sock.getsockname()[1])
@@ -54,7 +54,7 @@ def rank_environment(
     local_rank: int | None = None,
     local_ranks: int | None = None,
 ) -> dict[str, str]:
-    """Return the variables that torch.distributed and its kin read; on one machine, all ranks are local ones."""
+    """Return the variables that torch.distributed reads; on one machine, all ranks are local."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(ranks),
@@ -66,7 +66,7 @@ def rank_environment(
 
 
 def is_torchrun_variable(name: str) -> bool:
-    """Return whether a variable belongs to an enclosing torchrun and must not reach our own ranks."""
+    """Return whether a variable belongs to an enclosing torchrun and must not reach Assay's own ranks."""
     return name in TORCHRUN_VARIABLES or name.startswith(_GROUP_PREFIXES)
 
 
@@ -82,7 +82,7 @@ _SIGNAL_MEANINGS = {
 
 
 def count_oom_kills() -> int:
-    """Return how many processes the kernel has killed for memory since it booted; 0 where it does not say."""
+    """Return how many processes the kernel has killed for memory since boot; 0 where it does not say."""
     path = Path("/proc/vmstat")
     match = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE) if path.exists() else None
     return int(match[1]) if match else 0
@@ -105,13 +105,13 @@ EXIT_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class LocalStarter:
-    """Starts workers here, in the folder the user works in; what they print goes into the run folder."""
+    """Starts workers on this machine, in the user's working directory; their output goes into the run folder."""
 
     run_folder: Path
     cwd: Path
 
     def __call__(self, spec: LaunchSpec) -> LocalWorker:
-        """Return a worker of this machine that waits to be prepared."""
+        """Return a local worker that waits to be prepared."""
         port, worker_id = spec.port, spec.worker_id
         ranks = {} if port is None else rank_environment(worker_id.rank, worker_id.role.ranks, port=port)
         return LocalWorker(spec, run_folder=self.run_folder, cwd=self.cwd, ranks=ranks)
@@ -136,18 +136,18 @@ class LocalWorker:
             {"token": token, "scratch": str(scratch)},
         )
         try:
-            self.socket, theirs = socket.socketpair()
-            with theirs, _open_log(self._log) as log:
+            self.socket, child_end = socket.socketpair()
+            with child_end, _open_log(self._log) as log:
                 scratch.mkdir(parents=True)
                 self.born_ns = time.perf_counter_ns()
                 self._process = subprocess.Popen(
-                    [*_worker_command(spec), str(theirs.fileno()), str(os.getpid())],
+                    [*_worker_command(spec), str(child_end.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     cwd=_working_folder(spec, cwd),
                     env={**_worker_environment(spec, ranks), **mark_environment(token), SCRATCH_VARIABLE: str(scratch)},
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(child_end.fileno(),),
                     start_new_session=True,
                 )
         except OSError as error:
@@ -162,12 +162,12 @@ class LocalWorker:
         return self.socket.fileno()
 
     def send(self, message: say.Message) -> None:
-        """Say something; a broken line is found out when the answer is waited for."""
+        """Send a message; a broken connection is noticed when waiting for the reply."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(say.encode(message))
 
     def read(self) -> say.Frame | None:
-        """Return the next whole frame that has come, or null."""
+        """Return the next complete frame, or null."""
         return say.read_frame(self.socket, self._decoder)
 
     def exit_status(self, within_s: float = EXIT_TIMEOUT_S) -> Missing:
@@ -179,13 +179,13 @@ class LocalWorker:
         return describe_exit(code, out_of_memory=count_oom_kills() > self._oom_kills)
 
     def stop(self) -> None:
-        """End the process and all it started, and give its lease back."""
+        """End the process and all its descendants, and release its lease."""
         self.socket.close()
         leases.release_lease(self._lease)
         self._process.wait()
 
     def tail(self) -> str | None:
-        """Return the end of what it printed, or null when it printed nothing."""
+        """Return the end of its output, or null if there was none."""
         if not self._log.exists():
             return None
         with self._log.open("rb") as file:
@@ -196,33 +196,33 @@ class LocalWorker:
 
 
 def _open_log(log: Path) -> BinaryIO:
-    """Open the file that takes what a worker prints; a disk that is full or gone is said in words."""
+    """Open the log file for a worker's output; a full or missing disk becomes a readable error."""
     with translate_os_errors(log):
         log.parent.mkdir(exist_ok=True)
         return log.open("ab")
 
 
 def log_name(spec: LaunchSpec) -> str:
-    """Return a file name for what a worker prints."""
+    """Return the name of a worker's log file."""
     worker_id = spec.worker_id
     role = re.sub(r"[^A-Za-z0-9_.-]+", "-", worker_id.role.name)
     return f"{spec.trial}-{spec.attempt}-{role}-rank{worker_id.rank}-restart{worker_id.restart}.log"
 
 
 def _worker_command(spec: LaunchSpec) -> list[str]:
-    """Return the beginning of a worker's command line."""
+    """Return the start of a worker's command line."""
     source = spec.worker_id.role.subjects[0].source
     return [sys.executable, "-P", "-m", "assay.worker.main"] if source is None else sources.worker_command(source)
 
 
 def _working_folder(spec: LaunchSpec, cwd: Path) -> Path:
-    """Return the folder that a worker works in."""
+    """Return the working directory of a worker."""
     source = spec.worker_id.role.subjects[0].source
     return cwd if source is None else sources.working_folder(source)
 
 
 def _worker_environment(spec: LaunchSpec, ranks: Mapping[str, str]) -> dict[str, str]:
-    """Return the worker's environment: ours, with its rank, its thread limits and where to import from."""
+    """Return the worker's environment: this process's, with its rank, its thread limits and its import paths."""
     inherited = {name: value for name, value in os.environ.items() if not is_torchrun_variable(name)}
     variables = {**inherited, **allotment_environment(spec.allotment), **ranks}
     variables["PYTHONFAULTHANDLER"] = "1"
@@ -234,7 +234,10 @@ def _worker_environment(spec: LaunchSpec, ranks: Mapping[str, str]) -> dict[str,
 
 
 def _import_paths(inherited: str) -> list[str]:
-    """Return where the worker imports from: this very Assay, then as inherited."""
-    ours = Path(__file__).resolve().parents[2]
-    installed = str(ours) in {*site.getsitepackages(), site.getusersitepackages()}
-    return [*([] if installed else [str(ours)]), *(str(Path(p).absolute()) for p in inherited.split(os.pathsep) if p)]
+    """Return the worker's import paths: this Assay, then the inherited ones."""
+    source_root = Path(__file__).resolve().parents[2]
+    installed = str(source_root) in {*site.getsitepackages(), site.getusersitepackages()}
+    return [
+        *([] if installed else [str(source_root)]),
+        *(str(Path(p).absolute()) for p in inherited.split(os.pathsep) if p),
+    ]

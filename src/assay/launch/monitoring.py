@@ -46,13 +46,13 @@ INTERVAL_S = 0.05
 HOST_ONLY_INTERVAL_S = 0.2
 HOST_INTERVAL_S = 0.5
 MARGIN_S = 1.3
-"""Readings so far around a trial help to place the edges of its energy."""
+"""Readings this far around a trial help to interpolate the edges of its energy."""
 UTILIZATION_LAG_NS = 1_200_000_000
-"""So long after the end of what ran before, a GPU's utilisation has forgotten it."""
+"""This long after the preceding work, a GPU's utilization no longer includes it."""
 COUNTER_LAG_NS = 300_000_000
-"""A GPU's counter shows what was spent this much later at most."""
+"""Maximum delay of a GPU's energy counter."""
 IDLE_SETUP_SHARE = 0.4
-"""Of the time that a worker takes to get ready: nothing of it is on the GPU yet."""
+"""Share of a worker's set-up time in which it does not use the GPU yet."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class TrialObservations:
 
 @dataclass
 class TrialMonitor:
-    """Starts a recorder with the first trial, and asks it about each; ``with`` ends it."""
+    """Starts a recorder with the first trial, and queries it about each; ``with`` ends it."""
 
     machine: Machine
     folder: Path
@@ -88,7 +88,7 @@ class TrialMonitor:
             self.recording.close("the run ended")
 
     def begin(self, trial: Trial) -> None:
-        """Make sure that a recorder is there."""
+        """Make sure that a recorder is running."""
         if self.recording is not None and self.recording.trouble is None:
             return
         name = f"monitor/{secrets.token_hex(4)}.jsonl"
@@ -120,7 +120,7 @@ class TrialMonitor:
             self.recording, self._failure = None, f"no monitor watched: {str(error).rstrip('.')}"
 
     def _keep_models(self) -> None:
-        """Write down how the sensors see by which joules are reckoned, so that they can be reckoned again elsewhere."""
+        """Store the sensor models used to compute energy, so that it can be recomputed elsewhere."""
         for gpu in self.machine.gpus:
             model = load_sensor_model(gpu.uuid, self.machine.driver or "unknown")
             if model is not None:
@@ -128,7 +128,7 @@ class TrialMonitor:
                 replace_atomically(path, model.model_dump_json(indent=2).encode())
 
     def end(self, trial: Trial, outcome: TrialOutcome) -> TrialObservations:
-        """Return what was seen of a trial that has just ended."""
+        """Return the observations of a trial that has just ended."""
         last_end_ns, self._last_end_ns = self._last_end_ns, outcome.end_ns
         if self.recording is None:
             return TrialObservations(note=self._failure, stages=stages.stages_without_energy(trial, outcome.series))
@@ -152,10 +152,10 @@ class TrialMonitor:
         gpus = metered_gpus(self.machine, trial)
         setup_ns = round(1e9 * min((e.setup_s for e in outcome.evidence), default=0.0) * IDLE_SETUP_SHARE)
         before = max(outcome.start_ns, last_end_ns + UTILIZATION_LAG_NS), outcome.start_ns + setup_ns
-        ours = trial.used == trial.watched  # a server was on its GPUs before, and is no stranger
+        exclusive = trial.used == trial.watched  # a server used its GPUs before the trial, and is not interference
         driver = self.machine.driver or "unknown"
-        spent = estimate_gpu_windows(lines, gpus, timed, driver)
-        energy = sum_gpu_energy(spent.values()) if gpus else estimate_package_energy(lines, timed)
+        gpu_energies = estimate_gpu_windows(lines, gpus, timed, driver)
+        energy = sum_gpu_energy(gpu_energies.values()) if gpus else estimate_package_energy(lines, timed)
         if energy.energy is None and timed:
             whole = self._whole_trial_energy(lines, gpus, (outcome.start_ns, outcome.end_ns))
             if whole.energy is not None:
@@ -163,11 +163,13 @@ class TrialMonitor:
                     whole.energy, f"of the whole trial, start-up included ({energy.note}); {whole.note}"
                 )
         window_stats = (
-            summarise_windows(lines, timed, before if ours and before[1] > before[0] else None, gpus) if timed else None
+            summarise_windows(lines, timed, before if exclusive and before[1] > before[0] else None, gpus)
+            if timed
+            else None
         )
         return TrialObservations(
             sensors=self._files[-1],
-            during=None if window_stats is None else stages.add_gpu_energies(window_stats, spent),
+            during=None if window_stats is None else stages.add_gpu_energies(window_stats, gpu_energies),
             energy=energy.energy,
             energy_note=energy.note,
             stages=stages.stages_with_energy(trial, outcome.series, lines, gpus, driver) if trial.in_stages else (),
@@ -183,7 +185,7 @@ class TrialMonitor:
 
 
 def find_lost_gpus(ended: Sequence[GpuLost], gpus: dict[int, str], start_ns: int, end_ns: int) -> tuple[LostGpu, ...]:
-    """Return which of a trial's GPUs, their UUIDs by number, stopped answering before it ended."""
+    """Return the GPUs of a trial, given as UUIDs by index, that stopped answering before it ended."""
     return tuple(
         LostGpu(gpu=line.gpu, uuid=gpus[line.gpu], reason=line.reason, after_s=max(0.0, (line.t_ns - start_ns) / 1e9))
         for line in sorted(ended, key=lambda line: line.gpu)
@@ -192,13 +194,13 @@ def find_lost_gpus(ended: Sequence[GpuLost], gpus: dict[int, str], start_ns: int
 
 
 def timed_windows(trial: Trial, outcome: TrialOutcome) -> TimeWindows:
-    """Return from and until when roles were timed; what loads did before and after does not count."""
+    """Return the windows in which roles were timed; the time of loads before and after does not count."""
     loads = {role.name for role in trial.roles if role.duty == "load"}
     return merge_windows([(s.start_ns, s.end_ns) for s in outcome.series if s.role not in loads])
 
 
 def trial_label(trial: Trial) -> str:
-    """Return what a trial is called in a recording."""
+    """Return the label of a trial in a recording."""
     timed = [role for role in trial.roles if role.duty == "timed"]
     subjects = dict.fromkeys(subject.label for role in timed for subject in role.subjects)
     phase = trial.settings.get("phase")
@@ -207,6 +209,6 @@ def trial_label(trial: Trial) -> str:
 
 
 def metered_gpus(machine: Machine, trial: Trial) -> dict[int, str]:
-    """Return the UUIDs of the whole GPUs whose watts count, by number; sensors belong to whole GPUs."""
+    """Return the UUIDs of the whole GPUs whose power counts, by index; sensors belong to whole GPUs."""
     used = {device.partition("/")[0] for device in trial.watched if device in gpu_targets(machine)}
     return {gpu.index: gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used}

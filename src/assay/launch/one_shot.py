@@ -1,12 +1,12 @@
-"""Processes that serve one request each, as for ``assay time``: waited for asleep, and ended with all they started.
+"""One-shot processes that serve one request each, as for ``assay time``, and are ended with all their descendants.
 
     process 1   start, load, check, compile │ warm up ░ sample ▓▓▓▓│ end
     process 2                                                        start, load, check │ warm up ░ sample ▓▓▓▓│ end
     …           equal shares of the budget
 
 The same request is served by several fresh processes, so that the result holds for any start and not for one. Their
-number is fixed before the first, so that the interval over them holds; only where calls are so long that the budget
-is spent are the last ones skipped.
+number is fixed before the first, so that the interval over them is valid; only if calls are so long that the budget
+is spent are the last ones skipped. The parent sleeps while it waits.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ ResultT = TypeVar("ResultT", TimeResult, TraceResult)
 
 
 class ProgressWatcher(Protocol):
-    """Somebody who is told how far it has come."""
+    """Receives progress."""
 
     def begins(self, begins: PhaseStarted) -> None:
-        """Something else begins."""
+        """Another phase begins."""
         ...
 
     def tick(self) -> None:
@@ -71,11 +71,11 @@ class ProgressWatcher(Protocol):
 
 
 class AssayDefect(Exception):
-    """Assay itself broke in the process that times."""
+    """Assay itself failed in the timing process."""
 
 
 class OneShotProcess:
-    """``with Once(wish) as once: once.wait(watcher)``; leaving it ends the process and everything it started.
+    """``with OneShotProcess(request) as process: process.wait(watcher)``; its exit ends the process and descendants.
 
     Attributes:
         printed: How many bytes the process printed since timing or tracing began.
@@ -89,19 +89,19 @@ class OneShotProcess:
         self._tail = b""
         self._oom_kills = count_oom_kills()
         token = leases.new_lease_id()
-        doing, module = ("tracing", "profile") if isinstance(request, TraceRequest) else ("timing", "one_shot")
-        what = f"{doing} of {request.subjects[0].label}"
+        activity, module = ("tracing", "profile") if isinstance(request, TraceRequest) else ("timing", "one_shot")
+        what = f"{activity} of {request.subjects[0].label}"
         self._lease = leases.take_lease("process", what, "assay.core.processes:kill_marked", {"token": token})
-        self._socket, theirs = socket.socketpair()
+        self._socket, child_end = socket.socketpair()
         try:
-            with theirs:
+            with child_end:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", f"assay.worker.{module}", str(theirs.fileno()), str(os.getpid())],
+                    [sys.executable, "-P", "-m", f"assay.worker.{module}", str(child_end.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     env={**subprocess_environment(), **(environment or {}), **mark_environment(token)},
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(child_end.fileno(),),
                     start_new_session=True,
                 )
         except BaseException as error:
@@ -122,10 +122,10 @@ class OneShotProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the process with all its descendants, also those that left its session or cleared their marks."""
-        family = [handle for pid in list_descendants(self._process.pid) if (handle := _open_pidfd(pid)) is not None]
+        pidfds = [handle for pid in list_descendants(self._process.pid) if (handle := _open_pidfd(pid)) is not None]
         leases.release_lease(self._lease)
         self._process.wait()
-        for handle in family:
+        for handle in pidfds:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             os.close(handle)
@@ -135,18 +135,18 @@ class OneShotProcess:
 
     @property
     def tail(self) -> str:
-        """The end of what the process printed."""
+        """The end of the process's output."""
         return self._tail.decode("utf-8", errors="replace").strip()
 
     def wait(self, watcher: ProgressWatcher) -> TimeResult:
-        """Wait for what comes out of timing; see ``wait_for``."""
+        """Wait for the result of timing; see ``wait_for``."""
         return self.wait_for(TimeResult, watcher)
 
     def wait_for(self, kind: type[ResultT], watcher: ProgressWatcher) -> ResultT:
-        """Wait for what comes out, asleep.
+        """Wait for the result, asleep.
 
         Raises:
-            BadInput: The wish makes no sense.
+            BadInput: The request is invalid.
             MachineCannot: This machine cannot do it.
             TrialFailed: A subject fails, is wrong, never returns, or takes the process with it.
             AssayDefect: Assay itself broke.
@@ -174,7 +174,7 @@ class OneShotProcess:
                     watcher.begins(reply)
 
     def _read_output(self) -> bool:
-        """Take in what the process printed, the end of it kept; false when it will not print any more."""
+        """Read the process's output, keeping its end; return false at the end of the output."""
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         data = os.read(self._process.stdout.fileno(), 2**16)
         self._tail = (self._tail + data)[-TAIL_BYTES:]
@@ -183,7 +183,7 @@ class OneShotProcess:
         return bool(data)
 
     def _receive(self) -> list[Reply]:
-        """Return what the process has said, line by line."""
+        """Return the replies received."""
         try:
             data = self._socket.recv(2**20)
         except ConnectionResetError:
@@ -222,7 +222,7 @@ def _unwrap_reply(reply: TimeResult | TraceResult | RequestFailed, kind: type[Re
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """Return a handle of a process that no other can take the place of; null where it is gone."""
+    """Return a pidfd, which cannot refer to another process later; null if the process is gone."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -230,31 +230,31 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def subprocess_environment() -> dict[str, str]:
-    """Return our environment for a process that finds this very Assay and counts GPUs as NVML does."""
+    """Return this process's environment, for a process that finds this Assay and numbers GPUs as NVML does."""
     variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
-    ours = str(Path(__file__).resolve().parents[2])
+    source_root = str(Path(__file__).resolve().parents[2])
     paths = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
-    if ours not in {*site.getsitepackages(), site.getusersitepackages()}:
-        paths.insert(0, ours)
+    if source_root not in {*site.getsitepackages(), site.getusersitepackages()}:
+        paths.insert(0, source_root)
     return {**variables, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 MAX_FAILURES = 2
-"""After so many failed processes no more are started."""
+"""After this many failed processes no more are started."""
 
 MIN_CALLS, OVERSPEND_FACTOR = 5, 1.5
-"""Where a process's share does not hold so many calls, as it makes at least, none is started any more that would spend
-the budget so many times over."""
+"""If a process's share is shorter than this many calls, its minimum, no further process is started that would spend the
+budget this many times over."""
 
 
 class ProcessWatcher(Protocol):
-    """Somebody who is told how far it has come, process by process."""
+    """Receives progress, process by process."""
 
     def process(self, number: int, of: int) -> None:
         """One of several processes begins."""
 
     def begins(self, begins: PhaseStarted) -> None:
-        """Something else begins."""
+        """Another phase begins."""
 
     def tick(self) -> None:
         """About a second has passed."""
@@ -262,7 +262,7 @@ class ProcessWatcher(Protocol):
 
 @dataclass(frozen=True)
 class ProcessFailure:
-    """A process that failed: which, how, and the end of what it printed."""
+    """A process that failed: its number, its error, and the end of its output."""
 
     process: int
     error: AssayError
@@ -271,7 +271,7 @@ class ProcessFailure:
 
 @dataclass
 class ProcessOutcomes:
-    """What came out of all processes: the result over those that worked, and those that failed."""
+    """The results of all processes, and the failures."""
 
     planned: int
     answers: list[tuple[int, TimeResult]] = field(default_factory=list)
@@ -280,31 +280,38 @@ class ProcessOutcomes:
 
     @property
     def by_process(self) -> tuple[ProcessTimes, ...]:
-        """What each process gave, in order."""
+        """The times or the failure of each process, in order."""
         succeeded = [_process_times(process, timed) for process, timed in self.answers]
         failed = [ProcessTimes(process=f.process, status="failed", reason=str(f.error)) for f in self.failures]
         return tuple(sorted([*succeeded, *failed], key=lambda entry: entry.process))
 
     def timed(self) -> TimeResult:
-        """Return the result over the processes; that of the one there is where no more were wanted."""
+        """Return the merged result; that of the single process if only one was planned."""
         first = self.answers[0][1]
         if self.planned == 1:
             return first
         notes = self._notes()
         if first.measurement is not None:
             measured = [timed.measurement for _, timed in self.answers if timed.measurement is not None]
-            one = merge_measurements(measured, self.by_process)
-            return first.model_copy(update={"measurement": one.model_copy(update={"notes": (*one.notes, *notes)})})
+            merged = merge_measurements(measured, self.by_process)
+            return first.model_copy(
+                update={"measurement": merged.model_copy(update={"notes": (*merged.notes, *notes)})}
+            )
         compared = [timed.comparison for _, timed in self.answers if timed.comparison is not None]
-        both = merge_comparisons(compared, self.by_process)
-        return first.model_copy(update={"comparison": both.model_copy(update={"notes": (*both.notes, *notes)})})
+        merged_comparison = merge_comparisons(compared, self.by_process)
+        return first.model_copy(
+            update={"comparison": merged_comparison.model_copy(update={"notes": (*merged_comparison.notes, *notes)})}
+        )
 
     def _notes(self) -> tuple[str, ...]:
         failed = tuple(f"process {f.process} of {self.planned} failed: {f.error}" for f in self.failures)
-        left = self.planned - len(self.answers) - len(self.failures)
-        if not left or len(self.failures) >= MAX_FAILURES:
+        skipped = self.planned - len(self.answers) - len(self.failures)
+        if not skipped or len(self.failures) >= MAX_FAILURES:
             return failed
-        return (*failed, f"{left} of {self.planned} processes were left out: calls are long, and the budget was spent")
+        return (
+            *failed,
+            f"{skipped} of {self.planned} processes were left out: calls are long, and the budget was spent",
+        )
 
 
 def _process_times(process: int, timed: TimeResult) -> ProcessTimes:
@@ -321,12 +328,12 @@ def time_in_processes(
     on_failure: Callable[[ProcessFailure], None],
     start: Callable[[TimeRequest], OneShotProcess] = OneShotProcess,
 ) -> ProcessOutcomes:
-    """Have a wish fulfilled in as many fresh processes as it asks for, one after another.
+    """Serve a request in as many fresh processes as it asks for, one after another.
 
-    A process after the first may fail: the others count, and the outcome says so. ``on_failure`` hears of it at once.
+    A process after the first may fail: the others count, and the outcome says so. ``on_failure`` is called at once.
 
     Raises:
-        AssayError: The first process failed, too few worked, or a result was wrong: then no time is published.
+        AssayError: The first process failed, too few succeeded, or a result was wrong: then no time is published.
         StopRequested: A signal came.
         AssayDefect: Assay itself broke.
     """
@@ -351,7 +358,7 @@ def _run_process(
     start: Callable[[TimeRequest], OneShotProcess],
     outcome: ProcessOutcomes,
 ) -> None:
-    """Have one process serve the wish, and keep what came of it."""
+    """Serve the request in one process, and store its result or failure."""
     with start(request) as one_shot:
         try:
             outcome.answers.append((request.process, one_shot.wait(watcher)))
@@ -372,11 +379,11 @@ def _run_process(
 
 
 def _overspent(request: TimeRequest, outcome: ProcessOutcomes) -> bool:
-    """Return whether calls are so long that one more process would overspend the budget by far, two being there."""
+    """Return whether calls are so long that one more process, after the first two, would far exceed the budget."""
     if len(outcome.answers) < MIN_PROCESSES:
         return False
     share_s = outcome.answers[0][1].budget_s
-    done = [_process_times(process, timed) for process, timed in outcome.answers]
-    call_s = sum(estimate.value for estimate in done[0].times.values() if estimate.unit == "us") / 1e6
-    spent_s = [entry.took_s for entry in done]
+    process_times = [_process_times(process, timed) for process, timed in outcome.answers]
+    call_s = sum(estimate.value for estimate in process_times[0].times.values() if estimate.unit == "us") / 1e6
+    spent_s = [entry.took_s for entry in process_times]
     return MIN_CALLS * call_s > share_s and sum(spent_s) + min(spent_s) > OVERSPEND_FACTOR * request.processes * share_s

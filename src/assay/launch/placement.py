@@ -1,4 +1,4 @@
-"""Which cores and which GPU each worker of a trial gets on its machine, and which isolation level that gives.
+"""The cores and the GPU of each worker of a trial on its machine, and the isolation level that they give.
 
 The isolation level is predicted from the placement, and lowered afterwards where the evidence shows that workers
 overlapped.
@@ -29,25 +29,25 @@ PlacementsByLevel = dict["Isolation", "Placement"]
 
 
 class TrialPlacement:
-    """The placements of one trial: here, and on the machines of the ranks that live elsewhere.
+    """The placements of one trial: here, and on the machines of remote ranks.
 
     Args:
-        trial: Whose workers are placed.
-        machine: The one that this process, and every role of a single rank, is on.
-        elsewhere: The machine of each rank that lives on another node; ranks of one node share the very same value.
+        trial: The trial whose workers are placed.
+        machine: The machine of this process, and of every role with a single rank.
+        elsewhere: The machine of each rank on another node; ranks of one node share the very same value.
     """
 
     def __init__(self, trial: Trial, machine: Machine, elsewhere: Mapping[int, Machine]) -> None:
-        most = max(role.ranks for role in trial.roles)
+        max_ranks = max(role.ranks for role in trial.roles)
         self._trial = trial
         self._here = machine
-        self._elsewhere = {rank: other for rank, other in elsewhere.items() if rank < most}
+        self._elsewhere = {rank: other for rank, other in elsewhere.items() if rank < max_ranks}
         self._machines = {id(node): node for node in (machine, *self._elsewhere.values())}
         self._refuse_missing_gpus()
         self._placements = {key: compute_placements(node, trial) for key, node in self._machines.items()}
 
     def machine_of(self, role: Role, rank: int) -> Machine:
-        """Return the machine that a rank lives on."""
+        """Return the machine of a rank."""
         return self._elsewhere.get(rank, self._here) if role.ranks > 1 else self._here
 
     def allotment(self, role: Role, rank: int) -> Allotment:
@@ -56,20 +56,20 @@ class TrialPlacement:
         allotment = self._placements[id(machine)][role.isolation].of(role.device_of(rank), role.worker)
         if allotment.gpu_uuid is None or role.used == role.devices:
             return allotment
-        further = [gpu_targets(machine)[device].uuid for device in role.metered]
-        return allotment.model_copy(update={"gpu_uuid": ",".join([allotment.gpu_uuid, *further])})
+        metered_uuids = [gpu_targets(machine)[device].uuid for device in role.metered]
+        return allotment.model_copy(update={"gpu_uuid": ",".join([allotment.gpu_uuid, *metered_uuids])})
 
     @property
     def kept_cpus(self) -> set[int]:
-        """The cores here that no worker got."""
+        """The local CPUs that no worker got."""
         return {cpu for placement in self._placements[id(self._here)].values() for cpu in placement.kept_cpus}
 
     def notes(self) -> list[str]:
-        """Return what had to be given up, each once."""
-        given_up = [
+        """Return the compromises of the placement, each once."""
+        placement_notes = [
             note for levels in self._placements.values() for placement in levels.values() for note in placement.notes
         ]
-        return list(dict.fromkeys([*given_up, *self._oversubscribed_ranks(), *self._shared_machines()]))
+        return list(dict.fromkeys([*placement_notes, *self._oversubscribed_ranks(), *self._shared_machines()]))
 
     def _refuse_missing_gpus(self) -> None:
         targets_by_device = {key: gpu_targets(machine) for key, machine in self._machines.items()}
@@ -85,18 +85,18 @@ class TrialPlacement:
     def _oversubscribed_ranks(self) -> Iterator[str]:
         for role in self._trial.roles:
             for key, ranks in Counter(id(self.machine_of(role, rank)) for rank in range(role.ranks)).items():
-                most = len(self._machines[key].cpus)
-                if ranks > most:
-                    yield f"{ranks} ranks of {role.name} share {most} CPUs"
+                cpus = len(self._machines[key].cpus)
+                if ranks > cpus:
+                    yield f"{ranks} ranks of {role.name} share {cpus} CPUs"
 
     def _shared_machines(self) -> Iterator[str]:
-        """Say when nodes are not machines of their own: who is alone on its node is then not alone."""
+        """Note when several nodes are one machine: a rank alone on its node is then not alone on its machine."""
         if len({machine.boot_id for machine in self._machines.values()}) < len(self._machines):
             yield "several nodes are one machine, and their ranks share its cores"
 
 
 def compute_placements(machine: Machine, trial: Trial) -> PlacementsByLevel:
-    """Return, for each isolation level the trial's roles ask for, who gets which cores."""
+    """Return the placement of workers on cores, by each isolation level that the trial's roles ask for."""
     workers = trial.workers
     levels = dict.fromkeys(role.isolation for role in trial.roles)
     return {
@@ -106,24 +106,26 @@ def compute_placements(machine: Machine, trial: Trial) -> PlacementsByLevel:
 
 
 def predict_isolation(trial: Trial, placing: TrialPlacement) -> dict[tuple[str, int], HeldIsolation]:
-    """Return what can hold for each worker where it is to be placed, by its role and rank."""
+    """Return the isolation that can hold for each placed worker, by its role and rank."""
     worker_ids = [WorkerId(role, rank, 0) for role in trial.roles for rank in range(role.ranks)]
     workers = []
     for worker_id in worker_ids:
-        allotted = placing.allotment(worker_id.role, worker_id.rank).cpus
-        anywhere = placing.machine_of(worker_id.role, worker_id.rank).cpus
+        allotted_cpus = placing.allotment(worker_id.role, worker_id.rank).cpus
+        machine_cpus = placing.machine_of(worker_id.role, worker_id.rank).cpus
         workers.append(
-            _occupant(worker_id, placing, worker_id.role.isolation, anywhere if allotted is None else allotted)
+            _occupant(
+                worker_id, placing, worker_id.role.isolation, machine_cpus if allotted_cpus is None else allotted_cpus
+            )
         )
     limits = _find_limits(trial, placing, worker_ids, workers)
     return {
-        worker_id.key: HeldIsolation(worker_id.role.isolation).limited(*more)
-        for worker_id, more in zip(worker_ids, limits, strict=True)
+        worker_id.key: HeldIsolation(worker_id.role.isolation).limited(*worker_limits)
+        for worker_id, worker_limits in zip(worker_ids, limits, strict=True)
     }
 
 
 def apply_overlap_limits(trial: Trial, placing: TrialPlacement, evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Return what the workers of one restart read back, its level lowered where they were not kept apart."""
+    """Return the evidence of one restart, with the isolation level lowered where workers overlapped."""
     roles = {role.name: role for role in trial.roles}
     worker_ids = [WorkerId(roles[entry.role], entry.rank, entry.restart) for entry in evidence]
     workers = [
@@ -131,14 +133,14 @@ def apply_overlap_limits(trial: Trial, placing: TrialPlacement, evidence: Sequen
         for worker_id, entry in zip(worker_ids, evidence, strict=True)
     ]
     lowered = []
-    for entry, more in zip(evidence, _find_limits(trial, placing, worker_ids, workers), strict=True):
-        held = HeldIsolation(entry.isolation_held, entry.isolation_limits).limited(*more)
+    for entry, worker_limits in zip(evidence, _find_limits(trial, placing, worker_ids, workers), strict=True):
+        held = HeldIsolation(entry.isolation_held, entry.isolation_limits).limited(*worker_limits)
         lowered.append(entry.model_copy(update={"isolation_held": held.level, "isolation_limits": held.limits}))
     return lowered
 
 
 def shortfall_notes(evidence: Sequence[Evidence]) -> list[str]:
-    """Return in words what did not hold, each once."""
+    """Return descriptions of the isolation that did not hold, each once."""
     return list(
         dict.fromkeys(
             f"isolation {entry.isolation_asked} did not hold, only {entry.isolation_held}: {limit.message}"
@@ -149,7 +151,7 @@ def shortfall_notes(evidence: Sequence[Evidence]) -> list[str]:
 
 
 def roles_overlap(trial: Trial, one: Role, other: Role) -> bool:
-    """Return whether workers of two roles run at the same time: loads always, timed ones as the schedule says."""
+    """Return whether workers of two roles run concurrently: loads always, timed ones depending on the schedule."""
     return one.name == other.name or trial.schedule == "together" or "load" in {one.duty, other.duty}
 
 

@@ -1,12 +1,12 @@
-"""In which order the workers of a group are timed, tuned and traced: alone, together or in turns.
+"""The order in which the workers of a group are timed, tuned and traced: alone, together or in turns.
 
 alone      A ▓▓▓▓▓▓▓▓          together   A ▓▓▓▓▓▓▓░░        turns   A ▓▓  ▓▓  ▓▓
            B         ▓▓▓▓▓▓▓▓             B ▓▓▓▓▓▓▓▓▓                B   ▓▓  ▓▓  ▓▓
                                           (░ held as a load)
 
-The parent sleeps while workers are timed. Tuners run after the times were taken, alone or together in the same way;
-a timed role without a tuner is then held
-as a load. Loads run untimed: they are started before and released after what is timed next to them.
+The parent sleeps while workers are timed. Tuners run after timing, alone or together in the same way; a timed role
+without a tuner is then held as a load. Loads run untimed: they are started before and released after the timing they
+run next to.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 def start_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
-    """Have workers run untimed, and wait until each has made its first calls."""
+    """Start workers as untimed loads, and wait until each has made its first calls."""
     group.send(handles, say.Hold())
     group.collect(handles, say.Holding, within_s=group.trial.method.timeout_s, doing="raising the load")
 
 
 def release_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
-    """End a load, and keep how much of one it was, with the samples of continuous calls."""
+    """Stop a load, and keep its totals, with the samples of continuous calls."""
     group.send(handles, say.Release())
-    answers = group.collect(handles, say.Released, within_s=group.trial.method.timeout_s, doing="ending the load")
-    for key, answer in answers.items():
-        if isinstance(answer, WorkerReply) and isinstance(answer.message, say.Released):
-            group.load_totals[key] = group.load_totals.get(key, LoadTotals()).plus(answer.message)
-            group.series.extend(unpack_series(group.handles[key].worker_id, answer.message, answer.payload))
+    replies = group.collect(handles, say.Released, within_s=group.trial.method.timeout_s, doing="ending the load")
+    for key, reply in replies.items():
+        if isinstance(reply, WorkerReply) and isinstance(reply.message, say.Released):
+            group.load_totals[key] = group.load_totals.get(key, LoadTotals()).plus(reply.message)
+            group.series.extend(unpack_series(group.handles[key].worker_id, reply.message, reply.payload))
 
 
 def run_tuners(group: WorkerGroup, delay_ns: int) -> None:
-    """Run every tuner of a crew; those that start together do so at a moment that lies so far ahead."""
+    """Run every tuner of a group; concurrent ones start together, ``delay_ns`` from now."""
     tuning = [role for role in group.timed if role.tuner is not None]
     if group.trial.schedule != "together" or len(group.timed) == 1:
         for role in tuning:
@@ -56,26 +56,26 @@ def run_tuners(group: WorkerGroup, delay_ns: int) -> None:
 
 
 def _tune_roles(group: WorkerGroup, roles: list[Role], delay_ns: int, *, hold: bool) -> None:
-    """Have some roles tune at the same time; what the good ones found is kept even if another fails."""
+    """Let some roles tune concurrently; the results of successful ones are kept even if another fails."""
     handles = group.workers_of(roles)
     start = time.perf_counter_ns() + delay_ns if all(handle.same_clock for handle in handles) else None
     group.send(handles, say.Tune(start_at_ns=start, hold=hold, seed=group.trial.seed + 1000 * group.restart))
     limit_s = group.trial.method.timeout_s + max(role.tuner.budget_s for role in roles if role.tuner is not None)
     untuned = (role for role in group.timed if role.tuner is None) if hold else ()
     background = group.workers_of([*group.loads, *untuned])
-    answers = collect_replies(handles, say.Tuned, within_s=limit_s, doing="tuning", loads=background)
-    group.keep_tunings(answers)
-    group.fail_on(answers)
+    replies = collect_replies(handles, say.Tuned, within_s=limit_s, doing="tuning", loads=background)
+    group.keep_tunings(replies)
+    group.fail_on(replies)
 
 
 START_DELAY_NS = 50_000_000
-"""A common start lies this far ahead, so that every worker has heard of it before it comes."""
+"""A common start is this far ahead, so that every worker has received it before then."""
 
 TURN_DELAY_NS = 5_000_000
-"""The same where only one has its turn: it is awake for the last of it, and its core no longer dozes."""
+"""Delay of a single worker's turn: it busy-waits at the end, so that its core has left idle states."""
 
 STAGE_TIMEOUTS = 3
-"""So many timeouts may a stage take beside its own time: it is put in place, warmed up, and ends with a whole call."""
+"""A stage may take this many timeouts beside its own time: preparation, warm-up, and the last whole call."""
 
 CALIBRATION_SAMPLES = 3
 TURNS = 10
@@ -83,9 +83,9 @@ RANKS_COUNTED_NOTE = "several ranks go in step, so that their calls are timed on
 
 
 def run_schedule(group: WorkerGroup, share_s: float, machine: Machine) -> None:
-    """Time the crew's roles as its trial says, each for its share, then let them tune; the loads are up meanwhile.
+    """Time the group's roles by the trial's schedule, each for its share, then run the tuners; loads run meanwhile.
 
-    Where the trial asks for it, whoever is timed runs untimed first, until the machine's GPUs in use are steady.
+    Where the trial asks for it, timed roles run untimed first, until the machine's GPUs in use are steady.
     """
     loads = group.workers_of(group.loads)
     if group.trial.method.continuous and any(role.ranks > 1 for role in group.timed):
@@ -106,12 +106,12 @@ def run_schedule(group: WorkerGroup, share_s: float, machine: Machine) -> None:
 
 
 def _block_order(group: WorkerGroup, share_s: float, *, hold: bool = False, turn: int = 0) -> say.TakeBlock:
-    """Return the order to time a stretch; given counts are obeyed exactly."""
+    """Return the request to time a block; given counts are exact."""
     method = group.trial.method
-    exact = method.benchmark_runs is not None
+    is_counted = method.benchmark_runs is not None
     return say.TakeBlock(
         samples=method.benchmark_runs,
-        duration_s=None if exact else share_s,
+        duration_s=None if is_counted else share_s,
         warmup_runs=method.warmup_runs,
         precision=group.trial.target_precision,
         rounds=method.rounds,
@@ -123,24 +123,26 @@ def _block_order(group: WorkerGroup, share_s: float, *, hold: bool = False, turn
 
 
 def _take_block(
-    group: WorkerGroup, handles: list[WorkerHandle], order: say.TakeBlock, *, keep: bool = True
+    group: WorkerGroup, handles: list[WorkerHandle], request: say.TakeBlock, *, keep: bool = True
 ) -> WorkerReplies:
-    """Have several workers time the same stretch; what the good ones measured is kept even if another fails."""
+    """Let several workers time the same block; the samples of successful ones are kept even if another fails."""
     if not all(handle.same_clock for handle in handles):
-        order = order.model_copy(update={"start_at_ns": None})
-    group.send(handles, order)
-    limit_s = (order.duration_s or 0.0) + group.trial.method.timeout_s * (1 if order.stage is None else STAGE_TIMEOUTS)
+        request = request.model_copy(update={"start_at_ns": None})
+    group.send(handles, request)
+    limit_s = (request.duration_s or 0.0) + group.trial.method.timeout_s * (
+        1 if request.stage is None else STAGE_TIMEOUTS
+    )
     loads = group.workers_of(group.loads)
-    answers = collect_replies(handles, say.BlockDone, within_s=limit_s, doing="being timed", loads=loads)
+    replies = collect_replies(handles, say.BlockDone, within_s=limit_s, doing="being timed", loads=loads)
     if keep:
         for handle in handles:
-            answer = answers[handle.worker_id.key]
-            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.BlockDone):
-                group.series.extend(unpack_series(handle.worker_id, answer.message, answer.payload))
-                if answer.message.facts is not None:
-                    group.facts[handle.worker_id.key] = say.WorkerReady(facts=answer.message.facts)
-    group.fail_on(answers)
-    return answers
+            reply = replies[handle.worker_id.key]
+            if isinstance(reply, WorkerReply) and isinstance(reply.message, say.BlockDone):
+                group.series.extend(unpack_series(handle.worker_id, reply.message, reply.payload))
+                if reply.message.facts is not None:
+                    group.facts[handle.worker_id.key] = say.WorkerReady(facts=reply.message.facts)
+    group.fail_on(replies)
+    return replies
 
 
 def _run_role(group: WorkerGroup, role: Role, share_s: float) -> None:
@@ -154,7 +156,7 @@ def _run_role(group: WorkerGroup, role: Role, share_s: float) -> None:
 
 
 def _run_stages(group: WorkerGroup, role: Role, share_s: float) -> None:
-    """Have one subject after another called for its while; none is begun when the time is up."""
+    """Call one subject after another for its stage time; none is started when the time is up."""
     method = group.trial.method
     handles = group.workers_of([role])
     end_ns = time.perf_counter_ns() + int(share_s * 1e9)
@@ -162,32 +164,32 @@ def _run_stages(group: WorkerGroup, role: Role, share_s: float) -> None:
         if time.perf_counter_ns() >= end_ns:
             group.notes.append(f"{stage} of {len(role.subjects)} stages fit into {share_s:.3g} s")
             return
-        order = _block_order(group, method.stage_s or 0.0)
-        _take_block(group, handles, order.model_copy(update={"stage": stage, "stage_calls": method.stage_calls}))
+        request = _block_order(group, method.stage_s or 0.0)
+        _take_block(group, handles, request.model_copy(update={"stage": stage, "stage_calls": method.stage_calls}))
 
 
 def _calibrated_order(group: WorkerGroup, handles: list[WorkerHandle], share_s: float) -> say.TakeBlock:
-    """Return an order of equally many samples for every rank, as many as the slowest can take in its share."""
+    """Return a request with the same number of samples for every rank: as many as the slowest fits in its share."""
     first = _block_order(group, share_s).model_copy(update={"samples": CALIBRATION_SAMPLES, "duration_s": None})
     if first.warmup_runs is None:
         first = first.model_copy(update={"warmup_runs": CALIBRATION_SAMPLES})
     begin = time.perf_counter_ns()
-    answers = _take_block(group, handles, first, keep=False)
+    replies = _take_block(group, handles, first, keep=False)
     spent_s = (time.perf_counter_ns() - begin) / 1e9
-    round_s = max(_round_s(answer.message) for answer in answers.values() if isinstance(answer, WorkerReply))
+    round_s = max(_round_s(reply.message) for reply in replies.values() if isinstance(reply, WorkerReply))
     samples = max(1, min(MAX_KEPT_SAMPLES, int((share_s - spent_s) / round_s)))
     return _block_order(group, share_s).model_copy(update={"samples": samples, "duration_s": None})
 
 
 def _round_s(done: say.Message) -> float:
-    """Return how long a round took that samples every subject once, with all that is done between samples."""
+    """Return the duration of a round that samples every subject once, including the work between samples."""
     if not isinstance(done, say.BlockDone):
         raise say.InvalidMessage(f"a calibration gave {done.kind!r}")
     return max((done.end_ns - done.start_ns) / CALIBRATION_SAMPLES / 1e9, 1e-9)
 
 
 def _run_together(group: WorkerGroup, share_s: float) -> None:
-    """Start all at one moment; who ends first goes on as a load, so that every sample had company."""
+    """Start all at one time; a role that ends first continues as a load, so that every sample is concurrent."""
     if len(group.timed) == 1:
         _run_role(group, group.timed[0], share_s)
         return
@@ -197,34 +199,34 @@ def _run_together(group: WorkerGroup, share_s: float) -> None:
 
 
 def _run_in_turns(group: WorkerGroup, share_s: float) -> None:
-    """Alternate strictly between two processes; the one whose turn it is not sleeps.
+    """Alternate strictly between two processes; the inactive one sleeps.
 
-    A turn lasts at least a call, so that there are fewer turns where calls are long.
+    A turn lasts at least one call, so that there are fewer turns if calls are long.
     """
     exact = group.trial.method.benchmark_runs
     turns = exact if exact is not None else TURNS
     end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for turn in range(turns):
         for role in group.timed:
-            order = _block_order(group, share_s / (2 * turns), turn=turn)
-            soon = {"start_at_ns": time.perf_counter_ns() + TURN_DELAY_NS}
+            request = _block_order(group, share_s / (2 * turns), turn=turn)
+            start = {"start_at_ns": time.perf_counter_ns() + TURN_DELAY_NS}
             _take_block(
-                group, group.workers_of([role]), order.model_copy(update={**soon, "samples": 1} if exact else soon)
+                group, group.workers_of([role]), request.model_copy(update={**start, "samples": 1} if exact else start)
             )
         if exact is None and time.perf_counter_ns() >= end_ns:
             break
 
 
 def trace_workers(group: WorkerGroup) -> None:
-    """Have every timed worker trace its subjects, in the first restart of a trial that asks for it."""
+    """Let every timed worker trace its subjects, in the first restart of a trial that asks for it."""
     if not group.trial.profile or group.restart > 0:
         return
     for role in group.timed:
         handles = group.workers_of([role])
         group.send(handles, say.TakeTrace())
-        answers = group.collect(handles, say.TraceDone, within_s=group.trial.method.timeout_s, doing="being traced")
-        for key, answer in answers.items():
-            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.TraceDone):
-                group.traces[key] = answer.payload
-                if answer.message.reason is not None:
-                    group.notes.append(f"{group.handles[key].worker_id.name} was not traced: {answer.message.reason}")
+        replies = group.collect(handles, say.TraceDone, within_s=group.trial.method.timeout_s, doing="being traced")
+        for key, reply in replies.items():
+            if isinstance(reply, WorkerReply) and isinstance(reply.message, say.TraceDone):
+                group.traces[key] = reply.payload
+                if reply.message.reason is not None:
+                    group.notes.append(f"{group.handles[key].worker_id.name} was not traced: {reply.message.reason}")

@@ -32,12 +32,12 @@ SETTING_NAMES = {POWER_LIMIT_W: "a power limit", SM_MHZ: "a locked SM clock"}
 
 
 class SettingRefused(Exception):
-    """A trial cannot be measured as it is set; why, in one sentence. Nothing is left changed."""
+    """A trial's settings cannot be applied; why, in one sentence. Nothing is left changed."""
 
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """What one GPU is set to. Null: left as it is."""
+    """The settings of one GPU. Null: unchanged."""
 
     device: str
     uuid: str
@@ -47,45 +47,47 @@ class GpuSetting:
 
 @dataclass
 class GpuSettings:
-    """Makes the changes that trials ask for, and knows those that could not be undone."""
+    """Applies the settings of trials, and tracks those that could not be undone."""
 
     unrestored: list[Lease] = field(default_factory=list)
 
     @contextmanager
     def held(self, trial: Trial, machine: Machine, notes: list[str], *, elsewhere: bool = False) -> Iterator[None]:
-        """Have the GPUs of a trial set as it asks for, for the length of a ``with`` block.
+        """Apply a trial's GPU settings for the duration of a ``with`` block.
 
-        An error of the block is what the caller gets to see; what could not be undone is then noted beside it.
+        An error of the block is passed on; settings that could not be undone are then added to it as notes.
 
         Args:
-            trial: What is asked for.
-            machine: Where its GPUs are.
-            notes: Takes what was set, and what did not hold.
-            elsewhere: Some ranks of the trial live on other nodes.
+            trial: The trial with the settings.
+            machine: The machine of its GPUs.
+            notes: Receives what was set, and what did not hold.
+            elsewhere: Some ranks of the trial are on other nodes.
 
         Raises:
-            SettingRefused: A change makes no sense, or may not be made; or an earlier one could not be undone.
-            LeaseNotReleased: A change could not be undone; its lease is kept.
-            GuardianLost: Nobody would undo a change after a kill; none was made.
+            SettingRefused: A setting is invalid or not permitted; or an earlier one could not be undone.
+            LeaseNotReleased: A setting could not be undone; its lease is kept.
+            GuardianLost: No guardian would undo a setting after a kill; none was applied.
         """
         self._undo_earlier()
-        made: list[Lease] = []
+        applied: list[Lease] = []
         with ExitStack() as open_sessions:
             try:
                 settings = requested_settings(trial, machine, elsewhere=elsewhere)
                 readers = (
-                    open_sessions.enter_context(nvidia.open_readers([one.uuid for one in settings])) if settings else ()
+                    open_sessions.enter_context(nvidia.open_readers([setting.uuid for setting in settings]))
+                    if settings
+                    else ()
                 )
                 for change in settings:
-                    _apply_setting(change, made)
+                    _apply_setting(change, applied)
             except GuardianLost as error:
-                self._undo(made, error, notes)
+                self._undo(applied, error, notes)
                 raise
             except (BadInput, MachineCannot) as error:
-                self._undo(made, error, notes)
+                self._undo(applied, error, notes)
                 raise SettingRefused(str(error).rstrip(".")) from None
             except BaseException as error:
-                self._undo(made, error, notes)
+                self._undo(applied, error, notes)
                 raise
             pairs = list(zip(settings, readers, strict=True))
             notes.extend(note for change, reader in pairs for note in _read_back_notes(change, reader))
@@ -93,15 +95,15 @@ class GpuSettings:
                 yield
                 notes.extend(note for change, reader in pairs for note in _changed_limits(change, reader))
             except BaseException as error:
-                self._undo(made, error, notes)
+                self._undo(applied, error, notes)
                 raise
-            self._undo(made, None, notes)
+            self._undo(applied, None, notes)
 
-    def _undo(self, made: list[Lease], error: BaseException | None, notes: list[str]) -> None:
-        """Undo changes, the last one first, all of them whatever happens to one."""
+    def _undo(self, applied: list[Lease], error: BaseException | None, notes: list[str]) -> None:
+        """Undo settings in reverse order, all of them even if one fails."""
         failures: list[LeaseNotReleased] = []
         with defer_stop():
-            for lease in reversed(made):
+            for lease in reversed(applied):
                 try:
                     leases.release_lease(lease)
                 except LeaseNotReleased as failure:
@@ -115,7 +117,7 @@ class GpuSettings:
                 error.add_note(str(unreleased))
 
     def _undo_earlier(self) -> None:
-        """Try once more to undo what an earlier trial left, so that nothing is measured under its settings."""
+        """Retry undoing an earlier trial's settings, so that nothing is measured under them."""
         while self.unrestored:
             try:
                 leases.release_lease(self.unrestored[-1])
@@ -125,11 +127,11 @@ class GpuSettings:
 
 
 def requested_settings(trial: Trial, machine: Machine, *, elsewhere: bool = False) -> tuple[GpuSetting, ...]:
-    """Return what a trial asks to be set, a change for each GPU of its timed roles; other settings are not for GPUs.
+    """Return the GPU settings of a trial, one for each GPU of its timed roles; its other settings are ignored.
 
     Raises:
-        BadInput: A value is none, or a device has no such setting.
-        MachineCannot: The GPU is not here, or only a part of it is the trial's.
+        BadInput: A value is not a positive number, or a device has no such setting.
+        MachineCannot: The GPU is not on this machine, or the trial uses only a part of it.
     """
     requested = {name: trial.settings[name] for name in SETTING_NAMES if trial.settings.get(name) is not None}
     if not requested:
@@ -162,15 +164,15 @@ def _positive_number(name: str, value: Scalar) -> float:
     return float(value)
 
 
-def _apply_setting(change: GpuSetting, made: list[Lease]) -> None:
+def _apply_setting(change: GpuSetting, applied: list[Lease]) -> None:
     if change.watts is not None:
-        made.append(nvidia.set_power_limit(change.uuid, change.watts))
+        applied.append(nvidia.set_power_limit(change.uuid, change.watts))
     if change.mhz is not None:
-        made.append(nvidia.lock_sm_clocks(change.uuid, change.mhz, change.mhz))
+        applied.append(nvidia.lock_sm_clocks(change.uuid, change.mhz, change.mhz))
 
 
 def _read_back_notes(change: GpuSetting, reader: NvmlReader) -> Iterator[str]:
-    """Say what was set, and what the GPU says of it."""
+    """Report what was set, and the value that the GPU reports."""
     if change.watts is not None:
         yield f"{change.device}: power limit set to {change.watts:g} W; read back: {_limit_w(reader)} W"
     if change.mhz is not None:
@@ -179,7 +181,7 @@ def _read_back_notes(change: GpuSetting, reader: NvmlReader) -> Iterator[str]:
 
 
 def _changed_limits(change: GpuSetting, reader: NvmlReader) -> Iterator[str]:
-    """Say where a limit did not hold to the end of the trial."""
+    """Report a limit that did not hold to the end of the trial."""
     limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
     if change.watts is not None and limit_w is not None and abs(limit_w - change.watts) > 1:
         yield f"{change.device}: the power limit was {limit_w:g} W in the end; somebody else set it, or a reset did"

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 
 WINDOW_S = 20.0
-"""So far back is looked, or as far as there is."""
+"""Length of the window in s; at the start as much as there is."""
 MIN_WATCH_S = 3.0
 MIN_POINTS = 5
 MAX_DRIFT_C = 1.0
-"""A minute."""
+"""Per minute."""
 RESOLUTION_C = 1.0
 MAX_CLOCK_CHANGE = 0.01
 
 Point = tuple[float, float]
-"""When, in seconds, and what was read."""
+"""Time in seconds, and reading."""
 
 
 @dataclass(frozen=True)
 class TemperatureDrift:
-    """How fast a temperature moves, in °C a minute, and how well that is known; one rounding can put it off further."""
+    """The drift of a temperature in °C per minute, and its standard error; one rounding step can add to the error."""
 
     slope_c: float
     error_c: float
@@ -54,20 +54,20 @@ class TemperatureDrift:
 
 @dataclass
 class GpuTrace:
-    """What was read of one GPU; null readings are left out."""
+    """Readings of one GPU; null readings are left out."""
 
     temperature: list[Point] = field(default_factory=list)
     clock: list[Point] = field(default_factory=list)
 
     def add(self, t_s: float, snapshot: GpuSnapshot) -> None:
-        """Take a reading."""
+        """Add a reading."""
         if snapshot.temperature_c is not None:
             self.temperature.append((t_s, float(snapshot.temperature_c)))
         if snapshot.sm_mhz is not None:
             self.clock.append((t_s, float(snapshot.sm_mhz)))
 
     def unsteady(self) -> str | None:
-        """Return what is not steady yet; null where all that can be read is."""
+        """Return what is not steady yet; null if all readable quantities are."""
         if not self.temperature and not self.clock:
             return "neither temperature nor clock can be read"
         problems = [temperature_problem(self.temperature), clock_problem(self.clock)]
@@ -75,12 +75,12 @@ class GpuTrace:
 
 
 def recent_points(points: Sequence[Point]) -> list[Point]:
-    """Return the last points, as far back as is looked."""
+    """Return the points in the window."""
     return [point for point in points if point[0] >= points[-1][0] - WINDOW_S]
 
 
 def temperature_problem(points: Sequence[Point]) -> str | None:
-    """Return why a temperature is not steady; null where it is, or none was read."""
+    """Return why a temperature is not steady; null if it is, or none was read."""
     if not points:
         return None
     drift = fit_drift(points)
@@ -95,9 +95,9 @@ def temperature_problem(points: Sequence[Point]) -> str | None:
 
 
 def fit_drift(points: Sequence[Point]) -> TemperatureDrift | None:
-    """Return how fast a temperature moves, from a line through its last points; null where there are too few.
+    """Return the drift of a temperature, from a line fitted to its last points; null if there are too few.
 
-    What rounding to whole degrees does to it counts in its error, also where all points are the same.
+    The error includes rounding to whole degrees, also if all points are equal.
     """
     recent = recent_points(points) if points else []
     if len(recent) < MIN_POINTS or recent[-1][0] - recent[0][0] < MIN_WATCH_S:
@@ -106,12 +106,12 @@ def fit_drift(points: Sequence[Point]) -> TemperatureDrift | None:
     mean_c = math.fsum(c for _, c in recent) / len(recent)
     spread = math.fsum((t - mean_t) ** 2 for t, _ in recent)
     slope = math.fsum((t - mean_t) * (c - mean_c) for t, c in recent) / spread
-    rest = math.fsum((c - mean_c - slope * (t - mean_t)) ** 2 for t, c in recent) / (len(recent) - 2)
-    return TemperatureDrift(60 * slope, 60 * math.sqrt(max(rest, RESOLUTION_C**2 / 12) / spread))
+    residual_variance = math.fsum((c - mean_c - slope * (t - mean_t)) ** 2 for t, c in recent) / (len(recent) - 2)
+    return TemperatureDrift(60 * slope, 60 * math.sqrt(max(residual_variance, RESOLUTION_C**2 / 12) / spread))
 
 
 def clock_problem(points: Sequence[Point]) -> str | None:
-    """Return why a clock is not steady; null where it is, or none was read."""
+    """Return why a clock is not steady; null if it is, or none was read."""
     if not points:
         return None
     recent = recent_points(points)
@@ -126,7 +126,7 @@ def clock_problem(points: Sequence[Point]) -> str | None:
 
 
 def _mean_error(points: Sequence[Point]) -> float:
-    """Return how well a mean is known, from how much neighbours differ: a slow change is no noise."""
+    """Return the standard error of a mean, from the differences of neighbours: a slow change is not noise."""
     differences = [(later[1] - earlier[1]) ** 2 for earlier, later in pairwise(points)]
     if not differences:
         return 0.0
@@ -148,7 +148,7 @@ NO_GPU_NOTE = "no GPU: run for a moment, and nothing was looked at"
 
 
 def settle(group: WorkerGroup, roles: Sequence[Role], machine: Machine) -> None:
-    """Hold roles as a load until their GPUs, and those of the trial's loads, are steady; where the trial asks for it.
+    """Hold roles as a load until their GPUs, and those of the trial's loads, are steady; if the trial asks for it.
 
     Raises:
         WorkersFailed: A worker, a load or a GPU was lost meanwhile.
@@ -169,7 +169,7 @@ def settle(group: WorkerGroup, roles: Sequence[Role], machine: Machine) -> None:
 
 
 def metered_devices(roles: Sequence[Role], machine: Machine) -> dict[str, str]:
-    """Return the devices of whole GPUs whose watts count, by UUID; heat and clocks belong to whole GPUs."""
+    """Return the devices of whole GPUs whose power counts, by UUID; temperature and clocks belong to whole GPUs."""
     used = {device.partition("/")[0] for role in roles for device in role.watched if device in gpu_targets(machine)}
     return {gpu.uuid: f"cuda:{gpu.index}" for gpu in machine.gpus if f"cuda:{gpu.index}" in used}
 
@@ -179,8 +179,8 @@ def _watch_workers(handles: list[WorkerHandle], gpus: dict[str, str], most_s: fl
         wait_s = min(most_s, NO_GPU_WAIT_S)
         _message_within(handles, wait_s)
         return SettlingResult(waited_s=wait_s, steady=False, note=NO_GPU_NOTE)
-    with ExitStack() as glances:
-        readers = {uuid: glances.enter_context(closing(_open_glance(uuid, device))) for uuid, device in gpus.items()}
+    with ExitStack() as stack:
+        readers = {uuid: stack.enter_context(closing(_open_glance(uuid, device))) for uuid, device in gpus.items()}
         return watch_until_steady(readers, gpus, most_s, pause=lambda wait_s: _message_within(handles, wait_s))
 
 
@@ -199,13 +199,13 @@ def watch_until_steady(
     pause: Callable[[float], bool],
     clock: Callable[[], float] = time.monotonic,
 ) -> SettlingResult:
-    """Look at GPUs until all are steady or the time allowed is up.
+    """Read GPUs until all are steady or the time allowed is up.
 
     Args:
-        readers: What looks at each, by UUID; null: it is lost.
-        gpus: The device that each is, by UUID.
+        readers: Reads each GPU, by UUID; null: it is lost.
+        gpus: The device name of each, by UUID.
         most_s: The time allowed.
-        pause: Waits so long; whether there is trouble, for which nothing more is waited.
+        pause: Waits that long; returns whether there is a message, which ends the waiting.
         clock: In seconds.
 
     Raises:
@@ -238,12 +238,12 @@ def watch_until_steady(
 
 
 def _message_within(handles: list[WorkerHandle], wait_s: float) -> bool:
-    """Wait, asleep; return whether a worker said something, which while it is held it does only in trouble."""
+    """Wait, asleep; return whether a worker sent a message, which a held worker does only when it fails."""
     return bool(select.select(handles, [], [], wait_s)[0])
 
 
 def combine_settled(settled: Sequence[SettlingResult]) -> SettlingResult | None:
-    """Return how it was over all restarts and roles, of each GPU the last look; null where nothing was waited for."""
+    """Return the settling over all restarts and roles, with the last reading of each GPU; null if there was none."""
     if not settled:
         return None
     notes = dict.fromkeys(entry.note for entry in settled if entry.note is not None)

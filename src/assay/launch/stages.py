@@ -1,4 +1,4 @@
-"""Energy of each stage of a trial, from its own window of the recording, and the cost of a token over all processes.
+"""Energy of each stage of a trial, from its own window of the recording, and token costs over all processes.
 
 Token costs are quantities like any other, for comparisons and the history.
 """
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 
 
 MARGIN_NS = 1_300_000_000
-"""Readings so far around a stage help to place the edges of its energy."""
+"""Readings this far around a stage help to interpolate the edges of its energy."""
 NO_MONITOR = "no monitor watched"
 
 
 def stages_without_energy(trial: Trial, series: Iterable[RawSeries], why: str = NO_MONITOR) -> tuple[Stage, ...]:
-    """Return the stages of a trial with their windows alone; of ranks, those of the first."""
+    """Return the stages of a trial with their windows alone; of several ranks, those of the first."""
     names = {role.name for role in trial.roles if role.in_stages}
     return tuple(
         Stage(
-            role=one.role,
-            subject=one.subject,
-            restart=one.restart,
-            start_ns=one.start_ns,
-            end_ns=one.end_ns,
-            calls=len(one.data) // 8,
+            role=entry.role,
+            subject=entry.subject,
+            restart=entry.restart,
+            start_ns=entry.start_ns,
+            end_ns=entry.end_ns,
+            calls=len(entry.data) // 8,
             energy_note=f"not told: {why}",
             host_note=f"not told: {why}",
         )
-        for one in series
-        if one.role in names and one.rank == 0 and one.quantity == START_US
+        for entry in series
+        if entry.role in names and entry.rank == 0 and entry.quantity == START_US
     )
 
 
 def stages_with_energy(
     trial: Trial, series: Iterable[RawSeries], lines: Sequence[RecordingLine], gpus: dict[int, str], driver: str
 ) -> tuple[Stage, ...]:
-    """Return the stages of a trial, each with what was seen of it in the monitor's lines."""
+    """Return the stages of a trial, each with its observations from the monitor's lines."""
     header = [line for line in lines if isinstance(line, RecordingHeader)][:1]
     samples = [line for line in lines if not isinstance(line, RecordingHeader)]
     moments = [line.t_ns for line in samples]
@@ -68,15 +68,15 @@ def stages_with_energy(
 
 def _with_energy(stage: Stage, lines: Sequence[RecordingLine], gpus: dict[int, str], driver: str) -> Stage:
     window = [(stage.start_ns, stage.end_ns)]
-    spent = estimate_gpu_windows(lines, gpus, window, driver)
+    gpu_energies = estimate_gpu_windows(lines, gpus, window, driver)
     energy, note, refusal = None, "not told: no GPU is metered", None
     if gpus:
-        result = sum_gpu_energy(spent.values())
+        result = sum_gpu_energy(gpu_energies.values())
         energy, note, refusal = result.energy, result.note or "not told", result.refusal
     host, host_note = estimate_host_domains(lines, window)
     return stage.model_copy(
         update={
-            "during": add_gpu_energies(summarise_windows(lines, window, None, gpus), spent),
+            "during": add_gpu_energies(summarise_windows(lines, window, None, gpus), gpu_energies),
             "energy": energy,
             "energy_note": note,
             "energy_refusal": refusal,
@@ -86,15 +86,17 @@ def _with_energy(stage: Stage, lines: Sequence[RecordingLine], gpus: dict[int, s
     )
 
 
-def add_gpu_energies(window_stats: WindowStats, spent: Mapping[int, GpuWindowEnergies]) -> WindowStats:
-    """Return what was seen with the energy of each GPU meanwhile, or why it is not told."""
-    gpu_energies = [(gpu, sum_gpu_energy([spent[gpu.gpu]])) for gpu in window_stats.gpus]
-    energies = [gpu.model_copy(update={"energy": one.energy, "energy_note": one.note}) for gpu, one in gpu_energies]
+def add_gpu_energies(window_stats: WindowStats, gpu_energies_by_index: Mapping[int, GpuWindowEnergies]) -> WindowStats:
+    """Return the window statistics with the energy of each GPU, or why there is none."""
+    gpu_energies = [(gpu, sum_gpu_energy([gpu_energies_by_index[gpu.gpu]])) for gpu in window_stats.gpus]
+    energies = [
+        gpu.model_copy(update={"energy": total.energy, "energy_note": total.note}) for gpu, total in gpu_energies
+    ]
     return window_stats.model_copy(update={"gpus": tuple(energies)})
 
 
 TOKEN_QUANTITIES = {"output_tokens": "output_token_j", "input_tokens": "input_token_j"}
-"""What is counted, and what one of it costs: of what makes tokens, those made; of what only reads them, those read."""
+"""The counted quantity and its cost: output tokens where there are any, otherwise input tokens."""
 CALL_US = "call_us"
 NO_VALUES = np.empty(0)
 
@@ -102,11 +104,11 @@ SubjectKey = tuple[str, int]
 
 
 def token_costs(stages: Iterable[Stage], series: Iterable[RawSeries]) -> tuple[Summary, ...]:
-    """Return the joules of a token of each role and subject whose stages have an energy, with an interval."""
+    """Return the energy per token in J of each role and subject whose stages have an energy, with an interval."""
     samples = {
-        (one.role, one.subject, one.restart, one.quantity): np.frombuffer(one.data)
-        for one in series
-        if one.rank == 0 and one.quantity in {*TOKEN_QUANTITIES, CALL_US} and one.data
+        (entry.role, entry.subject, entry.restart, entry.quantity): np.frombuffer(entry.data)
+        for entry in series
+        if entry.rank == 0 and entry.quantity in {*TOKEN_QUANTITIES, CALL_US} and entry.data
     }
     draws: dict[tuple[SubjectKey, str], list[ProcessReading]] = {}
     for stage in stages:

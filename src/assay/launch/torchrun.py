@@ -3,7 +3,7 @@
 An agent relays the messages between its worker and the hub:
 
 torchrun ┬─ rank 0: hub, the loop ── worker rank 0
-         ├─ rank 1: agent ────────── worker rank 1     agent ⇄ hub: one channel for orders, a line of JSON each
+         ├─ rank 1: agent ────────── worker rank 1     agent ⇄ hub: one control channel, one JSON object per line
          └─ rank 2: agent ────────── worker rank 2     worker ⇄ hub: its own connection, relayed by the agent
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Hello(Value):
-    """An agent, or the line of one of its workers, presents itself."""
+    """The first message of an agent, or of a worker's connection."""
 
     kind: Literal["hello"] = "hello"
     token: str
@@ -54,7 +54,7 @@ class Hello(Value):
 
 
 class StartWorker(Value):
-    """Start a worker and connect its line to the hub."""
+    """Start a worker and connect it to the hub."""
 
     kind: Literal["start"] = "start"
     worker: int
@@ -68,7 +68,7 @@ class StartWorker(Value):
 
 
 class StopWorker(Value):
-    """End a worker and all it started; answered with how it ended and what it printed last."""
+    """End a worker and its descendants; the reply has its exit status and the end of its output."""
 
     kind: Literal["stop"] = "stop"
     worker: int
@@ -84,7 +84,7 @@ class WorkerEnded(Value):
 
 
 class EndRun(Value):
-    """The run is over; end with this exit code."""
+    """The run is over; exit with this code."""
 
     kind: Literal["bye"] = "bye"
     exit_code: int
@@ -95,18 +95,18 @@ _ADAPTER: TypeAdapter[HubMessage] = TypeAdapter(HubMessage)
 
 
 class HubChannel:
-    """One line-wise connection."""
+    """A connection with one JSON message per line."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self._buffer = b""
 
     def send(self, message: HubMessage) -> None:
-        """Say something."""
+        """Send a message."""
         self.socket.sendall(_ADAPTER.dump_json(message) + b"\n")
 
     def receive(self) -> HubMessage | None:
-        """Wait for what is said next; null when the other side is gone."""
+        """Wait for the next message; null if the other side is gone."""
         while b"\n" not in self._buffer:
             try:
                 data = self.socket.recv(2**16)
@@ -124,7 +124,7 @@ STOP_TIMEOUT_S = 15.0
 
 
 class Hub:
-    """Starts workers where their rank lives: rank 0 here, the others with their agents."""
+    """Starts workers where their rank runs: rank 0 here, the others through their agents."""
 
     def __init__(self, torchrun: Torchrun, *, run_folder: Path, cwd: Path) -> None:
         self._torchrun = torchrun
@@ -135,11 +135,11 @@ class Hub:
         self._address = torchrun.address
         self._count = 0
         self.machines: dict[int, Machine] = {}  # of the ranks on other nodes
-        self.helpers: frozenset[int] = frozenset()  # the agents that are to be seen here, by their process numbers
+        self.helpers: frozenset[int] = frozenset()  # PIDs of the agents visible on this machine
         self.exit_code = 4
 
     def __enter__(self) -> Self:
-        """Listen, tell the other ranks where, and wait until all are here."""
+        """Listen, publish the address, and wait until all ranks have connected."""
         self._listener = _open_listener()
         self._listener.settimeout(RENDEZVOUS_TIMEOUT_S)
         port = self._listener.getsockname()[1]
@@ -179,7 +179,7 @@ class Hub:
         self._listener.close()
 
     def __call__(self, spec: LaunchSpec) -> WorkerHandle:
-        """Return a worker that waits to be prepared, wherever its rank lives."""
+        """Return a worker that waits to be prepared, wherever its rank runs."""
         worker_id = spec.worker_id
         if spec.port is None or worker_id.rank == 0:
             ranks = {}
@@ -202,7 +202,7 @@ class Hub:
         worker_id = spec.worker_id
         self._count += 1
         agent = self._agents[worker_id.rank]
-        order = StartWorker(
+        request = StartWorker(
             worker=self._count,
             trial=spec.trial,
             attempt=spec.attempt,
@@ -213,7 +213,7 @@ class Hub:
             port=port,
         )
         try:
-            agent.send(order)
+            agent.send(request)
         except OSError:
             raise EndedEarly(f"The process of rank {worker_id.rank} in this torchrun has ended") from None
         channel, hello = self._accept(f"rank {worker_id.rank} did not start its worker")
@@ -222,7 +222,7 @@ class Hub:
         )
 
     def _accept(self, otherwise: str) -> tuple[HubChannel, Hello]:
-        """Wait for a connection that knows our token; others are turned away."""
+        """Wait for a connection with the right token; others are closed."""
         while True:
             try:
                 sock, _ = self._listener.accept()
@@ -246,7 +246,7 @@ def _open_listener() -> socket.socket:
 
 
 class RemoteWorker:
-    """A worker that lives with an agent, spoken to over its own line."""
+    """A worker of an agent, reached over its own connection."""
 
     def __init__(
         self, worker_id: WorkerId, agent: HubChannel, connection: socket.socket, number: int, *, same_clock: bool
@@ -266,12 +266,12 @@ class RemoteWorker:
         return self._connection.fileno()
 
     def send(self, message: say.Message) -> None:
-        """Say something; a broken line is found out when the answer is waited for."""
+        """Send a message; a broken connection is noticed when waiting for the reply."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.sendall(say.encode(message))
 
     def read(self) -> say.Frame | None:
-        """Return the next whole frame that has come, or null."""
+        """Return the next complete frame, or null."""
         return say.read_frame(self._connection, self._decoder)
 
     def exit_status(self) -> Missing:
@@ -283,7 +283,7 @@ class RemoteWorker:
         return Missing(code="error", detail=f"the agent of rank {self.worker_id.rank} is gone")
 
     def stop(self) -> None:
-        """Have the agent end the worker and all it started; safe to call twice."""
+        """Let the agent end the worker and its descendants; safe to call twice."""
         if self._ended is not None:
             return
         self._connection.close()
@@ -296,7 +296,7 @@ class RemoteWorker:
             self._ended = WorkerEnded(worker=self._number, exit_status=self._agent_gone(), tail=None)
 
     def tail(self) -> str | None:
-        """Return the end of what it printed."""
+        """Return the end of its output."""
         self.stop()
         return self._ended.tail if self._ended else None
 
@@ -306,7 +306,7 @@ EXIT_WAIT_S = 0.5
 
 
 def serve_hub(torchrun: Torchrun, machine: Machine) -> int:
-    """Serve the hub until it says bye or is gone; return the exit code for this process."""
+    """Serve the hub until it ends the run or is gone; return the exit code for this process."""
     address, port, token = find_hub(torchrun).split()
     channel = HubChannel(_connect(address, int(port)))
     own_machine = machine if torchrun.node > 0 and torchrun.local_rank == 0 else None
@@ -344,7 +344,7 @@ class _Agent:
         self._selector.register(channel.socket, selectors.EVENT_READ, None)
 
     def loop(self) -> int:
-        """Do what the hub says, asleep in between."""
+        """Execute the hub's messages, asleep in between."""
         while True:
             for key, _ in self._selector.select():
                 if key.data is not None:
@@ -360,29 +360,29 @@ class _Agent:
                 elif isinstance(message, StopWorker):
                     self._channel.send(self._stop(message.worker))
 
-    def _start(self, order: StartWorker) -> None:
-        worker_id = WorkerId(order.role, order.rank, order.restart)
-        spec = LaunchSpec(order.trial, order.attempt, worker_id, order.allotment, order.port)
+    def _start(self, request: StartWorker) -> None:
+        worker_id = WorkerId(request.role, request.rank, request.restart)
+        spec = LaunchSpec(request.trial, request.attempt, worker_id, request.allotment, request.port)
         ranks = rank_environment(
-            order.rank,
-            order.role.ranks,
+            request.rank,
+            request.role.ranks,
             address=self._hub_address[0],
-            port=order.port,
+            port=request.port,
             local_rank=self._torchrun.local_rank,
-            local_ranks=self._torchrun.local_ranks(order.role.ranks),
+            local_ranks=self._torchrun.local_ranks(request.role.ranks),
         )
         worker = LocalWorker(spec, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
         connection = _connect(*self._hub_address)
         connection.settimeout(None)
         HubChannel(connection).send(
-            Hello(token=self._token, rank=order.rank, worker=order.worker, process=current_process())
+            Hello(token=self._token, rank=request.rank, worker=request.worker, process=current_process())
         )
-        self._workers[order.worker], self._connections[order.worker] = worker, connection
+        self._workers[request.worker], self._connections[request.worker] = worker, connection
         self._selector.register(worker.fileno(), selectors.EVENT_READ, (worker.socket, connection))
         self._selector.register(connection, selectors.EVENT_READ, (connection, worker.socket))
 
     def _relay(self, pair: tuple[socket.socket, socket.socket]) -> None:
-        """Pass on what has come; when one side is gone, the other hears of it."""
+        """Relay received data; when one side closes, close the other."""
         source, target = pair
         try:
             data = source.recv(2**20)
@@ -406,6 +406,6 @@ class _Agent:
         return WorkerEnded(worker=number, exit_status=exit_status, tail=worker.tail())
 
     def stop_all(self) -> None:
-        """End every worker that is left."""
+        """End all remaining workers."""
         for number in list(self._workers):
             self._stop(number)

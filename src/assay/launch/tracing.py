@@ -1,7 +1,7 @@
-"""Trace a workload: its calls in a process of their own, a recorder next to them, then ncu for the counters.
+"""Trace a workload: its calls in a separate process, a recorder next to them, then ncu for the counters.
 
-Counters come from a run of their own: ncu runs kernel after kernel alone, each as often as its counters need. The
-same calls can be run by hand: there are ready command lines for ncu and nsys.
+Counters come from a separate run: ncu runs one kernel after another, each as often as its counters need. The same
+calls can be run by hand: there are ready command lines for ncu and nsys.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 MAX_KERNELS = 1000
-"""Counted at most: each is run again for every group of counters, and ncu prints only when all are done."""
+"""Maximum number of counted kernels: each is replayed for every group of counters, and ncu prints only at the end."""
 
 
 class ProfilerCalls(Value):
@@ -83,12 +83,12 @@ class ProfilerCalls(Value):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What must stand in the process's environment: which GPU it sees."""
+        """The variables to add to the process's environment: the visible GPU."""
         return {} if self.visible is None else {"CUDA_VISIBLE_DEVICES": self.visible}
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The process itself."""
+        """The command line of the process."""
         params = [word for name, value in self.params.items() for word in ("--param", f"{name}={value}")]
         counts = ("--device", self.device, "--calls", str(self.calls), "--warmup", str(self.warmup))
         seed = ("--seed", str(self.seed)) if self.seed else ()
@@ -98,7 +98,7 @@ class ProfilerCalls(Value):
 def ncu_counters_command(
     calls: ProfilerCalls, metrics: Sequence[str] = METRICS, *, log: str | None = None
 ) -> tuple[str, ...]:
-    """Return ncu's command line for the counters of a trace; the clocks stay as they are, and so do the caches."""
+    """Return ncu's command line for the counters of a trace; neither clocks nor caches are controlled."""
     return (
         "ncu",
         "--csv",
@@ -117,7 +117,7 @@ def ncu_counters_command(
 
 
 def ncu_report_command(calls: ProfilerCalls) -> tuple[str, ...]:
-    """Return ncu's command line for all it can say of the first kernels, to be opened in its own window."""
+    """Return ncu's command line for a full report on the first kernels, to be opened in ncu-ui."""
     return (
         *("ncu", "--set", "full", "--profile-from-start", "off", "--target-processes", "all"),
         *("--clock-control", "none", "--launch-count", "20", "--export", "trace.ncu-rep", "--force-overwrite"),
@@ -139,7 +139,7 @@ GPU_TRACE = ("nsys", "stats", "--report", "cuda_gpu_trace", "--format", "csv", "
 
 
 def profiler_commands(calls: ProfilerCalls) -> dict[str, str]:
-    """Return command lines to be typed, by what they are for; on a CPU only the calls themselves."""
+    """Return command lines for the shell, by purpose; on a CPU only the calls themselves."""
     if not calls.device.startswith("cuda"):
         return {"the calls alone": format_command(calls, calls.argv)}
     return {
@@ -152,19 +152,19 @@ def profiler_commands(calls: ProfilerCalls) -> dict[str, str]:
 
 
 def format_command(calls: ProfilerCalls, argv: Sequence[str]) -> str:
-    """Return a command line as it is typed into a shell, its environment in front."""
+    """Return a command line as typed into a shell, with its environment in front."""
     before = ["env", *(f"{name}={value}" for name, value in calls.environment.items())] if calls.environment else []
     return shlex.join([*before, *argv])
 
 
 MAX_RUNS = 3
-"""At most so many runs: after one in which metrics were unknown, the next does without them."""
+"""Maximum number of runs: after one with unknown metrics, the next omits them."""
 VERSION_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class NcuResult:
-    """What came of it: kernels with their counters, or why there are none."""
+    """The result: kernels with their counters, or why there are none."""
 
     counted: Sequence[NcuKernel] = ()
     refusal: NcuFailure | None = None
@@ -176,16 +176,16 @@ class NcuResult:
 @dataclass(frozen=True)
 class _CommandResult:
     code: int | None
-    """Null: it took too long and was ended."""
+    """Null: it timed out and was killed."""
     text: str
 
 
 def run_ncu(
     calls: ProfilerCalls, folder: Path, *, timeout_s: float, watcher: ProgressWatcher, root: Path = Path("/")
 ) -> NcuResult:
-    """Have ncu read the counters of every kernel of the calls; what it prints stays in the folder.
+    """Let ncu read the counters of every kernel of the calls; its output stays in the folder.
 
-    ``root`` is where the distribution is looked up, for how to install what is missing.
+    ``root`` is where the distribution is looked up, for how to install a missing ncu.
     """
     watcher.begins(PhaseStarted(phase="counting", name=calls.workload, within_s=timeout_s))
     if shutil.which("ncu") is None:
@@ -205,27 +205,27 @@ def _read_known_metrics(runs: _NcuRunner, timeout_s: float, version: str | None)
     for _ in range(MAX_RUNS):
         argv = ncu_counters_command(runs.calls, metrics, log=str(runs.log))
         missing = tuple(metric for metric in METRICS if metric not in metrics)
-        ran = runs.run(argv, timeout_s)
-        counted = read_counters(ran.text)
-        refusal = None if any(kernel.metrics for kernel in counted) else _explain_run(ran, timeout_s)
-        result = NcuResult(counted, refusal, version, format_command(runs.calls, argv), missing)
-        unknown = unknown_metrics(ran.text, metrics) if refusal is not None else set()
+        run = runs.run(argv, timeout_s)
+        kernels = read_counters(run.text)
+        refusal = None if any(kernel.metrics for kernel in kernels) else _explain_run(run, timeout_s)
+        result = NcuResult(kernels, refusal, version, format_command(runs.calls, argv), missing)
+        unknown = unknown_metrics(run.text, metrics) if refusal is not None else set()
         if not unknown or unknown == set(metrics):
             break
         metrics = tuple(metric for metric in metrics if metric not in unknown)
     return result
 
 
-def _explain_run(ran: _CommandResult, timeout_s: float) -> NcuFailure:
-    if ran.code is None:
+def _explain_run(run: _CommandResult, timeout_s: float) -> NcuFailure:
+    if run.code is None:
         reason = f"ncu had not ended after {format_duration(timeout_s)}, and was ended"
         return NcuFailure(reason=reason, fix="give it more time with --timeout, or fewer kernels with --calls")
-    return diagnose_failure(ran.text, ran.code)
+    return diagnose_failure(run.text, run.code)
 
 
 @dataclass(frozen=True)
 class _NcuRunner:
-    """Runs commands to their ends, what they print going into the folder, and leaves nothing of them behind."""
+    """Runs commands to completion, with their output in the folder, and kills whatever they leave behind."""
 
     calls: ProfilerCalls
     folder: Path
@@ -233,7 +233,7 @@ class _NcuRunner:
 
     @property
     def log(self) -> Path:
-        """Where ncu writes; what the calls print goes elsewhere."""
+        """The log file of ncu; the output of the calls goes elsewhere."""
         return self.folder / "ncu.log"
 
     def run(self, argv: Sequence[str], timeout_s: float) -> _CommandResult:
@@ -267,7 +267,7 @@ class _NcuRunner:
 
 
 def _install_hint(root: Path) -> str:
-    """Return how ncu is installed here."""
+    """Return how to install ncu on this machine."""
     tool = next(tool for tool in tools.EXTERNAL_TOOLS if tool.name == "ncu")
     command = tools.install_command(tool, tools.distribution(root), root_user=os.geteuid() == 0)
     return command or "install Nsight Compute, which comes with the CUDA toolkit"
@@ -276,7 +276,7 @@ def _install_hint(root: Path) -> str:
 INTERVAL_S = 0.01
 HOST_INTERVAL_S = 0.1
 MARGIN_S = 0.3
-"""So much of the recording is shown on both sides of the calls."""
+"""Time of the recording shown before and after the calls."""
 
 RECORDING = "monitor.jsonl"
 PROFILE = "profile.json"
@@ -295,42 +295,42 @@ class TraceSpec(Value):
 
 @dataclass(frozen=True)
 class WorkloadTrace:
-    """What came out: the rows, the profiler's events and the recording around them, and what they come to."""
+    """The result: the rows, the profiler's events and the recording around them, and their summary."""
 
     kernels: Sequence[KernelRow]
     events: Sequence[Event]
     clock: ProfilerClock | None
     lines: Sequence[RecordingLine]
     zero_ns: int
-    """The moment on the host's clock that the trace is shown from."""
+    """The time on the host's clock at which the shown trace begins."""
     summary: TraceSummary
 
 
-def trace_workload(order: TraceSpec, folder: Path, machine: Machine, watcher: ProgressWatcher) -> WorkloadTrace:
-    """Follow the calls; files that others write meanwhile go into the folder.
+def trace_workload(spec: TraceSpec, folder: Path, machine: Machine, watcher: ProgressWatcher) -> WorkloadTrace:
+    """Trace the calls; files of the profiler, the recorder and ncu go into the folder.
 
     Raises:
-        TrialFailed: The subject fails, is wrong, or does not come back; a note on it is the end of what it printed.
-        BadInput: The subject makes no sense.
+        TrialFailed: The subject fails, is wrong, or does not return; a note on the error has the end of its output.
+        BadInput: The subject is invalid.
         MachineCannot: This machine cannot do it.
     """
-    gpu = _find_gpu(machine, order.calls.device)
-    followed, lines, notes = _trace_calls(order, folder, machine, gpu, watcher)
+    gpu = _find_gpu(machine, spec.calls.device)
+    result, lines, notes = _trace_calls(spec, folder, machine, gpu, watcher)
     events = _read_events(folder / PROFILE)
-    rows = build_timeline(order.subject.label, followed.calls, events, on_gpu=gpu is not None)
+    rows = build_timeline(spec.subject.label, result.calls, events, on_gpu=gpu is not None)
     kernels = rows_with_sensors(rows, lines, None if gpu is None else gpu.index)
-    counting = _count_kernels(order, gpu, folder, watcher)
+    counting = _count_kernels(spec, gpu, folder, watcher)
     link = None if gpu is None else link_bytes_per_s(gpu.pcie_max_generation, gpu.pcie_max_width)
     kernels, matched = with_counters(kernels, counting.counted, link)
-    missing_reasons = () if followed.missing_reason is None else (followed.missing_reason,)
+    missing_reasons = () if result.missing_reason is None else (result.missing_reason,)
     summary = TraceSummary(
-        workload=order.subject.label,
-        params=order.subject.params,
-        device=order.calls.device,
+        workload=spec.subject.label,
+        params=spec.subject.params,
+        device=spec.calls.device,
         gpu=None if gpu is None else gpu.name,
         gpu_uuid=None if gpu is None else gpu.uuid,
-        calls=order.calls.calls,
-        warmup=order.calls.warmup,
+        calls=spec.calls.calls,
+        warmup=spec.calls.warmup,
         rows=len(kernels),
         rows_are=rows.rows_are,
         clock_error_us=None if rows.clock is None else rows.clock.error_us,
@@ -340,50 +340,50 @@ def trace_workload(order: TraceSpec, folder: Path, machine: Machine, watcher: Pr
         notes=(*missing_reasons, *rows.notes, *notes, *_counter_notes(counting, matched, kernels, rows.rows_are)),
         origin="fake" if machine.has_fake_driver else "real",
     )
-    zero_ns = followed.calls[0].entered_ns - round(MARGIN_S * 1e9)
+    zero_ns = result.calls[0].entered_ns - round(MARGIN_S * 1e9)
     return WorkloadTrace(kernels, events, rows.clock, lines, zero_ns, summary)
 
 
 def _find_gpu(machine: Machine, device: str) -> Gpu | None:
-    """Return the GPU that a device is, or is a part of; null for a CPU."""
+    """Return the GPU of a device, or the one that it is a part of; null for a CPU."""
     whole = device.partition("/")[0]
     return next((gpu for gpu in machine.gpus if whole == f"cuda:{gpu.index}"), None)
 
 
 def _trace_calls(
-    order: TraceSpec, folder: Path, machine: Machine, gpu: Gpu | None, watcher: ProgressWatcher
+    spec: TraceSpec, folder: Path, machine: Machine, gpu: Gpu | None, watcher: ProgressWatcher
 ) -> tuple[TraceResult, Sequence[RecordingLine], tuple[str, ...]]:
-    """Have the calls made while a recorder looks; return them, what was recorded around them, and what went wrong."""
+    """Make the calls while recording; return the result, the recorded lines around them, and notes on failures."""
     request = TraceRequest(
-        subjects=(order.subject,),
-        device=order.calls.device,
-        calls=order.calls.calls,
-        warmup=order.calls.warmup,
-        limit_s=order.timeout_s,
-        seed=order.calls.seed,
+        subjects=(spec.subject,),
+        device=spec.calls.device,
+        calls=spec.calls.calls,
+        warmup=spec.calls.warmup,
+        limit_s=spec.timeout_s,
+        seed=spec.calls.seed,
         file=str(folder / PROFILE),
     )
     with (
         _record(folder, machine, gpu) as (recording, notes),
-        OneShotProcess(request, order.calls.environment) as process,
+        OneShotProcess(request, spec.calls.environment) as process,
     ):
         try:
-            followed = process.wait_for(TraceResult, watcher)
+            result = process.wait_for(TraceResult, watcher)
         except TrialFailed as error:
             error.add_note(process.tail)
             raise
         if recording is not None:
             with contextlib.suppress(AssayError):
                 recording.flush()
-    first, last = followed.calls[0].entered_ns, followed.calls[-1].ended_ns
+    first, last = result.calls[0].entered_ns, result.calls[-1].ended_ns
     path = folder / RECORDING
     lines = read_window(path, first, last, margin_s=MARGIN_S) if path.exists() else ()
-    return followed, lines, tuple(notes)
+    return result, lines, tuple(notes)
 
 
 @contextlib.contextmanager
 def _record(folder: Path, machine: Machine, gpu: Gpu | None) -> Iterator[tuple[Recording | None, list[str]]]:
-    """Record a GPU, or the host where there is none; a recorder that fails harms no trace, and is noted."""
+    """Record a GPU, or the host if there is none; a recorder that fails is noted and does not fail the trace."""
     notes: list[str] = []
     recording: Recording | None = None
     try:
@@ -409,7 +409,7 @@ def _record(folder: Path, machine: Machine, gpu: Gpu | None) -> Iterator[tuple[R
 
 
 def _read_events(path: Path) -> list[Event]:
-    """Return what PyTorch's profiler wrote, and take the file away: all of it goes into the trace that is kept."""
+    """Return the events of PyTorch's profiler, and delete its file: its content is part of the stored trace."""
     if not path.exists():
         return []
     with translate_os_errors(path):
@@ -422,12 +422,12 @@ def _read_events(path: Path) -> list[Event]:
     return events
 
 
-def _count_kernels(order: TraceSpec, gpu: Gpu | None, folder: Path, watcher: ProgressWatcher) -> NcuResult:
-    if order.counters == "none":
+def _count_kernels(spec: TraceSpec, gpu: Gpu | None, folder: Path, watcher: ProgressWatcher) -> NcuResult:
+    if spec.counters == "none":
         return NcuResult(refusal=NcuFailure(reason="they were not asked for"))
     if gpu is None:
         return NcuResult(refusal=NcuFailure(reason="counters are a GPU's, and this is a trace of a CPU"))
-    return run_ncu(order.calls, folder, timeout_s=order.timeout_s, watcher=watcher)
+    return run_ncu(spec.calls, folder, timeout_s=spec.timeout_s, watcher=watcher)
 
 
 def _summarize_counters(counting: NcuResult, matched: int) -> CountersRead:
@@ -445,7 +445,7 @@ def _summarize_counters(counting: NcuResult, matched: int) -> CountersRead:
 
 
 def _counter_notes(counting: NcuResult, matched: int, kernels: Sequence[KernelRow], rows_are: str) -> Iterator[str]:
-    """Give what must be known of the counters that were read."""
+    """Yield notes on the counters that were read."""
     if counting.refusal is not None:
         return
     yield (
@@ -454,10 +454,10 @@ def _counter_notes(counting: NcuResult, matched: int, kernels: Sequence[KernelRo
     )
     if counting.missing:
         yield f"this chip or this ncu does not have {', '.join(counting.missing)}"
-    mine = sum(kernel.kind == "kernel" for kernel in kernels)
+    traced = sum(kernel.kind == "kernel" for kernel in kernels)
     if rows_are != KERNEL_ROWS:
         yield f"ncu counted {len(counting.counted)} kernels, and the rows are {rows_are}: its log has them"
     elif len(counting.counted) >= MAX_KERNELS > matched:
-        yield f"ncu counts {MAX_KERNELS} kernels at most: {mine - matched} of {mine} have no counters"
-    elif matched < mine:
-        yield f"{mine - matched} of {mine} kernels have no counters: the two runs did not launch the same ones"
+        yield f"ncu counts {MAX_KERNELS} kernels at most: {traced - matched} of {traced} have no counters"
+    elif matched < traced:
+        yield f"{traced - matched} of {traced} kernels have no counters: the two runs did not launch the same ones"

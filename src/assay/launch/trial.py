@@ -1,4 +1,4 @@
-"""Measure one trial: its workers are started afresh for each restart, timed by schedule, and ended afterwards.
+"""Measure one trial: start fresh workers for each restart, time them by schedule, and end them.
 
 Before and after a trial, interference by other processes is checked; the trial's duration is split over its
 restarts.
@@ -52,7 +52,7 @@ MIN_MEASURED_SHARE = 0.25
 
 @dataclass(frozen=True)
 class RestartShares:
-    """How often a trial's workers start afresh, and for how long each time is measured, in seconds."""
+    """The number of restarts of a trial's workers, and the measuring time of each in s."""
 
     restarts: int
     share_s: float
@@ -75,7 +75,7 @@ MAX_WAIT_S = 120.0
 
 @dataclass
 class InterferenceWatch:
-    """Looks around before and after a trial; both looks are taken while nothing is timed."""
+    """Checks for interference before and after a trial, while nothing is timed."""
 
     policy: InterferencePolicy
     cpus: int
@@ -86,13 +86,13 @@ class InterferenceWatch:
 
     @classmethod
     def over(cls, machine: Machine, trial: Trial, helpers: frozenset[int] = frozenset()) -> InterferenceWatch:
-        """Return a watch over the machine and the GPUs that a trial uses; ``helpers`` are processes of ours."""
+        """Return a watch for the machine and the GPUs that a trial uses; ``helpers`` are Assay's own processes."""
         used = {device.partition("/")[0] for device in trial.used}
         gpus = tuple(gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used)
         return cls(trial.on_interference, len(machine.cpus), gpus, nvidia if gpus else None, helpers)
 
     def refusal(self) -> str | None:
-        """Listen before the trial, if the policy wants it; return why not to measure, or null."""
+        """Check for interference before the trial, if the policy asks for it; return why not to measure, or null."""
         if self.policy == "warn":
             return None
         deadline = time.monotonic() + (MAX_WAIT_S if self.policy == "wait" else 0.0)
@@ -109,12 +109,12 @@ class InterferenceWatch:
                 )
 
     def begin(self) -> tuple[GpuSnapshot, ...]:
-        """Take the look before; return what the GPUs in use were doing."""
+        """Take the first process snapshot; return the state of the GPUs in use."""
         self._before = take_snapshot(vendor=self.vendor)
         return self._moments()
 
     def end(self) -> tuple[Disturbance, tuple[GpuSnapshot, ...]]:
-        """Take the look after; return what others did in between, and what the GPUs in use are doing now."""
+        """Take the second process snapshot; return the interference since the first, and the GPUs' state."""
         if self._before is None:
             raise RuntimeError("a watch ends only after it has begun")
         moments = self._moments()
@@ -139,20 +139,20 @@ class InterferenceWatch:
 
 @dataclass(frozen=True)
 class Launcher:
-    """Measures trials on a machine, with workers that a starter starts; some ranks may live elsewhere."""
+    """Measures trials on a machine, with workers from a starter; some ranks may be on other nodes."""
 
     machine: Machine
     starter: WorkerStarter
     elsewhere: Mapping[int, Machine] = field(default_factory=dict)
     settings: GpuSettings = field(default_factory=GpuSettings)
     helpers: frozenset[int] = frozenset()
-    """Processes here that work for this one but were started by somebody else: the other ranks of a torchrun."""
+    """Local processes that belong to this run but were started by others: the other ranks of a torchrun."""
 
     def measure(self, trial: Trial, attempt: int = 1) -> TrialOutcome:
-        """Return what came of a trial; failures of workers are part of it, never raised.
+        """Return the outcome of a trial; failures of workers are part of it, never raised.
 
         Raises:
-            LeaseNotReleased: What the trial set on a GPU could not be undone, though it was measured.
+            LeaseNotReleased: A GPU setting of the trial could not be undone, although it was measured.
         """
         now = time.perf_counter_ns()
         outcome = TrialOutcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
@@ -184,7 +184,7 @@ class Launcher:
         return outcome
 
     def _check_gpus(self, trial: Trial) -> None:
-        """Find out whether the GPUs of calls without a pause are still there: what a lost one read is no use."""
+        """Check that GPUs with continuous or staged calls still work: readings of a lost one are useless."""
         gpus = metered_devices(trial.roles, self.machine) if trial.method.continuous or trial.in_stages else {}
         for uuid, device in gpus.items():
             try:
@@ -230,7 +230,7 @@ class Launcher:
             )
 
     def _start_workers(self, group: WorkerGroup, attempt: int, placing: TrialPlacement) -> None:
-        """Start every worker of a crew, prepare them all at once, and wait until each is ready."""
+        """Start every worker of a group, prepare them all concurrently, and wait until each is ready."""
         for role in group.trial.roles:
             port = find_free_port() if role.ranks > 1 else 0
             for rank in range(role.ranks):
@@ -254,19 +254,17 @@ class Launcher:
                         seed=group.trial.seed,
                     )
                 )
-        everyone = list(group.handles.values())
-        answers = group.collect(
-            everyone, say.WorkerReady, within_s=group.trial.method.timeout_s, doing="being prepared"
-        )
-        for key, answer in answers.items():
-            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.WorkerReady):
-                group.facts[key] = answer.message
-                group.setup_s[key] = (answer.at_ns - group.handles[key].born_ns) / 1e9
+        handles = list(group.handles.values())
+        replies = group.collect(handles, say.WorkerReady, within_s=group.trial.method.timeout_s, doing="being prepared")
+        for key, reply in replies.items():
+            if isinstance(reply, WorkerReply) and isinstance(reply.message, say.WorkerReady):
+                group.facts[key] = reply.message
+                group.setup_s[key] = (reply.at_ns - group.handles[key].born_ns) / 1e9
 
 
 @contextmanager
 def pin_parent(cpus: set[int]) -> Iterator[None]:
-    """Keep this process on the cores that no worker got, where there are some."""
+    """Pin this process to the CPUs that no worker got, if there are any."""
     before = os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -282,9 +280,9 @@ def counts_setup(trial: Trial) -> bool:
 
 
 def restart_shares(trial: Trial, *, setup_s: float) -> RestartShares:
-    """Return the restarts and shares of a trial once it is known what starting its workers costs.
+    """Return the restarts and shares of a trial, given its set-up time.
 
-    Counted and continuous calls, and stages, have the whole of the duration: starting comes on top.
+    Counted and continuous calls, and stages, use the whole duration: starting is not included.
     """
     if trial.method.benchmark_runs is not None or trial.method.continuous or trial.in_stages:
         return RestartShares(trial.restarts, trial.method.duration_s / trial.restarts)

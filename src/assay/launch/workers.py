@@ -1,6 +1,6 @@
-"""The workers of one restart of a trial, as their parent sees them.
+"""The workers of one restart of a trial, from their parent's side.
 
-A worker has an id (role, rank and restart) and a handle to send to, wait for and end it. A group starts its workers
+A worker has an ID (role, rank and restart) and a handle to send to, wait for and end it. A group starts its workers
 together, collects their replies, sorts failures by root cause and always ends all of them. Samples arrive as raw
 bytes and end up in the trial's outcome.
 """
@@ -35,7 +35,7 @@ RANK_FAILURE_GRACE_S = 3.0
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """Why a worker gave no answer, in words.
+    """Why a worker gave no reply.
 
     Attributes:
         worker: The worker.
@@ -50,7 +50,7 @@ class WorkerFailure:
 
 @dataclass(frozen=True)
 class WorkerId:
-    """Which rank of which role a worker is, in which of the trial's restarts."""
+    """The role, rank and restart of a worker."""
 
     role: Role
     rank: int
@@ -58,12 +58,12 @@ class WorkerId:
 
     @property
     def name(self) -> str:
-        """The seat for people: ``cpu:0``, or ``rank 3 of ring``."""
+        """A readable name: ``cpu:0``, or ``rank 3 of ring``."""
         return self.role.name if self.role.ranks == 1 else f"rank {self.rank} of {self.role.name}"
 
     @property
     def key(self) -> tuple[str, int]:
-        """The seat within one restart."""
+        """The worker's key within one restart."""
         return self.role.name, self.rank
 
 
@@ -76,15 +76,15 @@ class WorkerHandle(Protocol):
     same_clock: bool
 
     def fileno(self) -> int:
-        """Return what to wait on for its messages."""
+        """Return the file descriptor to wait on for its messages."""
         ...
 
     def send(self, message: say.Message) -> None:
-        """Say something; a worker that is gone is noticed when its answer is waited for."""
+        """Send a message; a worker that is gone is noticed when waiting for its reply."""
         ...
 
     def read(self) -> say.Frame | None:
-        """Return the next whole frame that has come, or null; raises `Closed` or `Garbled`."""
+        """Return the next complete frame, or null; raises `ConnectionClosed` or `InvalidMessage`."""
         ...
 
     def exit_status(self) -> Missing:
@@ -92,17 +92,17 @@ class WorkerHandle(Protocol):
         ...
 
     def stop(self) -> None:
-        """End it and all it started, whatever state it is in; safe to call twice."""
+        """End it and all its descendants, in any state; safe to call twice."""
         ...
 
     def tail(self) -> str | None:
-        """Return the end of what it printed."""
+        """Return the end of its output."""
         ...
 
 
 @dataclass(frozen=True)
 class WorkerReply:
-    """A worker's frame, and when it came."""
+    """A worker's frame, and the time of its arrival."""
 
     message: say.Message
     payload: bytes
@@ -120,13 +120,13 @@ def collect_replies(
     doing: str,
     loads: Iterable[WorkerHandle] = (),
 ) -> WorkerReplies:
-    """Wait, asleep, until every worker has answered or failed; one that is late is ended.
+    """Wait, asleep, until every worker has replied or failed; a late one is killed.
 
-    A worker that answers anything but what is expected has failed, in its own words where it has some. When a
-    rank has failed, the others of its role wait for it in vain and are soon ended too. Those ``loads`` are loads, who
-    owe nothing but to go on: when one has ended, what the others do is not what was asked for, and they are ended.
+    A worker that sends an unexpected message has failed, with its own reason if it sent one. When a rank has failed,
+    the others of its role wait for it in vain and are soon killed too. The ``loads`` owe no reply, only to continue:
+    when one has ended, the other workers no longer measure what was requested, and are killed.
     """
-    answers: WorkerReplies = {}
+    replies: WorkerReplies = {}
     deadline = time.monotonic() + within_s
     late = WorkerFailure("", f"no answer within {within_s:.0f} s while {doing}; it was ended")
     with selectors.DefaultSelector() as selector:
@@ -137,30 +137,30 @@ def collect_replies(
             events = selector.select(max(0.0, deadline - time.monotonic()))
             for event, _ in events:
                 handle = event.data
-                owes = handle.worker_id.key in waiting
-                answer = _read_reply(handle, expected) if owes else _load_failure(handle)
-                if answer is not None:
+                is_awaited = handle.worker_id.key in waiting
+                reply = _read_reply(handle, expected) if is_awaited else _load_failure(handle)
+                if reply is not None:
                     selector.unregister(event.fd)
-                    answers[handle.worker_id.key] = answer
+                    replies[handle.worker_id.key] = reply
                     waiting.pop(handle.worker_id.key, None)
-                if isinstance(answer, WorkerFailure) and (handle.worker_id.role.ranks > 1 or not owes):
-                    deadline = min(deadline, time.monotonic() + (RANK_FAILURE_GRACE_S if owes else 0.0))
+                if isinstance(reply, WorkerFailure) and (handle.worker_id.role.ranks > 1 or not is_awaited):
+                    deadline = min(deadline, time.monotonic() + (RANK_FAILURE_GRACE_S if is_awaited else 0.0))
                     reason = f"it was ended, as {handle.worker_id.name} had failed"
                     late = WorkerFailure("", reason, code="peer_lost")
             if time.monotonic() >= deadline and not events:
                 break
     for key, handle in waiting.items():
         handle.stop()
-        answers[key] = replace(late, worker=handle.worker_id.name)
-    return answers
+        replies[key] = replace(late, worker=handle.worker_id.name)
+    return replies
 
 
 def _load_failure(handle: WorkerHandle) -> WorkerFailure | None:
-    """Return why a load does not go on; null when more must come first."""
-    answer = _read_reply(handle, say.MeasurementFailed)
-    if not isinstance(answer, WorkerFailure):
+    """Return why a load ended; null if it has not, or the message is not complete yet."""
+    reply = _read_reply(handle, say.MeasurementFailed)
+    if not isinstance(reply, WorkerFailure):
         return None
-    return replace(answer, reason=f"the load ended early: {answer.reason}")
+    return replace(reply, reason=f"the load ended early: {reply.reason}")
 
 
 def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | WorkerFailure | None:
@@ -184,15 +184,15 @@ def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | Wo
 
 
 def sort_by_root_cause(failures: Iterable[WorkerFailure]) -> list[WorkerFailure]:
-    """Return failures, given as they came, with what caused the others first.
+    """Return failures, given in order of arrival, with the root cause first.
 
-    Memory that ran out comes first, then whatever is no consequence of another's end; of those, what came first.
+    Running out of memory comes first, then failures that are not a consequence of another one, in order of arrival.
     """
     return sorted(failures, key=lambda failure: (failure.code == "peer_lost", failure.code != "out_of_memory"))
 
 
 def all_refused(failures: Iterable[WorkerFailure]) -> bool:
-    """Return whether the machine could not, on every rank that failed for a reason of its own."""
+    """Return whether the machine cannot do it, on every rank that failed for a reason of its own."""
     all_failures = list(failures)
     own = [failure for failure in all_failures if failure.code != "peer_lost"]
     return all(failure.code == "machine_cannot" for failure in own or all_failures)
@@ -200,7 +200,7 @@ def all_refused(failures: Iterable[WorkerFailure]) -> bool:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What a worker is started for; ``port`` is where the ranks of its role meet, null for a single one."""
+    """What a worker is started for; ``port`` is the rendezvous port of its role's ranks, null for a single one."""
 
     trial: str
     attempt: int
@@ -219,7 +219,7 @@ class WorkerStarter(Protocol):
 
 @dataclass(eq=False)
 class WorkersFailed(Exception):
-    """Some workers of a crew failed, the one that caused it first; the rest is of no use to this trial."""
+    """Some workers of a group failed, the root cause first; the trial cannot use the others' results."""
 
     failures: tuple[WorkerFailure, ...]
     tail: str | None
@@ -227,20 +227,20 @@ class WorkersFailed(Exception):
 
 @dataclass(frozen=True)
 class LoadTotals:
-    """What a worker did while it was held as a load, all times put together."""
+    """The totals of a worker over all times that it was held as a load."""
 
     calls: int = 0
     up_s: float = 0.0
     cpu_s: float = 0.0
 
     def plus(self, message: say.Released) -> LoadTotals:
-        """Return the load with one more time added."""
+        """Return the totals with one more time added."""
         up_s = (message.end_ns - message.start_ns) / 1e9
         return LoadTotals(self.calls + message.calls, self.up_s + up_s, self.cpu_s + message.cpu_s)
 
 
 class WorkerGroup:
-    """Every worker of one restart. Leaving it ends them all, whatever happened."""
+    """Every worker of one restart. Leaving it ends them all in any case."""
 
     def __init__(self, trial: Trial, restart: int) -> None:
         self.trial = trial
@@ -274,7 +274,7 @@ class WorkerGroup:
 
     @property
     def timed(self) -> tuple[Role, ...]:
-        """The roles whose time is taken."""
+        """The timed roles."""
         return tuple(role for role in self.trial.roles if role.duty == "timed")
 
     @property
@@ -283,48 +283,48 @@ class WorkerGroup:
         return tuple(role for role in self.trial.roles if role.duty == "load")
 
     def send(self, handles: Iterable[WorkerHandle], message: say.Message) -> None:
-        """Say the same to several workers."""
+        """Send the same message to several workers."""
         for handle in handles:
             handle.send(message)
 
     def collect(
         self, handles: list[WorkerHandle], expected: type[Value], *, within_s: float, doing: str
     ) -> WorkerReplies:
-        """Wait for the answers of several workers; any failure ends the crew."""
-        answers = collect_replies(handles, expected, within_s=within_s, doing=doing)
-        self.fail_on(answers)
-        return answers
+        """Wait for the replies of several workers; any failure ends the group."""
+        replies = collect_replies(handles, expected, within_s=within_s, doing=doing)
+        self.fail_on(replies)
+        return replies
 
-    def fail_on(self, answers: WorkerReplies) -> None:
-        """Raise the trouble in some answers, its cause first, with the end of what that worker printed."""
-        failures = sort_by_root_cause(answer for answer in answers.values() if isinstance(answer, WorkerFailure))
+    def fail_on(self, replies: WorkerReplies) -> None:
+        """Raise the failures among some replies, root cause first, with the end of that worker's output."""
+        failures = sort_by_root_cause(reply for reply in replies.values() if isinstance(reply, WorkerFailure))
         if failures:
-            first = next(key for key, answer in answers.items() if answer is failures[0])
+            first = next(key for key, reply in replies.items() if reply is failures[0])
             raise WorkersFailed(tuple(failures), self.handles[first].tail())
 
-    def keep_tunings(self, answers: WorkerReplies) -> None:
-        """Keep what the tuners found, also where another worker failed."""
+    def keep_tunings(self, replies: WorkerReplies) -> None:
+        """Keep the tuners' results, even if another worker failed."""
         for key in self.handles:
-            answer = answers.get(key)
-            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.Tuned):
-                tuning = answer.message.model_dump(exclude={"kind"})
+            reply = replies.get(key)
+            if isinstance(reply, WorkerReply) and isinstance(reply.message, say.Tuned):
+                tuning = reply.message.model_dump(exclude={"kind"})
                 self.tunings.append(Tuning(role=key[0], restart=self.restart, **tuning))
 
     def finish(self) -> None:
-        """Bring the crew down in good order and keep what each worker says about itself."""
-        everyone = list(self.handles.values())
-        self.send(everyone, say.Finish())
-        answers = self.collect(everyone, say.Finished, within_s=self.trial.method.timeout_s, doing="finishing")
+        """Finish the workers in an orderly way and keep each one's evidence."""
+        handles = list(self.handles.values())
+        self.send(handles, say.Finish())
+        replies = self.collect(handles, say.Finished, within_s=self.trial.method.timeout_s, doing="finishing")
         for key, handle in self.handles.items():
-            answer = answers[key]
-            if isinstance(answer, WorkerReply) and isinstance(answer.message, say.Finished):
-                self.evidence.append(self._evidence(handle, answer.message))
+            reply = replies[key]
+            if isinstance(reply, WorkerReply) and isinstance(reply.message, say.Finished):
+                self.evidence.append(self._evidence(handle, reply.message))
 
     @property
     def named_traces(self) -> dict[str, bytes]:
-        """The traces by where they are kept within the run folder."""
-        named = {self._trace_name(key): trace for key, trace in self.traces.items()}
-        return {name: trace for name, trace in named.items() if name is not None}
+        """The traces by their paths within the run folder."""
+        traces_by_name = {self._trace_name(key): trace for key, trace in self.traces.items()}
+        return {name: trace for name, trace in traces_by_name.items() if name is not None}
 
     def _trace_name(self, key: tuple[str, int]) -> str | None:
         role, rank = key
@@ -371,7 +371,7 @@ class RawSeries:
 
 @dataclass
 class TrialOutcome:
-    """A trial's samples, tunings and evidence, or why there are none; traces by their place in the run folder."""
+    """A trial's samples, tunings and evidence, or why there are none; traces by their path in the run folder."""
 
     start_ns: int
     end_ns: int
@@ -392,7 +392,7 @@ class TrialOutcome:
 
 
 def unpack_series(worker_id: WorkerId, message: say.BlockDone | say.Released, payload: bytes) -> list[RawSeries]:
-    """Return the samples behind a message."""
+    """Return the samples after a message."""
     series: list[RawSeries] = []
     offset = 0
     for header in message.series:
@@ -416,20 +416,20 @@ def unpack_series(worker_id: WorkerId, message: say.BlockDone | say.Released, pa
 
 
 def join_series(series: list[RawSeries]) -> list[RawSeries]:
-    """Put the stretches of one worker's quantity together in the order they were taken; starts count from the first."""
-    stretches: dict[tuple[str, int, int, int, str], list[RawSeries]] = defaultdict(list)
+    """Join the blocks of each worker's quantity in the order they were taken; starts count from the first block."""
+    groups: dict[tuple[str, int, int, int, str], list[RawSeries]] = defaultdict(list)
     for part in series:
-        stretches[part.role, part.rank, part.subject, part.restart, part.quantity].append(part)
+        groups[part.role, part.rank, part.subject, part.restart, part.quantity].append(part)
     return [
         replace(
             parts[0], end_ns=parts[-1].end_ns, data=b"".join(_shift_starts(parts[0].start_ns, part) for part in parts)
         )
-        for parts in stretches.values()
+        for parts in groups.values()
     ]
 
 
 def _shift_starts(zero_ns: int, part: RawSeries) -> bytes:
-    """Return a part's samples; where they are starts, counted from another moment."""
+    """Return a block's samples; start times are shifted to another zero."""
     later_us = (part.start_ns - zero_ns) / 1e3
     if part.quantity != START_US or later_us == 0:
         return part.data

@@ -1,6 +1,6 @@
-"""Run git, and clean up what leases guard: worker processes with their scratch folders, and worktrees.
+"""Run git, and clean up resources under lease: worker processes with their scratch folders, and worktrees.
 
-The guardian loads this module, so that it imports nothing heavy.
+The guardian loads this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ REPOSITORY_VARIABLES = frozenset(
         "GIT_INDEX_FILE", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
     }
 )  # fmt: skip
-"""What git tells its hooks about the repository they run in; a checkout is another one."""
+"""Variables by which git describes the current repository to its hooks; a checkout is a different one."""
 
 
 class GitError(BadInput):
-    """Git did not do what it was asked; its own words say why."""
+    """A git command failed; the message is git's own."""
 
 
 def drop_repository_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which git looks for its repository in the folder it is called in."""
+    """Return an environment in which git uses the repository of its working directory."""
     return {name: value for name, value in variables.items() if name not in REPOSITORY_VARIABLES}
 
 
 def run_git(folder: Path, *arguments: str, extra: Mapping[str, str] | None = None) -> str:
-    """Return what git prints when it is asked in a folder, without the last newline.
+    """Return the output of a git command in a folder, without the last newline.
 
     Raises:
         GitError: It ended badly; its own words, without its "fatal:".
@@ -61,23 +61,23 @@ def run_git(folder: Path, *arguments: str, extra: Mapping[str, str] | None = Non
 
 
 def _error_text(stderr: str) -> str:
-    """Return what git complained about, on one line."""
+    """Return git's error messages, on one line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     messages = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
     return " ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in messages[:3]).rstrip(".")
 
 
 def end_worker(token: str, scratch: str) -> None:
-    """End a worker and all it started, then remove what it left in its scratch folder; safe to do twice."""
+    """End a worker and all its descendants, then remove its scratch folder; safe to call twice."""
     kill_marked(token)
     shutil.rmtree(scratch, ignore_errors=True)
 
 
 def remove_checkout(token: str, repository: str, checkout: str) -> None:
-    """End what was started for a checkout, remove it, and have git forget it; safe to do twice.
+    """End the processes started for a checkout, remove it, and let git forget it; safe to call twice.
 
-    Git is asked first. What it leaves of a checkout whose making was cut off is found by its name, which is nobody
-    else's; worktrees of the user's that are out of sight are left alone, as ``git worktree prune`` would not.
+    ``git worktree remove`` is tried first. What it leaves of an unfinished checkout is found by its unique name; the
+    user's worktrees that are currently unreachable are left alone, which ``git worktree prune`` would remove.
     """
     kill_marked(token)
     root = Path(repository)

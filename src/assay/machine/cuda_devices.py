@@ -1,9 +1,9 @@
-"""GPUs as devices that work is placed on, and which of them a CUDA program sees, under which number.
+"""GPUs as devices that work is placed on, and which of them a CUDA program sees, under which index.
 
     cuda:0      a whole GPU, by NVML's index
     cuda:1/0    the first MIG instance of GPU 1, which then cannot be used whole
 
-NVML, nvidia-smi and Assay count all GPUs in the order of their PCI addresses. CUDA may count them otherwise
+NVML, nvidia-smi and Assay number all GPUs in the order of their PCI addresses. CUDA may number them differently
 (``CUDA_DEVICE_ORDER``), omits what ``CUDA_VISIBLE_DEVICES`` does not name, and gives a program that can see an
 instance of a GPU in MIG mode nothing but the first such instance.
 
@@ -36,7 +36,7 @@ VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 DEVICE_ORDER = "CUDA_DEVICE_ORDER"
 
 _HIDE_ALL = {"-1", "nodevfiles", "none", "void"}
-"""What people, Slurm and container runtimes write to hide every GPU."""
+"""What users, Slurm and container runtimes write to hide every GPU."""
 _NUMBER = re.compile(r"[+-]?\d+")
 _UUID = re.compile(r"(GPU|MIG)-")
 
@@ -52,52 +52,56 @@ class AllGpusHidden(MachineCannot):
 
 
 class CudaDevice(Value):
-    """What a CUDA program calls by a number."""
+    """A device that a CUDA program addresses by index."""
 
     cuda_index: int
     uuid: str = Field(description="Of the GPU or the MIG instance.")
-    gpu: int = Field(description="NVML's index of the GPU, or of that which the instance is cut from.")
+    gpu: int = Field(description="NVML's index of the GPU, or of the instance's parent GPU.")
     instance: int | None = Field(default=None, description="Number of the MIG instance; null: the whole GPU.")
 
 
 class CudaOrder(Value):
-    """How the environment makes CUDA see the GPUs."""
+    """How the environment determines which GPUs CUDA sees."""
 
     devices: tuple[CudaDevice, ...] = Field(description="What one CUDA program sees, in its order.")
     named: tuple[str, ...] = Field(description="UUIDs of all GPUs and instances that are not hidden from CUDA.")
-    certain: bool = Field(description="Whether NVML tells enough to be sure which GPU has which number.")
+    certain: bool = Field(description="Whether NVML reports enough to determine each GPU's index.")
     notes: tuple[str, ...] = ()
 
     def index_of(self, uuid: str) -> int | None:
-        """Return CUDA's number of a GPU or an instance; null when a CUDA program does not see it."""
+        """Return CUDA's index of a GPU or an instance; null when a CUDA program does not see it."""
         return next((device.cuda_index for device in self.devices if device.uuid == uuid), None)
 
 
 def cuda_order(gpus: Sequence[Gpu], environment: Mapping[str, str], *, some_lost: bool = False) -> CudaOrder:
-    """Return what CUDA makes of GPUs, given in NVML's order, in an environment.
+    """Return how CUDA sees GPUs, given in NVML's order, in an environment.
 
     Raises:
         AllGpusHidden: No GPU is left.
-        MachineCannot: The first name is of no GPU here, which makes CUDA see none.
+        MachineCannot: The first entry names no GPU here, which makes CUDA see none.
         BadInput: Numbers and UUIDs are mixed, or a GPU is named twice.
     """
     text = environment.get(VISIBLE_DEVICES)
     chosen, notes = (list[GpuOrInstance](gpus), []) if text is None else _visible_parts(gpus, text)
     doubt = None if text and _UUID.match(text.strip()) else _order_doubt(gpus, environment, some_lost=some_lost)
-    parts = [piece for one in chosen for piece in usable_parts(one)]
+    parts = [piece for part in chosen for piece in usable_parts(part)]
     instances = [piece for piece in parts if isinstance(piece, MigInstance)]
     if instances and len(parts) > 1:
         notes.append(_ONE_INSTANCE)
     return CudaOrder(
-        devices=tuple(_cuda_device(number, one, gpus) for number, one in enumerate(instances[:1] or parts)),
-        named=tuple(dict.fromkeys(one.uuid for whole in chosen for one in (whole, *usable_parts(whole)))),
+        devices=tuple(_cuda_device(number, part, gpus) for number, part in enumerate(instances[:1] or parts)),
+        named=tuple(
+            dict.fromkeys(
+                part.uuid for gpu_or_instance in chosen for part in (gpu_or_instance, *usable_parts(gpu_or_instance))
+            )
+        ),
         certain=doubt is None,
         notes=(*notes, doubt) if doubt else tuple(notes),
     )
 
 
 def _order_doubt(gpus: Sequence[Gpu], environment: Mapping[str, str], *, some_lost: bool) -> str | None:
-    """Say why CUDA's numbers cannot be known; null where they are those of NVML."""
+    """Return why CUDA's indices cannot be known; null where they are those of NVML."""
     if some_lost:
         return "a GPU is lost, so CUDA's numbers for the others are not known"
     by_address = environment.get(DEVICE_ORDER, "").upper() == "PCI_BUS_ID"
@@ -105,46 +109,50 @@ def _order_doubt(gpus: Sequence[Gpu], environment: Mapping[str, str], *, some_lo
     return None if by_address or len(models) <= 1 else _UNSORTED
 
 
-def usable_parts(one: GpuOrInstance) -> tuple[GpuOrInstance, ...]:
-    """Return what of a GPU a program can use: itself, or in MIG mode its instances."""
-    return one.instances if isinstance(one, Gpu) and one.mig else (one,)
+def usable_parts(part: GpuOrInstance) -> tuple[GpuOrInstance, ...]:
+    """Return what a program can use of a GPU: the whole GPU, or in MIG mode its instances."""
+    return part.instances if isinstance(part, Gpu) and part.mig else (part,)
 
 
 def find_by_uuid(gpus: Sequence[Gpu], text: str) -> tuple[GpuOrInstance, ...]:
-    """Return the GPUs and instances whose UUID begins so; also an instance by its older name MIG-GPU-…/7/0."""
-    everything: list[GpuOrInstance] = [*gpus, *(instance for gpu in gpus for instance in gpu.instances)]
-    older = {f"MIG-{i.parent}/{i.gpu_instance}/{i.compute_instance}": i for gpu in gpus for i in gpu.instances}
-    return (older[text],) if text in older else tuple(one for one in everything if one.uuid.startswith(text))
+    """Return the GPUs and instances whose UUID starts with a text; also an instance by its old name MIG-GPU-…/7/0."""
+    all_parts: list[GpuOrInstance] = [*gpus, *(instance for gpu in gpus for instance in gpu.instances)]
+    legacy_names = {f"MIG-{i.parent}/{i.gpu_instance}/{i.compute_instance}": i for gpu in gpus for i in gpu.instances}
+    return (
+        (legacy_names[text],)
+        if text in legacy_names
+        else tuple(part for part in all_parts if part.uuid.startswith(text))
+    )
 
 
 def _visible_parts(gpus: Sequence[Gpu], text: str) -> tuple[list[GpuOrInstance], list[str]]:
-    """Return what a list names up to the first word that names nothing, and a note about that word."""
-    words = [word.strip() for word in text.strip().rstrip(",").split(",")]
-    if words == [""]:
+    """Return what a list names up to the first entry that names nothing, and a note about that entry."""
+    entries = [entry.strip() for entry in text.strip().rstrip(",").split(",")]
+    if entries == [""]:
         raise AllGpusHidden(f"{VISIBLE_DEVICES} is empty: it hides every GPU.")
-    if words[0].lower() in _HIDE_ALL:
+    if entries[0].lower() in _HIDE_ALL:
         raise AllGpusHidden(f"{VISIBLE_DEVICES}={text.strip()} hides every GPU.")
-    if any(map(_NUMBER.match, words)) and any(map(_UUID.match, words)):
+    if any(map(_NUMBER.match, entries)) and any(map(_UUID.match, entries)):
         raise BadInput(f"{VISIBLE_DEVICES}={text} mixes numbers and UUIDs; name GPUs by the one or the other.")
     named_parts: list[GpuOrInstance] = []
-    for word in words:
-        one = _find_part(gpus, word)
-        if one is None:
+    for entry in entries:
+        part = _find_part(gpus, entry)
+        if part is None:
             if not named_parts:
-                raise MachineCannot(_explain_no_gpu(gpus, text, word))
-            return named_parts, [f"CUDA stops reading {VISIBLE_DEVICES} at {word!r}, which is no GPU here"]
-        if one in named_parts:
-            raise BadInput(f"{VISIBLE_DEVICES}={text} names {word} twice, and CUDA then shows no GPU at all.")
-        named_parts.append(one)
+                raise MachineCannot(_explain_no_gpu(gpus, text, entry))
+            return named_parts, [f"CUDA stops reading {VISIBLE_DEVICES} at {entry!r}, which is no GPU here"]
+        if part in named_parts:
+            raise BadInput(f"{VISIBLE_DEVICES}={text} names {entry} twice, and CUDA then shows no GPU at all.")
+        named_parts.append(part)
     return named_parts, []
 
 
-def _find_part(gpus: Sequence[Gpu], word: str) -> GpuOrInstance | None:
-    """Return what a word of the list names; like CUDA, what follows a number's digits is not looked at."""
-    if _UUID.match(word):
-        matches = find_by_uuid(gpus, word)
+def _find_part(gpus: Sequence[Gpu], entry: str) -> GpuOrInstance | None:
+    """Return what an entry of the list names; like CUDA, ignore what follows a number's digits."""
+    if _UUID.match(entry):
+        matches = find_by_uuid(gpus, entry)
         return matches[0] if len(matches) == 1 else None
-    number = _NUMBER.match(word)
+    number = _NUMBER.match(entry)
     index = -1 if number is None else int(number[0])
     return gpus[index] if 0 <= index < len(gpus) else None
 
@@ -158,16 +166,16 @@ def _explain_no_gpu(gpus: Sequence[Gpu], text: str, word: str) -> str:
     )
 
 
-def _cuda_device(number: int, one: GpuOrInstance, gpus: Sequence[Gpu]) -> CudaDevice:
-    if isinstance(one, Gpu):
-        return CudaDevice(cuda_index=number, uuid=one.uuid, gpu=one.index)
-    owner = next(gpu.index for gpu in gpus if gpu.uuid == one.parent)
-    return CudaDevice(cuda_index=number, uuid=one.uuid, gpu=owner, instance=one.number)
+def _cuda_device(number: int, part: GpuOrInstance, gpus: Sequence[Gpu]) -> CudaDevice:
+    if isinstance(part, Gpu):
+        return CudaDevice(cuda_index=number, uuid=part.uuid, gpu=part.index)
+    owner = next(gpu.index for gpu in gpus if gpu.uuid == part.parent)
+    return CudaDevice(cuda_index=number, uuid=part.uuid, gpu=owner, instance=part.number)
 
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """What a device's name stands for. Instances hang on the memory node of their GPU."""
+    """What a device name stands for. An instance has the memory node of its GPU."""
 
     device: str
     uuid: str
@@ -176,12 +184,12 @@ class GpuTarget:
 
 
 def gpu_targets(machine: Machine) -> dict[str, GpuTarget]:
-    """Return the GPUs and MIG instances that can be used, by the device's name, in order."""
+    """Return the GPUs and MIG instances that can be used, by device name, in order."""
     return {target.device: target for gpu in machine.gpus for target in targets_of_gpu(gpu)}
 
 
 def targets_of_gpu(gpu: Gpu) -> tuple[GpuTarget, ...]:
-    """Return the devices that a GPU is: one, or in MIG mode as many as it has instances."""
+    """Return the devices of a GPU: itself, or in MIG mode its instances."""
     if not gpu.mig:
         return (GpuTarget(f"cuda:{gpu.index}", gpu.uuid, gpu.node, gpu.name),)
     return tuple(

@@ -35,7 +35,7 @@ _PACKAGES = ("numpy", "scipy", "torch", "triton", "helion")
 
 
 def detect(root: str | Path = "/", *, name_host: bool = False, vendor: Vendor = nvidia) -> Machine:
-    """Return what is here; ``root`` may be a recorded tree of sysfs and procfs."""
+    """Return the machine; ``root`` may be a recorded tree of sysfs and procfs."""
     tree = Path(root)
     view = vendor.list_gpus()
     nodes = read_memory_nodes(tree)
@@ -68,7 +68,7 @@ def detect(root: str | Path = "/", *, name_host: bool = False, vendor: Vendor = 
 
 
 def _add_node(gpu: Gpu, hint: NodeHint, nodes: tuple[NumaNode, ...], root: Path) -> Gpu:
-    """Add the memory node that a GPU hangs on: as sysfs says, or else the driver; -1 there means unknown."""
+    """Add a GPU's memory node: as sysfs reports it (-1 means unknown), or else the driver."""
     reported = read_number(root / f"sys/bus/pci/devices/{gpu.pci_bus_id}/numa_node") if gpu.pci_bus_id else None
     node = reported if reported is not None and reported >= 0 else _node_from_hint(hint, nodes)
     return gpu.model_copy(update={"node": node})
@@ -115,5 +115,7 @@ def _git_state() -> tuple[str | None, bool | None]:
 
 
 def _run_git(environment: dict[str, str], *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10, env=environment)
-    return done.stdout.strip()
+    result = subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=True, timeout=10, env=environment
+    )
+    return result.stdout.strip()

@@ -1,6 +1,6 @@
-"""What ``assay doctor`` checks.
+"""The checks of ``assay doctor``.
 
-Sources of timing noise, permissions and tools, each with its fix, and the page that shows it.
+Sources of timing noise, permissions and tools, each with its fix, and the page that shows them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HARMLESS_THROTTLE = {"idle"}
 
 
 def check_machine(machine: Machine, *, has_gpu_hardware: bool) -> list[Finding]:
-    """Return every claim about the machine that bears on timings; without a GPU plugged in, none is a normal answer."""
+    """Return every finding about the machine that affects timings; without GPU hardware, having no GPU is normal."""
     return [
         _check_gpus_answer(machine, has_gpu_hardware=has_gpu_hardware),
         *_check_lost_gpus(machine),
@@ -43,7 +43,7 @@ def check_machine(machine: Machine, *, has_gpu_hardware: bool) -> list[Finding]:
     ]
 
 
-def _verdict_of(holds: bool | None) -> Verdict:  # noqa: FBT001 - a truth value is what is translated
+def _verdict_of(holds: bool | None) -> Verdict:  # noqa: FBT001 - it translates a truth value
     return "unsure" if holds is None else "yes" if holds else "no"
 
 
@@ -192,14 +192,14 @@ def _check_mps(machine: Machine) -> list[Finding]:
 
 
 SYS_ADMIN = 21
-"""The capability's bit in /proc/self/status: in a container root may lack it."""
+"""The capability's bit in /proc/self/status: root in a container may lack it."""
 STATUS_PATH = "proc/self/status"
 RAPL_PATH = "sys/class/powercap/intel-rapl:0/energy_uj"
 DRIVER_PARAMETERS = "proc/driver/nvidia/params"
 
 
 def check_permissions(machine: Machine, root: Path, *, user_id: int | None = None) -> list[Finding]:
-    """Return which privileges are missing, each with how to get it; nothing is changed to find out."""
+    """Return which privileges are missing, each with its fix; nothing is changed to find out."""
     is_root = (os.geteuid() if user_id is None else user_id) == 0
     findings = [_check_cpu_energy(root)]
     if machine.gpus:
@@ -211,9 +211,9 @@ def check_permissions(machine: Machine, root: Path, *, user_id: int | None = Non
 
 
 def missing_rights(root: Path, *, user_id: int | None = None) -> str | None:
-    """Return what this process lacks to change limits and clocks of GPUs, in words; null: nothing that can be seen.
+    """Return what this process lacks to change limits and clocks of GPUs, as text; null: nothing that can be detected.
 
-    Nothing is changed to find out; whether the driver agrees shows when it is asked to.
+    Nothing is changed to find out; whether the driver agrees only shows when a setting is made.
     """
     if (os.geteuid() if user_id is None else user_id) != 0:
         return "administrator rights: only root may, as with sudo"
@@ -278,7 +278,7 @@ _PACKAGE_MANAGERS = {
 
 @dataclass(frozen=True)
 class ExternalTool:
-    """A program, what it is good for here, and its package by distribution family."""
+    """A program, its purpose here, and its package by distribution family."""
 
     name: str
     purpose: str
@@ -325,7 +325,7 @@ EXTERNAL_TOOLS = (
 
 
 def distribution(root: Path) -> tuple[str, ...]:
-    """Return the distribution's own name and its relatives, nearest first; empty where it does not say."""
+    """Return the distribution's own name and its relatives, nearest first; empty where it is unknown."""
     path = root / "etc/os-release"
     if not path.exists():
         return ()
@@ -335,7 +335,7 @@ def distribution(root: Path) -> tuple[str, ...]:
 
 
 def install_command(tool: ExternalTool, families: tuple[str, ...], *, root_user: bool) -> str | None:
-    """Return what to type to install a tool here; null where we do not know its package."""
+    """Return the command that installs a tool here; null where its package is unknown."""
     for family in families:
         package = tool.packages.get(family) or tool.packages.get("")
         if package is not None:
@@ -346,7 +346,7 @@ def install_command(tool: ExternalTool, families: tuple[str, ...], *, root_user:
 def check_tools(
     root: Path, *, has_gpu_hardware: bool, find: Callable[[str], str | None] = shutil.which
 ) -> list[Finding]:
-    """Return which tools are here; those for GPUs only matter where there is one."""
+    """Return which tools are installed; those for GPUs only matter where there is one."""
     families = distribution(root)
     findings: list[Finding] = []
     for tool in EXTERNAL_TOOLS:
@@ -367,7 +367,7 @@ def check_tools(
 
 
 def has_nvidia_hardware(root: Path) -> bool:
-    """Return whether an NVIDIA GPU is plugged in, as PCI tells it, with or without a driver."""
+    """Return whether an NVIDIA GPU is plugged in, according to PCI, with or without a driver."""
     for device in (root / "sys/bus/pci/devices").glob("*"):
         vendor, kind = device / "vendor", device / "class"
         if vendor.exists() and kind.exists():
@@ -390,7 +390,7 @@ _TOPICS = {
 
 
 def build_doctor_page(machine: Machine, findings: tuple[Finding, ...], yaml: str | None) -> Page:
-    """Return all that the doctor found, what to mend first."""
+    """Return the page with all findings, those that need a fix first."""
     sections = [Section(title="What to mend", elements=(_fix_table(findings),)), *_topic_sections(findings)]
     sections.append(Section(title="The machine", elements=(_cpu_table(machine), *_gpu_tables(machine))))
     if yaml is not None:
@@ -409,9 +409,9 @@ def build_doctor_page(machine: Machine, findings: tuple[Finding, ...], yaml: str
 def summarize_findings(findings: tuple[Finding, ...]) -> str:
     """Return the diagnosis in one sentence."""
     level, devices = next(((f.facts["level"], f.facts["devices"]) for f in findings if "level" in f.facts), ("none", 1))
-    wanting = [f for f in findings if f.verdict == "no" and f.facts.get("fix")]
-    noisy = sum(f.facts["topic"] in {"noise", "clock"} for f in wanting)
-    other = sum(f.facts["topic"] == "gpus" for f in wanting)
+    failed = [f for f in findings if f.verdict == "no" and f.facts.get("fix")]
+    noisy = sum(f.facts["topic"] in {"noise", "clock"} for f in failed)
+    other = sum(f.facts["topic"] == "gpus" for f in failed)
     noise = f"{noisy} thing{'s' if noisy > 1 else ''} would make timings noisy" if noisy else "nothing is noisy"
     more = f"; the GPUs give {other} reason{'s' if other > 1 else ''} for a look" if other else ""
     at_once = f" for {devices} devices at once" if isinstance(devices, int) and devices > 1 else ""

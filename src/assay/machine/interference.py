@@ -4,11 +4,11 @@
        └──────┬──────────┘
           find_outside_activity(before, after, ours)
 
-Ours are the given processes and all that they started. CPU time of processes that ended in between is found with the
+Ours are the given processes and all their descendants. CPU time of processes that ended in between is found with the
 parents that waited for them. Load that no visible process accounts for, such as other containers and processes that
 nobody waited for, is reported separately as ``unseen_cores``.
 
-A process that ends hands all its CPU time to the parent that waits for it, including what it used before the first
+A process that ends passes all its CPU time to the parent that waits for it, including what it used before the first
 snapshot. That earlier time is subtracted on the way up: from the nearest ancestor that still exists, and what exceeds
 that ancestor's gain from the next one above it, since an orphan is waited for by a subreaper or by init:
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 ProcessKey = tuple[int, int]
-"""A process's number and when it began."""
+"""A process's PID and its start time."""
 
 _HOST_PID_NAMESPACE = 0xEFFFFFFC
-"""The number that Linux gives the first process numbering, the one that drivers use."""
+"""The inode of Linux's initial PID namespace, the one that drivers use."""
 _INIT = 1
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD of the kernel's process flags."""
@@ -55,29 +55,29 @@ class ProcessUsage(Value):
     """One process and the CPU time it has used, in s."""
 
     pid: int
-    start_ticks: int = Field(description="When it began: tells it from another one with the same number.")
+    start_ticks: int = Field(description="Start time: distinguishes it from another process with the same PID.")
     parent: int
     name: str
     own_s: float = Field(description="Used by itself.")
-    children_s: float = Field(default=0.0, description="Used by those of its children that ended and it waited for.")
+    children_s: float = Field(default=0.0, description="Used by its children that ended and that it waited for.")
     kernel: bool = Field(default=False, description="Whether it is a thread of the kernel.")
 
     @property
     def total_s(self) -> float:
-        """What a parent that waits for it gains if it ends now."""
+        """CPU time that a parent waiting for it gains if it ends now."""
         return self.own_s + self.children_s
 
     @property
     def key(self) -> ProcessKey:
-        """What no other process has."""
+        """A key that is unique to this process."""
         return self.pid, self.start_ticks
 
 
 class ProcessSnapshot(Value):
-    """One look: CPU time since the machine started, in s over all CPUs, the processes, and who is on the GPUs."""
+    """A snapshot: CPU time since the machine started, in s over all CPUs, the processes, and those on the GPUs."""
 
-    at_s: float = Field(description="On a clock that only goes forward; its zero means nothing.")
-    cpus: int | None = Field(default=None, description="How many are online; null: the kernel does not say.")
+    at_s: float = Field(description="On a monotonic clock with an arbitrary zero.")
+    cpus: int | None = Field(default=None, description="How many are online; null: not reported by the kernel.")
     busy_s: float = 0.0
     idle_s: float = 0.0
     steal_s: float = Field(default=0.0, description="Taken away by the hypervisor for other virtual machines.")
@@ -85,28 +85,30 @@ class ProcessSnapshot(Value):
     gpu_processes: tuple[GpuProcess, ...] = ()
     pids_comparable: bool = Field(
         default=True,
-        description="Whether drivers number processes as this container does; if not, who is who is unsure.",
+        description="Whether drivers use this container's PIDs; if not, processes cannot be identified.",
     )
 
 
 class OutsideActivity(Value):
-    """What others did between two looks. Null: cannot be known."""
+    """Activity of other processes between two snapshots. Null: cannot be determined."""
 
     gpu_processes: tuple[GpuProcess, ...] = Field(
         default=(),
-        description="On a GPU at either look, and not ours. At both looks, where process numbers are not comparable.",
+        description="On a GPU in either snapshot, and not ours; in both snapshots where PIDs are not comparable.",
     )
     pids_comparable: bool = True
-    steal_share: float | None = Field(default=None, description="Of all CPU time: taken by the hypervisor.")
+    steal_share: float | None = Field(default=None, description="Share of all CPU time taken away by the hypervisor.")
     outside_cores: float | None = Field(default=None, description="CPUs' worth of load by processes not ours.")
     kernel_cores: float | None = Field(default=None, description="CPUs' worth of load by threads of the kernel.")
-    unseen_cores: float | None = Field(default=None, description="CPUs' worth of load that no seen process explains.")
+    unseen_cores: float | None = Field(
+        default=None, description="CPUs' worth of load that no visible process explains."
+    )
     busiest: tuple[OutsideProcess, ...] = ()
     busiest_kernel: tuple[OutsideProcess, ...] = ()
 
 
 def take_snapshot(root: str | Path = "/", *, vendor: Vendor | None = nvidia) -> ProcessSnapshot:
-    """Return one look at the machine; ``root`` may be a recorded tree. Without a vendor, GPUs are not asked."""
+    """Return a snapshot of the machine; ``root`` may be a recorded tree. Without a vendor, GPUs are skipped."""
     proc = Path(root) / "proc"
     stat = read_text_or_none(proc / "stat") or ""
     ticks = _cpu_ticks(stat)
@@ -128,7 +130,7 @@ def take_snapshot(root: str | Path = "/", *, vendor: Vendor | None = nvidia) -> 
 
 
 def find_outside_activity(before: ProcessSnapshot, after: ProcessSnapshot, ours: Collection[int]) -> OutsideActivity:
-    """Return what processes other than ours, and what these started, did between two looks."""
+    """Return the activity, between two snapshots, of processes other than ours and their descendants."""
     family = find_descendants((*before.processes, *after.processes), ours)
     took_s = after.at_s - before.at_s
     used = cpu_used_s(before, after)
@@ -151,7 +153,7 @@ def find_outside_activity(before: ProcessSnapshot, after: ProcessSnapshot, ours:
 
 
 def find_descendants(processes: Collection[ProcessUsage], roots: Collection[int]) -> frozenset[int]:
-    """Return the numbers of some processes and of all that they started, directly or not."""
+    """Return the PIDs of some processes and of all their descendants."""
     family = set(roots)
     while grown := {process.pid for process in processes if process.parent in family} - family:
         family |= grown
@@ -159,18 +161,20 @@ def find_descendants(processes: Collection[ProcessUsage], roots: Collection[int]
 
 
 def cpu_used_s(before: ProcessSnapshot, after: ProcessSnapshot) -> dict[ProcessUsage, float]:
-    """Return the CPU time that each process of the later look, and children that it waited for, used in between.
+    """Return the CPU time that each process of the later snapshot, and ended children it waited for, used in between.
 
-    Never negative, and together never more than all CPUs have to give in that time.
+    Never negative, and in total never more than all CPUs could provide in that time.
     """
     earlier = {process.key: process for process in before.processes}
     gained_s = {
-        process.key: max(0.0, process.children_s - (was.children_s if (was := earlier.get(process.key)) else 0.0))
+        process.key: max(
+            0.0, process.children_s - (previous.children_s if (previous := earlier.get(process.key)) else 0.0)
+        )
         for process in after.processes
     }
     inherited_s = _inherited_s(before, gained_s)
     used = {
-        process: max(0.0, process.own_s - (was.own_s if (was := earlier.get(process.key)) else 0.0))
+        process: max(0.0, process.own_s - (previous.own_s if (previous := earlier.get(process.key)) else 0.0))
         + max(0.0, gained_s[process.key] - inherited_s.get(process.key, 0.0))
         for process in after.processes
     }
@@ -178,42 +182,42 @@ def cpu_used_s(before: ProcessSnapshot, after: ProcessSnapshot) -> dict[ProcessU
 
 
 def _inherited_s(before: ProcessSnapshot, gained_s: Mapping[ProcessKey, float]) -> dict[ProcessKey, float]:
-    """Return how much of what each survivor gained from ended children was used before the first look.
+    """Return how much of what each survivor gained from ended children was used before the first snapshot.
 
-    Whoever waited for an ended process is one of its ancestors at the first look, but it is not known which: parents
-    that end first leave their children to a subreaper or to init. So the earlier time is taken from the nearest
-    survivor, and what that one did not gain from the next above. Never less than the truth is taken altogether.
+    An ended process was waited for by one of its ancestors at the first snapshot, but it is not known which: parents
+    that end first leave their children to a subreaper or to init. So the earlier time is subtracted from the nearest
+    survivor, and what that one did not gain from the next above. In total, never less than the truth is subtracted.
     """
     inherited: dict[ProcessKey, float] = {}
     pending = {process.key: 0.0 if process.key in gained_s else process.total_s for process in before.processes}
     above = _parent_keys(before.processes)
     for key in _children_first(above):
-        taken_s = min(pending[key], gained_s.get(key, 0.0))
+        subtracted_s = min(pending[key], gained_s.get(key, 0.0))
         if key in gained_s:
-            inherited[key] = taken_s
+            inherited[key] = subtracted_s
         parent = above[key]
         if parent is not None:
-            pending[parent] += pending[key] - taken_s
+            pending[parent] += pending[key] - subtracted_s
     return inherited
 
 
 def _parent_keys(processes: Collection[ProcessUsage]) -> dict[ProcessKey, ProcessKey | None]:
-    """Return the parent of each process; init where that is not to be seen, as in a container."""
+    """Return the parent of each process; init where the parent is not visible, as in a container."""
     by_pid = {process.pid: process.key for process in processes}
     parents = {process.key: by_pid.get(process.parent, by_pid.get(_INIT)) for process in processes}
     return {key: None if key[0] == _INIT or parent == key else parent for key, parent in parents.items()}
 
 
 def _children_first(above: Mapping[ProcessKey, ProcessKey | None]) -> list[ProcessKey]:
-    """Return processes so that each comes before its parent; a parent that would close a circle counts as none."""
+    """Return processes in an order where each comes before its parent; a parent closing a cycle is ignored."""
     depths: dict[ProcessKey, int] = {}
     for key in above:
         path: list[ProcessKey] = []
-        at: ProcessKey | None = key
-        while at is not None and at not in depths and at not in path:
-            path.append(at)
-            at = above[at]
-        depth = depths.get(at, -1) if at is not None else -1
+        current: ProcessKey | None = key
+        while current is not None and current not in depths and current not in path:
+            path.append(current)
+            current = above[current]
+        depth = depths.get(current, -1) if current is not None else -1
         for ancestor in reversed(path):
             depth += 1
             depths[ancestor] = depth
@@ -221,13 +225,13 @@ def _children_first(above: Mapping[ProcessKey, ProcessKey | None]) -> list[Proce
 
 
 def _capacity_s(before: ProcessSnapshot, after: ProcessSnapshot) -> float | None:
-    """Return what all CPUs have to give between two looks; null where their number is not known."""
-    counts = [look.cpus for look in (before, after) if look.cpus is not None]
+    """Return the CPU time available between two snapshots; null where the number of CPUs is unknown."""
+    counts = [snapshot.cpus for snapshot in (before, after) if snapshot.cpus is not None]
     return max(counts) * max(0.0, after.at_s - before.at_s) if counts else None
 
 
 def _scale_to_capacity(used: dict[ProcessUsage, float], capacity_s: float | None) -> dict[ProcessUsage, float]:
-    """Return the times scaled down to what is possible: looks take time themselves, and clocks tick coarsely."""
+    """Return the times scaled down to what is possible: snapshots take time, and clocks tick coarsely."""
     whole_s = sum(used.values())
     if capacity_s is None or whole_s <= capacity_s:
         return used
@@ -235,7 +239,7 @@ def _scale_to_capacity(used: dict[ProcessUsage, float], capacity_s: float | None
 
 
 def _unseen_s(before: ProcessSnapshot, after: ProcessSnapshot, seen_s: float) -> float:
-    """Return the busy time that no process explains; with what is explained, at most what there is."""
+    """Return the busy time that no process explains, so that the total does not exceed the capacity."""
     busy_s, capacity_s = after.busy_s - before.busy_s, _capacity_s(before, after)
     return max(0.0, (busy_s if capacity_s is None else min(busy_s, capacity_s)) - seen_s)
 
@@ -243,8 +247,8 @@ def _unseen_s(before: ProcessSnapshot, after: ProcessSnapshot, seen_s: float) ->
 def _others_on_gpus(before: ProcessSnapshot, after: ProcessSnapshot, family: Collection[int]) -> tuple[GpuProcess, ...]:
     """Return the processes on GPUs that are not ours.
 
-    Where the driver numbers processes unlike this container, numbers tell nothing about ours: then those count that
-    are there at both looks, between which all of our own have come and gone.
+    Where the driver numbers processes differently from this container, ours cannot be identified by PID: then those
+    present in both snapshots count, as all of ours start and end in between.
     """
     if before.pids_comparable and after.pids_comparable:
         return _unique_processes(p for p in (*before.gpu_processes, *after.gpu_processes) if p.pid not in family)
@@ -256,12 +260,12 @@ def _busiest(outside: dict[ProcessUsage, float], took_s: float) -> tuple[Outside
     if took_s <= 0:
         return ()
     ranked = sorted(outside.items(), key=lambda item: (-item[1], item[0].pid))[:_BUSIEST]
-    outsiders = [OutsideProcess(pid=p.pid, name=p.name, cores=seconds / took_s) for p, seconds in ranked]
-    return tuple(outsider for outsider in outsiders if outsider.cores >= _BUSY_CORES)
+    processes = [OutsideProcess(pid=p.pid, name=p.name, cores=seconds / took_s) for p, seconds in ranked]
+    return tuple(process for process in processes if process.cores >= _BUSY_CORES)
 
 
 def _unique_processes(processes: Iterator[GpuProcess]) -> tuple[GpuProcess, ...]:
-    """Return each process on each GPU once, as it was seen last."""
+    """Return each process on each GPU once, as last seen."""
     return tuple({(process.gpu, process.pid): process for process in processes}.values())
 
 
@@ -302,7 +306,7 @@ def _clock_s(proc: Path) -> float:
 
 
 def _host_numbering(proc: Path) -> bool:
-    """Return whether processes are numbered here as on the host; where the kernel does not say, it is taken so."""
+    """Return whether PIDs are those of the host; assumed where the kernel does not report it."""
     try:
         return (proc / "self/ns/pid").stat().st_ino == _HOST_PID_NAMESPACE
     except OSError:
@@ -322,10 +326,10 @@ def assess_disturbance(
     gpus: tuple[str, ...] = (),
     helpers: Collection[int] = (),
 ) -> Disturbance:
-    """Return what others did between two looks, and what of it is more than a measurement bears.
+    """Return the activity of other processes between two snapshots, and which of it exceeds the tolerance.
 
-    ``cpus`` is how many this process may use, ``gpus`` the UUIDs that matter. Ours are this process, the ``helpers``
-    that somebody else started for it, and all that they started.
+    ``cpus`` is the number of CPUs this process may use, ``gpus`` the UUIDs that matter. Ours are this process, the
+    ``helpers`` that others started for it, and all their descendants.
     """
     activity = find_outside_activity(before, after, {os.getpid(), *helpers})
     on_ours = tuple(p for p in activity.gpu_processes if p.gpu in gpus)
@@ -348,11 +352,11 @@ def _process_label(process: GpuProcess) -> str:
 
 def _find_interference(activity: OutsideActivity, on_ours: tuple[GpuProcess, ...], cpus: int) -> list[Interference]:
     complaints: list[Interference] = []
-    most = max(MIN_OUTSIDE_CORES, MAX_OUTSIDE_SHARE * cpus)
+    limit = max(MIN_OUTSIDE_CORES, MAX_OUTSIDE_SHARE * cpus)
     outside = min((activity.outside_cores or 0.0) + (activity.unseen_cores or 0.0), os.cpu_count() or cpus)
-    if outside > most:
+    if outside > limit:
         complaints.append(_process_interference(activity, outside))
-    if (activity.kernel_cores or 0.0) > most:
+    if (activity.kernel_cores or 0.0) > limit:
         complaints.append(_kernel_interference(activity, activity.kernel_cores or 0.0))
     if (activity.steal_share or 0.0) > MAX_STEAL_SHARE:
         complaints.append(hypervisor_interference(100 * (activity.steal_share or 0.0)))
@@ -365,7 +369,7 @@ def _find_interference(activity: OutsideActivity, on_ours: tuple[GpuProcess, ...
 
 
 def _process_interference(activity: OutsideActivity, cores: float) -> Interference:
-    """Name the busiest process where it did most of it, with what it used itself; else it is several, or not seen."""
+    """Name the busiest process, with its own usage, if it did most of it; else "several", or not visible."""
     first = activity.busiest[0] if activity.busiest else None
     if first is not None and first.cores >= cores / 2:
         source, amount = first.name, first.cores
@@ -385,7 +389,7 @@ def _kernel_interference(activity: OutsideActivity, cores: float) -> Interferenc
 
 
 def hypervisor_interference(percent: float, when: str = "") -> Interference:
-    """Return that the hypervisor took so much of the CPU time away."""
+    """Return the interference of a hypervisor that took this share of the CPU time away."""
     message = f"the hypervisor took {percent:.1f} % of the CPU time away{when}"
     return Interference(kind="hypervisor", source="the hypervisor", amount=percent, unit="%", message=message)
 
@@ -398,14 +402,14 @@ def observe_disturbance(
     vendor: Vendor | None = None,
     helpers: Collection[int] = (),
 ) -> Disturbance:
-    """Look at the machine for so long, asleep, and return what others did meanwhile."""
+    """Sleep for some seconds and return the activity of other processes meanwhile."""
     before = take_snapshot(vendor=vendor)
     time.sleep(seconds)
     return assess_disturbance(before, take_snapshot(vendor=vendor), cpus=cpus, gpus=gpus, helpers=helpers)
 
 
 def check_interference(machine: Machine, seconds: float = 1.0) -> list[Finding]:
-    """Return whether the neighbours keep quiet, having listened for a second."""
+    """Return whether other processes are quiet, after observing for some seconds."""
     from assay.machine import nvidia
 
     uuids = tuple(gpu.uuid for gpu in machine.gpus)

@@ -3,10 +3,10 @@
 A file that does not exist or cannot be read is null, never an error. Control groups of either version:
 
     proc/self/cgroup            sys/fs/cgroup
-    0::/user/job          ──▶   user/job/cpu.max, then user/cpu.max, then cpu.max: the lowest counts
+    0::/user/job          ──▶   user/job/cpu.max, then user/cpu.max, then cpu.max: the lowest applies
     4:cpu,cpuacct:/job    ──▶   cpu,cpuacct/job/cpu.cfs_quota_us, …
 
-A container may be given the host's name of its group while only its own group is mounted; then the mount counts.
+A container may see the host's name of its group while only its own group is mounted; then the mount is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def path_exists(path: Path) -> bool:
-    """Return whether a path is to be seen; behind a closed door it is not."""
+    """Return whether a path is visible; it is not if permission is denied."""
     try:
         return path.exists()
     except OSError:
@@ -31,7 +31,7 @@ def path_exists(path: Path) -> bool:
 
 
 def read_text_or_none(path: Path) -> str | None:
-    """Return a file's content without blanks around it; null where there is none to be had."""
+    """Return a file's content without surrounding whitespace; null where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def read_text_or_none(path: Path) -> str | None:
 
 
 def read_number(path: Path) -> int | None:
-    """Return the whole number in a file; null where there is none."""
+    """Return the integer in a file; null where there is none."""
     text = read_text_or_none(path)
     try:
         return None if text is None else int(text)
@@ -48,7 +48,7 @@ def read_number(path: Path) -> int | None:
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Return (0, 1, 2, 8) from the kernel's "0-2,8"; nothing from an empty list."""
+    """Return (0, 1, 2, 8) from the kernel's "0-2,8"; empty for an empty list."""
     cpus: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -66,7 +66,7 @@ def read_cpu_list(path: Path) -> tuple[int, ...] | None:
 
 
 _NO_LIMIT_BYTES = 2**60
-"""The first version writes "no limit" as a number near 2⁶³."""
+"""Version 1 writes "no limit" as a number near 2⁶³."""
 _MIB = 2**20
 
 
@@ -82,7 +82,7 @@ def read_limits(root: Path) -> ControlGroupLimits:
 
 
 def read_cpuset(root: Path) -> tuple[int, ...] | None:
-    """Return the CPUs that the nearest group with a say allows; null where none has."""
+    """Return the CPUs that the nearest group with a cpuset allows; null where none has one."""
     for folder in _cgroup_folders(root, "cpuset"):
         for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
             if cpus := read_cpu_list(folder / name):
@@ -95,10 +95,10 @@ def _lowest(values: Iterable[float]) -> float | None:
 
 
 def _quotas(folder: Path) -> list[float]:
-    """Return CPUs' worth of time from "150000 100000" or from the two files of the first version."""
-    both = (read_text_or_none(folder / "cpu.max") or "").split()
-    if len(both) == 2 and all(part.isdecimal() for part in both):
-        return [int(both[0]) / int(both[1])]
+    """Return CPUs' worth of time from "150000 100000" or from the two files of version 1."""
+    quota_and_period = (read_text_or_none(folder / "cpu.max") or "").split()
+    if len(quota_and_period) == 2 and all(part.isdecimal() for part in quota_and_period):
+        return [int(quota_and_period[0]) / int(quota_and_period[1])]
     quota, period = read_number(folder / "cpu.cfs_quota_us"), read_number(folder / "cpu.cfs_period_us")
     return [quota / period] if quota is not None and quota > 0 and period else []
 
@@ -123,7 +123,7 @@ def _cgroup_folders(root: Path, controller: str) -> list[Path]:
 
 
 def _parent_folders(base: Path, path: str) -> list[Path]:
-    """Return base/a/b, base/a and base for "/a/b"; only the base where the path is not to be seen from here."""
+    """Return base/a/b, base/a and base for "/a/b"; only the base where the path is not visible from here."""
     parts = [part for part in path.split("/") if part]
     if ".." in parts or not path_exists(base.joinpath(*parts)):
         parts = []
@@ -135,9 +135,9 @@ _NODES = "sys/devices/system/node"
 
 
 def allowed_cpus(root: Path) -> frozenset[int]:
-    """Return the logical CPUs this process may use, by its affinity and its control group, as ``root`` tells.
+    """Return the logical CPUs this process may use, by its affinity and its control group, under ``root``.
 
-    What the kernel allows may include CPUs that are switched off; what is returned never does.
+    What the kernel allows may include CPUs that are offline; the result never does.
     """
     allowed = _affinity(root)
     by_group = read_cpuset(root)
@@ -156,7 +156,7 @@ def _affinity(root: Path) -> frozenset[int]:
 
 
 def _online_cpus(root: Path) -> frozenset[int]:
-    """Return the logical CPUs that are switched on, or all that are described where the kernel keeps no list."""
+    """Return the logical CPUs that are online, or all that are listed where the kernel keeps no such list."""
     online = read_cpu_list(root / _CPUS / "online")
     if online is not None:
         return frozenset(online)
@@ -164,12 +164,12 @@ def _online_cpus(root: Path) -> frozenset[int]:
 
 
 def node_of_cpu(root: Path) -> dict[int, int]:
-    """Return the memory node of each logical CPU; empty where the kernel knows of no nodes."""
+    """Return the memory node of each logical CPU; empty where the kernel has no nodes."""
     return {cpu: node.id for node in read_memory_nodes(root) for cpu in node.cpus}
 
 
 def read_memory_nodes(root: Path) -> tuple[NumaNode, ...]:
-    """Return the memory nodes in order; those without CPUs or without memory too."""
+    """Return the memory nodes in order, including those without CPUs or without memory."""
     folders = {int(folder.name[len("node") :]): folder for folder in (root / _NODES).glob("node[0-9]*")}
     return tuple(_read_node(number, folder) for number, folder in sorted(folders.items()))
 
@@ -211,7 +211,7 @@ def _topology(root: Path, cpu: int) -> Path:
 
 
 def _package(root: Path, cpu: int) -> int:
-    """Return the socket; kernels that do not number it say -1."""
+    """Return the socket; kernels that do not number it report -1."""
     return max(0, read_number(_topology(root, cpu) / "physical_package_id") or 0)
 
 
@@ -221,7 +221,7 @@ def _core_id(root: Path, cpu: int) -> int:
 
 
 def _core_name(root: Path, cpu: int) -> str:
-    """Return what all siblings have in common: their list, as core numbers repeat between clusters on some machines."""
+    """Return a key common to all siblings: their list, as core numbers repeat between clusters on some machines."""
     for name in ("core_cpus_list", "thread_siblings_list"):
         if listed := read_text_or_none(_topology(root, cpu) / name):
             return listed
@@ -229,7 +229,7 @@ def _core_name(root: Path, cpu: int) -> str:
 
 
 def read_cpu(root: Path) -> Cpu:
-    """Return how the cores run: sockets, SMT, switched off or kept apart, governor and turbo."""
+    """Return how the cores run: sockets, SMT, offline or isolated CPUs, governor and turbo."""
     running = _online_cpus(root)
     packages = {_package(root, cpu) for cpu in running if _topology(root, cpu).is_dir()}
     return Cpu(
@@ -252,7 +252,7 @@ def _smt(root: Path, running: frozenset[int]) -> bool | None:
 
 
 def _offline(root: Path, running: frozenset[int]) -> tuple[int, ...]:
-    """Return CPUs that are present but off; a virtual machine's list of all that could be plugged in is longer."""
+    """Return CPUs that are present but offline; the kernel's offline list includes all that could be plugged in."""
     present = read_cpu_list(root / _CPUS / "present")
     if present is None:
         return read_cpu_list(root / _CPUS / "offline") or ()
@@ -265,7 +265,7 @@ def _governor(root: Path) -> str | None:
 
 
 def _turbo(root: Path) -> bool | None:
-    """Return whether cores may run above their nominal clock, by Intel's driver or by the general switch."""
+    """Return whether cores may run above their nominal clock, by Intel's driver or by the generic switch."""
     no_turbo = read_number(root / _CPUS / "intel_pstate/no_turbo")
     if no_turbo is not None:
         return not no_turbo
@@ -289,7 +289,7 @@ _HYPERVISOR_VENDORS = {
     "parallels": "parallels",
     "bochs": "bochs",
 }
-"""What firmware calls itself → what people call the hypervisor; the first that is found counts."""
+"""Firmware names → common names of hypervisors; the first match is used."""
 
 _CONTAINER_GROUPS = {
     r"kubepods": "kubernetes",
@@ -299,17 +299,17 @@ _CONTAINER_GROUPS = {
     r"crio-": "cri-o",
     r"/lxc[./]": "lxc",
 }
-"""What the name of a control group gives away."""
+"""Patterns in control-group names that identify a kind of container."""
 
 _MPS_COMMAND = "nvidia-cuda-mps"
 """The kernel keeps 15 characters of nvidia-cuda-mps-control and nvidia-cuda-mps-server."""
 
 
 def detect_hypervisor(root: Path) -> str | None:
-    """Return whose virtual machine this is, "unnamed" where it does not say; null where nothing shows one.
+    """Return the hypervisor of this virtual machine, "unnamed" where it is unknown; null where there is no sign of one.
 
-    An x86 processor shows by a flag whether a hypervisor runs it. Firmware alone is believed only on others, as the
-    bare-metal machines of a cloud carry its name too.
+    An x86 processor has a flag that shows whether it runs under a hypervisor. Firmware alone is trusted only on other
+    processors, as bare-metal machines of a cloud carry its name too.
     """
     flags = re.search(r"^flags\s*:(.*)$", read_text_or_none(root / "proc/cpuinfo") or "", re.MULTILINE)
     if flags is not None and "hypervisor" not in flags[1].split():
@@ -327,7 +327,7 @@ def _firmware(root: Path) -> str | None:
 
 
 def detect_container(root: Path) -> str | None:
-    """Return which kind of container this is; null where nothing shows one."""
+    """Return the kind of container this is; null where there is no sign of one."""
     if named := read_text_or_none(root / "run/systemd/container"):
         return named
     for mark, kind in ((".dockerenv", "docker"), ("run/.containerenv", "podman"), (".singularity.d", "apptainer")):

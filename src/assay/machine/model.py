@@ -3,7 +3,7 @@
 Machine ──< Core        what this process may use
         ──< NumaNode    memory
         ──< Gpu ──< MigInstance
-        │       └── GpuState    changes by itself; no part of the machine's identity
+        │       └── GpuState    volatile; not part of the machine's identity
         ──< GpuLink     between two GPUs
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LinkPath = Literal["board", "switch", "switches", "bridge", "node", "system"]
 """What two GPUs share on PCIe, the nearest first: one board, one switch, several switches, a host bridge (root
-complex), a memory node, or nothing but the system: then the way leads across sockets."""
+complex), a memory node, or only the system: then the path crosses sockets."""
 
 
 class Core(Value):
@@ -39,23 +39,23 @@ class NumaNode(Value):
 
     id: int
     cpus: tuple[int, ...] = ()
-    memory_mib: float | None = Field(default=None, description="0: a node without memory; null: not said.")
+    memory_mib: float | None = Field(default=None, description="0: a node without memory; null: not reported.")
     distances: tuple[int, ...] = Field(default=(), description="To each node in order; 10 is the node itself.")
 
 
 class Cpu(Value):
-    """How the cores of the whole machine run, whoever may use them."""
+    """How all cores of the machine run, including those this process may not use."""
 
     packages: int | None = None
     smt: bool | None = Field(default=None, description="Whether cores run several threads at once.")
-    offline_cpus: tuple[int, ...] = Field(default=(), description="Present, but switched off.")
+    offline_cpus: tuple[int, ...] = Field(default=(), description="Present, but offline.")
     isolated_cpus: tuple[int, ...] = Field(default=(), description="Kept from the scheduler (isolcpus).")
     governor: str | None = Field(default=None, description="Of the cores this process may use; several: listed.")
     turbo: bool | None = None
 
 
 class ControlGroupLimits(Value):
-    """What control groups leave to this process. Null: no limit."""
+    """The limits that control groups set for this process. Null: no limit."""
 
     cpus: tuple[int, ...] | None = None
     cpu_quota: float | None = Field(default=None, description="CPUs' worth of time in each scheduling period.")
@@ -63,18 +63,18 @@ class ControlGroupLimits(Value):
 
 
 class MpsStatus(Value):
-    """Signs of NVIDIA's multi-process service, which lets processes share a GPU at the same instant."""
+    """Signs of NVIDIA's multi-process service, which lets processes use a GPU concurrently."""
 
-    daemon: bool = Field(description="Its control process or server is to be seen.")
-    pipe: bool = Field(description="Its control pipe is where CUDA programs of ours would look.")
+    daemon: bool = Field(description="Its control process or server is running.")
+    pipe: bool = Field(description="Its control pipe exists where our CUDA programs would look.")
 
 
 class MigInstance(Value):
     """A slice of a GPU that CUDA programs use like a GPU."""
 
-    number: int = Field(description="Among the instances of its GPU, as nvidia-smi counts them.")
+    number: int = Field(description="Among the instances of its GPU, as numbered by nvidia-smi.")
     uuid: str
-    parent: str = Field(description="UUID of the GPU it is cut from.")
+    parent: str = Field(description="UUID of its parent GPU.")
     profile: str | None = Field(default=None, description='Its size by name: "1g.18gb".')
     memory_mib: float | None = None
     slices: int | None = Field(default=None, description="Compute slices; a whole GPU has seven.")
@@ -84,7 +84,7 @@ class MigInstance(Value):
 
 
 class GpuState(Value):
-    """What a GPU does at one moment. Null: not offered."""
+    """The state of a GPU at one moment. Null: not available."""
 
     sm_mhz: int | None = None
     memory_mhz: int | None = None
@@ -92,21 +92,21 @@ class GpuState(Value):
     temperature_c: int | None = None
     memory_used_mib: float | None = None
     utilisation_percent: int | None = None
-    pcie_generation: int | None = Field(default=None, description="Links slow down while nothing is to be sent.")
+    pcie_generation: int | None = Field(default=None, description="Links slow down while idle.")
     pcie_width: int | None = None
-    throttle: tuple[str, ...] | None = Field(default=None, description="Why the clock is not higher, in words.")
+    throttle: tuple[str, ...] | None = Field(default=None, description="Why the clock is not higher, as text.")
 
 
 class Gpu(Value):
-    """One GPU as NVML names it; null for what the driver does not say."""
+    """One GPU as reported by NVML; null for what the driver does not report."""
 
     index: int
     uuid: str
     name: str
     pci_bus_id: str | None = Field(default=None, description='As in sysfs: "0000:3b:00.0".')
     memory_mib: float | None = None
-    node: int | None = Field(default=None, description="NUMA node the GPU hangs on; null: unknown.")
-    memory_node: int | None = Field(default=None, description="NUMA node that the GPU's own memory is, if it is one.")
+    node: int | None = Field(default=None, description="NUMA node the GPU is attached to; null: unknown.")
+    memory_node: int | None = Field(default=None, description="NUMA node formed by the GPU's own memory, if it is one.")
     compute_capability: tuple[int, int] | None = None
     ecc: bool | None = None
     persistence: bool | None = None
@@ -119,37 +119,37 @@ class Gpu(Value):
     memory_max_mhz: int | None = None
     pcie_max_generation: int | None = None
     pcie_max_width: int | None = None
-    mig: bool | None = Field(default=None, description="Whether it is cut into instances and so not usable whole.")
+    mig: bool | None = Field(default=None, description="Whether it is split into instances and so not usable whole.")
     instances: tuple[MigInstance, ...] = ()
     state: GpuState | None = None
 
 
 class UnreachableGpu(Value):
-    """A GPU that the driver counts and that does not answer."""
+    """A GPU that the driver lists but that does not answer."""
 
     index: int
     reason: str
 
 
 class GpuLink(Value):
-    """How two GPUs reach each other."""
+    """How two GPUs are connected."""
 
     gpus: tuple[int, int] = Field(description="Their indices, the lower first.")
     nvlinks: int = Field(default=0, description="NVLinks between them, directly or through switches.")
-    path: LinkPath | None = Field(default=None, description="What they share on PCIe; null: not said.")
+    path: LinkPath | None = Field(default=None, description="What they share on PCIe; null: not reported.")
 
 
 class Machine(Value):
-    """What is here, as this process sees it. The content of ``machine.json``."""
+    """The machine, as this process sees it. The content of ``machine.json``."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
-    host: str = Field(description="A hash that tells hosts apart without naming them.")
+    host: str = Field(description="A hash that distinguishes hosts without naming them.")
     boot_id: str
     hostname: str | None = Field(default=None, description="Only when the user asked for it.")
     architecture: str
     kernel: str
-    hypervisor: str | None = Field(default=None, description="Whose virtual machine this is; null: none noticed.")
-    container: str | None = Field(default=None, description="Which kind of container this is; null: none noticed.")
+    hypervisor: str | None = Field(default=None, description="Hypervisor of this virtual machine; null: none detected.")
+    container: str | None = Field(default=None, description="Kind of container; null: none detected.")
     cpu_model: str | None
     memory_mib: float | None
     cpu: Cpu = Cpu()
@@ -159,7 +159,7 @@ class Machine(Value):
     gpus: tuple[Gpu, ...] = ()
     lost: tuple[UnreachableGpu, ...] = ()
     links: tuple[GpuLink, ...] = Field(default=(), description="One for each pair of GPUs.")
-    gpu_note: str | None = Field(default=None, description="Why there is no GPU to be seen.")
+    gpu_note: str | None = Field(default=None, description="Why no GPU is visible.")
     driver: str | None = None
     cuda_driver: str | None = Field(default=None, description="The newest CUDA that the driver can run.")
     mps: MpsStatus | None = None
@@ -169,7 +169,7 @@ class Machine(Value):
 
     @staticmethod
     def detect(root: str | Path = "/", *, name_host: bool = False) -> Machine:
-        """Return what is here; ``root`` may be a recorded tree of sysfs and procfs."""
+        """Return the machine; ``root`` may be a recorded tree of sysfs and procfs."""
         from assay.machine.detect import detect
 
         return detect(root, name_host=name_host)
@@ -181,32 +181,32 @@ class Machine(Value):
 
     @property
     def has_fake_driver(self) -> bool:
-        """Whether the driver names itself a fake: numbers from it are never called real."""
+        """Whether the driver identifies itself as a fake: numbers from it are never marked as real."""
         return self.driver is not None and "fake" in self.driver
 
     def link(self, one: int, other: int) -> GpuLink | None:
-        """Return how two GPUs, given by their indices, reach each other; null for one GPU and itself."""
+        """Return how two GPUs, given by their indices, are connected; null for one GPU and itself."""
         pair = (min(one, other), max(one, other))
         return next((link for link in self.links if link.gpus == pair), None)
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return what must be unchanged for a run to go on: the machine, its settings, its software, the code measured.
+        """Return what must be unchanged to continue a run: the machine, its settings, its software, the code measured.
 
-        Left out is what changes by itself: clocks, temperatures and the like, and memory, of which some virtual
-        machines are given more while they run.
+        Volatile values are excluded: clocks, temperatures and the like, and memory, as some virtual machines are given
+        more while they run.
         """
-        passing = {"schema_version", "boot_id", "hostname", "gpu_note", "git_dirty", "memory_mib"}
-        changing = {"gpus": {"__all__": {"state"}}, "nodes": {"__all__": {"memory_mib"}}}
-        return self.model_dump(mode="json", by_alias=True, exclude={**dict.fromkeys(passing, True), **changing})
+        excluded = {"schema_version", "boot_id", "hostname", "gpu_note", "git_dirty", "memory_mib"}
+        volatile = {"gpus": {"__all__": {"state"}}, "nodes": {"__all__": {"memory_mib"}}}
+        return self.model_dump(mode="json", by_alias=True, exclude={**dict.fromkeys(excluded, True), **volatile})
 
 
-def describe_differences(before: Machine, now: Machine) -> list[str]:
-    """Return in words what changed between two looks at what should be one machine."""
-    return list(_changes("", before.identity(), now.identity()))
+def describe_differences(before: Machine, after: Machine) -> list[str]:
+    """Return as text what changed between two descriptions of what should be the same machine."""
+    return list(_changes("", before.identity(), after.identity()))
 
 
 def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
-    """Go down to what differs: a changed version is named, not two long lists that begin alike."""
+    """Descend to what differs: name a changed version rather than two long lists with a common start."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
             yield from _changes(f"{name} {key}".lstrip(), old.get(key), new.get(key))
@@ -214,14 +214,14 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
         if len(old) != len(new):
             yield f"{name}: {len(old)} → {len(new)}"
             return
-        for index, (was, is_now) in enumerate(zip(old, new, strict=True)):
-            yield from _changes(f"{name} {index}", was, is_now)
+        for index, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+            yield from _changes(f"{name} {index}", old_item, new_item)
     elif old != new:
         yield f"{name}: {_shorten(old, new)} → {_shorten(new, old)}"
 
 
 def _shorten(value: JsonValue, other: JsonValue) -> str:
-    """Write a value in at most 60 characters; of two lists too long for that, what only this one holds."""
+    """Return a value in at most 60 characters; of two lists too long for that, only the items of this one."""
     text = str(value)
     if len(text) > 60 and isinstance(value, list) and isinstance(other, list):
         text = f"[…, {str([item for item in value if item not in other])[1:]}"

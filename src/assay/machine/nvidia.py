@@ -1,7 +1,7 @@
-"""NVIDIA GPUs through NVML; the only file that loads it. No driver and no GPU are normal answers.
+"""NVIDIA GPUs through NVML; the only module that loads it. No driver and no GPU are normal results.
 
-No NVML error leaves this file: they compare and hash in their own ways, so they become sentences here. Settings are
-changed under a lease, which is written first and names the function here that undoes it, and with a live guardian.
+No NVML error leaves this module: they compare and hash in their own ways, so they are converted here. Settings are
+changed under a lease, which is recorded first and names the function here that undoes it, and with a live guardian.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _REQUIRED_RIGHTS = "administrator rights (root, and in a container CAP_SYS_ADMIN
 
 
 class _SettingRefused(MachineCannot):
-    """The driver changed nothing: this process may not, or the GPU does not offer it."""
+    """The driver changed nothing: this process lacks permission, or the GPU does not support it."""
 
 
 class _FieldNotOffered(MachineCannot):
-    """The GPU does not know what was asked for."""
+    """The GPU does not support the requested field."""
 
 
 @contextlib.contextmanager
 def _session() -> Iterator[ModuleType]:
-    """Give NVML, initialised, for the length of a ``with`` block."""
+    """Yield NVML, initialized, for the length of a ``with`` block."""
     import pynvml
 
     try:
@@ -109,7 +109,7 @@ def _cuda_driver(nvml: ModuleType) -> str | None:
 
 
 def smoke_test(uuid: str) -> None:
-    """Make sure that a GPU, or an instance of one, answers: by its name, its memory and how busy it is.
+    """Check that a GPU, or an instance of one, answers: its name, its memory and its utilization.
 
     Raises:
         MachineCannot: It does not, and why.
@@ -122,7 +122,7 @@ def smoke_test(uuid: str) -> None:
 
 
 def processes() -> tuple[GpuProcess, ...]:
-    """Return who is on the GPUs, unnamed; nobody where NVML does not answer."""
+    """Return the processes on the GPUs, unnamed; none where NVML does not answer."""
     try:
         with _session() as nvml:
             readers = [NvmlReader(nvml, index) for index in range(_count(nvml))]
@@ -144,7 +144,7 @@ def _processes_on(reader: NvmlReader) -> tuple[GpuProcess, ...]:
 
 @contextlib.contextmanager
 def open_sensors(uuids: Sequence[str]) -> Iterator[tuple[NvmlSensor, ...]]:
-    """Give the sensors of GPUs, in the order asked for, open for the length of a ``with`` block.
+    """Open the sensors of GPUs, in the order requested, for the length of a ``with`` block.
 
     Raises:
         MachineCannot: NVML does not answer, or lists no such GPU.
@@ -155,7 +155,7 @@ def open_sensors(uuids: Sequence[str]) -> Iterator[tuple[NvmlSensor, ...]]:
 
 @contextlib.contextmanager
 def open_readers(uuids: Sequence[str]) -> Iterator[tuple[NvmlReader, ...]]:
-    """Give what asks NVML about GPUs, in the order asked for, open for the length of a ``with`` block.
+    """Open NVML readers of GPUs, in the order requested, for the length of a ``with`` block.
 
     Raises:
         MachineCannot: NVML does not answer, or lists no such GPU.
@@ -170,11 +170,11 @@ def open_readers(uuids: Sequence[str]) -> Iterator[tuple[NvmlReader, ...]]:
 
 
 def set_power_limit(uuid: str, watts: float) -> Lease:
-    """Limit a GPU's power in W; releasing the lease restores the limit it had.
+    """Limit a GPU's power in W; releasing the lease restores the previous limit.
 
     Raises:
-        BadInput: Out of the range that the GPU offers.
-        MachineCannot: The GPU offers none, it is gone, this process may not, or no guardian can be had.
+        BadInput: Out of the range that the GPU supports.
+        MachineCannot: The GPU supports none, it is gone, this process lacks permission, or there is no guardian.
     """
     with _session() as nvml:
         handle = _handle(nvml, uuid)
@@ -198,9 +198,9 @@ def set_power_limit(uuid: str, watts: float) -> Lease:
 
 
 def restore_power_limit(uuid: str, watts: float, boot: str | None = None) -> None:
-    """Set a GPU's power limit, in W, back to what it was, unless it is so already or the machine has restarted since.
+    """Restore a GPU's power limit, in W, unless it is so already or the machine has restarted since.
 
-    A restart forgets the limits of all GPUs by itself.
+    A restart resets the limits of all GPUs.
     """
     if boot not in {None, boot_id()}:
         return
@@ -215,7 +215,7 @@ def _power_limit_mw(nvml: ModuleType, uuid: str, handle: Any) -> int:
 
 
 def _write_power_limit(nvml: ModuleType, handle: Any, uuid: str, watts: float) -> None:
-    """Set the limit and read it back: what cannot be seen to hold is not called set."""
+    """Set the limit and read it back: it only counts as set if it is seen to hold."""
     _apply_setting(nvml, uuid, "the power limit", "nvmlDeviceSetPowerManagementLimit", handle, round(watts * 1e3))
     held_w = _power_limit_mw(nvml, uuid, handle) / 1e3
     if abs(held_w - watts) > 1:
@@ -225,11 +225,11 @@ def _write_power_limit(nvml: ModuleType, handle: Any, uuid: str, watts: float) -
 def lock_sm_clocks(uuid: str, low_mhz: int, high_mhz: int) -> Lease:
     """Keep a GPU's SM clock within bounds in MHz; releasing the lease unlocks it.
 
-    NVML does not tell whether the clock was locked before; a lock of somebody else's is gone afterwards.
+    NVML does not report whether the clock was locked before; an earlier lock by others is lost afterwards.
 
     Raises:
-        BadInput: Out of the range that the GPU offers.
-        MachineCannot: The GPU offers none, it is gone, this process may not, or no guardian can be had.
+        BadInput: Out of the range that the GPU supports.
+        MachineCannot: The GPU supports none, it is gone, this process lacks permission, or there is no guardian.
     """
     with _session() as nvml:
         handle = _handle(nvml, uuid)
@@ -247,10 +247,10 @@ def lock_sm_clocks(uuid: str, low_mhz: int, high_mhz: int) -> Lease:
 
 
 def claim_sm_clocks(uuid: str) -> Lease:
-    """Keep a GPU's SM clock from being locked by others until the lease is released; whatever locked it is undone.
+    """Keep others from locking a GPU's SM clock until the lease is released; an existing lock is removed.
 
     Raises:
-        MachineCannot: It is locked by a run that lives, or this process may not change it.
+        MachineCannot: It is locked by a running run, or this process may not change it.
     """
     lease = _clock_lease(uuid, f"SM clock of GPU {uuid}, kept for one run")
     return _apply_under_lease(lease, lambda: unlock_sm_clocks(uuid))
@@ -266,7 +266,7 @@ def _clock_lease(uuid: str, what: str) -> Lease:
 
 
 def _require_unheld(kind: str, uuid: str) -> None:
-    """Undo what a dead run left of a GPU's setting, and make sure that no living one holds it."""
+    """Undo what a dead run left of a GPU's setting, and check that no living run holds it."""
     held = leases.release_orphans(kind, uuid=uuid)
     if held:
         raise MachineCannot(
@@ -276,10 +276,10 @@ def _require_unheld(kind: str, uuid: str) -> None:
 
 
 def sm_clock_range(uuid: str) -> tuple[float, float]:
-    """Return the lowest and the highest SM clock that a GPU can be locked to, in MHz; the lowest is 0 where not listed.
+    """Return the lowest and highest SM clock that a GPU can be locked to, in MHz; the lowest is 0 where not listed.
 
     Raises:
-        MachineCannot: The GPU offers none, or does not answer.
+        MachineCannot: The GPU supports none, or does not answer.
     """
     with _session() as nvml:
         lowest, highest = _clock_range(nvml, uuid, _handle(nvml, uuid))
@@ -295,7 +295,7 @@ def unlock_sm_clocks(uuid: str, boot: str | None = None) -> None:
 
 
 def _clock_range(nvml: ModuleType, uuid: str, handle: Any) -> tuple[int, int]:
-    """Return the lowest and the highest SM clock in MHz; the lowest is 0 where NVML does not list them."""
+    """Return the lowest and highest SM clock in MHz; the lowest is 0 where NVML does not list them."""
     highest = int(_query(nvml, uuid, "SM clocks to lock", "nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM))
     try:
         memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
@@ -304,10 +304,10 @@ def _clock_range(nvml: ModuleType, uuid: str, handle: Any) -> tuple[int, int]:
         return 0, highest
 
 
-def _apply_under_lease(lease: Lease, deed: Callable[[], None]) -> Lease:
-    """Do what a lease is about and return it; what was refused leaves nothing to undo, any other failure might."""
+def _apply_under_lease(lease: Lease, apply: Callable[[], None]) -> Lease:
+    """Make a change under a lease and return the lease; a refused change needs no undo, any other failure may."""
     try:
-        deed()
+        apply()
     except _SettingRefused:
         leases.discard_lease(lease)
         raise
@@ -325,7 +325,7 @@ def _handle(nvml: ModuleType, uuid: str) -> Any:
 
 
 def _query(nvml: ModuleType, uuid: str, what: str, function: str, *arguments: object) -> Any:
-    """Return NVML's answer about a GPU, or say why there is none."""
+    """Return NVML's answer about a GPU, or raise an error that explains why there is none."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError_NotSupported:
@@ -348,7 +348,7 @@ def _apply_setting(nvml: ModuleType, uuid: str, what: str, function: str, *argum
 
 
 class GpuSnapshotReader:
-    """Reads a GPU whenever it is called; close it to let NVML go."""
+    """Reads a GPU whenever it is called; close it to release NVML."""
 
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
@@ -356,9 +356,9 @@ class GpuSnapshotReader:
         (self._reader,) = self._open.enter_context(open_readers([uuid]))
 
     def __call__(self) -> GpuSnapshot | None:
-        """Return what the GPU is doing; null when it does not answer any more."""
+        """Return a snapshot of the GPU; null when it does not answer any more."""
         reader = self._reader
-        moment = GpuSnapshot(
+        snapshot = GpuSnapshot(
             uuid=self._uuid,
             sm_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM),
             memory_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_MEM),
@@ -366,8 +366,8 @@ class GpuSnapshotReader:
             power_w=reader.watts("nvmlDeviceGetPowerUsage"),
             throttle=read_throttle(reader),
         )
-        return moment if reader.lost is None else None
+        return snapshot if reader.lost is None else None
 
     def close(self) -> None:
-        """Let NVML go."""
+        """Release NVML."""
         self._open.close()

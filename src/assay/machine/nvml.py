@@ -1,10 +1,10 @@
-"""Read GPUs through NVML: properties, links and state, and the sensors that are sampled again and again.
+"""Read GPUs through NVML: properties, links and state, and the sensors that are sampled repeatedly.
 
-Each field is read by itself, so a failing one spoils no other. Sensors use few and cheap calls:
+Each field is read by itself, so a failing one does not affect others. Sensors use few and cheap calls:
 
     at each reading    one call for the fields: power, memory temperature, time under the cap; PCIe and NVLink bytes
                        a call each: utilization, memory, temperature, two clocks, throttle reasons
-    now and then       energy and two throttle times (milliseconds), processes, PCIe rates (40 ms)
+    occasionally       energy and two throttle times (milliseconds), processes, PCIe rates (40 ms)
 
 The library is passed in: only ``nvidia.py`` knows where it comes from.
 """
@@ -39,11 +39,11 @@ THROTTLE_REASONS = {
     0x200: "board limit",
     0x400: "reliability voltage",
 }
-"""NVML's bits, of `nvmlClocksEventReasons`; "hardware slowdown" comes with one of the others where that is known."""
+"""NVML's bits of `nvmlClocksEventReasons`; "hardware slowdown" comes with one of the others if the cause is known."""
 
 
 def describe_throttle(mask: int) -> tuple[str, ...]:
-    """Return the reasons that a mask of NVML names, lowest bit first; a bit nobody has named yet by its number."""
+    """Return the reasons in an NVML mask, lowest bit first; an unknown bit as its number."""
     bits = [1 << index for index in range(mask.bit_length()) if mask >> index & 1]
     return tuple(THROTTLE_REASONS.get(bit, f"reason {bit:#x}") for bit in bits)
 
@@ -57,7 +57,7 @@ _PATHS: dict[int, LinkPath] = {0: "board", 10: "switch", 20: "switches", 30: "br
 
 
 class NvmlReader:
-    """Asks NVML about one GPU. What it does not offer is null; that it is lost is remembered."""
+    """Queries NVML about one GPU. Unsupported values are null; a lost GPU is remembered."""
 
     def __init__(self, nvml: ModuleType, index: int) -> None:
         self.nvml = nvml
@@ -67,7 +67,7 @@ class NvmlReader:
         self.handle: Any = self.plain("nvmlDeviceGetHandleByIndex", index)
 
     def plain(self, function: str, *arguments: object) -> Any:
-        """Return what a function of NVML answers; null where card, driver or bindings do not offer it."""
+        """Return the result of an NVML function; null where card, driver or bindings do not support it."""
         try:
             return getattr(self.nvml, function)(*arguments)
         except (self.nvml.NVMLError_GpuIsLost, self.nvml.NVMLError_ResetRequired) as error:
@@ -75,31 +75,31 @@ class NvmlReader:
         except self.nvml.NVMLError as error:
             self.last_error = str(error)
         except (self.nvml.NVMLLibraryMismatchError, AttributeError, ValueError):
-            pass  # an older driver, older bindings, or a text that is none
+            pass  # an older driver, older bindings, or an undecodable text
         return None
 
     def ask(self, function: str, *arguments: object) -> Any:
-        """Return what a function of NVML answers about this GPU."""
+        """Return the result of an NVML function for this GPU."""
         return None if self.handle is None else self.plain(function, self.handle, *arguments)
 
     def number(self, function: str, *arguments: object) -> int | None:
-        """Return a whole number."""
+        """Return an integer."""
         value = self.ask(function, *arguments)
         return None if value is None else int(value)
 
     def watts(self, function: str) -> float | None:
-        """Return a power, which NVML gives in mW, in W."""
+        """Return a power in W; NVML reports mW."""
         milliwatts = self.number(function)
         return None if milliwatts is None else milliwatts / 1e3
 
     def switch(self, function: str) -> bool | None:
-        """Return whether something is on; of a pair (now, after the next reset) the first counts."""
+        """Return whether something is on; for a pair (now, after the next reset) the first one."""
         value = self.ask(function)
         return None if value is None else bool(value[0] if isinstance(value, list | tuple) else value)
 
 
 def read_gpu(reader: NvmlReader) -> Gpu | UnreachableGpu:
-    """Return a GPU as it is now, without the memory node it hangs on; or that it is lost and why."""
+    """Return a GPU in its current state, without its memory node; or that it is lost, and why."""
     uuid, name = decode_text(reader.ask("nvmlDeviceGetUUID")), decode_text(reader.ask("nvmlDeviceGetName"))
     if uuid is None:
         return UnreachableGpu(index=reader.index, reason=reader.lost or reader.last_error)
@@ -132,7 +132,7 @@ def read_gpu(reader: NvmlReader) -> Gpu | UnreachableGpu:
 
 
 def read_throttle(reader: NvmlReader) -> tuple[str, ...] | None:
-    """Return why a GPU's clock is not higher, in words; null where it does not say."""
+    """Return why a GPU's clock is not higher, as text; null where it does not report it."""
     mask = reader.number("nvmlDeviceGetCurrentClocksEventReasons")
     if mask is None:
         mask = reader.number("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -140,7 +140,7 @@ def read_throttle(reader: NvmlReader) -> tuple[str, ...] | None:
 
 
 def read_state(reader: NvmlReader) -> GpuState:
-    """Return what a GPU does at this moment."""
+    """Return the current state of a GPU."""
     memory, busy = read_memory(reader, reader.handle), reader.ask("nvmlDeviceGetUtilizationRates")
     return GpuState(
         sm_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM),
@@ -156,20 +156,20 @@ def read_state(reader: NvmlReader) -> GpuState:
 
 
 def read_hint(reader: NvmlReader) -> NodeHint:
-    """Return what NVML says about the place of a GPU."""
+    """Return NVML's information on a GPU's location."""
     words = reader.ask("nvmlDeviceGetCpuAffinity", _CPU_WORDS) or ()
     near = tuple(64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1)
     return NodeHint(cpus=near, memory_node=_memory_node(reader))
 
 
 def _memory_node(reader: NvmlReader) -> int | None:
-    """Return NVML's "NUMA node", which is that of the GPU's own memory, where it is one."""
+    """Return NVML's "NUMA node": that of the GPU's own memory, where it is one."""
     node = reader.number("nvmlDeviceGetNumaNodeId")
     return node if node is not None and node >= 0 else None
 
 
 def decode_text(value: str | bytes | None) -> str | None:
-    """Return text, which older bindings hand out as bytes."""
+    """Return text, which older bindings return as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
@@ -181,16 +181,16 @@ def _pci_address(pci: Any) -> str | None:
 
 
 def read_memory(reader: NvmlReader, handle: Any) -> Any:
-    """Return the memory in bytes; the newer question does not count what the driver keeps for itself as used."""
+    """Return the memory in bytes; the newer query does not count the driver's reserved memory as used."""
     version = getattr(reader.nvml, "nvmlMemory_v2", None)
     newer = reader.plain("nvmlDeviceGetMemoryInfo", handle, version) if version else None
     return newer or reader.plain("nvmlDeviceGetMemoryInfo", handle)
 
 
 def list_processes(reader: NvmlReader, uuid: str) -> tuple[GpuProcess, ...] | None:
-    """Return who is on a GPU, each once, whether it computes, draws or comes through the multi-process service.
+    """Return the processes on a GPU, each once, for compute, graphics and the multi-process service.
 
-    Null: NVML does not say.
+    Null: NVML does not report them.
     """
     by_pid: dict[int, GpuProcess] = {}
     answered = False
@@ -206,7 +206,7 @@ def list_processes(reader: NvmlReader, uuid: str) -> tuple[GpuProcess, ...] | No
 
 
 def _read_instances(reader: NvmlReader, parent: str) -> tuple[MigInstance, ...]:
-    """Return the instances that a GPU is cut into; none where it is whole."""
+    """Return the MIG instances of a GPU; none where it is whole."""
     if not reader.switch("nvmlDeviceGetMigMode"):
         return ()
     instances = (
@@ -236,7 +236,7 @@ def _read_instance(reader: NvmlReader, number: int, parent: str) -> MigInstance 
 
 
 def read_links(entries: Sequence[tuple[NvmlReader, Gpu]]) -> tuple[GpuLink, ...]:
-    """Return how each pair of GPUs reaches each other."""
+    """Return how each pair of GPUs is connected."""
     if len(entries) < 2:
         return ()
     addresses = {gpu.pci_bus_id for _, gpu in entries if gpu.pci_bus_id}
@@ -245,14 +245,14 @@ def read_links(entries: Sequence[tuple[NvmlReader, Gpu]]) -> tuple[GpuLink, ...]
         GpuLink(
             gpus=(one.index, other.index),
             nvlinks=ends[one.index][other.pci_bus_id or ""] or min(ends[one.index][None], ends[other.index][None]),
-            path=_PATHS.get(reader.ask("nvmlDeviceGetTopologyCommonAncestor", far.handle)),
+            path=_PATHS.get(reader.ask("nvmlDeviceGetTopologyCommonAncestor", other_reader.handle)),
         )
-        for (reader, one), (far, other) in combinations(entries, 2)
+        for (reader, one), (other_reader, other) in combinations(entries, 2)
     )
 
 
 def _nvlink_ends(reader: NvmlReader, gpus: set[str]) -> Counter[str | None]:
-    """Return how many NVLinks of a GPU lead to each other GPU, and under null how many lead into the switches."""
+    """Return how many NVLinks of a GPU lead to each other GPU, and under null how many lead into switches."""
     ends: Counter[str | None] = Counter()
     for link in range(_MAX_NVLINKS):
         if not reader.ask("nvmlDeviceGetNvLinkState", link):
@@ -277,26 +277,26 @@ _FIELDS = {
     "nvlink_tx": (138, _ALL_LINKS),
     "nvlink_rx": (139, _ALL_LINKS),
 }
-"""What is asked in one call, by NVML's number of the field and its scope; of NVLinks the sum over all."""
+"""Fields read in one call, by NVML's field id and scope; for NVLinks the sum over all."""
 
 _LEVELS = {name: field for name, field in _FIELDS.items() if not name.endswith(("_tx", "_rx"))}
 
 _ENERGY = {"energy": (83, 0)}
 _THROTTLE_TIMES = {"hot_software": (269, 0), "hot_hardware": (270, 0), "power_brake": (271, 0)}
-"""What takes an H200 3 to 20 ms, and 0.6 ms, to say: not for every reading."""
+"""Reading these takes an H200 3 to 20 ms, and 0.6 ms: not for every reading."""
 
 _PCIE = {name: _FIELDS[name] for name in ("pcie_tx", "pcie_rx")}
 
 _FIELD_ANSWER = struct.Struct("@IIqqII8s")
-"""NVML's answer about a field: its number, scope, time, latency, the value's type, a return code, the value. It is
-taken apart here, as the bindings' way to look into it takes longer than all calls of a reading together."""
+"""NVML's answer about a field: its id, scope, time, latency, the value's type, a return code, the value. It is unpacked
+here, as the bindings' accessors take longer than all calls of a reading together."""
 
 _VALUE_LAYOUTS = {kind: struct.Struct(f"@{letter}") for kind, letter in enumerate("dILQqiH")}
-"""How a value is laid out, by its type."""
+"""Memory layout of a value, by its type."""
 
 
 class NvmlSensor:
-    """A GPU's sensors, asked by one thread for readings and by another for the slow answers."""
+    """A GPU's sensors; one thread reads them, another one queries the slow values."""
 
     def __init__(self, reader: NvmlReader, uuid: str) -> None:
         self.uuid = uuid
@@ -309,13 +309,13 @@ class NvmlSensor:
 
     @property
     def last_error(self) -> str:
-        """What NVML said last when it did not answer."""
+        """NVML's last error message when it did not answer."""
         return self._reader.last_error
 
     def read(self, *, traffic: bool = True) -> GpuReading | None:
-        """Return what the sensors say, bytes moved only if asked for; null when not one of them answers."""
-        ask, fields = self._reader, self._fields(_FIELDS if traffic else _LEVELS)
-        memory, busy = read_memory(ask, ask.handle), ask.ask("nvmlDeviceGetUtilizationRates")
+        """Return a reading, byte counters only if requested; null when no sensor answers."""
+        reader, fields = self._reader, self._fields(_FIELDS if traffic else _LEVELS)
+        memory, busy = read_memory(reader, reader.handle), reader.ask("nvmlDeviceGetUtilizationRates")
         reading = GpuReading(
             utilisation_percent=None if busy is None else busy.gpu,
             memory_utilisation_percent=None if busy is None else busy.memory,
@@ -323,12 +323,12 @@ class NvmlSensor:
             memory_total_mib=None if memory is None else memory.total / _MIB,
             power_average_w=_scaled(fields.get("power_average"), 1e-3),
             power_instant_w=_scaled(fields.get("power_instant"), 1e-3),
-            power_usage_w=None if _has_power_field(fields) else ask.watts("nvmlDeviceGetPowerUsage"),
-            temperature_c=ask.number("nvmlDeviceGetTemperature", ask.nvml.NVML_TEMPERATURE_GPU),
+            power_usage_w=None if _has_power_field(fields) else reader.watts("nvmlDeviceGetPowerUsage"),
+            temperature_c=reader.number("nvmlDeviceGetTemperature", reader.nvml.NVML_TEMPERATURE_GPU),
             memory_temperature_c=fields.get("memory_temperature"),
-            sm_mhz=ask.number("nvmlDeviceGetClockInfo", ask.nvml.NVML_CLOCK_SM),
-            memory_mhz=ask.number("nvmlDeviceGetClockInfo", ask.nvml.NVML_CLOCK_MEM),
-            throttle=read_throttle(ask),
+            sm_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM),
+            memory_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_MEM),
+            throttle=read_throttle(reader),
             power_cap_s=_scaled(fields.get("power_cap"), 1e-9),
             pcie_tx_bytes=fields.get("pcie_tx"),
             pcie_rx_bytes=fields.get("pcie_rx"),
@@ -338,7 +338,7 @@ class NvmlSensor:
         return None if reading == _EMPTY_READING else reading
 
     def pcie_bytes(self) -> tuple[int | None, int | None]:
-        """Return the bytes sent and received, as the card counts them: on some with 32 bits."""
+        """Return the bytes sent and received, as counted by the card; 32-bit counters on some."""
         fields = self._fields(_PCIE)
         return fields.get("pcie_tx"), fields.get("pcie_rx")
 
@@ -355,7 +355,7 @@ class NvmlSensor:
         }
 
     def meter(self) -> GpuMeter | None:
-        """Return the dear counters; null when none of them answers."""
+        """Return the expensive counters; null when none of them answers."""
         begin_ns = time.perf_counter_ns()
         energy_mj = self._fields(_ENERGY).get("energy")
         if energy_mj is None:
@@ -372,11 +372,11 @@ class NvmlSensor:
         )
 
     def processes(self) -> tuple[GpuProcess, ...] | None:
-        """Return who is on the GPU; null when it does not say."""
+        """Return the processes on the GPU; null when it does not report them."""
         return list_processes(self._reader, self.uuid)
 
     def pcie_rate(self) -> PcieRate:
-        """Return the PCIe traffic; NVML measures 20 ms each way meanwhile, and says KB/s."""
+        """Return the PCIe traffic; NVML measures for 20 ms per direction, and reports KB/s."""
         nvml = self._reader.nvml
         sent = self._reader.number("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_TX_BYTES)
         received = self._reader.number("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_RX_BYTES)

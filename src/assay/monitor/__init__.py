@@ -1,1 +1,1 @@
-"""Record GPU and host sensors in a process of its own, and compute statistics of the recording or of a window of it."""
+"""Record GPU and host sensors in a separate process, and compute statistics of the recording or of a window of it."""

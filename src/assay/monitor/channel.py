@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AddMark(Value):
-    """A moment, or a span with an end, that is to be named in the file."""
+    """Name a moment, or a span if there is an end, in the file."""
 
     kind: Literal["add_mark"] = "add_mark"
     name: str
@@ -35,13 +35,13 @@ class AddMark(Value):
 
 
 class FlushRecording(Value):
-    """Write down what you have."""
+    """Write all samples to the file."""
 
     kind: Literal["flush"] = "flush"
 
 
 class GetLatest(Value):
-    """Tell what you saw last."""
+    """Return the newest samples."""
 
     kind: Literal["get_latest"] = "get_latest"
 
@@ -54,7 +54,7 @@ class StopRecording(Value):
 
 
 class RecorderReady(Value):
-    """The recording has begun."""
+    """The recording has started."""
 
     kind: Literal["ready"] = "ready"
     header: RecordingHeader
@@ -62,14 +62,14 @@ class RecorderReady(Value):
 
 
 class RecordingFlushed(Value):
-    """All looks until then are in the file."""
+    """All samples until ``until_ns`` are in the file."""
 
     kind: Literal["flushed"] = "flushed"
     until_ns: int
 
 
 class LatestLines(Value):
-    """The newest look at each GPU and at the host."""
+    """The newest sample of each GPU and of the host."""
 
     kind: Literal["latest"] = "latest"
     lines: tuple[Annotated[RecordingLine, Field(discriminator="kind")], ...]
@@ -83,7 +83,7 @@ class RecordingDone(Value):
 
 
 class RecorderFailed(Value):
-    """The recorder cannot go on; ``exit_code`` tells bad input from a machine that cannot."""
+    """The recorder cannot continue; ``exit_code`` distinguishes bad input from a machine error."""
 
     kind: Literal["failed"] = "failed"
     reason: str
@@ -100,7 +100,7 @@ _CHUNK_BYTES = 65536
 
 
 class RecorderConnection:
-    """One end of the socket, and the piece of a message that has come so far."""
+    """One end of the socket, with a buffer for a partly received message."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -108,15 +108,15 @@ class RecorderConnection:
         self._partial = b""
 
     def send(self, message: RecorderRequest | RecorderReply) -> None:
-        """Say something.
+        """Send a message.
 
         Raises:
-            OSError: Nobody is there to hear it.
+            OSError: The other end is closed.
         """
         self.socket.sendall(message.model_dump_json(exclude_none=True).encode() + b"\n")
 
     def receive(self) -> list[bytes]:
-        """Return the whole messages that have come, waiting for something to come; at the end ``closed`` is set."""
+        """Return the complete messages received, blocking until some data comes; ``closed`` is set at end of stream."""
         try:
             data = self.socket.recv(_CHUNK_BYTES)
         except ConnectionResetError:

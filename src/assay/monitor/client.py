@@ -37,34 +37,34 @@ if TYPE_CHECKING:
     from assay.monitor.samples import RecordingEnd, RecordingHeader, RecordingLine
 
 REPLY_TIMEOUT_S = 30.0
-"""A driver that is asked for the first time may take seconds."""
+"""The first call into a driver may take seconds."""
 EXIT_TIMEOUT_S = 5.0
 
 ReplyT = TypeVar("ReplyT", RecorderReady, RecordingFlushed, LatestLines, RecordingDone)
 
 
 class RecorderDied(EndedEarly):
-    """The recorder ended before it was told to; what it wrote until then is kept."""
+    """The recorder ended before it was stopped; what it wrote until then is kept."""
 
 
 class Recording:
-    """A recording in progress: ``with Recording.start(options) as recording: …``. Any thread may speak to it."""
+    """A recording in progress: ``with Recording.start(options) as recording: …``. Safe to use from any thread."""
 
     def __init__(self, options: RecordingOptions) -> None:
         self.options = options
         self.end: RecordingEnd | None = None
         self.trouble: AssayError | None = None
-        """Why the recorder ended before it was told to, once that is known."""
+        """Why the recorder ended before it was stopped; null: it did not."""
         self._channel_lock = threading.Lock()
         self._stderr_lines: list[str] = []
-        ours, theirs = socket.socketpair()
-        self._connection = RecorderConnection(ours)
+        parent_end, child_end = socket.socketpair()
+        self._connection = RecorderConnection(parent_end)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process may write to it
         try:
-            with theirs:
-                self._process = _start_process(options, theirs.fileno(), self._errors.fileno())
+            with child_end:
+                self._process = _start_process(options, child_end.fileno(), self._errors.fileno())
         except BaseException:
-            ours.close()
+            parent_end.close()
             self._errors.close()
             raise
         try:
@@ -80,43 +80,43 @@ class Recording:
         """Start a recorder and wait until it records.
 
         Raises:
-            BadInput: The file makes no sense.
-            MachineCannot: The file cannot be written, or a GPU not be reached.
+            BadInput: The path is invalid.
+            MachineCannot: The file cannot be written, or a GPU cannot be reached.
         """
         return cls(options)
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the recording."""
         return Path(self.options.path)
 
     def fileno(self) -> int:
-        """Return what becomes readable when the recorder dies."""
+        """Return a file descriptor that becomes readable when the recorder dies."""
         return self._connection.socket.fileno()
 
     def mark(self, name: str, at_ns: int | None = None) -> None:
-        """Name a moment, by default this one, in ns of the monotonic clock."""
+        """Name a moment, by default now, in ns of the monotonic clock."""
         self._send_request(
             AddMark(name=_plain_mark_name(name), start_ns=time.monotonic_ns() if at_ns is None else at_ns)
         )
 
     def span(self, name: str, start_ns: int, end_ns: int) -> None:
-        """Name a span that is over, such as a trial, in ns of the monotonic clock."""
+        """Name a span that has ended, such as a trial, in ns of the monotonic clock."""
         self._send_request(AddMark(name=_plain_mark_name(name), start_ns=start_ns, end_ns=end_ns))
 
     def flush(self) -> int:
-        """Have all looks until now written; return until when, in ns of the monotonic clock."""
+        """Write all samples so far; return the time up to which they are written, in ns of the monotonic clock."""
         return self._ask(FlushRecording(), RecordingFlushed).until_ns
 
     def latest(self) -> tuple[RecordingLine, ...]:
-        """Return the newest look at each GPU and at the host."""
+        """Return the newest sample of each GPU and of the host."""
         return self._ask(GetLatest(), LatestLines).lines
 
     def stop(self, reason: str = "told to") -> RecordingEnd:
-        """Have the file finished and the recorder gone; return its last line, also when asked again.
+        """Finish the file and stop the recorder; return its last line, also when called again.
 
         Raises:
-            RecorderDied: It had ended before; the file keeps what it had written.
+            RecorderDied: The recorder had already ended; the file keeps what it had written.
         """
         if self.trouble is not None:
             raise self.trouble
@@ -139,40 +139,40 @@ class Recording:
             self.close(f"{kind.__name__} in what was watched")
 
     def close(self, reason: str = "told to") -> AssayError | None:
-        """Have the recorder gone in any case; return why the file may be incomplete, null when it is finished."""
+        """Stop the recorder in any case; return why the file may be incomplete, null if it is finished."""
         try:
             self.stop(reason)
         except AssayError as error:
             return error
         return None
 
-    def _send_request(self, order: RecorderRequest) -> None:
+    def _send_request(self, request: RecorderRequest) -> None:
         with self._channel_lock:
-            if not self._try_send(order):
+            if not self._try_send(request):
                 raise self._failure_reason()
 
-    def _ask(self, order: RecorderRequest, kind: type[ReplyT]) -> ReplyT:
+    def _ask(self, request: RecorderRequest, kind: type[ReplyT]) -> ReplyT:
         with self._channel_lock:
-            self._try_send(order)
+            self._try_send(request)
             return self._receive_reply(kind)
 
-    def _try_send(self, order: RecorderRequest) -> bool:
+    def _try_send(self, request: RecorderRequest) -> bool:
         try:
-            self._connection.send(order)
+            self._connection.send(request)
         except OSError:
             return False
         return True
 
     def _receive_reply(self, kind: type[ReplyT]) -> ReplyT:
-        """Wait for an answer; that of a recorder which failed is why it did."""
+        """Wait for a reply; raise the recorder's own reason if it failed."""
         while True:
             for message in self._messages():
-                answer: RecorderReply = RECORDER_REPLY.validate_json(message)
-                if isinstance(answer, kind):
-                    return answer
-                if isinstance(answer, RecorderFailed):
-                    kind_of_trouble = BadInput if answer.exit_code == BadInput.exit_code else MachineCannot
-                    raise self._remember_failure(kind_of_trouble(answer.reason))
+                reply: RecorderReply = RECORDER_REPLY.validate_json(message)
+                if isinstance(reply, kind):
+                    return reply
+                if isinstance(reply, RecorderFailed):
+                    error_type = BadInput if reply.exit_code == BadInput.exit_code else MachineCannot
+                    raise self._remember_failure(error_type(reply.reason))
             if self._connection.closed:
                 raise self._recorder_died()
 
@@ -187,17 +187,17 @@ class Recording:
             raise self._recorder_died() from None
 
     def _failure_reason(self) -> AssayError:
-        """Return why the recorder hears no more."""
+        """Return why the recorder no longer receives."""
         try:
             self._receive_reply(RecordingDone)
         except AssayError as error:
             return error
         return self._recorder_died()
 
-    def _remember_failure(self, trouble: AssayError) -> AssayError:
-        """Remember why the recorder is gone, the first reason if there are several."""
+    def _remember_failure(self, error: AssayError) -> AssayError:
+        """Keep the first reason why the recorder ended, and return it."""
         self._reap()
-        self.trouble = self.trouble or trouble
+        self.trouble = self.trouble or error
         return self.trouble
 
     def _recorder_died(self) -> AssayError:
@@ -209,7 +209,7 @@ class Recording:
         return self._remember_failure(RecorderDied(message))
 
     def _reap(self) -> None:
-        """Have the process gone, by force if it does not go by itself."""
+        """Wait for the process to exit; kill it if it does not."""
         self._connection.socket.close()
         try:
             self._process.wait(EXIT_TIMEOUT_S)
@@ -226,7 +226,7 @@ def _plain_mark_name(name: str) -> str:
     """Return a mark's name on one line.
 
     Raises:
-        BadInput: Nothing is left of it.
+        BadInput: The name is empty.
     """
     plain = " ".join(name.split())
     if not plain:
@@ -234,22 +234,22 @@ def _plain_mark_name(name: str) -> str:
     return plain
 
 
-def _start_process(options: RecordingOptions, line: int, errors: int) -> subprocess.Popen[bytes]:
-    """Start the recorder's process in a session of its own, so that a Ctrl-C is for the parent alone.
+def _start_process(options: RecordingOptions, channel_fd: int, stderr_fd: int) -> subprocess.Popen[bytes]:
+    """Start the recorder in its own session, so that Ctrl-C reaches only the parent.
 
-    The kernel ties a process to the thread that started it. Only the main thread lives as long as the program: a
-    recorder started by another thread watches the program itself.
+    With PR_SET_PDEATHSIG the kernel ties a process to the thread that started it. Only the main thread lives as long as
+    the program: a recorder started by another thread watches for the end of the program itself.
     """
     tied = "tied" if threading.current_thread() is threading.main_thread() else "loose"
     command = [sys.executable, "-P", "-m", "assay.monitor.recorder"]
     try:
         return subprocess.Popen(
-            [*command, options.model_dump_json(), str(line), str(os.getpid()), tied],
+            [*command, options.model_dump_json(), str(channel_fd), str(os.getpid()), tied],
             stdin=subprocess.DEVNULL,
-            stdout=errors,
-            stderr=errors,
+            stdout=stderr_fd,
+            stderr=stderr_fd,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_paths())},
-            pass_fds=(line,),
+            pass_fds=(channel_fd,),
             start_new_session=True,
         )
     except OSError as error:
@@ -257,8 +257,8 @@ def _start_process(options: RecordingOptions, line: int, errors: int) -> subproc
 
 
 def _import_paths() -> list[str]:
-    """Return where the recorder imports from: this very Assay, then as inherited; never the user's own folder."""
-    ours = Path(__file__).resolve().parents[2]
-    own = [] if str(ours) in {*site.getsitepackages(), site.getusersitepackages()} else [str(ours)]
+    """Return the recorder's import paths: this Assay, then the inherited ones; never the working directory."""
+    source_root = Path(__file__).resolve().parents[2]
+    own_paths = [] if str(source_root) in {*site.getsitepackages(), site.getusersitepackages()} else [str(source_root)]
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return own + [str(Path(entry).absolute()) for entry in inherited if entry]
+    return own_paths + [str(Path(entry).absolute()) for entry in inherited if entry]

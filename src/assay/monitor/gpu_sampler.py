@@ -1,4 +1,4 @@
-"""Sample GPUs: fast sensors at every tick, slow ones now and then. A GPU that is lost ends alone.
+"""Sample GPUs: fast sensors at every tick, slow ones less often. Losing one GPU does not affect the others.
 
 PCIe byte counters (NVML fields 197 and 198) have 32 bits on an H200: at the 63 GB/s of PCIe 5 x16 they wrap after
 68 ms. Read more often than that, no byte is lost. The counts include packet headers.
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 COUNTER_WRAP = 2**32
 PCIE_WRAP_LIMIT_S = 0.06
-"""Read at least so often; a recorder that is held up for 68 ms under full traffic misses 4.3 GB."""
+"""Read at least this often; a recorder delayed by 68 ms under full traffic loses 4.3 GB."""
 PCIE_READ_INTERVAL_NS = 54_000_000
-"""And no more often: it takes an H200 0.4 ms, more than all the rest of a look."""
+"""Read no more often than this: it takes 0.4 ms on an H200, more than the rest of a sample."""
 
 
 class ByteCounter:
-    """One direction of one GPU; what was counted before the first reading is kept as it is."""
+    """Unwraps the byte counter of one direction of one GPU; the value at the first reading is kept as offset."""
 
     def __init__(self) -> None:
         self._last: int | None = None
         self._wraps = 0
 
     def add(self, raw: int | None) -> int | None:
-        """Take what the card says; return the bytes so far. One that shows more than 32 bits hold does not wrap."""
+        """Add a raw reading and return the bytes so far; a value above 32 bits does not wrap."""
         if raw is None:
             return None
         if self._last is not None and raw < self._last < COUNTER_WRAP:
@@ -43,15 +43,15 @@ class ByteCounter:
 
 
 GIVE_UP_AFTER = 3
-"""Looks in a row without any answer after which a GPU is asked no more."""
+"""Consecutive samples without any reply after which a GPU is no longer sampled."""
 
 
 PCIE_READ_SLACK_NS = 1_000_000
-"""A look that comes this much early counts as in time."""
+"""A sample that is early by up to this much counts as on time."""
 
 
 class GpuSampler:
-    """Looks at GPUs, one after another; sensors are given by the GPU's index."""
+    """Samples GPUs one after another; sensors are keyed by GPU index."""
 
     def __init__(self, sensors: Mapping[int, GpuSensor], clock: SampleClock) -> None:
         self._sensors = dict(sensors)
@@ -60,10 +60,10 @@ class GpuSampler:
         self._bytes = {index: (ByteCounter(), ByteCounter()) for index in sensors}
         self._counted_ns: dict[int, int] = {}
         self._counts_bytes: dict[int, bool] = {}
-        """Whether a GPU counts the bytes it moves over PCIe, once that is known."""
+        """Whether a GPU counts the bytes it moves over PCIe; missing until known."""
 
     def read(self, tick: int) -> list[RecordingLine]:
-        """Return a sample of each GPU, and of one that is lost the reason."""
+        """Return a sample of each GPU, or the reason for one that was lost."""
         return [line for index, sensor in list(self._sensors.items()) for line in self._sample_gpu(tick, index, sensor)]
 
     def _sample_gpu(self, tick: int, index: int, sensor: GpuSensor) -> list[RecordingLine]:
@@ -88,11 +88,11 @@ class GpuSampler:
         return []
 
     def _counted(self, index: int, sent: int | None, received: int | None) -> tuple[int | None, int | None]:
-        ours = self._bytes[index]
-        return ours[0].add(sent), ours[1].add(received)
+        counters = self._bytes[index]
+        return counters[0].add(sent), counters[1].add(received)
 
     def pulse(self) -> None:
-        """Read what would wrap between two looks."""
+        """Read the counters that would wrap between two samples."""
         for index, sensor in list(self._sensors.items()):
             if self._counts_bytes.get(index):
                 self._counted(index, *sensor.pcie_bytes())
@@ -112,7 +112,7 @@ class GpuSampler:
         return lines
 
     def read_processes_and_pcie(self, tick: int) -> list[RecordingLine]:
-        """Return who is on each GPU, and the PCIe traffic of those that do not count bytes."""
+        """Return the processes on each GPU, and the PCIe rate of GPUs that do not count bytes."""
         lines: list[RecordingLine] = []
         for index, sensor in list(self._sensors.items()):
             listed = sensor.processes()
@@ -126,5 +126,5 @@ class GpuSampler:
 
 def _processes(t_ns: int, index: int, listed: tuple[GpuProcess, ...]) -> GpuProcesses:
     memories_mib = [process.memory_mib for process in listed if process.memory_mib is not None]
-    whole = sum(memories_mib) if len(memories_mib) == len(listed) else None
-    return GpuProcesses(t_ns=t_ns, gpu=index, count=len(listed), memory_mib=whole, processes=listed)
+    total_mib = sum(memories_mib) if len(memories_mib) == len(listed) else None
+    return GpuProcesses(t_ns=t_ns, gpu=index, count=len(listed), memory_mib=total_mib, processes=listed)

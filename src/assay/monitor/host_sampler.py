@@ -28,7 +28,7 @@ _MHZ = re.compile(r"^processor\s*:\s*(\d+)$|^cpu MHz\s*:\s*([0-9.]+)$", re.MULTI
 
 @dataclass(frozen=True)
 class CpuTicks:
-    """CPU time so far, in the kernel's ticks."""
+    """Cumulative CPU time, in kernel ticks."""
 
     busy: int
     idle: int
@@ -36,13 +36,13 @@ class CpuTicks:
 
     @property
     def whole(self) -> int:
-        """All of it."""
+        """Busy, idle and steal time together."""
         return self.busy + self.idle + self.steal
 
 
 @dataclass(frozen=True)
 class CpuSnapshot:
-    """One look at the CPUs; all CPUs together are under -1."""
+    """CPU counters at one moment; key -1 is all CPUs together."""
 
     ticks: dict[int, CpuTicks] = field(default_factory=dict)
     context_switches: int | None = None
@@ -50,27 +50,27 @@ class CpuSnapshot:
 
 
 def read_cpus(root: Path) -> CpuSnapshot:
-    """Return what ``/proc/stat`` says."""
+    """Parse ``/proc/stat``."""
     ticks: dict[int, CpuTicks] = {}
     single: dict[str, int] = {}
     for line in (read_text_or_none(root / "proc/stat") or "").splitlines():
-        name, *words = line.split()
+        name, *fields = line.split()
         if name.startswith("cpu"):
-            ticks[int(name[3:] or _ALL)] = _parse_ticks(words)
+            ticks[int(name[3:] or _ALL)] = _parse_ticks(fields)
         elif name in {"ctxt", "procs_running"}:
-            single[name] = int(words[0])
+            single[name] = int(fields[0])
     return CpuSnapshot(ticks, single.get("ctxt"), single.get("procs_running"))
 
 
-def _parse_ticks(words: list[str]) -> CpuTicks:
-    """Read user, nice, system, idle, iowait, irq, softirq and steal; guests are counted in user already."""
-    user, nice, system, idle, iowait, irq, softirq, steal = (*map(int, words[:8]), *([0] * (8 - len(words[:8]))))
+def _parse_ticks(fields: list[str]) -> CpuTicks:
+    """Parse user, nice, system, idle, iowait, irq, softirq and steal; guest time is already included in user."""
+    user, nice, system, idle, iowait, irq, softirq, steal = (*map(int, fields[:8]), *([0] * (8 - len(fields[:8]))))
     return CpuTicks(busy=user + nice + system + irq + softirq, idle=idle + iowait, steal=steal)
 
 
 @dataclass(frozen=True)
 class CpuUsage:
-    """Shares of CPU time between two looks, in percent; null: too short a time for the kernel's ticks."""
+    """Shares of CPU time between two snapshots, in percent; null: too short a time for the kernel's ticks."""
 
     cpu_percent: float | None = None
     steal_percent: float | None = None
@@ -78,7 +78,7 @@ class CpuUsage:
 
 
 def cpu_usage_between(before: CpuSnapshot, after: CpuSnapshot) -> CpuUsage:
-    """Return what the CPUs did between two looks; one that was switched on or off meanwhile is left out."""
+    """Return CPU usage between two snapshots; a CPU that went online or offline in between is left out."""
     shares = {
         cpu: shares
         for cpu, now in after.ticks.items()
@@ -89,16 +89,16 @@ def cpu_usage_between(before: CpuSnapshot, after: CpuSnapshot) -> CpuUsage:
 
 
 def _cpu_shares(before: CpuTicks, after: CpuTicks) -> tuple[float, float] | None:
-    """Return busy and stolen percent; the kernel's idle time may go back by a tick, which counts as none."""
-    whole = after.whole - before.whole
-    if whole <= 0:
+    """Return busy and steal percent; the kernel's idle time may decrease by a tick, which counts as zero."""
+    total_ticks = after.whole - before.whole
+    if total_ticks <= 0:
         return None
     busy, steal = (max(0, now - was) for now, was in ((after.busy, before.busy), (after.steal, before.steal)))
-    return round(min(100.0, 100 * busy / whole), 2), round(min(100.0, 100 * steal / whole), 2)
+    return round(min(100.0, 100 * busy / total_ticks), 2), round(min(100.0, 100 * steal / total_ticks), 2)
 
 
 class CpuClocks:
-    """The clock of each logical CPU, from wherever this kernel shows it."""
+    """The clock of each logical CPU, from cpufreq or ``/proc/cpuinfo``."""
 
     def __init__(self, root: Path, cpus: tuple[int, ...]) -> None:
         self._info = root / "proc/cpuinfo"
@@ -107,7 +107,7 @@ class CpuClocks:
         self._paths = {cpu: path for cpu, path in paths.items() if read_number(path) is not None}
 
     def read_mhz(self) -> dict[int, float]:
-        """Return the clocks in MHz; nothing where the kernel does not show them."""
+        """Return the clocks in MHz; empty where the kernel does not show them."""
         if self._paths:
             kilohertz = {cpu: read_number(path) for cpu, path in self._paths.items()}
             return {cpu: khz / 1e3 for cpu, khz in kilohertz.items() if khz is not None}
@@ -122,9 +122,9 @@ class CpuClocks:
 
 
 def read_load_1m(root: Path) -> float | None:
-    """Return the load average of the last minute."""
-    words = (read_text_or_none(root / "proc/loadavg") or "").split()
-    return float(words[0]) if words else None
+    """Return the load average of the last minute; null: not readable."""
+    fields = (read_text_or_none(root / "proc/loadavg") or "").split()
+    return float(fields[0]) if fields else None
 
 
 _ENTRY = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
@@ -141,7 +141,7 @@ class HostMemory:
 
 
 def read_memory(root: Path) -> HostMemory:
-    """Return what ``/proc/meminfo`` says; used is what is not available to new programs."""
+    """Parse ``/proc/meminfo``; used memory is what is not available to new programs."""
     mib = {name: int(kib) / 1024 for name, kib in _ENTRY.findall(read_text_or_none(root / "proc/meminfo") or "")}
     return HostMemory(
         total_mib=mib.get("MemTotal"),
@@ -155,14 +155,14 @@ def _difference(whole: float | None, rest: float | None) -> float | None:
 
 
 class NumaNodes:
-    """Where pages were got, by memory node."""
+    """Page allocation counters by memory node."""
 
     def __init__(self, root: Path) -> None:
         folders = (root / "sys/devices/system/node").glob("node[0-9]*")
         self._paths = {int(folder.name[len("node") :]): folder / "numastat" for folder in sorted(folders)}
 
     def read(self) -> dict[str, dict[int, int]]:
-        """Return pages so far: numa_hit, numa_miss and numa_foreign, by node."""
+        """Return the cumulative pages numa_hit, numa_miss and numa_foreign, by node."""
         counts: dict[str, dict[int, int]] = {"numa_hit": {}, "numa_miss": {}, "numa_foreign": {}}
         for node, path in self._paths.items():
             for name, _, pages in (line.partition(" ") for line in (read_text_or_none(path) or "").splitlines()):
@@ -172,44 +172,44 @@ class NumaNodes:
 
 
 def read_pressure_s(root: Path) -> dict[str, float]:
-    """Return for how long so far some or all threads waited: ``cpu``, ``memory``, ``memory_full`` and so on, in s."""
+    """Return cumulative stall times in s, of some or of all threads: ``cpu``, ``memory``, ``memory_full`` and so on."""
     waited: dict[str, float] = {}
     for name in ("cpu", "memory", "io"):
-        for who, total_us in _PRESSURE.findall(read_text_or_none(root / f"proc/pressure/{name}") or ""):
-            waited[name if who == "some" else f"{name}_full"] = int(total_us) / 1e6
+        for scope, total_us in _PRESSURE.findall(read_text_or_none(root / f"proc/pressure/{name}") or ""):
+            waited[name if scope == "some" else f"{name}_full"] = int(total_us) / 1e6
     return waited
 
 
 _SECTOR_BYTES = 512
-"""The kernel's unit, whatever the disk's own."""
+"""The kernel's unit, independent of the disk's sector size."""
 
 
 def read_disks(root: Path) -> tuple[int, int] | None:
-    """Return bytes read and written so far by whole disks; null where the kernel shows none.
+    """Return cumulative bytes read and written by whole disks; null where the kernel shows none.
 
-    Partitions, loops and mapped volumes are left out: what they move is counted with the disk below.
+    Partitions, loop devices and mapped volumes are left out: their traffic is counted on the underlying disk.
     """
-    moved = [
-        (int(words[5]), int(words[9]))
-        for words in map(str.split, (read_text_or_none(root / "proc/diskstats") or "").splitlines())
-        if len(words) > 9 and path_exists(root / "sys/block" / words[2] / "device")
+    byte_counts = [
+        (int(fields[5]), int(fields[9]))
+        for fields in map(str.split, (read_text_or_none(root / "proc/diskstats") or "").splitlines())
+        if len(fields) > 9 and path_exists(root / "sys/block" / fields[2] / "device")
     ]
-    return _sum_pairs(moved, _SECTOR_BYTES)
+    return _sum_pairs(byte_counts, _SECTOR_BYTES)
 
 
 def read_network(root: Path) -> tuple[int, int] | None:
-    """Return bytes received and sent so far, the loopback left out; null where the kernel shows no interface.
+    """Return cumulative bytes received and sent, without loopback; null where the kernel shows no interface.
 
-    Where interfaces with hardware are to be seen, only they count: bridges and tunnels run over them.
+    If there are interfaces with hardware, only those count: bridges and tunnels run over them.
     """
-    moved: dict[str, tuple[int, int]] = {}
+    byte_counts: dict[str, tuple[int, int]] = {}
     for line in (read_text_or_none(root / "proc/net/dev") or "").splitlines():
         name, colon, counts = line.partition(":")
-        words = counts.split()
-        if colon and name.strip() != "lo" and len(words) > 8:
-            moved[name.strip()] = int(words[0]), int(words[8])
-    solid = [bytes_ for name, bytes_ in moved.items() if path_exists(root / "sys/class/net" / name / "device")]
-    return _sum_pairs(solid or list(moved.values()), 1)
+        fields = counts.split()
+        if colon and name.strip() != "lo" and len(fields) > 8:
+            byte_counts[name.strip()] = int(fields[0]), int(fields[8])
+    hardware = [bytes_ for name, bytes_ in byte_counts.items() if path_exists(root / "sys/class/net" / name / "device")]
+    return _sum_pairs(hardware or list(byte_counts.values()), 1)
 
 
 def _sum_pairs(moved: list[tuple[int, int]], unit: int) -> tuple[int, int] | None:
@@ -217,7 +217,7 @@ def _sum_pairs(moved: list[tuple[int, int]], unit: int) -> tuple[int, int] | Non
 
 
 class RaplCounters:
-    """Joules by domain since this was made: ``package-0``, ``package-0/dram``."""
+    """Joules by domain since construction: ``package-0``, ``package-0/dram``."""
 
     def __init__(self, root: Path) -> None:
         folders = {name: folder for folder in _rapl_folders(root) if (name := _rapl_domain_name(folder)) is not None}
@@ -230,7 +230,7 @@ class RaplCounters:
 
 
 class _RaplDomain:
-    """One counter that begins anew at its highest value; read more often than it wraps, nothing is lost."""
+    """Unwraps one counter that restarts at its maximum; nothing is lost if it is read more often than it wraps."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "energy_uj"
@@ -267,15 +267,15 @@ def _rapl_domain_name(folder: Path) -> str | None:
 
 
 MIN_SHARE_INTERVAL_NS = 50_000_000
-"""The kernel counts CPU time in ticks of 10 ms; a share of fewer than five of them says nothing."""
+"""The kernel counts CPU time in ticks of 10 ms; a share of fewer than five of them is meaningless."""
 
 
 CLOCKS_INTERVAL_NS = 1_000_000_000
-"""To tell its clock, each CPU is interrupted: of many CPUs, at most once a second."""
+"""Reading a clock interrupts the CPU: on many CPUs, do it at most once a second."""
 
 
 class HostSampler:
-    """Looks at the machine; shares are since the look before, the first since this was made."""
+    """Samples the host; shares are relative to the previous sample, the first to construction."""
 
     def __init__(self, root: Path, clock: SampleClock) -> None:
         self._root = root
@@ -287,11 +287,11 @@ class HostSampler:
         self._rapl = RaplCounters(root)
 
     def read(self, tick: int) -> list[RecordingLine]:
-        """Return one sample, as a source does."""
+        """Return one sample as a list, as every source does."""
         return [self.sample(tick)]
 
     def shape(self) -> HostSample:
-        """Return a sample with a place for everything that later ones may hold."""
+        """Return a sample with an entry for everything that later samples may contain."""
         cpus = {cpu: 0.0 for cpu in self._before.ticks if cpu >= 0}
         return self.sample(0).model_copy(update={"core_percent": cpus})
 
@@ -332,7 +332,7 @@ class HostSampler:
         )
 
     def _core_mhz(self, t_ns: int) -> dict[int, float]:
-        """Return the clocks; nothing where they were told a moment ago."""
+        """Return the clocks; empty if they were read less than a second ago."""
         if t_ns < self._clocks_due_ns:
             return {}
         self._clocks_due_ns = t_ns + CLOCKS_INTERVAL_NS
@@ -345,7 +345,7 @@ _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 
 
 class TopProcessSampler:
-    """Looks at the busiest processes since the look before, the first since this was made."""
+    """Samples the busiest processes since the previous sample, or since construction."""
 
     def __init__(self, root: Path, clock: SampleClock) -> None:
         self._root = root
@@ -353,7 +353,7 @@ class TopProcessSampler:
         self._before = take_snapshot(root, vendor=None)
 
     def read(self, tick: int) -> list[RecordingLine]:
-        """Return who used most CPU time."""
+        """Return the processes that used most CPU time."""
         t_ns = self._clock.now_ns()
         now = take_snapshot(self._root, vendor=None)
         busy = busiest_processes(self._before, now)
@@ -369,10 +369,12 @@ class TopProcessSampler:
 
 
 def busiest_processes(before: ProcessSnapshot, after: ProcessSnapshot) -> list[tuple[int, str, float]]:
-    """Return pid, name and CPUs' worth of time of those who used most between two looks, the busiest first."""
+    """Return PID, name and cores' worth of CPU time of the busiest processes between two snapshots, busiest first."""
     took_s = after.at_s - before.at_s
     if took_s <= 0:
         return []
     earlier = {process.key: process.own_s for process in before.processes}
-    used = [(p.pid, p.name, (p.own_s - earlier.get(p.key, 0.0)) / took_s) for p in after.processes]
-    return sorted((one for one in used if one[2] >= MIN_CORES), key=lambda one: (-one[2], one[0]))[:MAX_PROCESSES]
+    usage = [(p.pid, p.name, (p.own_s - earlier.get(p.key, 0.0)) / took_s) for p in after.processes]
+    return sorted((entry for entry in usage if entry[2] >= MIN_CORES), key=lambda entry: (-entry[2], entry[0]))[
+        :MAX_PROCESSES
+    ]

@@ -1,10 +1,10 @@
-"""Watch GPUs and the host while a program runs, from within it.
+"""Record GPU and host sensors from within a Python program.
 
 with assay.Monitor(gpus=[0, 1], interval_s=0.1) as m:
-    load()
-    m.mark("loaded")
-    with m.window("step") as w:
-        step()
+   load()
+   m.mark("loaded")
+   with m.window("step") as w:
+       step()
 w.statistics.of("gpu:0").level("power_instant_w").maximum
 """
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
 
 class Monitor:
-    """A recorder for the length of a ``with`` block, in a process of its own.
+    """A recorder, in a separate process, for the duration of a ``with`` block.
 
     Args:
-        gpus: Numbers as nvidia-smi gives them, or UUIDs; none: ``[]``; by default all that there are.
-        interval_s: From one look to the next, 5 ms to ten minutes.
-        path: Where the samples are kept, as .jsonl, .json or .csv; by default in a folder that goes with the monitor.
-        host: Whether to look at the host too.
-        cpus: The CPUs that the recorder keeps to; by default it may run anywhere.
+        gpus: Indices as nvidia-smi shows them, or UUIDs; ``[]``: no GPU; by default all GPUs.
+        interval_s: Sampling interval, 5 ms to ten minutes.
+        path: Recording file, .jsonl, .json or .csv; by default in a folder that is deleted with the monitor.
+        host: Whether to sample the host too.
+        cpus: CPUs to pin the recorder to; by default it may run anywhere.
         energy_interval_s: How often to read energy counters, which takes milliseconds; at most every interval.
-        processes_interval_s: How often to list who is on the GPUs; null: never.
+        processes_interval_s: How often to list the processes on the GPUs; null: never.
         top_interval_s: How often to look for the busiest processes; null: never.
     """
 
@@ -93,7 +93,7 @@ class Monitor:
         self._recording: Recording | None = None
 
     def _scratch(self) -> Path:
-        """Return a file in a folder that goes when this monitor goes, and in no process but this one."""
+        """Return a file in a folder that is deleted with this monitor, and only by this process."""
         folder = tempfile.mkdtemp(prefix="assay-monitor-")
         weakref.finalize(self, _remove, folder, os.getpid())
         return Path(folder) / "monitor.jsonl"
@@ -108,10 +108,10 @@ class Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Have the file finished.
+        """Stop the recorder and finish the file.
 
         Raises:
-            RecorderDied: The recorder had ended before; the file keeps what it had written.
+            RecorderDied: The recorder had already ended; the file keeps what it had written.
         """
         self.recording.__exit__(kind, error, trace)
 
@@ -127,11 +127,11 @@ class Monitor:
         self.recording.mark(name)
 
     def window(self, name: str) -> MonitorWindow:
-        """Return a window for a ``with`` block: what was recorded meanwhile can be had from it afterwards."""
+        """Return a window for a ``with`` block; afterwards it gives the samples and statistics of that time."""
         return MonitorWindow(name, self)
 
     def flush(self) -> None:
-        """Have all samples until now written; once the monitor has ended, they are."""
+        """Write all samples so far to the file; nothing to do once the monitor has ended."""
         if self.recording.end is None:
             self.recording.flush()
 
@@ -145,7 +145,7 @@ class Monitor:
 
     @property
     def statistics(self) -> MonitorStatistics:
-        """What all samples so far say."""
+        """Statistics of all samples so far."""
         self.flush()
         return summarise(read_recording(self.path))
 
@@ -182,7 +182,7 @@ class MonitorWindow:
         return self.start_ns, self.end_ns
 
     def lines(self, *, margin_s: float = 0.0) -> tuple[RecordingLine, ...]:
-        """Return the header and all that was recorded in the window, and so much around it."""
+        """Return the header and all lines recorded in the window, widened by ``margin_s`` on both sides."""
         return read_window(self._monitor.path, *self._bounds(), margin_s=margin_s)
 
     @property
@@ -192,5 +192,5 @@ class MonitorWindow:
 
     @property
     def statistics(self) -> MonitorStatistics:
-        """What the samples of the window say."""
+        """Statistics of the samples in the window."""
         return summarise(self.lines(), window=self._bounds())

@@ -1,7 +1,7 @@
 """What to record: which GPUs, how often, into which file, on which cores.
 
-GPUs are selected by index or UUID, by default all of them. GPUs hidden by CUDA_VISIBLE_DEVICES and GPUs in MIG mode can
-be sampled as well: sensors belong to whole GPUs.
+GPUs are selected by index or UUID, by default all of them. GPUs hidden by CUDA_VISIBLE_DEVICES and GPUs in MIG mode
+can be sampled as well: sensors belong to whole GPUs.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ FileFormat: TypeAlias = Literal["jsonl", "json", "csv"]
 MIN_INTERVAL_S = 0.005
 MAX_INTERVAL_S = 600.0
 MIN_HOST_INTERVAL_S = 0.1
-"""The kernel counts CPU time in hundredths of a second; shares over less than ten of them say little."""
+"""The kernel counts CPU time in hundredths of a second; shares over less than ten of them are imprecise."""
 
 HOST_INTERVAL_WITH_GPUS_S = 0.5
-"""A look at a large machine takes a millisecond or more of CPU time."""
+"""A host sample on a large machine takes a millisecond or more of CPU time."""
 
 ENERGY_INTERVAL_S = 1.0
 WINDOW_ENERGY_INTERVAL_S = 0.1
-"""As often as the counter of an H200 moves: for whoever asks for the energy of windows."""
+"""The update interval of an H200's counter: for measuring the energy of windows."""
 PROCESSES_INTERVAL_S = 1.0
 TOP_INTERVAL_S = 5.0
 
 
 class RecordingOptions(Value):
-    """What a recorder is started with."""
+    """The options a recorder is started with."""
 
     path: str = Field(description="Absolute; its ending tells the form.")
     gpus: tuple[WatchedGpu, ...] = ()
@@ -75,16 +75,16 @@ class RecordingOptions(Value):
 
     @property
     def interval_ns(self) -> int:
-        """From one tick to the next."""
+        """Sampling interval in ns."""
         return round(self.interval_s * 1e9)
 
     def ticks(self, seconds: float) -> int:
-        """Return how many ticks last at least so long."""
+        """Return the smallest number of ticks that lasts at least this long."""
         return max(1, -(-round(seconds * 1e9) // self.interval_ns))
 
     @property
     def host_every(self) -> int | None:
-        """Ticks from one look at the host to the next; null: it is not looked at."""
+        """Ticks between two samples of the host; null: it is not sampled."""
         if not self.host:
             return None
         at_least_s = HOST_INTERVAL_WITH_GPUS_S if self.gpus else MIN_HOST_INTERVAL_S
@@ -92,7 +92,7 @@ class RecordingOptions(Value):
 
 
 def check_interval(interval_s: float) -> None:
-    """Refuse an interval that cannot be kept.
+    """Check that an interval is within the supported range.
 
     Raises:
         BadInput: It is not within 5 ms and ten minutes.
@@ -111,46 +111,46 @@ def check_interval(interval_s: float) -> None:
 
 
 def format_of(path: Path) -> FileFormat:
-    """Return the form that a file's ending stands for.
+    """Return the file format for a file's extension.
 
     Raises:
-        BadInput: It stands for none.
+        BadInput: The extension is unknown.
     """
-    for form in get_args(FileFormat):
-        if path.suffix.lower() == f".{form}":
-            matched: FileFormat = form
+    for file_format in get_args(FileFormat):
+        if path.suffix.lower() == f".{file_format}":
+            matched: FileFormat = file_format
             return matched
     raise BadInput(f"{path}: a recording is a file that ends in .jsonl, .json or .csv.")
 
 
-def select_gpus(view: GpuInventory, named: Sequence[int | str] | None) -> tuple[WatchedGpu, ...]:
-    """Return the GPUs that are meant; with nothing said, all that there are, be it none.
+def select_gpus(view: GpuInventory, names: Sequence[int | str] | None) -> tuple[WatchedGpu, ...]:
+    """Return the selected GPUs; null selects all, which may be none.
 
     Raises:
-        BadInput: A name makes no sense, fits several, or comes twice.
+        BadInput: A name is invalid, matches several GPUs, or is given twice.
         MachineCannot: There is no such GPU, or it is lost.
     """
-    chosen = view.gpus if named is None else tuple(_find_gpu(view, word) for word in named)
-    twice = {gpu.index for gpu in chosen if sum(other.uuid == gpu.uuid for other in chosen) > 1}
-    if twice:
-        raise BadInput(f"The same GPU is named twice: {', '.join(map(str, sorted(twice)))}.")
-    return tuple(map(watched_gpu, chosen))
+    selected = view.gpus if names is None else tuple(_find_gpu(view, name) for name in names)
+    duplicates = {gpu.index for gpu in selected if sum(other.uuid == gpu.uuid for other in selected) > 1}
+    if duplicates:
+        raise BadInput(f"The same GPU is named twice: {', '.join(map(str, sorted(duplicates)))}.")
+    return tuple(map(watched_gpu, selected))
 
 
 def watched_gpu(gpu: Gpu) -> WatchedGpu:
-    """Return what a recording says of a GPU."""
+    """Return the fields that a recording stores about a GPU."""
     return WatchedGpu(
         index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_mib=gpu.memory_mib, power_limit_w=gpu.power_limit_w
     )
 
 
 def driver_origin(view: GpuInventory) -> Origin:
-    """Return whether the driver is one: the fake of the tests names itself."""
+    """Return whether the driver is real: the fake of the tests is recognized by its name."""
     return "fake" if view.driver is not None and "fake" in view.driver else "real"
 
 
-def _find_gpu(view: GpuInventory, word: int | str) -> Gpu:
-    text = str(word).strip()
+def _find_gpu(view: GpuInventory, name: int | str) -> Gpu:
+    text = str(name).strip()
     for lost in view.lost:
         if text == str(lost.index):
             raise MachineCannot(f"GPU {lost.index} cannot be reached: {lost.reason}.")
@@ -167,9 +167,9 @@ def _find_gpu(view: GpuInventory, word: int | str) -> Gpu:
 
 
 def _find_by_uuid(view: GpuInventory, text: str) -> Gpu:
-    fits = [gpu for gpu in view.gpus if gpu.uuid.startswith(text)]
-    if len(fits) == 1:
-        return fits[0]
-    if fits:
-        raise BadInput(f"{text} fits several GPUs: {', '.join(gpu.uuid for gpu in fits)}; write more of it.")
+    matches = [gpu for gpu in view.gpus if gpu.uuid.startswith(text)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise BadInput(f"{text} fits several GPUs: {', '.join(gpu.uuid for gpu in matches)}; write more of it.")
     raise MachineCannot(f"There is no GPU {text} here: {', '.join(gpu.uuid for gpu in view.gpus) or view.note}.")

@@ -2,8 +2,8 @@
 
 Of a recording, or of traced kernels.
 
-Levels are counter tracks as they were read; cumulative quantities become rates per second. Marks are instants, spans
-are slices. A kernel trace shows the profiler's events with the sensors below them, on the host's clock.
+Levels are counter tracks with the values as read; cumulative quantities become rates per second. Marks are instants,
+spans are slices. A kernel trace shows the profiler's events with the sensors below them, on the host's clock.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ TraceEvent: TypeAlias = dict[str, Any]
 _MARKS = 1
 _HOST = 2
 _FIRST_GPU = 10
-"""Numbers of the processes under which the UI shows things."""
+"""Process numbers under which the UI groups the tracks."""
 
 
 def write_trace(lines: Iterable[RecordingLine], path: Path) -> None:
-    """Write the trace of a recording, line after line.
+    """Write the trace of a recording, line by line.
 
     Raises:
         MachineCannot: The file cannot be written.
-        BadInput: The path makes no sense.
+        BadInput: The path is invalid.
     """
     write_events(recording_events(lines), path)
 
 
 def write_events(events: Iterable[TraceEvent], path: Path) -> None:
-    """Write events of Chrome's format as a file of their own, one after the other.
+    """Write events in Chrome's format as a complete file, one by one.
 
     Raises:
         MachineCannot: The file cannot be written.
-        BadInput: The path makes no sense.
+        BadInput: The path is invalid.
     """
     replace_from_chunks(path, _encode_events(events))
 
@@ -71,11 +71,11 @@ def _encode_events(events: Iterable[TraceEvent]) -> Iterator[bytes]:
 
 
 def check_writable(path: Path) -> None:
-    """Make sure that a trace can be written there later; a file that is there keeps what it holds.
+    """Check that a trace can be written to the path later; an existing file keeps its content.
 
     Raises:
         MachineCannot: It cannot.
-        BadInput: The path makes no sense.
+        BadInput: The path is invalid.
     """
     with translate_os_errors(path):
         if not path.exists() or path.is_file() or path.is_dir():
@@ -83,9 +83,9 @@ def check_writable(path: Path) -> None:
 
 
 def recording_events(lines: Iterable[RecordingLine], *, zero_ns: int = 0, first: int = 0) -> Iterator[TraceEvent]:
-    """Give the events of a recording, in microseconds since a moment, by default its beginning.
+    """Yield the events of a recording, in µs since ``zero_ns``, by default its beginning.
 
-    ``first`` is added to the numbers of its processes, for who shows it beside others.
+    ``first`` is added to the process numbers, so that the recording can be shown beside other processes.
     """
     rates = _Rates()
     ends_us: list[float] = []
@@ -110,7 +110,7 @@ def _process_names(header: RecordingHeader) -> Iterator[TraceEvent]:
 
 
 class _Rates:
-    """What counts up, as a rate since the reading before; the first has none, and so has one that went back."""
+    """Rates of cumulative quantities since the previous reading; null for the first and after a decrease."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], tuple[int, float]] = {}
@@ -138,7 +138,7 @@ def _counter_events(sample: Sample, zero_ns: int, rates: _Rates) -> Iterator[Tra
 
 
 def _mark_event(mark: Mark, zero_ns: int, ends_us: list[float]) -> TraceEvent:
-    """Return a mark; spans that overlap are shown in rows of their own."""
+    """Return a mark as an event; overlapping spans are shown in separate rows."""
     start_us = (mark.start_ns - zero_ns) / 1e3
     common = {"name": mark.name, "cat": "mark", "pid": _MARKS, "ts": start_us}
     if mark.end_ns is None:
@@ -149,7 +149,7 @@ def _mark_event(mark: Mark, zero_ns: int, ends_us: list[float]) -> TraceEvent:
 
 
 SENSOR_PID_OFFSET = 10_000_000
-"""Processes from this number on are sensors: the profiler numbers processes as the system does, and GPUs from 0."""
+"""Process numbers from this on are sensors: the profiler uses system PIDs, and numbers GPUs from 0."""
 
 _CALLS_PID = SENSOR_PID_OFFSET - 1
 _SHOWN_PHASES = {"X", "M", "s", "f", "t", "b", "e", "n"}
@@ -159,24 +159,24 @@ def kernel_trace_events(
     kernels: Sequence[KernelRow],
     profiled: Sequence[TraceEvent],
     clock: ProfilerClock | None,
-    sensed: Iterable[RecordingLine],
+    sensor_lines: Iterable[RecordingLine],
     zero_ns: int,
 ) -> Iterator[TraceEvent]:
-    """Give the events of a trace, in microseconds since a moment of the host's monotonic clock.
+    """Yield the events of a kernel trace, in µs since a moment of the host's monotonic clock.
 
-    Without a clock that ties the two together the sensors are left out: they would stand in a wrong place.
+    Without a clock that relates the two, the sensors are left out: they would be shown at a wrong time.
     """
     if profiled and clock is not None:
         shift_us = (clock.offset_ns - zero_ns) / 1e3
-        noted = _annotations(kernels, profiled)
-        yield from (_shift_event(event, shift_us, noted) for event in profiled if _is_shown(event))
+        annotations = _annotations(kernels, profiled)
+        yield from (_shift_event(event, shift_us, annotations) for event in profiled if _is_shown(event))
     elif profiled:
         yield from (event for event in profiled if _is_shown(event))
         return
     else:
         yield {"ph": "M", "name": "process_name", "pid": _CALLS_PID, "tid": 0, "args": {"name": "calls"}}
         yield from (_call_slice(kernel, zero_ns) for kernel in kernels)
-    yield from recording_events(sensed, zero_ns=zero_ns, first=SENSOR_PID_OFFSET)
+    yield from recording_events(sensor_lines, zero_ns=zero_ns, first=SENSOR_PID_OFFSET)
 
 
 def _is_shown(event: TraceEvent) -> bool:
@@ -184,7 +184,7 @@ def _is_shown(event: TraceEvent) -> bool:
 
 
 def _annotations(kernels: Sequence[KernelRow], profiled: Sequence[TraceEvent]) -> dict[int, dict[str, object]]:
-    """Return what is known of each of the GPU's events beyond the profiler's word, by the event's identity."""
+    """Return the sensor and counter values of each GPU event, by the event's identity."""
     if not any(kernel.kind in {"kernel", "copy", "fill"} for kernel in kernels):
         return {}
     return {
@@ -195,10 +195,10 @@ def _annotations(kernels: Sequence[KernelRow], profiled: Sequence[TraceEvent]) -
     }
 
 
-def _shift_event(event: TraceEvent, shift_us: float, noted: dict[int, dict[str, object]]) -> TraceEvent:
-    more = noted.get(id(event))
+def _shift_event(event: TraceEvent, shift_us: float, annotations: dict[int, dict[str, object]]) -> TraceEvent:
+    extra = annotations.get(id(event))
     moved = event if "ts" not in event else {**event, "ts": float(event["ts"]) + shift_us}
-    return moved if not more else {**moved, "args": {**event.get("args", {}), **more}}
+    return moved if not extra else {**moved, "args": {**event.get("args", {}), **extra}}
 
 
 def _call_slice(kernel: KernelRow, zero_ns: int) -> TraceEvent:

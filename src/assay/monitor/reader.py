@@ -1,7 +1,7 @@
 """Read a recording back: whole, line by line, or only a window of it.
 
-A truncated file is read up to its last whole line. Lines are in time order to within a second or so, so that a window
-is found in a file of any size by bisection.
+A truncated file is read up to its last complete line. Lines are in time order to within a second or so, so that a
+window is found in a file of any size by bisection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from assay.monitor.samples import RecordingLine
 
 ORDER_SLACK_NS = 5_000_000_000
-"""How far lines may be out of order: slow looks are written once they are done."""
+"""How far lines may be out of order: slow samples are written once they are done."""
 
 _TIME = re.compile(rb'"t_ns":(\d+)')
 _HEADER = re.compile(rb'"kind":\s*"header"')
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def read_recording(path: Path, *, until: int | None = None) -> Iterator[RecordingLine]:
-    """Give every line of a recording, the header first; with ``until``, those in its first so many bytes.
+    """Yield every line of a recording, the header first; with ``until``, only those in the first ``until`` bytes.
 
     Raises:
         BadInput: The file cannot be read, or is not a recording.
@@ -51,10 +51,10 @@ def read_recording(path: Path, *, until: int | None = None) -> Iterator[Recordin
 def read_window(
     path: Path, start_ns: int, end_ns: int, *, margin_s: float = 0.0, until: int | None = None
 ) -> tuple[RecordingLine, ...]:
-    """Return the header and what was recorded from one moment to another, both in ns of the host's monotonic clock.
+    """Return the header and the lines recorded between two moments, in ns of the host's monotonic clock.
 
-    ``margin_s`` widens the window on both sides, for who needs the readings around it too. With ``until``, only what is
-    in the first so many bytes of the file is read.
+    ``margin_s`` widens the window on both sides, to include the readings around it. With ``until``, only the first
+    ``until`` bytes of the file are read.
     """
     low_ns, high_ns = start_ns - round(margin_s * 1e9), end_ns + round(margin_s * 1e9)
     lines = (
@@ -77,11 +77,11 @@ def _recording_lines(path: Path, file: BinaryIO, until: int | None = None) -> It
 
 
 def _whole_lines(file: BinaryIO, until: int | None) -> Iterator[bytes]:
-    """Give the whole lines from where a file stands, as far as they are within so many bytes of it."""
-    at = file.tell()
+    """Yield the complete lines from the current position, as far as they end within the first ``until`` bytes."""
+    offset = file.tell()
     for text in file:
-        at += len(text)
-        if not text.endswith(b"\n") or (until is not None and at > until):
+        offset += len(text)
+        if not text.endswith(b"\n") or (until is not None and offset > until):
             return
         yield text
 
@@ -109,7 +109,7 @@ def _open_recording(path: Path) -> BinaryIO:
 
 
 def _lines_from(path: Path, start_ns: int, until: int | None) -> Iterator[RecordingLine]:
-    """Give the header, then the lines from about a moment on."""
+    """Yield the header, then the lines from about a moment on."""
     yield read_header(path)
     with _open_recording(path) as file:
         file.seek(_offset_of(file, start_ns, until))
@@ -117,7 +117,7 @@ def _lines_from(path: Path, start_ns: int, until: int | None) -> Iterator[Record
 
 
 def _offset_of(file: BinaryIO, start_ns: int, until: int | None) -> int:
-    """Return where a line begins that is not later than a moment, by halving; the beginning if there is none."""
+    """Return the offset of a line that is not later than a moment, by bisection; the beginning if there is none."""
     low, end = 0, file.seek(0, os.SEEK_END)
     high = end if until is None else min(end, until)
     while high - low > 4096:
@@ -134,7 +134,7 @@ def _offset_of(file: BinaryIO, start_ns: int, until: int | None) -> int:
 
 
 def _json_lines(path: Path, file: BinaryIO, until: int | None) -> Iterator[RecordingLine]:
-    """Give the lines from where the file stands; in an array each stands on a line of its own as well."""
+    """Yield the lines from the current position; the elements of an array are on separate lines as well."""
     at_the_beginning = file.tell() == 0
     for text in _whole_lines(file, until):
         body = text.strip().rstrip(b",")

@@ -5,9 +5,9 @@ tick 0     1     2     3     4          due at start + n × interval, by the mon
      ▲                   missed          follows at once, and the ticks in between are counted as missed
      └ requests are handled while it waits
 
-It runs in a process of its own, ``python -m assay.monitor.recorder``, started only by `Recording`. It is connected to
-its parent by a socket, stays on the cores it was given, and ends with its parent: at once where the kernel kills it for
-that, otherwise as soon as it sees that the parent is gone, with the file finished.
+It runs in a separate process, ``python -m assay.monitor.recorder``, started only by `Recording`. It is connected to its
+parent by a socket, is pinned to the given cores, and ends with its parent: the kernel kills it at once if it is tied
+to the parent; otherwise it notices that the parent is gone and finishes the file.
 """
 
 from __future__ import annotations
@@ -70,39 +70,39 @@ PULSE_INTERVAL_NS = PCIE_READ_INTERVAL_NS
 
 
 class RecordingSink(Protocol):
-    """Takes lines."""
+    """Writes lines."""
 
     def write(self, lines: Sequence[RecordingLine]) -> None:
-        """Take the lines of one tick."""
+        """Accept the lines of one tick."""
 
     def flush(self) -> None:
-        """Put what was taken where the recorder's death cannot reach it."""
+        """Hand the accepted lines to the kernel, so that they survive the recorder's death."""
 
 
 @dataclass
 class BackgroundSampler:
-    """A look too slow for the loop, taken beside it every so many ticks from the first on, never twice at once."""
+    """A sampler too slow for the loop: runs in the background every ``every`` ticks, never twice at once."""
 
     sample: Callable[[int], list[RecordingLine]]
     every: int
     submit: Callable[[Callable[[int], list[RecordingLine]], int], Future[list[RecordingLine]]]
     first: int = 0
     since_ns: int | None = None
-    """When the look began that is under way; what it sees is from then on."""
+    """When the sample in progress was started; its readings are from then on; null: none is in progress."""
     _running: Future[list[RecordingLine]] | None = None
 
     def __post_init__(self) -> None:
         self._next = self.first
 
     def begin(self, tick: int, now_ns: int) -> None:
-        """Begin a look if one is due."""
+        """Start a sample if one is due."""
         if tick >= self._next and self._running is None:
             self._next = tick - tick % self.every + self.every
             self.since_ns = now_ns
             self._running = self.submit(self.sample, tick)
 
     def collect(self) -> list[RecordingLine]:
-        """Return what was seen, if a look is done."""
+        """Return the lines of a sample that is done; empty if there is none."""
         if self._running is None or not self._running.done():
             return []
         lines, self._running, self.since_ns = self._running.result(), None, None
@@ -110,7 +110,7 @@ class BackgroundSampler:
 
 
 class Recorder:
-    """Records until it is told to stop. Everything it needs of the world is handed in."""
+    """Records until it is stopped. All its dependencies are passed in."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Recorder:
         self.missed = 0
 
     def run(self) -> RecordingEnd:
-        """Record from the header to the end; once the header is in the file, say so."""
+        """Record from the header to the end; reply ready once the header is in the file."""
         self._sink.write([self._header])
         self._sink.flush()
         self._answer(RecorderReady(header=self._header, pid=os.getpid()))
@@ -150,9 +150,9 @@ class Recorder:
         return self._finish()
 
     def _wait_for_tick(self, due_ns: int) -> bool:
-        """Wait for a tick, obeying orders, and write once a second; return whether to stop instead.
+        """Wait for a tick, handling requests and writing once a second; return whether to stop instead.
 
-        Orders are heard at every tick, also when there is no time left to wait.
+        Requests are handled at every tick, even if there is no time left to wait.
         """
         self._handle(self._pace.wait(self._pace.now_ns()))
         while self._stop is None:
@@ -165,7 +165,7 @@ class Recorder:
         return self._stop is not None
 
     def _pulsed(self, now_ns: int) -> int:
-        """Read what must be read between ticks, if it is time; return when it will be next."""
+        """Read what must be read between ticks, if due; return when it is due next."""
         if self._pulse is None:
             return now_ns + FLUSH_INTERVAL_NS
         if now_ns - self._pulsed_ns >= PULSE_INTERVAL_NS:
@@ -186,16 +186,16 @@ class Recorder:
         return [line for sampler in self._background for line in sampler.collect()]
 
     def _next_tick(self, tick: int) -> int:
-        """Return the next tick, the latest that is due already if some are; those before it are missed."""
+        """Return the next tick: the latest that is already due, if any; those before it are missed."""
         due = (self._pace.now_ns() - self._header.t_ns) // self._interval_ns
         following = max(tick + 1, due)
         self.missed += following - tick - 1
         return following
 
     def _flush(self) -> None:
-        collected, now_ns = self._collect_background(), self._pace.now_ns()
-        self._keep_latest(collected)
-        self._sink.write(collected)
+        lines, now_ns = self._collect_background(), self._pace.now_ns()
+        self._keep_latest(lines)
+        self._sink.write(lines)
         self._sink.write([Heartbeat(t_ns=now_ns, wall_ns=self._pace.wall_ns(), missed=self.missed)])
         self._sink.flush()
         self._flushed_ns = now_ns
@@ -207,15 +207,17 @@ class Recorder:
             elif isinstance(line, HostSample):
                 self._latest[line.kind, 0] = line
 
-    def _handle(self, orders: Sequence[RecorderRequest]) -> None:
-        for order in orders:
-            match order:
+    def _handle(self, requests: Sequence[RecorderRequest]) -> None:
+        for request in requests:
+            match request:
                 case AddMark(name=name, start_ns=start_ns, end_ns=end_ns):
                     self._sink.write([Mark(t_ns=self._pace.now_ns(), name=name, start_ns=start_ns, end_ns=end_ns)])
                 case FlushRecording():
                     self._flush()
-                    under_way = [since_ns for sampler in self._background if (since_ns := sampler.since_ns) is not None]
-                    self._answer(RecordingFlushed(until_ns=min([self._flushed_ns, *under_way])))
+                    in_progress = [
+                        since_ns for sampler in self._background if (since_ns := sampler.since_ns) is not None
+                    ]
+                    self._answer(RecordingFlushed(until_ns=min([self._flushed_ns, *in_progress])))
                 case GetLatest():
                     self._answer(LatestLines(lines=tuple(self._latest.values())))
                 case StopRecording(reason=reason):
@@ -237,20 +239,20 @@ class Recorder:
 
 
 class SampleClock(Protocol):
-    """Tells the time."""
+    """Monotonic and wall-clock time."""
 
     def now_ns(self) -> int:
         """Return the monotonic time in ns."""
 
     def wall_ns(self) -> int:
-        """Return the time since 1970 in ns, as whoever sets the clock wants it."""
+        """Return the time since 1970 in ns; it jumps when the clock is set."""
 
 
 class RecorderTimer(SampleClock, Protocol):
-    """Tells the time, and waits for it to come."""
+    """A clock that can also wait."""
 
     def wait(self, until_ns: int) -> Sequence[RecorderRequest]:
-        """Wait for a moment; return earlier with what the recorder was told meanwhile."""
+        """Wait for a moment; return earlier with the requests received."""
 
 
 class SystemSampleClock:
@@ -266,23 +268,23 @@ class SystemSampleClock:
 
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a slow look may keep the loop waiting before Python lets the loop run."""
+"""How long a slow sampler may delay the loop before Python switches threads."""
 
 FIRST_TOP_AFTER_S = 1.0
-"""Shares of CPU time need some time to be shares of."""
+"""A share of CPU time needs some elapsed time."""
 
 
 class SocketTimer(SystemSampleClock):
-    """Real time; while it waits it hears the parent, sees it die, and hears polite signals."""
+    """Real time; while waiting it receives requests, and notices the parent's death, SIGTERM and SIGHUP."""
 
     def __init__(self, connection: RecorderConnection, parent: int) -> None:
         self._connection = connection
         self._requests: list[RecorderRequest] = []
-        self._signals, theirs = socket.socketpair()
-        for end in (self._signals, theirs):
+        self._signals, write_end = socket.socketpair()
+        for end in (self._signals, write_end):
             end.setblocking(False)
-        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        self._keep_open = theirs
+        signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
+        self._keep_open = write_end
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         self._watched: list[int | socket.socket] = [connection.socket, self._signals]
@@ -293,7 +295,7 @@ class SocketTimer(SystemSampleClock):
         self._requests.append(StopRecording(reason=f"the recorder got {signal.Signals(number).name}"))
 
     def wait(self, until_ns: int) -> Sequence[RecorderRequest]:
-        """Wait for a moment; return earlier with what was said."""
+        """Wait for a moment; return earlier with the requests received."""
         ready, _, _ = select.select(self._watched, [], [], max(0, until_ns - self.now_ns()) / 1e9)
         for ready_source in ready:
             if ready_source is self._connection.socket:
@@ -307,24 +309,24 @@ class SocketTimer(SystemSampleClock):
 
 
 def record(options: RecordingOptions, connection: RecorderConnection, parent: int) -> None:
-    """Open everything, say so, and record until told to stop."""
-    pace = SocketTimer(connection, parent)
+    """Open everything, report that it is ready, and record until stopped."""
+    timer = SocketTimer(connection, parent)
     path, root = Path(options.path), Path(options.root)
     with ExitStack() as stack:
         sensors = _open_sensors(options, stack)
-        source = GpuSampler(sensors, pace)
-        host = HostSampler(root, pace) if options.host else None
+        source = GpuSampler(sensors, timer)
+        host = HostSampler(root, timer) if options.host else None
         sink = RecordingFile(path, formatter_for(path, None if host is None else host.shape()))
         background = _background_samplers(
-            options, source, host, TopProcessSampler(root, pace) if options.host else None, stack
+            options, source, host, TopProcessSampler(root, timer) if options.host else None, stack
         )
         for sensor in sensors.values():
             sensor.read()  # the first call of each kind is slow
             sensor.meter()
-        header = _header(options, pace)
+        header = _header(options, timer)
         pulse = source.pulse if options.gpus else None
         Recorder(
-            header, sink, pace, sample=source.read, background=background, pulse=pulse, answer=_replier(connection)
+            header, sink, timer, sample=source.read, background=background, pulse=pulse, answer=_replier(connection)
         ).run()
         sink.close()
 
@@ -338,7 +340,7 @@ def _replier(connection: RecorderConnection) -> Callable[[RecorderReply], None]:
 
 
 def _open_sensors(options: RecordingOptions, stack: ExitStack) -> dict[int, GpuSensor]:
-    """Return the sensors of the GPUs to watch, by index, open until the stack is left."""
+    """Return the sensors of the GPUs to watch, by index, open until the stack is closed."""
     if not options.gpus:
         return {}
     sensors = stack.enter_context(nvidia.open_sensors([gpu.uuid for gpu in options.gpus]))
@@ -352,7 +354,7 @@ def _background_samplers(
     top: TopProcessSampler | None,
     stack: ExitStack,
 ) -> list[BackgroundSampler]:
-    """Return the slow looks, each with a thread of its own that ends before the sensors are closed."""
+    """Return the slow samplers, each with its own thread that ends before the sensors are closed."""
     samplers: list[tuple[Callable[[int], list[RecordingLine]], int, int]] = []
     if options.gpus:
         samplers.append((gpus.read_meters, options.ticks(options.energy_interval_s), 0))
@@ -369,10 +371,10 @@ def _background_samplers(
     ]
 
 
-def _header(options: RecordingOptions, pace: SocketTimer) -> RecordingHeader:
+def _header(options: RecordingOptions, timer: SocketTimer) -> RecordingHeader:
     return RecordingHeader(
-        t_ns=pace.now_ns(),
-        wall_ns=pace.wall_ns(),
+        t_ns=timer.now_ns(),
+        wall_ns=timer.wall_ns(),
         host=host_id(),
         boot_id=boot_id(),
         interval_s=options.interval_s,

@@ -34,7 +34,7 @@ _PERCENT_TITLES = {
 def recording_figures(
     source: SourceStatistics, statistics: MonitorStatistics, curves: RecordingCurves
 ) -> list[LinePlot | Timeline]:
-    """Return what there is to draw of a source."""
+    """Return the figures of a source."""
     use = _lines_figure(source, curves, "use", _PERCENT_TITLES, unit="%")
     if source.source == "host":
         return [*use]
@@ -49,14 +49,14 @@ def _figure_name(source: SourceStatistics, what: str) -> str:
 
 
 def _curves(source: SourceStatistics, curves: RecordingCurves, names: dict[str, str]) -> tuple[PlotLine, ...]:
-    """Return the lines of a source that there are, by their quantities, with their labels."""
+    """Return the labelled lines of those quantities that a source has."""
     labelled = ((label, curves.lines.get((source.source, name))) for name, label in names.items())
-    points = [(label, thinned.points) for label, thinned in labelled if thinned is not None]
-    return tuple(PlotLine(label=label, x=tuple(p[0] for p in ps), y=tuple(p[1] for p in ps)) for label, ps in points)
+    points = [(label, line.points) for label, line in labelled if line is not None]
+    return tuple(PlotLine(label=label, x=tuple(p[0] for p in xy), y=tuple(p[1] for p in xy)) for label, xy in points)
 
 
 def _power_figure(source: SourceStatistics, statistics: MonitorStatistics, curves: RecordingCurves) -> Timeline:
-    """Return power over time, above what held the clock back and what was marked."""
+    """Return power over time, above the throttle reasons and the marks."""
     names = {name: quantity_info(name, gpu=True).title.removeprefix("power, ") for name in POWER_QUANTITIES}
     bars = [
         TimelineBar(lane="recorded", label=source.ended or "", start_s=0.0, end_s=_end_s(source, statistics, curves))
@@ -78,10 +78,10 @@ def _power_figure(source: SourceStatistics, statistics: MonitorStatistics, curve
 
 
 def _end_s(source: SourceStatistics, statistics: MonitorStatistics, curves: RecordingCurves) -> float:
-    """Return when a source was last seen, in s; the end of the recording if it lived to see it."""
+    """Return when a source was last sampled, in s; the end of the recording if it was not lost."""
     if not source.ended:
         return statistics.lasted_s
-    ends = [thinned.points[-1][0] for (of, _), thinned in curves.lines.items() if of == source.source]
+    ends = [line.points[-1][0] for (of, _), line in curves.lines.items() if of == source.source]
     return max(ends, default=0.0)
 
 
@@ -104,13 +104,13 @@ def _lines_figure(
 
 
 MAX_SEGMENTS = 600
-"""Twice as many at most, two points each."""
+"""There are at most twice as many, two points each."""
 
 LinePoint: TypeAlias = tuple[float, float]
 
 
 class DownsampledLine:
-    """A line that grows; when it has too many stretches, neighbours become one."""
+    """A growing line; when it has too many segments, neighbours are merged."""
 
     def __init__(self) -> None:
         self._segments: list[tuple[LinePoint, LinePoint]] = []
@@ -118,7 +118,7 @@ class DownsampledLine:
         self._readings_in_last = 0
 
     def add(self, x: float, y: float) -> None:
-        """Take a reading."""
+        """Add a reading."""
         point = x, y
         if self._readings_in_last == 0:
             self._segments.append((point, point))
@@ -137,7 +137,7 @@ class DownsampledLine:
 
     @property
     def points(self) -> list[LinePoint]:
-        """The lowest and the highest reading of each stretch, in their order."""
+        """The lowest and the highest reading of each segment, in time order."""
         return [point for low, high in self._segments for point in sorted({low, high})]
 
 
@@ -157,11 +157,11 @@ GPU_CURVES = (
 )
 HOST_CURVES = ("cpu_percent", "steal_percent")
 IDLE_REASON = "idle"
-"""A reason that holds nothing back."""
+"""A reason that does not throttle anything."""
 
 
 class RecordingCurves:
-    """Lines by source and quantity, in s since the recording began; spans in which a reason held."""
+    """Lines by source and quantity, in s since the recording began, and spans of each throttle reason."""
 
     def __init__(self) -> None:
         self.lines: dict[tuple[str, str], DownsampledLine] = {}
@@ -171,7 +171,7 @@ class RecordingCurves:
         self._since: dict[tuple[str, str], tuple[float, float]] = {}
 
     def add(self, line: RecordingLine) -> None:
-        """Take a line."""
+        """Add a line of the recording."""
         if isinstance(line, RecordingHeader):
             self._zero_ns, self._interval_s = line.t_ns, line.interval_s
         elif isinstance(line, GpuSample):
@@ -200,11 +200,11 @@ class RecordingCurves:
         self.lines.setdefault((source_of(sample), name), DownsampledLine()).add(self._at_s(sample), value)
 
     def _hold(self, sample: GpuSample) -> None:
-        """Let each reason last from the first sample that gives it to one interval after the last."""
+        """Extend each reason from the first sample that gives it to one interval after the last."""
         source, now_s = source_of(sample), self._at_s(sample)
         reasons = {reason for reason in sample.throttle or () if reason != IDLE_REASON}
-        for (of, reason), (start_s, last_s) in list(self._since.items()):
-            if of == source and (reason not in reasons or now_s - last_s > 10 * self._interval_s):
+        for (key_source, reason), (start_s, last_s) in list(self._since.items()):
+            if key_source == source and (reason not in reasons or now_s - last_s > 10 * self._interval_s):
                 self._close(source, reason, start_s, last_s)
         for reason in reasons:
             start_s, _ = self._since.get((source, reason), (now_s, now_s))
@@ -215,7 +215,7 @@ class RecordingCurves:
         self.held.setdefault(source, []).append((reason, start_s, last_s + self._interval_s))
 
     def spans(self, source: str, *, apart_s: float) -> list[tuple[str, float, float]]:
-        """Return when which reason held, in order; spans nearer to each other than so much are one."""
+        """Return the spans of each throttle reason, in order; spans at most ``apart_s`` apart are merged."""
         open_ones = [
             (r, start, last + self._interval_s) for (of, r), (start, last) in self._since.items() if of == source
         ]
@@ -235,16 +235,16 @@ MAX_BUSY_CPUS = 5
 MEGA = 1e6
 MAX_STOPPED = 4
 MIN_SILENT_S, SILENT_READINGS = 0.5, 3.0
-"""A quantity has stopped when it was silent for longer than this, and than so many of its readings are apart."""
+"""A quantity has stopped if it is silent for longer than this, and than this many of its reading intervals."""
 
 
 def recording_page(lines: Iterable[Recorded], *, name: str) -> tuple[MonitorStatistics, Page]:
-    """Return what a recording says, and the page that shows it; ``name`` is the file's."""
-    tally, curves = RunningStatistics(), RecordingCurves()
+    """Return the statistics of a recording, and its page; ``name`` is the file's."""
+    running, curves = RunningStatistics(), RecordingCurves()
     for line in lines:
-        tally.add(line)
+        running.add(line)
         curves.add(line)
-    statistics = tally.result(None)
+    statistics = running.result(None)
     return statistics, build_recording_page(statistics, curves, name)
 
 
@@ -272,7 +272,7 @@ def build_recording_page(statistics: MonitorStatistics, curves: RecordingCurves,
 
 
 def recording_lead(statistics: MonitorStatistics) -> str:
-    """Return what happened in one sentence."""
+    """Return a one-sentence summary of the recording."""
     gpus = [source for source in statistics.sources if source.source != "host"]
     host = ["the host"] if statistics.of("host") is not None else []
     watched = " and ".join([*([f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"] if gpus else []), *host])
@@ -303,32 +303,32 @@ def _warnings_section(statistics: MonitorStatistics) -> list[Section]:
 
 
 def missing_values(source: SourceStatistics) -> list[str]:
-    """Say which quantities only some samples had, and which stopped being read before the last sample."""
+    """Report quantities that only some samples had, and those no longer read before the last sample."""
     gpu = source.source != "host"
-    few: dict[int, list[str]] = {}
+    partial: dict[int, list[str]] = {}
     for level in source.levels:
         if gpu and level.n < source.n:
-            few.setdefault(level.n, []).append(quantity_info(level.quantity, gpu=gpu).title)
-    remarks = [f"{n} of {source.n} samples had {'; '.join(titles)}" for n, titles in few.items()]
+            partial.setdefault(level.n, []).append(quantity_info(level.quantity, gpu=gpu).title)
+    remarks = [f"{n} of {source.n} samples had {'; '.join(titles)}" for n, titles in partial.items()]
     read: list[LevelStatistics | CounterStatistics] = [*source.counted, *(() if gpu else source.levels)]
     stopped = [
-        f"{quantity_info(one.quantity, gpu=gpu).title}: last read {one.silent_s:.1f} s before the last sample"
-        for one in read
-        if _has_stopped(one, source)
+        f"{quantity_info(stats.quantity, gpu=gpu).title}: last read {stats.silent_s:.1f} s before the last sample"
+        for stats in read
+        if _has_stopped(stats, source)
     ]
     more = len(stopped) - MAX_STOPPED
     return [*remarks, *stopped[:MAX_STOPPED], *([f"{more} more were no longer read"] if more > 0 else [])]
 
 
-def _has_stopped(one: LevelStatistics | CounterStatistics, source: SourceStatistics) -> bool:
-    """Whether a quantity was silent for far longer than it took from one reading to the next."""
-    read_s = source.lasted_s - one.silent_s
-    every_s = read_s / (one.n - 1) if one.n > 1 else source.lasted_s / max(1, source.n)
-    return one.silent_s > max(MIN_SILENT_S, SILENT_READINGS * every_s)
+def _has_stopped(stats: LevelStatistics | CounterStatistics, source: SourceStatistics) -> bool:
+    """Whether a quantity was silent for far longer than its interval between readings."""
+    read_s = source.lasted_s - stats.silent_s
+    every_s = read_s / (stats.n - 1) if stats.n > 1 else source.lasted_s / max(1, source.n)
+    return stats.silent_s > max(MIN_SILENT_S, SILENT_READINGS * every_s)
 
 
 def _summary_section(statistics: MonitorStatistics) -> list[Section]:
-    """Return the figures that are asked for first, a row for each GPU, and a sentence about the host."""
+    """Return the main figures, one row per GPU, and a sentence about the host."""
     gpus = [source for source in statistics.sources if source.source != "host" and source.n]
     titles = ("busy, mean %", "memory, highest MiB", "power, mean W", "highest W", "energy, J", "hottest °C")
     columns = (Column(title="GPU"), *(Column(title=t, numeric=True) for t in titles), Column(title="SM clock, MHz"))
@@ -365,12 +365,12 @@ def _mean(level: LevelStatistics | None) -> float | None:
 
 
 def _host_summary(host: SourceStatistics) -> str | None:
-    words = {
+    texts = {
         "cpu_percent": "CPUs {mean:.1f} % busy (at most {most:.0f} %)",
         "steal_percent": "the hypervisor took {mean:.1f} % (at most {most:.0f} %)",
         "memory_used_mib": "{most:.0f} MiB of memory used at most",
     }
-    levels = [(level, text) for name, text in words.items() if (level := host.level(name)) is not None]
+    levels = [(level, text) for name, text in texts.items() if (level := host.level(name)) is not None]
     summary = ", ".join(text.format(mean=_mean(level), most=level.maximum) for level, text in levels)
     return f"Host: {summary}." if summary else None
 
@@ -444,8 +444,8 @@ def _busy_cpus_table(source: SourceStatistics) -> list[Table]:
 
 def _busy_processes_table(statistics: MonitorStatistics) -> list[Table]:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (one.name, one.pid, one.cores, None if one.cpus is None else ", ".join(map(str, one.cpus)))
-        for one in statistics.busiest
+        (process.name, process.pid, process.cores, None if process.cpus is None else ", ".join(map(str, process.cpus)))
+        for process in statistics.busiest
     )
     columns = (
         Column(title="process"),

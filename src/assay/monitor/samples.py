@@ -1,6 +1,4 @@
-"""The lines of a recording, each with its kind and its time.
-
-What the quantities in them are called and measured in.
+"""The lines of a recording, each with its kind and its time, and the names and units of the quantities in them.
 
     header   which GPUs are sampled, how often, and the wall-clock time
     gpu      one sample of one GPU; host: one sample of the machine
@@ -11,8 +9,8 @@ What the quantities in them are called and measured in.
     ended    a GPU that no longer answers, and why
     end      the recording was finished
 
-Times are nanoseconds of the host's monotonic clock, which all its processes share and which nobody sets. A quantity in
-bytes, joules or seconds "so far" is cumulative. What was not measured is null, and null is left out of the file.
+Times are nanoseconds of the host's monotonic clock, which all its processes share and which is never set. A quantity
+in bytes, joules or seconds "so far" is cumulative. What was not measured is null, and null is left out of the file.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class _GpuTickSample(_Timestamped):
 
 
 class WatchedGpu(Value):
-    """A GPU that is watched."""
+    """A recorded GPU."""
 
     index: int
     uuid: str
@@ -68,7 +66,7 @@ class RecordingHeader(_Timestamped):
 
 
 class Heartbeat(_Timestamped):
-    """What the wall clock said, and how the recorder fares."""
+    """The wall clock, and the number of ticks missed so far."""
 
     kind: Literal["beat"] = "beat"
     wall_ns: int
@@ -76,19 +74,19 @@ class Heartbeat(_Timestamped):
 
 
 class GpuSample(GpuReading, _GpuTickSample):
-    """One look at one GPU."""
+    """One sample of one GPU."""
 
     kind: Literal["gpu"] = "gpu"
 
 
 class GpuMeterSample(GpuMeter, _GpuTickSample):
-    """The dear counters of one GPU; ``t_ns`` is when they were asked for."""
+    """The expensive counters of one GPU; ``t_ns`` is when reading them began."""
 
     kind: Literal["meter"] = "meter"
 
 
 class GpuProcesses(_Timestamped):
-    """Who is on a GPU."""
+    """The processes on a GPU."""
 
     kind: Literal["processes"] = "processes"
     gpu: int
@@ -98,14 +96,14 @@ class GpuProcesses(_Timestamped):
 
 
 class GpuPcie(PcieRate, _Timestamped):
-    """PCIe traffic of a card that does not count bytes."""
+    """PCIe traffic of a GPU that does not count bytes."""
 
     kind: Literal["pcie"] = "pcie"
     gpu: int
 
 
 class HostSample(_Timestamped):
-    """One look at the machine. Shares of CPU time are since the look before."""
+    """One sample of the machine. Shares of CPU time are since the previous sample."""
 
     kind: Literal["host"] = "host"
     tick: int
@@ -137,7 +135,7 @@ class HostSample(_Timestamped):
 
 
 class BusyProcess(Value):
-    """A process and its share of CPU time since the look before."""
+    """A process and its share of CPU time since the previous sample."""
 
     pid: int
     name: str
@@ -146,14 +144,14 @@ class BusyProcess(Value):
 
 
 class TopProcesses(_Timestamped):
-    """Who used most CPU time."""
+    """The processes that used most CPU time."""
 
     kind: Literal["top"] = "top"
     processes: tuple[BusyProcess, ...]
 
 
 class Mark(_Timestamped):
-    """A moment that somebody named, or a span with an end."""
+    """A named moment, or a span if there is an end."""
 
     kind: Literal["mark"] = "mark"
     name: str
@@ -162,7 +160,7 @@ class Mark(_Timestamped):
 
 
 class GpuLost(_Timestamped):
-    """A GPU that is asked no more."""
+    """A GPU that is no longer sampled."""
 
     kind: Literal["ended"] = "ended"
     gpu: int
@@ -170,7 +168,7 @@ class GpuLost(_Timestamped):
 
 
 class RecordingEnd(_Timestamped):
-    """The last line of a recording that was finished."""
+    """The last line of a finished recording."""
 
     kind: Literal["end"] = "end"
     wall_ns: int
@@ -185,7 +183,7 @@ RecordingLine: TypeAlias = (
 )
 
 RECORDING_LINE: TypeAdapter[RecordingLine] = TypeAdapter(Annotated[RecordingLine, Field(discriminator="kind")])
-"""Reads a line of any kind."""
+"""Validates a line of any kind."""
 
 
 Number: TypeAlias = float | int
@@ -193,13 +191,13 @@ Number: TypeAlias = float | int
 
 @dataclass(frozen=True)
 class QuantityInfo:
-    """What a name means; of what counts up, differences are of interest."""
+    """Title and unit of a quantity; of counters, differences are of interest."""
 
     title: str
     unit: str
     counts: bool = False
     index_name: str = ""
-    """What there is one of for each value, where there are several."""
+    """What the values are indexed by, e.g. ``CPU``; empty for a single value."""
 
 
 GPU_QUANTITIES = {
@@ -223,7 +221,7 @@ GPU_QUANTITIES = {
     "nvlink_rx_bytes": QuantityInfo("NVLink received", "B", counts=True),
 }
 POWER_QUANTITIES = ("power_instant_w", "power_average_w", "power_usage_w")
-"""The names a GPU's power goes by, the one that follows the load best first."""
+"""The names of a GPU's power quantities, the one that follows the load most closely first."""
 
 HOST_QUANTITIES = {
     "cpu_percent": QuantityInfo("CPUs busy", "%"),
@@ -252,14 +250,14 @@ HOST_QUANTITIES = {
 
 
 def quantity_info(quantity: str, *, gpu: bool) -> QuantityInfo:
-    """Return what a quantity means; of ``core_percent[3]`` the part in brackets says which."""
-    base, _, which = quantity.partition("[")
+    """Return the info of a quantity; for ``core_percent[3]`` the title contains the index."""
+    base, _, index = quantity.partition("[")
     info = (GPU_QUANTITIES if gpu else HOST_QUANTITIES)[base]
-    return replace(info, title=f"{info.index_name} {which[:-1]}: {info.title}") if which else info
+    return replace(info, title=f"{info.index_name} {index[:-1]}: {info.title}") if index else info
 
 
 def sample_values(sample: Sample) -> Iterator[tuple[str, Number]]:
-    """Give what was measured, name by name; of what there are several, each by its own: ``core_percent[3]``."""
+    """Yield the measured quantities with their values; indexed ones one by one: ``core_percent[3]``."""
     for name in HOST_QUANTITIES if isinstance(sample, HostSample) else GPU_QUANTITIES:
         value = getattr(sample, name, None)
         if isinstance(value, dict):
@@ -269,5 +267,5 @@ def sample_values(sample: Sample) -> Iterator[tuple[str, Number]]:
 
 
 def source_of(sample: Sample) -> str:
-    """Return whose sample it is: ``gpu:0`` or ``host``."""
+    """Return the source of a sample: ``gpu:0`` or ``host``."""
     return "host" if isinstance(sample, HostSample) else f"gpu:{sample.gpu}"

@@ -1,7 +1,7 @@
-"""Statistics of a recording or of a window of it, in one pass over its lines and little memory.
+"""Statistics of a recording or of a window of it, in one pass over its lines and with little memory.
 
 mean            of the samples
-time mean       of the straight lines between samples: right also where ticks were missed
+time mean       of the straight lines between samples: also correct where ticks were missed
 difference      of a counter: the last reading minus the first, over the time between the two
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class LevelStatistics(Value):
-    """What was seen of something that goes up and down."""
+    """Statistics of a quantity that goes up and down."""
 
     quantity: str
     unit: str
@@ -54,7 +54,7 @@ class LevelStatistics(Value):
 
 
 class CounterStatistics(Value):
-    """How far something that counts up went from the first sample to the last."""
+    """Increase of a cumulative quantity from the first sample to the last."""
 
     quantity: str
     unit: str
@@ -67,7 +67,7 @@ class CounterStatistics(Value):
 
 
 class SourceStatistics(Value):
-    """What the samples of one GPU or of the host say."""
+    """Statistics of the samples of one GPU or of the host."""
 
     source: str = Field(description="gpu:0 or host")
     title: str
@@ -84,21 +84,21 @@ class SourceStatistics(Value):
     ended: str | None = Field(default=None, description="Why it answered no more.")
 
     def level(self, quantity: str) -> LevelStatistics | None:
-        """Return what was seen of a quantity; null where nothing was."""
+        """Return the statistics of a level; null where there are none."""
         return next((level for level in self.levels if level.quantity == quantity), None)
 
     def difference(self, quantity: str) -> float | None:
-        """Return how far a counter went; null where that is not known."""
+        """Return a counter's difference; null where it is unknown."""
         counted = self.counter(quantity)
         return None if counted is None else counted.difference
 
     def counter(self, quantity: str) -> CounterStatistics | None:
-        """Return what was seen of a counter; null where nothing was."""
+        """Return the statistics of a counter; null where there are none."""
         return next((counted for counted in self.counted if counted.quantity == quantity), None)
 
 
 class GpuTotals(Value):
-    """All GPUs taken together. Null: not every one of them says."""
+    """All GPUs together. Null: not every GPU provides the quantity."""
 
     peak_power_w: float | None = Field(description="The highest sum of their power at one tick.")
     peak_power_of: str | None = Field(description="Which readings were summed: of each GPU the one that follows best.")
@@ -108,7 +108,7 @@ class GpuTotals(Value):
 
 
 class MarkedSpan(Value):
-    """A moment or a span that was named, in s since the recording began."""
+    """A named moment or span, in s since the recording began."""
 
     name: str
     start_s: float
@@ -116,7 +116,7 @@ class MarkedSpan(Value):
 
 
 class MonitorStatistics(Value):
-    """What a recording, or a window of it, says."""
+    """Statistics of a recording, or of a window of it."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, serialization_alias="schema", validation_alias="schema")
     started_at_ns: int = Field(description="Monotonic, of the first sample.")
@@ -133,19 +133,19 @@ class MonitorStatistics(Value):
     origin: Origin
 
     def of(self, source: str) -> SourceStatistics | None:
-        """Return what the samples of one source say; null where there were none."""
+        """Return the statistics of one source; null where there is none."""
         return next((candidate for candidate in self.sources if candidate.source == source), None)
 
 
 MAX_TOP_PROCESSES = 5
 MIN_ENERGY_TICKS = 4
 ENERGY_TICK_S = 0.1
-"""An energy counter must have ticked so often between two readings; most tick ten times a second or faster."""
+"""An energy counter must have ticked this often between two readings; most tick ten times a second or faster."""
 
 
 @dataclass
 class RunningLevel:
-    """Something that goes up and down."""
+    """A quantity that goes up and down."""
 
     n: int = 0
     total: float = 0.0
@@ -156,7 +156,7 @@ class RunningLevel:
     last: tuple[int, float] | None = None
 
     def add(self, t_ns: int, value: float, gap_ns: float = math.inf) -> None:
-        """Take a reading; no line leads over a gap longer than ``gap_ns``."""
+        """Add a reading; gaps longer than ``gap_ns`` are not interpolated."""
         if self.last is not None and t_ns - self.last[0] <= gap_ns:
             took_s = (t_ns - self.last[0]) / 1e9
             self.area += took_s * (value + self.last[1]) / 2
@@ -167,7 +167,7 @@ class RunningLevel:
         self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
 
     def result(self, quantity: str, unit: str, until_ns: int) -> LevelStatistics:
-        """Return what was seen, of one reading or more."""
+        """Return the statistics, of at least one reading."""
         return LevelStatistics(
             quantity=quantity,
             unit=unit,
@@ -182,17 +182,17 @@ class RunningLevel:
 
 @dataclass
 class RunningCounter:
-    """Something that counts up, and should never go back."""
+    """A cumulative quantity, which should never decrease."""
 
     n: int = 0
     first: tuple[int, float] | None = None
     last: tuple[int, float] | None = None
     back: float | None = None
     ticks: int = 0
-    """How often a reading was higher than the one before."""
+    """How often a reading was higher than the previous one."""
 
     def add(self, t_ns: int, value: float) -> None:
-        """Take a reading."""
+        """Add a reading."""
         if self.last is not None and value < self.last[1] and self.back is None:
             self.back = self.last[1] - value
         self.ticks += self.last is not None and value > self.last[1]
@@ -201,7 +201,7 @@ class RunningCounter:
         self.n += 1
 
     def result(self, quantity: str, unit: str, until_ns: int, fewest: int = 0) -> CounterStatistics:
-        """Return how far it went; null where it moved fewer than ``fewest`` times, or not known that often."""
+        """Return the increase; null if the counter decreased, or may have ticked fewer than ``fewest`` times."""
         (start_ns, low), (end_ns, high) = self.first or (0, 0.0), self.last or (0, 0.0)
         over_s = (end_ns - start_ns) / 1e9
         few = fewest > 0 and self.ticks < fewest and over_s < fewest * ENERGY_TICK_S
@@ -226,38 +226,38 @@ class RunningCounter:
 
 
 def _silent_s(last: tuple[int, float] | None, until_ns: int) -> float:
-    """Return for how long before the last sample nothing was read."""
+    """Return the time in s before the last sample in which the quantity was not read."""
     return 0.0 if last is None else max(0.0, (until_ns - last[0]) / 1e9)
 
 
 @dataclass
 class RunningTopProcesses:
-    """Who used most CPU time, over all looks."""
+    """The processes that used most CPU time, over all samples."""
 
-    looks: int = 0
+    sample_count: int = 0
     used: dict[tuple[int, str], tuple[float, tuple[int, ...] | None]] = field(default_factory=dict)
 
     def add(self, top: TopProcesses) -> None:
-        """Take a look."""
-        self.looks += 1
-        for one in top.processes:
-            before, _ = self.used.get((one.pid, one.name), (0.0, None))
-            self.used[one.pid, one.name] = before + one.cores, one.cpus
+        """Add a sample."""
+        self.sample_count += 1
+        for process in top.processes:
+            before, _ = self.used.get((process.pid, process.name), (0.0, None))
+            self.used[process.pid, process.name] = before + process.cores, process.cpus
 
     def result(self) -> tuple[BusyProcess, ...]:
-        """Return the busiest, each with its mean over all looks and where it was allowed to run at last."""
+        """Return the busiest, each with its mean over all samples and the CPUs it was last allowed to run on."""
         ranked = sorted(self.used.items(), key=lambda item: -item[1][0])[:MAX_TOP_PROCESSES]
         return tuple(
-            BusyProcess(pid=pid, name=name, cores=cores / self.looks, cpus=cpus)
+            BusyProcess(pid=pid, name=name, cores=cores / self.sample_count, cpus=cpus)
             for (pid, name), (cores, cpus) in ranked
         )
 
 
 @dataclass
 class RunningSource:
-    """All samples of one GPU or of the host; ``stride`` is how many ticks lie between two of them.
+    """All samples of one GPU or of the host; ``stride`` is the number of ticks between two of them.
 
-    What was between two samples further apart than ``gap_ns`` is not known, and no mean over time counts it.
+    What happened between two samples more than ``gap_ns`` apart is unknown, and no time mean includes it.
     """
 
     title: str
@@ -278,7 +278,7 @@ class RunningSource:
     last_ns: int = 0
 
     def add(self, sample: Sample) -> None:
-        """Take a sample; the dear counters come beside the ticks and are not counted as ticks kept."""
+        """Add a sample; expensive counters are read between ticks and do not count as ticks."""
         if not isinstance(sample, GpuMeterSample):
             self.ticks = (self.ticks[0] if self.n else sample.tick, sample.tick)
             self.n += 1
@@ -293,7 +293,7 @@ class RunningSource:
             self._add_throttle(sample)
 
     def _add_throttle(self, sample: GpuSample) -> None:
-        """Let each reason count from the sample that gave it to the next."""
+        """Count each reason from the sample that gave it to the next."""
         if self.reasons is not None:
             since_ns, reasons = self.reasons
             took_s = (sample.t_ns - since_ns) / 1e9
@@ -304,7 +304,7 @@ class RunningSource:
         self.reasons = None if sample.throttle is None else (sample.t_ns, sample.throttle)
 
     def result(self, source: str) -> SourceStatistics:
-        """Return what the samples say."""
+        """Return the statistics of the source."""
         expected = (self.ticks[1] - self.ticks[0]) // self.stride + 1 if self.n else 0
         return SourceStatistics(
             source=source,
@@ -329,27 +329,27 @@ class RunningSource:
 
 
 SAME_TIME_SHARE, READ_EVERY_S = 0.1, 1.0
-"""Counters were read over the same time where the times differ by less than this share and one reading."""
+"""Counters cover the same time if their times differ by less than this share plus one reading."""
 MAX_GAP_S, GAP_INTERVALS = 3.0, 5
-"""What was between two samples further apart than this, and than so many intervals, is not known."""
+"""What happened between two samples more than this, and this many intervals, apart is unknown."""
 JUMP_NS = 500_000_000
-"""A wall clock that moves so much against the monotonic one was set, and not merely kept right."""
+"""A wall clock that moves by this much against the monotonic one was set, not just disciplined."""
 
 
 def summarise(lines: Iterable[RecordingLine], *, window: tuple[int, int] | None = None) -> MonitorStatistics:
-    """Return what lines, the header first, say; of a window given in ns, that it lasted as long as it did.
+    """Return the statistics of lines that start with the header; of a window, given in ns, with its own duration.
 
     Raises:
         BadInput: The header is missing.
     """
-    tally = RunningStatistics()
+    running = RunningStatistics()
     for line in lines:
-        tally.add(line)
-    return tally.result(window)
+        running.add(line)
+    return running.result(window)
 
 
 class RunningStatistics:
-    """All that is counted in one pass."""
+    """The statistics accumulated in one pass."""
 
     def __init__(self) -> None:
         self._header: RecordingHeader | None = None
@@ -363,7 +363,7 @@ class RunningStatistics:
         self._finished = False
 
     def add(self, line: RecordingLine) -> None:
-        """Take a line."""
+        """Add a line of the recording."""
         self._last_ns = max(self._last_ns, line.t_ns)
         match line:
             case RecordingHeader():
@@ -412,7 +412,7 @@ class RunningStatistics:
         self._offset_ns = offset_ns
 
     def result(self, window: tuple[int, int] | None) -> MonitorStatistics:
-        """Return what the lines say."""
+        """Return the statistics of the lines so far."""
         header = self._header
         if header is None:
             raise BadInput("There is no header, so that it cannot be known what was recorded.")
@@ -444,15 +444,15 @@ def _gap_ns(header: RecordingHeader, stride: int) -> float:
 
 
 def _total_energy_j(gpus: list[SourceStatistics]) -> float | None:
-    """Return what all GPUs spent; null where one does not say, was lost, or its counter was read for another time."""
+    """Return the energy of all GPUs; null if one has none, was lost, or its counter covers another time."""
     counted = [gpu.counter("energy_j") for gpu in gpus]
-    counters = [one for one in counted if one is not None and one.difference is not None]
+    counters = [counter for counter in counted if counter is not None and counter.difference is not None]
     if not counters or len(counters) < len(gpus) or any(gpu.ended for gpu in gpus):
         return None
-    longest_s, shortest_s = max(one.over_s for one in counters), min(one.over_s for one in counters)
+    longest_s, shortest_s = max(counter.over_s for counter in counters), min(counter.over_s for counter in counters)
     if longest_s - shortest_s > SAME_TIME_SHARE * longest_s + READ_EVERY_S:
         return None
-    return sum(one.difference for one in counters if one.difference is not None)
+    return sum(counter.difference for counter in counters if counter.difference is not None)
 
 
 def _marked_span(mark: Mark, zero_ns: int) -> MarkedSpan:
@@ -461,7 +461,7 @@ def _marked_span(mark: Mark, zero_ns: int) -> MarkedSpan:
 
 
 class _PowerSum:
-    """The sum of all GPUs' power, tick by tick; a tick at which one of them says nothing does not count."""
+    """The sum of all GPUs' power per tick; a tick at which one of them has no reading does not count."""
 
     def __init__(self) -> None:
         self.gpus = 0
@@ -485,6 +485,6 @@ class _PowerSum:
         self._now = []
 
     def peak(self) -> tuple[float | None, str | None]:
-        """Return the highest sum and which readings it is of; null where there is none."""
+        """Return the highest sum and the readings it is made of; null where there is none."""
         self._close()
         return self._peak, None if self._peak is None else ", ".join(sorted(self._names))

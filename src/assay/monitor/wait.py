@@ -1,6 +1,6 @@
 """Wait until a recording is over: its duration passed, the command ended, a signal came, or the recorder died.
 
-A watched command and all processes it started end with us, however we end.
+A watched command and all processes it started end with Assay, however Assay ends.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class WaitResult:
-    """Why it is over."""
+    """Why the recording ended."""
 
     why: EndCause
     signal: signal.Signals | None = None
 
     @property
     def in_words(self) -> str:
-        """Why it is over, for the last line of the recording."""
+        """The reason, for the last line of the recording."""
         if self.signal is not None:
             return f"stopped by {self.signal.name}"
         return {"duration": "its time was over", "command": "the command ended"}.get(self.why, self.why)
@@ -50,20 +50,20 @@ class WaitResult:
 
 @dataclass(frozen=True)
 class WaitConditions:
-    """What a recording is waited for with; ``show`` is called every so many seconds."""
+    """What ends a recording; ``show`` is called every ``every_s`` seconds."""
 
     duration_s: float | None
     command: WatchedCommand | None
     every_s: float
     show: Callable[[], None]
     died: Callable[[], None]
-    """Called once when the recorder has died while the command goes on."""
+    """Called once if the recorder dies while the command continues."""
 
 
 class SignalListener:
-    """Hears Ctrl-C, SIGTERM and hang-ups for the length of a ``with`` block; whoever waits for it wakes up.
+    """Receives Ctrl-C, SIGTERM and SIGHUP for the duration of a ``with`` block, and wakes whoever waits on it.
 
-    It wakes them also when a child process has ended, such as the command that is watched.
+    It also wakes them when a child process ends, such as the watched command.
     """
 
     def __init__(self) -> None:
@@ -91,19 +91,19 @@ class SignalListener:
             self.received = self.received or signal.Signals(number)
 
     def fileno(self) -> int:
-        """Return what becomes readable when a signal has come."""
+        """Return a file descriptor that becomes readable when a signal arrives."""
         return self._ours.fileno()
 
     def clear(self) -> None:
-        """Forget that signals have come, but not which one rang first."""
+        """Discard pending wake-ups, but remember the first signal."""
         with contextlib.suppress(BlockingIOError):
             self._ours.recv(4096)
 
 
 def wait_for_end(recording: Recording, listener: SignalListener, conditions: WaitConditions) -> WaitResult:
-    """Wait for the first that ends it, asleep.
+    """Block until the first condition that ends the recording.
 
-    A command is waited for even when the recorder dies: it is the user's work, and not ours to end.
+    A command is waited for even if the recorder dies: it is the user's work and must not be killed.
     """
     deadline = None if conditions.duration_s is None else recording.header.t_ns / 1e9 + conditions.duration_s
     died = False
@@ -112,14 +112,14 @@ def wait_for_end(recording: Recording, listener: SignalListener, conditions: Wai
         now = time.monotonic()
         if deadline is not None and now >= deadline:
             return WaitResult("recorder" if died else "duration")
-        answers = True
+        responds = True
         if now >= show_at and not died:
-            show_at, answers = now + conditions.every_s, _try_show(conditions.show)
-        until = min(deadline or math.inf, math.inf if died else show_at) if answers else now
-        dead = _recorder_dies_within(until - now, listener, None if died or not answers else recording)
+            show_at, responds = now + conditions.every_s, _try_show(conditions.show)
+        until = min(deadline or math.inf, math.inf if died else show_at) if responds else now
+        dead = _recorder_dies_within(until - now, listener, None if died or not responds else recording)
         if conditions.command is not None and conditions.command.ended:
             return WaitResult("recorder" if died else "command")
-        if not died and (dead or not answers):
+        if not died and (dead or not responds):
             if conditions.command is None:
                 return WaitResult("recorder")
             died = True
@@ -128,7 +128,7 @@ def wait_for_end(recording: Recording, listener: SignalListener, conditions: Wai
 
 
 def _recorder_dies_within(seconds: float, listener: SignalListener, recording: Recording | None) -> bool:
-    """Sleep for so long, or until a signal comes or the recorder has something to say unasked: that it ends."""
+    """Sleep until the timeout, a signal, or an unsolicited message of the recorder, which means that it is ending."""
     watched = [listener.fileno(), *([] if recording is None else [recording.fileno()])]
     ready, _, _ = select.select(watched, [], [], None if math.isinf(seconds) else max(0.0, seconds))
     listener.clear()
@@ -147,7 +147,7 @@ GRACE_S = 5.0
 
 
 class WatchedCommand:
-    """A running command. It shares our terminal, and so gets a Ctrl-C as we do."""
+    """A running command. It shares the terminal, and so receives Ctrl-C too."""
 
     def __init__(self, argv: Sequence[str], *, stdout: int | None = None) -> None:
         token = leases.new_lease_id()
@@ -168,9 +168,9 @@ class WatchedCommand:
         return self._process.poll() is not None
 
     def end(self, sent: signal.Signals) -> int:
-        """Have the command ended: tell it, give it time, then kill what is left of it; return its exit code.
+        """End the command: signal it, wait, then kill what is left of it; return its exit code.
 
-        A Ctrl-C has reached it already.
+        Ctrl-C has already reached it.
         """
         if self._process.poll() is None:
             if sent != signal.SIGINT:
@@ -186,21 +186,21 @@ class WatchedCommand:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave nothing of it behind."""
+        """Kill what is left of the command."""
         leases.release_lease(self._lease)
         self._process.wait()
 
 
 def check_command(argv: Sequence[str]) -> None:
-    """Make sure that a command can be found.
+    """Check that a command exists.
 
     Raises:
-        BadInput: It cannot.
+        BadInput: It does not.
     """
     if shutil.which(argv[0]) is None:
         raise BadInput(f"There is no command {argv[0]!r} to be found.")
 
 
 def end_all(token: str) -> None:
-    """End a watched command and all it started; safe to do twice."""
+    """End a watched command and all processes it started; safe to call twice."""
     kill_marked(token)

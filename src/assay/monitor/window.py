@@ -20,11 +20,11 @@ Window = tuple[int, int]
 
 MAX_STEAL_PERCENT = 2.0
 MAX_FORCED_SHARE = 0.01
-"""Of the time: held back by heat or by the power brake. The power cap is the work's own doing, and only told."""
+"""Share of the time throttled by heat or by the power brake. The power cap is caused by the work, and only reported."""
 MAX_BUSY_PERCENT = 5.0
 MAX_PCIE_MB_PER_S = 100.0
 MAX_MEMORY_SHARE = 0.02
-"""What a GPU does or holds before a worker of the trial could have touched it is somebody else's."""
+"""What a GPU does or holds before a worker of the trial could have used it belongs to another program."""
 
 FORCED_THROTTLE_REASONS = ("hardware slowdown", "too hot (software)", "too hot (hardware)", "power brake")
 THROTTLE_REASONS = (*FORCED_THROTTLE_REASONS, "power cap", "sync boost", "board limit", "reliability voltage")
@@ -32,12 +32,12 @@ THROTTLE_REASONS = (*FORCED_THROTTLE_REASONS, "power cap", "sync boost", "board 
 
 @dataclass(frozen=True)
 class SourceWindows:
-    """What was seen of one GPU or of the host, over several windows."""
+    """Statistics of one GPU or of the host, over several windows."""
 
     parts: tuple[SourceStatistics, ...]
 
     def levels(self, quantity: str) -> list[LevelStatistics]:
-        """Return what was seen of a quantity in each window."""
+        """Return the statistics of a quantity in each window."""
         return [level for part in self.parts if (level := part.level(quantity)) is not None]
 
     def mean(self, quantity: str) -> float | None:
@@ -47,7 +47,7 @@ class SourceWindows:
         return sum(level.mean * level.n for level in levels) / n if n else None
 
     def over_time(self, quantity: str) -> float | None:
-        """Return the mean over time, right also where ticks were missed; of windows, by their samples."""
+        """Return the time mean, also correct where ticks were missed; windows are weighted by their samples."""
         levels = self.levels(quantity)
         n = sum(level.n for level in levels)
         means = [level.mean if level.time_mean is None else level.time_mean for level in levels]
@@ -62,7 +62,7 @@ class SourceWindows:
         return max((level.maximum for level in self.levels(quantity)), default=None)
 
     def per_s(self, *quantities: str) -> float | None:
-        """Return how fast counters went up, added up; null where none is known in every window."""
+        """Return the summed rate of the counters per second; null where no window has a difference."""
         rates = []
         for quantity in quantities:
             counted = [c for part in self.parts for c in part.counted if c.quantity == quantity]
@@ -73,7 +73,7 @@ class SourceWindows:
         return sum(rates) if rates else None
 
     def throttle_share(self) -> dict[str, float]:
-        """Return for each reason the share of the time that it held the clock back; of windows, by their samples."""
+        """Return the share of time throttled, by reason; windows are weighted by their samples."""
         sampled = [part for part in self.parts if part.n]
         n = sum(part.n for part in sampled)
         reasons = dict.fromkeys(reason for part in sampled for reason in part.throttle_share)
@@ -83,25 +83,25 @@ class SourceWindows:
 def summarise_windows(
     lines: Sequence[RecordingLine], timed: Sequence[Window], before: Window | None, gpus: dict[int, str]
 ) -> WindowStats:
-    """Return what was seen within the windows in which a trial was timed.
+    """Return the statistics of the windows in which a trial was timed.
 
     Args:
         lines: Of the recording: its header, and what was recorded around the trial.
-        timed: From and until when something was timed.
-        before: A window in which nobody of the trial could have touched a GPU; null where there was none.
-        gpus: UUIDs of the GPUs in use by their number.
+        timed: Start and end of each timed window, in ns.
+        before: A window in which no worker of the trial could have used a GPU; null where there was none.
+        gpus: UUIDs of the GPUs in use, by index.
     """
-    seen_s = sum(end_ns - start_ns for start_ns, end_ns in timed) / 1e9
+    observed_s = sum(end_ns - start_ns for start_ns, end_ns in timed) / 1e9
     inside = _windows_by_source(lines, timed)
     earlier = _windows_by_source(lines, [before] if before is not None else [])
     totals = {gpu.index: gpu.memory_mib for line in lines if isinstance(line, RecordingHeader) for gpu in line.gpus}
     host = inside.get("host", SourceWindows(()))
     gpu_stats = tuple(
-        _gpu_window_stats(n, uuid, inside[f"gpu:{n}"], seen_s) for n, uuid in gpus.items() if f"gpu:{n}" in inside
+        _gpu_window_stats(n, uuid, inside[f"gpu:{n}"], observed_s) for n, uuid in gpus.items() if f"gpu:{n}" in inside
     )
     pressure = host.per_s("pressure_cpu_s")
     return WindowStats(
-        observed_s=seen_s,
+        observed_s=observed_s,
         samples=sum(part.n for source in inside.values() for part in source.parts),
         gpus=gpu_stats,
         power_sum_max_w=_peak_w(lines, timed, gpus),
@@ -136,7 +136,7 @@ def _windows_by_source(lines: Sequence[RecordingLine], windows: Sequence[Window]
 
 
 def _peak_w(lines: Sequence[RecordingLine], windows: Sequence[Window], gpus: dict[int, str]) -> float | None:
-    """Return the most that GPUs drew together at one tick; one at which one of them says nothing does not count."""
+    """Return the highest total power of the GPUs at one tick; ticks without a reading of each GPU do not count."""
     ticks: dict[int, dict[int, float]] = {}
     for line in lines:
         if isinstance(line, GpuSample) and line.gpu in gpus and any(a <= line.t_ns <= b for a, b in windows):
@@ -147,7 +147,7 @@ def _peak_w(lines: Sequence[RecordingLine], windows: Sequence[Window], gpus: dic
 
 
 def _next_host_sample(lines: Sequence[RecordingLine], end_ns: int) -> list[RecordingLine]:
-    """Return the first look at the host after a moment: what it tells is of the time since the look before."""
+    """Return the first host sample after a moment: it covers the time since the previous sample."""
     later = (line for line in lines if isinstance(line, HostSample) and line.t_ns > end_ns)
     sample = next(later, None)
     return [] if sample is None else [sample]
@@ -157,10 +157,10 @@ def _is_sample(line: RecordingLine) -> bool:
     return isinstance(line, GpuSample | GpuMeterSample | HostSample)
 
 
-def _gpu_window_stats(number: int, uuid: str, windows: SourceWindows, seen_s: float) -> GpuWindowStats:
+def _gpu_window_stats(number: int, uuid: str, windows: SourceWindows, observed_s: float) -> GpuWindowStats:
     power = next((name for name in POWER_QUANTITIES if windows.levels(name)), "")
     shares = windows.throttle_share()
-    held = max((share for reason, share in shares.items() if reason in THROTTLE_REASONS), default=0.0)
+    throttled = max((share for reason, share in shares.items() if reason in THROTTLE_REASONS), default=0.0)
     traffic = windows.per_s("pcie_tx_bytes", "pcie_rx_bytes")
     return GpuWindowStats(
         gpu=number,
@@ -175,7 +175,7 @@ def _gpu_window_stats(number: int, uuid: str, windows: SourceWindows, seen_s: fl
         utilisation_percent=windows.over_time("utilisation_percent"),
         utilisation_max_percent=windows.most("utilisation_percent"),
         memory_used_mib=windows.most("memory_used_mib"),
-        throttled_s=held * seen_s if any(part.n for part in windows.parts) else None,
+        throttled_s=throttled * observed_s if any(part.n for part in windows.parts) else None,
         throttle_share=shares,
         pcie_mb_per_s=None if traffic is None else traffic / 1e6,
         temperature_mean_c=windows.over_time("temperature_c"),
@@ -184,7 +184,7 @@ def _gpu_window_stats(number: int, uuid: str, windows: SourceWindows, seen_s: fl
 
 
 def missing_power_notes(stats: WindowStats | None) -> list[str]:
-    """Say of which GPUs only some samples had power: their mean and their highest are of these alone."""
+    """Report the GPUs of which only some samples had power: their mean and maximum cover only these."""
     return [
         f"GPU {gpu.gpu}: {gpu.power_samples} of {gpu.samples} samples had power"
         for gpu in (() if stats is None else stats.gpus)
@@ -217,7 +217,7 @@ def _gpu_interference(stats: GpuWindowStats) -> list[Interference]:
 
 
 def _prior_gpu_use(gpu: int, windows: SourceWindows, memory_mib: float | None) -> list[Interference]:
-    """Return what a GPU did before anybody of the trial could have touched it."""
+    """Return a GPU's activity before any worker of the trial could have used it."""
     interference = []
     name, before = f"GPU {gpu}", "before a worker of the trial came"
     busy, used = windows.mean("utilisation_percent"), windows.least("memory_used_mib")

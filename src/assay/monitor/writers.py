@@ -1,8 +1,8 @@
 """Recording files in three formats, appended to at least once a second.
 
-    .jsonl   one object a line
-    .json    the same objects in one array, still one a line: a truncated file can be read line by line
-    .csv     one row a tick, one column for every quantity of every GPU and of the host:
+    .jsonl   one object per line
+    .json    the same objects in one array, still one per line: a truncated file can be read line by line
+    .csv     one row per tick, one column for every quantity of every GPU and of the host:
 
         t_ns  wall_time  tick …  gpu0_power_instant_w  gpu1_power_instant_w  host_cpu_percent  host_core_percent[0] …
 
@@ -70,7 +70,7 @@ _EXTRA_COLUMNS: dict[type[GpuMeterSample | GpuProcesses | GpuPcie | GpuLost], di
     GpuPcie: {f"pcie_{name}": name for name in PcieRate.model_fields},
     GpuLost: {"ended": "reason"},
 }
-"""What is told of a GPU beside its samples: columns and what they hold, by the kind of line."""
+"""The columns of a GPU beside its samples, by kind of line: column name and field name."""
 
 _GPU_COLUMNS = ("uuid", *_READINGS, *(column for names in _EXTRA_COLUMNS.values() for column in names))
 _SEPARATOR = "; "
@@ -80,7 +80,7 @@ _HOST_COLUMN = re.compile(r"host_(\w+?)(?:\[([^\]]+)\])?")
 
 
 def column_names(header: RecordingHeader, host: HostSample | None) -> tuple[str, ...]:
-    """Return the columns of a recording; ``host`` is a first look at it, if it is looked at."""
+    """Return the columns of a recording; ``host`` is a first sample of the host, null if it is not sampled."""
     gpus = [f"gpu{gpu.index}_{name}" for gpu in header.gpus for name in _GPU_COLUMNS]
     return (*_TIME_COLUMNS, *gpus, *([] if host is None else [name for name, _ in _host_cells(host)]))
 
@@ -95,9 +95,9 @@ def _host_cells(host: HostSample) -> Iterator[tuple[str, Any]]:
 
 
 def format_rows(header: RecordingHeader, lines: Sequence[RecordingLine], wall_offset_ns: int) -> Iterator[Row]:
-    """Give the rows that the lines of one tick make: one of what was seen, and one for each mark.
+    """Yield the rows for the lines of one tick: one with the samples, and one for each mark.
 
-    The row's time is that of the samples; what was seen beside the ticks came earlier.
+    The row's time is that of the samples; the background samples in it are older.
     """
     merged: Row = {}
     at_ns: int | None = None
@@ -140,7 +140,7 @@ def _cells(line: RecordingLine) -> Row:
 
 
 def parse_header(first: Row) -> RecordingHeader:
-    """Return what the first row tells about the recording; names of GPUs are not in a table."""
+    """Return the header that the first row contains; a table has no GPU names."""
     gpus = [(int(match[1]), column) for column in first if (match := re.fullmatch(r"gpu(\d+)_uuid", column))]
     return RecordingHeader(
         t_ns=first["t_ns"],
@@ -196,26 +196,26 @@ def _gpu_lines(row: Row, index: int, cells: Row) -> Iterator[RecordingLine]:
 
 
 _FIRST_BYTES = (b'{"kind":"header"', b'[\n{"kind":"header"', b"t_ns,wall_time,")
-"""How the three forms begin."""
+"""The first bytes of the three formats."""
 
 
 class LineFormatter(Protocol):
-    """Turns lines into the text of a form."""
+    """Formats lines as text."""
 
     def text(self, lines: Sequence[RecordingLine]) -> str:
         """Return the text of the lines of one tick."""
 
 
 class JsonlFormatter:
-    """A line an object."""
+    """One object per line."""
 
     def text(self, lines: Sequence[RecordingLine]) -> str:
-        """Return the lines as they are."""
+        """Return the lines as JSON objects."""
         return "".join(f"{line.model_dump_json(exclude_none=True)}\n" for line in lines)
 
 
 class JsonFormatter:
-    """One array of all; it opens with the header and closes with the end."""
+    """One array of all lines; it opens with the header and closes with the end."""
 
     def text(self, lines: Sequence[RecordingLine]) -> str:
         """Return the lines as elements of the array."""
@@ -229,7 +229,7 @@ class JsonFormatter:
 
 
 class CsvFormatter:
-    """A row a tick, in columns that the first look at everything fixes."""
+    """One row per tick, in columns that the first sample of everything fixes."""
 
     def __init__(self, host: HostSample | None) -> None:
         self._host = host
@@ -238,7 +238,7 @@ class CsvFormatter:
         self._wall_offset_ns = 0
 
     def text(self, lines: Sequence[RecordingLine]) -> str:
-        """Return rows; the header becomes the names of the columns."""
+        """Return rows; the header becomes the column names."""
         buffer = io.StringIO()
         for line in lines:
             if isinstance(line, RecordingHeader | Heartbeat | RecordingEnd):
@@ -255,7 +255,7 @@ class CsvFormatter:
 
 
 def formatter_for(path: Path, host: HostSample | None) -> LineFormatter:
-    """Return what writes the form that a file's ending stands for; ``host`` is a first look at the host."""
+    """Return the formatter for a file's extension; ``host`` is a first sample of the host."""
     match format_of(path):
         case "jsonl":
             return JsonlFormatter()
@@ -266,23 +266,23 @@ def formatter_for(path: Path, host: HostSample | None) -> LineFormatter:
 
 
 class RecordingFile:
-    """An open recording. Nobody else records into it meanwhile."""
+    """An open recording, locked against other recorders."""
 
     def __init__(self, path: Path, writer: LineFormatter) -> None:
         self._path = path
         self._writer = writer
         self._waiting: list[str] = []
-        with ExitStack() as held, translate_os_errors(path):
+        with ExitStack() as stack, translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            held.callback(os.close, self._descriptor)
+            stack.callback(os.close, self._descriptor)
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 raise BadInput(f"{path} is no plain file, and a recording needs one.")
-            self._take_over(mine=held.enter_context(file_lock(self._descriptor, wait=False)))
-            self._held = held.pop_all()
+            self._take_over(locked=stack.enter_context(file_lock(self._descriptor, wait=False)))
+            self._held = stack.pop_all()
 
-    def _take_over(self, *, mine: bool) -> None:
-        """Empty the file, unless another recorder writes it or it holds something else than a recording."""
-        if not mine:
+    def _take_over(self, *, locked: bool) -> None:
+        """Empty the file, unless another recorder is writing it or it is not a recording."""
+        if not locked:
             raise MachineCannot(f"{self._path} is being recorded into by another process at this moment.")
         start = os.pread(self._descriptor, max(map(len, _FIRST_BYTES)), 0)
         if start and not start.startswith(_FIRST_BYTES):
@@ -290,12 +290,12 @@ class RecordingFile:
         os.ftruncate(self._descriptor, 0)
 
     def write(self, lines: Sequence[RecordingLine]) -> None:
-        """Take the lines of one tick."""
+        """Buffer the lines of one tick."""
         if lines:
             self._waiting.append(self._writer.text(lines))
 
     def flush(self) -> None:
-        """Put what was taken into the file; where it does not fit, the last line is cut, and readers leave it out.
+        """Write the buffered lines to the file; if they do not fit, the last line is cut, and readers skip it.
 
         Raises:
             MachineCannot: The disk is full or gone.
@@ -307,7 +307,7 @@ class RecordingFile:
                 data = data[os.write(self._descriptor, data) :]
 
     def close(self) -> None:
-        """Put everything onto the disk and let go of the file."""
+        """Sync the file to disk and release it."""
         with self._held:
             self.flush()
             with translate_os_errors(self._path):

@@ -1,1 +1,1 @@
-"""Show a Page in a terminal, as Markdown, HTML and PNG."""
+"""Render a Page in a terminal, as Markdown, HTML and PNG."""

@@ -1,6 +1,6 @@
 """Figures as matplotlib drawings, PNG and SVG: no display, no global state, the same bytes every time.
 
-Matplotlib's SVG is reduced to one element that can be embedded in a page: its own ids, the page's font, short numbers.
+Matplotlib's SVG is reduced to one element that can be embedded in a page: unique IDs, the page's font, short numbers.
 Several figures can be combined in one PNG.
 """
 
@@ -47,9 +47,9 @@ _FONT = re.compile(r" ?font-family: [^;\"]*;?")
 
 
 def embeddable_svg(svg: str, prefix: str) -> str:
-    """Return the ``<svg>`` element of a file that matplotlib wrote; ``prefix`` begins each of its ids.
+    """Return the ``<svg>`` element of a file that matplotlib wrote; each of its IDs starts with ``prefix``.
 
-    Only tags are changed: whatever stands between them is text that somebody wrote.
+    Only tags are changed: the text between them is the user's.
     """
     svg = re.sub(r"<!--.*?-->\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
@@ -61,7 +61,7 @@ def embeddable_svg(svg: str, prefix: str) -> str:
 
 
 def _tidy_tag(tag: str, prefix: str) -> str:
-    """Give a tag's ids their prefix, and take away what the page decides or nobody sees."""
+    """Prefix a tag's IDs, and remove what the page defines or what is invisible."""
     if tag.startswith("<g"):
         tag = _ID.sub("", tag)
     tag = _ID.sub(rf' id="{prefix}\1"', tag)
@@ -78,7 +78,7 @@ _NO_SVG_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 def draw_figure(
     figure: Figure, *, dark: bool, titled: bool = True, noted: bool = False, origin: Origin = "real"
 ) -> Drawing:
-    """Draw a figure; ``titled`` and ``noted`` put title and note on the sheet, where no caption stands beside it."""
+    """Draw a figure; ``titled`` and ``noted`` include the title and note, where no caption is shown beside it."""
     drawing_theme = select_theme(dark=dark)
     with drawing_settings(drawing_theme):
         drawing, remarks = _draw_by_kind(figure, drawing_theme)
@@ -105,15 +105,15 @@ def save_png(figure: Figure, path: Path, *, origin: Origin = "real") -> None:
 
 
 def to_svg(figure: Figure, *, dark: bool) -> str:
-    """Return a figure as one ``<svg>`` element, without title or background, for a place that has both."""
+    """Return a figure as one ``<svg>`` element, without title and background, for embedding."""
     drawing = draw_figure(figure, dark=dark, titled=False)
     return _svg(drawing, select_theme(dark=dark), f"{figure.name}-{'dark' if dark else 'light'}-")
 
 
 def svg_and_remarks(figure: Figure, *, dark: bool, prefix: str) -> tuple[str, list[str]]:
-    """Return the bare drawing as ``to_svg`` does, and apart from it the remarks that its caption must carry.
+    """Return the bare drawing like ``to_svg``, and separately the remarks that its caption must contain.
 
-    ``prefix`` keeps its ids apart from those of other drawings in the same document.
+    ``prefix`` makes its IDs unique among the drawings in the same document.
     """
     drawing_theme = select_theme(dark=dark)
     with drawing_settings(drawing_theme):
@@ -149,31 +149,31 @@ PANEL_MARGIN = 24
 
 
 def save_panels(figures: Sequence[Figure], path: Path, *, origin: Origin = "real") -> None:
-    """Write figures as one PNG, whole or not at all: in two columns, those of one row as high as the highest."""
+    """Write figures as one PNG, whole or not at all: in two columns, each row as high as its highest figure."""
     replace_atomically(path, to_panels(figures, origin=origin))
 
 
 def to_panels(figures: Sequence[Figure], *, origin: Origin = "real") -> bytes:
-    """Return figures as one PNG; each says where its numbers come from, if not from hardware."""
+    """Return figures as one PNG; each states the origin of its numbers, if not hardware."""
     if not figures:
         raise ValueError("a sheet has at least one figure")
     images: list[Image] = [
         imread(io.BytesIO(to_png(figure, noted=True, origin=origin)))[:, :, :3] for figure in figures
     ]
     columns = min(MAX_PANEL_COLUMNS, len(images))
-    wide = max(image.shape[1] for image in images)
+    width = max(image.shape[1] for image in images)
     rows = [images[start : start + columns] for start in range(0, len(images), columns)]
-    laid = np.concatenate([_panel_row(row, wide, columns) for row in rows], axis=0)
+    sheet = np.concatenate([_panel_row(row, width, columns) for row in rows], axis=0)
     buffer = io.BytesIO()
-    imsave(buffer, laid, format="png", metadata={"Software": None})  # type: ignore[dict-item]  # null: say nothing
+    imsave(buffer, sheet, format="png", metadata={"Software": None})  # type: ignore[dict-item]  # null: say nothing
     return buffer.getvalue()
 
 
-def _panel_row(images: Sequence[Image], wide: int, columns: int) -> Image:
-    """Return images side by side on white, with room around each."""
-    high = max(image.shape[0] for image in images)
-    sheet = np.ones((high + 2 * PANEL_MARGIN, columns * (wide + 2 * PANEL_MARGIN), 3), dtype=np.float32)
+def _panel_row(images: Sequence[Image], width: int, columns: int) -> Image:
+    """Return images side by side on white, with a margin around each."""
+    height = max(image.shape[0] for image in images)
+    sheet = np.ones((height + 2 * PANEL_MARGIN, columns * (width + 2 * PANEL_MARGIN), 3), dtype=np.float32)
     for number, image in enumerate(images):
-        left = number * (wide + 2 * PANEL_MARGIN) + PANEL_MARGIN
+        left = number * (width + 2 * PANEL_MARGIN) + PANEL_MARGIN
         sheet[PANEL_MARGIN : PANEL_MARGIN + image.shape[0], left : left + image.shape[1]] = image
     return sheet

@@ -40,17 +40,17 @@ _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Even if something slipped through the escaping, a browser would neither run nor fetch it."""
 
 _SHORT = 24
-"""Letters of a text that is not wrapped in a table."""
+"""Maximum length of a text that is not wrapped in a table."""
 
 _WIDE = (("table vast", 15), ("table wide", 9))
-"""Tables of so many columns are set smaller on paper, the widest across it."""
+"""Tables with this many columns are printed smaller, the widest in landscape."""
 
 _WIDTH = re.compile(r'viewBox="0 0 ([0-9.]+)')
 
 
 def to_html(page: Page) -> str:
-    """Return the page as a whole document."""
-    warned = origin_warning(page.origin)
+    """Return the page as a complete document."""
+    warning = origin_warning(page.origin)
     title = escape(one_line(page.title))
     ids = iter(range(1, len(page.figures) + 1))
     parts = [
@@ -60,14 +60,14 @@ def to_html(page: Page) -> str:
         '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{title}{f' ({page.origin} numbers)' if warned else ''}</title>",
+        f"<title>{title}{f' ({page.origin} numbers)' if warning else ''}</title>",
         f"<style>\n{_style()}</style>",
         "</head>",
         "<body>",
         "<main>",
         "<header>",
         f"<h1>{title}</h1>",
-        _banner(warned),
+        _banner(warning),
         f'<p class="lead {page.lead_tone}">{_mark(page.lead_tone)}{_prose(page.lead)}</p>',
         *(f'<p class="quality {line.tone}">{_mark(line.tone)}{_prose(line.text)}</p>' for line in page.quality),
         "</header>",
@@ -98,15 +98,15 @@ def _mark(tone: Tone) -> str:
     )
 
 
-def _banner(warned: str | None) -> str:
-    if warned is None:
+def _banner(warning: str | None) -> str:
+    if warning is None:
         return ""
-    return f'<aside class="banner" role="note"><strong>{warned}.</strong> {WARNING_DETAIL}</aside>'
+    return f'<aside class="banner" role="note"><strong>{warning}.</strong> {WARNING_DETAIL}</aside>'
 
 
 def _section(section: Section, ids: Iterator[int]) -> str:
-    shown = "\n".join(_element(element, ids) for element in section.elements)
-    return f"<section>\n<h2>{escape(one_line(section.title))}</h2>\n{shown}\n</section>"
+    content = "\n".join(_element(element, ids) for element in section.elements)
+    return f"<section>\n<h2>{escape(one_line(section.title))}</h2>\n{content}\n</section>"
 
 
 def _element(element: Element, ids: Iterator[int]) -> str:
@@ -137,12 +137,12 @@ def _table(table: Table) -> str:
 
 
 def _scroller(content: str, title: str) -> str:
-    """Return a container that scrolls by itself, also with the keyboard, when its content is too wide."""
+    """Return a container that scrolls separately, also by keyboard, when its content is too wide."""
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(one_line(title))}">{content}</div>'
 
 
 def _row(table: Table, cells: tuple[Cell, ...], texts: list[str], tone: Tone) -> str:
-    """Return a row; its first cell names it and carries the mark of its tone."""
+    """Return a row; its first cell is its heading and carries the mark of its tone."""
     shown = [
         f"{_class(column, cell)}>{_cell(cell, text)}"
         for column, cell, text in zip(table.columns, cells, texts, strict=True)
@@ -159,7 +159,7 @@ def _cell(cell: Cell, text: str) -> str:
 
 
 def _class(column: Column, cell: Cell = None) -> str:
-    """Return how a cell is set: numbers to the right, short texts on one line, long ones with room to wrap."""
+    """Return the CSS class of a cell: numbers right-aligned, short texts on one line, long ones wrapped."""
     if column.numeric:
         return " class=number"
     if not isinstance(cell, str):
@@ -168,7 +168,7 @@ def _class(column: Column, cell: Cell = None) -> str:
 
 
 def _figure(figure: Figure, index: int) -> str:
-    """Return a figure drawn twice; the style shows the one that suits the reader's screen, or paper."""
+    """Return a figure drawn twice; the style shows the one that suits the screen theme, or paper."""
     light, remarks = svg_and_remarks(figure, dark=False, prefix=f"f{index}l-")
     dark, _ = svg_and_remarks(figure, dark=True, prefix=f"f{index}d-")
     drawings = f"{_drawing(light, 'light')}{_drawing(dark, 'dark')}"
@@ -178,11 +178,11 @@ def _figure(figure: Figure, index: int) -> str:
 
 
 def _drawing(svg: str, kind: str) -> str:
-    """Fit a drawing into the page: never so small that its letters, nine units high, cannot be read."""
+    """Fit a drawing into the page with a minimum width, so that its letters, nine units high, stay readable."""
     start, body = svg.split(">", 1)
     width = _WIDTH.search(start)
-    least = f"min-width: {float(width.group(1)):.0f}px; " if width else ""
-    start = re.sub(r' (?:xmlns|version)="[^"]*"', "", start).replace('style="', f'style="{least}', 1)
+    minimum = f"min-width: {float(width.group(1)):.0f}px; " if width else ""
+    start = re.sub(r' (?:xmlns|version)="[^"]*"', "", start).replace('style="', f'style="{minimum}', 1)
     return f'{start} class="{kind}" aria-hidden="true" focusable="false">{body}'
 
 
@@ -201,9 +201,9 @@ def write_report(page: Page, folder: Path) -> tuple[Path, ...]:
     Raises:
         ValueError: Two figures of the page have the same name, and one would overwrite the other.
     """
-    twice = [name for name, count in Counter(figure.name for figure in page.figures).items() if count > 1]
-    if twice:
-        raise ValueError(f"page {page.title!r} has more than one figure named {', '.join(twice)}")
+    duplicates = [name for name, count in Counter(figure.name for figure in page.figures).items() if count > 1]
+    if duplicates:
+        raise ValueError(f"page {page.title!r} has more than one figure named {', '.join(duplicates)}")
     relative = {figure.name: f"figures/{figure.name}.png" for figure in page.figures}
     with translate_os_errors(folder):
         (folder / "figures" if relative else folder).mkdir(parents=True, exist_ok=True)

@@ -31,9 +31,9 @@ _BLOCK_START = re.compile(r"^(?:[-+](?=\s|$|-)|>|\d+(?=[.)](?:\s|$)))")
 
 
 def to_markdown(page: Page, figure_paths: Mapping[str, str]) -> str:
-    """Return the page; ``figure_paths`` says where each figure's image lies, by the figure's name.
+    """Return the page; ``figure_paths`` maps a figure's name to the path of its image.
 
-    A figure without a path is told in words.
+    A figure without a path is described in words.
     """
     blocks = [f"# {_inline(one_line(page.title))}", *_banner(page.origin), f"**{_marked(page.lead, page.lead_tone)}**"]
     blocks += [_paragraph(_marked(line.text, line.tone)) for line in page.quality]
@@ -46,8 +46,8 @@ def to_markdown(page: Page, figure_paths: Mapping[str, str]) -> str:
 
 
 def _banner(origin: Origin) -> list[str]:
-    warned = origin_warning(origin)
-    return [f"> [!WARNING]\n> **{warned}.** {WARNING_DETAIL}"] if warned else []
+    warning = origin_warning(origin)
+    return [f"> [!WARNING]\n> **{warning}.** {WARNING_DETAIL}"] if warning else []
 
 
 def _element(element: Element, figure_paths: Mapping[str, str]) -> list[str]:
@@ -69,7 +69,7 @@ def _table(table: Table) -> list[str]:
 
 
 def _pipes(heads: Iterable[str], numeric: Iterable[bool], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table: heads, the line that aligns the columns, rows."""
+    """Return a table: headings, the line that aligns the columns, rows."""
     lines = [f"| {' | '.join(_inline(cell) for cell in row)} |" for row in (heads, *rows)]
     lines.insert(1, f"| {' | '.join('---:' if right else '---' for right in numeric)} |")
     return "\n".join(lines)
@@ -90,12 +90,12 @@ def _marked(text: str, tone: Tone) -> str:
 
 
 def _paragraph(inline: str) -> str:
-    """Keep the first letters of a paragraph from starting a list, a quotation or a rule."""
+    """Escape the first characters of a paragraph that would start a list, a quotation or a rule."""
     return _BLOCK_START.sub(lambda start: f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}", inline)
 
 
 def _inline(text: str) -> str:
-    """Escape what Markdown or HTML would read as a command; lines are parted by ``<br>``."""
+    """Escape Markdown and HTML syntax; lines are separated by ``<br>``."""
     lines = [" ".join(line.split()) for line in visible_text(text).strip().split("\n")]
     return "<br>".join(_with_code(line) for line in lines)
 

@@ -36,12 +36,12 @@ Facts = list[tuple[str, str]]
 
 
 def print_measurement(measurement: Measurement, console: Console, quality: Text | None = None) -> None:
-    """Print the times of a call, each with its interval, how far they can be trusted, and how they were obtained."""
+    """Print the times of a call with their intervals, how far they can be trusted, and how they were measured."""
     print_encodable(console, lambda target: _print_measurement(measurement, target, quality))
 
 
 def print_comparison(comparison: Comparison, console: Console, quality: Text | None = None) -> None:
-    """Print which functions are faster than the first, how far to trust that, and how that was found out."""
+    """Print which functions are faster than the first, how far to trust that, and how it was measured."""
     print_encodable(console, lambda target: _print_comparison(comparison, target, quality))
 
 
@@ -151,7 +151,7 @@ def _print_facts(facts: Facts, notes: tuple[str, ...], console: Console) -> None
 
 
 def _interval_fact(result: Measurement | Comparison) -> tuple[str, str]:
-    """Return what the intervals are of: fresh starts, or this one process."""
+    """Return what the intervals cover: fresh starts, or this one process."""
     if result.scope == "process":
         return "interval", "of this one process and this window: a fresh start may differ by more (--processes 5)"
     name = result.decisive if isinstance(result, Measurement) else result.first
@@ -162,6 +162,6 @@ def _interval_fact(result: Measurement | Comparison) -> tuple[str, str]:
 
 
 def _precision(measurement: Measurement) -> str:
-    """Return whether the precision was reached; how sure that is, where there is an interval."""
+    """Return whether the precision was reached; with the confidence, where there is an interval."""
     sure = ", with 95 % confidence" if measurement.precision_reached is not None else ""
     return f"{describe_precision(measurement)}{sure}"

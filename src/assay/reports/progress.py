@@ -1,7 +1,7 @@
 """Progress of a run or of a measurement: one line that is redrawn on a terminal, plain lines elsewhere.
 
-The line of a run is redrawn when something happens and at most once a second in between, by a kernel timer and not by a
-busy thread: waiting for a measurement must not disturb it.
+The line of a run is redrawn when something happens and at most once a second in between, by a kernel timer and not by
+a busy thread: waiting for a measurement must not disturb it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 MAX_TIMES = 8
-"""Times of one trial that are told one by one."""
+"""Maximum number of times of one trial that are listed."""
 
 
 class PlainProgress:
@@ -40,30 +40,30 @@ class PlainProgress:
         self._what = ""
 
     def block(self, block: Block, *, again: bool) -> None:
-        """Say which block begins, and how long all may still take."""
+        """Print which block begins, and the maximum time left."""
         self._in_block, self._begun = len(block.trials), {}
         left = f", at most {format_duration(block.left_s)} left" if block.left_s is not None else ""
         trials = f"{len(block.trials)} trial{'' if len(block.trials) == 1 else 's'}"
         self._line(f"{block.name}{' (again)' if again else ''}: {block.why}, {trials}{left}")
 
     def trial(self, trial: Trial) -> None:
-        """Say which trial begins."""
+        """Print which trial begins."""
         again = trial.id in self._begun
         self._begun[trial.id] = None
         self._what = f"{describe_trial(trial)}{' again, as it was disturbed' if again else ''}"
         self._line(f"  {self._place} {self._what} …")
 
     def record(self, record: Record) -> None:
-        """Say what a trial gave."""
+        """Print the outcome of a trial."""
         self._line(f"  {self._place} {self._what}: {describe_outcome(record)}")
 
     @property
     def _place(self) -> str:
-        """Which trial of the block this is; one that is measured again is still the same."""
+        """The number of this trial in the block; a repeated trial keeps its number."""
         return f"{len(self._begun)}/{self._in_block}"
 
     def close(self) -> None:
-        """Nothing is left on the screen."""
+        """Do nothing: nothing is left on the screen."""
 
     def _line(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a log that cannot be written must not end the measurement
@@ -81,24 +81,24 @@ class LiveProgress(PlainProgress):
         signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
 
     def block(self, block: Block, *, again: bool) -> None:
-        """Say which block begins, and reckon when all will be done."""
+        """Print which block begins, and estimate when the run ends."""
         super().block(block, again=again)
         self._ends_at = None if block.left_s is None else time.monotonic() + block.left_s
 
     def trial(self, trial: Trial) -> None:
-        """Show which trial runs."""
+        """Show the running trial."""
         self._begun[trial.id] = None
         self._what = describe_trial(trial)
         self._doing = f"{self._place} {self._what}"
         self._draw()
 
     def record(self, record: Record) -> None:
-        """Put the result above the live line."""
+        """Print the result above the live line."""
         self._erase()
         super().record(record)
 
     def close(self) -> None:
-        """Take the live line off the screen."""
+        """Remove the live line from the screen."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
         self._erase()
@@ -125,7 +125,7 @@ class LiveProgress(PlainProgress):
 
 
 def describe_trial(trial: Trial) -> str:
-    """Write a trial in a few words: what is timed where, beside what, and how."""
+    """Describe a trial briefly: what is timed where, concurrently with what, and how."""
     timed = [role for role in trial.roles if role.duty == "timed"]
     subjects = ", ".join(dict.fromkeys(s.label for role in timed for s in role.subjects))
     devices = " and ".join(dict.fromkeys(device for role in timed for device in role.devices))
@@ -138,7 +138,7 @@ def describe_trial(trial: Trial) -> str:
 
 
 def describe_outcome(record: Record) -> str:
-    """Write what a trial gave in a few words."""
+    """Describe the outcome of a trial briefly."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
     left_out = [f.skipped.detail for e in record.evidence for f in e.subjects if f.skipped is not None]
@@ -154,7 +154,7 @@ def describe_outcome(record: Record) -> str:
 
 
 def _summarise_times(times_us: list[float], left_out: list[str]) -> str:
-    """Write how many were timed, and what was left out, where there are too many to name each."""
+    """Summarize how many were timed and left out, where there are too many to list."""
     parts = [f"{len(times_us)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if times_us else []
     return "; ".join([*parts, *_describe_skipped(left_out)])
 
@@ -164,7 +164,7 @@ def _describe_skipped(left_out: list[str]) -> list[str]:
 
 
 def _describe_stages(stages: tuple[Stage, ...]) -> str:
-    """Write how many stages were measured, in how many processes, and for how long."""
+    """Summarize how many stages were measured, in how many processes, and for how long."""
     processes = len({stage.restart for stage in stages})
     seconds = sum(stage.end_ns - stage.start_ns for stage in stages) / 1e9
     apart = f" in {processes} processes" if processes > 1 else ""
@@ -185,7 +185,7 @@ _PHASE_TEXTS = {
 
 
 class StatusLine:
-    """Says what is being done; ``budget_s`` is how long timing takes at most, about, unless it says so itself."""
+    """Shows the current phase; ``budget_s`` is the approximate timing limit, unless the phase gives its own."""
 
     def __init__(self, console: Console, budget_s: float = 0.0) -> None:
         self._console = console
@@ -196,11 +196,11 @@ class StatusLine:
         self._counts_down = False
 
     def process(self, number: int, of: int) -> None:
-        """One of several processes begins."""
+        """Note that one of several processes begins."""
         self._which = f"process {number} of {of}: " if of > 1 else ""
 
     def begins(self, begins: PhaseStarted) -> None:
-        """Something else begins."""
+        """Note that another phase begins."""
         self._doing = f"{self._which}{_PHASE_TEXTS[begins.phase]} {one_line(begins.name)}"
         self._budget_s = self._budget_s if begins.budget_s is None else begins.budget_s
         self._since_s = time.monotonic()
@@ -215,7 +215,7 @@ class StatusLine:
             self._console.print(f"{self._doing}{most} …", markup=False, highlight=False, soft_wrap=True)
 
     def tick(self) -> None:
-        """Renew the line."""
+        """Redraw the line."""
         if not self._doing or not self._console.is_terminal:
             return
         passed_s = time.monotonic() - self._since_s
@@ -228,7 +228,7 @@ class StatusLine:
         self._write(f"\r\x1b[2K  {self._doing[:room]} …  {clock}")
 
     def close(self) -> None:
-        """Take the line off the screen."""
+        """Remove the line from the screen."""
         if self._doing and self._console.is_terminal:
             self._write("\r\x1b[2K")
         self._doing = ""

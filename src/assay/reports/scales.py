@@ -19,15 +19,15 @@ _REACH = 1.0
 """Samples further from the middle 98 % than this many times its width lie beyond the axis."""
 
 _LOG_RATIO = 30.0
-"""Strips whose middles, or ends of intervals, are this far apart share a logarithmic axis."""
+"""Strips whose medians, or interval ends, differ by this factor share a logarithmic axis."""
 
 _INTERVAL_REACH = 1.5
-"""Ends of intervals further from the samples than this many times their width lie beyond the axis."""
+"""Interval ends further from the samples than this many times their width lie beyond the axis."""
 
 FULL_COLOUR = 2.0
-"""Ratios from this one on, up or down, have all of the colour; the number beside it says how much it is."""
+"""Ratios from this one on, up or down, get the full colour; the number beside it gives the amount."""
 _MIN_FULL_COLOUR = 1.1
-"""Where no ratio is larger than this, this one has all of it: a difference of a percent stays pale."""
+"""If no ratio is larger than this, this one gets the full colour: a difference of a percent stays pale."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,26 @@ class Axis:
     log: bool = False
 
     def position(self, values: Floats) -> Floats:
-        """Return where values lie between the limits: 0 is the low one, 1 the high one."""
+        """Return the positions of values between the limits: 0 is the low one, 1 the high one."""
         low, high = (np.log10([self.low, self.high])) if self.log else (self.low, self.high)
         placed = np.log10(values) if self.log else values
         return np.asarray((placed - low) / (high - low), dtype=np.float64)
 
     def at(self, position: float) -> float:
-        """Return the value that lies so far between the limits."""
+        """Return the value at a position between the limits."""
         if self.log:
             return float(self.low * (self.high / self.low) ** position)
         return self.low + (self.high - self.low) * position
 
 
 def finite(values: Sequence[float | None]) -> Floats:
-    """Return the numbers that can be drawn."""
+    """Return the finite numbers."""
     array = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     return array[np.isfinite(array)]
 
 
 def thin_samples(values: Floats, most: int) -> Floats:
-    """Return at most so many values in ascending order, evenly spread over the ranks; both extremes stay."""
+    """Return at most ``most`` values in ascending order, evenly spaced in rank; both extremes stay."""
     ordered = np.sort(values)
     if len(ordered) <= most:
         return ordered
@@ -66,7 +66,7 @@ def thin_samples(values: Floats, most: int) -> Floats:
 
 
 def strip_axis(strips: Sequence[StripRow], centre: float | None = None) -> Axis:
-    """Return an axis on which all strips can be read: neither strays nor vast intervals squeeze the rest together."""
+    """Return an axis on which all strips are readable: outliers and wide intervals do not compress the rest."""
     samples = [array for array in (finite(strip.samples) for strip in strips) if len(array)]
     marks = finite([*(strip.value for strip in strips), centre])
     ends = finite([end for strip in strips for end in (strip.low, strip.high)])
@@ -90,7 +90,7 @@ class ShadeScale:
     log: bool
 
     def strength(self, value: float) -> float:
-        """Return how strong the colour of a number is, from -1 (all of it, below) to 1 (above)."""
+        """Return the colour strength of a number, from -1 (full, below) to 1 (full, above)."""
         if not np.isfinite(value):
             return float("nan")
         if self.log:
@@ -99,9 +99,9 @@ class ShadeScale:
 
 
 def shade_scale(values: Floats, centre: float, *, ratios: bool) -> ShadeScale:
-    """Return how numbers around a centre are coloured; of ratios, twice as much and half as much are equally strong.
+    """Return the colour scale around a centre; of ratios, twice as much and half as much are equally strong.
 
-    A single huge ratio does not take the colour from the others, nor does a tiny one get all of it.
+    A single huge ratio does not take the colour from the others, nor does a tiny one get full colour.
     """
     finite_values = finite(list(values.ravel()))
     if ratios and centre > 0 and (not len(finite_values) or finite_values.min() > 0):
@@ -120,7 +120,7 @@ def bin_counts(values: Floats, axis: Axis, bins: int) -> NDArray[np.intp]:
 
 
 def decimate(x: Floats, y: Floats, most: int) -> NDArray[np.intp]:
-    """Return which points of a long line to draw: the ends, lows and highs of equal stretches."""
+    """Return the indices of the points of a long line to draw: the ends, lows and highs of equal segments."""
     if len(x) <= most:
         return np.arange(len(x))
     indices: set[int] = {0, len(x) - 1}
@@ -142,7 +142,7 @@ def _spread_over_decades(samples: Sequence[Floats], ends: Floats, everything: Fl
 
 
 def _with_ends(limits: tuple[float, float], ends: Floats, *, log: bool) -> tuple[float, float]:
-    """Return limits that hold the ends of intervals too, as far as these leave room for the rest."""
+    """Return limits that include the interval ends, as far as these leave room for the rest."""
     low, high = limits
     if not len(ends):
         return limits

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 ColumnKind: TypeAlias = Literal["text", "number", "drawing"]
-"""A text may be wrapped; numbers, set to the right, and drawings may not."""
+"""Text may be wrapped; numbers, which are right-aligned, and drawings may not."""
 
 _GAP = 2
 _MAX_TEXT_WIDTH = 28
@@ -54,7 +54,7 @@ _MAX_TEXT_WIDTH = 28
 
 @dataclass(frozen=True)
 class Grid:
-    """Headings, the kind of each column, rows, and a mark before each row where rows have marks."""
+    """Headings, the kind of each column, rows, and a mark before each row if rows have marks."""
 
     heads: tuple[str, ...]
     kinds: tuple[ColumnKind, ...]
@@ -70,7 +70,7 @@ class Grid:
         )
 
     def widths(self) -> list[int]:
-        """Return how wide each column is."""
+        """Return the width of each column."""
         return [
             max([text_width(self.heads[index]), *(text_width(row[index].plain) for row in self.rows)])
             for index in range(len(self.heads))
@@ -78,25 +78,25 @@ class Grid:
 
 
 def text_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the width of a text in terminal columns."""
     return max(display_width(line) for line in text.split("\n"))
 
 
 def split_to_width(grid: Grid, width: int) -> list[Grid]:
-    """Return the grid with its texts wrapped, in parts that fit so many letters; each begins with the first column."""
-    whole = _wrap_texts(grid, width)
-    widths = whole.widths()
+    """Return the grid with wrapped texts, in parts at most ``width`` wide; each begins with the first column."""
+    wrapped = _wrap_texts(grid, width)
+    widths = wrapped.widths()
     groups: list[list[int]] = [[0]]
     for index in range(1, len(widths)):
         used_width = sum(widths[i] + _GAP for i in groups[-1])
         if used_width + widths[index] > width and len(groups[-1]) > 1:
             groups.append([0])
         groups[-1].append(index)
-    return [whole.part(columns) for columns in groups]
+    return [wrapped.part(columns) for columns in groups]
 
 
 def print_grid(grid: Grid, console: Console) -> None:
-    """Print a grid, in parts when the console is too narrow for it."""
+    """Print a grid, in parts if the console is too narrow for it."""
     for index, part in enumerate(split_to_width(grid, console.width)):
         if index:
             console.print()
@@ -124,12 +124,12 @@ def _wrap_texts(grid: Grid, width: int) -> Grid:
 
 
 def _head_width(head: str) -> int:
-    """Return the least width of a heading: its longest word, within reason."""
+    """Return the minimum width of a heading: its longest word, within limits."""
     return max(10, min(16, max((display_width(word) for word in head.split()), default=0)))
 
 
 def _hang_indent(mark: str, cell: Words, limit: int) -> Words:
-    """Return a wrapped text behind its mark, the further lines indented like the first."""
+    """Return a wrapped text after its mark, with the further lines indented like the first."""
     lines = [part for line in cell.plain.split("\n") for part in wrap_label(line, limit).split("\n")]
     return Words(mark + f"\n{' ' * len(mark)}".join(lines), style=cell.style)
 
@@ -148,26 +148,26 @@ _SCATTER_ROWS = 14
 _MAX_SCATTER_COLUMNS = 64
 _LETTERS = string.ascii_lowercase + string.ascii_uppercase
 _OVERLAP = "*"
-"""Where several dots fall on one letter."""
+"""Drawn where several dots fall on one character."""
 
 
 def print_scatter(figure: ScatterPlot, console: Console) -> None:
-    """Print the field, its axes and the letters' meanings."""
+    """Print the field, its axes and the legend of its letters."""
     x = _scatter_axis([dot.x for dot in figure.dots], log=figure.log_x)
     y = _scatter_axis([dot.y for dot in figure.dots], log=figure.log_y)
     columns = max(20, min(_MAX_SCATTER_COLUMNS, console.width - 14))
     field = _scatter_field(figure, x, y, columns)
     top, bottom = format_column([y.high, y.low])
-    wide = max(len(top), len(bottom))
+    width = max(len(top), len(bottom))
     console.print(Words(f"  {one_line(figure.y_axis)}", style="dim"))
     for row_index, line in enumerate(field):
         number = top if row_index == 0 else bottom if row_index == len(field) - 1 else ""
-        console.print(Words.assemble((f"{number:>{wide}} │", "dim"), (line, "cyan")), soft_wrap=True)
+        console.print(Words.assemble((f"{number:>{width}} │", "dim"), (line, "cyan")), soft_wrap=True)
     left, right = format_column([x.low, x.high])
     axis = f"{left}{' ' * max(1, columns - len(left) - len(right))}{right}"
-    console.print(Words(f"{'':{wide}} └{'─' * columns}", style="dim"), soft_wrap=True)
-    console.print(Words(f"{'':{wide}}  {axis}", style="dim"), soft_wrap=True)
-    console.print(Words(f"{'':{wide}}  {one_line(figure.x_axis)}", style="dim"))
+    console.print(Words(f"{'':{width}} └{'─' * columns}", style="dim"), soft_wrap=True)
+    console.print(Words(f"{'':{width}}  {axis}", style="dim"), soft_wrap=True)
+    console.print(Words(f"{'':{width}}  {one_line(figure.x_axis)}", style="dim"))
     _print_scatter_legend(figure, console)
 
 
@@ -223,7 +223,7 @@ _DRAWING_COLUMNS: tuple[ColumnKind, ColumnKind, ColumnKind] = ("drawing", "drawi
 
 
 def print_figure(figure: Figure, console: Console) -> None:
-    """Print a figure in letters."""
+    """Print a figure as text."""
     if isinstance(figure, StripPlot):
         _print_strips(figure, console)
     elif isinstance(figure, LinePlot):
@@ -237,9 +237,9 @@ def print_figure(figure: Figure, console: Console) -> None:
 
 
 def draw_sparkline(values: Sequence[float | None], width: int, axis: Axis | None = None) -> str:
-    """Return values as blocks of rising height, averaged into at most so many; a gap where nothing is known.
+    """Return values as blocks of rising height, averaged to at most ``width``; a space where a value is unknown.
 
-    Without an axis the lowest and the highest block stand for the lowest and the highest value.
+    Without an axis the lowest and the highest block represent the lowest and the highest value.
     """
     array = _array(values)
     means = [_mean(part) for part in np.array_split(array, min(width, len(array)))] if len(array) else []
@@ -252,7 +252,7 @@ def draw_sparkline(values: Sequence[float | None], width: int, axis: Axis | None
 
 
 def draw_histogram(samples: Floats, axis: Axis, width: int) -> str:
-    """Return how samples are spread along an axis as blocks; any count above zero shows."""
+    """Return the distribution of samples along an axis as blocks; any count above zero shows."""
     if not len(samples):
         return " " * width
     counts = bin_counts(samples, axis, width)
@@ -261,7 +261,7 @@ def draw_histogram(samples: Floats, axis: Axis, width: int) -> str:
 
 
 def resample_line(line: PlotLine, axis: Axis, width: int) -> list[float | None]:
-    """Return a line's mean in each of so many equal stretches of an axis; between its points it is straight."""
+    """Return a line's mean in each of ``width`` equal segments of an axis, interpolated linearly between its points."""
     x, y = _array(line.x), _array(line.y)
     finite_mask = np.isfinite(x) & np.isfinite(y)
     if not finite_mask.any():
@@ -289,13 +289,13 @@ def _wrap_labels(texts: Iterable[str], console: Console) -> list[str]:
 
 
 def _drawing_width(console: Console, *columns: Sequence[str]) -> int:
-    """Return the letters left for a drawing beside columns of labels and numbers."""
+    """Return the width left for a drawing beside columns of labels and numbers."""
     used_width = sum(max(text_width(text) for text in column) + 2 for column in columns)
     return max(10, min(60, console.width - used_width))
 
 
 def _axis_ends(axis: Axis, width: int) -> Words:
-    """Return the ends of an axis, as far apart as the drawing is wide."""
+    """Return the limits of an axis, as far apart as the drawing is wide."""
     low, high = format_column([axis.low, axis.high])
     return Words(f"{low}{' ' * max(1, width - len(low) - len(high))}{high}", style="dim")
 
@@ -361,8 +361,8 @@ def _print_heat_map(figure: HeatMap, console: Console) -> None:
     )
     heads = ("", *(one_line(name) for name in figure.columns))
     centre = "" if figure.centre is None else f"; {format_cell(figure.centre)} means no change"
-    doubted = "; ?: the interval holds it" if centre and bool(unsure.any()) else ""
-    console.print(Words(f"  {one_line(figure.unit)}{centre}{doubted}", style="dim"))
+    unsure_note = "; ?: the interval holds it" if centre and bool(unsure.any()) else ""
+    console.print(Words(f"  {one_line(figure.unit)}{centre}{unsure_note}", style="dim"))
     grid = Grid(heads, ("text", *(_NUMBER_COLUMN for _ in figure.columns)), rows)
     if len(split_to_width(grid, console.width)) <= _MAX_PARTS:
         print_grid(grid, console)
@@ -387,7 +387,7 @@ def _print_large_heat_map(figure: HeatMap, cells: Floats, console: Console) -> N
 
 
 def _heat_styles(cells: Floats, figure: HeatMap) -> list[list[str]]:
-    """Return a style for each cell: stronger further from the centre, or from the lowest without one."""
+    """Return a style for each cell: stronger further from the centre, or from the minimum if there is none."""
     finite_values = finite(list(cells.ravel()))
     if figure.centre is not None:
         scale = shade_scale(cells, figure.centre, ratios="×" in figure.unit)
@@ -429,7 +429,7 @@ def _print_timeline(figure: Timeline, console: Console) -> None:
 
 
 def _draw_lane(bars: Sequence[TimelineBar], axis: Axis, width: int) -> Words:
-    """Return a lane as one line; where bars share a letter the more serious tone is seen."""
+    """Return a lane as one line; where bars share a character the more serious tone is shown."""
     serious = list(_TONE_BARS)
     tones: list[Tone | None] = [None] * width
     for bar in sorted(bars, key=lambda bar: serious.index(bar.tone)):
@@ -474,12 +474,12 @@ _ASCII = str.maketrans(
 
 
 def print_page(page: Page, console: Console) -> None:
-    """Print a page; an output that cannot take every letter gets the nearest ones."""
+    """Print a page; an output with a limited encoding gets the nearest characters."""
     print_encodable(console, lambda target: _print_page(page, target))
 
 
 def print_encodable(console: Console, draw: Callable[[Console], None]) -> None:
-    """Draw on a console; on one that cannot take every letter, with the nearest ones."""
+    """Draw on a console; with a limited encoding, replace characters by the nearest ones."""
     if console.encoding.lower().startswith("utf"):
         draw(console)
         return
@@ -491,9 +491,9 @@ def print_encodable(console: Console, draw: Callable[[Console], None]) -> None:
 
 def _print_page(page: Page, console: Console) -> None:
     console.print(Words(one_line(page.title), style="bold"))
-    warned = origin_warning(page.origin)
-    if warned:
-        text = Words.assemble((f"{warned}.", "bold yellow"), f" {WARNING_DETAIL}")
+    warning = origin_warning(page.origin)
+    if warning:
+        text = Words.assemble((f"{warning}.", "bold yellow"), f" {WARNING_DETAIL}")
         console.print(Panel(text, border_style="yellow", expand=False))
     console.print(_with_mark(page.lead, page.lead_tone), style="bold")
     for line in page.quality:

@@ -2,7 +2,7 @@
 
 Formatted numbers, tone marks, origin warnings, wrapped labels, figures in a sentence.
 
-A number has three or four significant digits; a dash stands for what was not measured.
+A number has three or four significant digits; a dash represents what was not measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def format_cell(cell: Cell) -> str:
-    """Write one cell on its own.
+    """Format a single cell.
 
     A float has three or four significant digits (four, and the fourth is dropped when it is zero), all of
     its whole digits, and an exponent only below 0.001 and from a million on. NaN was not measured.
@@ -41,7 +41,7 @@ def format_cell(cell: Cell) -> str:
 
 
 def format_column(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Write cells that stand under each other, with the same number of decimals where they are alike in size."""
+    """Format the cells of a column, with the same number of decimals if they are similar in size."""
     floats = [cell for cell in cells if isinstance(cell, float)]
     if all(not math.isfinite(number) or number.is_integer() for number in floats):
         return tuple(format_cell(cell) for cell in cells)
@@ -50,7 +50,7 @@ def format_column(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def format_matrix(numbers: Sequence[float]) -> tuple[str, ...]:
-    """Write the numbers of a matrix all alike: the largest has four digits, the others as many decimals."""
+    """Format the numbers of a matrix alike: the largest has four digits, the others as many decimals."""
     nonzero = [number for number in numbers if math.isfinite(number) and number != 0]
     largest = max((abs(number) for number in nonzero), default=0.0)
     if largest and not _is_plain(largest):
@@ -64,7 +64,7 @@ def format_matrix(numbers: Sequence[float]) -> tuple[str, ...]:
 
 
 def format_interval(value: float | None, low: float | None, high: float | None) -> str:
-    """Write an estimate and its interval: ``1.234 [1.220, 1.251]``; without an interval the value alone."""
+    """Format an estimate and its interval: ``1.234 [1.220, 1.251]``; without an interval the value alone."""
     if value is None:
         return DASH
     if low is None or high is None:
@@ -74,12 +74,12 @@ def format_interval(value: float | None, low: float | None, high: float | None) 
 
 
 def format_count(count: int) -> str:
-    """Write a count for a sentence: ``20,000``."""
+    """Format a count for a sentence: ``20,000``."""
     return f"{count:,}"
 
 
 def format_ticks(values: Sequence[float]) -> tuple[str, ...]:
-    """Write an axis's ticks with as many decimals as tell them apart, and no more."""
+    """Format an axis's ticks with as many decimals as distinguish them, and no more."""
     finite = [value for value in values if math.isfinite(value)]
     largest = max((abs(value) for value in finite), default=0.0)
     if largest >= _LARGEST or 0 < largest < _SMALLEST:
@@ -89,17 +89,17 @@ def format_ticks(values: Sequence[float]) -> tuple[str, ...]:
 
 
 def typeset_minus(number_text: str) -> str:
-    """Set a written number for print: a true minus sign instead of a hyphen."""
+    """Replace the hyphen of a formatted number with a true minus sign."""
     return number_text.replace("-", "−")
 
 
 def _is_plain(number: float) -> bool:
-    """Tell whether a number is written without an exponent."""
+    """Return whether a number is written without an exponent."""
     return number == 0 or _SMALLEST <= abs(number) < _LARGEST
 
 
 def _format_like(cell: Cell, decimals: int | None) -> str:
-    """Write one cell of a column in which some float has a fraction."""
+    """Format one cell of a column in which some float has a fraction."""
     if not isinstance(cell, float):
         return format_cell(cell)
     if decimals is not None and math.isfinite(cell):
@@ -121,7 +121,7 @@ def _format_float(number: float) -> str:
 
 
 def _format_fixed(number: float, decimals: int) -> str:
-    """Write with so many decimals; thousands are parted from ten thousand on, and zero has no sign."""
+    """Format with fixed decimals; thousands separators from ten thousand on, and zero has no sign."""
     comma = "," if abs(number) >= 1e4 else ""
     return f"{number:z{comma}.{decimals}f}"
 
@@ -133,12 +133,12 @@ def _format_exponent(number: float, *, shortest: bool = False) -> str:
 
 
 def _exponent(number: float) -> int:
-    """Return the power of ten of a number that is rounded to four digits."""
+    """Return the power of ten of a number rounded to four digits."""
     return int(f"{abs(number):.3e}".split("e")[1])
 
 
 def _common_decimals(numbers: Sequence[float]) -> int | None:
-    """Return the decimals that give every number three or four digits, or nothing when they are too unlike.
+    """Return the decimals that give every number three or four digits; null if they differ too much in size.
 
     The last decimal is dropped where it is zero in all of them.
     """
@@ -161,16 +161,16 @@ _CONTROL |= {0x7F: "␡"} | dict.fromkeys(range(0x80, 0xA0), "�") | {0x2028: "
 _CODE = re.compile(r"(?<!`)`(?=[^`\s])([^`\n|]*[^`\s|])`(?!`)")
 _MAX_ITEMS = 6
 _PIECE = re.compile(r"(?:[^\s/_@.,:;=|-]|[.,](?=\d))*[\s/_@.,:;=|-]?")
-"""A piece of a label ends after a space or a sign that parts names; a number is never parted."""
+"""A piece of a label ends after a space or a separator; a number is never split."""
 
 
 def visible_text(text: str) -> str:
-    """Show control characters as pictures, so that no name can steer a terminal or break a file."""
+    """Replace control characters with symbols, so that no name can control a terminal or break a file."""
     return text.replace("\r\n", "\n").replace("\t", " ").translate(_CONTROL)
 
 
 def split_code(text: str) -> list[tuple[str, bool]]:
-    """Part a text into what is words and what stands in backticks, which is code and shown without them."""
+    """Split a text into plain parts and code, which is enclosed in backticks; these are removed."""
     parts = _CODE.split(text)
     return [(part, index % 2 == 1) for index, part in enumerate(parts) if part]
 
@@ -181,20 +181,20 @@ def one_line(text: str) -> str:
 
 
 def display_width(text: str) -> int:
-    """Return the width of a line in letters; those of Chinese, Japanese and Korean count twice."""
+    """Return the width of a line in columns; Chinese, Japanese and Korean characters count twice."""
     return sum(_character_width(letter) for letter in text)
 
 
 def wrap_label(text: str, width: int) -> str:
-    """Wrap a label, after spaces and the signs that part names where possible, inside a word where not."""
+    """Wrap a label, after spaces and separators where possible, else inside a word."""
     lines = [""]
     for piece in _PIECE.findall(one_line(text)):
         if display_width(lines[-1]) + display_width(piece.rstrip()) > width and lines[-1]:
             lines.append("")
         lines[-1] += piece
         while display_width(lines[-1].rstrip()) > width and len(lines[-1]) > 1:
-            fits = max(1, sum(reach <= width for reach in itertools.accumulate(map(_character_width, lines[-1]))))
-            lines[-1:] = [lines[-1][:fits], lines[-1][fits:]]
+            fitting = max(1, sum(reach <= width for reach in itertools.accumulate(map(_character_width, lines[-1]))))
+            lines[-1:] = [lines[-1][:fitting], lines[-1][fitting:]]
     return "\n".join(line.strip() for line in lines)
 
 
@@ -225,7 +225,7 @@ WARNING_DETAIL = "No hardware was measured. Use this page to check the report it
 
 
 def describe_figure(figure: Figure) -> str:
-    """Say in words what a figure shows, for those who cannot see it."""
+    """Describe in words what a figure shows, for those who cannot see it."""
     if isinstance(figure, StripPlot):
         return _describe_strips(figure)
     if isinstance(figure, LinePlot):
@@ -279,6 +279,6 @@ def _describe_timeline(figure: Timeline) -> str:
 
 
 def _sentence(kind: str, title: str, items: list[str]) -> str:
-    more = len(items) - _MAX_ITEMS
-    shown = items[:_MAX_ITEMS] + ([f"and {more} more"] if more > 0 else [])
+    hidden = len(items) - _MAX_ITEMS
+    shown = items[:_MAX_ITEMS] + ([f"and {hidden} more"] if hidden > 0 else [])
     return f"{kind}: {one_line(title)}. {'; '.join(shown)}."

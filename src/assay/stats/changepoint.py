@@ -1,12 +1,12 @@
 """Change points: level shifts of many series, up and down, and which of them are significant.
 
-``level_model.py`` predicts each run from those before it. "A shift since run τ" is the same prediction with one
-unknown more from τ on. Both predict every run after τ; how much better the shift predicts them, all ρ weighted by how
-well they fit, is the evidence. It is evaluated after each run, as in a real history, and the alarm level is set from
-simulations such that a hundred stable runs give an alarm in less than one of fifty series.
+``level_model.py`` predicts each run from those before it. "A shift since run τ" is the same prediction with one more
+unknown from τ on. Both predict every run after τ; how much better the shift predicts them, with every ρ weighted by
+how well it fits, is the evidence. It is evaluated after each run, as in a real history, and the alarm level is set
+from simulations such that a hundred stable runs give an alarm in fewer than one of fifty series.
 
-A series is searched up to its first shift, then from that shift on, until there is none left. Each such segment gets
-the probability that a stable one of its length gives as much evidence. Among a thousand stable series twenty give an
+A series is searched up to its first shift, then from that shift on, until none is left. Each such segment gets the
+probability that a stable one of its length gives as much evidence. Among a thousand stable series twenty give an
 alarm, so the false-discovery rate is controlled (Benjamini and Hochberg) over all segments at once.
 """
 
@@ -50,33 +50,33 @@ DOWN: Direction = -1
 SHIFT_SIZES = np.log1p(np.array([0.05, 0.10, 0.22, 0.75]))
 SHIFT_SIZE_PRIOR = np.array([0.44, 0.44, 0.09, 0.03])
 SPREAD = np.array([0.35, 0.35, 0.35, 0.9])
-"""Of a step's size: how far it may be from those four."""
+"""Relative standard deviation of a shift's size around each of these four."""
 
 HISTORY = INITIAL_RUNS
-"""Runs before the first that may be called a step."""
+"""Minimum number of runs before a shift."""
 REACH = 20
-"""Runs that a step may lie back."""
+"""Runs after its start within which a shift can be detected."""
 CONFIRMED_BY = 4
-"""Runs from the step on before it is told: two spikes in a row are not rare."""
+"""Runs needed from the shift on to detect it: two consecutive spikes are not rare."""
 WANDERING_PENALTY, ALONE_PENALTY = 1.4, 2.4
-"""Evidence that is taken off for each unit of ρ, as noise that wanders looks like steps: for a large kind, and how much
-more for a series that has none beside it."""
+"""Evidence subtracted per unit of ρ, as wandering noise looks like shifts: for a large kind, and how much more for a
+series that is alone in its kind."""
 ALARM = 5.9
-"""Evidence, as a logarithm, from which on a step is told."""
+"""Evidence, as a logarithm, from which on a shift is detected."""
 MIN_RUNS_FOR_NOISE = 10
 """Runs after which the noise of a kind is learnt."""
 MIN_FOLLOWED_DISTANCE, LOWEST, HIGHEST = 2.5, -2.0, 4.0
-"""A step is followed where the runs from it on are together so many standard errors beyond the level, each counting for
-no less and no more than the other two; one that is as far as the last on the wrong side is a spike, and is left out."""
+"""A candidate is evaluated where its runs together lie this many standard errors beyond the level, each clipped to the
+other two values; a run as far as the last on the wrong side is a spike, and is left out."""
 MAX_LEVEL_VARIANCE = 0.2
-"""Variance, in units of the noise's, beyond which a host's level is not known well enough to leave a step out."""
+"""Variance, in units of the noise's, beyond which a host's level is too uncertain to rule out a candidate."""
 MAX_FOLLOWED_TOGETHER = 3000
-"""Steps that are followed together, for the memory it takes."""
+"""Candidates evaluated together; limits memory."""
 
 
 @dataclass(frozen=True)
 class ShiftEvidence:
-    """For every series and run: the best evidence for a step that is told there, its first run, size and error."""
+    """For every series and run: the best evidence for a shift detected there, its first run, size and error."""
 
     log_odds: Samples
     first: Indices
@@ -86,9 +86,9 @@ class ShiftEvidence:
 
 @dataclass(frozen=True)
 class _SeriesData:
-    """Series as they are looked at: log times, hosts, how well each ρ fits up to each run, and what their kind says.
+    """Series being searched: log times, hosts, how well each ρ fits up to each run, and priors of their kind.
 
-    ``weights`` and ``usual`` are what was known of the kind before each run.
+    ``weights`` and ``usual`` are the kind's ρ weights and noise prior, as known before each run.
     """
 
     logs: Samples
@@ -102,7 +102,7 @@ class _SeriesData:
 
 @dataclass(frozen=True)
 class _ShiftCandidates:
-    """Steps that may have begun: in which series, at which run, and what was known before it."""
+    """Possible shifts: in which series, at which run, and the state before it."""
 
     row: Indices
     first: Indices
@@ -110,7 +110,7 @@ class _ShiftCandidates:
 
 
 class ShiftSearch:
-    """Series that were looked at: the evidence for a step after each run of each, for each way it may go."""
+    """A search over series: the evidence for a shift after each run of each, in each direction."""
 
     def __init__(
         self,
@@ -120,50 +120,50 @@ class ShiftSearch:
         *,
         directions: Sequence[Direction] = (UP,),
     ) -> None:
-        """Look at series.
+        """Search the series.
 
         Args:
-            logs: Log times, a series a row, NaN behind its end.
-            hosts: Which host each run was on, from 0; null: one host.
-            kinds: Which series are of one kind, from 0; null: all of them.
-            directions: Steps up, steps down, or both.
+            logs: Log times, a series per row, padded with NaN.
+            hosts: Host of each run, from 0; null: one host.
+            kinds: Kind of each series, from 0; null: all of one kind.
+            directions: Shifts up, shifts down, or both.
         """
         names = np.zeros(logs.shape, dtype=np.int64) if hosts is None else hosts
         of_kind = np.zeros(len(logs), dtype=np.int64) if kinds is None else kinds
-        self._series, begun = _learn_series(logs, names, SeriesKinds(of_kind), directions)
-        self._begun = dict(zip(directions, begun, strict=True))
+        self._series, candidates = _learn_series(logs, names, SeriesKinds(of_kind), directions)
+        self._begun = dict(zip(directions, candidates, strict=True))
         self.evidence: dict[Direction, ShiftEvidence] = {
             direction: _empty_evidence(logs.shape) for direction in directions
         }
         parts = [(direction, part) for direction, steps in self._begun.items() for part in _split_candidates(steps)]
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as threads:
-            begun_parts = [
+            futures = [
                 threads.submit(_record_evidence, self.evidence[direction], part, direction, self._series)
                 for direction, part in parts
             ]
             try:
-                for done in begun_parts:
-                    done.result()
+                for future in futures:
+                    future.result()
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
 
     def beginnings(self, row: int, direction: Direction, run: int) -> tuple[Indices, Samples]:
-        """Return with which runs a step may have begun, given a series up to a run, and how likely each is."""
+        """Return the possible first runs of a shift, given a series up to a run, and the probability of each."""
         steps = self._begun[direction]
         near = (steps.row == row) & (steps.first <= run - CONFIRMED_BY + 1) & (steps.first > run - REACH)
-        begun = _ShiftCandidates(steps.row[near], steps.first[near], steps.state.of(near))
-        odds = np.full(len(begun.row), -np.inf)
-        for look in _follow_shifts(begun, direction, self._series):
+        candidates = _ShiftCandidates(steps.row[near], steps.first[near], steps.state.of(near))
+        odds = np.full(len(candidates.row), -np.inf)
+        for look in _follow_shifts(candidates, direction, self._series):
             here = look.there & (look.run == run)
             odds[here] = look.odds[here]
-        return begun.first, np.asarray(special.softmax(odds), dtype=np.float64)
+        return candidates.first, np.asarray(special.softmax(odds), dtype=np.float64)
 
 
-def _split_candidates(steps: _ShiftCandidates) -> Iterator[_ShiftCandidates]:
-    """Part steps so that each part has series of its own: they are followed side by side."""
-    order = np.argsort(steps.row, kind="stable")
-    starts = np.flatnonzero(np.diff(steps.row[order], prepend=-1))
+def _split_candidates(candidates: _ShiftCandidates) -> Iterator[_ShiftCandidates]:
+    """Split candidates so that no series is in two parts: the parts are evaluated in parallel."""
+    order = np.argsort(candidates.row, kind="stable")
+    starts = np.flatnonzero(np.diff(candidates.row[order], prepend=-1))
     cuts = [0]
     for start in starts[1:]:
         if start - cuts[-1] >= MAX_FOLLOWED_TOGETHER:
@@ -171,7 +171,7 @@ def _split_candidates(steps: _ShiftCandidates) -> Iterator[_ShiftCandidates]:
     for low, high in pairwise([*cuts, len(order)]):
         part = order[low:high]
         if len(part):
-            yield _ShiftCandidates(steps.row[part], steps.first[part], steps.state.of(part))
+            yield _ShiftCandidates(candidates.row[part], candidates.first[part], candidates.state.of(part))
 
 
 def _empty_evidence(shape: tuple[int, ...]) -> ShiftEvidence:
@@ -181,13 +181,13 @@ def _empty_evidence(shape: tuple[int, ...]) -> ShiftEvidence:
 def _learn_series(
     logs: Samples, names: Indices, kinds: SeriesKinds, directions: Sequence[Direction]
 ) -> tuple[_SeriesData, list[_ShiftCandidates]]:
-    """Return what is known of the series before each run, and where steps may have begun."""
+    """Return the state of the series before each run, and the candidates for shifts."""
     count = int(names.max()) + 1 if names.size else 1
     rows, runs = logs.shape
     state, rho = initial_state(logs, names, count), np.broadcast_to(RHO, (rows, len(RHO)))
     fits, weights = np.zeros((runs + 1, rows, len(RHO))), np.zeros((runs, rows, len(RHO)))
     usual = NoisePrior.nothing(runs + REACH, rows, len(RHO))
-    worth: list[list[Indices]] = [[] for _ in directions]
+    followed_rows: list[list[Indices]] = [[] for _ in directions]
     states: list[list[LevelState]] = [[] for _ in directions]
     for run in range(runs):
         if run >= MIN_RUNS_FOR_NOISE:
@@ -195,17 +195,19 @@ def _learn_series(
         if run >= HISTORY:
             weights[run] = np.log(kinds.rho(fits[run]))
             ahead = slice(run, run + REACH)
-            beyond, vague = _standardized_distances(state, usual.of(run), fits[run], logs[:, ahead], names[:, ahead])
+            beyond, uncertain = _standardized_distances(
+                state, usual.of(run), fits[run], logs[:, ahead], names[:, ahead]
+            )
             for index, direction in enumerate(directions):
-                worth[index].append(np.flatnonzero(_worth_following(direction * beyond, vague)))
-                states[index].append(state.of(worth[index][-1]))
-        made_of = design_matrix(names[:, run], count)[:, None, :]
-        density, state = update_state(state, usual.of(run), rho, made_of, logs[:, run, None])
+                followed_rows[index].append(np.flatnonzero(_worth_following(direction * beyond, uncertain)))
+                states[index].append(state.of(followed_rows[index][-1]))
+        design = design_matrix(names[:, run], count)[:, None, :]
+        density, state = update_state(state, usual.of(run), rho, design, logs[:, run, None])
         fits[run + 1] = fits[run] + density
     series = _SeriesData(
         logs, names, count, fits, weights, usual, WANDERING_PENALTY + ALONE_PENALTY / np.sqrt(kinds.sizes)
     )
-    return series, [_collect_candidates(*collected) for collected in zip(worth, states, strict=True)]
+    return series, [_collect_candidates(*collected) for collected in zip(followed_rows, states, strict=True)]
 
 
 def _collect_candidates(rows: list[Indices], states: list[LevelState]) -> _ShiftCandidates:
@@ -220,28 +222,28 @@ def _collect_candidates(rows: list[Indices], states: list[LevelState]) -> _Shift
 def _standardized_distances(
     state: LevelState, usual: NoisePrior, fits: Samples, logs: Samples, names: Indices
 ) -> tuple[Samples, NDArray[np.bool_]]:
-    """Return how far runs are from where they should be, in units of the noise, and where that is not known well.
+    """Return how far runs are from their prediction, in units of the noise, and where that is uncertain.
 
     Args:
-        state: Before these runs.
-        usual: What noise is usual for their kinds.
-        fits: How well each ρ fits so far; the best is taken.
+        state: The state before these runs.
+        usual: The noise prior of their kinds.
+        fits: How well each ρ fits so far; the best is used.
         logs: Log times of these runs.
         names: Their hosts.
     """
     rows = np.arange(len(logs))
     best_rho = (rows, fits.argmax(axis=1))
     best, noise = state.of(best_rho), np.sqrt(state.of(best_rho).variance(usual.of(best_rho)))
-    made_of = design_matrix(names.ravel(), state.mean.shape[-1] - 1).reshape(*names.shape, -1)
-    made_of[..., 0] = 0.0
-    level = np.einsum("rtk,rk->rt", made_of, best.mean)
-    vague = np.einsum("rtk,rkl,rtl->rt", made_of, best.spread, made_of) > MAX_LEVEL_VARIANCE
-    return np.asarray((logs - level) / noise[:, None], dtype=np.float64), vague
+    design = design_matrix(names.ravel(), state.mean.shape[-1] - 1).reshape(*names.shape, -1)
+    design[..., 0] = 0.0
+    level = np.einsum("rtk,rk->rt", design, best.mean)
+    uncertain = np.einsum("rtk,rkl,rtl->rt", design, best.spread, design) > MAX_LEVEL_VARIANCE
+    return np.asarray((logs - level) / noise[:, None], dtype=np.float64), uncertain
 
 
-def _worth_following(beyond: Samples, vague: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where a step may have begun with the first of some runs, given how far they are the right way."""
-    counted = np.where(vague & np.isfinite(beyond), HIGHEST, np.clip(beyond, LOWEST, HIGHEST))
+def _worth_following(beyond: Samples, uncertain: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where a shift may start with the first of some runs, given how far they are in its direction."""
+    counted = np.where(uncertain & np.isfinite(beyond), HIGHEST, np.clip(beyond, LOWEST, HIGHEST))
     weight = np.where(beyond < -HIGHEST, 0.0, np.where(np.isfinite(beyond), 1.0, np.nan))
     runs = np.maximum(np.cumsum(weight, axis=1), 1.0)
     together = (np.cumsum(weight * counted, axis=1) / np.sqrt(runs))[:, CONFIRMED_BY - 1 :]
@@ -251,7 +253,7 @@ def _worth_following(beyond: Samples, vague: NDArray[np.bool_]) -> NDArray[np.bo
 
 
 def _with_shift(state: LevelState, usual: NoisePrior, direction: Direction) -> LevelState:
-    """Return the same knowledge with a step of unknown size beginning now, for each of the likely sizes."""
+    """Return the state with a shift of unknown size starting now, for each of the likely sizes."""
     steps, old = len(SHIFT_SIZES), state.mean.shape[-1]
     shape = (*state.freedom.shape, steps)
     mean, spread = np.zeros((*shape, old + 1)), np.zeros((*shape, old + 1, old + 1))
@@ -266,7 +268,7 @@ def _with_shift(state: LevelState, usual: NoisePrior, direction: Direction) -> L
 
 @dataclass(frozen=True)
 class _ShiftState:
-    """What is known of some steps after one more run: which run, whether it was there, the evidence, and the sizes."""
+    """The state of candidates after one more run: which run, whether it exists, the evidence, and the sizes."""
 
     run: Indices
     there: NDArray[np.bool_]
@@ -276,10 +278,10 @@ class _ShiftState:
     total: Samples
 
 
-def _follow_shifts(begun: _ShiftCandidates, direction: Direction, series: _SeriesData) -> Iterator[_ShiftState]:
-    """Follow steps for as long as they may lie back, and tell what is known of each after each run."""
-    row, first = begun.row, begun.first
-    state = _with_shift(begun.state, series.usual.of((first, row)), direction)
+def _follow_shifts(candidates: _ShiftCandidates, direction: Direction, series: _SeriesData) -> Iterator[_ShiftState]:
+    """Follow candidates over the runs in which they can be detected, and yield their state after each run."""
+    row, first = candidates.row, candidates.first
+    state = _with_shift(candidates.state, series.usual.of((first, row)), direction)
     rho = np.broadcast_to(RHO[:, None], state.freedom.shape)
     weights = series.weights[first, row]
     total = np.repeat((series.fits[first, row] + weights)[..., None], len(SHIFT_SIZES), axis=2) + np.log(
@@ -289,9 +291,9 @@ def _follow_shifts(begun: _ShiftCandidates, direction: Direction, series: _Serie
     for since in range(REACH):
         run = np.minimum(first + since, series.logs.shape[1] - 1)
         value = np.where(first + since == run, series.logs[row, run], np.nan)
-        made_of = np.concatenate([design_matrix(series.names[row, run], series.hosts), np.ones((len(row), 1))], axis=1)
+        design = np.concatenate([design_matrix(series.names[row, run], series.hosts), np.ones((len(row), 1))], axis=1)
         usual = series.usual.of((run, row)).of((..., None))
-        density, state = update_state(state, usual, rho, made_of[:, None, None, :], value[:, None, None])
+        density, state = update_state(state, usual, rho, design[:, None, None, :], value[:, None, None])
         total = total + density
         if since + 1 < CONFIRMED_BY:
             continue
@@ -300,16 +302,16 @@ def _follow_shifts(begun: _ShiftCandidates, direction: Direction, series: _Serie
 
 
 def _record_evidence(
-    evidence: ShiftEvidence, begun: _ShiftCandidates, direction: Direction, series: _SeriesData
+    evidence: ShiftEvidence, candidates: _ShiftCandidates, direction: Direction, series: _SeriesData
 ) -> None:
-    """Follow steps, and keep where each is the best told."""
-    row, first = begun.row, begun.first
-    for look in _follow_shifts(begun, direction, series):
+    """Follow candidates, and record where each is the best one."""
+    row, first = candidates.row, candidates.first
+    for look in _follow_shifts(candidates, direction, series):
         better = np.flatnonzero(look.there & (look.odds > evidence.log_odds[row, look.run]))
         size, error = _estimate_size(look.state.of(better), look.usual.of(better), look.total[better])
         right = (
             direction * size > 0
-        )  # a large step is explained by one the other way, begun a run too early, before its own
+        )  # a large shift is preceded by an apparent one in the other direction, a run too early
         better, size, error = better[right], size[right], error[right]
         at = row[better], look.run[better]
         evidence.log_odds[at], evidence.first[at], evidence.size[at] = look.odds[better], first[better], size
@@ -322,7 +324,7 @@ def _log_sum(values: Samples) -> Samples:
 
 
 def _estimate_size(state: LevelState, usual: NoisePrior, total: Samples) -> tuple[Samples, Samples]:
-    """Return a step's size and its standard error, over all ρ and sizes as likely as they are."""
+    """Return a shift's size and its standard error, averaged over all ρ and sizes by their probability."""
     weight = np.exp(total - total.max(axis=(1, 2), keepdims=True))
     weight /= weight.sum(axis=(1, 2), keepdims=True)
     sizes, variance = state.mean[..., -1], state.spread[..., -1, -1] * state.variance(usual)
@@ -332,31 +334,31 @@ def _estimate_size(state: LevelState, usual: NoisePrior, total: Samples) -> tupl
 
 
 MIN_RUNS = HISTORY + CONFIRMED_BY
-"""Runs that a series must have to be looked at."""
+"""Minimum length of a series to be searched."""
 FALSE_DISCOVERY_RATE = 0.05
-"""Of the steps that stand, how many may be false."""
+"""Maximum share of significant shifts that may be false."""
 TAIL_AT_ALARM, TAIL_FALLS = 0.02, 0.8
-"""How often a hundred stable runs give more evidence than the alarm, for one way, and how that falls with more of it.
-Simulated series of all kinds of noise lie below this."""
+"""Probability that a hundred stable runs exceed the alarm level in one direction, and its rate of decay with further
+evidence. Simulated series of all kinds of noise lie below this."""
 SIMULATED_RUNS = 100
 BEGAN_WITHIN = 0.95
 LAST_RUNS = 10
-"""Runs at the end of a stretch that say where it is now."""
+"""Runs at the end of a segment that define its current level."""
 
 
 @dataclass(frozen=True)
 class LevelShift:
-    """A step of a series; runs are places in it, sizes are logarithms of ratios.
+    """A level shift of a series; runs are indices into it, sizes are logarithms of ratios.
 
     Attributes:
         direction: Up or down.
-        first: The first run after the step, as likely as no other; it lies in ``first_low`` to ``first_high``.
-        detected_at: The run at which it could be told first.
-        size: How far the level moved; in 95 of 100 cases it is in ``low`` to ``high``.
-        left: How far the level is from the old one at the end of the stretch: a step that was taken back is near 0.
+        first: The most likely first run after the shift; it lies in ``first_low`` to ``first_high``.
+        detected_at: The run at which it could first be detected.
+        size: How far the level moved; with 95 % probability between ``low`` and ``high``.
+        left: Distance from the old level at the end of the segment; near 0 where the shift was reverted.
         evidence: As a logarithm.
-        chance: That a stable stretch as long as this gives as much.
-        significant: Whether it does among all the series that were looked at.
+        chance: Probability that a stable segment of this length gives as much.
+        significant: Whether it is significant among all the series searched.
     """
 
     direction: Direction
@@ -375,14 +377,14 @@ class LevelShift:
 
 @dataclass(frozen=True)
 class _Segment:
-    """A part of a series that is looked at: which series, and its first run there."""
+    """A part of a series that is searched: which series, and its first run there."""
 
     series: int
     start: int
 
 
 def pad_rows(series: Sequence[NDArray[np.generic]], fill: float) -> NDArray[np.float64]:
-    """Return series of different lengths as rows, the shorter ones filled up."""
+    """Return series of different lengths as rows, padded with ``fill``."""
     rows = np.full((len(series), max((len(values) for values in series), default=0)), fill)
     for row, values in zip(rows, series, strict=True):
         row[: len(values)] = values
@@ -390,7 +392,7 @@ def pad_rows(series: Sequence[NDArray[np.generic]], fill: float) -> NDArray[np.f
 
 
 def false_alarm_probability(evidence: float, runs: int) -> float:
-    """Return the chance that a stable stretch of so many runs gives so much evidence, for steps up or down."""
+    """Return the probability that a stable segment of ``runs`` runs gives this evidence, for shifts up or down."""
     one = min(1.0, TAIL_AT_ALARM * float(np.exp(-TAIL_FALLS * (evidence - ALARM))))
     looks = max(runs - MIN_RUNS + 1, 1) / (SIMULATED_RUNS - MIN_RUNS + 1)
     return float(-np.expm1(2 * looks * np.log1p(-min(one, 1 - 1e-12))))
@@ -403,66 +405,66 @@ def find_level_shifts(
     *,
     fdr: float = FALSE_DISCOVERY_RATE,
 ) -> list[list[LevelShift]]:
-    """Return the steps of each series in order.
+    """Return the level shifts of each series in order.
 
     Args:
-        logs: Of each series the log times of its runs, all of them finite.
-        hosts: Of each series the host of each run, from 0; null: one host.
-        kinds: Which series are of one kind; null: all of them.
-        fdr: Of the steps that stand, how many may be false.
+        logs: For each series the log times of its runs, all finite.
+        hosts: For each series the host of each run, from 0; null: one host.
+        kinds: Kind of each series; null: all of one kind.
+        fdr: False-discovery rate: maximum share of significant shifts that may be false.
     """
     names = [np.zeros(len(runs), dtype=np.int64) for runs in logs] if hosts is None else hosts
     of_kind = np.zeros(len(logs), dtype=np.int64) if kinds is None else np.asarray(kinds, dtype=np.int64)
     shifts: list[list[LevelShift]] = [[] for _ in logs]
     quiet: list[float] = []
-    left = [_Segment(index, 0) for index, runs in enumerate(logs) if len(runs) >= MIN_RUNS]
-    while left:
-        following: list[_Segment] = []
-        counts = np.array([names[one.series][one.start :].max() for one in left])
+    segments = [_Segment(index, 0) for index, runs in enumerate(logs) if len(runs) >= MIN_RUNS]
+    while segments:
+        next_segments: list[_Segment] = []
+        counts = np.array([names[segment.series][segment.start :].max() for segment in segments])
         for count in np.unique(counts):
-            part = [one for one, its in zip(left, counts, strict=True) if its == count]
-            looked = ShiftSearch(
-                pad_rows([logs[one.series][one.start :] for one in part], np.nan),
-                pad_rows([names[one.series][one.start :] for one in part], 0).astype(np.int64),
-                of_kind[[one.series for one in part]],
+            part = [segment for segment, highest_host in zip(segments, counts, strict=True) if highest_host == count]
+            search = ShiftSearch(
+                pad_rows([logs[segment.series][segment.start :] for segment in part], np.nan),
+                pad_rows([names[segment.series][segment.start :] for segment in part], 0).astype(np.int64),
+                of_kind[[segment.series for segment in part]],
                 directions=(UP, DOWN),
             )
-            for row, one in enumerate(part):
-                values = logs[one.series][one.start :]
-                step = _first_shift(looked, row, values)
+            for row, segment in enumerate(part):
+                values = logs[segment.series][segment.start :]
+                step = _first_shift(search, row, values)
                 if step is None:
-                    quiet.append(false_alarm_probability(_max_evidence(looked, row), len(values)))
+                    quiet.append(false_alarm_probability(_max_evidence(search, row), len(values)))
                     continue
-                shifts[one.series].append(_offset_runs(step, one.start))
+                shifts[segment.series].append(_offset_runs(step, segment.start))
                 if len(values) - step.first >= MIN_RUNS:
-                    following.append(_Segment(one.series, one.start + step.first))
-        left = following
+                    next_segments.append(_Segment(segment.series, segment.start + step.first))
+        segments = next_segments
     return _control_false_discoveries(shifts, quiet, fdr)
 
 
-def _max_evidence(looked: ShiftSearch, row: int) -> float:
-    return max(float(evidence.log_odds[row].max()) for evidence in looked.evidence.values())
+def _max_evidence(search: ShiftSearch, row: int) -> float:
+    return max(float(evidence.log_odds[row].max()) for evidence in search.evidence.values())
 
 
-def _first_shift(looked: ShiftSearch, row: int, values: Samples) -> LevelShift | None:
-    """Return the first step that is told in a stretch, as what came after it shows it; null where none is."""
+def _first_shift(search: ShiftSearch, row: int, values: Samples) -> LevelShift | None:
+    """Return the first shift detected in a segment, estimated with the runs after it; null where there is none."""
     alarms = {
         direction: np.flatnonzero(shift_evidence.log_odds[row] > ALARM)
-        for direction, shift_evidence in looked.evidence.items()
+        for direction, shift_evidence in search.evidence.items()
     }
     detected_at, direction = min(
         ((int(at[0]), direction) for direction, at in alarms.items() if len(at)), default=(-1, UP)
     )
     if detected_at < 0:
         return None
-    shift_evidence = looked.evidence[direction]
+    shift_evidence = search.evidence[direction]
     best = detected_at + int(np.argmax(shift_evidence.log_odds[row, detected_at : detected_at + REACH]))
     first, size, error = (
         int(shift_evidence.first[row, best]),
         float(shift_evidence.size[row, best]),
         float(shift_evidence.error[row, best]),
     )
-    firsts, likely = looked.beginnings(row, direction, best)
+    firsts, likely = search.beginnings(row, direction, best)
     low, high = _credible_runs(firsts, likely)
     end = values[first:][-LAST_RUNS:]
     evidence = float(shift_evidence.log_odds[row, best])
@@ -482,7 +484,7 @@ def _first_shift(looked: ShiftSearch, row: int, values: Samples) -> LevelShift |
 
 
 def _credible_runs(firsts: Indices, likely: Samples) -> tuple[int, int]:
-    """Return between which runs a step began, most likely: the fewest that hold nearly all of it."""
+    """Return the credible range of a shift's first run: the fewest runs that hold nearly all the probability."""
     order = np.argsort(-likely, kind="stable")
     needed = int(np.searchsorted(np.cumsum(likely[order]), BEGAN_WITHIN)) + 1
     chosen = firsts[order[:needed]]
@@ -497,7 +499,7 @@ def _offset_runs(step: LevelShift, by: int) -> LevelShift:
 def _control_false_discoveries(
     shifts: list[list[LevelShift]], quiet: list[float], fdr: float
 ) -> list[list[LevelShift]]:
-    """Say of each step whether it stands among all stretches that were looked at."""
+    """Mark which shifts are significant among all segments that were searched."""
     chances = [step.chance for steps in shifts for step in steps]
     if not chances:
         return shifts

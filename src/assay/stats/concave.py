@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 
 
 PIECES = 4
-"""Straight pieces between two neighbouring places."""
+"""Linear pieces between two neighbouring positions."""
 STIFFNESS = 1e-3
-"""How much bends that differ count beside distances from the points: enough to choose among curves that are as near."""
+"""Weight of unequal bends relative to distances from the points: just enough to choose among equally close curves."""
 
 
 @dataclass(frozen=True)
 class ConcaveCurve:
-    """A curve of straight pieces that never falls and never rises faster than before; ``x`` rises strictly."""
+    """A piecewise linear, concave curve that never decreases; ``x`` is strictly increasing."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
 
     @property
     def low(self) -> float:
-        """Where it begins."""
+        """Where it starts."""
         return self.x[0]
 
     @property
     def top(self) -> float:
-        """From where on it rises no more; its end where it rises up to there."""
+        """The x from which on it no longer increases; its end where it increases up to there."""
         return self.x[int(np.argmax(np.asarray(self.y) >= self.y[-1] * (1 - 1e-12)))]
 
     def at(self, x: float) -> float:
-        """Return the height at x, which lies between its ends; beyond them that of the nearer one."""
+        """Return the height at x; beyond the ends, that of the nearer one."""
         return float(np.interp(x, self.x, self.y))
 
     def reaches(self, y: float) -> float | None:
-        """Return the least x of at least such a height; null where it is never so high."""
+        """Return the smallest x with at least this height; null where it is never reached."""
         if y > self.y[-1] * (1 + 1e-12):
             return None
         index = int(np.argmax(np.asarray(self.y) >= min(y, self.y[-1])))
@@ -60,10 +60,10 @@ class ConcaveCurve:
 
 
 def fit_concave(x: Samples, y: Samples) -> ConcaveCurve:
-    """Return the concave curve that never falls and is nearest to the points (least squares), between their places.
+    """Return the non-decreasing concave curve nearest to the points (least squares), over their range.
 
-    It is a level and slopes that only ever end, none negative. Between two places there are further ends, and of all
-    curves that are as near the one is taken whose bends are the most alike: a chord would lie below what bends.
+    It is a level plus non-negative slopes that each end at a knot. There are further knots between two positions, and
+    of all equally close curves the one with the most even bends is chosen: a chord would lie below a bent curve.
     """
     positions, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     heights = np.bincount(inverse, weights=y) / counts
@@ -75,12 +75,12 @@ def fit_concave(x: Samples, y: Samples) -> ConcaveCurve:
     basis = np.hstack([level, -level, np.minimum(ends[:, None], ends[None, 1:])])
     at = np.searchsorted(knots, positions)
     weight = np.sqrt(counts)[:, None]
-    alike = np.zeros((len(knots) - 3, basis.shape[1]))
-    bends = 2 * STIFFNESS / (ends[2:] - ends[:-2])  # a slope that ends at a knot, for each stretch that it stands for
-    for row in range(len(alike)):
-        alike[row, row + 2], alike[row, row + 3] = bends[row], -bends[row + 1]
-    left = np.vstack([weight * basis[at], alike])
-    right = np.concatenate([weight[:, 0] * heights / scale, np.zeros(len(alike))])
+    roughness = np.zeros((len(knots) - 3, basis.shape[1]))
+    bends = 2 * STIFFNESS / (ends[2:] - ends[:-2])  # slope change at a knot, relative to the interval it represents
+    for row in range(len(roughness)):
+        roughness[row, row + 2], roughness[row, row + 3] = bends[row], -bends[row + 1]
+    left = np.vstack([weight * basis[at], roughness])
+    right = np.concatenate([weight[:, 0] * heights / scale, np.zeros(len(roughness))])
     coefficients, _ = optimize.nnls(left, right, maxiter=50 * len(knots))
     fitted = scale * (basis @ coefficients)
     return ConcaveCurve(tuple(map(float, knots)), tuple(map(float, fitted)))
@@ -89,9 +89,9 @@ def fit_concave(x: Samples, y: Samples) -> ConcaveCurve:
 def allocate_total(
     curves: Sequence[ConcaveCurve], total: float, lows: Sequence[float] | None = None
 ) -> list[float] | None:
-    """Return how much of a total each curve gets so that their heights add up to the most; null if it is too little.
+    """Return how much of a total each curve gets so that the sum of heights is largest; null if it is too little.
 
-    Each gets at least where it begins, or its ``lows``. What none can use is not given out.
+    Each gets at least its start, or its ``lows``. What none can use is not allocated.
     """
     amounts = [max(curve.low, low) for curve, low in zip(curves, lows or [c.low for c in curves], strict=True)]
     left = total - sum(amounts)

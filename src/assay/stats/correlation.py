@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
-MIN_PAIRS = 6  # pairs; fewer have too few orders for chance to be ruled out
+MIN_PAIRS = 6  # with fewer pairs there are too few orderings to rule out chance
 SHUFFLES, SEED = 4000, 7
 
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's rho over so many pairs, and how often shuffled pairs show one as large."""
+    """Spearman's rho over ``n`` pairs, and how often shuffled pairs give one at least as large."""
 
     rho: float
     n: int
@@ -34,42 +34,42 @@ class RankCorrelation:
 
 
 def rank_values(values: Samples) -> Samples:
-    """Return the rank of each value from 1 on; equal values share the mean of theirs."""
+    """Return the rank of each value, from 1; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
 
 
 def rank_correlation(first: Sequence[float | None], second: Sequence[float | None]) -> RankCorrelation | None:
-    """Return how two things go together, pairs with a null left out; null for few pairs, or where one never changes."""
+    """Return the rank correlation of pairs without a null; null for few pairs, or where one side is constant."""
     pairs = np.array([(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None])
     if len(pairs) < MIN_PAIRS:
         return None
-    one, other = (rank_values(column) for column in pairs.T)
-    one, other = one - one.mean(), other - other.mean()
-    size = float(np.sqrt((one @ one) * (other @ other)))
+    first_ranks, second_ranks = (rank_values(column) for column in pairs.T)
+    first_ranks, second_ranks = first_ranks - first_ranks.mean(), second_ranks - second_ranks.mean()
+    size = float(np.sqrt((first_ranks @ first_ranks) * (second_ranks @ second_ranks)))
     if size == 0:
         return None
-    rho = float(one @ other) / size
-    chance = np.random.default_rng(SEED)
-    shuffled = chance.permuted(np.tile(other, (SHUFFLES, 1)), axis=1) @ one / size
+    rho = float(first_ranks @ second_ranks) / size
+    rng = np.random.default_rng(SEED)
+    shuffled = rng.permuted(np.tile(second_ranks, (SHUFFLES, 1)), axis=1) @ first_ranks / size
     as_large = int(np.count_nonzero(np.abs(shuffled) >= abs(rho) - 1e-12))
     return RankCorrelation(rho, len(pairs), (as_large + 1) / (SHUFFLES + 1))
 
 
 def adjust_holm(correlations: Sequence[RankCorrelation]) -> list[RankCorrelation]:
-    """Return the correlations with p raised so that it holds for all of them together (Holm)."""
+    """Return the correlations with p adjusted for multiple comparisons (Holm)."""
     order = sorted(range(len(correlations)), key=lambda i: correlations[i].p)
-    raised, least = list(correlations), 0.0
+    adjusted, least = list(correlations), 0.0
     for step, index in enumerate(order):
         least = max(least, min(1.0, (len(correlations) - step) * correlations[index].p))
-        raised[index] = replace(correlations[index], p=least)
-    return raised
+        adjusted[index] = replace(correlations[index], p=least)
+    return adjusted
 
 
 @dataclass(frozen=True)
 class PartialCorrelation:
-    """Spearman's rho over n things, what others were held equal; no interval where n is too small for one."""
+    """Partial Spearman correlation over ``n`` members, with controls; no interval where n is too small for one."""
 
     rho: float
     low: float | None
@@ -86,11 +86,11 @@ def partial_correlation(
     spent: int = 0,
     confidence: float = CONFIDENCE,
 ) -> PartialCorrelation | None:
-    """Return how two things go together among those of which all is known; null where one of them never changes.
+    """Return the partial rank correlation of members with all values known; null where one side is constant.
 
-    The interval is Fisher's, with the variance of ranks (Bonett and Wright) and a degree of freedom less for each thing
-    that is held ``equal`` and each that was ``spent`` before, as on means taken out. Where what is paired is not
-    ``independent``, there is none.
+    The interval is Fisher's, with the variance of ranks (Bonett and Wright) and one degree of freedom less for each
+    control in ``equal`` and each already ``spent``, such as on means that were subtracted. There is none where the
+    pairs are not ``independent``.
     """
     columns = np.stack([first, second, *equal])
     columns = columns[:, np.isfinite(columns).all(axis=0)]

@@ -1,4 +1,4 @@
-"""From which size on one implementation is faster than another by a margin, decided so that it is rarely too low.
+"""The size from which on one implementation is faster than another by a margin, decided so that it is rarely too low.
 
         speed-up
            │                            ● ●   cleared: the lower bound is above the margin
@@ -34,19 +34,19 @@ SizeState = Literal["clears", "fails", "open"]
 ThresholdKind = Literal["threshold", "disable", "unsure"]
 
 LOOKS = (4, 8, 16, 32, 64, 128, 256)
-"""Pairs at a size after which it is judged."""
+"""Numbers of pairs at a size after which it is tested."""
 LOOK_WEIGHTS = (1.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.0)
-"""How the looks share the error: sizes that are near the margin need their say at the end."""
+"""How the looks share the error: sizes near the margin need a good part of it at the end."""
 TOO_LOW_ERROR, TOO_HIGH_ERROR = 0.02, 0.05
-"""The chance that a size exactly at the margin is ever called clear, or failing. Any size that is farther away is
-mistaken much more rarely: a threshold was too low in less than one of a hundred simulated decisions."""
+"""Probability that a size exactly at the margin is ever called clear, or failing. Any size farther away is misjudged
+much more rarely: a threshold was too low in fewer than one of a hundred simulated decisions."""
 ENOUGH_PAIRS = 64
-"""Pairs at the last open size after which its neighbour is answered, with an interval over both."""
+"""Pairs at the last open size after which the search ends, with an interval over it and its neighbour."""
 
 
 @dataclass(frozen=True)
 class SpeedupBound:
-    """What the pairs at one size say: the mean speed-up as a logarithm, its bounds at the last look, the judgement."""
+    """Result of the pairs at one size: the mean speed-up as a logarithm, its bounds at the last look, the state."""
 
     pairs: int
     mean: float
@@ -57,10 +57,10 @@ class SpeedupBound:
 
 @dataclass(frozen=True)
 class ThresholdDecision:
-    """Where the threshold is, as places in the list of sizes.
+    """Where the threshold is, as indices into the list of sizes.
 
-    ``index`` is the answer: from there on all clear the margin; as many as there are sizes means that none does.
-    The true place lies in ``low`` to ``high``. ``cleared`` are stretches of sizes that clear it, first and last place.
+    ``index`` is the answer: from there on all clear the margin; the number of sizes means that none does. The true
+    index lies in ``low`` to ``high``. ``cleared`` are ranges of sizes that clear it, by first and last index.
     """
 
     kind: ThresholdKind
@@ -71,12 +71,12 @@ class ThresholdDecision:
 
     @property
     def monotone(self) -> bool:
-        """Whether nothing was seen to clear the margin below a size that fails it."""
+        """Whether no size below one that fails the margin was seen to clear it."""
         return all(last >= self.index for _, last in self.cleared)
 
 
 def variance_between_processes(cells: Sequence[Sequence[Samples]]) -> float:
-    """Return the variance of mean log speed-ups from one process to the next, pooled over sizes; 0 where none is seen.
+    """Return the variance of mean log speed-ups between processes, pooled over sizes; 0 where none is seen.
 
     Args:
         cells: For each size the log speed-ups of its processes.
@@ -93,12 +93,12 @@ def variance_between_processes(cells: Sequence[Sequence[Samples]]) -> float:
 
 
 def bound_speedup(processes: Sequence[Samples], margin: float, between: float = 0.0) -> SpeedupBound | None:
-    """Return what the pairs at a size say at the last planned look that they reach; null before the first.
+    """Return the result of the pairs at a size at the last planned look they reach; null before the first.
 
     Args:
         processes: Log speed-ups of interleaved pairs, for each process that measured them.
         margin: The speed-up to clear, 1.2 for a fifth faster.
-        between: Variance between processes, which more pairs in one do not lessen.
+        between: Variance between processes, which more pairs in one process do not reduce.
     """
     logs = (
         np.concatenate([np.asarray(process, dtype=np.float64) for process in processes]) if processes else np.array([])
@@ -124,7 +124,7 @@ def _quantile(tail: float, freedom: int) -> float:
 
 
 def decide_threshold(bounds: Sequence[SpeedupBound | None]) -> ThresholdDecision:
-    """Return where the threshold is, from what is known of the sizes in order."""
+    """Return where the threshold is, given the bounds of the sizes in order."""
     states = [size_bound.state if size_bound is not None else "open" for size_bound in bounds]
     failing = max((index for index, state in enumerate(states) if state == "fails"), default=-1)
     index = len(states)
@@ -138,7 +138,7 @@ def decide_threshold(bounds: Sequence[SpeedupBound | None]) -> ThresholdDecision
 
 
 def _cleared_ranges(states: Sequence[SizeState]) -> tuple[tuple[int, int], ...]:
-    """Return the stretches of neighbouring sizes that clear the margin."""
+    """Return the ranges of neighbouring sizes that clear the margin."""
     ranges: list[tuple[int, int]] = []
     for index, state in enumerate(states):
         if state != "clears":
@@ -155,18 +155,18 @@ def next_size(
 ) -> int | None:
     """Return the size to measure next; null when it is decided, or more pairs would not decide it.
 
-    The largest comes first, and until it is judged nothing else: where it is not known to clear the margin, nothing is
-    known from any size on. Then comes the middle of those that are open and not yet measured, which is a bisection as
-    those that are found clear or failing close the rest; then the one nearest to a judgement.
+    The largest comes first, and nothing else until it is decided: unless it is known to clear the margin, no threshold
+    is. Then comes the middle of those that are open and not yet measured, which is a bisection because those found
+    clear or failing close the rest; then the one nearest to a decision.
     """
     decision = decide_threshold(bounds)
     open_places = [p for p in range(decision.low, decision.index) if _is_open(bounds[p])]
     if bounds and open_places and open_places[-1] == len(bounds) - 1:
         last = bounds[-1]
         return len(bounds) - 1 if last is None or last.pairs < most else None
-    fresh = [index for index in open_places if bounds[index] is None]
-    if fresh:
-        return fresh[len(fresh) // 2]
+    unmeasured = [index for index in open_places if bounds[index] is None]
+    if unmeasured:
+        return unmeasured[len(unmeasured) // 2]
     judged_bounds = {index: size_bound for index in open_places if (size_bound := bounds[index]) is not None}
     left = {index: size_bound for index, size_bound in judged_bounds.items() if size_bound.pairs < most}
     if not left or (
@@ -181,18 +181,18 @@ def _is_open(size_bound: SpeedupBound | None) -> bool:
 
 
 def _nearness(size_bound: SpeedupBound) -> float:
-    """Return how near a size is to a judgement: the greater, the fewer pairs it will take."""
+    """Return how near a size is to a decision: the greater, the fewer pairs it will take."""
     half = (size_bound.high - size_bound.low) / 2
     return -half if half > 0 else 0.0
 
 
 def next_look(pairs: int) -> int:
-    """Return how many pairs a size has at its next look."""
+    """Return the number of pairs at a size's next look."""
     return next((n for n in LOOKS if n > pairs), pairs + LOOKS[-1])
 
 
 def isotonic_regression(means: Sequence[float], pairs: Sequence[int]) -> Samples:
-    """Return the non-decreasing speed-ups nearest to the means, each weighing as many pairs as it rests on."""
+    """Return the non-decreasing speed-ups nearest to the means, weighted by their number of pairs."""
     blocks: list[tuple[float, float, int]] = []
     for mean, weight in zip(means, pairs, strict=True):
         level, mass, length = float(mean), float(weight), 1

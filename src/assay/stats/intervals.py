@@ -1,12 +1,12 @@
 """Medians, means and quantiles with intervals that respect how the samples were taken, and summaries of a subject.
 
-Neighboring samples of one process resemble each other, and one process is one draw: memory layout and clock state
-change between restarts. So the interval within a process counts *effective* samples, and the interval of a run is
-taken over its restarts.
+Neighboring samples of one process are correlated, and one process is one draw: memory layout and clock state change
+between restarts. So the interval within a process counts *effective* samples, and the interval of a run is taken over
+its restarts.
 
-A quantity made of several medians (a speedup, a share of the time) gets its interval by resampling: iterations of one
-process are redrawn together, in blocks of neighbors, and the draws go through the same arithmetic. The first element
-of such an array is what was measured.
+A quantity computed from several medians (a speedup, a share of the time) gets its interval by resampling: iterations of
+one process are redrawn together, in blocks of neighbors, and the draws go through the same arithmetic. The first
+element of such an array is the measured value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ IntervalRefusal = Literal["too few samples", "two levels", "drift"]
 
 CONFIDENCE = 0.95
 MIN_LEVEL_SHARE = 0.25
-"""A level that takes less than this share of the time leaves the median to the other."""
+"""A level with less than this share of the time does not affect where the median is."""
 
 
 def autocorrelation(samples: Samples, lag: int = 1) -> float | None:
@@ -59,33 +59,33 @@ def autocorrelation(samples: Samples, lag: int = 1) -> float | None:
 def _sign_long_run(samples: Samples) -> LongRunVariance:
     """Return how many times the variance of the median exceeds that of independent samples.
 
-    Taken over the signs around the median, which are what moves it: a spike counts like any other sample.
+    Computed from the signs around the median, which are what moves it: a spike counts like any other sample.
     """
     signs = np.sign(samples - median(samples))
     variance = float(signs.var())
     if variance == 0:
         return LongRunVariance(1.0, cosine_count(len(samples)))
-    strays = long_run_variance(signs)
-    return LongRunVariance(strays.variance / variance, strays.degrees)
+    long_run = long_run_variance(signs)
+    return LongRunVariance(long_run.variance / variance, long_run.degrees)
 
 
 def effective_size(samples: Samples) -> float:
-    """Return how many independent samples these are worth for their median, between 1 and their number."""
+    """Return the number of independent samples that these are worth for their median, from 1 to their number."""
     n = len(samples)
     return float(n) if n < MIN_VALUES else _effective_count(n, _sign_long_run(samples))
 
 
-def _effective_count(n: int, strays: LongRunVariance) -> float:
-    return n / min(max(strays.variance, 1.0), float(n))
+def _effective_count(n: int, long_run: LongRunVariance) -> float:
+    return n / min(max(long_run.variance, 1.0), float(n))
 
 
 def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """Return an interval for the median of the window the samples were taken in; null where they allow none.
 
-    The window's median is that of all that the process would have given in just this window: of the noise around the
-    path that its level took. Order statistics as far from the middle as autocorrelated signs may stray: no assumption
-    about the distribution's shape. Where the samples wander, other than in a straight drift, it is widened to all
-    medians that parts of the window had. ``refusal_of`` says why there is none.
+    The window's median is that of all samples the process could have given in just this window: of the noise around the
+    path of its level. Order statistics, as far from the middle as autocorrelated signs allow: no assumption about the
+    distribution's shape. Where the samples wander, other than in a straight drift, it is widened to all medians of
+    parts of the window. ``interval_refusal`` returns why there is none.
     """
     within = order_interval(samples, confidence)
     if within is None or not wanders(samples, straight=False):
@@ -95,13 +95,13 @@ def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[f
 
 
 def order_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return the interval between order statistics alone, as if the level stood still or went straight."""
+    """Return the interval between order statistics alone, as if the level were constant or a straight line."""
     if len(samples) < MIN_VALUES or find_competing_levels(samples) is not None:
         return None
-    strays = _sign_long_run(samples)
-    if _effective_count(len(samples), strays) < _fewest_effective(confidence):
+    long_run = _sign_long_run(samples)
+    if _effective_count(len(samples), long_run) < _fewest_effective(confidence):
         return None
-    reach = min(0.5, t_quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / len(samples)))
+    reach = min(0.5, t_quantile(confidence, long_run.degrees) / 2 * math.sqrt(long_run.variance / len(samples)))
     low, high = quantiles(samples, (0.5 - reach, 0.5 + reach))
     return low, high
 
@@ -109,8 +109,8 @@ def order_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[fl
 def interval_refusal(samples: Samples, confidence: float = CONFIDENCE) -> IntervalRefusal | None:
     """Return why the samples allow no interval for their median; null where they do.
 
-    They are too few, or drift so that all of them are worth too few, or switch between two levels that both take a good
-    share of the time: there the median may lie on either, and no interval for it holds.
+    They are too few, or drift so much that they are worth too few, or switch between two levels that both take a good
+    share of the time: there the median may lie on either, and no interval for it is valid.
     """
     if len(samples) < MIN_VALUES:
         return "too few samples"
@@ -135,17 +135,17 @@ def find_competing_levels(samples: Samples) -> TwoLevels | None:
 
 
 def mean_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return an interval for the mean of a series whose neighbours may resemble each other; null below 6 values."""
+    """Return an interval for the mean of a series whose neighbours may be correlated; null below 6 values."""
     n = len(values)
     if n < MIN_VALUES:
         return None
-    strays = long_run_variance(values)
-    middle, half = float(values.mean()), t_quantile(confidence, strays.degrees) * math.sqrt(strays.variance / n)
+    long_run = long_run_variance(values)
+    middle, half = float(values.mean()), t_quantile(confidence, long_run.degrees) * math.sqrt(long_run.variance / n)
     return middle - half, middle + half
 
 
 def restarts_interval(medians: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float, str]:
-    """Return centre, low and high of the typical process from the medians of two or more, and how.
+    """Return centre, low and high of the typical process from the medians of two or more, and the method.
 
     Student's t, on logarithms where all are positive: times are, and their spread is relative.
     """
@@ -167,7 +167,7 @@ ONE_PROCESS_METHOD = "median, order statistics at the effective sample size, wid
 def estimate_median(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = "process") -> Estimate:
     """Return the median with its interval, from the samples of one process or of several restarts.
 
-    Where every sample is a process of its own, as for a command, ``scope_of_one`` says "run".
+    Where every sample is a process of its own, as for a command, ``scope_of_one`` is "run".
     """
     n = sum(len(samples) for samples in by_process)
     medians = [median(samples) for samples in by_process]
@@ -188,20 +188,20 @@ def estimate_median(by_process: Sequence[Samples], unit: str, *, scope_of_one: S
 
 
 def slowest_rank(ranks: Sequence[Samples]) -> Samples:
-    """Return the slowest rank of each iteration that all ranks made."""
+    """Return the time of the slowest rank in each iteration that all ranks made."""
     common = min(map(len, ranks))
     return np.asarray(np.max([samples[:common] for samples in ranks], axis=0), dtype=np.float64)
 
 
 def _median_method(samples: Samples, interval: tuple[float, float] | None) -> str:
-    """Return how the median of one process got its interval, or why it has none."""
+    """Return the method of one process's median, with the reason where it has no interval."""
     if interval is not None:
         return ONE_PROCESS_METHOD
     return f"{ONE_PROCESS_METHOD}{NO_INTERVAL}{explain_no_interval(samples)}"
 
 
 def expected_method(processes: int) -> str:
-    """Return the method of a time that is measured in so many processes."""
+    """Return the method of a time that is measured in this many processes."""
     return ONE_PROCESS_METHOD if processes == 1 else restarts_interval([1.0] * processes)[3]
 
 
@@ -243,22 +243,22 @@ def summarize_samples(
 
 
 def min_samples_for_quantile(share: float) -> int:
-    """Return how many samples a quantile needs to be more than the largest or the smallest of them: 100 for p99."""
+    """Return how many samples a quantile needs not to be just the largest or smallest of them: 100 for p99."""
     return math.ceil(1 / min(share, 1 - share) - 1e-9)
 
 
 def quantile_interval(samples: Samples, share: float, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return an interval for a quantile of the window the samples were taken in; null where they are too few for one.
+    """Return an interval for a quantile of the window the samples were taken in; null where there are too few.
 
-    Order statistics as far from it as autocorrelated signs may stray: no assumption about the distribution's shape.
+    Order statistics, as far from it as autocorrelated signs allow: no assumption about the distribution's shape.
     """
     n = len(samples)
     if n < max(MIN_VALUES, min_samples_for_quantile(share)):
         return None
     below = (samples <= quantiles(samples, (share,))[0]).astype(np.float64)
-    strays = long_run_variance(below)
-    variance = max(strays.variance, share * (1 - share))
-    reach = t_quantile(confidence, strays.degrees) * math.sqrt(variance / n)
+    long_run = long_run_variance(below)
+    variance = max(long_run.variance, share * (1 - share))
+    reach = t_quantile(confidence, long_run.degrees) * math.sqrt(variance / n)
     if share - reach <= 0 or share + reach >= 1:
         return None
     low, high = quantiles(samples, (share - reach, share + reach))
@@ -272,14 +272,14 @@ RESAMPLES = 1999
 
 
 def draw_indices(samples: Samples, seed: int) -> Indices:
-    """Return which iterations each draw is made of: first all as they came, then draws in runs of neighbours.
+    """Return the iterations in each draw: first all in order, then draws in blocks of neighbours.
 
-    Runs are as long as neighbours resemble each other, so that a draw strays as far as the real thing does.
+    Blocks are as long as neighbours are correlated, so that draws vary as much as the real thing.
     """
     n = len(samples)
     run = max(1, math.ceil(n / effective_size(samples)))
-    chance = np.random.default_rng(seed)
-    starts = chance.integers(0, n, (RESAMPLES, math.ceil(n / run)))
+    rng = np.random.default_rng(seed)
+    starts = rng.integers(0, n, (RESAMPLES, math.ceil(n / run)))
     resampled = (starts[:, :, None] + np.arange(run)).reshape(RESAMPLES, -1)[:, :n] % n
     return np.vstack([np.arange(n), resampled])
 
@@ -290,7 +290,7 @@ def medians_of_draws(samples: Samples, chosen: Indices) -> Samples:
 
 
 def explain_no_process_interval(samples: Samples, confidence: float = CONFIDENCE) -> str | None:
-    """Return why these samples of one process allow no interval; null where they do."""
+    """Return why the samples of one process allow no interval; null where they do."""
     levels = find_competing_levels(samples)
     if levels is not None:
         share = f"{levels.share_high:.0%} of the time"
@@ -306,7 +306,7 @@ def explain_no_process_interval(samples: Samples, confidence: float = CONFIDENCE
 
 
 def draws_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return the interval in which most draws lie; null where some draw has no such number."""
+    """Return the interval that holds most draws; null where some draw is not finite."""
     if not np.isfinite(values).all():
         return None
     tail = (1 - confidence) / 2
@@ -315,7 +315,7 @@ def draws_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[flo
 
 
 def repeats_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
-    """Return centre, low and high of a number that each of two or more repeats gave.
+    """Return centre, low and high of a number measured in each of two or more repeats.
 
     Student's t, on logarithms where all are positive.
     """

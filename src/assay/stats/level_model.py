@@ -1,15 +1,15 @@
 """Predict the next run of a series from the runs before it, with what similar series have in common.
 
-The log time of a run is a level, an offset of its host, noise that resembles the run before by some ρ, and now and
-then a spike:
+The log time of a run is a level, an offset of its host, noise that is correlated with the run before by some ρ, and
+occasionally a spike:
 
     x_t = level + host + c_t (+ shift),      c_t = ρ c_{t-1} + noise
 
-For each ρ of a grid a Kalman filter follows level, offsets and c_t, and learns their variance on the way: a Student-t
-predicts the next run. A run that none of it explains is a spike, and moves nothing.
+For each ρ of a grid a Kalman filter tracks level, offsets and c_t, and learns their variance along the way: a Student-t
+predicts the next run. A run that none of it explains is a spike, and does not change the state.
 
-One short series determines ρ, its noise and its spike rate badly. Many of one kind give a prior: how likely each ρ is,
-and the noise to expect, worth a number of own runs. The less alike they are, the less that is worth.
+One short series determines ρ, its noise and its spike rate poorly. Many of one kind give a prior: how likely each ρ is,
+and the noise to expect, worth a number of own runs. The less similar they are, the less that is worth.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 RHO = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.72, 0.85])
-"""How much a run may resemble the one before."""
+"""Possible correlations of a run with the one before."""
 RHO_PRIOR = np.array([0.15, 0.12, 0.16, 0.18, 0.19, 0.14, 0.06])
-"""How likely each is before any history is looked at."""
+"""How likely each is before any history is seen."""
 PRIOR_SERIES = 3.0
-"""Series' worth of weight that this has."""
+"""Weight of this prior, in series."""
 ITERATIONS = 30
 SPIKES, SPIKE_PRIOR_RUNS = 1.5, 40.0
-"""Spikes expected in so many runs, before any is seen."""
+"""Spikes expected in this many runs, before any are seen."""
 VARIANCE_PRIOR, VARIANCE_PRIOR_SERIES = 0.1, 2.0
-"""Variance of log variances from series to series, before any is seen, and how many series that is worth."""
+"""Variance of log variances between series, before any are seen, and the weight of that in series."""
 MAX_PRIOR_RUNS = 200.0
-"""Runs that what is usual for a kind may be worth at most."""
+"""Maximum weight of a kind's noise prior, in runs."""
 
 
 @dataclass(frozen=True)
 class NoisePrior:
-    """What noise is usual: worth so many runs (freedom), which add so much to the sum of squares and to the spikes."""
+    """A noise prior: its weight in runs (freedom), and what it adds to the sum of squares and to the spikes."""
 
     freedom: Samples
     squares: Samples
@@ -53,15 +53,15 @@ class NoisePrior:
 
     @classmethod
     def nothing(cls, *shape: int) -> NoisePrior:
-        """Return that nothing is usual."""
+        """Return a prior without information."""
         return cls(np.zeros(shape), np.zeros(shape), np.zeros(shape))
 
     def of(self, index: Any) -> NoisePrior:
-        """Return what is usual at some places."""
+        """Return the prior at some indices."""
         return NoisePrior(self.freedom[index], self.squares[index], self.spikes[index])
 
     def put(self, index: int, other: NoisePrior) -> None:
-        """Keep what is usual at one place."""
+        """Set the prior at one index."""
         self.freedom[index], self.squares[index], self.spikes[index] = other.freedom, other.squares, other.spikes
 
 
@@ -76,7 +76,7 @@ class SeriesKinds:
 
     @property
     def sizes(self) -> Samples:
-        """Of each series, how many are of its kind."""
+        """Number of series of the same kind, for each series."""
         return np.asarray(self._counts[self._kind, 0], dtype=np.float64)
 
     def _sum(self, values: Samples) -> Samples:
@@ -87,7 +87,7 @@ class SeriesKinds:
         """Return how likely each ρ of the grid is for the kind of each series.
 
         Args:
-            fits: How well each ρ fits each series (logs): [series, ρ].
+            fits: Log-likelihood of each ρ for each series: [series, ρ].
         """
         likely = np.exp(fits - fits.max(axis=1, keepdims=True))
         weights = np.broadcast_to(RHO_PRIOR, (len(self._starts), len(RHO_PRIOR)))
@@ -98,21 +98,21 @@ class SeriesKinds:
         return np.asarray(weights[self._kind], dtype=np.float64)
 
     def noise(self, freedom: Samples, squares: Samples, spikes: Samples, plain: Samples) -> NoisePrior:
-        """Return what noise is usual for the kind of each series: its variance after Smyth (2004), and its spikes.
+        """Return the noise prior for the kind of each series: its variance after Smyth (2004), and its spikes.
 
         Args:
-            freedom: Runs that each series' variance rests on, for each ρ: [series, ρ].
+            freedom: Degrees of freedom of each series' variance, for each ρ: [series, ρ].
             squares: Their sums of squares.
-            spikes: Spikes that each is thought to have had, with those expected before any was seen.
-            plain: Runs that were none, likewise.
+            spikes: Estimated number of spikes of each, including those expected beforehand.
+            plain: Estimated number of other runs, likewise.
         """
         half = freedom / 2
         logs = np.log(squares / freedom) + 1 / freedom + 1 / (12 * half**2)
         middle = self._sum(logs) / self._counts
         by_chance = self._sum(1 / half + 1 / (2 * half**2)) / self._counts
         scatter = self._sum((logs - middle[self._kind]) ** 2) + VARIANCE_PRIOR_SERIES * (VARIANCE_PRIOR + by_chance)
-        unlike = np.maximum(scatter / (self._counts - 1 + VARIANCE_PRIOR_SERIES) - by_chance, 1e-9)
-        worth = np.minimum((1 + np.sqrt(1 + 2 * unlike)) / unlike, MAX_PRIOR_RUNS)
+        variation = np.maximum(scatter / (self._counts - 1 + VARIANCE_PRIOR_SERIES) - by_chance, 1e-9)
+        worth = np.minimum((1 + np.sqrt(1 + 2 * variation)) / variation, MAX_PRIOR_RUNS)
         level = np.exp(middle - 1 / worth - 1 / (3 * worth**2))
         others = self._counts - 1
         of_others = worth * others / self._counts
@@ -124,21 +124,21 @@ class SeriesKinds:
 HOST_SPREAD = 0.10
 SPIKE_UP, SPIKE_SIZE = 0.85, 0.2
 FREEDOM, MAX_FREEDOM = 4.0, 80.0
-"""The scale of the noise is known as if from so many runs at first, and at most: what is long ago is forgotten."""
+"""Initial and maximum degrees of freedom of the noise scale: old runs are gradually forgotten."""
 MIN_NOISE = 1e-3
-"""Noise that is taken for granted, as a logarithm: no clock repeats better than to a thousandth."""
+"""Minimum noise, as a logarithm: no clock repeats better than to a thousandth."""
 LEVEL_UNKNOWN = 25.0
 INITIAL_RUNS = 30
-"""Runs from which the first guess of level and scale is made."""
+"""Runs from which the initial level and scale are estimated."""
 MIN_RUNS_ON_HOST = 4
-"""Runs on a host among these for its own middle to count."""
+"""Runs on a host among these for its own median to be used."""
 
 
 @dataclass(frozen=True)
 class LevelState:
-    """What is known after some runs, for every series and ρ (and step): arrays over those, vectors and matrices last.
+    """Filter state after some runs, for every series and ρ (and shift): array axes first, vectors and matrices last.
 
-    The unknowns are c, the level, the offset of each host but the first, and the step where there is one.
+    The unknowns are c, the level, the offset of each host but the first, and the shift where there is one.
     """
 
     mean: Samples
@@ -149,12 +149,12 @@ class LevelState:
     plain: Samples
 
     def of(self, index: Any) -> LevelState:
-        """Return what is known at some places."""
+        """Return the state at some indices."""
         return LevelState(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
     @classmethod
     def joined(cls, parts: list[LevelState]) -> LevelState:
-        """Return what is known of several, one behind the other."""
+        """Return several states concatenated."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
 
     def variance(self, usual: NoisePrior) -> Samples:
@@ -164,21 +164,23 @@ class LevelState:
 
 
 def initial_state(logs: Samples, names: Indices, hosts: int) -> LevelState:
-    """Return what is known before the first run: level and scale from the first runs, and nothing else.
+    """Return the state before the first run: level and scale from the first runs, and nothing else.
 
     Args:
-        logs: Log times, a series a row, NaN behind its end; no row is empty.
-        names: On which host each run was.
-        hosts: How many hosts there are.
+        logs: Log times, a series per row, padded with NaN; no row is empty.
+        names: Host of each run.
+        hosts: Number of hosts.
     """
     shape = (len(logs), len(RHO))
     first, on = logs[:, :INITIAL_RUNS], names[:, :INITIAL_RUNS]
     middle = np.nanmedian(first, axis=1)
     beyond = first - middle[:, None]
     for host in range(hosts):
-        its = np.where(on == host, first, np.nan)
-        often = np.isfinite(its).sum(axis=1) >= MIN_RUNS_ON_HOST
-        beyond[often] = np.where(on[often] == host, first[often] - _row_medians(its[often]), beyond[often])
+        on_host = np.where(on == host, first, np.nan)
+        frequent = np.isfinite(on_host).sum(axis=1) >= MIN_RUNS_ON_HOST
+        beyond[frequent] = np.where(
+            on[frequent] == host, first[frequent] - _row_medians(on_host[frequent]), beyond[frequent]
+        )
     scale = np.maximum(1.4826 * np.nanmedian(np.abs(beyond), axis=1), MIN_NOISE)
     mean, spread = np.zeros((*shape, 1 + hosts)), np.zeros((*shape, 1 + hosts, 1 + hosts))
     mean[..., 1] = middle[:, None]
@@ -204,44 +206,44 @@ def design_matrix(names: Indices, count: int) -> Samples:
 
 
 def update_state(
-    state: LevelState, usual: NoisePrior, rho: Samples, made_of: Samples, value: Samples
+    state: LevelState, usual: NoisePrior, rho: Samples, design: Samples, value: Samples
 ) -> tuple[Samples, LevelState]:
-    """Return how well a run was predicted (log density), and what is known after it; a NaN run was not there.
+    """Return how well a run was predicted (log density), and the state after it; NaN means there was no run.
 
     Args:
-        state: Before the run.
-        usual: What noise is usual for its kind.
-        rho: How much a run resembles the one before.
-        made_of: Which unknowns add up to what is seen of this run, 1 or 0.
+        state: The state before the run.
+        usual: The noise prior of its kind.
+        rho: Correlation of a run with the one before.
+        design: Which unknowns add up to the observed value of this run, 1 or 0.
         value: Log times.
     """
-    here = np.isfinite(value)
+    measured = np.isfinite(value)
     mean, spread = state.mean.copy(), state.spread.copy()
     mean[..., 0] *= rho
     spread[..., 0, :] *= rho[..., None]
     spread[..., :, 0] *= rho[..., None]
     spread[..., 0, 0] += 1 - rho**2
-    error = np.where(here, value - (mean * made_of).sum(-1), 0.0)
-    towards = (spread * made_of[..., None, :]).sum(-1)
-    width = (towards * made_of).sum(-1)
+    error = np.where(measured, value - (mean * design).sum(-1), 0.0)
+    towards = (spread * design[..., None, :]).sum(-1)
+    width = (towards * design).sum(-1)
     core = _student_log_density(error, width * state.variance(usual), state.freedom + usual.freedom)
     share = (state.spikes + usual.spikes) / (state.spikes + state.plain)
     as_core, as_spike = np.log1p(-share) + core, np.log(share) + _spike_log_density(error)
     density = np.logaddexp(as_core, as_spike)
-    trust = np.where(here, np.exp(as_core - density), 0.0)
+    trust = np.where(measured, np.exp(as_core - density), 0.0)
     gain = towards / width[..., None]
     freedom = state.freedom + trust
     squares = state.squares + trust * error**2 / width
     forget = np.minimum(1.0, MAX_FREEDOM / freedom)
-    then = LevelState(
+    updated = LevelState(
         mean + (trust * error)[..., None] * gain,
         spread - trust[..., None, None] * gain[..., :, None] * towards[..., None, :],
         freedom * forget,
         squares * forget,
-        state.spikes + np.where(here, 1 - trust, 0.0),
+        state.spikes + np.where(measured, 1 - trust, 0.0),
         state.plain + trust,
     )
-    return np.where(here, density, 0.0), then
+    return np.where(measured, density, 0.0), updated
 
 
 def _student_log_density(error: Samples, variance: Samples, freedom: Samples) -> Samples:

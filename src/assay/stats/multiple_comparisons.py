@@ -1,11 +1,11 @@
 """Compare several conditions, each measured once per block.
 
-Which may be the best, and how each differs from a reference.
+Determines which may be the best, and how each differs from a reference.
 
 Block effects are removed, and the residual scatter is shared by all conditions, so a few blocks of many conditions
 determine it well. Simultaneous answers use Dunnett's quantile instead of Student's. A condition may be the best unless
-another is surely better (Hsu's multiple comparisons with the best), so the truly best one is among them 95 times
-in 100.
+another is significantly better (Hsu's multiple comparisons with the best), so the truly best one is among them 95
+times in 100.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 _NODES = 96
 _ESTIMABLE_TOLERANCE = 1e-6
 _MAX_QUANTILE = 1e4
-"""Dunnett's quantile is looked for below this: of one degree of freedom it is large."""
+"""Upper limit of the search for Dunnett's quantile: with one degree of freedom it is large."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """How much one condition lies above another; ``error`` is its standard error, null where chance is not known."""
+    """The difference of two conditions; ``error`` is its standard error, null where the noise is unknown."""
 
     value: float
     error: float | None
@@ -41,9 +41,9 @@ class Contrast:
 
 @dataclass(frozen=True)
 class CrossedDesign:
-    """Conditions crossed with blocks: a row each, a column each, NaN where one was not measured.
+    """Conditions (rows) crossed with blocks (columns), NaN where one was not measured.
 
-    ``effects`` are the conditions with the blocks taken out, NaN where one was never measured.
+    ``effects`` are the conditions with block effects removed, NaN where one was never measured.
     """
 
     table: Samples
@@ -59,7 +59,7 @@ class CrossedDesign:
         return [row for row in range(len(self.effects)) if np.isfinite(self.effects[row])]
 
     def contrast(self, one: int, other: int) -> Contrast | None:
-        """Return how much a condition lies above another; null where no block leads from the one to the other.
+        """Return the difference of two conditions; null where no chain of blocks connects them.
 
         Their scatter is that of all conditions, or their own where that is larger.
         """
@@ -78,17 +78,17 @@ class CrossedDesign:
         return Contrast(value, spread * math.sqrt(float(factor)))
 
     def _own_scatter(self, one: int, other: int) -> float:
-        apart = self.table[one] - self.table[other]
-        apart = apart[np.isfinite(apart)]
-        return float(apart.std(ddof=1)) / math.sqrt(2) if len(apart) > 1 else 0.0
+        differences = self.table[one] - self.table[other]
+        differences = differences[np.isfinite(differences)]
+        return float(differences.std(ddof=1)) / math.sqrt(2) if len(differences) > 1 else 0.0
 
     def may_be_lowest(self, confidence: float = CONFIDENCE) -> list[int]:
-        """Return the conditions that cannot be told from the lowest; all of them where chance is not known."""
-        there = self.measured
-        if self.freedom < 1 or len(there) < 2:
-            return there
-        reach = dunnett_quantile(len(there) - 1, self.freedom, confidence, two_sided=False)
-        return [row for row in there if not any(self._above(row, other, reach) for other in there)]
+        """Return the conditions indistinguishable from the lowest; all of them where the noise is unknown."""
+        measured = self.measured
+        if self.freedom < 1 or len(measured) < 2:
+            return measured
+        reach = dunnett_quantile(len(measured) - 1, self.freedom, confidence, two_sided=False)
+        return [row for row in measured if not any(self._above(row, other, reach) for other in measured)]
 
     def _above(self, one: int, other: int, reach: float) -> bool:
         contrast = self.contrast(one, other)
@@ -102,9 +102,9 @@ class CrossedDesign:
     def against(
         self, reference: int, confidence: float = CONFIDENCE, *, two_sided: bool = True
     ) -> dict[int, tuple[float, float | None, float | None]]:
-        """Return how far each other condition lies above a reference, with ends that hold for all together.
+        """Return how far each other condition lies above a reference, with simultaneous bounds.
 
-        One-sided, the lower end is as far below as the upper one is above, and only one of them may be used.
+        One-sided, the lower bound is as far below as the upper one is above, and only one of them may be used.
         """
         others = [row for row in self.measured if row != reference]
         if not others or reference not in self.measured:
@@ -114,18 +114,22 @@ class CrossedDesign:
         )
         differences: dict[int, tuple[float, float | None, float | None]] = {}
         for row in others:
-            apart = self.contrast(row, reference)
-            if apart is None:
+            contrast = self.contrast(row, reference)
+            if contrast is None:
                 continue
-            if reach is None or apart.error is None:
-                differences[row] = (apart.value, None, None)
+            if reach is None or contrast.error is None:
+                differences[row] = (contrast.value, None, None)
             else:
-                differences[row] = (apart.value, apart.value - reach * apart.error, apart.value + reach * apart.error)
+                differences[row] = (
+                    contrast.value,
+                    contrast.value - reach * contrast.error,
+                    contrast.value + reach * contrast.error,
+                )
         return differences
 
 
 def fit_crossed(table: Samples) -> CrossedDesign:
-    """Return what a table of conditions (rows) by blocks (columns) says; NaN was not measured."""
+    """Fit a table of conditions (rows) by blocks (columns); NaN was not measured."""
     values = np.asarray(table, dtype=np.float64)
     conditions, blocks = values.shape
     rows, columns = np.nonzero(np.isfinite(values))
@@ -137,19 +141,21 @@ def fit_crossed(table: Samples) -> CrossedDesign:
     inverse = np.linalg.pinv(gram, hermitian=True)
     solved = inverse @ design.T @ measured
     effects = np.full(conditions, np.nan)
-    there = np.unique(rows)
-    effects[there] = solved[there] + (solved[conditions + np.unique(columns)].mean() if len(rows) else 0.0)
+    measured_rows = np.unique(rows)
+    effects[measured_rows] = solved[measured_rows] + (
+        solved[conditions + np.unique(columns)].mean() if len(rows) else 0.0
+    )
     freedom = len(rows) - int(np.linalg.matrix_rank(design)) if len(rows) else 0
-    left = measured - design @ solved
-    scatter = math.sqrt(float(left @ left) / freedom) if freedom > 0 else None
+    residuals = measured - design @ solved
+    scatter = math.sqrt(float(residuals @ residuals) / freedom) if freedom > 0 else None
     return CrossedDesign(values, effects, scatter, freedom, inverse, gram @ inverse)
 
 
 @cache
 def dunnett_quantile(others: int, freedom: int, confidence: float = CONFIDENCE, *, two_sided: bool = True) -> float:
-    """Return how many standard errors the differences of so many conditions from one more reach, all at once.
+    """Return the simultaneous quantile, in standard errors, for differences of several conditions from one more.
 
-    All are measured equally often and share their scatter, known with so many degrees of freedom.
+    All are measured equally often and share their scatter, known with ``freedom`` degrees of freedom.
     """
     z, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     weights = weights / weights.sum()

@@ -2,10 +2,10 @@
 
 Workers need these at start-up, and importing SciPy would take two fifths of that time. All distributions but the
 normal one use the regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun 26.5.8);
-quantiles are found by Newton's method within a bracket. They agree with SciPy to eight digits and more. Medians and
-quantiles equal NumPy's to the last bit, without the hundred microseconds of its general functions.
+quantiles are found by Newton's method within a bracket. They agree with SciPy to at least eight digits. Medians and
+quantiles equal NumPy's to the last bit, without the hundred microseconds that its general functions take.
 
-The long-run variance is n times the variance of the mean of n values. It is read off the slowest cosines of the
+The long-run variance is n times the variance of the mean of n values. It is estimated from the slowest cosines of the
 series (the equal-weighted cosine estimator of Müller and of Lazarus, Lewis, Stock and Watson): the squared
 coefficient of each cosine is an almost independent estimate of it, so intervals use Student's t with as many degrees
 of freedom as there are cosines. A straight drift is removed first, and with it the first cosine, which is almost a
@@ -41,7 +41,7 @@ def normal_quantile(p: float) -> float:
 
 
 def student_cdf(t: float, freedom: float) -> float:
-    """Return the probability that Student's t stays below a value; degrees of freedom may be infinite."""
+    """Return the probability that Student's t is below a value; degrees of freedom may be infinite."""
     beyond = _student_tail(abs(t), freedom)
     return beyond if t < 0 else 1 - beyond
 
@@ -72,7 +72,7 @@ def student_quantile(p: float, freedom: float) -> float:
 @lru_cache(_CACHE_SIZE)
 def f_quantile(p: float, above: int, below: int) -> float:
     """Return the value that a ratio of mean squares exceeds with probability 1 - p, by their degrees of freedom."""
-    if p > 0.5:  # what is left of 1 would be lost beside it
+    if p > 0.5:  # 1 - p would lose its digits
         return 1 / f_quantile(1 - p, below, above) if p < 1 else math.inf
     a, b = above / 2, below / 2
 
@@ -87,32 +87,32 @@ def f_quantile(p: float, above: int, below: int) -> float:
 
 @lru_cache(_CACHE_SIZE)
 def binomial_beyond(k: int, n: int, p: float) -> float:
-    """Return the probability of more than k successes in n tries."""
+    """Return the probability of more than k successes in n trials."""
     if k < 0:
         return 1.0
     return incomplete_beta(k + 1, n - k, p) if k < n else 0.0
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function: the probability that a beta variable stays below x."""
+    """Return the regularized incomplete beta function: the probability that a beta variable is below x."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
+    if x > (a + 1) / (a + b + 2):  # the fraction converges fast only on the other side
         return 1 - incomplete_beta(b, a, 1 - x)
     return math.exp(_log_kernel(a, b, x)) * _continued_fraction(a, b, x) / a
 
 
 def _newton_root(step: Callable[[float], tuple[bool, float]], start: float, high: float) -> float:
-    """Return the root between 0 and ``high``; a step tells of a place whether it is too low, and where Newton goes."""
+    """Return the root between 0 and ``high``; ``step`` returns whether x is too low, and Newton's next x."""
     low, x = 0.0, start
     for _ in range(_MAX_STEPS):
-        too_low, following = step(x)
+        too_low, next_x = step(x)
         low, high = (x, high) if too_low else (low, x)
-        if not low < following < high:
-            following = 2 * x + 1 if math.isinf(high) else (low + high) / 2
-        if abs(following - x) <= _CLOSE * x or high - low <= _CLOSE * low:
-            return following
-        x = following
+        if not low < next_x < high:
+            next_x = 2 * x + 1 if math.isinf(high) else (low + high) / 2
+        if abs(next_x - x) <= _CLOSE * x or high - low <= _CLOSE * low:
+            return next_x
+        x = next_x
     return x
 
 
@@ -120,7 +120,7 @@ def _student_tail(t: float, freedom: float) -> float:
     """Return the probability that Student's t is above t ≥ 0."""
     if math.isinf(freedom):
         return math.erfc(t / math.sqrt(2)) / 2
-    if t < 1:  # what is left of a half, or else t * t would be lost beside the degrees of freedom
+    if t < 1:  # otherwise t * t would lose its digits next to the degrees of freedom
         return (1 - incomplete_beta(0.5, freedom / 2, t * t / (freedom + t * t))) / 2
     return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t)) / 2
 
@@ -130,7 +130,7 @@ def _log_kernel(a: float, b: float, x: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """Return the continued fraction of the incomplete beta function, from its front (the way of Lentz)."""
+    """Return the continued fraction of the incomplete beta function, evaluated forwards (Lentz's method)."""
     c = 1.0
     d = 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
     value = d
@@ -152,7 +152,7 @@ def _away_from_zero(value: float) -> float:
 
 
 def median(samples: NDArray[np.float64]) -> float:
-    """Return the middle sample, or the mean of the two in the middle; not a number where one of them is none."""
+    """Return the middle sample, or the mean of the two in the middle; NaN where one is NaN."""
     n, half = len(samples), len(samples) // 2
     if n % 2:
         placed = np.partition(samples, (half, n - 1))
@@ -164,15 +164,15 @@ def median(samples: NDArray[np.float64]) -> float:
 
 
 def quantiles(samples: NDArray[np.float64], shares: Sequence[float]) -> tuple[float, ...]:
-    """Return the values that these shares of the samples lie below, linear in between."""
-    placed = np.sort(samples)
-    if math.isnan(placed[-1]):
+    """Return the quantiles at these shares, with linear interpolation."""
+    ordered = np.sort(samples)
+    if math.isnan(ordered[-1]):
         return (math.nan,) * len(shares)
-    last = len(placed) - 1
+    last = len(ordered) - 1
     values = []
     for share in shares:
         below = min(int(share * last), max(last - 1, 0))
-        low, high = float(placed[below]), float(placed[min(below + 1, last)])
+        low, high = float(ordered[below]), float(ordered[min(below + 1, last)])
         part = share * last - below
         values.append(high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part)
     return tuple(values)
@@ -191,39 +191,39 @@ def cosine_transform(values: NDArray[np.float64]) -> NDArray[np.float64]:
 if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
-MIN_VALUES = 6  # values; with fewer there are no four cosines beside the mean and the drift
-MEMORY_ALARM_RATE = 0.05  # how often memory that is not there may cost degrees of freedom
+MIN_VALUES = 6  # values; with fewer there are not four cosines besides the mean and the drift
+MEMORY_ALARM_RATE = 0.05  # false-alarm rate of detecting memory, which costs degrees of freedom
 OUTLIER_SCALES = 5.0  # robust standard deviations from the median
 
 
 @dataclass(frozen=True)
 class LongRunVariance:
-    """The long-run variance, in the unit of the values squared, and the degrees of freedom it is known with."""
+    """The long-run variance, in squared units of the values, and its degrees of freedom."""
 
     variance: float
     degrees: int
 
 
 def cosine_count(n: int) -> int:
-    """Return how many cosines n values are read with: enough to know, slow enough to see usual memory."""
+    """Return how many cosines to use for n values: enough degrees of freedom, slow enough to see usual memory."""
     return max(4, int(0.4 * n ** (2 / 3)))
 
 
 def centred_time(n: int) -> Samples:
-    """Return the places of n samples in their window, from about -1/2 to 1/2."""
+    """Return the positions of n samples in their window, from about -1/2 to 1/2."""
     return (np.arange(n) - (n - 1) / 2) / n
 
 
 def _alarming(slower: int, faster: int) -> float:
-    """Return the ratio of mean powers that so many slower and faster cosines seldom exceed without memory."""
+    """Return the ratio of mean powers of slower to faster cosines that is rarely exceeded without memory."""
     return f_quantile(1 - MEMORY_ALARM_RATE, slower, faster)
 
 
 def long_run_variance(values: Samples) -> LongRunVariance:
-    """Return n times the variance of the mean of these n ≥ 6 values, drift left out.
+    """Return n times the variance of the mean of these n ≥ 6 values, excluding drift.
 
-    Where the slower half of the cosines is significantly stronger than the faster half, memory is longer than
-    these cosines: the slower half alone is asked, and so on. It says more about the mean and is less sure.
+    Where the slower half of the cosines is significantly stronger than the faster half, memory is longer than these
+    cosines: only the slower half is used, and so on. It is closer to the variance of the mean, and less precise.
     """
     time = centred_time(len(values))
     flat = values - values.mean()
@@ -238,17 +238,17 @@ def long_run_variance(values: Samples) -> LongRunVariance:
 
 
 def t_quantile(confidence: float, freedom: int) -> float:
-    """Return how many standard errors a two-sided interval reaches to each side: Student's t."""
+    """Return the half-width of a two-sided interval in standard errors: Student's t."""
     return student_quantile(0.5 + confidence / 2, freedom)
 
 
 def robust_scale(samples: Samples) -> float:
-    """Return the standard deviation that the median distance from the median would have in Gaussian noise."""
+    """Return the standard deviation estimated from the median distance from the median, for Gaussian noise."""
     return 1.4826 * median(np.abs(samples - median(samples)))
 
 
 def winsorize(samples: Samples) -> Samples:
-    """Return the samples with outliers moved in to five robust standard deviations from the median."""
+    """Return the samples with outliers clipped to five robust standard deviations from the median."""
     scale = robust_scale(samples)
     if scale == 0:
         return samples

@@ -2,7 +2,7 @@
 
 Center and scale come from the middle of the population, which a few outliers cannot move. The p-value of a distance
 accounts for the scale being an estimate: Student's t with as many degrees of freedom as the median distance is worth,
-and fewer where the population surely has heavier tails than Gaussian noise. In a small population each member is
+and fewer where the population clearly has heavier tails than Gaussian noise. In a small population each member is
 compared with all others instead, using their spread.
 """
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 MIN_ROBUST_POPULATION = 10
-"""From so many on the middle of them is a measure of the rest."""
+"""From this size on, the middle of a population represents the rest."""
 MIN_POPULATION = 4
-"""Fewer have no rest to speak of."""
+"""Smaller populations have too few other members to compare with."""
 _GOLDEN = 0.6180339887498949
 _NORMAL_MIDDLE = 0.6744897501960817
 _LIGHT = 1e6
-_TAILS = np.geomspace(3.0, _LIGHT, 60)  # heavier ones are rather several that stray
+_TAILS = np.geomspace(3.0, _LIGHT, 60)  # heavier tails are rather several outliers
 _RATIOS = special.stdtrit(_TAILS, 0.95) / special.stdtrit(_TAILS, 0.75)
-"""How far a tenth are beyond half of them, by how heavy the tails are."""
+"""Ratio of the 90 % quantile of distances to their median, by the heaviness of the tails."""
 _RATIO_ERROR = 1.206
-"""Standard error of the logarithm of such a ratio in Gaussian noise, of one value; it falls with the root of many."""
+"""Standard error of the logarithm of this ratio in Gaussian noise, for one value; it falls with the root of n."""
 MEDIAN_EFFICIENCY = 0.37
-"""How much a median distance knows about the scale of Gaussian noise, compared with a standard deviation."""
+"""Efficiency of a median distance as an estimate of the scale of Gaussian noise, relative to a standard deviation."""
 
 
 def outlier_p_values(
     distances: Samples, extra: Samples | float = 0.0, *, fitted: int = 1, least: float = 0.0
 ) -> Samples:
-    """Return for each the chance that one of the rest lies as far from its centre; NaN where there are too few.
+    """Return for each member the probability that one of the rest is as far from its centre; NaN for too few.
 
-    ``distances`` are from the centres they are held against, ``fitted`` how many centres were estimated, ``extra`` the
-    variance by which one is known less well than the typical one, ``least`` a scale below which nothing is seen.
+    ``distances`` are from the members' centres, ``fitted`` is the number of centres estimated, ``extra`` the variance
+    of those known less precisely than the typical one, ``least`` a scale below which nothing can be resolved.
     """
     n = len(distances)
     if n < MIN_POPULATION:
@@ -56,10 +56,10 @@ def outlier_p_values(
 
 
 def estimate_scale(distances: Samples, *, fitted: int = 1, least: float = 0.0) -> float:
-    """Return the scale of the rest, as ``unlikely`` has it for many.
+    """Return the scale of the rest, as ``outlier_p_values`` uses it for large populations.
 
-    Numbers that a sensor rounds share a few values, between which a median jumps: they are spread evenly over what
-    rounding hides, which is ``least`` to each side.
+    Values rounded by a sensor coincide, and a median jumps between them: they are spread evenly over the rounding
+    interval, which is ``least`` to each side.
     """
     n = len(distances)
     spread = least * (2 * np.mod(np.arange(1, n + 1) * _GOLDEN, 1.0) - 1)
@@ -67,10 +67,10 @@ def estimate_scale(distances: Samples, *, fitted: int = 1, least: float = 0.0) -
 
 
 def estimate_tail_freedom(distances: Samples) -> float:
-    """Return the degrees of freedom of Student's t whose tails the rest have; many where Gaussian noise may as well.
+    """Return the degrees of freedom of the Student's t whose tails fit the rest; many if Gaussian noise may fit.
 
-    Read off how far a tenth of them are beyond half of them, which a few that stray hardly move; only what is beyond
-    two standard errors of that counts.
+    Estimated from the ratio of the 90 % quantile of distances to their median, which a few outliers hardly move; only
+    what exceeds two standard errors of that counts.
     """
     half, most = np.quantile(np.abs(distances), [0.5, 0.9])
     if half <= 0:
@@ -88,31 +88,31 @@ def _leave_one_out_p_values(values: Samples, extra: Samples | float, least: floa
 
 
 def _two_sided_p_values(distances: Samples, scale: Samples, freedom: float) -> Samples:
-    far = np.divide(np.abs(distances), scale, out=np.zeros(len(distances)), where=scale > 0)
-    far = np.where((scale <= 0) & (distances != 0), np.inf, far)
-    return np.asarray(2 * special.stdtr(freedom, -far), dtype=np.float64)
+    t = np.divide(np.abs(distances), scale, out=np.zeros(len(distances)), where=scale > 0)
+    t = np.where((scale <= 0) & (distances != 0), np.inf, t)
+    return np.asarray(2 * special.stdtr(freedom, -t), dtype=np.float64)
 
 
-def false_discovery_rates(chances: Samples) -> Samples:
-    """Return for each the rate of false ones among all that are at most as likely (Benjamini and Hochberg).
+def false_discovery_rates(p_values: Samples) -> Samples:
+    """Return for each p-value the false-discovery rate among all that are at most as large (Benjamini and Hochberg).
 
-    Chances that are not known stay so, and count for nothing.
+    NaNs stay NaN and are not counted.
     """
-    finite = np.flatnonzero(np.isfinite(chances))
-    rates = np.full(len(chances), np.nan)
+    finite = np.flatnonzero(np.isfinite(p_values))
+    rates = np.full(len(p_values), np.nan)
     if not len(finite):
         return rates
-    order = finite[np.argsort(chances[finite], kind="stable")]
-    raised = chances[order] * len(finite) / np.arange(1, len(finite) + 1)
-    rates[order] = np.minimum(np.minimum.accumulate(raised[::-1])[::-1], 1.0)
+    order = finite[np.argsort(p_values[finite], kind="stable")]
+    adjusted = p_values[order] * len(finite) / np.arange(1, len(finite) + 1)
+    rates[order] = np.minimum(np.minimum.accumulate(adjusted[::-1])[::-1], 1.0)
     return rates
 
 
-def holm_p_values(chances: Samples) -> Samples:
-    """Return chances raised so that they hold for all of them together (Holm); what is not known stays so."""
-    finite = np.flatnonzero(np.isfinite(chances))
-    raised = np.full(len(chances), np.nan)
-    order = finite[np.argsort(chances[finite], kind="stable")]
-    steps = chances[order] * np.arange(len(finite), 0, -1)
-    raised[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return raised
+def holm_p_values(p_values: Samples) -> Samples:
+    """Return p-values adjusted for multiple comparisons (Holm); NaNs stay NaN."""
+    finite = np.flatnonzero(np.isfinite(p_values))
+    adjusted = np.full(len(p_values), np.nan)
+    order = finite[np.argsort(p_values[finite], kind="stable")]
+    steps = p_values[order] * np.arange(len(finite), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted

@@ -1,7 +1,7 @@
-"""Ratios of unpaired results and what several of them say together; proportions with exact intervals.
+"""Ratios of unpaired results, how to combine several of them, and proportions with exact intervals.
 
-A number is represented by its logarithm, the standard error of that, and the degrees of freedom of the error: those
-of the processes it was measured in. Two such numbers differ by Welch's t; groups of single results, in which each
+A number is represented by its logarithm, the standard error of that, and the degrees of freedom of the error: those of
+the processes it was measured in. Two such numbers are compared by Welch's t; groups of single results, in which each
 device is compared with itself, by least squares.
 """
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 DEFAULT_FREEDOM = 4
-"""Degrees of freedom where it is not told how many processes an interval rests on."""
+"""Degrees of freedom where the number of processes behind an interval is unknown."""
 
 MIN_LOG_ERROR = 1e-12
-"""The least error of a logarithm: numbers have no more digits."""
+"""Minimum error of a logarithm: floating-point numbers have no more digits."""
 
 
 MAX_LOG = 700.0
-"""Of a logarithm: what is farther is no number that can be written."""
+"""Limit of a logarithm: beyond it, the number cannot be represented."""
 
 
 @dataclass(frozen=True)
 class LogEstimate:
-    """A logarithm, its standard error, and the degrees of freedom of that; null where too little was measured."""
+    """A logarithm, its standard error, and its degrees of freedom; error null where too little was measured."""
 
     log: float
     error: float | None = None
@@ -43,11 +43,11 @@ class LogEstimate:
 
     @property
     def value(self) -> float:
-        """The number, or the ratio, that it is the logarithm of."""
+        """The number or ratio itself."""
         return math.exp(self.log)
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-        """Return the ends of the interval; null without an error."""
+        """Return the bounds of the interval; null without an error."""
         if self.error is None:
             return None
         half = _quantile(0.5 + confidence / 2, self.degrees) * self.error
@@ -57,9 +57,9 @@ class LogEstimate:
 def log_estimate(
     value: float, low: float | None, high: float | None, processes: int | None, confidence: float = CONFIDENCE
 ) -> LogEstimate | None:
-    """Return a number that is known with an interval over so many processes; null where it has no logarithm.
+    """Return a number known with an interval over ``processes`` processes; null where it has no logarithm.
 
-    Where it is not told how many (null), the interval is taken as it is, and its tails as those of few.
+    If their number is unknown (null), the interval is used as it is, with tails as for few processes.
     """
     if not value > 0 or not math.isfinite(value):
         return None
@@ -79,12 +79,12 @@ def log_estimate_of_draws(values: Sequence[float]) -> LogEstimate:
 
 
 def divide_estimates(first: LogEstimate, second: LogEstimate) -> LogEstimate:
-    """Return how many times the first the second is."""
+    """Return the ratio of the second to the first."""
     return _sum(first, second, second.log - first.log, 1.0)
 
 
 def geometric_mean(levels: Sequence[LogEstimate]) -> LogEstimate:
-    """Return the geometric mean of numbers that are independent of each other."""
+    """Return the geometric mean of independent numbers."""
     result = levels[0]
     for count, estimate in enumerate(levels[1:], 1):
         result = _sum(
@@ -100,7 +100,7 @@ def _scaled(estimate: LogEstimate, factor: float) -> LogEstimate:
 
 
 def _sum(one: LogEstimate, other: LogEstimate, log: float, scale: float) -> LogEstimate:
-    """Return a sum or difference of two, scaled: errors add in squares, degrees of freedom as Welch has them."""
+    """Return a sum or difference of two, scaled: errors add in squares, degrees of freedom follow Welch."""
     if one.error is None or other.error is None:
         return LogEstimate(log)
     parts = [max(estimate.error or 0.0, MIN_LOG_ERROR) ** 2 for estimate in (one, other)]
@@ -110,10 +110,10 @@ def _sum(one: LogEstimate, other: LogEstimate, log: float, scale: float) -> LogE
 
 
 def pooled_ratio(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> LogEstimate | None:
-    """Return how many times the first of each group the second is, each group held against itself; null without any.
+    """Return the ratio of second to first, pooled over groups that are each compared with themselves; null for none.
 
-    Logarithms are a level for each group, plus the same difference in all, plus noise: least squares, Student's t.
-    There is no error where nothing is left to tell the noise from.
+    Logarithms are a level per group, plus the same difference in all, plus noise: least squares, Student's t. There is
+    no error where no degrees of freedom are left for the noise.
     """
     if not groups or not all(first and second for first, second in groups):
         return None
@@ -134,9 +134,9 @@ def pooled_ratio(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> L
 def decide_ratios(
     ratios: Sequence[LogEstimate], minimum_effect: float, confidence: float = CONFIDENCE
 ) -> list[SpeedVerdict]:
-    """Return what each ratio of times says, so that with ``confidence`` none of all is said wrongly (Holm).
+    """Return a verdict on each ratio of times, so that with ``confidence`` none of all is wrong (Holm).
 
-    Slower or faster: surely by more than the minimum effect. Same: surely by less. Anything else is unsure.
+    Slower or faster: significantly by more than the minimum effect. Same: significantly by less. Else unsure.
     """
     margin = math.log1p(minimum_effect)
     claims = [_strongest_claim(estimate, margin) for estimate in ratios]
@@ -150,7 +150,7 @@ def decide_ratios(
 
 
 def _strongest_claim(estimate: LogEstimate, margin: float) -> tuple[float, SpeedVerdict]:
-    """Return what is most surely said of a ratio, and the chance that it is said so and is not."""
+    """Return the most significant claim about a ratio, and the probability of making it wrongly."""
     if estimate.error is None:
         return 1.0, "unsure"
     error = max(estimate.error, MIN_LOG_ERROR)
@@ -173,18 +173,18 @@ def _quantile(share: float, degrees: float) -> float:
 
 @dataclass(frozen=True)
 class Proportion:
-    """How many of how many, with the exact (Clopper–Pearson) interval of the share; nulls where there was no try."""
+    """A count out of ``n`` with the exact (Clopper–Pearson) interval of its share; nulls where n is 0."""
 
     count: int
     n: int
 
     @property
     def value(self) -> float | None:
-        """The share; null where there was no try."""
+        """The share; null where n is 0."""
         return self.count / self.n if self.n else None
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-        """Return the exact interval of the share; null where there was no try."""
+        """Return the exact interval of the share; null where n is 0."""
         if not self.n:
             return None
         tail = (1 - confidence) / 2
@@ -198,6 +198,6 @@ class Proportion:
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
-    """Return McNemar's exact two-sided p: tries in which only the one or only the other happened."""
+    """Return McNemar's exact two-sided p from the trials in which only the first or only the second happened."""
     n, least = only_first + only_second, min(only_first, only_second)
     return min(1.0, 2 * float(special.bdtr(least, n, 0.5))) if n else 1.0

@@ -1,21 +1,21 @@
 """Select the fastest of many candidates by elimination (racing), with the probability that it is the fastest.
 
-A race runs in rounds: the contenders are sampled once each, in random order on the same device. At planned looks,
-those that are surely slower than the leader leave. It is decided when one is left, or when all that are left are
-surely within a tolerance of the leader.
+A race runs in rounds: each contender is sampled once, in random order on the same device. At planned looks, those that
+are significantly slower than the leader are eliminated. It is decided when one is left, or when all that are left are
+significantly within a tolerance of the leader.
 
     race = Race.start(len(candidates))
     while not race.decided:
         race = race.after({candidate: time_us(candidates[candidate]) for candidate in race.contenders})
     race.standing().winner
 
-The leader has the lowest center plus standard error: of many, the noisiest looks best by luck. Bounds are Student's
-and hold for all contenders and looks together (Bonferroni). A spike can only slow a sample, so a candidate leaves only
-after it was slow in more rounds than spikes explain.
+The leader has the lowest center plus standard error: among many, the noisiest looks best by luck. Bounds are Student's
+and hold for all contenders and looks together (Bonferroni). A spike can only slow a sample, so a candidate is
+eliminated only after it was slow in more rounds than spikes explain.
 
 The logarithm of a sample is the candidate's own time, plus what slowed the whole round, plus noise. The round's effect
 is shared and cancels in comparisons. Samples far beyond the noise (spikes) are left out. The noise of one candidate is
-learned from all of them, as they share an instrument: a few rounds of one alone say little.
+learned from all of them, as they share an instrument: a few rounds of a single one say little.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     Samples = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-# What is believed before the first sample, and how firmly: as if that many samples had said so.
+# Priors, and their weights as a number of samples.
 USUAL_NOISE, USUAL_DEGREES = 0.02, 4.0  # of a sample's logarithm
 USUAL_SPIKES, USUAL_SAMPLES = 1.0, 10.0
 USUAL_UNLIKENESS, UNLIKENESS_COUNT = 1 / 3, 10.0  # squared coefficient of variation of the candidates' variances
-MAX_RELATIVE_NOISE = 4.0  # times the noise of all that one candidate may have; what strays further is spikes
+MAX_RELATIVE_NOISE = 4.0  # maximum noise of one candidate relative to that of all; larger deviations are spikes
 MIN_NOISE = 1e-4  # noise; no timer is finer
-MEMORIES = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9])  # correlation of a candidate's noise from round to round
+MEMORIES = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9])  # correlation of a candidate's noise between rounds
 USUAL_MEMORIES = np.array([0.4, 0.2, 0.14, 0.1, 0.08, 0.05, 0.03])  # how likely each is
 
 
 @dataclass(frozen=True)
 class NoiseStats:
-    """What samples told about noise: squares of log-times with their degrees of freedom, and spikes among samples."""
+    """Evidence on noise from samples: sum of squares of log-times, its degrees of freedom, and spikes among samples."""
 
     squares: float = 0.0
     degrees: float = 0.0
@@ -69,7 +69,7 @@ class NoiseStats:
 
     @property
     def freedom(self) -> float:
-        """Return the degrees of freedom that the variance is known with."""
+        """Return the degrees of freedom of the variance."""
         return USUAL_DEGREES + self.degrees
 
     @property
@@ -85,10 +85,10 @@ class NoiseStats:
 
 @dataclass(frozen=True)
 class RoundFit:
-    """Candidates beside each other, one column each; all in logarithms of time.
+    """A fit of several candidates, one column each; all in logarithms of time.
 
-    ``variance`` is that of the centre, known with ``freedom`` degrees of freedom; ``effects`` is what each round adds;
-    ``memory`` is how many times memory from round to round makes the variance of a mean larger.
+    ``variance`` is that of the centre, with ``freedom`` degrees of freedom; ``effects`` is what each round adds;
+    ``memory`` is the factor by which correlation between rounds increases the variance of a mean.
     """
 
     centre: Samples
@@ -100,12 +100,12 @@ class RoundFit:
 
 
 def fit_rounds(logs: Samples, present: Samples, effects: Samples, prior: NoiseStats) -> RoundFit:
-    """Return the candidates' times from rounds (rows) that each of them (columns) took part in.
+    """Return the candidates' times from rounds (rows) in which each of them (columns) was sampled.
 
-    ``present`` is how many candidates each round had. ``effects`` is what the first rounds add, found when all that
-    were present could be asked; ``prior`` is what those that are no longer present told about the noise.
+    ``present`` is the number of candidates in each round. ``effects`` is what the first rounds add, estimated when all
+    present candidates were available; ``prior`` is the evidence on noise from those no longer present.
     """
-    # Taking out what a round adds takes out part of the noise as well: half of it where two were asked, all of one's.
+    # Removing a round's effect also removes part of the noise: half of it with two candidates, all of it with one.
     free = 1 - 1 / np.append(present[: len(effects)], np.full(len(logs) - len(effects), logs.shape[1]))
     steps = _timer_steps(logs)
     parts = _decompose(logs, free, effects, steps, prior)
@@ -117,18 +117,19 @@ def fit_rounds(logs: Samples, present: Samples, effects: Samples, prior: NoiseSt
         NoiseStats(float(s), float(d), int(k), len(logs))
         for s, d, k in zip(squares, degrees, parts.spikes, strict=True)
     )
-    shared, alike, memory = (
+    shared, pooled_freedom, memory = (
         sum(noise, prior),
         _pooled_freedom(squares, degrees),
         _memory_inflation(residuals, float(free.mean())),
     )
-    own = (alike * shared.variance + squares) / (alike + degrees)
+    own = (pooled_freedom * shared.variance + squares) / (pooled_freedom + degrees)
     variance = memory * own / np.maximum(n, 1) + _rounding_variance(steps, own)
-    return RoundFit(centre, variance, np.minimum(alike + degrees, shared.freedom), parts.effects, noise, memory)
+    centre_freedom = np.minimum(pooled_freedom + degrees, shared.freedom)
+    return RoundFit(centre, variance, centre_freedom, parts.effects, noise, memory)
 
 
 def estimate_dropped(logs: Samples, fitted: RoundFit, prior: NoiseStats) -> tuple[float, float]:
-    """Return centre and its variance of a candidate that took part in the first rounds of a fit only."""
+    """Return centre and its variance of a candidate that took part only in the first rounds of a fit."""
     flat, noise = logs - fitted.effects[: len(logs)], sum(fitted.noise, prior).variance
     level = float(np.sort(flat)[(len(flat) - 1) // 2])
     inliers = flat[np.abs(flat - level) <= OUTLIER_SCALES * math.sqrt(noise)]
@@ -139,7 +140,7 @@ def estimate_dropped(logs: Samples, fitted: RoundFit, prior: NoiseStats) -> tupl
 
 @dataclass(frozen=True)
 class _Decomposition:
-    """Samples taken apart: the candidates' levels, what each round adds, which samples are clean, spikes by column."""
+    """Decomposed samples: the candidates' levels, the rounds' effects, which samples are clean, spikes by column."""
 
     levels: Samples
     effects: Samples
@@ -148,29 +149,29 @@ class _Decomposition:
 
 
 def _decompose(logs: Samples, free: Samples, effects: Samples, steps: Samples, prior: NoiseStats) -> _Decomposition:
-    """Return levels, effects and outliers, in two passes: effects are better without outliers, and these with them."""
+    """Return levels, effects and outliers, in two passes: each of effects and outliers improves the other."""
     n_given, count = len(effects), logs.shape[1]
     clean, effects = np.ones(logs.shape, dtype=bool), np.append(effects, np.zeros(len(logs) - n_given))
     if count > 1:
-        # The lower of two is no spike: the other one is found to have it, and not half of it each.
-        strays = logs - effects[:, None] - _low_medians(logs - effects[:, None], clean)
-        effects[n_given:] = np.sort(strays[n_given:], axis=1)[:, (count - 1) // 2]
+        # The lower of two is no spike: the other one gets all of it, rather than each of them half.
+        deviations = logs - effects[:, None] - _low_medians(logs - effects[:, None], clean)
+        effects[n_given:] = np.sort(deviations[n_given:], axis=1)[:, (count - 1) // 2]
     for _ in range(2):
         levels = _low_medians(logs - effects[:, None], clean)
-        strays = (logs - effects[:, None] - levels) / np.sqrt(np.where(free > 0, free, 1.0))[:, None]
-        usual = _spread(strays, float(free.mean()), prior)
-        spread = np.maximum(np.clip(_own_spread(strays), usual, MAX_RELATIVE_NOISE * usual), steps)
-        far = np.abs(strays) > OUTLIER_SCALES * spread
-        clean = ~far
+        deviations = (logs - effects[:, None] - levels) / np.sqrt(np.where(free > 0, free, 1.0))[:, None]
+        usual = _spread(deviations, float(free.mean()), prior)
+        spread = np.maximum(np.clip(_own_spread(deviations), usual, MAX_RELATIVE_NOISE * usual), steps)
+        outliers = np.abs(deviations) > OUTLIER_SCALES * spread
+        clean = ~outliers
         if count > 1:
-            lone = clean.sum(axis=1) == 1
-            clean[n_given:][lone[n_given:]] = False  # a sample that nothing is beside says nothing
+            alone = clean.sum(axis=1) == 1
+            clean[n_given:][alone[n_given:]] = False  # a sample without another one to compare with is no evidence
         effects[n_given:] = _row_medians(logs[n_given:] - levels, clean[n_given:])
-    return _Decomposition(levels, effects, clean, (far & (strays > 0)).sum(axis=0))
+    return _Decomposition(levels, effects, clean, (outliers & (deviations > 0)).sum(axis=0))
 
 
 def _low_medians(values: Samples, clean: Mask) -> Samples:
-    """Return the lower median of each column, over what is clean: of two samples the one that is no spike."""
+    """Return the lower median of each column over clean samples: of two samples the one that is no spike."""
     ordered = np.sort(np.where(clean, values, np.inf), axis=0)
     middle = np.maximum(clean.sum(axis=0) - 1, 0) // 2
     lower_medians = ordered[middle, np.arange(values.shape[1])]
@@ -178,19 +179,19 @@ def _low_medians(values: Samples, clean: Mask) -> Samples:
 
 
 def _row_medians(values: Samples, clean: Mask) -> Samples:
-    """Return the median of each row, over what is clean; 0 where nothing is."""
+    """Return the median of each row over clean samples; 0 where there are none."""
     ordered = np.sort(np.where(clean, values, np.inf), axis=1)
     rows, count = np.arange(len(values)), np.maximum(clean.sum(axis=1), 1)
     row_medians = (ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2
     return np.asarray(np.where(clean.any(axis=1), row_medians, 0.0), dtype=np.float64)
 
 
-def _spread(strays: Samples, left: float, prior: NoiseStats) -> float:
-    """Return the standard deviation of all samples, from the median step between rounds and from what is known.
+def _spread(deviations: Samples, left: float, prior: NoiseStats) -> float:
+    """Return the standard deviation of all samples, from the median step between rounds and from the prior.
 
-    They are averaged as logarithms: among few that are left because of their spikes, the median step is a spike.
+    They are averaged as logarithms: among the few candidates left because of spikes, the median step is a spike.
     """
-    steps = np.sort(np.abs(np.diff(strays, axis=0)), axis=None)
+    steps = np.sort(np.abs(np.diff(deviations, axis=0)), axis=None)
     if not len(steps):
         return math.sqrt(prior.variance)
     typical, weight = float(steps[(len(steps) - 1) // 2]) / 0.6745 / math.sqrt(2), len(steps) * left
@@ -198,16 +199,16 @@ def _spread(strays: Samples, left: float, prior: NoiseStats) -> float:
     return math.exp(logs / (prior.freedom + weight) / 2)
 
 
-def _own_spread(strays: Samples) -> Samples:
-    """Return the standard deviation of each column by the lower median distance from its lower median."""
-    return np.asarray(1.4826 * np.sort(np.abs(strays), axis=0)[(len(strays) - 1) // 2], dtype=np.float64)
+def _own_spread(deviations: Samples) -> Samples:
+    """Return the standard deviation of each column, from the lower median distance from its lower median."""
+    return np.asarray(1.4826 * np.sort(np.abs(deviations), axis=0)[(len(deviations) - 1) // 2], dtype=np.float64)
 
 
 def _timer_steps(logs: Samples) -> Samples:
-    """Return a timer's step as a share of each column's times; 0 where times do not repeat, and so show no steps."""
+    """Return the timer's step as a share of each column's times; 0 where times do not repeat, so no steps show."""
     changes = np.abs(np.diff(np.exp(logs), axis=0))
     level = np.exp(logs.min(axis=0))
-    moved = changes > 1e-9 * level  # what moves by less is the same time, rounded
+    moved = changes > 1e-9 * level  # smaller changes are the same time, rounded
     if moved.all() or not moved.any():
         return np.zeros(logs.shape[1])
     return np.asarray(changes[moved].min() / level, dtype=np.float64)
@@ -223,22 +224,22 @@ def _rounding_variance(steps: Samples, variance: Samples) -> Samples:
 
 
 def _pooled_freedom(squares: Samples, degrees: Samples) -> float:
-    """Return how many degrees of freedom the noise of all is worth as a statement about the noise of one.
+    """Return how many degrees of freedom the noise of all is worth as an estimate of the noise of one.
 
-    Where variances scatter like a scaled inverse χ² of d degrees of freedom, their squared coefficient of variation
-    is 2 / (d - 4).
+    Where variances are distributed as a scaled inverse χ² with d degrees of freedom, their squared coefficient of
+    variation is 2 / (d - 4).
     """
-    unlike, informative = USUAL_UNLIKENESS, degrees > 0
+    variation, informative = USUAL_UNLIKENESS, degrees > 0
     count = int(informative.sum())
     if count > 1 and squares.any():
         variances, by_chance = squares[informative] / degrees[informative], 2 / float(degrees[informative].mean())
         unlikeness = (float(variances.var(ddof=1) / variances.mean() ** 2) - by_chance) / (1 + by_chance)
-        unlike = (UNLIKENESS_COUNT * unlike + count * max(unlikeness, 0.0)) / (UNLIKENESS_COUNT + count)
-    return 4 + 2 / unlike
+        variation = (UNLIKENESS_COUNT * variation + count * max(unlikeness, 0.0)) / (UNLIKENESS_COUNT + count)
+    return 4 + 2 / variation
 
 
 def _memory_inflation(residuals: Samples, free: float) -> float:
-    """Return how many times memory from round to round makes the variance of a mean larger than it seems."""
+    """Return the factor by which correlation between rounds increases the variance of a mean."""
     rounds, count = residuals.shape
     power = float((residuals**2).sum())
     if rounds < 2:
@@ -253,9 +254,9 @@ def _memory_inflation(residuals: Samples, free: float) -> float:
 
 @cache
 def _memory_effects(rounds: int) -> tuple[Samples, Samples]:
-    """Return what each memory does to so many rounds: correlation of neighbouring residuals, and larger variance.
+    """Return the effect of each memory over ``rounds``: correlation of adjacent residuals, and variance factor.
 
-    The residuals are from the mean of the rounds, which hides part of the memory and of the variance.
+    The residuals are from the mean of the rounds, which hides part of the correlation and of the variance.
     """
     powers = MEMORIES[:, None] ** np.arange(rounds)
     sums = np.cumsum(powers, axis=1)
@@ -267,14 +268,14 @@ def _memory_effects(rounds: int) -> tuple[Samples, Samples]:
 
 
 TOLERANCE = 0.01
-FIRST_LOOK, MIN_ROUNDS = 2, 3  # rounds before one may leave, and before several may be called equally good
+FIRST_LOOK, MIN_ROUNDS = 2, 3  # rounds before one may be eliminated, and before several may be called equally good
 GROWTH = 1.15  # of the number of rounds from look to look
-SKIPPED_LOOKS = 4  # looks that are passed over in sharing out the error, so that the first do not take most of it
-MIN_CROWD = 5  # contenders whose median tells for good what a round added
-LOSING_SHARE = 0.05  # of the allowed error, for losing the best by elimination
-TOLERANCE_SHARE = 0.75  # of the tolerance is asked for: candidates come in crowds, and one may stand just beyond it
+SKIPPED_LOOKS = 4  # looks skipped when the error is divided, so that the first ones do not get most of it
+MIN_CROWD = 5  # contenders whose median determines a round's effect for good
+LOSING_SHARE = 0.05  # share of the allowed error for eliminating the best
+TOLERANCE_SHARE = 0.75  # share of the tolerance required: with many close candidates, one may lie just beyond it
 DRAWS, SEED = 4000, 20
-RELEVANT = 10.0  # standard errors behind the winner; whoever is further behind is not drawn
+RELEVANT = 10.0  # standard errors behind the winner; candidates further behind are not drawn
 
 
 @dataclass(frozen=True)
@@ -293,10 +294,10 @@ class CandidateRank:
 
 @dataclass(frozen=True)
 class RaceStanding:
-    """Who is ahead, how sure that is, and everybody's place: the winner's first, those that failed last.
+    """The leader, its probability, and the ranking: the winner first, failed ones last.
 
-    ``probability`` is that of the winner being within the tolerance of the best, ``expected_regret`` what it is
-    expected to lose against the best, as a share of its time. Without a winner they are 0 and infinite.
+    ``probability`` is that of the winner being within the tolerance of the best, ``expected_regret`` its expected loss
+    against the best, as a share of its time. Without a winner they are 0 and infinite.
     """
 
     winner: int | None
@@ -307,11 +308,11 @@ class RaceStanding:
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """A race as it stands; ``after`` a round it is another.
+    """The immutable state of a race; ``after`` a round returns the next one.
 
-    ``rows`` has the times of each round, in logarithms of microseconds, not a number where one took no part.
-    ``effects`` is what each round added to the logarithms while there was a crowd, and ``noise`` what those that left
-    told about it.
+    ``rows`` has the times of each round, in logarithms of microseconds, NaN where a candidate took no part. ``effects``
+    is what each round added to the logarithms while there were enough contenders, and ``noise`` the evidence on it from
+    those eliminated.
     """
 
     n_candidates: int
@@ -326,19 +327,19 @@ class Race:
 
     @classmethod
     def start(cls, n_candidates: int, tolerance: float = TOLERANCE, confidence: float = CONFIDENCE) -> Race:
-        """Return a race of so many candidates before its first round."""
-        everybody = tuple(range(n_candidates))
+        """Return a race before its first round."""
+        contenders = tuple(range(n_candidates))
         return cls(
-            n_candidates, tolerance, confidence, everybody, not everybody, frozenset(), (), np.empty(0), NoiseStats()
+            n_candidates, tolerance, confidence, contenders, not contenders, frozenset(), (), np.empty(0), NoiseStats()
         )
 
     def after(self, round_times: Mapping[int, float]) -> Race:
         """Return the race after a round, from the microseconds that each contender took.
 
-        One that is absent, or whose time is no positive number, has failed: it is out and never wins.
+        One that is absent, or whose time is not a positive number, has failed: it is out and never wins.
 
         Raises:
-            ValueError: A time is given for one that is not among the contenders.
+            ValueError: A time is given for a candidate that is not a contender.
         """
         unexpected = round_times.keys() - set(self.contenders)
         if unexpected:
@@ -363,7 +364,7 @@ class Race:
         return np.array(self.rows).reshape(len(self.rows), self.n_candidates)
 
     def standing(self) -> RaceStanding:
-        """Return who is ahead and how sure that is, from the rounds so far; the same race gives the same answer."""
+        """Return the leader and its probability from the rounds so far; deterministic for the same race."""
         rounds = np.isfinite(self.logs).sum(axis=0)
         ran = np.array([c for c in range(len(rounds)) if rounds[c] and c not in self.failed], dtype=np.int_)
         unplaced = tuple(CandidateRank(c, None, None, None, int(rounds[c])) for c in range(len(rounds)) if c not in ran)
@@ -393,7 +394,7 @@ class Race:
 
 @dataclass(frozen=True)
 class _ContenderEstimates:
-    """Candidates beside each other in logarithms of time; infinitely far behind where one never ran."""
+    """Estimates of several candidates in logarithms of time; infinitely far behind where one never ran."""
 
     centre: Samples
     variance: Samples
@@ -402,7 +403,7 @@ class _ContenderEstimates:
     rounds: int
 
     def behind(self, one: int) -> tuple[Samples, Samples, Samples]:
-        """Return how far everybody is behind one, with standard errors and degrees of freedom."""
+        """Return how far all candidates are behind one, with standard errors and degrees of freedom."""
         return (
             self.centre - self.centre[one],
             np.sqrt(self.variance + self.variance[one]),
@@ -420,7 +421,7 @@ class _RaceLook:
 
 @cache
 def _last_look(rounds: int) -> _RaceLook:
-    """Return the last look that is planned for so many rounds or fewer, or the first of all."""
+    """Return the last look planned at or before a number of rounds, or the first of all."""
     size, index = FIRST_LOOK, 1
     while (larger := max(size + 1, int(size * GROWTH))) <= rounds:
         size, index = larger, index + 1
@@ -428,19 +429,19 @@ def _last_look(rounds: int) -> _RaceLook:
 
 
 def _allowed_error(race: Race, compared: int | NDArray[np.int_]) -> Samples:
-    """Return how often one bound of so many may fail at the last look."""
+    """Return the allowed error probability of one bound of several at the last look."""
     share = _last_look(len(race.rows)).share
     return np.asarray((1 - race.confidence) * share / np.maximum(compared, 1), dtype=np.float64)
 
 
 def _critical_t(allowed: Samples, freedom: Samples) -> Samples:
-    """Return how many standard errors away a bound lies that may fail so often: Student's t."""
+    """Return the distance of a bound in standard errors, given its allowed error probability: Student's t."""
     allowed, freedom = np.broadcast_arrays(allowed, freedom)
     return np.array([-student_quantile(*pair) for pair in zip(allowed.tolist(), freedom.tolist(), strict=True)])
 
 
 def _eliminate_slower(race: Race) -> Race:
-    """Return the race without contenders that surely are slower than the leader; decided where the rest is close."""
+    """Return the race without contenders significantly slower than the leader; decided where the rest is close."""
     columns = np.array(race.contenders)
     logs = race.logs[:, columns]
     fitted = _fit_race(race, columns)
@@ -454,16 +455,16 @@ def _eliminate_slower(race: Race) -> Race:
     slow_rounds = (logs - fitted.effects[:, None] > field.centre[lead] + gap / 2).sum(axis=0)
     by_spikes = [binomial_beyond(n - 1, len(logs), field.noise.spike_rate) for n in slow_rounds.tolist()]
     no_spikes = np.array(by_spikes) <= LOSING_SHARE * _allowed_error(race, 1)
-    out = no_spikes & (gap > error * _critical_t(LOSING_SHARE * allowed, freedom))
+    leaving = no_spikes & (gap > error * _critical_t(LOSING_SHARE * allowed, freedom))
     close = (no_spikes | (gap <= reach)) & (gap - reach > -math.log1p(race.tolerance))
     close[lead] = True
-    left = tuple(int(c) for c in columns[~out])
+    left = tuple(int(c) for c in columns[~leaving])
     return replace(
         race,
         contenders=left,
-        decided=race.decided or len(left) == 1 or (len(logs) >= MIN_ROUNDS and bool((out | close).all())),
+        decided=race.decided or len(left) == 1 or (len(logs) >= MIN_ROUNDS and bool((leaving | close).all())),
         effects=fitted.effects if len(columns) >= MIN_CROWD else race.effects,
-        noise=sum((fitted.noise[i] for i in np.flatnonzero(out)), race.noise),
+        noise=sum((fitted.noise[i] for i in np.flatnonzero(leaving)), race.noise),
     )
 
 
@@ -475,7 +476,7 @@ def _fit_race(race: Race, columns: NDArray[np.int_]) -> RoundFit:
 
 
 def _estimate_contenders(race: Race, rounds: NDArray[np.int_]) -> _ContenderEstimates:
-    """Return everybody that ran: the contenders, or those of the most rounds, together, and the others beside them."""
+    """Return estimates of all that ran: contenders, or those with most rounds, jointly, the others relative to them."""
     full = np.array(race.contenders) if race.contenders else np.flatnonzero(rounds == rounds.max())
     fitted, logs = _fit_race(race, full), race.logs
     noise = sum(fitted.noise, race.noise)
@@ -490,13 +491,13 @@ def _estimate_contenders(race: Race, rounds: NDArray[np.int_]) -> _ContenderEsti
 def _sample_regret(centre: Samples, variance: Samples, freedom: Samples) -> Samples:
     """Return draws of how far the first is behind the best, in logarithms, with Student's tails."""
     rng, shape = np.random.default_rng(SEED), (DRAWS, len(centre))
-    strays = rng.standard_normal(shape) * np.sqrt(freedom / rng.chisquare(freedom, shape))
-    times = centre + np.sqrt(variance) * strays
+    deviations = rng.standard_normal(shape) * np.sqrt(freedom / rng.chisquare(freedom, shape))
+    times = centre + np.sqrt(variance) * deviations
     return np.asarray(times[:, 0] - times.min(axis=1), dtype=np.float64)
 
 
 def _probability_not_lost(race: Race, field: _ContenderEstimates, placed: int) -> float:
-    """Return the probability that the best neither left by mistake nor hides behind spikes in half of its rounds."""
+    """Return the probability that the best was neither eliminated by mistake nor hidden by many spikes."""
     if placed == 1:
         return 1.0
     half = field.rounds - (field.rounds - 1) // 2

@@ -11,8 +11,8 @@ interval wider than necessary, never too narrow. The systematic bound of the sen
 
 For one process the spread is that of its calls: the interval is for another window of this process, not for another
 process. For several it is Student's t over them. Windows that the sensor measures better weigh more, as far as
-processes are alike (DerSimonian and Laird; the spread is that of Hartung and Knapp). The spread of the calls of a
-process is no weight: on a host with an unstable speed, steady processes are also the fast ones.
+processes are similar (DerSimonian and Laird; the spread is that of Hartung and Knapp). The spread of a process's calls
+is not used as a weight: on a host with unstable speed, steady processes are also the fast ones.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ HALF_WIDTH_DEVIATIONS = 1.96
 
 
 MIN_PROCESSES = 3
-"""Below which their spread says too little of other processes for an estimate to be called that of a run."""
+"""With fewer, their spread says too little about other processes for an estimate to be called that of a run."""
 
 
 @dataclass(frozen=True)
 class ProcessReading:
-    """What one process gave.
+    """The reading of one process.
 
     Attributes:
-        share: How far the sensor may be off in its window: half an interval over the value. Null: no sensor is in it.
-        calls: How many calls it is an average over. Null: it is not of calls, as idle power.
-        spread: How far its calls leave the value open: half an interval over it. Null: too few calls, or not of calls.
+        share: Error of the sensor in its window: half an interval over the value. Null: no sensor is involved.
+        calls: Number of calls averaged. Null: not about calls, such as idle power.
+        spread: Uncertainty from its calls: half an interval over the value. Null: too few calls, or not about calls.
     """
 
     value: float
@@ -62,7 +62,7 @@ class ProcessReading:
 
 @dataclass(frozen=True)
 class TypicalProcess:
-    """The typical process: its value, the interval, and how it was found. Without ends too little is known."""
+    """The typical process: its value, the interval, and the method. Bounds are null where too little is known."""
 
     value: float
     low: float | None
@@ -71,15 +71,15 @@ class TypicalProcess:
 
 
 def scope_of_processes(processes: int) -> Scope:
-    """Return what an estimate over so many processes is of: a run needs three, fewer are only themselves."""
+    """Return the scope of an estimate over several processes: a run takes three, fewer stand for themselves only."""
     return "run" if processes >= MIN_PROCESSES else "process"
 
 
 def rate_spread(counts: Samples, times: Samples) -> float | None:
-    """Return how far calls leave open how much is made in a time, or takes: half a 95 % interval, as a share.
+    """Return the uncertainty of a rate (amount per time, or the inverse) from calls: half a 95 % interval, as a share.
 
-    ``counts`` is what each call made, ``times`` how long it took, in order. Energy over what was made is as open where
-    power is the same: the time of a call is what it is drawn for. Null for a single call.
+    ``counts`` is the amount of each call, ``times`` its duration, in order. Energy per amount is equally uncertain at
+    constant power, as energy is then proportional to time. Null for a single call.
     """
     if len(counts) != len(times) or not counts.sum() or not times.sum():
         return None
@@ -89,7 +89,7 @@ def rate_spread(counts: Samples, times: Samples) -> float | None:
 def mean_spread(values: Samples) -> float | None:
     """Return half a 95 % interval of the mean of values in order, as a share of it; null for a single value.
 
-    Neighbours may resemble each other. Too few values to see that are taken as independent.
+    Neighbours may be correlated. Too few values to detect that are treated as independent.
     """
     if len(values) < 2 or not values.mean():
         return None
@@ -101,7 +101,7 @@ def mean_spread(values: Samples) -> float | None:
 
 
 def combine_processes(draws: Sequence[ProcessReading], confidence: float = CONFIDENCE) -> TypicalProcess:
-    """Return what one or more processes say."""
+    """Combine the readings of one or more processes."""
     if len(draws) == 1:
         return _from_one_process(draws[0])
     values = np.array([draw.value for draw in draws])
@@ -127,7 +127,7 @@ def combine_processes(draws: Sequence[ProcessReading], confidence: float = CONFI
 
 
 def estimate_joules(draws: Sequence[ProcessReading]) -> Estimate:
-    """Return the joules that one or more processes gave, as an estimate with its scope."""
+    """Return the joules of one or more processes as an estimate with its scope."""
     combined = combine_processes(draws)
     return Estimate(
         value=combined.value,
@@ -148,20 +148,20 @@ def _from_one_process(draw: ProcessReading) -> TypicalProcess:
     there = {name: part for name, part in parts.items() if part is not None}
     if not there:
         return TypicalProcess(draw.value, None, None, "one process; too little for an interval")
-    off = abs(draw.value) * math.hypot(*there.values())
+    half = abs(draw.value) * math.hypot(*there.values())
     squares = ", added in squares" if len(there) > 1 else ""
     return TypicalProcess(
-        draw.value, draw.value - off, draw.value + off, f"one process: {' and '.join(there)}{squares}"
+        draw.value, draw.value - half, draw.value + half, f"one process: {' and '.join(there)}{squares}"
     )
 
 
 def _weights(logs: Samples, errors: Samples) -> Samples:
-    """Return how much each process counts: as much as it is known, once what differs between processes is added."""
+    """Return the weight of each process: its inverse variance, including the variance between processes."""
     if errors.min() <= 0:
         return np.full(len(logs), 1.0)
     precise = 1 / errors**2
     centre = float(precise @ logs) / precise.sum()
-    strays = float(precise @ (logs - centre) ** 2) - (len(logs) - 1)
+    excess = float(precise @ (logs - centre) ** 2) - (len(logs) - 1)
     scale = float(precise.sum() - (precise**2).sum() / precise.sum())
-    between = max(0.0, strays / scale)
+    between = max(0.0, excess / scale)
     return np.asarray(1 / (errors**2 + between), dtype=np.float64)

@@ -2,11 +2,11 @@
 
 Looks are planned before the first sample, at sizes that grow geometrically, and stopping is allowed at looks only.
 The interval at a look is the fixed-size one, stretched by the same factor at every look: the allowed error is divided
-among the looks accordingly. The shares add up to the whole (Bonferroni), so all looks hold together however they
-depend on each other; some of the error is reserved because the stretched width is itself an estimate.
+among the looks accordingly. The shares add up to the total (Bonferroni), so all looks hold jointly however they depend
+on each other; some of the error is reserved because the stretched width is itself an estimate.
 
-How far the average of fewer than a hundred samples strays is itself largely chance. Looks at so few get a part of the
-error of their own, which stretches them further, and are never narrower than if the samples were independent.
+How far the average of fewer than a hundred samples deviates is itself largely chance. Looks at so few have their own
+part of the error, which stretches them further, and are never narrower than if the samples were independent.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 Estimand = Literal["median", "mean"]
 RESERVED_ERROR = 0.4  # share of the allowed error
 SMALL_LOOK = 100  # samples
-SMALL_LOOK_SHARE = 0.3  # of the error that is not kept back, for all looks at fewer where there are looks at more
-BISECTIONS = 50  # of the range in which the stretch is looked for: to the last digit
+SMALL_LOOK_SHARE = 0.3  # of the error that is not reserved, for all small looks together where there are larger ones
+BISECTIONS = 50  # of the search range of the stretch factor: to the last digit
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def interval_at_look(
 ) -> tuple[float, float] | None:
     """Return the interval from the first ``look.n`` samples; null where they allow none.
 
-    With probability ``confidence`` none of the intervals at the planned looks misses. That of a median is widened where
-    the samples wander: it then has all medians that parts of the window had.
+    With probability ``confidence`` none of the intervals at the planned looks misses. That of a median is widened
+    where the samples wander: it then contains the medians of all parts of the window.
     """
     prefix = samples[: look.n]
     fixed = order_interval(prefix, confidence) if estimand == "median" else mean_interval(prefix, confidence)
@@ -102,7 +102,7 @@ def interval_at_look(
 
 
 def _half_width_of_unrelated(prefix: Samples, confidence: float, estimand: Estimand) -> float:
-    """Return how far the interval of so many samples reaches to its wider side if they do not resemble each other."""
+    """Return the larger half-width of the interval if the samples were independent."""
     errors = t_quantile(confidence, cosine_count(len(prefix))) / math.sqrt(len(prefix))
     if estimand == "mean":
         return errors * float(prefix.std(ddof=1))
@@ -116,7 +116,7 @@ def decide_to_stop(
 ) -> Literal["enough", "more"]:
     """Return whether the median is known to ±``precision`` of its value (0.01 is ±1 %) at this look.
 
-    Samples that drift or switch, or are too few to tell, are not enough as long as there are more to come.
+    Samples that drift or switch, or are too few to tell, are not enough as long as more are planned.
     """
     interval = interval_at_look(samples, look, confidence)
     if interval is None:
@@ -133,16 +133,16 @@ MINIMUM_EFFECT = 0.01
 NEARLY_ALL_SHARE = 0.975  # of the pairs, on each side
 WALK_FACTOR = 1.25  # times the range of a ratio's means over eighths of the window
 EARLY_EFFECT = 0.25
-"""A difference that is called before the last look is at least this large: what one side alone does slowly, a clock
-that dwells or a wave, looks the same as a smaller one until it has come and gone a few times."""
+"""A difference reported before the last look is at least this large: slow changes of one side, such as a clock that
+dwells on a level or a wave, look like a smaller one until they have come and gone a few times."""
 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """The second's time as a multiple of the first's, with an interval valid under peeking, and what it says.
+    """The second's time as a multiple of the first's, with an interval valid under peeking, and the verdict.
 
-    ``low`` and ``high`` are null where the pairs allow no interval; then ``reason`` says why. ``caveat`` is the kind of
-    reason; null where the ratio stayed where it is.
+    ``low`` and ``high`` are null where the pairs allow no interval; ``reason`` then says why. ``caveat`` is the kind of
+    reason; null where the ratio was stable.
     """
 
     verdict: SpeedVerdict
@@ -157,14 +157,14 @@ class PairedComparison:
 def log_ratios(first: Samples, second: Samples, block: int = 1) -> Samples:
     """Return the logarithm of second over first, pair by pair in time order, whole blocks of pairs only.
 
-    Within a block the order of first and second is balanced, so that only a whole block is fair to both.
+    Within a block the order of first and second is balanced, so only a whole block is fair to both.
     """
     pairs = min(len(first), len(second)) // block * block
     return np.log(second[:pairs]) - np.log(first[:pairs])
 
 
 def judge_log_ratio(low: float, high: float, minimum_effect: float = MINIMUM_EFFECT) -> SpeedVerdict:
-    """Return what an interval of log-ratios says: a verdict needs all of it on one side of the minimum effect."""
+    """Return the verdict of an interval of log-ratios: all of it must be on one side of the minimum effect."""
     margin = math.log1p(minimum_effect)
     if low > margin:
         return "slower"
@@ -180,8 +180,8 @@ def _smooth(samples: Samples) -> Samples:
 def switches_alone(side: Samples, ratios: Samples) -> bool:
     """Return whether one side switches between two levels and the ratio with it, both as logarithms.
 
-    A clock that both share moves both, and leaves the ratio where it is. Where one side switches by itself, the mean
-    ratio says how long it happened to be on which level.
+    A clock shared by both sides moves both, and leaves the ratio unchanged. Where one side switches by itself, the mean
+    ratio depends on how long it happened to be on each level.
     """
     levels = find_two_levels(side)
     if levels is None:
@@ -203,13 +203,13 @@ def compare_at_look(
 ) -> PairedComparison:
     """Return whether the second is faster than the first, from the pairs up to a planned look.
 
-    The mean log-ratio of pairs, outliers moved in to five robust standard deviations. With probability
-    ``confidence`` no look calls a difference below the minimum effect different, nor one above it the same. A ratio
-    that wanders is known no better than it moved. Before the last look only a large difference is called.
+    Uses the mean log-ratio of pairs, outliers clipped to five robust standard deviations. With probability
+    ``confidence`` no look reports a difference below the minimum effect as different, nor one above it as the same. The
+    interval of a ratio that wanders covers its movement. Before the last look only a large difference is reported.
     """
     logs = log_ratios(first[: look.n], second[: look.n], block)
-    tame = winsorize(logs)
-    centre = float(np.mean(tame))
+    clipped = winsorize(logs)
+    centre = float(np.mean(clipped))
     ratio = math.exp(centre)
     needed = (1 + minimum_effect) * (1 + EARLY_EFFECT) - 1 if look.early else minimum_effect
     if look.early and abs(centre) <= math.log1p(needed):
@@ -219,14 +219,14 @@ def compare_at_look(
     if any(switches_alone(np.log(side[: len(logs)]), logs) for side in (first, second)):
         why = "one of the two switches between levels by itself"
         return _compare_between_levels(logs, ratio, needed, why, "one side switches")
-    interval = interval_at_look(tame, look, confidence, "mean")
+    interval = interval_at_look(clipped, look, confidence, "mean")
     if interval is None:
         return PairedComparison("unsure", ratio, None, None, len(logs), "too few pairs", "too few pairs")
     low, high = interval
     reason: str | None = None
     caveat: Caveat | None = None
     if wanders(logs):
-        low, high = min(low, centre - _possible_drift(tame)), max(high, centre + _possible_drift(tame))
+        low, high = min(low, centre - _possible_drift(clipped)), max(high, centre + _possible_drift(clipped))
         reason, caveat = "the ratio wanders: it is known no better than it moved", "ratio wanders"
     return PairedComparison(
         judge_log_ratio(low, high, needed), ratio, math.exp(low), math.exp(high), len(logs), reason, caveat
@@ -234,10 +234,10 @@ def compare_at_look(
 
 
 def _possible_drift(logs: Samples) -> float:
-    """Return how far a ratio that moves may have moved on the whole.
+    """Return how far a moving ratio may have moved in total.
 
-    Of two equal things that each walk at random from where they were, the mean of the logarithms lies farther from 0
-    than this in 0.7 %.
+    For two equal subjects that each follow a random walk, the mean of the logarithms is farther from 0 than this in
+    0.7 % of cases.
     """
     return WALK_FACTOR * range_of_means(logs)
 
@@ -245,9 +245,9 @@ def _possible_drift(logs: Samples) -> float:
 def _compare_between_levels(
     logs: Samples, ratio: float, minimum_effect: float, reason: str, caveat: Caveat
 ) -> PairedComparison:
-    """Return what pairs that switch between levels say: a verdict only where nearly all of them say the same.
+    """Return the comparison of pairs that switch between levels: a verdict only where nearly all of them agree.
 
-    Then it holds on either level, if they do not just follow one another. Otherwise there is no interval for the ratio.
+    Then it holds on either level, if they do not just follow one another. Otherwise the ratio has no interval.
     """
     low, high = quantiles(logs, (1 - NEARLY_ALL_SHARE, NEARLY_ALL_SHARE))
     centre, moved = math.log(ratio), _possible_drift(logs)

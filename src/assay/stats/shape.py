@@ -1,9 +1,9 @@
 """The shape of a series over time: steady, drifting, switching between two levels, or wandering.
 
 A series wanders where it moves more slowly than short-memory noise can. Random walks, clocks that dwell on a level,
-warm-up curves and slow waves put most of their power into the slowest cosines of the window; short-memory noise
-spreads it evenly over the slow ones. The samples are replaced by their normal scores first (ranks, ties sharing one),
-so neither spikes nor the unit matter.
+warm-up curves and slow waves have most of their power in the slowest cosines of the window; short-memory noise spreads
+it evenly over the slow ones. The samples are first replaced by their normal scores (ranks, ties sharing one), so
+neither spikes nor the unit matter.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
-MIN_WANDER_SAMPLES = 64  # samples; with fewer, chance wanders as well
-SLOWEST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # cosines, at most half of all that are read
-WANDER_ALARM_RATE = 0.002  # chance at each of these; together noise that forgets is called wandering in about 1 %
+MIN_WANDER_SAMPLES = 64  # samples; with fewer, chance looks like wandering as well
+SLOWEST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # cosines, at most half of all that are used
+WANDER_ALARM_RATE = 0.002  # at each of these; together short-memory noise is called wandering in about 1 %
 RANDOM_WALK_LIMIT = 14.0  # n (1 - r₁), which a random walk of n samples stays below in 95 % (Dickey and Fuller)
 PER_BLOCK, MIN_BLOCKS, MAX_BLOCKS = 16, 8, 64  # samples in a block; blocks in a window
 
 
 def normal_scores(samples: Samples) -> Samples:
-    """Return the standard normal values of the samples' ranks; samples that are equal share one."""
+    """Return the normal scores of the samples' ranks; equal samples share one."""
     _, inverse, counts = np.unique(samples, return_inverse=True, return_counts=True)
     if len(counts) == len(samples):
         return _scores_of_ranks(len(samples))[inverse.reshape(-1)]
@@ -54,7 +54,7 @@ def normal_scores(samples: Samples) -> Samples:
 
 @lru_cache(8)
 def _scores_of_ranks(n: int) -> Samples:
-    """Return the normal values of n different samples, from the least to the greatest."""
+    """Return the normal scores of n different samples, in ascending order."""
     return _normal_quantiles((np.arange(n) + 0.5) / n)
 
 
@@ -63,21 +63,21 @@ def _normal_quantiles(shares: Samples) -> Samples:
 
 
 def wander_cosine_count(n: int) -> int:
-    """Return how many cosines of n samples are read: twice as many as tell the long-run variance."""
+    """Return how many cosines of n samples are used: twice as many as for the long-run variance."""
     return max(6, min(n // 4, int(0.8 * n ** (2 / 3))))
 
 
 def _alarming(slower: int, faster: int) -> float:
-    """Return the ratio of mean powers that so many slower and faster cosines seldom exceed in noise that forgets."""
+    """Return the ratio of mean powers of slower to faster cosines that short-memory noise rarely exceeds."""
     return f_quantile(1 - WANDER_ALARM_RATE, slower, faster)
 
 
 def wanders(samples: Samples, *, straight: bool = True) -> bool:
-    """Return whether the series moves more slowly than noise that forgets; never of fewer than 64 samples.
+    """Return whether the series moves more slowly than short-memory noise; never for fewer than 64 samples.
 
     Args:
         samples: In the order they were taken.
-        straight: Whether a straight drift counts; without it, only what is left of the series after one.
+        straight: Whether a straight drift counts; without it, only what remains after removing one.
     """
     n = len(samples)
     if n < MIN_WANDER_SAMPLES or samples.min() == samples.max():
@@ -99,9 +99,9 @@ def wanders(samples: Samples, *, straight: bool = True) -> bool:
 
 
 def range_of_medians(samples: Samples) -> tuple[float, float]:
-    """Return the lowest and the highest median of the window's 8 to 64 parts: between them it moved.
+    """Return the lowest and the highest median of the window's 8 to 64 parts: the range over which it moved.
 
-    A part has about 16 samples where there are few, so that a level that lasts as long shows.
+    A part has about 16 samples where there are few, so that a level that lasts as long is visible.
     """
     count = max(MIN_BLOCKS, min(MAX_BLOCKS, len(samples) // PER_BLOCK))
     size = max(1, len(samples) // count)
@@ -111,7 +111,7 @@ def range_of_medians(samples: Samples) -> tuple[float, float]:
 
 
 def range_of_means(values: Samples) -> float:
-    """Return how far apart the means of the window's eighths lie."""
+    """Return the range of the means of the window's eighths."""
     means = [float(part.mean()) for part in np.array_split(values, MIN_BLOCKS) if len(part)]
     return max(means) - min(means)
 
@@ -120,22 +120,22 @@ Unsteadiness = Literal["drift", "switching"]
 ShapeName = Literal["steady", "drift", "two levels", "bursts", "too few"]
 ShapeEstimand = Literal["median", "median of the window", "levels and shares", "none"]
 
-MIN_SHAPE_SAMPLES = 64  # samples; with fewer, chance draws shapes of its own
-SMOOTHING = 5  # samples in the moving median that levels are looked for in: a level outlasts noise
+MIN_SHAPE_SAMPLES = 64  # samples; with fewer, chance produces shapes of its own
+SMOOTHING = 5  # samples in the moving median used to find levels: a level outlasts noise
 MIN_GAP, MIN_GAP_BY_CHANCE = (
     3.5,
     8.0,
-)  # spreads between levels: halves of a Gaussian lie 2.7 apart, of an even spread 3.5
+)  # spreads between levels: halves of a Gaussian are 2.7 apart, of a uniform distribution 3.5
 MIN_RARE_SHARE = 0.1  # share of the time on the rarer level, below which it is a burst
-MAX_LEVEL_DRIFT = 0.2  # of the distance between two levels, by which the means of eighths may stray from them
-MIN_SWITCHES = 4  # between two levels, for their shares to mean anything: two round trips
+MAX_LEVEL_DRIFT = 0.2  # of the distance between two levels, by which the means of eighths may deviate from them
+MIN_SWITCHES = 4  # between two levels, for their shares to be meaningful: two round trips
 DRIFT_CONFIDENCE = 0.99
 DRIFT_MATTERS = 0.005  # of the median, over the window
 EIGHTHS = 8
 MIN_RELATED_SAMPLES, RELATED_ALARM = (
     6,
     1.28,
-)  # samples; neighbours that do not resemble each other seem to in a tenth of windows
+)  # samples; uncorrelated neighbours look correlated in a tenth of windows
 BURSTS_MATTER = 0.001  # share of outliers: Gaussian noise has one in a million
 
 
@@ -160,7 +160,7 @@ class TwoLevels:
 
 @dataclass(frozen=True)
 class SeriesShape:
-    """The name of what a series looks like, what estimand makes sense, and the evidence for it."""
+    """The shape of a series, the estimand that makes sense, and the evidence for it."""
 
     name: ShapeName
     estimand: ShapeEstimand
@@ -170,15 +170,15 @@ class SeriesShape:
 
 
 def estimate_slope(samples: Samples) -> DriftSlope | None:
-    """Return the straight drift over the window, outliers tamed; null where the median is zero."""
+    """Return the straight drift over the window, with outliers clipped; null where the median is zero."""
     n, middle = len(samples), median(samples)
     if middle == 0:
         return None
-    tame, time = winsorize(samples), centred_time(n)
+    clipped, time = winsorize(samples), centred_time(n)
     weight = float(time @ time)
-    drift = float(time @ tame) / weight
-    strays = long_run_variance(tame)
-    half = t_quantile(DRIFT_CONFIDENCE, strays.degrees) * math.sqrt(strays.variance / weight)
+    drift = float(time @ clipped) / weight
+    long_run = long_run_variance(clipped)
+    half = t_quantile(DRIFT_CONFIDENCE, long_run.degrees) * math.sqrt(long_run.variance / weight)
     size = abs(middle)
     return DriftSlope(drift / size, (drift - half) / size, (drift + half) / size)
 
@@ -186,9 +186,9 @@ def estimate_slope(samples: Samples) -> DriftSlope | None:
 def find_two_levels(samples: Samples) -> TwoLevels | None:
     """Return the two levels a series switches between; null where it does not, or is too short to tell.
 
-    The moving median is split in two where that leaves the least spread within (Otsu's threshold); they
-    are levels if they lie far apart for that spread; two ticks of a timer only if the series dwells on them. A random
-    walk or a decay lies in two heaps as well, and goes on wandering within each: that is no level.
+    The moving median is split in two where that leaves the least spread within (Otsu's threshold); the halves are
+    levels if they are far apart relative to that spread; two ticks of a timer only if the series dwells on them. A
+    random walk or a decay also forms two clusters, but keeps wandering within each: those are no levels.
     """
     if len(samples) < MIN_SHAPE_SAMPLES:
         return None
@@ -196,7 +196,7 @@ def find_two_levels(samples: Samples) -> TwoLevels | None:
     smooth = smooth - smooth.mean()  # sums of squares keep their digits
     ordered, n = np.sort(smooth), len(smooth)
     below = np.arange(math.ceil(MIN_RARE_SHARE * n), math.floor((1 - MIN_RARE_SHARE) * n) + 1)
-    below = below[ordered[below - 1] < ordered[below]]  # samples that are equal lie on one side
+    below = below[ordered[below - 1] < ordered[below]]  # equal samples stay on one side
     if not len(below):
         return None
     sums = np.cumsum(ordered)[below - 1]
@@ -225,7 +225,7 @@ def find_two_levels(samples: Samples) -> TwoLevels | None:
 
 
 def _tick(samples: Samples) -> float:
-    """Return the smallest step between different samples: a timer's tick where they repeat, elsewhere tiny."""
+    """Return the smallest step between different samples: a timer's tick where they repeat, otherwise tiny."""
     steps = np.diff(np.unique(samples))
     return float(steps.min()) if len(steps) else 0.0
 
@@ -239,16 +239,16 @@ def outlier_share(samples: Samples) -> float:
 
 
 def relative_median_range(samples: Samples) -> float:
-    """Return how far apart the medians of the window's eighths lie, as a share of its median; infinite for 0."""
+    """Return the range of the medians of the window's eighths, as a share of its median; infinite for 0."""
     middle = abs(median(samples))
     medians = [median(part) for part in np.array_split(samples, EIGHTHS) if len(part)]
     return (max(medians) - min(medians)) / middle if middle else math.inf
 
 
 def find_unsteadiness(samples: Samples) -> Unsteadiness | None:
-    """Return what moved in the window, by enough to matter: the level drifts, or switches; null where nothing did.
+    """Return what moved in the window by a relevant amount: the level drifts, or switches; null where nothing did.
 
-    Null too of fewer than 64 samples, of which nobody can tell.
+    Also null for fewer than 64 samples, which are too few to tell.
     """
     if len(samples) < MIN_SHAPE_SAMPLES:
         return None
@@ -259,13 +259,13 @@ def find_unsteadiness(samples: Samples) -> Unsteadiness | None:
 
 
 def _drifts(samples: Samples, slope: DriftSlope | None) -> bool:
-    """Return whether the level drifts: in a straight line, or however else it wanders, by enough to matter."""
+    """Return whether the level drifts, in a straight line or otherwise, by a relevant amount."""
     straight = slope is not None and slope.low * slope.high > 0 and abs(slope.per_window) >= DRIFT_MATTERS
     return straight or (wanders(samples) and relative_median_range(samples) >= DRIFT_MATTERS)
 
 
 def is_unsettled(samples: Samples) -> bool:
-    """Return whether it is too soon to stop: the level moves, or of few samples neighbours resemble each other."""
+    """Return whether it is too soon to stop: the level moves, or, with few samples, neighbours are correlated."""
     n = len(samples)
     if n >= MIN_SHAPE_SAMPLES:
         return find_unsteadiness(samples) is not None
@@ -276,7 +276,7 @@ def is_unsettled(samples: Samples) -> bool:
 
 
 def classify_shape(samples: Samples) -> SeriesShape:
-    """Return what the series looks like; levels are named before drift, and drift before bursts."""
+    """Return the shape of a series; levels take precedence over drift, and drift over bursts."""
     if len(samples) < MIN_SHAPE_SAMPLES:
         return SeriesShape("too few", "none")
     slope, levels, outliers = estimate_slope(samples), find_two_levels(samples), outlier_share(samples)

@@ -1,1 +1,1 @@
-"""What is kept? Run folders, records and samples."""
+"""Run folders, records, samples, and the history of measurements."""

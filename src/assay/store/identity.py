@@ -1,8 +1,8 @@
 """What was measured: the details that must agree before two numbers may be compared, and the key of a history series.
 
-Points of different runs form one series when work, device, conditions and estimation method agree. Left out of the key
-is what may change from run to run and is stored with each point: the commit, the host within its class, the driver,
-versions, and for how long was measured.
+Points of different runs form one series when work, device, conditions and estimation method agree. What may change
+from run to run is not part of the key but stored with each point: the commit, the host within its class, the driver,
+versions, and the measurement duration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXCLUSIVE_CORES = frozenset({"cpu", "numa", "full"})
 
 
 class SeriesKey(Value):
-    """All that a series' points have in common."""
+    """What all points of a series have in common."""
 
     workload: str
     impl: str
@@ -49,13 +49,13 @@ class SeriesKey(Value):
 
     @property
     def label(self) -> str:
-        """What is measured, for people: ``softmax@numpy call_us``."""
+        """A readable name of what is measured: ``softmax@numpy call_us``."""
         work = self.workload if self.impl in {"python", "command"} else f"{self.workload}@{self.impl}"
         return f"{work} {self.quantity}"
 
     @property
     def where(self) -> str:
-        """On what it is measured, for people."""
+        """A readable name of the device it is measured on."""
         return self.gpu or f"{self.device}, {self.location}"
 
     @property
@@ -74,21 +74,21 @@ class SeriesKeys:
         self._project = PurePath(cwd).name or None
 
     def described(self, trial: Trial, role: Role, subject: Subject) -> str:
-        """Return all that the series of a subject have in common, as text."""
-        own = subject.impl in {"python", "command"}
+        """Return what all series of a subject have in common, as canonical JSON."""
+        is_user_code = subject.impl in {"python", "command"}
         description = {
             "workload": subject.workload,
             "impl": subject.impl,
             "params": subject.params,
             "config": subject.config,
-            "project": self._project if own else None,
+            "project": self._project if is_user_code else None,
             **self._where(role),
             "conditions": trial_conditions(trial, role),
         }
         return canonical_json(description)
 
     def _where(self, role: Role) -> dict[str, str | None]:
-        """Return which GPUs, or which cores of which class of host."""
+        """Return the GPUs, or the cores and the class of the host."""
         kind = role.devices[0].partition(":")[0]
         device_targets = [self._targets[device] for device in role.devices if device in self._targets]
         if kind == "cuda" and device_targets:
@@ -100,48 +100,48 @@ class SeriesKeys:
 
 
 def host_class(machine: Machine) -> str:
-    """Return what hosts have in common that are as good as each other: the model and number of their cores."""
+    """Return the class of equivalent hosts: the model and number of their cores."""
     return f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"
 
 
 def trial_conditions(trial: Trial, role: Role) -> Params:
-    """Return under what a role is timed, beyond its work and device; what is as usual is left out."""
-    result: Params = {"isolation": role.isolation}
+    """Return the conditions under which a role is timed, beyond its work and device; defaults are left out."""
+    conditions: Params = {"isolation": role.isolation}
     if trial.schedule == "together":
-        result["schedule"] = trial.schedule
+        conditions["schedule"] = trial.schedule
     if role.ranks > 1:
-        result["ranks"] = role.ranks
+        conditions["ranks"] = role.ranks
     if role.metered:
-        result["metered"] = ",".join(sorted(role.metered))
+        conditions["metered"] = ",".join(sorted(role.metered))
     if role.isolation in EXCLUSIVE_CORES and set(trial.placed_with) - set(role.devices):
-        result["cores shared with"] = ",".join(sorted(set(trial.placed_with) - set(role.devices)))
+        conditions["cores shared with"] = ",".join(sorted(set(trial.placed_with) - set(role.devices)))
     if trial.cpu_groups is not None:
-        result["cpu_groups"] = trial.cpu_groups
+        conditions["cpu_groups"] = trial.cpu_groups
     if role.in_stages:
-        result["in stages"] = True
+        conditions["in stages"] = True
     elif len(role.subjects) > 1 or trial.schedule == "turns":
-        result["in turns"] = True
+        conditions["in turns"] = True
     if concurrent := _concurrent_subjects(trial, role):
-        result["beside"] = concurrent
-    return {**result, **_method_conditions(trial.method), **trial.settings}
+        conditions["beside"] = concurrent
+    return {**conditions, **_method_conditions(trial.method), **trial.settings}
 
 
 def _method_conditions(method: Method) -> Params:
-    """Return how calls are timed, where it is not as usual."""
-    result: Params = {}
+    """Return how calls are timed, where it differs from the default."""
+    conditions: Params = {}
     if method.cache is not None:
-        result["cache"] = method.cache
+        conditions["cache"] = method.cache
     if method.benchmark_runs is not None:
-        result["counted"] = True
+        conditions["counted"] = True
     if method.continuous:
-        result["duty"] = method.duty
+        conditions["duty"] = method.duty
     if method.settle_s is not None:
-        result["settled"] = True
-    return result
+        conditions["settled"] = True
+    return conditions
 
 
 def _concurrent_subjects(trial: Trial, role: Role) -> str:
-    """Return what runs at the same time: loads, and under `together` the other roles."""
+    """Return what runs at the same time: loads, and under the schedule ``together`` the other roles."""
     others = [
         other
         for other in trial.roles
@@ -154,7 +154,7 @@ def _concurrent_subjects(trial: Trial, role: Role) -> str:
 
 @lru_cache(maxsize=100_000)
 def series_key(described: str, quantity: str, method: str) -> tuple[str, SeriesKey]:
-    """Return the key of one quantity, and its name: a hash of all but a GPU's title, which adds nothing to its UUID."""
+    """Return one quantity's name and key; the name is a hash of all but the GPU's title, which its UUID implies."""
     content = {**json.loads(described), "quantity": quantity, "method": method_key(method)}
     return short_hash({name: value for name, value in content.items() if name != "gpu"}), SeriesKey(**content)
 
@@ -184,23 +184,23 @@ Aspect = Literal[
     "checkout",
     "device model",
 ]
-"""In what two numbers may differ, as far as their trials say."""
+"""The aspects in which two numbers may differ, as far as their trials say."""
 
 MODEL: Aspect = "device model"
-"""The model of a device is no detail of a number: across models numbers stand side by side."""
+"""The model of a device is not part of the identity: numbers of different models are compared side by side."""
 
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
 DTYPE, ISOLATION, SHARED_CORES = "dtype", "isolation", "cores shared with"
 SCHEDULE = frozenset({"schedule", "in turns", "in stages", "beside", "phase"})
-"""Conditions that say what ran when, and at the same time as what."""
+"""Conditions that say what ran when, and what ran concurrently."""
 
 
 Identity = dict[str, dict[str, str]]
-"""By aspect and name what must agree, as it is kept in files."""
+"""Values that must agree, by aspect and name, as stored in files."""
 
 
 class IdentityDetail(NamedTuple):
-    """One thing that must agree: ``parameters``, ``rows``, ``256``."""
+    """One detail that must agree: ``parameters``, ``rows``, ``256``."""
 
     aspect: Aspect
     name: str
@@ -208,20 +208,20 @@ class IdentityDetail(NamedTuple):
 
 
 def work_name(subject: Subject) -> str:
-    """Return what a subject is, in words that no other work has: of a command all of its words."""
+    """Return a name of a subject's work that is unique: for a command all of its arguments."""
     return subject.workload if subject.impl == "command" else subject.label
 
 
 def subject_details(
     trial: Trial, role: Role, subject: Subject, loaded_dtype: str | None = None
 ) -> tuple[IdentityDetail, ...]:
-    """Return what must agree, beyond the work, for two numbers to be of the same thing.
+    """Return the details beyond the work that must agree for two numbers to measure the same thing.
 
-    ``loaded_dtype`` is that of a model's weights as they were loaded; null: it has none.
+    ``loaded_dtype`` is that of a model's weights as loaded; null: it has none.
     """
-    under = trial_conditions(trial, role)
-    if SHARED_CORES in under:  # the others' names say only which of several devices this is
-        under[SHARED_CORES] = f"{len(str(under[SHARED_CORES]).split(','))} more"
+    conditions = trial_conditions(trial, role)
+    if SHARED_CORES in conditions:  # the other devices' names only identify which of several devices this is
+        conditions[SHARED_CORES] = f"{len(str(conditions[SHARED_CORES]).split(','))} more"
     return (
         IdentityDetail("device", "on", role.devices[0].partition(":")[0]),
         *(
@@ -234,35 +234,35 @@ def subject_details(
         ),
         *([] if loaded_dtype is None else [IdentityDetail("dtype", "dtype of the weights", loaded_dtype)]),
         *([] if subject.source is None else [IdentityDetail("checkout", "checkout", subject.source.checkout)]),
-        *(IdentityDetail(_aspect_of(name), name, value) for name, value in _sorted_params(under)),
+        *(IdentityDetail(_aspect_of(name), name, value) for name, value in _sorted_params(conditions)),
     )
 
 
 def loaded_dtype_of(record: Record, role: str, subject: int) -> str | None:
-    """Return the dtype of a model's weights, as the workers of a role loaded them; null where none says."""
+    """Return the dtype of a model's weights as loaded by the workers of a role; null where none reports it."""
     facts = (facts for evidence in record.evidence if evidence.role == role for facts in evidence.subjects)
-    return next((one.dtype for one in facts if one.subject == subject and one.dtype is not None), None)
+    return next((fact.dtype for fact in facts if fact.subject == subject and fact.dtype is not None), None)
 
 
 def machine_model(machine: Machine) -> str:
-    """Return the models of a machine's GPUs, or of the host where it has none."""
+    """Return the models of a machine's GPUs, or the host class if it has none."""
     return ", ".join(dict.fromkeys(target.title for target in gpu_targets(machine).values())) or host_class(machine)
 
 
 def devices_and_model(role: Role, machine: Machine) -> tuple[str, str]:
-    """Return which devices a role is on, and their model: that of the host where they are cores."""
+    """Return the devices a role is on, and their model: that of the host for CPU cores."""
     targets_by_name = gpu_targets(machine)
-    chosen = [targets_by_name[device] for device in role.devices if device in targets_by_name]
-    if chosen:
-        uuids = sorted({target.uuid for target in chosen})
-        return " ".join(uuids), ", ".join(dict.fromkeys(target.title for target in chosen))
+    targets = [targets_by_name[device] for device in role.devices if device in targets_by_name]
+    if targets:
+        uuids = sorted({target.uuid for target in targets})
+        return " ".join(uuids), ", ".join(dict.fromkeys(target.title for target in targets))
     return f"{machine.host} {','.join(sorted(set(role.devices)))}", host_class(machine)
 
 
 def with_identity(findings: Findings, trials: Iterable[Trial], machine: Machine) -> Findings:
-    """Return findings that name what they are of, so that they can be compared without their run folder."""
+    """Return findings with their identity, so that they can be compared without their run folder."""
     trials_by_id = {trial.id: trial for trial in trials}
-    named = [
+    identified = [
         finding.model_copy(
             update={"identity": identity_of([part for trial in of for part in timed_parts(trial)], machine)}
         )
@@ -270,23 +270,23 @@ def with_identity(findings: Findings, trials: Iterable[Trial], machine: Machine)
         else finding
         for finding in findings.findings
     ]
-    return findings.model_copy(update={"findings": tuple(named)})
+    return findings.model_copy(update={"findings": tuple(identified)})
 
 
 def timed_parts(trial: Trial) -> list[Part]:
-    """Return everything whose time a trial takes."""
+    """Return everything that a trial times."""
     return [(trial, role, subject) for role in trial.roles if role.duty == "timed" for subject in role.subjects]
 
 
 def identity_of(parts: Iterable[Part], machine: Machine) -> Identity:
-    """Return what was measured: by aspect and name the values, all of them where they differ.
+    """Return what was measured: values by aspect and name, joined where they differ.
 
-    A configuration that a tuner chooses is a result, and no part of it.
+    A configuration chosen by a tuner is a result, so it is not part of it.
     """
     values_by_detail: dict[tuple[str, str], dict[str, None]] = {}
     for trial, role, subject in parts:
-        chosen = role.tuner is not None
-        details = [d for d in subject_details(trial, role, subject) if not (chosen and d.aspect == "configuration")]
+        is_tuned = role.tuner is not None
+        details = [d for d in subject_details(trial, role, subject) if not (is_tuned and d.aspect == "configuration")]
         for detail in (IdentityDetail("workload", "workload", work_name(subject)), *details):
             values_by_detail.setdefault((detail.aspect, detail.name), {})[detail.value] = None
         values_by_detail.setdefault((MODEL, "model"), {})[devices_and_model(role, machine)[1]] = None
@@ -297,7 +297,7 @@ def identity_of(parts: Iterable[Part], machine: Machine) -> Identity:
 
 
 def parse_identity(content: JsonValue) -> Identity | None:
-    """Return an identity as a file has it; null where it has none."""
+    """Return an identity as read from a file; null where it has none."""
     if not isinstance(content, dict):
         return None
     return {
@@ -308,12 +308,12 @@ def parse_identity(content: JsonValue) -> Identity | None:
 
 
 def identity_model(identity: Identity) -> str | None:
-    """Return the model of the devices that an identity names; null where it names none."""
+    """Return the device model in an identity; null where it has none."""
     return identity.get(MODEL, {}).get("model")
 
 
 def identity_details(identity: Identity) -> tuple[IdentityDetail, ...]:
-    """Return an identity as it was written, as details."""
+    """Return a stored identity as details."""
     return tuple(
         IdentityDetail(aspect, name, value)
         for aspect in ASPECTS

@@ -1,7 +1,7 @@
 """Records of a run as a sequence, with their sample files and monitor recordings, verified by digest.
 
-The recorder continues to write while records are appended, so a record stores the length of the recording at its moment
-and the digest of that many bytes. Each record adds to the same hash: a recording is hashed once, however many records
+The recorder continues to write while records are appended, so a record stores the current length of the recording and
+the digest of that many bytes. Each record extends the same hash: a recording is hashed once, however many records
 it has, and is read no further than it was sealed.
 """
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 NEVER_NEGATIVE = frozenset(
     {"call_us", "first_token_us", "gap_us", "tpot_us", "silence_us", "input_tokens", "output_tokens", "requests"}
 )
-"""Times by the host's clock, and counts; what the stamps themselves cost is taken off times on a GPU."""
+"""Host-clock times and counts; GPU times may be negative, as the overhead of the timestamps is subtracted from them."""
 MAY_BE_UNKNOWN = frozenset({"throttled"})
-"""Not a number where it could not be read."""
+"""NaN where it could not be read."""
 _READ_ERRORS = (ValueError, EOFError, OSError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError)
 
 
@@ -48,16 +48,16 @@ def path_inside(folder: Path, name: str) -> Path:
     """
     try:
         path = folder / name
-        held = path.resolve().is_relative_to(folder.resolve())
+        inside = path.resolve().is_relative_to(folder.resolve())
     except (OSError, ValueError):
-        held = False
-    if not held:
+        inside = False
+    if not inside:
         raise BadInput(f"{folder} names a file {name!r} that lies outside of it, and is not read.")
     return path
 
 
 def samples_to_bytes(samples: NDArray[np.float64]) -> bytes:
-    """Return samples as they are stored."""
+    """Return samples in their storage format."""
     buffer = io.BytesIO()
     np.save(buffer, samples, allow_pickle=False)
     return buffer.getvalue()
@@ -135,7 +135,7 @@ def _parse_samples(path: Path, data: bytes) -> NDArray[np.generic]:
 
 
 def _sample_problem(array: NDArray[np.generic], series: Series) -> str | None:
-    """Say what is wrong with an array as samples of a series; null: nothing."""
+    """Return what is wrong with an array as samples of a series; null: nothing."""
     if array.dtype != np.float64:
         return f"they are {array.dtype}, not float64"
     if array.ndim != 1:
@@ -155,13 +155,13 @@ _PART_BYTES = 1 << 20
 
 @dataclass
 class GrowingRecording:
-    """A recording that is written to, hashed as far as it was read."""
+    """A recording that is still being written, hashed as far as it was read."""
 
     length: int = 0
     hash: Any = field(default_factory=hashlib.sha256)
 
     def update(self, path: Path) -> tuple[int, str]:
-        """Hash what was added, up to the last whole line, and put it onto the disk; return its length and digest."""
+        """Hash what was appended, up to the last whole line, and sync it to disk; return length and digest."""
         with translate_os_errors(path), path.open("rb") as file:
             file.seek(self.length)
             added = file.read()
@@ -173,7 +173,7 @@ class GrowingRecording:
 
 
 def sealed_lengths(records: Iterable[Record]) -> dict[str, int]:
-    """Return how far each recording is sealed, in bytes, by its name."""
+    """Return the sealed length of each recording, in bytes, by its name."""
     lengths: dict[str, int] = {}
     for record in records:
         if record.sensors is not None and record.sensors_bytes is not None:
@@ -182,11 +182,11 @@ def sealed_lengths(records: Iterable[Record]) -> dict[str, int]:
 
 
 def verify_recordings(folder: Path, records: Iterable[Record]) -> None:
-    """Make sure that recordings are as they were when their records were kept.
+    """Verify that recordings are as they were when their records were written.
 
     Raises:
         DamagedFile: One is not, or is missing.
-        BadInput: One is elsewhere.
+        BadInput: One is outside the run folder.
     """
     digests_by_name: dict[str, dict[int, str]] = {}
     for record in records:
@@ -197,7 +197,7 @@ def verify_recordings(folder: Path, records: Iterable[Record]) -> None:
 
 
 def _verify_recording(path: Path, digests: dict[int, str]) -> None:
-    """Hash a file once, looking at its digest at each length that is known."""
+    """Hash a file once, comparing its digest at each known length."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def _verify_recording(path: Path, digests: dict[int, str]) -> None:
 
 
 class Records(Sequence["Record"]):
-    """Records of one run in the order they were taken; samples are read from their files when asked for.
+    """Records of one run in the order they were taken; samples are read from their files on request.
 
     ``files`` are shared by all records of a run folder, so that each file is opened once. ``sealed`` is how far
     recordings are read, in bytes, by their names; those that it does not name are read whole.
@@ -262,7 +262,7 @@ class Records(Sequence["Record"]):
         return self._files.load(series)
 
     def watched(self) -> Iterator[RecordingLine]:
-        """Give what the monitor wrote during the run, one file after another; a file that is gone gives nothing."""
+        """Yield the monitor's lines of the run, one file after another; a missing file yields nothing."""
         for name in dict.fromkeys(record.sensors for record in self._records if record.sensors is not None):
             path = path_inside(self._folder, name)
             if path.is_file():
@@ -271,7 +271,7 @@ class Records(Sequence["Record"]):
     def watched_between(
         self, record: Record, start_ns: int, end_ns: int, *, margin_s: float = 0.0
     ) -> tuple[RecordingLine, ...]:
-        """Return what the monitor wrote beside a record from one moment to another; nothing where none watched."""
+        """Return the monitor's lines of a record between two moments, in ns; empty if nothing was recorded."""
         path = None if record.sensors is None else path_inside(self._folder, record.sensors)
         if record.sensors is None or path is None or not path.is_file():
             return ()

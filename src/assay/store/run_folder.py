@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class RunPlan(Value):
-    """What was asked for."""
+    """The request: an experiment with its options."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     experiment: str
@@ -59,23 +59,23 @@ class RunPlan(Value):
 
 
 class StoredRunPlan(RunPlan):
-    """The content of ``plan.json``: also which run it is, and the digest of the machine it was planned on."""
+    """The content of ``plan.json``: the plan, the run's ID, and the digest of the machine it was planned on."""
 
     run_id: str = Field(min_length=1, description="What the first blocks and records are chained to.")
     machine_digest: str = Field(pattern=DIGEST_PATTERN, description="SHA-256 of machine.json.")
 
     @classmethod
     def of(cls, plan: RunPlan, run_id: str, machine_digest: str) -> Self:
-        """Return a plan as it is stored."""
+        """Return a plan in its stored form."""
         return cls.model_validate({**plan.as_json(), "run_id": run_id, "machine_digest": machine_digest})
 
     @property
     def plan(self) -> RunPlan:
-        """What was asked for, alone."""
+        """The plan without the stored additions."""
         return RunPlan.model_validate(self.model_dump(exclude={"run_id", "machine_digest"}))
 
     def as_bytes(self) -> bytes:
-        """Return the file, with its own digest."""
+        """Return the file's content, with its own digest."""
         return seal_json(json.dumps(self.as_json(), indent=2, ensure_ascii=False)).encode() + b"\n"
 
 
@@ -85,11 +85,11 @@ ValueT = TypeVar("ValueT", bound=Value)
 
 
 class RunFolderBusy(MachineCannot):
-    """Another process measures into this folder."""
+    """Another process is measuring into this folder."""
 
 
 class BlockDecision(Value):
-    """One line of ``blocks.jsonl``: what was decided next, and which attempt at it this is."""
+    """One line of ``blocks.jsonl``: the block to measure next, and the number of this attempt."""
 
     block: Block
     attempt: int
@@ -97,10 +97,11 @@ class BlockDecision(Value):
 
 
 class RunFolder:
-    """One run on disk. Nothing in it is ever changed but appended to or replaced whole.
+    """One run on disk. Its files are only ever appended to or replaced whole.
 
-    All that numbers come from is verified as it is read: the plan by its own digest, the machine by that in the plan,
-    blocks and records by the chains of their lines, samples and recordings by the digests in the records.
+    Everything that numbers are computed from is verified as it is read: the plan by its own digest, the machine by
+    that in the plan, blocks and records by the chains of their lines, samples and recordings by the digests in the
+    records.
     """
 
     def __init__(self, path: Path, stored: StoredRunPlan, machine: Machine) -> None:
@@ -115,57 +116,57 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path, plan: RunPlan, machine: Machine) -> RunFolder:
-        """Make a new folder of its own under ``parent``, and point ``latest`` there to it."""
+        """Create a new, unique folder under ``parent``, and point ``latest`` there to it."""
         with defer_stop(), translate_os_errors(parent), _remove_parents_on_failure(parent):
             parent.mkdir(parents=True, exist_ok=True)
             path = create_run_path(parent, plan.experiment)
             with _remove_on_failure(path):
                 (path / "samples").mkdir()
                 (path / "logs").mkdir()
-                made = cls.begin(path, plan, machine)
+                run_folder = cls.begin(path, plan, machine)
                 point_latest(parent, path.name)
-        return made
+        return run_folder
 
     @classmethod
     def begin(cls, path: Path, plan: RunPlan, machine: Machine, run_id: str | None = None) -> RunFolder:
-        """Write the plan and the machine of a run into a folder that is there."""
-        described = _indented(machine) + b"\n"
-        stored = StoredRunPlan.of(plan, run_id or secrets.token_hex(8), compute_digest(described))
-        replace_atomically(path / MACHINE, described)
+        """Write the plan and the machine of a run into an existing folder."""
+        machine_json = _indented(machine) + b"\n"
+        stored = StoredRunPlan.of(plan, run_id or secrets.token_hex(8), compute_digest(machine_json))
+        replace_atomically(path / MACHINE, machine_json)
         replace_atomically(path / PLAN, stored.as_bytes())
         return cls(path, stored, machine)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open a run that is there, by its folder or by a `latest` that points to it.
+        """Open an existing run, by its folder or by a ``latest`` link to it.
 
         Raises:
             DamagedFile: Its plan or its machine is not as it was written.
-            BadInput: It is not there, or no run folder.
+            BadInput: It does not exist, or is not a run folder.
         """
         if not (path / PLAN).is_file():
-            there = "is not a run folder: it holds no plan.json" if path.exists() else "is not there; no run yet?"
-            raise BadInput(f"{path} {there}".rstrip(".") + ("." if path.exists() else ""))
+            problem = "is not a run folder: it holds no plan.json" if path.exists() else "is not there; no run yet?"
+            raise BadInput(f"{path} {problem}".rstrip(".") + ("." if path.exists() else ""))
         stored = _parse(read_sealed_json(path / PLAN), StoredRunPlan, path / PLAN)
-        described = read_bytes(path / MACHINE)
-        if compute_digest(described) != stored.machine_digest:
+        machine_json = read_bytes(path / MACHINE)
+        if compute_digest(machine_json) != stored.machine_digest:
             raise DamagedFile(f"{path / MACHINE} is damaged: its digest is not the one in {PLAN}.")
-        return cls(path.resolve(), stored, _parse(described, Machine, path / MACHINE))
+        return cls(path.resolve(), stored, _parse(machine_json, Machine, path / MACHINE))
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep every other process from measuring into this folder meanwhile."""
+        """Lock the folder against other processes that measure into it."""
         with (
             translate_os_errors(self.path),
             (self.path / ".lock").open("ab") as file,
-            file_lock(file.fileno(), wait=False) as mine,
+            file_lock(file.fileno(), wait=False) as locked,
         ):
-            if not mine:
+            if not locked:
                 raise RunFolderBusy(f"{self.path} is being measured by another process at this moment.")
             yield
 
     def start_in(self, cwd: str) -> None:
-        """Say in the plan where the run is started from, so that its paths mean something on this machine."""
+        """Store the start directory in the plan, so that relative paths are valid on this machine."""
         self.plan = self.plan.model_copy(update={"cwd": cwd})
         self._stored = StoredRunPlan.of(self.plan, self._stored.run_id, self._stored.machine_digest)
         replace_atomically(self.path / PLAN, self._stored.as_bytes())
@@ -176,13 +177,13 @@ class RunFolder:
         Raises:
             DamagedFile: A line was changed, or one is missing.
         """
-        path, before = self.path / name, seal.read_seal(self.path)  # first, as lines may be added meanwhile
+        path, before = self.path / name, seal.read_seal(self.path)  # the seal first, as lines may be appended meanwhile
         sealed_lines = read_sealed_lines(path, self._start(name))
         seal.verify_lines(path, sealed_lines, before, self._stored.run_id)
         return sealed_lines
 
     def _start(self, name: str) -> str:
-        """Return what the first line of a file is chained to: the run, so that no other run's lines fit."""
+        """Return what the first line of a file is chained to: the run, so that lines of another run do not match."""
         return f"{self._stored.run_id}/{name}"
 
     def decisions(self) -> list[BlockDecision]:
@@ -190,7 +191,7 @@ class RunFolder:
         return [_parse(line.body, BlockDecision, self.path / BLOCKS) for line in self.lines(BLOCKS)]
 
     def decide(self, block: Block) -> int:
-        """Write down what is measured next; return which attempt at it this is."""
+        """Record the decision to measure a block next; return the number of this attempt."""
         attempts = [d.attempt for d in self.decisions() if d.block.name == block.name]
         attempts += [r.attempt for r in self.all_records() if r.block == block.name]
         attempt = 1 + max(attempts, default=0)
@@ -201,7 +202,7 @@ class RunFolder:
         return attempt
 
     def all_records(self) -> Records:
-        """Return every record ever taken, replaced ones too; their samples are verified when they are read."""
+        """Return every record ever taken, including replaced ones; their samples are verified when they are read."""
         return self.of([_parse(line.body, Record, self.path / RECORDS) for line in self.lines(RECORDS)])
 
     def counting(self) -> Records:
@@ -230,12 +231,12 @@ class RunFolder:
             DamagedFile: One is not as it was written, or is missing.
         """
         all_records = self.all_records()
-        counted = self._counting(all_records)
-        self._verify_files(counted, all_records)
-        return counted
+        counting = self._counting(all_records)
+        self._verify_files(counting, all_records)
+        return counting
 
     def verify(self, *, lost_samples: bool = False) -> None:
-        """Make sure that all that numbers come from is as it was written; with ``lost_samples``, as far as it is there.
+        """Verify that all files that numbers come from are as written; ``lost_samples`` tolerates missing sample files.
 
         Raises:
             DamagedFile: Something is not, or is missing.
@@ -248,7 +249,7 @@ class RunFolder:
         return Records(records, self.path, self._samples)
 
     def _verify_files(self, records: Records, all_records: Records, *, lost_samples: bool = False) -> None:
-        """Verify the samples of some records, and the recordings as all records ever taken have them."""
+        """Verify the samples of some records, and the recordings of all records ever taken."""
         for record in records:
             for series in record.series:
                 if not (lost_samples and not path_inside(self.path, series.file).is_file()):
@@ -259,7 +260,7 @@ class RunFolder:
             self._verified_lengths = lengths
 
     def verify_samples(self, file: str, digest: str | None) -> None:
-        """Make sure, once, that a sample file is as it was written.
+        """Verify, once, that a sample file is as it was written.
 
         Raises:
             DamagedFile: It is not, or is missing.
@@ -269,7 +270,7 @@ class RunFolder:
         self._samples.verify(file, digest)
 
     def finished(self, block: Block) -> list[Record] | None:
-        """Return a block's records if all its trials were measured without failure and their samples are there."""
+        """Return a block's records; null unless all its trials were measured and their samples exist."""
         trial_ids = {trial.id for trial in block.trials}
         all_records = self.all_records()
         by_trial = {
@@ -285,7 +286,7 @@ class RunFolder:
         return [by_trial[trial.id] for trial in block.trials]
 
     def keep_samples(self, trial: str, attempt: int, raw: list[RawSeries], *, take: int = 1) -> tuple[Series, ...]:
-        """Write samples, one file a series; return what stands for them in the record."""
+        """Write samples, one file per series; return their entries in the record."""
         stem = f"samples/{trial}-{attempt}" if take == 1 else f"samples/{trial}-{attempt}.{take}"
         return tuple(self._keep_series(f"{stem}-{n:03d}.npy", s) for n, s in enumerate(raw))
 
@@ -310,7 +311,7 @@ class RunFolder:
         )
 
     def keep(self, record: Record) -> Record:
-        """Append a record; from here on it survives whatever happens. Return it as it is kept."""
+        """Append a record, durably from here on; return it as stored."""
         if record.sensors is not None and (self.path / record.sensors).is_file():
             growing = self._recordings.setdefault(record.sensors, recordings.GrowingRecording())
             length, digest = growing.update(self.path / record.sensors)
@@ -319,7 +320,7 @@ class RunFolder:
         return record
 
     def keep_files(self, files: Mapping[str, str | bytes | Iterable[str]]) -> None:
-        """Write files that an experiment or a trial leaves, by their paths within the folder; long ones in parts."""
+        """Write the files of an experiment or a trial, by their paths within the folder; long ones in parts."""
         for name, content in files.items():
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -331,23 +332,23 @@ class RunFolder:
             self._file_digests[name] = parts.digest
 
     def keep_findings(self, findings: Findings, files: Mapping[str, str | bytes | Iterable[str]] | None = None) -> None:
-        """Write ``findings.json`` and the files beside it, then the seal that speaks of all of them."""
+        """Write ``findings.json`` and the files beside it, then the seal that covers all of them."""
         text = json.dumps(findings.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False)
         self._file_digests.clear()
         self.keep_files({FINDINGS: f"{text}\n", **(files or {})})
-        reached = {name: seal.sealed_length(self.lines(name)) for name in (BLOCKS, RECORDS)}
-        seal.write_seal(self.path, seal.Seal(run_id=self._stored.run_id, lines=reached, files=dict(self._file_digests)))
+        lengths = {name: seal.sealed_length(self.lines(name)) for name in (BLOCKS, RECORDS)}
+        seal.write_seal(self.path, seal.Seal(run_id=self._stored.run_id, lines=lengths, files=dict(self._file_digests)))
 
 
 def run_paths(parent: Path) -> list[Path]:
-    """Return the run folders under a folder, oldest first; ``latest`` is not one of its own."""
+    """Return the run folders under a folder, oldest first; the link ``latest`` is skipped."""
     folders = sorted(parent.iterdir()) if parent.is_dir() else []
     paths = [path for path in folders if not path.is_symlink() and (path / "plan.json").is_file()]
     return sorted(paths, key=lambda path: (path / "plan.json").stat().st_mtime_ns)
 
 
 def create_run_path(parent: Path, experiment: str) -> Path:
-    """Make a folder that no other run has, however many start at this moment."""
+    """Create a folder with a unique name, even if many runs start at once."""
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     while True:
         path = parent / f"{experiment}-{stamp}-{secrets.token_hex(2)}"
@@ -360,7 +361,7 @@ def create_run_path(parent: Path, experiment: str) -> Path:
 
 @contextmanager
 def _remove_parents_on_failure(parent: Path) -> Iterator[None]:
-    """Remove the folders that were made for a run that could not be begun, unless somebody else uses them by then."""
+    """Remove the parent folders created for a run that could not begin, unless they are in use by then."""
     missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
     try:
         yield
@@ -373,7 +374,7 @@ def _remove_parents_on_failure(parent: Path) -> Iterator[None]:
 
 @contextmanager
 def _remove_on_failure(folder: Path) -> Iterator[None]:
-    """Remove a run folder that could not be begun, with all that it holds: a full disk keeps nothing of it."""
+    """Remove a run folder that could not be initialized, with its content, e.g. because the disk is full."""
     try:
         yield
     except BaseException:
@@ -382,7 +383,7 @@ def _remove_on_failure(folder: Path) -> Iterator[None]:
 
 
 def point_latest(parent: Path, name: str) -> None:
-    """Point ``latest`` to a run in one step, so that it never dangles; leave alone what is not ours."""
+    """Point ``latest`` to a run atomically, so that it never dangles; an entry that is not a link is left alone."""
     link = parent / LATEST
     if link.exists() and not link.is_symlink():
         return
@@ -400,7 +401,7 @@ def _indented(value: Value) -> bytes:
 
 
 def _parse(data: bytes, kind: type[ValueT], path: Path) -> ValueT:
-    """Return what verified bytes hold."""
+    """Return the value parsed from verified bytes."""
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
@@ -420,14 +421,14 @@ TRACE_KERNELS, TRACE_PERFETTO, TRACE_SUMMARY, TRACE_MACHINE = (
 
 
 def create_trace_folder(parent: Path) -> Path:
-    """Make a new folder for a trace under ``parent``; ``latest`` there stays with the latest run."""
+    """Create a new folder for a trace under ``parent``; ``latest`` keeps pointing to the latest run."""
     with translate_os_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         return create_run_path(parent, "trace")
 
 
 def write_trace_folder(folder: Path, trace: WorkloadTrace, machine: Machine) -> None:
-    """Write what came out into its folder."""
+    """Write a trace into its folder."""
     write_kernels_csv(folder / TRACE_KERNELS, trace)
     write_perfetto_trace(folder / TRACE_PERFETTO, trace)
     for name, value in ((TRACE_SUMMARY, trace.summary), (TRACE_MACHINE, machine)):
@@ -436,11 +437,11 @@ def write_trace_folder(folder: Path, trace: WorkloadTrace, machine: Machine) -> 
 
 
 def write_kernels_csv(path: Path, trace: WorkloadTrace) -> None:
-    """Write the rows as a table."""
+    """Write the rows as CSV."""
     replace_atomically(path, format_csv(trace.kernels, origin=trace.summary.origin).encode())
 
 
 def write_perfetto_trace(path: Path, trace: WorkloadTrace) -> None:
-    """Write the trace that ui.perfetto.dev opens."""
+    """Write the trace in the format of ui.perfetto.dev."""
     events = perfetto.kernel_trace_events(trace.kernels, trace.events, trace.clock, trace.lines, trace.zero_ns)
     perfetto.write_events(events, path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas"
 SEALED = frozenset({"decision", "plan", "record", "seal"})
-"""What is stored with its digest as the last key."""
+"""Models stored with their digest as the last key."""
 MODELS: dict[str, type[Value]] = {
     "decision": BlockDecision,
     "findings": Findings,

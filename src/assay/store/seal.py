@@ -1,7 +1,7 @@
-"""``seal.json``: how far a run had come when its findings were written, and the digests of the files that hold them.
+"""``seal.json``: the state of a run when its findings were written, and the digests of the files that hold them.
 
 The lines of ``blocks.jsonl`` and ``records.jsonl`` are chained, so only lines missing at the end could pass for a run
-that was stopped; the seal says how many there were. A resumed run has more lines than its seal, never fewer.
+that was stopped; the seal stores how many there were. A resumed run has more lines than its seal, never fewer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 SEAL_FILE = "seal.json"
 PLAN = "plan.json"
 MAX_DEPTH = 3
-"""Files that a run leaves lie so many folders deep at most."""
+"""Maximum depth of the files in a run folder."""
 
 
 class SealedLength(Value):
-    """How many lines a file had, and the digest of the last; null: it had none."""
+    """The number of lines of a file, and the digest of the last; null: it had none."""
 
     lines: int = Field(ge=0)
     digest: str | None = Field(default=None, pattern=DIGEST_PATTERN)
@@ -43,7 +43,7 @@ class Seal(Value):
 
 
 def sealed_length(lines: Sequence[SealedJson]) -> SealedLength:
-    """Return how far a file has come."""
+    """Return the current length of a file."""
     return SealedLength(lines=len(lines), digest=lines[-1].digest if lines else None)
 
 
@@ -68,7 +68,7 @@ def read_seal(folder: Path) -> Seal | None:
 
 
 def verify_lines(path: Path, lines: Sequence[SealedJson], seal: Seal | None, run_id: str) -> None:
-    """Make sure that a file has all the lines that its run's seal speaks of.
+    """Verify that a file has all the lines that its run's seal covers.
 
     Raises:
         DamagedFile: Lines are missing, or the seal is that of another run.
@@ -86,7 +86,7 @@ def verify_lines(path: Path, lines: Sequence[SealedJson], seal: Seal | None, run
 
 
 def verify_file(path: Path) -> None:
-    """Make sure that a file, where it is one that a run left in its folder, is as the run left it.
+    """Verify that a file is as its run left it; files that no run sealed are skipped.
 
     Raises:
         DamagedFile: It is not.
@@ -107,13 +107,13 @@ def verify_file(path: Path) -> None:
 
 
 def _run_folder_of(path: Path) -> Path | None:
-    """Return the run folder that a file lies in; null where it is in none."""
-    above = path.absolute().parents[:MAX_DEPTH]
-    return next((folder for folder in above if (folder / PLAN).is_file()), None)
+    """Return the run folder that contains a file; null where it is in none."""
+    parents = path.absolute().parents[:MAX_DEPTH]
+    return next((folder for folder in parents if (folder / PLAN).is_file()), None)
 
 
 class DigestedParts:
-    """Parts of a file as they pass, and their digest once all have."""
+    """An iterable of a file's parts that computes their digest as they pass."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = parts
@@ -126,5 +126,5 @@ class DigestedParts:
 
     @property
     def digest(self) -> str:
-        """Of what has passed so far."""
+        """The digest of the parts that have passed so far."""
         return f"sha256:{self._hash.hexdigest()}"

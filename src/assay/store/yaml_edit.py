@@ -5,11 +5,11 @@
       fa2_min_len_cmp: 16                            fa2_min_len_cmp: 16
 
 text ──events──> documents ──< YamlNode: a scalar, a mapping, a sequence or an alias, each with its position
-     ──tokens──> where a scalar itself begins behind its anchor, and where the last word of a line ends
+     ──tokens──> where a scalar itself begins after its anchor, and where the last token of a line ends
 
 Only the characters of the value are replaced, and the mark is put into the comment of its line. The edited text is
-parsed again and must differ from the original in these values alone. Values are written so that readers of YAML 1.1 and
-of 1.2 read the same.
+parsed again and must differ from the original in these values alone. Values are written so that YAML 1.1 and YAML 1.2
+parsers read the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BLOCK_STYLES = {"|", ">"}
 
 @dataclass(frozen=True)
 class _PathStep:
-    """One mapping on the way to a value, and the key in it that leads on."""
+    """A mapping on the path to a value, with the key and value that the path follows."""
 
     mapping: YamlNode
     key: YamlNode
@@ -51,11 +51,11 @@ class _PathStep:
 
 
 def find_value(tree: YamlTree, key: str, name: str) -> tuple[YamlNode, YamlNode]:
-    """Return the last part of a dotted key, and the scalar it stands for, in whichever document of the text it is.
+    """Return the last part of a dotted key, and its scalar, in whichever document of the text it is.
 
     Raises:
-        BadInput: It is not there, is there more than once, is no single value, or is shared with other places. The
-            sentence begins with ``name`` and tells the line.
+        BadInput: It does not exist, exists more than once, is not a single value, or is shared with other places. The
+            message begins with ``name`` and gives the line.
     """
     if not all(part.strip() for part in key.split(".")):
         raise BadInput(f"{key!r} is not a key: write names with dots between them, as runtime.fa2_min_len_win.")
@@ -72,7 +72,7 @@ def find_value(tree: YamlTree, key: str, name: str) -> tuple[YamlNode, YamlNode]
 
 
 def _key_paths(node: YamlNode, names: Sequence[str]) -> Iterator[tuple[_PathStep, ...]]:
-    """Give every way from a node that these names lead; a key may have dots in it."""
+    """Yield every path from a node that matches these names; a key may contain dots."""
     for count in range(1, len(names) + 1):
         step = _last_step(node, ".".join(names[:count]))
         if step is None:
@@ -84,23 +84,23 @@ def _key_paths(node: YamlNode, names: Sequence[str]) -> Iterator[tuple[_PathStep
 
 
 def _last_step(mapping: YamlNode, name: str) -> _PathStep | None:
-    """Return the last of a mapping's keys with a name, and its value; that is the one which most readers take."""
-    same = [(key, value) for key, value in mapping.pairs if key.kind == "scalar" and key.value == name]
-    return _PathStep(mapping, *same[-1]) if same else None
+    """Return a mapping's last key with a name, and its value; most parsers use that one."""
+    matches = [(key, value) for key, value in mapping.pairs if key.kind == "scalar" and key.value == name]
+    return _PathStep(mapping, *matches[-1]) if matches else None
 
 
 def _refuse_duplicates(steps: Sequence[_PathStep], key: str, name: str) -> None:
     for step in steps:
-        same = [str(k.line) for k, _ in step.mapping.pairs if k.kind == "scalar" and k.value == step.key.value]
-        if len(same) > 1:
+        lines = [str(k.line) for k, _ in step.mapping.pairs if k.kind == "scalar" and k.value == step.key.value]
+        if len(lines) > 1:
             what = f"{step.key.value}, on the way to {key}," if step.key is not steps[-1].key else key
             raise BadInput(
-                f"{name}, lines {' and '.join(same)}: {what} stands there more than once; remove all but one."
+                f"{name}, lines {' and '.join(lines)}: {what} stands there more than once; remove all but one."
             )
 
 
 def _refuse_shared(root: YamlNode, steps: Sequence[_PathStep], key: str, name: str) -> None:
-    """Refuse what an alias elsewhere repeats: changing it would change that too."""
+    """Reject a value that an alias elsewhere repeats: changing it would change that too."""
     used = {part.value: part.line for part in root.parts if part.kind == "alias"}
     for node in (*(step.mapping for step in steps), steps[-1].value):
         if node.anchor is not None and node.anchor in used:
@@ -125,7 +125,7 @@ def _require_scalar(value: YamlNode, key: str, name: str) -> YamlNode:
 
 
 def _missing_key_message(tree: YamlTree, key: str, name: str) -> str:
-    """Say how far the way leads, why no further, and which names are near."""
+    """Return how far the path exists, why no further, and similar names."""
     names = key.split(".")
     for count in range(len(names) - 1, -1, -1):
         for root in tree.documents:
@@ -137,7 +137,7 @@ def _missing_key_message(tree: YamlTree, key: str, name: str) -> str:
 
 
 def _unreachable_reason(node: YamlNode, key: str, reached: str) -> str | None:
-    """Say, from the line on, why no key stands in the node that its beginning leads to; null: it just does not."""
+    """Return, starting with the line, why a key cannot be in the node its prefix leads to; null: it just is not."""
     if node.kind == "alias":
         return f"{node.line}: {reached} is *{node.value}, which stands elsewhere; write it out here to change {key}."
     merged = next((k.line for k, _ in node.pairs if k.kind == "scalar" and k.value == MERGE_KEY), None)
@@ -154,7 +154,7 @@ def _unreachable_reason(node: YamlNode, key: str, reached: str) -> str | None:
 
 
 def _scalar_keys(tree: YamlTree) -> list[str]:
-    """Return every dotted key that stands for a single value."""
+    """Return every dotted key with a single value."""
     return [key for root in tree.documents for key in _dotted_keys(root, "")]
 
 
@@ -171,20 +171,20 @@ NodeKind = Literal["scalar", "mapping", "sequence", "alias"]
 END_EVENTS = {"MappingEndEvent", "SequenceEndEvent"}
 
 _TRAILING_BLANKS = re.compile(r"[ \t]+(?=#|\r?$)", re.MULTILINE)
-"""Blanks before a comment or a line's end. YAML allows tabs there, which the parser does not: it is shown spaces."""
+"""Blanks before a comment or a line's end. YAML allows tabs there but the parser does not, so it gets spaces."""
 
 
 @dataclass(frozen=True)
 class YamlNode:
-    """Something in a document, from character ``start`` up to ``end``; ``line`` counts from 1.
+    """A node of a document, from character ``start`` up to ``end``; ``line`` counts from 1.
 
     Attributes:
         last_line: The line that it ends on.
         value: A scalar's content, unescaped, or the name that an alias refers to.
         style: A scalar's quote, or ``|`` or ``>`` of a block; null: plain.
-        tag: Where it is written out; null where it is not.
+        tag: The explicit tag; null where there is none.
         pairs: A mapping's keys and values, in order.
-        items: What a sequence holds.
+        items: A sequence's items.
     """
 
     kind: NodeKind
@@ -201,7 +201,7 @@ class YamlNode:
 
     @property
     def parts(self) -> Iterator[YamlNode]:
-        """Itself and all that is within it."""
+        """The node and all its descendants."""
         yield self
         for part in (*(part for pair in self.pairs for part in pair), *self.items):
             yield from part.parts
@@ -209,7 +209,7 @@ class YamlNode:
 
 @dataclass(frozen=True)
 class ScalarSlot:
-    """Where a scalar stands: from a character up to another, and the line that it ends on, counted from 1."""
+    """The position of a scalar: start and end character, and the line that it ends on, counted from 1."""
 
     start: int
     end: int
@@ -217,10 +217,10 @@ class ScalarSlot:
 
 
 class YamlTree:
-    """A text's documents, and where its words stand.
+    """A text's documents and token positions.
 
     Raises:
-        BadInput: The text is not YAML; the sentence begins with ``name`` and tells the line.
+        BadInput: The text is not YAML; the message begins with ``name`` and gives the line.
     """
 
     def __init__(self, text: str, name: str) -> None:
@@ -248,7 +248,7 @@ class YamlTree:
                     self._colons.append(last.index)
 
     def slot(self, key: YamlNode, value: YamlNode) -> ScalarSlot:
-        """Return where a scalar itself stands, behind its anchor; of an empty one, where it would."""
+        """Return the position of a scalar itself, after its anchor; of an empty one, where it would be."""
         if value.end in self._scalar_starts and value.end > value.start:
             return ScalarSlot(self._scalar_starts[value.end], value.end, value.last_line)
         if value.end > value.start:
@@ -257,7 +257,7 @@ class YamlTree:
         return ScalarSlot(colon, colon, key.last_line)
 
     def meaning(self, slot: ScalarSlot) -> object:
-        """Return what the scalar in a slot means: a number, text, true, false or null; its characters where unclear."""
+        """Return the value of a slot's scalar: a number, text, true, false or null; its characters where unclear."""
         source = self.text[slot.start : slot.end]
         try:
             return YAML(typ="safe", pure=True).load(source)
@@ -265,9 +265,9 @@ class YamlTree:
             return source
 
     def line_end(self, slot: ScalarSlot) -> int:
-        """Return where the last word ends of the line that a slot ends on: behind it there is a comment, if any.
+        """Return where the last token ends on the line that a slot ends on: only a comment may follow.
 
-        Where a word reaches into the next line, as text in quotes may, the line that it ends on is meant.
+        If a token continues on the next line, as quoted text may, the line that it ends on is used.
         """
         line, position = slot.line, slot.end
         for first, last, end in self._spans:
@@ -284,11 +284,11 @@ def _parse_documents(text: str) -> Iterator[YamlNode]:
 
 
 def _parse_node(event: Any, events: Iterator[Any]) -> YamlNode:
-    """Return the node that begins with an event, taking the rest of it from those that follow."""
+    """Return the node that begins with an event, consuming the rest of its events."""
     name, first, last = type(event).__name__, event.start_mark, event.end_mark
     anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
     fields: dict[str, Any] = {"anchor": anchor, "tag": None if tag is None else str(tag)}
-    within: list[YamlNode] = []
+    children: list[YamlNode] = []
     if name == "AliasEvent":
         kind: NodeKind = "alias"
         fields = {"value": anchor}
@@ -296,11 +296,11 @@ def _parse_node(event: Any, events: Iterator[Any]) -> YamlNode:
         kind = "scalar"
         fields |= {"value": event.value, "style": event.style}
     else:
-        while type(following := next(events)).__name__ not in END_EVENTS:
-            within.append(_parse_node(following, events))
-        last = following.end_mark
+        while type(next_event := next(events)).__name__ not in END_EVENTS:
+            children.append(_parse_node(next_event, events))
+        last = next_event.end_mark
         kind = "sequence" if name == "SequenceStartEvent" else "mapping"
-        fields |= {"items": tuple(within)} if kind == "sequence" else {"pairs": tuple(_key_value_pairs(within))}
+        fields |= {"items": tuple(children)} if kind == "sequence" else {"pairs": tuple(_key_value_pairs(children))}
     return YamlNode(kind, first.index, last.index, first.line + 1, last.line + 1, **fields)
 
 
@@ -318,13 +318,13 @@ def _parse_error_text(error: YAMLError, text: str) -> str:
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
 _NOT_TEXT = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "none", "nan", "inf"})
-"""Words that some reader of YAML takes for something else than text."""
+"""Words that some YAML parsers do not read as text."""
 
 _UNPRINTABLE = re.compile("[^ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 
 def equal_scalars(one: object, other: Scalar) -> bool:
-    """Return whether two values are the same: numbers by their size, and truth only to truth."""
+    """Return whether two values are equal: numbers by value, and booleans only to booleans."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
@@ -333,7 +333,7 @@ def equal_scalars(one: object, other: Scalar) -> bool:
 
 
 def format_scalar(value: Scalar, style: str | None) -> str:
-    """Return how a value is written; text keeps the quotes of what it replaces, and gets some where it needs them."""
+    """Return a value as YAML; text keeps the quotes of what it replaces, and is quoted where necessary."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -369,20 +369,22 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def differs_only_in(before: YamlTree, expected: Mapping[YamlNode, Scalar], after: YamlTree) -> bool:
-    """Return whether the second text differs from the first in some values alone, and has these values there.
+    """Return whether the second text differs from the first only in some values, and has the expected ones there.
 
-    ``expected`` has the keys, as they stand in the first text, and what their values are to be.
+    ``expected`` maps key nodes of the first text to their new values.
     """
     if len(before.documents) != len(after.documents):
         return False
     roots = zip(before.documents, after.documents, strict=True)
-    return all(_node_differs_only_in(was, expected, now, after) for was, now in roots)
+    return all(_node_differs_only_in(old, expected, new, after) for old, new in roots)
 
 
-def _node_differs_only_in(was: YamlNode, expected: Mapping[YamlNode, Scalar], now: YamlNode, after: YamlTree) -> bool:
-    if _node_content(was) != _node_content(now):
+def _node_differs_only_in(
+    old_node: YamlNode, expected: Mapping[YamlNode, Scalar], new_node: YamlNode, after: YamlTree
+) -> bool:
+    if _node_content(old_node) != _node_content(new_node):
         return False
-    for (old_key, old), (key, new) in zip(was.pairs, now.pairs, strict=True):
+    for (old_key, old), (key, new) in zip(old_node.pairs, new_node.pairs, strict=True):
         if not _node_differs_only_in(old_key, expected, key, after):
             return False
         if old_key not in expected:
@@ -390,7 +392,10 @@ def _node_differs_only_in(was: YamlNode, expected: Mapping[YamlNode, Scalar], no
                 return False
         elif not _changed_to(old, expected[old_key], new, after.meaning(after.slot(key, new))):
             return False
-    return all(_node_differs_only_in(old, expected, new, after) for old, new in zip(was.items, now.items, strict=True))
+    return all(
+        _node_differs_only_in(old, expected, new, after)
+        for old, new in zip(old_node.items, new_node.items, strict=True)
+    )
 
 
 def _changed_to(old: YamlNode, expected: Scalar, new: YamlNode, means: object) -> bool:
@@ -403,10 +408,10 @@ def _node_content(node: YamlNode) -> tuple[object, ...]:
 
 DEFAULT_MARK = "Updated by benchmark"
 LOCK_TIMEOUT_S = 10.0
-"""How long another writer is waited for: an edit takes milliseconds."""
+"""How long to wait for another writer: an edit takes milliseconds."""
 
 TextSpan = tuple[int, int]
-"""From one character up to another."""
+"""Start and end character."""
 
 
 def edit_text(
@@ -414,8 +419,8 @@ def edit_text(
 ) -> str:
     """Return a text with the values of some dotted keys changed, ``mark`` in the comment of each changed line.
 
-    A value that is the same already is left alone, and gets no mark: to edit again changes nothing. ``name`` is what
-    sentences about the text begin with.
+    A value that is already equal is left alone, and gets no mark: editing twice changes nothing. Error messages about
+    the text begin with ``name``.
 
     Raises:
         BadInput: The text is not YAML, or a key cannot be changed without changing something else too.
@@ -444,9 +449,9 @@ def edit_text(
 
 
 def _mark_insertion(text: str, position: int, mark: str) -> tuple[int, str]:
-    """Return where to insert what, so that the line whose last word ends at a place is marked.
+    """Return the position and the text to insert so that the line whose last token ends at ``position`` is marked.
 
-    A comment that is there stays, behind the mark: ``# keep me`` becomes ``# Updated by benchmark; keep me``.
+    An existing comment stays, after the mark: ``# keep me`` becomes ``# Updated by benchmark; keep me``.
     """
     blank = position
     while text[blank : blank + 1] in {" ", "\t"}:
@@ -462,36 +467,36 @@ def _mark_insertion(text: str, position: int, mark: str) -> tuple[int, str]:
 
 
 def _apply_patches(text: str, patches: Iterable[tuple[TextSpan, str]]) -> str:
-    """Return a text with some of its stretches replaced; of two at the same place the one given first comes first."""
+    """Return a text with some spans replaced; patches at the same position are applied in the given order."""
     parts: list[str] = []
-    done = 0
+    position = 0
     for (start, end), new in sorted(patches, key=lambda patch: patch[0]):
-        parts += [text[done:start], new]
-        done = end
-    return "".join([*parts, text[done:]])
+        parts += [text[position:start], new]
+        position = end
+    return "".join([*parts, text[position:]])
 
 
 def unified_diff(before: str, after: str, path: Path | str) -> str:
-    """Return what changes as a unified diff; nothing where nothing does."""
+    """Return the changes as a unified diff; empty where there are none."""
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
     lines = difflib.unified_diff(old, new, fromfile=str(path), tofile=str(path))
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def preview_edit(path: Path, changes: Mapping[str, Scalar], mark: str | None = DEFAULT_MARK) -> str:
-    """Return, as a unified diff, what ``write`` would change in a file."""
+    """Return, as a unified diff, what ``edit_file`` would change in a file."""
     text = read_text(_resolve_file(path))
     return unified_diff(text, edit_text(text, changes, _mark_for(text, mark), name=str(path)), path)
 
 
 def edit_file(path: Path, changes: Mapping[str, Scalar], mark: str | None = DEFAULT_MARK) -> str:
-    """Change values in a file, whole or not at all, and return what changed as a unified diff.
+    """Change values in a file, whole or not at all, and return the changes as a unified diff.
 
-    The file is read while no other writer may; it keeps its permissions, and a link goes on pointing to it.
+    The file is read under a lock against other writers; it keeps its permissions, and a link keeps pointing to it.
 
     Raises:
-        BadInput: The file cannot be read, or not be changed as is wanted; it is left as it was.
-        MachineCannot: It is not writable, or another process goes on writing it.
+        BadInput: The file cannot be read, or cannot be changed as requested; it is left as it was.
+        MachineCannot: It is not writable, or another process keeps writing it.
     """
     real = _resolve_file(path)
     with _locked_file(real, path):
@@ -503,7 +508,7 @@ def edit_file(path: Path, changes: Mapping[str, Scalar], mark: str | None = DEFA
 
 
 def _mark_for(text: str, mark: str | None) -> str | None:
-    """Return the mark, or none for JSON, which has no comments."""
+    """Return the mark, or null for JSON, which has no comments."""
     try:
         json.loads(text)
     except ValueError:
@@ -512,7 +517,7 @@ def _mark_for(text: str, mark: str | None) -> str | None:
 
 
 def _resolve_file(path: Path) -> Path:
-    """Return the file that a path leads to."""
+    """Return the file that a path resolves to."""
     try:
         real = path.resolve(strict=True)
     except FileNotFoundError:
@@ -526,18 +531,18 @@ def _resolve_file(path: Path) -> Path:
 
 @contextmanager
 def _locked_file(real: Path, path: Path) -> Iterator[None]:
-    """Keep other writers of a file out.
+    """Lock a file against other writers.
 
-    The lock is on the file itself, so that nothing is left beside it. A writer replaces it: who waited for the old one
-    finds that it is not the file any more, and waits for the new one.
+    The lock is on the file itself, so that no lock file is left beside it. A writer replaces the file: a process that
+    waited for the old one finds that the path leads to another file, and waits for that.
     """
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         with translate_os_errors(path):
             descriptor = os.open(real, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with file_lock(descriptor, wait=False) as mine:
-                if mine and _is_still(real, descriptor):
+            with file_lock(descriptor, wait=False) as locked:
+                if locked and _is_still(real, descriptor):
                     yield
                     return
         finally:

@@ -24,31 +24,31 @@ SPINS = 60
 READS = 2000
 TIMER_STEP_NS = 32.0  # of NVIDIA's global timer
 DISTURBED_FACTOR = 0.05
-"""A spin that took this share longer than most was disturbed."""
+"""A spin that took longer than the median by more than this share was disturbed."""
 NOISY_SHARE = 0.05
 HOST_ERROR_US, GPU_ERROR_US, ERROR_SHARE = 1.0, 0.2, 0.01
-"""How far a clock may be off: on the host a call of an interpreted function counts in."""
+"""Tolerated clock error: on the host it includes the call of an interpreted function."""
 
 
 class SpinTiming(Value):
-    """A spin of known duration: how long it took in truth, and what the clock read."""
+    """A spin of known duration: its true duration, and what the clock measured."""
 
     true_us: float
     read_us: float = Field(description="Median.")
     low_us: float = Field(description="First quartile.")
     high_us: float = Field(description="Third quartile.")
-    disturbed_share: float = Field(description="Of the spins, that took 5 % longer than most.")
+    disturbed_share: float = Field(description="Share of the spins that took 5 % longer than most.")
 
     @property
     def error_us(self) -> float:
-        """How much longer than it was the clock says it was."""
+        """Measured minus true duration."""
         return self.read_us - self.true_us
 
 
 class ClockCalibration(Value):
-    """What a clock showed of itself.
+    """The result of checking a clock.
 
-    ``floor_us`` is the least it can tell: what reading it costs on the host, what an empty kernel takes on a GPU.
+    ``floor_us`` is the least it can measure: the cost of reading it on the host, the time of an empty kernel on a GPU.
     """
 
     clock: str
@@ -75,26 +75,26 @@ def calibrate_host_clock() -> ClockCalibration:
 
 
 def _host_spins(true_us: float) -> Samples:
-    """Time spins, less what each overshot: what it was meant to take comes out if the clock is right."""
-    own_us: list[float] = []
+    """Time spins, corrected for how much each overshot: the result is the nominal duration if the clock is right."""
+    actual_us: list[float] = []
 
     def spin() -> None:
         begin = now = time.perf_counter_ns()
         until = begin + int(true_us * 1000)
         while now < until:
             now = time.perf_counter_ns()
-        own_us.append((now - begin) / 1000)
+        actual_us.append((now - begin) / 1000)
 
     clock = WallTimer(spin, single_calls=True)
-    own_us.clear()
+    actual_us.clear()
     read = np.array([clock.sample_us() for _ in range(SPINS)])
-    return np.asarray(read - np.array(own_us) + true_us, dtype=np.float64)
+    return np.asarray(read - np.array(actual_us) + true_us, dtype=np.float64)
 
 
 def calibrate_gpu_clock(index: int) -> ClockCalibration:
-    """Calibrate a GPU's clocks with spins on its own timer: by stamps in a graph, and by CUDA events.
+    """Calibrate a GPU's clocks with spins on its own timer: with stamps in a graph, and with CUDA events.
 
-    A spin's true time is what it spins, and what a kernel takes that spins for no time.
+    A spin's true time is its nominal duration plus that of a kernel that spins for no time.
     """
     from assay.timing.cuda.device import gpu_timing_device
     from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, calibrate_device
@@ -141,7 +141,7 @@ def _summarize_spins(true_us: float, read_us: Samples) -> SpinTiming:
 
 
 def check_clocks(calibrations: Iterable[ClockCalibration]) -> list[Finding]:
-    """Return for each clock whether it is right and whether it is quiet."""
+    """Return for each clock whether it is accurate and whether it is undisturbed."""
     return [finding for calibration in calibrations for finding in _check_clock(calibration)]
 
 
@@ -149,7 +149,7 @@ def _check_clock(calibration: ClockCalibration) -> list[Finding]:
     error_us = HOST_ERROR_US if calibration.clock == "host" else GPU_ERROR_US
     worst = max(calibration.spins, key=lambda s: abs(s.error_us) / max(error_us, ERROR_SHARE * s.true_us))
     right = all(abs(s.error_us) <= max(error_us, ERROR_SHARE * s.true_us) for s in calibration.spins)
-    disturbed = max(spun.disturbed_share for spun in calibration.spins)
+    disturbed = max(spin.disturbed_share for spin in calibration.spins)
     named = "The host's clock" if calibration.clock == "host" else f"The clock of {calibration.clock}"
     shown = ", ".join(f"{s.true_us:g} µs reads {s.read_us:.2f}" for s in calibration.spins)
     least = f"steps of {calibration.step_ns:.0f} ns, floor {calibration.floor_us:.2f} µs"

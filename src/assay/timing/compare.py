@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 MAX_ROUNDS = 50_000
 CLOCK_MOVED_SHARE = 0.01
-"""Clocks that differ by more than this share between or within functions make a verdict in time ask for cycles."""
+"""A verdict in time must be confirmed in cycles where clocks differ by more than this share."""
 
 FIRST_ROUNDS = 64
-"""Rounds before the first look: with fewer, a clock that switches between levels cannot be told from a difference."""
+"""Rounds before the first look: with fewer, a clock that switches levels looks the same as a difference."""
 
 ROUNDS_PER_BLOCK = 2
-"""Rounds in a block: the second has the order of the first the other way round."""
+"""Rounds per block: the second reverses the order of the first."""
 
 
 def compare(
@@ -68,7 +68,7 @@ def compare(
     seed: int = 0,
     reader: ClockReader | None = None,
 ) -> Comparison:
-    """Return which of two or more functions is faster than the first, measured in turns.
+    """Return which of two or more functions is faster than the first, measured in interleaved rounds.
 
     >>> import assay
     >>> result = assay.compare({"short": lambda: sum(range(100)), "long": lambda: sum(range(200))}, budget_s=2)
@@ -77,22 +77,22 @@ def compare(
 
     Args:
         functions: By name; every other one is compared with the first.
-        args: The same arguments for each.
-        kwargs: The same arguments by name.
+        args: Positional arguments, the same for each.
+        kwargs: Keyword arguments, the same for each.
         setup: Called before each call, untimed.
         device: As for ``measure``.
         cache: As for ``measure``.
         method: As for ``measure``.
-        by: Which time decides: busy, span or call; without it, what all are best measured by.
-        minimum_effect: A difference below this share is called the same: 0.01 is 1 %.
-        budget_s: At most about this long.
-        limit_s: A single call may take this long.
-        lock_mhz: Lock the GPU's SM clock meanwhile.
-        seed: Of the order in which they take turns.
-        reader: Reads the GPU's clock; NVML without it.
+        by: Which time decides: busy, span or call; by default the best one that all have in common.
+        minimum_effect: A difference below this share is reported as the same: 0.01 is 1 %.
+        budget_s: Approximate upper limit of the duration.
+        limit_s: Time limit for a single call.
+        lock_mhz: Lock the GPU's SM clock during the measurement.
+        seed: Seed for the order within rounds.
+        reader: Reads the GPU's clock; NVML by default.
 
     Raises:
-        BadInput: Fewer than two functions, or an option makes no sense.
+        BadInput: Fewer than two functions, or an invalid option.
         TrialFailed: A function raises, or does not return.
     """
     if not isinstance(functions, Mapping) or len(functions) < 2:
@@ -131,7 +131,7 @@ def compare(
 
 @dataclass(frozen=True)
 class ComparisonSetup:
-    """Functions with their instruments, the time they are compared by, and the least difference that counts."""
+    """Functions with their instruments, the time they are compared by, and the smallest relevant difference."""
 
     timed_calls: tuple[TimedCall, ...]
     quantity: TimeQuantity
@@ -140,13 +140,13 @@ class ComparisonSetup:
 
     @property
     def instruments(self) -> list[Instrument]:
-        """The instrument of each that gives the time they are compared by."""
+        """The instrument of each function that measures the time they are compared by."""
         return [instrument_for(timed_call, self.quantity) for timed_call in self.timed_calls]
 
 
 @dataclass(frozen=True)
 class ComparisonRounds:
-    """What the rounds gave, the look at which they ended, and why."""
+    """The medians of all rounds, the look at which they ended, and why."""
 
     medians: tuple[RoundMedians, ...]
     look: InterimLook
@@ -171,7 +171,7 @@ def _run_rounds(comparison_setup: ComparisonSetup, seed: int, watch: ClockWatch)
     order = RoundOrder(seed)
 
     def take(until: int) -> int:
-        """Take rounds until there are so many, or the time is up; return how many there are."""
+        """Take rounds until there are ``until`` or the time is up; return how many there are."""
         while len(medians[0].us) < until and (len(medians[0].us) < ROUNDS_PER_BLOCK or time.perf_counter() <= deadline):
             for index in order.next(range(len(instruments))):
                 medians[index].add(instruments[index].take(), comparison_setup.quantity)
@@ -197,7 +197,7 @@ def _all_decided(medians: Sequence[RoundMedians], look: InterimLook, minimum_eff
 def _compare_to_first(
     medians: Sequence[RoundMedians], index: int, look: InterimLook, minimum_effect: float, *, cycles: bool = False
 ) -> PairedComparison:
-    """Return what the rounds up to a look say of one function against the first."""
+    """Return the verdict of the rounds up to a look on one function against the first."""
     first, second = ((t.cycles if cycles else t.us) for t in (medians[0], medians[index]))
     return compare_at_look(
         np.maximum(np.asarray(first), TINY_US),
@@ -263,7 +263,7 @@ def _build_comparison(
 def confirm_by_cycles(
     verdict: Verdict, by_cycles: Verdict | None, first: RoundMedians, second: RoundMedians
 ) -> tuple[Verdict, str | None]:
-    """Return a verdict, and why it was taken back: a difference under a moving clock must show in cycles too."""
+    """Return a verdict, and why it was withdrawn: with a changing clock a difference must show in cycles too."""
     if verdict not in {"faster", "slower"} or by_cycles in {None, verdict}:
         return verdict, None
     clocks = np.asarray([*first.mhz, *second.mhz])

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 READ_INTERVAL_S = 0.02
-"""Between two looks at least; one costs some 50 µs after the first."""
+"""Minimum interval between two readings; each costs some 50 µs after the first."""
 
 HARMLESS_REASONS = {"idle", "clocks set by the user"}
 
 
 class ClockWatch:
-    """Reads a GPU's clock before, during and after; without a reader it has seen nothing."""
+    """Reads a GPU's clock before, during and after a measurement; without a reader it records nothing."""
 
     def __init__(self, reader: ClockReader | None) -> None:
         self._reader = reader
@@ -38,43 +38,43 @@ class ClockWatch:
         self._during: list[GpuSnapshot] = []
         self._next_s = 0.0
         self.labels: list[float] = []
-        """After each batch that was looked after: 1 where the clock was held back, 0 where not, NaN where unknown."""
+        """One per labelled batch: 1 where the clock was throttled, 0 where not, NaN where unknown."""
 
     @property
     def uuid(self) -> str | None:
-        """The GPU that is read; null without one."""
-        moment = self._reader() if self._reader is not None else None
-        return moment.uuid if moment is not None else None
+        """UUID of the GPU that is read; null without one."""
+        snapshot = self._reader() if self._reader is not None else None
+        return snapshot.uuid if snapshot is not None else None
 
     def begin(self) -> None:
-        """Look before the first sample."""
+        """Read the clock before the first sample."""
         self._before = self._read()
 
     def label_batch(self) -> None:
-        """Look after a batch, if the last look is a while ago, and label the batch by what was seen last."""
+        """Read the clock if the last reading is old enough, and label the batch by the last reading."""
         now = time.perf_counter()
         if self._reader is not None and now >= self._next_s:
-            moment = self._read()
-            if moment is not None:
-                self._during.append(moment)
+            snapshot = self._read()
+            if snapshot is not None:
+                self._during.append(snapshot)
             self._next_s = now + READ_INTERVAL_S
         last = self._during[-1] if self._during else None
         has_reasons = last is not None and last.throttle is not None
         self.labels.append(float(bool(_throttle_reasons(last))) if has_reasons and last is not None else math.nan)
 
     def end(self) -> None:
-        """Look after the last sample."""
+        """Read the clock after the last sample."""
         self._after = self._read()
 
     @property
     def throttled(self) -> tuple[str, ...]:
-        """Every reason seen during the samples why the clock was held back."""
-        return tuple(dict.fromkeys(reason for moment in self._during for reason in _throttle_reasons(moment)))
+        """Every throttle reason seen during sampling."""
+        return tuple(dict.fromkeys(reason for snapshot in self._during for reason in _throttle_reasons(snapshot)))
 
     def summary(self, locked_mhz: int | None, counted_mhz: list[float]) -> ClockSummary:
-        """Return all that was seen, with the clocks that the device itself counted, batch by batch."""
+        """Return a summary of all readings, with the clocks counted by the device itself, batch by batch."""
         mhz = np.array(counted_mhz) if counted_mhz else None
-        reported = [moment for moment in self._during if moment.throttle is not None]
+        reported = [snapshot for snapshot in self._during if snapshot.throttle is not None]
         return ClockSummary(
             mhz_low=float(mhz.min()) if mhz is not None else None,
             mhz=float(np.median(mhz)) if mhz is not None else None,
@@ -90,16 +90,16 @@ class ClockWatch:
         return self._reader() if self._reader is not None else None
 
 
-def _throttle_reasons(moment: GpuSnapshot) -> list[str]:
-    return [reason for reason in moment.throttle or () if reason not in HARMLESS_REASONS]
+def _throttle_reasons(snapshot: GpuSnapshot) -> list[str]:
+    return [reason for reason in snapshot.throttle or () if reason not in HARMLESS_REASONS]
 
 
 @contextlib.contextmanager
 def locked_clock(watch: ClockWatch, mhz: int | None) -> Iterator[None]:
-    """Keep a GPU's SM clock at one speed under a lease, if one is asked for; it is given back even if we are killed.
+    """Lock a GPU's SM clock under a lease, if requested; it is unlocked even if this process is killed.
 
     Raises:
-        MachineCannot: The GPU is not known to NVML, or this process may not set its clock.
+        MachineCannot: NVML does not know the GPU, or this process may not set its clock.
     """
     if mhz is None:
         yield
@@ -122,20 +122,20 @@ MIN_SWITCHES = 5
 
 
 class ContextSwitchCounter:
-    """Counts from when it is made how often the kernel took the core away from this process."""
+    """Counts involuntary context switches of this process since the counter was created."""
 
     def __init__(self) -> None:
         self._switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         self._since = time.perf_counter()
 
     def notes(self) -> tuple[str, ...]:
-        """Return what to say where that was often; nothing where it was not."""
+        """Return a note where they were frequent; empty where not."""
         switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - self._switches
         return describe_switches(switches, time.perf_counter() - self._since)
 
 
 def describe_switches(switches: int, within_s: float) -> tuple[str, ...]:
-    """Return what to say of so many involuntary switches in so many seconds."""
+    """Return a note on a number of involuntary switches in a period; empty where they were rare."""
     if switches < MIN_SWITCHES or switches < FREQUENT_PER_S * within_s:
         return ()
     return (

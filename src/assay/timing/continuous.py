@@ -1,18 +1,18 @@
-"""Call subjects continuously and keep each sample with its start, so that power can be related to calls.
+"""Call subjects continuously and record when each sample starts, so that power can be related to calls.
 
 duty 1     ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓
-duty 0.5   ▓▓▓▓▓     ▓▓▓     ▓▓▓▓▓▓           bursts of unequal length, so that they do not beat with a
-                                              sensor that is read at equal intervals; gaps are no samples
+duty 0.5   ▓▓▓▓▓     ▓▓▓     ▓▓▓▓▓▓           bursts of unequal length, so that they do not alias with a
+                                              sensor that is read at equal intervals; gaps are not samples
 
 Calls run on a stream: the host's (each sample ends when its work is done) or a GPU's, where samples are queued ahead so
-that the GPU never waits for the host, and timed by events in the stream:
+that the GPU never waits for the host, and are timed with events in the stream:
 
     host     launch launch launch ············ launch ············
     stream   │▓▓▓▓▓▓▓▓▓│▓▓▓▓▓▓▓▓▓│▓▓▓▓▓▓▓▓▓│▓▓▓▓▓▓▓▓▓│                │ an event before, an event after
 
-A sample is one call, or several where a call is very short; each of its numbers is per call. Where there would be too
-many samples, neighbours are averaged two by two, and so are those still to come. Events are reused. Only a first event
-ties the GPU's time to the host's: over ten minutes the two clocks may drift apart by some milliseconds.
+A sample is one call, or several where a call is very short; its numbers are per call. When there are too many samples,
+neighbours are averaged in pairs, and so are all later samples. Events are reused. Only the first event relates the
+GPU's time to the host's: over ten minutes the two clocks may drift apart by some milliseconds.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 PERIOD_NS = 50_000_000
-"""About how long a burst and the gap after it take together."""
+"""Approximate duration of a burst plus the gap after it."""
 DITHER = 0.4
-"""By such a share a period is longer or shorter."""
+"""A period is longer or shorter by up to this share."""
 MAX_OFFSET_NS = 50_000_000
-"""So far bursts come earlier or later than they would at equal intervals."""
+"""Bursts start earlier or later than at equal intervals by up to this much."""
 LONGEST_GAP_SLEEP_S = 0.05
 
 
@@ -57,19 +57,19 @@ def run_continuously(
     clock: Callable[[], int] = time.perf_counter_ns,
     sleep: Callable[[float], None] = time.sleep,
 ) -> SampleBlock:
-    """Have the subjects of a lane called in turn until a moment, or until told to stop; at least once each.
+    """Call the subjects of a stream in turn until a deadline or until ``stop`` returns true; at least once each.
 
     Args:
         stream: What they run on.
-        until_ns: About when to end, in monotonic nanoseconds; a call that was begun is made to its end.
-        stop: Asked after each round, and in gaps; what it says holds at once.
-        duty: The share of the time that calls fill. The time ends with the gap that the last burst asks for.
-        seed: Of how the bursts' lengths are drawn.
-        clock: In monotonic nanoseconds.
-        sleep: Waits for seconds.
+        until_ns: Approximate end, in monotonic nanoseconds; a call that has started is completed.
+        stop: Polled after each round and in gaps; takes effect immediately.
+        duty: Share of the time filled with calls. The run ends after the gap that belongs to the last burst.
+        seed: Seed for the burst lengths.
+        clock: Returns monotonic nanoseconds.
+        sleep: Sleeps for a number of seconds.
     """
     rng = random.Random(seed)  # noqa: S311 - a length is no secret
-    stray_ns = 0.0
+    offset_ns = 0.0
     start_ns = stream.start()
     with gc_paused():
         while True:
@@ -84,8 +84,8 @@ def run_continuously(
             if until_ns is not None and max(due_ns, clock()) >= until_ns:
                 _wait_until(due_ns, stop, clock, sleep)
                 break
-            stray_ns = _reflect(stray_ns + rng.uniform(-1, 1) * gap_ns)
-            if _wait_until(due_ns + stray_ns, stop, clock, sleep):
+            offset_ns = _reflect(offset_ns + rng.uniform(-1, 1) * gap_ns)
+            if _wait_until(due_ns + offset_ns, stop, clock, sleep):
                 break
     return SampleBlock(start_ns, clock(), stream.series())
 
@@ -93,7 +93,7 @@ def run_continuously(
 def _run_burst(
     stream: CallStream, burst_ns: float | None, until_ns: int | None, stop: Callable[[], bool], clock: Callable[[], int]
 ) -> bool:
-    """Make rounds of calls, for about so long where that is given; return whether it was told to stop."""
+    """Make rounds of calls, for about ``burst_ns`` where given; return whether ``stop`` returned true."""
     left = None if burst_ns is None else round(burst_ns / stream.round_ns) if stream.round_ns else 1
     while True:
         for subject in range(stream.subjects):
@@ -106,16 +106,16 @@ def _run_burst(
             return False
 
 
-def _reflect(stray_ns: float) -> float:
-    """Return a distance that was walked between two walls."""
-    folded_ns = (stray_ns + MAX_OFFSET_NS) % (4 * MAX_OFFSET_NS)
+def _reflect(offset_ns: float) -> float:
+    """Return an offset reflected at ±``MAX_OFFSET_NS``."""
+    folded_ns = (offset_ns + MAX_OFFSET_NS) % (4 * MAX_OFFSET_NS)
     return min(folded_ns, 4 * MAX_OFFSET_NS - folded_ns) - MAX_OFFSET_NS
 
 
 def _wait_until(
     due_ns: float, stop: Callable[[], bool], clock: Callable[[], int], sleep: Callable[[float], None]
 ) -> bool:
-    """Wait until a moment; return whether it was told to stop before."""
+    """Wait until ``due_ns``; return whether ``stop`` returned true before."""
     while (left_ns := due_ns - clock()) > 0:
         if stop():
             return True
@@ -124,7 +124,7 @@ def _wait_until(
 
 
 START_US = "start_us"
-"""The start of each sample since the start of its series, on the host's monotonic clock."""
+"""Start of each sample relative to the start of its series, on the host's monotonic clock."""
 
 SHORTEST_SAMPLE_NS = 2_000_000
 """The events around a sample leave the GPU idle for some 20 µs: a hundredth of this."""
@@ -132,18 +132,18 @@ PROBED_NS = 4_000_000
 
 
 class CallStream(Protocol):
-    """What calls run on: subjects by their number, samples one behind another.
+    """What calls run on: subjects identified by index, samples one after another.
 
     Attributes:
-        subjects: How many there are.
-        busy_ns: How long all samples that are kept took together.
+        subjects: Number of subjects.
+        busy_ns: Total duration of all recorded samples.
     """
 
     subjects: int
     busy_ns: float
 
     def start(self) -> int:
-        """Forget all samples; return the moment that starts are counted from, in monotonic nanoseconds."""
+        """Discard all samples; return the zero point of start times, in monotonic nanoseconds."""
         ...
 
     def launch(self, subject: int) -> None:
@@ -151,26 +151,26 @@ class CallStream(Protocol):
         ...
 
     def finish(self) -> None:
-        """Wait until all that was launched is done and kept."""
+        """Wait until everything launched is done and recorded."""
         ...
 
     @property
     def ahead_ns(self) -> float:
-        """About how long what is queued will take."""
+        """Approximate duration of the queued work."""
         ...
 
     @property
     def round_ns(self) -> float:
-        """About how long one sample of each subject takes; 0 where none was taken yet."""
+        """Approximate duration of one sample of each subject; 0 where none was taken yet."""
         ...
 
     def series(self) -> tuple[SampleSeries, ...]:
-        """Return all that is kept."""
+        """Return all recorded samples."""
         ...
 
 
 class StreamSamples:
-    """The samples of one subject; at most so many."""
+    """The samples of one subject; at most ``most`` of them."""
 
     def __init__(self, calls: int, most: int = MAX_KEPT_SAMPLES) -> None:
         self.calls = calls
@@ -181,7 +181,7 @@ class StreamSamples:
         self._extras: dict[str, array[float]] = {}
 
     def add(self, start_us: float, took_us: float, reported: object = None) -> None:
-        """Keep a sample that took so long as a whole; a call that timed itself is believed."""
+        """Add a sample of duration ``took_us``; a ``call_us`` reported by the call itself takes precedence."""
         extras = dict(reported) if isinstance(reported, Mapping) else {}
         self.last_ns = 1e3 * took_us
         self._start_us.append(start_us)
@@ -191,11 +191,11 @@ class StreamSamples:
 
     @property
     def full(self) -> bool:
-        """Whether there are too many samples."""
+        """Whether the limit on samples is reached."""
         return len(self._start_us) >= self._most
 
     def thin_out(self) -> None:
-        """Put neighbours together; a last one without a neighbour is dropped."""
+        """Average neighbours in pairs; a last one without a neighbour is dropped."""
         pairs = len(self._start_us) // 2
         self._start_us = self._start_us[: 2 * pairs : 2]
         self._call_us = _average_pairs(self._call_us, pairs)
@@ -204,11 +204,11 @@ class StreamSamples:
         self.last_ns *= 2
 
     def clear(self) -> None:
-        """Forget all samples."""
+        """Discard all samples."""
         self._start_us, self._call_us, self._extras = array("d"), array("d"), {}
 
     def series(self, subject: int, quantity: str) -> list[SampleSeries]:
-        """Return the samples: how long a call took, when each sample began, and what calls reported."""
+        """Return the samples: how long a call took, when each sample started, and what calls reported."""
         named = {quantity: self._call_us, START_US: self._start_us, **self._extras}
         return [SampleSeries(subject, name, values, self.calls) for name, values in named.items()]
 
@@ -218,7 +218,7 @@ def _average_pairs(values: array[float], pairs: int) -> array[float]:
 
 
 class WallCallStream:
-    """Calls by the host's clock: each sample ends when its work is done."""
+    """Calls timed with the host's clock: each sample ends when its work is done."""
 
     quantity = "call_us"
 
@@ -238,7 +238,7 @@ class WallCallStream:
         self._zero_ns = 0
 
     def start(self) -> int:
-        """Forget all samples, and count starts from now on."""
+        """Discard all samples, and make now the zero point of start times."""
         for samples in self._samples:
             samples.clear()
         self.busy_ns = 0.0
@@ -261,27 +261,27 @@ class WallCallStream:
             samples.thin_out()
 
     def finish(self) -> None:
-        """Nothing is queued."""
+        """Do nothing: nothing is queued."""
 
     @property
     def ahead_ns(self) -> float:
-        """Nothing is queued."""
+        """Always 0: nothing is queued."""
         return 0.0
 
     @property
     def round_ns(self) -> float:
-        """How long the last sample of each subject took."""
+        """Duration of the last sample of each subject, summed."""
         return sum(samples.last_ns for samples in self._samples)
 
     def series(self) -> tuple[SampleSeries, ...]:
-        """Return all that is kept."""
+        """Return all recorded samples."""
         return tuple(s for n, samples in enumerate(self._samples) for s in samples.series(n, self.quantity))
 
 
 def probe_calls_per_sample(
     call: Callable[[], object], finish: Callable[[], None], clock: Callable[[], int] = time.perf_counter_ns
 ) -> int:
-    """Return how many calls make a sample that is not too short, having made a few; the first one does not count."""
+    """Return how many calls make a sample that is long enough, from a few calls; the first one does not count."""
     return probe_all_calls_per_sample([(call, finish)], clock)[0]
 
 
@@ -289,9 +289,9 @@ def probe_all_calls_per_sample(
     probed: Sequence[tuple[Callable[[], object], Callable[[], None]]],
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Return the same for calls that follow one another in turn, each with what waits for it.
+    """Return the same for several interleaved calls, each with the function that waits for it.
 
-    Where they take about as long, as many of each make a sample; see ``batching``.
+    Calls of similar duration get the same number per sample; see ``timing.sampling``.
     """
     least = []
     for call, finish in probed:
@@ -302,27 +302,27 @@ def probe_all_calls_per_sample(
 
 
 QUEUED_NS = 4_000_000
-"""About how much work is queued behind what runs."""
+"""Approximate amount of work queued behind the running sample."""
 MAX_QUEUED_SAMPLES = 256
-"""Samples that are queued at most."""
+"""Maximum number of queued samples."""
 MAX_EVENT_DISTANCE_MS = 1000.0
-"""Events so far apart are not compared: their distance comes as a 32-bit number."""
+"""Events further apart are not compared: their distance is a 32-bit number."""
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.0002, 0.005
 
 
 class StreamEvent(Protocol):
-    """A mark in a stream, as PyTorch's."""
+    """An event in a stream, as in PyTorch."""
 
     def record(self) -> None:
-        """Put it behind all that is in the stream."""
+        """Record it behind everything in the stream."""
         ...
 
     def query(self) -> bool:
-        """Return whether the stream has come past it."""
+        """Return whether the stream has passed it."""
         ...
 
     def elapsed_time(self, later: Self, /) -> float:
-        """Return the milliseconds between two that the stream has come past."""
+        """Return the milliseconds between two events that the stream has passed."""
         ...
 
 
@@ -338,14 +338,14 @@ class EventCallStream:
     """Calls on one stream of a GPU.
 
     Args:
-        calls: What is called, one for each subject.
-        together: How many calls make a sample of each.
-        event: Makes an event.
-        synchronize: Waits until the GPU has no more work.
-        limit_s: A GPU that has not finished a sample for so long has failed.
-        most: So many samples of a subject at most.
-        clock: In monotonic nanoseconds.
-        sleep: Waits for seconds.
+        calls: The call of each subject.
+        together: Calls per sample, for each subject.
+        event: Creates an event.
+        synchronize: Waits until the GPU is idle.
+        limit_s: A GPU that has not finished a sample within this time has failed.
+        most: Maximum number of samples of a subject.
+        clock: Returns monotonic nanoseconds.
+        sleep: Sleeps for a number of seconds.
     """
 
     quantity = "span_us"
@@ -377,7 +377,7 @@ class EventCallStream:
         self._anchor_ms = 0.0
 
     def start(self) -> int:
-        """Wait for the GPU, forget all samples, and tie its time to the host's by an event that nothing delays."""
+        """Wait for the GPU, discard all samples, and relate its time to the host's by an event on an idle stream."""
         self.finish()
         self._synchronize()
         for samples in self._samples:
@@ -388,7 +388,7 @@ class EventCallStream:
         return zero_ns
 
     def launch(self, subject: int) -> None:
-        """Queue the calls of one sample; wait where enough is queued."""
+        """Queue the calls of one sample; wait while enough is queued."""
         begin, end = self._take_event(), self._take_event()
         begin.record()
         for _ in range(self._samples[subject].calls):
@@ -401,29 +401,29 @@ class EventCallStream:
             self._samples[subject].thin_out()
 
     def finish(self) -> None:
-        """Wait until all that was launched is done and kept."""
+        """Wait until everything launched is done and recorded."""
         while self._queue:
             self._collect_oldest()
 
     @property
     def ahead_ns(self) -> float:
-        """About how long what is queued will take: each as long as the last one of its subject took."""
+        """Approximate duration of the queued work: each sample as long as the last one of its subject."""
         return sum(self._samples[queued.subject].last_ns for queued in self._queue)
 
     @property
     def round_ns(self) -> float:
-        """How long the last sample of each subject took."""
+        """Duration of the last sample of each subject, summed."""
         return sum(samples.last_ns for samples in self._samples)
 
     def series(self) -> tuple[SampleSeries, ...]:
-        """Return all that is kept."""
+        """Return all recorded samples."""
         return tuple(s for n, samples in enumerate(self._samples) for s in samples.series(n, self.quantity))
 
     def _take_event(self) -> StreamEvent:
         return self._free_events.pop() if self._free_events else self._event()
 
     def _limit_queue(self) -> None:
-        """Wait for the oldest samples as long as those behind them keep the GPU busy, or nobody knows for how long."""
+        """Collect the oldest samples while those behind them keep the GPU busy, or their duration is unknown."""
         ahead_ns = self.ahead_ns
         while len(self._queue) > 1:
             oldest_ns = self._samples[self._queue[0].subject].last_ns
@@ -433,7 +433,7 @@ class EventCallStream:
             self._collect_oldest()
 
     def _collect_oldest(self) -> None:
-        """Wait for the oldest sample, and keep it."""
+        """Wait for the oldest sample and record it."""
         subject, begin, end = self._queue.popleft()
         samples = self._samples[subject]
         self._wait_for(end, samples.last_ns / 1e9)
@@ -449,7 +449,7 @@ class EventCallStream:
             self._free_events.append(begin)
 
     def _wait_for(self, event: StreamEvent, expected_s: float) -> None:
-        """Wait for an event asleep, for a while that is short against the sample and what is queued behind it."""
+        """Poll for an event, sleeping in between for a time that is short compared with the sample and the queue."""
         nap_s = min(max(SHORTEST_POLL_S, expected_s / 20), LONGEST_POLL_S)
         begin = self._clock()
         while not event.query():

@@ -36,7 +36,7 @@ _RETURN_MODES: dict[str, Callable[[Any], Any]] = {
 SPAN_ONLY: tuple[TimeKind, ...] = ("span",)
 
 
-def do_bench(  # noqa: PLR0917 - the order of Triton's
+def do_bench(  # noqa: PLR0917 - Triton's signature
     fn: Callable[[], object],
     warmup: float = 25,
     rep: float = 100,
@@ -46,21 +46,21 @@ def do_bench(  # noqa: PLR0917 - the order of Triton's
 ) -> Any:
     """Return how long a function takes in milliseconds, as ``triton.testing.do_bench`` does, but of the kernels alone.
 
-    The L2 is overwritten before each call, and the launch is not part of the time. ``warmup`` and ``rep``, in
-    milliseconds, together are the most that is spent; it ends sooner, once ±1 % is reached.
+    The L2 is overwritten before each call, and the launch is not part of the time. ``warmup`` plus ``rep``, in
+    milliseconds, is the budget; it ends sooner, once ±1 % is reached.
 
-    Mend an auto-tuner in one line: ``triton.autotune(configs, key, do_bench=assay.do_bench)``.
+    Fix an auto-tuner in one line: ``triton.autotune(configs, key, do_bench=assay.do_bench)``.
 
     >>> import assay
     >>> assay.do_bench(lambda: sum(range(1000)), rep=20) > 0
     True
 
     Args:
-        fn: What to time.
+        fn: Function to time.
         warmup: Milliseconds, part of the budget.
         rep: Milliseconds, part of the budget.
-        grad_to_none: Tensors whose gradient is removed before each call.
-        quantiles: Return these quantiles of the samples instead; one of them alone as a number.
+        grad_to_none: Tensors whose gradient is set to None before each call.
+        quantiles: Return these quantiles of the samples instead; a single one as a number.
         return_mode: ``mean``, ``median``, ``min``, ``max``, or ``all`` for every sample.
     """
     if return_mode not in _RETURN_MODES:
@@ -88,7 +88,7 @@ def do_bench(  # noqa: PLR0917 - the order of Triton's
 
 @contextlib.contextmanager
 def reraise_original() -> Iterator[None]:
-    """Raise what a function raised as it was: an auto-tuner knows its own errors, such as too much shared memory."""
+    """Re-raise a function's original exception: auto-tuners handle their own errors, such as too much shared memory."""
     try:
         yield
     except TrialFailed as error:
@@ -107,13 +107,13 @@ MIN_ROUNDS, MAX_ROUNDS = 3, 100
 
 @contextlib.contextmanager
 def patch_helion() -> Iterator[None]:
-    """Have Helion's auto-tuner time by ``assay.do_bench`` and ``interleaved`` for the length of a ``with`` block.
+    """Make Helion's auto-tuner time with ``assay.do_bench`` and ``interleaved_bench`` inside a ``with`` block.
 
-    Made for Helion 1.0, whose tuner times a configuration first alone and the best ones then in turns. Kernels over
-    several processes keep Helion's own timer: their calls must be equally many in each.
+    Written for Helion 1.0, whose tuner times a configuration alone first and then interleaves the best ones. Kernels
+    over several processes keep Helion's own timer: all must make the same number of calls.
 
     Raises:
-        MachineCannot: Helion is not installed, or is one whose tuner looks different.
+        MachineCannot: Helion is not installed, or its tuner is not the expected one.
     """
     try:
         tuner: Any = importlib.import_module(HELION_TUNER_MODULE)
@@ -133,10 +133,10 @@ def patch_helion() -> Iterator[None]:
         tuner.do_bench, tuner.interleaved_bench = original_bench, original_interleaved
 
 
-def interleaved_bench(fns: Sequence[Callable[[], object]], *, repeat: int, desc: str | None = None) -> list[float]:  # noqa: ARG001 - the shape that Helion calls
-    """Return the milliseconds that each of several functions takes, sampled in turns about ``repeat`` times.
+def interleaved_bench(fns: Sequence[Callable[[], object]], *, repeat: int, desc: str | None = None) -> list[float]:  # noqa: ARG001 - the signature that Helion calls
+    """Return the milliseconds that each of several functions takes, from about ``repeat`` interleaved samples.
 
-    Of the shape that Helion's setting ``autotune_benchmark_fn`` takes.
+    Has the signature of Helion's setting ``autotune_benchmark_fn``.
     """
     timing_options = resolve_options(
         device=None, cache=None, method="auto", precision=PRECISION, budget_s=BUDGET_S, times=TIMES, limit_s=LIMIT_S
@@ -155,4 +155,4 @@ def interleaved_bench(fns: Sequence[Callable[[], object]], *, repeat: int, desc:
         for _ in range(max(MIN_ROUNDS, min(MAX_ROUNDS, math.ceil(repeat / samples_per_round)))):
             for index in order.next(range(len(instruments))):
                 medians[index].add(instruments[index].take(), quantity)
-    return [float(np.median(turn.us)) / 1000 for turn in medians]
+    return [float(np.median(round_medians.us)) / 1000 for round_medians in medians]

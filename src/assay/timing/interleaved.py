@@ -1,13 +1,13 @@
 """Interleave several calls: in each round every call is sampled once, in random order, under the same conditions.
 
 ``sample_interleaved`` samples a block of a trial until every call is known precisely enough or the time is up.
-``sample_pair`` samples two calls one right after the other, so that their times can be divided round by round:
+``sample_pair`` samples two calls back to back, so that their times can be divided round by round:
 
     round     1          2          3          4
           ┌───┴───┐  ┌───┴───┐  ┌───┴───┐  ┌───┴───┐
           ref  fast  fast  ref  ref  fast  fast  ref        drift affects both alike
 
-A round of a pair keeps one number of each quantity of each call: the median of a batch.
+A round of a pair keeps one value per quantity and call: the median of a batch.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
 
 QUANTITY_OF_TIME: dict[TimeKind, TimeQuantity] = {"busy": "busy_us", "span": "span_us", "call": "call_us"}
 PROBE_ROUNDS, PROBE_SHARE = 3, 0.05
-"""A slow round must not decide how many are planned: so many are tried, unless they take such a share of the budget."""
+"""Rounds to probe, unless they take this share of the budget: one slow round must not decide how many are planned."""
 
 TINY_US = 1e-6
-"""Stands for a time that came out as nothing or less, as of an empty function: it still has a logarithm."""
+"""Replaces a time of zero or less, as of an empty function, so that it has a logarithm."""
 
 
 @dataclass
 class RoundMedians:
-    """What one call gave in its turns: the medians of its batches in microseconds, in cycles, and the clock."""
+    """What one call gave over the rounds: its batch medians in microseconds and in cycles, and the clock in MHz."""
 
     us: list[float] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
     mhz: list[float] = field(default_factory=list)
 
     def add(self, batch: SampleBatch, quantity: TimeQuantity) -> float:
-        """Keep a batch; return its microseconds.
+        """Add a batch; return its median in microseconds.
 
         Raises:
             BadInput: The batch does not have the quantity.
@@ -82,7 +82,7 @@ class RoundMedians:
 
 
 def instrument_for(timed_call: TimedCall, quantity: TimeQuantity) -> Instrument:
-    """Return the instrument of a call that gives a quantity; what the call raises is blamed on it by name."""
+    """Return the instrument of a call that measures a quantity; errors are attributed to the call by name."""
     if quantity == "call_us" and timed_call.wall is not None:
         return AttributedInstrument(timed_call.wall, timed_call.bound_call.name)
     if quantity == "busy_us" and timed_call.busy_instrument is not None:
@@ -91,7 +91,7 @@ def instrument_for(timed_call: TimedCall, quantity: TimeQuantity) -> Instrument:
 
 
 class AttributedInstrument:
-    """An instrument that says whose call it was when one fails."""
+    """An instrument that names the call when one fails."""
 
     def __init__(self, instrument: Instrument, name: str) -> None:
         self.method = instrument.method
@@ -101,29 +101,29 @@ class AttributedInstrument:
         self._name = name
 
     def take(self) -> SampleBatch:
-        """Take the next samples; how many calls make one may be known only then."""
+        """Take the next samples; ``calls_per_sample`` may be known only then."""
         with attribute_errors(self._name):
             batch = self._instrument.take()
         self.calls_per_sample = self._instrument.calls_per_sample
         return batch
 
     def replan(self) -> bool:
-        """Put calls together anew where the last batch contradicts the plan."""
+        """Change the batch size where the last batch contradicts the plan."""
         with attribute_errors(self._name):
             return self._instrument.replan()
 
     @property
     def wrapped(self) -> Instrument:
-        """The instrument itself."""
+        """The wrapped instrument."""
         return self._instrument
 
     def close(self) -> None:
-        """Give back what is held on the device."""
+        """Release what is held on the device."""
         self._instrument.close()
 
 
 def common_quantity(timed_calls: Iterable[TimedCall]) -> TimeQuantity:
-    """Return the time to compare calls by: kernels at work where that is what each is measured by, or the span."""
+    """Return the time to compare calls by: the decisive one if all share it, else call time, else the span."""
     decisive = {timed_call.decisive for timed_call in timed_calls}
     if len(decisive) == 1:
         return decisive.pop()
@@ -131,24 +131,24 @@ def common_quantity(timed_calls: Iterable[TimedCall]) -> TimeQuantity:
 
 
 def warm_up_all(instruments: Iterable[Instrument], budget_s: float) -> None:
-    """Warm each up, within a share of the budget that they divide; then their calls are put together alike."""
-    all_of_them = list(instruments)
-    for instrument in all_of_them:
-        warm_up(instrument, budget_s / len(all_of_them))
-    equalize_plans(all_of_them)
+    """Warm up each within an equal share of the budget, then give their calls equal batch plans."""
+    instrument_list = list(instruments)
+    for instrument in instrument_list:
+        warm_up(instrument, budget_s / len(instrument_list))
+    equalize_plans(instrument_list)
 
 
 def take_trial_batches(instruments: Iterable[Instrument]) -> None:
-    """Take a batch of each that does not count, and put their calls together alike: where there is no warm-up."""
-    all_of_them = list(instruments)
-    for instrument in all_of_them:
+    """Take a batch of each that does not count, and equalize batch plans: for use without a warm-up."""
+    instrument_list = list(instruments)
+    for instrument in instrument_list:
         instrument.take()
         instrument.replan()
-    equalize_plans(all_of_them)
+    equalize_plans(instrument_list)
 
 
 def equalize_plans(instruments: Iterable[Instrument]) -> None:
-    """Have calls that take turns put together in the same way: what was averaged must not tell them apart."""
+    """Give interleaved calls the same batch plan, so that averaging does not make them differ."""
     unwrapped = [
         instrument.wrapped if isinstance(instrument, AttributedInstrument) else instrument for instrument in instruments
     ]
@@ -161,7 +161,7 @@ def equalize_plans(instruments: Iterable[Instrument]) -> None:
 
 
 class RoundOrder:
-    """In which order calls take their turns: shuffled, and in the next round the other way round."""
+    """Order of calls within rounds: shuffled, then reversed in the next round."""
 
     def __init__(self, seed: int) -> None:
         self._shuffle = random.Random(seed).shuffle  # noqa: S311 - an order is no secret
@@ -179,27 +179,27 @@ class RoundOrder:
 
 
 def shortest_round_s(instruments: Iterable[Instrument], budget_s: float) -> float:
-    """Return how long a round takes at the least, from a few that do not count; from one where that takes long."""
-    all_of_them = list(instruments)
+    """Return the shortest duration of a round, from a few that do not count, or from one where rounds take long."""
+    instrument_list = list(instruments)
     took_s: list[float] = []
     while not took_s or (len(took_s) < PROBE_ROUNDS and sum(took_s) < PROBE_SHARE * budget_s):
         begin = time.perf_counter()
-        for instrument in all_of_them:
+        for instrument in instrument_list:
             instrument.take()
         took_s.append(time.perf_counter() - begin)
     return min(took_s)
 
 
 TIMED_ROUNDS = 3
-"""The shortest of so many rounds says how many there may be: the first one may have been slow."""
+"""The shortest of this many rounds decides how many are planned: the first one may have been slow."""
 
 FIRST_LOOK = 64
-"""Samples before the first look: enough to see drift, bursts and levels in what is kept."""
+"""Samples before the first look: enough to see drift, bursts and levels."""
 
 
 @dataclass(frozen=True)
 class SampleSeries:
-    """Samples of one quantity of one subject, in order; ``window`` is when, where that is not the whole stretch."""
+    """Samples of one quantity of one subject, in order; ``window`` is their time span, null for the whole block."""
 
     subject: int
     quantity: str
@@ -210,7 +210,7 @@ class SampleSeries:
 
 @dataclass(frozen=True)
 class SampleBlock:
-    """When it was, and what was sampled."""
+    """The start and end of a block of sampling, and its series."""
 
     start_ns: int
     end_ns: int
@@ -218,7 +218,7 @@ class SampleBlock:
 
 
 class _SampledCall:
-    """One call in its turns: what was taken, and whether that is enough."""
+    """One interleaved call: its samples, and whether they are precise enough."""
 
     def __init__(self, timed_call: TimedCall) -> None:
         self._timed_call = timed_call
@@ -229,7 +229,7 @@ class _SampledCall:
         self.is_precise = False
 
     def sample(self) -> None:
-        """Take a batch, and a call as a caller sees it."""
+        """Take a batch, and one wall-clock sample of the call where there is a wall timer."""
         batch = self._timed_call.instrument.take()
         self._batches.append(batch)
         self.count += len(batch.quantities[self._timed_call.instrument.primary])
@@ -237,12 +237,12 @@ class _SampledCall:
             self._calls_us.append(self._timed_call.wall.sample_us())
 
     def plan_looks(self, most_rounds: int, rounds: int) -> None:
-        """Plan the looks, now that it is known what so many rounds gave and how many there may be."""
+        """Plan the looks from how many samples the first rounds gave and how many rounds there may be."""
         last = max(1, min(MAX_SAMPLES, self.count * max(rounds, most_rounds) // rounds))
         self._looks = list(looks_between(FIRST_LOOK, last))
 
     def check_precision(self, precision: float) -> None:
-        """Find out, at the looks that are due, whether the median is known well enough."""
+        """Check at the looks that are due whether the median is known well enough."""
         while self._looks and self._looks[0].n <= self.count and not self.is_precise:
             look = self._looks.pop(0)
             values = concatenate_batches(self._batches)[self._timed_call.instrument.primary][: look.n]
@@ -252,7 +252,7 @@ class _SampledCall:
             self.is_precise = precise and not is_unsettled(values)
 
     def series(self, subject: int) -> list[SampleSeries]:
-        """Return all that was taken."""
+        """Return all samples."""
         calls_per_sample = self._timed_call.instrument.calls_per_sample
         all_series = [
             SampleSeries(subject, SERIES_NAMES.get(name, name), array("d", samples.tolist()), calls_per_sample)
@@ -267,7 +267,7 @@ class _SampledCall:
 
 
 SERIES_NAMES = {"cycles": "busy_cycles"}
-"""What a quantity of an instrument is called in a series, where that differs."""
+"""Names of an instrument's quantities in a series, where they differ."""
 
 
 def sample_interleaved(
@@ -278,10 +278,10 @@ def sample_interleaved(
     seed: int,
     reader: ClockReader | None = None,
 ) -> SampleBlock:
-    """Sample every call once a round, in random order, until a moment; at least one round is taken.
+    """Sample every call once per round, in random order, until a deadline; at least one round is taken.
 
-    With a precision it ends as soon as every call is known to it, at a look planned beforehand. With a reader each
-    round is labelled by whether the GPU's clock was held back.
+    With a precision, stop as soon as every call is known to it, at a look planned beforehand. With a reader, each
+    round is labelled by whether the GPU's clock was throttled.
     """
     watch = ClockWatch(reader)
     start = now = time.perf_counter_ns()
@@ -315,11 +315,11 @@ def sample_interleaved(
 
 
 MIN_PAIR_ROUNDS = 4
-"""Rounds that are taken even when the time is up before: with fewer nothing can be said."""
+"""Rounds taken even when the time is already up: fewer allow no conclusion."""
 
 
 class _PairSide:
-    """One of the two: a number a round for each quantity."""
+    """One call of a pair: one value per round for each quantity."""
 
     def __init__(self, timed_call: TimedCall) -> None:
         self._timed_call = timed_call
@@ -327,7 +327,7 @@ class _PairSide:
         self._calls: dict[str, int] = {}
 
     def sample(self) -> None:
-        """Take a batch, and a call as a caller sees it."""
+        """Take a batch, and one wall-clock sample of the call where there is a wall timer."""
         instrument, wall = self._timed_call.instrument, self._timed_call.wall
         batch = instrument.take()
         for quantity, samples in batch.quantities.items():
@@ -343,7 +343,7 @@ class _PairSide:
         self._calls[name] = calls
 
     def series(self, subject: int, window: tuple[int, int]) -> list[SampleSeries]:
-        """Return all that was taken."""
+        """Return all samples."""
         return [SampleSeries(subject, name, values, self._calls[name], window) for name, values in self._values.items()]
 
 
@@ -356,15 +356,15 @@ def sample_pair(
     seed: int,
     reader: ClockReader | None = None,
 ) -> list[SampleSeries]:
-    """Sample both so many rounds, or fewer where the time is up; the order within a round is random, then reversed.
+    """Sample both calls for a number of rounds, or fewer if the time is up; the order is random, then reversed.
 
     Args:
         pair: The two calls with their instruments.
-        subjects: What they are called in the series.
-        rounds: How many at the most.
-        until_ns: No round begins after this moment, but for the first few.
-        seed: Of the order.
-        reader: With one, each round is labelled by whether the GPU's clock was held back.
+        subjects: Their indices in the series.
+        rounds: Maximum number of rounds.
+        until_ns: No round starts after this time, except for the first few.
+        seed: Seed for the order.
+        reader: With one, each round is labelled by whether the GPU's clock was throttled.
     """
     watch, order = ClockWatch(reader), RoundOrder(seed)
     sides = [_PairSide(timed_call) for timed_call in pair]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ANYTIME_METHOD = "median of the window, interval valid at every look, widened where it wanders"
 CALL_SHARE = 0.2
-"""Of the budget at most, for ``call_us`` beside the decisive time."""
+"""Share of the budget, at most, for ``call_us`` in addition to the decisive time."""
 MAX_CALL_SAMPLES = 200
 BUSY_CALLS = 24
 
@@ -61,25 +61,25 @@ def measure(
     'us'
 
     Args:
-        function: What to call. It is called again and again, with the same arguments.
-        args: Its arguments by place; ``kwargs`` those by name.
-        kwargs: Its arguments by name.
+        function: What to call. It is called repeatedly with the same arguments.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
         setup: Called before each call, untimed: to undo what a call changed.
-        device: ``cpu``, ``cuda`` or ``cuda:1``; without it the current GPU where PyTorch is loaded and sees one.
-        cache: ``cold`` (the GPU's L2 overwritten before each call; the default there) or ``warm``.
-        method: ``graph``, ``queue``, ``trace`` or ``wall`` instead of what the function allows best.
-        precision: Wanted half-width of the 95 % interval, as a share: 0.01 is ±1 %.
-        budget_s: At most about this long, compiling and first calls not counted.
-        times: Which of busy, span and call to take.
-        limit_s: A single call may take this long before it is given up.
-        lock_mhz: Lock the GPU's SM clock meanwhile, under a lease. Needs rights.
-        name: What to call it in the result.
-        reader: Reads the GPU's clock, temperature and throttle reasons; NVML without it.
+        device: ``cpu``, ``cuda`` or ``cuda:1``; by default the current GPU where PyTorch is loaded and sees one.
+        cache: ``cold`` (the GPU's L2 is overwritten before each call; the default there) or ``warm``.
+        method: ``graph``, ``queue``, ``trace`` or ``wall``; by default the best one the function allows.
+        precision: Requested half-width of the 95 % interval, as a share: 0.01 is ±1 %.
+        budget_s: Approximate upper limit of the duration, without compilation and first calls.
+        times: Which of busy, span and call to measure.
+        limit_s: Time limit for a single call.
+        lock_mhz: Lock the GPU's SM clock during the measurement, under a lease. Needs privileges.
+        name: Name of the function in the result.
+        reader: Reads the GPU's clock, temperature and throttle reasons; NVML by default.
 
     Raises:
-        BadInput: The function or an option makes no sense.
+        BadInput: The function or an option is invalid.
         TrialFailed: The function raises, or does not return.
-        MachineCannot: There is no such device, or it may not be set so.
+        MachineCannot: There is no such device, or its clock may not be set.
     """
     bound = bind_call(function, args, kwargs, name)
     timing_options = resolve_options(
@@ -116,7 +116,7 @@ def measure(
 
 @dataclass(frozen=True)
 class RawMeasurement:
-    """All that was taken of one call, before it is judged."""
+    """Everything measured of one call, before analysis."""
 
     timed_call: TimedCall
     warm_up: WarmUp
@@ -131,7 +131,7 @@ def _sampling_budget_s(timing_options: TimingOptions, timed_call: TimedCall) -> 
 
 
 def _measure_busy(timed_call: TimedCall) -> tuple[dict[str, Samples], tuple[str, ...]]:
-    """Return the time that kernels were busy, where the decisive instrument cannot tell several apart."""
+    """Return the time kernels were busy, where the decisive instrument cannot separate several kernels."""
     if timed_call.busy_instrument is None or timed_call.operations is None:
         return {}, ()
     batches: list[Samples] = []
@@ -205,7 +205,7 @@ def _build_measurement(raw: RawMeasurement, timing_options: TimingOptions, *, to
 
 
 def _throttle_labels(raw: RawMeasurement) -> dict[str, Samples]:
-    """Return for each sample whether the clock was held back, as 0 and 1; nothing where no reader can tell."""
+    """Return for each sample whether the clock was throttled, as 0 and 1; empty where no reader can tell."""
     labels = np.array(raw.watch.labels, dtype=np.float64)
     if raw.timed_call.device == "cpu" or not len(labels) or bool(np.isnan(labels).all()):
         return {}
@@ -215,10 +215,10 @@ def _throttle_labels(raw: RawMeasurement) -> dict[str, Samples]:
 
 
 def _estimate_quantities(samples: dict[str, Samples], look: InterimLook, precision: float) -> dict[str, Estimate]:
-    """Return the estimate of each quantity; of a call of one kernel, the span is what it is busy."""
+    """Return the estimate of each quantity; for a call of one kernel, span equals busy."""
     estimates: dict[str, Estimate] = {}
     for name, values in samples.items():
-        same = next((done for done in estimates if np.array_equal(samples[done], values)), None)
+        same = next((previous for previous in estimates if np.array_equal(samples[previous], values)), None)
         estimates[name] = (
             estimates[same] if same is not None else estimate_at_look(values, look, _unit(name), precision)
         )
@@ -230,7 +230,7 @@ def _unit(quantity: str) -> str:
 
 
 def estimate_at_look(values: Samples, look: InterimLook, unit: str, precision: float) -> Estimate:
-    """Return the median with an interval that held at every look taken so far."""
+    """Return the median with an interval that is valid at every look so far."""
     observed = values[: look.n]
     within = median_interval(observed, InterimLook(len(observed), look.share), precision)
     levels = find_competing_levels(observed)
@@ -250,7 +250,7 @@ def estimate_at_look(values: Samples, look: InterimLook, unit: str, precision: f
 
 
 def _sample_notes(samples: Samples, shape: str, warm: WarmUp, watch: ClockWatch, *, on_gpu: bool) -> list[str]:
-    """Return what a reader should know about the samples."""
+    """Return notes that a reader needs to interpret the samples."""
     notes = []
     if not warm.settled and warm.batches > 1:
         notes.append("the times had not settled when the warm-up ended")

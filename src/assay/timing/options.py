@@ -28,15 +28,15 @@ BUDGET_S = 10.0
 LIMIT_S = 60.0
 SHORTEST_LIMIT_S = 0.001
 BATCH_US = 2_000.0
-"""About how long a batch of GPU calls takes; a graph's places differ by 0.1 µs, and many of them even that out."""
+"""Approximate duration of a batch of GPU calls; positions in a graph differ by 0.1 µs, which many calls average out."""
 
 SMALL_BATCH_US = 800.0
-"""The same where many calls take turns."""
+"""The same where many calls are interleaved."""
 
 
 @dataclass(frozen=True)
 class TimingOptions:
-    """How to time; see ``assay.measure`` for what each means."""
+    """Timing options; see ``assay.measure`` for their meaning."""
 
     device: str
     cache: Cache
@@ -57,7 +57,7 @@ class TimingOptions:
 
     @property
     def index(self) -> int:
-        """The GPU's number, as PyTorch counts in this process."""
+        """The GPU's index, as PyTorch counts in this process."""
         return int(self.device.partition(":")[2] or 0)
 
 
@@ -75,7 +75,7 @@ def resolve_options(
     reader: ClockReader | None = None,
     batch_us: float = BATCH_US,
 ) -> TimingOptions:
-    """Return the options complete, or say what is wrong with them."""
+    """Validate the options and fill in defaults."""
     _require_one_of("method", method, METHODS)
     for time in times:
         _require_one_of("times", time, TIMES)
@@ -106,10 +106,10 @@ def resolve_options(
 
 
 def require_time_kind(by: TimeKind | None, options: TimingOptions) -> None:
-    """Make sure that a device can tell the time that is to decide.
+    """Check that a device can measure the time that is to decide.
 
     Raises:
-        BadInput: It is one of kernels, and the device is a CPU.
+        BadInput: It is a kernel time, and the device is a CPU.
     """
     if by is None:
         return
@@ -128,7 +128,7 @@ def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def _resolve_device(requested: str | None) -> str:
-    """Return the device by name; without one, a GPU where the program has PyTorch loaded and PyTorch sees one."""
+    """Return the device's name; by default a GPU where PyTorch is already loaded and sees one, else the CPU."""
     if requested is None:
         loaded = sys.modules.get("torch")
         return f"cuda:{loaded.cuda.current_device()}" if loaded is not None and loaded.cuda.is_available() else "cpu"

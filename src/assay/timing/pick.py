@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.01
 DEVICE_TIMES: tuple[TimeKind, ...] = ("busy", "span")
-"""The times that candidates are picked by unless another is asked for; what a caller waits is not taken then."""
+"""The times that candidates are picked by unless requested otherwise; call time is not measured then."""
 
 
 def pick(
@@ -68,23 +68,23 @@ def pick(
     'short'
 
     Args:
-        candidates: Functions by name, or one after another; each is called without arguments.
-        configs: What each stands for, by name, to be kept with the result.
-        check: Called with what a candidate returns; one for which it says no, or raises, is wrong and never wins.
+        candidates: Functions by name, or a sequence of them; each is called without arguments.
+        configs: The configuration of each candidate, by name, stored with the result.
+        check: Called with a candidate's result; if it returns false or raises, the candidate is wrong and never wins.
         tolerance: A candidate within this share of the best is as good as the best.
         setup: Called before each call, untimed.
         device: As for ``measure``.
         cache: As for ``measure``.
         method: As for ``measure``.
-        by: Which time decides: busy, span or call; without it, what all are best measured by.
-        budget_s: At most about this long; first calls, which may compile, are not counted.
-        limit_s: A single call may take this long; a candidate that takes longer has failed.
-        lock_mhz: Lock the GPU's SM clock meanwhile.
-        seed: Of the order in which they take turns.
-        reader: Reads the GPU's clock; NVML without it.
+        by: Which time decides: busy, span or call; by default the best one that all have in common.
+        budget_s: Approximate upper limit of the duration; first calls, which may compile, do not count.
+        limit_s: Time limit for a single call; a candidate that takes longer has failed.
+        lock_mhz: Lock the GPU's SM clock during the measurement.
+        seed: Seed for the order within rounds.
+        reader: Reads the GPU's clock; NVML by default.
 
     Raises:
-        BadInput: There is no candidate, or an option makes no sense.
+        BadInput: There is no candidate, or an option is invalid.
         TrialFailed: Every candidate failed or was wrong.
     """
     named = (
@@ -124,13 +124,13 @@ def pick(
 
 @dataclass
 class PreparedCandidates:
-    """The candidates that run, ready to be timed, and those that do not, with the reason."""
+    """The candidates that are ready to be timed, and those excluded, with the reason."""
 
     timed_calls: list[TimedCall] = field(default_factory=list)
     excluded: list[PickCandidate] = field(default_factory=list)
 
     def close(self) -> None:
-        """Give back what the instruments hold."""
+        """Release what the instruments hold."""
         for timed_call in self.timed_calls:
             timed_call.close()
 
@@ -141,7 +141,7 @@ def _prepare_candidates(
     timer_setup: TimerSetup,
     timing_options: TimingOptions,
 ) -> PreparedCandidates:
-    """Make the first calls of every candidate; who fails or is wrong stays out, and the rest is batched alike."""
+    """Make the first calls of every candidate; exclude those that fail or are wrong, and batch the rest alike."""
     prepared = PreparedCandidates()
     bounds: list[BoundCall] = []
     firsts: list[FirstCalls] = []
@@ -174,20 +174,20 @@ def _prepare_candidates(
 def _check_error(
     function: Callable[[], object], check: Callable[[object], object] | None, setup: Call | None
 ) -> str | None:
-    """Return what is wrong with a candidate's result; null where nothing is, or nobody checks."""
+    """Return what is wrong with a candidate's result; null where nothing is, or there is no check."""
     if check is None:
         return None
     try:
         if setup is not None:
             setup()
         verdict = check(function())
-    except Exception as error:  # noqa: BLE001 - a check may say no in any way it likes
+    except Exception as error:  # noqa: BLE001 - a check may fail in any way it likes
         return f"the check raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return None if verdict else "its result did not pass the check"
 
 
 class CandidateRace:
-    """A race in progress: rounds of those still in it."""
+    """A race in progress: rounds of the remaining candidates."""
 
     def __init__(self, prepared: PreparedCandidates, quantity: TimeQuantity, tolerance: float, seed: int) -> None:
         self.prepared = prepared
@@ -201,9 +201,9 @@ class CandidateRace:
         self._instruments = [instrument_for(timed_call, quantity) for timed_call in prepared.timed_calls]
 
     def run(self, budget_s: float, watch: ClockWatch) -> None:
-        """Take rounds until it is decided or the budget is spent; the first round warms up and does not count.
+        """Take rounds until the race is decided or the budget is spent; the first round is a warm-up.
 
-        One round is taken at least, also of a candidate that is alone.
+        At least one round counts, even for a single candidate.
         """
         deadline = time.perf_counter() + budget_s
         self._round()
@@ -218,7 +218,7 @@ class CandidateRace:
                 return
 
     def _round(self, medians: Sequence[RoundMedians] | None = None) -> dict[int, float]:
-        """Sample everybody still in the race once; who fails now is out. Without turns, plans may still change."""
+        """Sample each remaining candidate once and drop those that fail; without ``medians``, plans may change."""
         times: dict[int, float] = {}
         for index in self._order.next(self.race.contenders):
             instrument = self._instruments[index]

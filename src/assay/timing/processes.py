@@ -1,13 +1,13 @@
 """Combine the results of several fresh processes: each process is one random draw, so the interval is over processes.
 
-Memory layout, clocks and hash seeds are drawn anew at each start. Samples within a process know only their own draw,
-however many they are: the estimate is the geometric mean of the processes' medians, with Student's t on their
-logarithms. A ratio is taken within each process, where both sides had the same conditions, and then over the processes
-in the same way.
+Memory layout, clocks and hash seeds are drawn anew at each start. Samples within a process only show their own draw,
+however many there are: the estimate is the geometric mean of the processes' medians, with Student's t on their
+logarithms. A ratio is computed within each process, where both sides had the same conditions, and then combined over
+the processes in the same way.
 
-Processes that follow one another within seconds are no independent draws of a machine that switches between levels for
-seconds. That shows within them: where several are unsteady, the interval of a time is no narrower than a typical one of
-theirs, which spans what the machine did.
+Processes that run within seconds of each other are not independent draws on a machine that switches between levels for
+seconds. That shows within the processes: where several are unsteady, the interval of a time is at least as wide as
+their typical interval, which covers what the machine did.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from assay.timing.results import Verdict
 
 MIN_PROCESSES = 2
-"""Processes that an interval over them takes at least."""
+"""Minimum number of processes for an interval over them."""
 
 MIN_UNSTEADY = 2
-"""So many unsteady processes say that the machine moves, and not one of them alone."""
+"""This many unsteady processes, rather than a single one, indicate that the machine is unsteady."""
 
 TIME_QUANTITIES = ("busy_us", "span_us", "call_us", "cycles")
 ResultT = TypeVar("ResultT", Measurement, Comparison)
 
 
 def combine_processes(estimates: Sequence[Estimate], unsteady: Sequence[Estimate] = ()) -> Estimate:
-    """Return the time of a typical process from those of two or more, each of which knows its own.
+    """Return the time of a typical process from the estimates of two or more processes.
 
     Args:
-        estimates: Of each process.
+        estimates: One for each process.
         unsteady: Those of the processes whose samples drift, wander or switch between levels.
     """
     values = [estimate.value for estimate in estimates]
@@ -68,25 +68,25 @@ def combine_processes(estimates: Sequence[Estimate], unsteady: Sequence[Estimate
 
 
 def summarize_measurement(process: int, measurement: Measurement) -> ProcessTimes:
-    """Return what is kept of one process that measured a function."""
+    """Return the summary of one process that measured a function."""
     times = {name: estimate for name in TIME_QUANTITIES if (estimate := getattr(measurement, name)) is not None}
     return ProcessTimes(process=process, times=times, samples=measurement.samples, took_s=measurement.took_s)
 
 
 def summarize_comparison(process: int, comparison: Comparison) -> ProcessTimes:
-    """Return what is kept of one process that compared functions."""
+    """Return the summary of one process that compared functions."""
     times = {comparison.first: comparison.first_us, **{other.name: other.time_us for other in comparison.others}}
     ratios = {other.name: other.ratio for other in comparison.others}
     return ProcessTimes(process=process, times=times, ratios=ratios, samples=comparison.pairs, took_s=comparison.took_s)
 
 
 def merge_measurements(measurements: Sequence[Measurement], by_process: Sequence[ProcessTimes]) -> Measurement:
-    """Return one measurement of two or more, each from a process of its own; a time that not all have is left out."""
+    """Merge measurements from two or more processes into one; a time that some processes lack is left out."""
     first = measurements[0]
     times = {name: [getattr(measurement, name) for measurement in measurements] for name in TIME_QUANTITIES}
-    moved = [number for number, measurement in enumerate(measurements) if measurement.unsteady is not None]
+    unsteady_indices = [number for number, measurement in enumerate(measurements) if measurement.unsteady is not None]
     merged = {
-        name: combine_processes(values, [values[number] for number in moved])
+        name: combine_processes(values, [values[number] for number in unsteady_indices])
         for name, values in times.items()
         if all(values)
     }
@@ -126,7 +126,7 @@ def merge_measurements(measurements: Sequence[Measurement], by_process: Sequence
 
 
 def merge_comparisons(comparisons: Sequence[Comparison], by_process: Sequence[ProcessTimes]) -> Comparison:
-    """Return one comparison of two or more, each from a process of its own, with a verdict over the processes."""
+    """Merge comparisons from two or more processes into one, with a verdict over the processes."""
     first = comparisons[0]
     if any(comparison.quantity != first.quantity for comparison in comparisons):
         time = first.quantity.removesuffix("_us")
@@ -177,10 +177,10 @@ def _merge_compared(comparisons: Sequence[Comparison], index: int, clock: ClockS
 
 
 def _ratio_verdict(ratios: Sequence[float], effect: float, confidence: float) -> tuple[float, float, float, Verdict]:
-    """Return the geometric mean of the processes' ratios, its interval, and what that says."""
+    """Return the geometric mean of the processes' ratios, its interval, and the verdict."""
     level = log_estimate_of_draws([max(process_ratio, TINY_US) for process_ratio in ratios])
     within = level.interval(confidence)
-    assert within is not None  # noqa: S101 - two or more have an error
+    assert within is not None  # noqa: S101 - two or more draws have an error
     low, high = within
     return level.value, low, high, judge_log_ratio(math.log(low), math.log(high), effect)
 
@@ -192,7 +192,7 @@ def _clock_moved(clock: ClockSummary) -> bool:
 
 
 def _merge_clocks(clocks: Sequence[ClockSummary]) -> ClockSummary:
-    """Return what the clock did in all processes."""
+    """Return the clock summary over all processes."""
     lows = [clock.mhz_low for clock in clocks if clock.mhz_low is not None]
     middles = [clock.mhz for clock in clocks if clock.mhz is not None]
     highs = [clock.mhz_high for clock in clocks if clock.mhz_high is not None]
@@ -209,12 +209,12 @@ def _merge_clocks(clocks: Sequence[ClockSummary]) -> ClockSummary:
     )
 
 
-def _join_distinct(words: Iterable[str]) -> str:
-    return " and ".join(dict.fromkeys(words))
+def _join_distinct(values: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(values))
 
 
 def _merge_notes(results: Sequence[ResultT]) -> tuple[str, ...]:
-    """Return what is noted, once where it differs between processes only in its numbers, and of how many it holds."""
+    """Return the notes, merged where they differ only in numbers, with how many processes each applies to."""
     shown: dict[str, str] = {}
     count: Counter[str] = Counter()
     for result in results:

@@ -18,7 +18,7 @@ QUANTITY_MEANINGS = {
 
 
 def format_measurement(measurement: Measurement) -> str:
-    """Return a measurement in a few lines."""
+    """Return a measurement as a few lines of text."""
     lines = [f"{measurement.name} on {measurement.device}, {measurement.cache} cache"]
     for quantity, meaning in QUANTITY_MEANINGS.items():
         estimate = getattr(measurement, quantity)
@@ -40,7 +40,7 @@ def format_measurement(measurement: Measurement) -> str:
 
 
 def describe_scope(scope: Scope) -> str:
-    """Return what an interval holds for."""
+    """Return what an interval is valid for."""
     if scope == "process":
         return "the interval is of this process and this window; a fresh process may differ by more (assay time)"
     return "the interval is over fresh processes" if scope == "run" else "the interval is of this machine"
@@ -61,7 +61,7 @@ def format_time_estimate(estimate: Estimate) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Return a share as a percentage of two digits: ``0.41 %``."""
+    """Return a share as a percentage with two digits: ``0.41 %``."""
     percent = 100 * share
     if 0 < percent < 0.01:
         return "under 0.01 %"
@@ -69,7 +69,7 @@ def format_percent(share: float) -> str:
 
 
 def format_clock(clock: ClockSummary) -> str:
-    """Return the clock of a measurement, or nothing where there is none."""
+    """Return the clock of a measurement; empty where there is none."""
     if clock.mhz is None or clock.mhz_low is None or clock.mhz_high is None:
         return ""
     if clock.mhz_high - clock.mhz_low < 0.01 * clock.mhz:
@@ -78,7 +78,7 @@ def format_clock(clock: ClockSummary) -> str:
 
 
 def describe_precision(measurement: Measurement) -> str:
-    """Return whether the precision that was wanted was reached, and why not."""
+    """Return whether the requested precision was reached, and if not, why."""
     target = f"±{format_percent(measurement.precision_wanted)}"
     if measurement.stopped == "precise enough":
         return f"{target} reached"
@@ -97,7 +97,7 @@ def describe_precision(measurement: Measurement) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Return a comparison in a few lines."""
+    """Return a comparison as a few lines of text."""
     lines = [
         f"{comparison.first}: {format_time_estimate(comparison.first_us)} ({comparison.quantity.removesuffix('_us')})"
     ]
@@ -134,7 +134,7 @@ def describe_verdict(verdict: str, comparison: Comparison) -> str:
 
 
 def format_pick(pick: Pick) -> str:
-    """Return a pick in a few lines: the winner, how sure, and the next best."""
+    """Return a pick as a few lines of text: the winner, its probability, and the runners-up."""
     lines = [
         f"{pick.winner}: {format_time(pick.time_us)} ({pick.quantity.removesuffix('_us')}, {pick.cache} cache)",
     ]
@@ -157,7 +157,7 @@ def format_pick(pick: Pick) -> str:
 
 
 def format_one_line(result: Measurement | Comparison | Pick) -> str:
-    """Return a result in one line for a list of many: the decisive time, the verdicts, or the winner."""
+    """Return a result as one line: the decisive time, the verdicts, or the winner."""
     if isinstance(result, Measurement):
         what = f"{result.decisive.removesuffix('_us')} on {result.device}, by {result.method}"
         return f"{result.name}: {format_time_estimate(result.time)} ({what})"
@@ -173,12 +173,12 @@ def format_one_line(result: Measurement | Comparison | Pick) -> str:
 
 
 def format_elapsed(result: Measurement | Comparison | Pick) -> str:
-    """Return how long it took to find out."""
+    """Return how long it took to obtain a result."""
     return f"{result.took_s:.2g} s" if result.took_s < 10 else format_duration(result.took_s)
 
 
 def format_count(number: int, what: str) -> str:
-    """Return a number of things: ``1 sample``, ``16 samples``."""
+    """Return a count with its noun: ``1 sample``, ``16 samples``."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -186,27 +186,27 @@ Cache = Literal["cold", "warm"]
 Verdict = Literal["faster", "slower", "same", "unsure"]
 TimeQuantity = Literal["busy_us", "span_us", "call_us"]
 StopReason = Literal["precise enough", "budget spent", "two levels", "decided", "sample limit", "all processes"]
-"""Why it ended; "all processes": each of those planned was measured, whatever came out."""
+"""Why it ended; "all processes": every planned process was measured, whatever the result."""
 Instability = Literal["drift", "switching"]
 NoIntervalReason = Literal["too few samples", "two levels", "drift"]
 Caveat = Literal["too few pairs", "too early", "ratio switches", "one side switches", "ratio wanders", "clock moved"]
 
 
 class ClockSummary(Value):
-    """What the GPU's clock did meanwhile. Null: there is none, or it was not offered."""
+    """The GPU's clock during a measurement. Null: there is none, or it could not be read."""
 
     mhz_low: float | None = Field(default=None, description="Lowest clock of a batch, by the device's own counters.")
     mhz: float | None = Field(default=None, description="Median over the batches.")
     mhz_high: float | None = None
     before: GpuSnapshot | None = None
     after: GpuSnapshot | None = None
-    throttle: tuple[str, ...] = Field(default=(), description="Every reason seen why the clock was not higher.")
-    throttled_share: float | None = Field(default=None, description="Of the batches, with such a reason at their end.")
-    locked_mhz: int | None = Field(default=None, description="Held by us for the length of the measurement.")
+    throttle: tuple[str, ...] = Field(default=(), description="Every throttle reason observed.")
+    throttled_share: float | None = Field(default=None, description="Share of batches with such a reason at their end.")
+    locked_mhz: int | None = Field(default=None, description="SM clock locked by Assay during the measurement.")
 
 
 class ProcessTimes(Value):
-    """What one fresh process of several gave; of one that failed, only why."""
+    """The result of one fresh process of several; of a failed one, only the reason."""
 
     process: int = Field(ge=1)
     status: Literal["ok", "failed"] = "ok"
@@ -222,8 +222,8 @@ class ProcessTimes(Value):
 class Measurement(Value):
     """How long one call takes.
 
-    ``busy_us`` is the sum of what its kernels take, ``span_us`` from the first one's start to the last one's end with
-    the launches queued, ``call_us`` what a caller waits. Null: not measured; ``notes`` says why.
+    ``busy_us`` is the sum of its kernels' durations, ``span_us`` is from the start of the first to the end of the last
+    with the launches queued, ``call_us`` is what a caller waits. Null: not measured; ``notes`` gives the reason.
     """
 
     name: str
@@ -235,9 +235,9 @@ class Measurement(Value):
     span_us: Estimate | None = None
     call_us: Estimate | None = None
     cycles: Estimate | None = None
-    decisive: TimeQuantity = Field(description="The time whose precision decided when it was enough.")
+    decisive: TimeQuantity = Field(description="The time whose precision decided when to stop.")
     instrument_error_us: float | None = Field(
-        default=None, description="How far the instrument itself may be off, on top of the interval; null: not known."
+        default=None, description="Error bound of the instrument itself, in addition to the interval; null: unknown."
     )
     operations: int | None = Field(default=None, description="Kernels, copies and fills a call launches.")
     precision_wanted: float
@@ -248,19 +248,21 @@ class Measurement(Value):
         default="process", description="What intervals hold for: this process in this window; other processes differ."
     )
     unsteady: Instability | None = Field(
-        default=None, description="What moved in the window by more than 0.5 %; null: nothing that can be seen."
+        default=None, description="What moved in the window by more than 0.5 %; null: nothing detectable."
     )
     no_interval: NoIntervalReason | None = Field(
         default=None, description="Why the decisive time has no interval; null where it has one."
     )
-    warmed_up: bool = Field(description="Whether the times had settled before they counted.")
+    warmed_up: bool = Field(description="Whether the times had settled before sampling.")
     clock: ClockSummary = ClockSummary()
     samples: int
     calls: int = Field(description="All calls made, warm-up included.")
     took_s: float
     notes: tuple[str, ...] = ()
-    processes: int = Field(default=1, ge=1, description="Fresh ones that the estimates are over.")
-    by_process: tuple[ProcessTimes, ...] = Field(default=(), description="Where there are several, also the failed.")
+    processes: int = Field(default=1, ge=1, description="Number of fresh processes behind the estimates.")
+    by_process: tuple[ProcessTimes, ...] = Field(
+        default=(), description="If there are several processes, including failed ones."
+    )
     series: dict[str, tuple[float, ...]] = Field(
         default_factory=dict, exclude=True, repr=False, description="Every sample in order, by quantity."
     )
@@ -277,7 +279,7 @@ class Measurement(Value):
 
 
 class ComparedFunction(Value):
-    """One function beside the one that all are compared with: its time as a multiple of that one's."""
+    """One function compared with the baseline: its time as a multiple of the baseline's."""
 
     name: str
     verdict: Verdict = Field(description="Of this one, against the first.")
@@ -287,12 +289,12 @@ class ComparedFunction(Value):
     cycles_verdict: Verdict | None = Field(default=None, description="The same in cycles; null where there are none.")
     cycles_ratio: float | None = None
     reason: str | None = None
-    caveat: Caveat | None = Field(default=None, description="The kind of reason; null where the ratio stood still.")
+    caveat: Caveat | None = Field(default=None, description="The kind of reason; null where the ratio was stable.")
     time_us: Estimate
 
 
 class Comparison(Value):
-    """Which of several functions is faster, measured in turns; ``others`` are against ``first``."""
+    """Which of several functions is faster, measured in interleaved rounds; ``others`` are compared with ``first``."""
 
     first: str
     first_us: Estimate
@@ -312,13 +314,15 @@ class Comparison(Value):
     clock: ClockSummary = ClockSummary()
     took_s: float
     notes: tuple[str, ...] = ()
-    processes: int = Field(default=1, ge=1, description="Fresh ones that estimates and verdicts are over.")
-    by_process: tuple[ProcessTimes, ...] = Field(default=(), description="Where there are several, also the failed.")
+    processes: int = Field(default=1, ge=1, description="Number of fresh processes behind estimates and verdicts.")
+    by_process: tuple[ProcessTimes, ...] = Field(
+        default=(), description="If there are several processes, including failed ones."
+    )
     series: dict[str, tuple[float, ...]] = Field(default_factory=dict, exclude=True, repr=False)
 
     @property
     def verdict(self) -> Verdict:
-        """What is said of the second function against the first."""
+        """The verdict on the second function against the first."""
         return self.others[0].verdict
 
     def __str__(self) -> str:
@@ -326,27 +330,27 @@ class Comparison(Value):
 
 
 class PickCandidate(Value):
-    """How one candidate came out of a pick."""
+    """The outcome of one candidate of a pick."""
 
     name: str
     config: Params | None = None
     status: Literal["ok", "failed", "wrong"] = "ok"
     reason: str | None = None
     time_us: float | None = Field(default=None, description="Median of its samples; null where it never ran.")
-    behind: float | None = Field(default=None, description="Of the winner's time: 0.05 is 5 % slower.")
+    behind: float | None = Field(default=None, description="Relative to the winner's time: 0.05 is 5 % slower.")
     behind_low: float | None = None
     behind_high: float | None = None
     rounds: int = 0
 
 
 class Pick(Value):
-    """The fastest of many, and how sure that is."""
+    """The fastest of many candidates, and the probability that it is."""
 
     winner: str
     config: Params | None = None
     time_us: float
     probability: float = Field(description="That the winner is within the tolerance of the best.")
-    expected_regret: float = Field(description="How much slower than the best it is to be expected, as a share.")
+    expected_regret: float = Field(description="Expected slowdown relative to the best, as a share.")
     tolerance: float
     ranking: tuple[PickCandidate, ...]
     quantity: TimeQuantity

@@ -1,12 +1,12 @@
 """Sample a call adaptively: instruments, how many calls make a sample, warm-up, and when to stop.
 
-Warm up until the times have settled; then sample until the median is known to the wanted precision, or the budget is
+Warm up until the times have settled, then sample until the median is known to the requested precision or the budget is
 spent. Samples that drift or switch between levels never end a measurement early: a window that is still moving says
 nothing about the next one.
 
-A sample has to last long compared with reading the clock, so short calls are put together. How many were put together
-shows in the result: reading the clock costs a sample of 9 calls a ninth a call, and where times are skewed the median
-of single calls lies below that of means of nine. So interleaved calls are planned together (``plan_batches``):
+A sample must last long compared with reading the clock, so short calls are batched. The batch size affects the result:
+reading the clock adds a ninth of its cost per call to a sample of 9 calls, and where times are skewed the median of
+single calls lies below that of means of nine. So interleaved calls are planned together (``plan_batches``):
 
     durations   0.40  0.43 0.71 µs            55  61 µs
     groups      └── similar: gaps < 2× ──┘    └──────┘      the same number of calls within a group
@@ -44,7 +44,7 @@ Samples: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SampleBatch:
-    """What one go of an instrument gave.
+    """What one ``take`` of an instrument returned.
 
     Attributes:
         quantities: Samples in the order they were taken: ``busy_us``, ``span_us``, ``call_us``, ``cycles``.
@@ -60,7 +60,7 @@ class Instrument(Protocol):
 
     Attributes:
         method: ``graph``, ``queue``, ``trace`` or ``wall``.
-        primary: The quantity whose precision decides when it is enough.
+        primary: The quantity whose precision decides when to stop.
         calls_per_sample: How many calls are averaged in one sample.
     """
 
@@ -73,27 +73,27 @@ class Instrument(Protocol):
         ...
 
     def replan(self) -> bool:
-        """Put calls together anew where the last batch contradicts the plan; return whether anything changed."""
+        """Change the batch size where the last batch contradicts the plan; return whether anything changed."""
         ...
 
     def close(self) -> None:
-        """Give back what is held on the device."""
+        """Release what is held on the device."""
         ...
 
 
 @runtime_checkable
 class AveragingInstrument(Protocol):
-    """An instrument that gives each call as a sample, or averages all of a batch where calls are short."""
+    """An instrument that returns each call as a sample, or averages a whole batch where calls are short."""
 
     typical_us: float
 
     def average_by(self, typical_us: float) -> None:
-        """Decide it by how long a call takes."""
+        """Choose between the two, given how long a call takes."""
         ...
 
 
 def concatenate_batches(batches: list[SampleBatch]) -> dict[str, Samples]:
-    """Return all samples of several batches, quantity by quantity, in order."""
+    """Return all samples of several batches by quantity, in order."""
     names = list(dict.fromkeys(name for batch in batches for name in batch.quantities))
     return {
         name: np.concatenate([batch.quantities[name] for batch in batches if name in batch.quantities])
@@ -108,14 +108,14 @@ WARMUP_SHARE = 0.2
 SETTLED_SHARE = 0.005
 """Batches whose medians differ by less than this share have settled, whatever their noise."""
 AGREEING_BATCHES, AGREEING_LARGE_BATCHES, LARGE_BATCH = 3, 2, 4
-"""So many batches in a row must agree; fewer where each holds at least so many samples."""
+"""This many batches in a row must agree; fewer where each holds at least ``LARGE_BATCH`` samples."""
 
 SamplingStop = Literal["precise enough", "budget spent", "two levels", "sample limit"]
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How a warm-up went: whether the times settled, the batches it took, and what one batch costs at the least."""
+    """How a warm-up went: whether the times settled, how many batches it took, and the shortest time of one batch."""
 
     settled: bool
     batches: int
@@ -125,7 +125,7 @@ class WarmUp:
 
 @dataclass
 class CollectedSamples:
-    """What was sampled, the look at which it ended, and why it ended there."""
+    """The samples, the look at which sampling ended, and why it ended there."""
 
     batches: list[SampleBatch] = field(default_factory=list)
     look: InterimLook = field(default_factory=lambda: InterimLook(0, 1.0))
@@ -133,15 +133,15 @@ class CollectedSamples:
 
     @property
     def samples(self) -> dict[str, Samples]:
-        """All samples by quantity, as many as the last look saw."""
+        """All samples by quantity, as many as the last look used."""
         return {name: values[: self.look.n] for name, values in concatenate_batches(self.batches).items()}
 
 
 def warm_up(instrument: Instrument, budget_s: float) -> WarmUp:
-    """Take batches until two or three in a row agree, for about a fifth of the budget at most.
+    """Take batches until two or three in a row agree, for at most a fifth of the budget.
 
-    Where they contradict the number of calls planned for a sample, it is planned anew before any of them counts.
-    Where the device counts cycles they must agree in cycles: its clock may go on moving, which is no warm-up.
+    Where they contradict the planned number of calls per sample, it is planned again before any of them counts.
+    Where the device counts cycles, they must agree in cycles: its clock may keep changing, which is not warm-up.
     """
     start = time.perf_counter()
     batches: list[SampleBatch] = []
@@ -185,9 +185,9 @@ def _looks_cached(first: int, last: int) -> tuple[InterimLook, ...]:
 
 
 def looks_between(first: int, last: int) -> tuple[InterimLook, ...]:
-    """Return looks from ``first`` to just ``last`` samples.
+    """Return looks from ``first`` up to exactly ``last`` samples.
 
-    How the error is shared is worked out once for roughly the same ``last``: the shares add up to the whole at any.
+    How the error is spent is computed once for roughly the same ``last``: the shares add up to the total for any.
     """
     digits = 10 ** max(0, len(str(last)) - 1)
     rounded = max(1, last // digits * digits)
@@ -206,7 +206,8 @@ def collect_samples(
     """Sample until a planned look knows the primary quantity to ±``precision``, or the budget is spent.
 
     The last look is at the end of the budget, however many samples there are by then. Where the times drift or switch
-    between levels it goes on until then. ``after_batch`` is called after each batch. At least one batch is taken.
+    between levels, sampling continues until then. ``after_batch`` is called after each batch. At least one batch is
+    taken.
     """
     *early, final = plan_budget_looks(warm, budget_s)
     deadline = time.perf_counter() + budget_s
@@ -214,14 +215,14 @@ def collect_samples(
     primary_samples: list[Samples] = []
 
     def sample(until: int, *, may_replan: bool) -> int:
-        """Take batches until there are so many samples, or the time is up; return how many there are."""
+        """Take batches until there are ``until`` samples or the time is up; return how many there are."""
         have = sum(map(len, primary_samples))
         while have < until and (not primary_samples or time.perf_counter() <= deadline):
             batch = instrument.take()
             collected.batches.append(batch)
             primary_samples.append(batch.quantities[instrument.primary])
             have += len(primary_samples[-1])
-            if may_replan and instrument.replan():  # those before were put together otherwise
+            if may_replan and instrument.replan():  # earlier samples had a different number of calls
                 collected.batches.clear()
                 primary_samples.clear()
                 have = 0
@@ -250,7 +251,7 @@ def _is_precise(within: tuple[float, float] | None, samples: Samples, precision:
 
 
 def _stop_reason(samples: Samples, look: InterimLook, precision: float, *, in_time: bool) -> SamplingStop:
-    """Return what the last look says; ``in_time`` where the number of samples ended it, and not the time."""
+    """Return the result of the last look; ``in_time`` where the sample limit ended it rather than the time."""
     if _is_precise(median_interval(samples, look, precision), samples, precision):
         return "precise enough"
     if find_competing_levels(samples) is not None:
@@ -259,10 +260,10 @@ def _stop_reason(samples: Samples, look: InterimLook, precision: float, *, in_ti
 
 
 def median_interval(samples: Samples, look: InterimLook, precision: float) -> tuple[float, float] | None:
-    """Return the interval of the median at a look, valid together with all looks before; null where there is none.
+    """Return the interval of the median at a look, jointly valid with all earlier looks; null where there is none.
 
-    Of samples torn between two levels that lie closer together than the wanted precision, all but the outermost are
-    the interval: wherever the median goes, it stays there.
+    For samples that switch between two levels closer together than the requested precision, the interval spans all but
+    the outermost samples: wherever the median moves, it stays in there.
     """
     within = interval_at_look(samples, look)
     if within is not None or find_competing_levels(samples) is None:
@@ -272,19 +273,19 @@ def median_interval(samples: Samples, look: InterimLook, precision: float) -> tu
 
 
 TRIES, MIN_TRIES = 3, 2
-"""A number of calls is long enough for a sample when the shortest of so many tries is."""
+"""A number of calls is long enough for a sample when the shortest of this many tries is."""
 TRIES_OF_SINGLE_CALLS = 5
 """The same where calls are timed one by one, however short."""
 LONG_PROBE_NS = 100_000_000
-"""Tries that took so long together are not repeated again, the fewest but made."""
+"""No more tries once they have taken this long in total, except for the minimum."""
 MAX_CALLS_PER_TRY = 2**20
 CALLS_GROWTH = 10
 SIMILAR_FACTOR = 2.0
-"""Durations that differ by less than this factor, or have others in between that do, are planned as one."""
+"""Durations that differ by less than this factor, directly or through a chain of neighbours, are planned as one."""
 LONGEST_COMMON_SAMPLE_NS = 2_000_000
-"""Short calls beside long ones are put together in samples of about their length, up to this."""
+"""Short calls interleaved with long ones are batched into samples of about their length, up to this."""
 CONTRADICTION_FACTOR = 2.0
-"""Samples that last so many times as long as planned, or less than this part of the shortest, contradict the probe."""
+"""Samples this many times longer than planned, or shorter than the minimum by this factor, contradict the probe."""
 
 
 def _nothing() -> None:
@@ -300,9 +301,9 @@ def probe_shortest_ns(
     one_by_one: bool = False,
     clock: Callable[[], int] | None = None,
 ) -> float:
-    """Return how long a call takes at the least, in nanoseconds, seen over at least ``enough_ns`` where it is short.
+    """Return the shortest time of a call in nanoseconds, observed over at least ``enough_ns`` where it is short.
 
-    More and more calls are put together until the *shortest* of a few tries lasts long enough: a slow call only costs a
+    The number of calls per try grows until the *shortest* of a few tries lasts long enough: a slow call only costs a
     try. ``one_by_one`` makes each try a single call, however short.
     """
     now = clock or time.perf_counter_ns
@@ -329,7 +330,7 @@ def probe_shortest_ns(
 
 
 def _shortest_try_ns(one_try: Callable[[int], int], together: int, tries: int, enough_ns: float) -> int:
-    """Return the shortest of a few tries; one that is shorter than ``enough_ns`` says so by itself."""
+    """Return the shortest of a few tries; one shorter than ``enough_ns`` ends them."""
     took: list[int] = []
     while len(took) < MIN_TRIES or (len(took) < tries and sum(took) < LONG_PROBE_NS):
         took.append(one_try(together))
@@ -339,9 +340,9 @@ def _shortest_try_ns(one_try: Callable[[int], int], together: int, tries: int, e
 
 
 def group_durations(durations: Sequence[float]) -> list[float]:
-    """Return for each duration the shortest of its group: neighbours that differ by less than ``ALIKE`` are one.
+    """Return for each duration the shortest of its group: neighbours within ``SIMILAR_FACTOR`` form one group.
 
-    Two that are about the same always come out the same, so that whatever is planned by it is the same for both.
+    Similar durations always map to the same value, so whatever is planned from it is the same for all of them.
     """
     shortest: dict[float, float] = {}
     last = group = math.nan
@@ -355,7 +356,7 @@ def group_durations(durations: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How calls are put together: so many in a sample, and so many samples in a batch."""
+    """How calls are batched: calls per sample, and samples per batch."""
 
     calls_per_sample: int
     samples_per_batch: int
@@ -364,11 +365,11 @@ class BatchPlan:
 def plan_batches(
     call_ns: Sequence[float], *, shortest_ns: float, batch_ns: float, most_samples: int, one_by_one: bool = False
 ) -> list[BatchPlan]:
-    """Return how the calls of several sides that take turns are put together, from how long one of each takes.
+    """Return how the calls of several interleaved sides are batched, given how long one call of each takes.
 
-    Sides whose calls take about the same get the same number of calls. Where they differ widely each group gets as many
-    as make a sample about as long as that of the others (up to ``LONGEST_COMMON_SAMPLE_NS``). All get equally many
-    samples in a batch, as many as the longest allows.
+    Sides with similar durations get the same number of calls. Where durations differ widely, each group gets enough
+    calls for samples about as long as those of the others (up to ``LONGEST_COMMON_SAMPLE_NS``). All get the same number
+    of samples per batch, as many as the longest side allows.
     """
     groups = [max(1.0, shortest) for shortest in group_durations(call_ns)]
     if one_by_one:
@@ -385,9 +386,9 @@ def plan_batches(
 
 
 def contradicts_probe(sample_ns: float, planned_ns: float, shortest_ns: float, calls: int) -> bool:
-    """Return whether samples that typically last so long contradict the probe that their number of calls rests on.
+    """Return whether the typical sample duration contradicts the probe that the number of calls is based on.
 
-    They do where they are much too short for the clock, or much longer than several calls were planned to last.
+    It does where samples are much too short for the clock, or where several calls take much longer than planned.
     """
     too_short = sample_ns * CONTRADICTION_FACTOR < shortest_ns
     return too_short or (calls > 1 and sample_ns > CONTRADICTION_FACTOR * max(planned_ns, shortest_ns))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PickKey(Value):
-    """What a pick holds for: a workload, its shape, the kind of GPU (or the CPU) and the driver."""
+    """What a pick is valid for: a workload, its shape, the GPU model (or the CPU) and the driver."""
 
     workload: str = Field(min_length=1)
     shape: Params = Field(default_factory=dict)
@@ -31,7 +31,7 @@ class PickKey(Value):
 
 
 class SavedPick(Value):
-    """A pick as it is kept."""
+    """A pick as it is stored."""
 
     key: PickKey
     winner: str
@@ -47,7 +47,7 @@ class SavedPick(Value):
 def save(
     pick: Pick, workload: str, shape: Params | None = None, *, gpu: str | None = None, driver: str | None = None
 ) -> SavedPick:
-    """Keep a pick; one for the same place is replaced. Without ``gpu`` and ``driver``, those it was made on."""
+    """Save a pick, replacing one with the same key; ``gpu`` and ``driver`` default to those it was made on."""
     if not isinstance(pick, Pick):
         raise BadInput(f"What is kept is the result of assay.pick, not {type(pick).__name__}.")
     key = _pick_key(workload, shape, gpu, driver, pick.device)
@@ -76,7 +76,7 @@ def lookup(
     driver: str | None = None,
     device: str | None = None,
 ) -> SavedPick | None:
-    """Return the pick kept for a place; null where there is none. ``device`` is one of this machine: cpu, cuda:1."""
+    """Return the pick saved under a key; null where there is none. ``device`` is a local one: cpu, cuda:1."""
     path = _pick_path(_pick_key(workload, shape, gpu, driver, device))
     return _read_pick(path) if path.exists() else None
 
@@ -89,7 +89,7 @@ def forget(
     driver: str | None = None,
     device: str | None = None,
 ) -> bool:
-    """Remove the pick kept for a place; return whether there was one."""
+    """Remove the pick saved under a key; return whether there was one."""
     path = _pick_path(_pick_key(workload, shape, gpu, driver, device))
     if not path.exists():
         return False
@@ -98,7 +98,7 @@ def forget(
 
 
 def list_all() -> list[SavedPick]:
-    """Return all picks that are kept, the newest first."""
+    """Return all saved picks, the newest first."""
     picks = [_read_pick(path) for path in (home_folder() / "picks").glob("*.json")]
     return sorted(picks, key=lambda saved: saved.saved_at, reverse=True)
 
@@ -118,7 +118,7 @@ def _pick_key(
 
 
 def _local_gpu(device: str | None) -> tuple[str, str]:
-    """Return the name of a GPU of this machine and its driver, the first without a device; or its CPU's cores."""
+    """Return the name and driver of a local GPU, the first by default, or the CPU's core count and "none"."""
     from assay.machine.detect import detect
 
     machine = detect()

@@ -1,6 +1,6 @@
 """Prepare a call for timing: bind its arguments, make the first calls under a time limit, and choose its instruments.
 
-The first calls show errors and compile what compiles; what the call allows (a CUDA graph, a queue, only the host's
+The first calls surface errors and trigger compilation. What the call allows (a CUDA graph, a queue, only the host's
 clock) decides the method, and the reason is kept with the result.
 """
 
@@ -36,16 +36,16 @@ SHORTEST_TIMER_S = 1e-6
 
 
 class _TimeLimitPassed(BaseException):
-    """The limit has passed; no plain exception, so that a call which swallows those does not swallow it."""
+    """The limit has passed. Not an ``Exception``, so that a call which catches those cannot swallow it."""
 
 
 @contextmanager
 def time_limit(limit_s: float, what: str) -> Iterator[None]:
     """Raise in the middle of a block that takes longer than the limit.
 
-    By an alarm, so it works in the main thread only, and cannot stop a call that is stuck in foreign code: ``assay
-    time`` runs in a process of its own, which can be killed. An alarm that somebody else has set goes before ours
-    where it rings sooner, and otherwise rings when it would have.
+    Uses an alarm, so it works in the main thread only and cannot stop a call that is stuck in native code: ``assay
+    time`` runs in a separate process, which can be killed. An alarm that is already set takes precedence where it
+    fires sooner; otherwise it is restored and fires when it would have.
 
     Raises:
         TrialFailed: The limit has passed.
@@ -55,11 +55,11 @@ def time_limit(limit_s: float, what: str) -> Iterator[None]:
         yield
         return
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
+    def raise_timeout(_number: int, _frame: FrameType | None) -> None:
         raise _TimeLimitPassed
 
     begin = time.monotonic()
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, raise_timeout)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
@@ -76,14 +76,14 @@ _LAZY_FUNCTIONS = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, ins
 _LAZY_RESULTS = (inspect.iscoroutine, inspect.isgenerator, inspect.isasyncgen)
 FIRST_CALLS = 3
 FIRST_CALLS_S = 1.0
-"""So many calls, unless the first ones take longer than this."""
+"""At most this many first calls, and no more once they have taken this long."""
 DIGEST_ELEMENTS = 4096
-"""Elements of an argument that are compared before and after."""
+"""Number of elements of an argument that are compared before and after the first calls."""
 
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A call without arguments, its name, and the arguments it was given."""
+    """A function bound to its arguments, its name, and the arguments."""
 
     name: str
     call: Call
@@ -92,7 +92,7 @@ class BoundCall:
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """What the first calls showed: whether all gave the same kind of result, the time of the shortest, what to say."""
+    """What the first calls showed: whether all returned the same kind of value, the shortest time, and notes."""
 
     steady: bool
     least_us: float
@@ -105,10 +105,10 @@ def bind_call(
     kwargs: Mapping[str, object] | None = None,
     name: str | None = None,
 ) -> BoundCall:
-    """Return a function with its arguments.
+    """Return a function bound to its arguments.
 
     Raises:
-        BadInput: It is no function, does nothing when called, or takes other arguments.
+        BadInput: It is not callable, is a coroutine or generator function, or does not accept the arguments.
     """
     named = name or getattr(function, "__qualname__", None) or type(function).__name__
     if not callable(function):
@@ -121,7 +121,7 @@ def bind_call(
     except TypeError as error:
         raise BadInput(f"{named}: {error}. Give args=(…) and kwargs={{…}}, or wrap it: lambda: f(x).") from None
     except ValueError:
-        pass  # some functions written in C do not say what they take
+        pass  # some functions written in C have no signature
     call = functools.partial(function, *args, **named_args) if args or named_args else function
     return BoundCall(named, call, (*args, *named_args.values()))
 
@@ -133,13 +133,13 @@ def _lazy_message(name: str) -> str:
 def make_first_calls(
     bound: BoundCall, finish: Callable[[], None], limit_s: float, before_each: Call | None = None, *, at_least: int = 1
 ) -> FirstCalls:
-    """Make the first calls: what fails, fails here, and what compiles, compiles here.
+    """Make the first calls, so that errors surface and compilation happens before anything is timed.
 
-    Slow ones are made ``at_least`` so often: where their time counts, twice, as the first may have compiled.
+    Slow calls are made only ``at_least`` times; use two where their time counts, as the first may have compiled.
 
     Raises:
         TrialFailed: The function raises, or does not return within the limit.
-        BadInput: It only makes a coroutine or generator.
+        BadInput: It returns a coroutine or generator.
     """
     before = [_digest(argument) for argument in bound.arguments]
     kinds: list[str] = []
@@ -167,17 +167,17 @@ def _call_once(bound: BoundCall, finish: Callable[[], None], limit_s: float, bef
         finish()
     if any(undone(result) for undone in _LAZY_RESULTS):
         if inspect.iscoroutine(result):
-            result.close()  # or Python complains that nobody awaited it
+            result.close()  # or Python warns that it was never awaited
         raise BadInput(_lazy_message(bound.name))
     return result
 
 
 @contextlib.contextmanager
 def attribute_errors(name: str) -> Iterator[None]:
-    """Say of whatever is raised in a block that a function of the user's raised it.
+    """Attribute whatever is raised in a block to a function of the user.
 
     Raises:
-        TrialFailed: With what was raised as its cause.
+        TrialFailed: Chained to the original exception.
     """
     try:
         yield
@@ -189,7 +189,7 @@ def attribute_errors(name: str) -> Iterator[None]:
 
 
 def _value_kind(value: Any) -> str:
-    """Return what kind of thing a value is: its type, and the shape and element type of an array."""
+    """Return the kind of a value: its type, and the shape and element type of an array."""
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__} of ({', '.join(_value_kind(part) for part in value[:16])})"
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
@@ -199,7 +199,7 @@ def _value_kind(value: Any) -> str:
 
 
 def _digest(value: Any) -> object:
-    """Return what changes when an array's content does, of a part where it is large; null for what cannot be read."""
+    """Return a digest of an array's content, sampled where it is large; null for what cannot be read."""
     if not (hasattr(value, "shape") and hasattr(value, "reshape")):
         return None
     try:
@@ -208,19 +208,19 @@ def _digest(value: Any) -> object:
         if hasattr(part, "cpu"):
             part = part.cpu().contiguous().view(sys.modules["torch"].uint8).numpy()
         return part.tobytes()
-    except Exception:  # noqa: BLE001 - sparse or foreign arrays: to look at them is a courtesy
+    except Exception:  # noqa: BLE001 - sparse or foreign arrays: the digest is best effort
         return None
 
 
 PREPARE_US: dict[Cache, float] = {"cold": 60.0, "warm": 15.0}
-"""What comes with each call of a batch: the cache overwritten, stamps, and its share of the references."""
+"""Overhead of each call of a batch: overwriting the cache, the stamps, and its share of the reference kernels."""
 
 MIN_CALLS, MIN_LONG_CALLS, MAX_CALLS = 2, 4, 32
 LONG_US, VERY_LONG_US = 120.0, 1_000.0
 
 
 def calls_per_batch(call_us: float, state: Cache, batch_us: float) -> int:
-    """Return how many calls make a batch of about so many microseconds, from what one takes; of long ones, few."""
+    """Return how many calls fill a batch of about ``batch_us``, given the time of one; few for long calls."""
     if call_us > LONG_US:
         return MIN_CALLS if call_us > VERY_LONG_US else MIN_LONG_CALLS
     return min(MAX_CALLS, int(batch_us / (call_us + PREPARE_US[state])))
@@ -228,13 +228,13 @@ def calls_per_batch(call_us: float, state: Cache, batch_us: float) -> int:
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call with its instruments.
+    """A bound call with its instruments.
 
     Attributes:
-        instrument: Gives the decisive quantity.
-        error_us: How far the instrument itself may be off; null where that is not known.
-        wall: Gives ``call_us`` beside it; null where the instrument does, or nobody asked.
-        busy_instrument: Gives ``busy_us`` of calls of several kernels; null where the instrument does, or nobody can.
+        instrument: Measures the decisive quantity.
+        error_us: Error bound of the instrument itself; null where unknown.
+        wall: Measures ``call_us`` as well; null where ``instrument`` does, or it was not requested.
+        busy_instrument: Measures ``busy_us`` of multi-kernel calls; null where ``instrument`` does, or nothing can.
     """
 
     bound_call: BoundCall
@@ -249,28 +249,28 @@ class TimedCall:
     notes: tuple[str, ...] = ()
 
     def close(self) -> None:
-        """Give back what the instruments hold."""
+        """Release what the instruments hold."""
         self.instrument.close()
 
 
 class TimerSetup(Protocol):
-    """A device that calls are timed on."""
+    """Sets up calls for timing on one device."""
 
     def first_calls(self, bound: BoundCall, options: TimingOptions) -> FirstCalls:
-        """Make the first calls, and see how long they take."""
+        """Make the first calls and time them."""
         ...
 
     def set_up(self, bound: BoundCall, options: TimingOptions, first: FirstCalls) -> TimedCall:
-        """Find out what the function allows, and return its instruments; how it is batched goes by the first calls."""
+        """Find out what the function allows and return its instruments; the first calls decide the batch size."""
         ...
 
     def reader(self) -> ClockReader | None:
-        """Return what reads the device's clock; null where nothing does."""
+        """Return a reader of the device's clock; null where there is none."""
         ...
 
 
 class CpuTimerSetup:
-    """The host: calls are timed by its clock."""
+    """The host: calls are timed with its clock."""
 
     def first_calls(self, bound: BoundCall, options: TimingOptions) -> FirstCalls:
         """Make the first calls."""
@@ -281,12 +281,12 @@ class CpuTimerSetup:
         return set_up_wall_timer(bound, options, first, why="on a CPU a call returns when its work is done")
 
     def reader(self) -> ClockReader | None:
-        """A CPU's clock is not read."""
+        """Return null: a CPU's clock is not read."""
         return None
 
 
 def set_up_wall_timer(bound: BoundCall, options: TimingOptions, first: FirstCalls, *, why: str) -> TimedCall:
-    """Return a function with the host's clock alone."""
+    """Return a call timed with the host's clock alone."""
     wall = WallTimer(bound.call, before=options.setup or _nothing, single_calls=options.setup is not None)
     notes = list(first.notes)
     if wall.shortest_ns < SHORT_CALL_NS:
@@ -297,7 +297,7 @@ def set_up_wall_timer(bound: BoundCall, options: TimingOptions, first: FirstCall
 
 
 def _short_call_note(wall: WallTimer, *, single_calls: bool) -> str:
-    """Return what is to be said of calls that take no longer than it takes to time them."""
+    """Return the note for calls so short that reading the clock matters."""
     if single_calls:
         return "a call takes less than 1 µs and is timed by itself, for its setup: reading the clock counts in it"
     return (
@@ -307,7 +307,7 @@ def _short_call_note(wall: WallTimer, *, single_calls: bool) -> str:
 
 
 class CudaTimerSetup:
-    """A GPU: calls are timed by its own clocks."""
+    """A GPU: calls are timed with its own clocks."""
 
     def __init__(self, index: int) -> None:
         from assay.timing.cuda.device import ASSUMED_CALIBRATION, gpu_timing_device
@@ -318,7 +318,7 @@ class CudaTimerSetup:
             calibrate_device(self._device)
 
     def first_calls(self, bound: BoundCall, options: TimingOptions) -> FirstCalls:
-        """Make the first calls, two at least: what they take decides how many make a batch."""
+        """Make the first calls, at least two: their time decides how many make a batch."""
         finish = partial(self._device.finish, options.limit_s)
         return make_first_calls(bound, finish, options.limit_s, options.setup, at_least=2)
 
@@ -363,7 +363,7 @@ class CudaTimerSetup:
         )
 
     def release_memory(self) -> None:
-        """Give back the memory of graphs that are not needed any more."""
+        """Release the memory of graphs that are no longer needed."""
         self._device.renew_pool()
         self._device.torch.cuda.empty_cache()
 
@@ -380,34 +380,34 @@ class CudaTimerSetup:
         return WallTimer(bound.call, finish=lambda: device.finish(options.limit_s), before=before, single_calls=True)
 
     def reader(self) -> ClockReader | None:
-        """Return a reader of NVML; null where NVML does not answer or does not know the GPU."""
+        """Return an NVML reader; null where NVML does not answer or does not know the GPU."""
         return _clock_reader(self._device.uuid)
 
 
 @cache
 def _clock_reader(uuid: str) -> ClockReader | None:
-    """Return a reader of a GPU, opened once in a process: to open NVML takes longer than many measurements."""
+    """Return a reader for a GPU, opened once per process: opening NVML takes longer than many measurements."""
     from assay.machine.nvidia import GpuSnapshotReader
 
     with contextlib.suppress(MachineCannot):
-        glance = GpuSnapshotReader(uuid)
-        atexit.register(glance.close)
-        return glance
+        reader = GpuSnapshotReader(uuid)
+        atexit.register(reader.close)
+        return reader
     return None
 
 
 def select_timer_setup(options: TimingOptions) -> TimerSetup:
-    """Return the rig of a device."""
+    """Return the timer setup of a device."""
     return CudaTimerSetup(options.index) if options.on_gpu else CpuTimerSetup()
 
 
 def set_up_call(timer_setup: TimerSetup, bound: BoundCall, options: TimingOptions) -> TimedCall:
-    """Make the first calls of a function that is timed by itself, and return its instruments."""
+    """Make the first calls of a function that is timed alone, and return its instruments."""
     return timer_setup.set_up(bound, options, timer_setup.first_calls(bound, options))
 
 
 def equalize_first_calls(firsts: Sequence[FirstCalls]) -> list[FirstCalls]:
-    """Return what the first calls showed; those that took about as long now say the same, so that their batches are."""
+    """Return the first calls with similar durations made equal, so that their batches are equal too."""
     least_us = group_durations([first.least_us for first in firsts])
     return [replace(first, least_us=us) for first, us in zip(firsts, least_us, strict=True)]
 
@@ -415,7 +415,7 @@ def equalize_first_calls(firsts: Sequence[FirstCalls]) -> list[FirstCalls]:
 def set_up_interleaved(
     timer_setup: TimerSetup, bounds: Sequence[BoundCall], options: TimingOptions, stack: contextlib.ExitStack
 ) -> list[TimedCall]:
-    """Return the instruments of functions that take turns, batched alike; leaving the stack closes them."""
+    """Return the instruments of functions that are interleaved, batched alike; leaving the stack closes them."""
     firsts = []
     for bound in bounds:
         with attribute_errors(bound.name):

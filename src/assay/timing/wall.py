@@ -1,7 +1,7 @@
-"""Wall time of calls by the host's clock: what a caller waits.
+"""Wall time of calls, measured with the host's clock: what a caller waits.
 
-``WallTimer`` is the instrument: short calls are put together, and the cost of the loop is subtracted. ``time_rounds``
-is a plain timer of several interleaved subjects that keeps every sample in order.
+``WallTimer`` is the instrument: short calls are batched, and the loop overhead is subtracted. ``time_rounds`` is a
+plain timer for several interleaved subjects that keeps every sample in order.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 SHORTEST_SAMPLE_NS = 50_000
-"""A sample lasts at least this long, so that reading the clock costs it under half a percent."""
+"""A sample lasts at least this long, so that reading the clock costs less than half a percent of it."""
 
 BATCH_NS = 2_000_000
 MAX_SAMPLES_PER_BATCH = 16
 SHORT_CALL_NS = 1_000
-"""Calls shorter than this are timed mostly by what the loop around them costs."""
+"""Below this, the measured time is dominated by the loop overhead."""
 
 MAX_PROBES, MIN_SAMPLES_TO_REPLAN = 4, 3
-"""A probe is repeated where the median of the last samples, at least so many, contradicts it; so often at most."""
+"""The probe is repeated where the median of at least this many recent samples contradicts it; at most 4 probes."""
 
 
 def _nothing() -> None:
@@ -46,12 +46,12 @@ def _nothing() -> None:
 
 
 class WallTimer:
-    """Times calls by the host's clock.
+    """Times calls with the host's clock.
 
     Attributes:
-        shortest_ns: How long a call takes at the least, by the probe.
-        floor_ns: What the loop costs a call; it is taken off.
-        single_calls: One call makes a sample.
+        shortest_ns: Shortest duration of a call in the probe.
+        floor_ns: Loop overhead per call, which is subtracted.
+        single_calls: Whether each sample is a single call.
     """
 
     method = "wall"
@@ -65,7 +65,7 @@ class WallTimer:
         before: Call = _nothing,
         single_calls: bool = False,
     ) -> None:
-        """Measure how long a call takes, and so how many make a sample; ``single_calls`` keeps one call a sample."""
+        """Probe how long a call takes, to choose the calls per sample; ``single_calls`` makes it one."""
         self._call = call
         self._finish = finish
         self._before = before
@@ -75,7 +75,7 @@ class WallTimer:
         self._probe()
 
     def _probe(self) -> None:
-        """Find out how long a call takes, and plan batches by it."""
+        """Measure how long a call takes, and plan batches from it."""
         self._probes += 1
         self.shortest_ns = probe_shortest_ns(
             self._call,
@@ -87,7 +87,7 @@ class WallTimer:
         plan_shared_batches([self])
 
     def use(self, batch_plan: BatchPlan, floor_ns: float) -> None:
-        """Put calls together like this from now on; ``floor_ns`` is what the loop costs each."""
+        """Use this batch plan from now on; ``floor_ns`` is the loop overhead per call."""
         self._sample_ns.clear()
         self.batch_plan = batch_plan
         self.calls_per_sample = batch_plan.calls_per_sample
@@ -112,7 +112,7 @@ class WallTimer:
         return max(0.0, took_ns / self.calls_per_sample - self.floor_ns) / 1000
 
     def replan(self) -> bool:
-        """Repeat the probe where the last samples contradict it; return whether calls are put together anew."""
+        """Repeat the probe where the last samples contradict it; return whether the batch plan changed."""
         if self.single_calls or len(self._sample_ns) < MIN_SAMPLES_TO_REPLAN or self._probes >= MAX_PROBES:
             return False
         typical_ns = float(np.median(self._sample_ns))
@@ -124,13 +124,13 @@ class WallTimer:
         return self.batch_plan != before
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 def plan_shared_batches(clocks: Sequence[WallTimer]) -> None:
-    """Plan the batches of clocks whose calls take turns, so that none is at an advantage; see ``plan_batches``.
+    """Plan the batches of interleaved timers so that none has an advantage; see ``plan_batches``.
 
-    What the loop costs is measured once for each number of calls, and so is the same where that is.
+    The loop overhead is measured once per number of calls, and so is identical where that number is.
     """
     for one_by_one in (False, True):
         those = [clock for clock in clocks if clock.single_calls == one_by_one]
@@ -149,7 +149,7 @@ def plan_shared_batches(clocks: Sequence[WallTimer]) -> None:
 
 
 def _loop_overhead_ns(times: int) -> float:
-    """Return what a loop costs each time round, at the least; nothing where calls are timed one by one."""
+    """Return the least overhead of one loop iteration; 0 where calls are timed one by one."""
     if times == 1:
         return 0.0
     least = math.inf
@@ -169,10 +169,10 @@ SubjectCall = Callable[[], object]
 
 @dataclass(frozen=True)
 class TimedSubject:
-    """Something to time: a call, what waits for it to finish, whether it reports extras, and what comes before it.
+    """A subject to time: its call, a function that waits for it, whether it reports extras, and its preparation.
 
-    ``before`` is called before each sample, and before each call of a warm-up, and is not timed: ranks that must go in
-    step wait for each other there.
+    ``before`` is called before each sample and before each warm-up call, and is not timed: ranks that must stay in
+    lockstep wait for each other there.
     """
 
     call: SubjectCall
@@ -190,7 +190,7 @@ class SubjectSamples:
     extras: dict[str, array[float]] = field(default_factory=dict)
 
     def add(self, call_us: float, reported: object = None) -> None:
-        """Keep one sample and what its call reported; a call that timed itself is believed."""
+        """Add a sample and what its call reported; a ``call_us`` reported by the call itself takes precedence."""
         extras = dict(reported) if isinstance(reported, Mapping) else {}
         self.call_us.append(float(extras.pop("call_us", call_us)))
         for name, value in extras.items():
@@ -199,7 +199,7 @@ class SubjectSamples:
 
 @dataclass(frozen=True)
 class WallBlock:
-    """What one stretch of timing gave: when, and the samples of each subject."""
+    """The start and end of a block of timing, and the samples of each subject."""
 
     start_ns: int
     end_ns: int
@@ -208,7 +208,7 @@ class WallBlock:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Keep the garbage collector out of the timed region. It is not run before: that can take a tenth of a second."""
+    """Disable the garbage collector in the timed region. It is not run first: that can take a tenth of a second."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -219,10 +219,10 @@ def gc_paused() -> Iterator[None]:
 
 
 def warm_up_subjects(subjects: Sequence[TimedSubject], *, runs: int | None, share_s: float) -> tuple[int, ...]:
-    """Warm every subject up; return how many calls make one sample of each.
+    """Warm up every subject; return how many calls make one sample of each.
 
-    A given number of runs is obeyed exactly, and then each call is a sample of its own. Otherwise calls go
-    on for a tenth of the share, and short calls are put together.
+    A given number of runs is followed exactly, and then each call is a sample of its own. Otherwise each subject is
+    called for a tenth of its share of the time, and short calls are batched.
     """
     if runs is not None:
         for subject in subjects:
@@ -243,9 +243,9 @@ def warm_up_subjects(subjects: Sequence[TimedSubject], *, runs: int | None, shar
 
 
 def _warm_up_subject(subject: TimedSubject, share_s: float) -> float:
-    """Call a subject for its share of time, twice at least where there is any; return the shortest, in nanoseconds.
+    """Call a subject for its share of time, at least twice if there is any; return the shortest time in nanoseconds.
 
-    A command is not warmed up, as each run of it starts afresh.
+    A command is not warmed up, as each run of it is a new process.
     """
     end = time.perf_counter_ns()
     deadline = end + int(share_s * 1e9)
@@ -270,9 +270,9 @@ def time_rounds(
     until_ns: int | None,
     seed: int,
 ) -> WallBlock:
-    """Time rounds in which every subject is sampled once, in random order, for a count or until a moment.
+    """Time rounds in which every subject is sampled once, in random order, for a count or until a deadline.
 
-    At least one round is taken, whatever the time.
+    At least one round is taken, even if the time is up.
     """
     by_subject = tuple(SubjectSamples(k) for k in calls_per_sample)
     order = list(range(len(subjects)))

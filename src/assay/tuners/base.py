@@ -1,4 +1,4 @@
-"""Auto-tuners: their interface (a function from a job to a result), their registry, and the check of what one chose."""
+"""Auto-tuners: their interface (a function from a job to a result), their registry, and the check of their choices."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class TuningJob:
     """What to tune: a subject on a device.
 
     Attributes:
-        device: As the roles of a trial name it: ``cpu:0``, ``cuda:1``.
-        cache: What a GPU's caches hold when a call begins, for a tuner that can be told; null: cold.
-        seed: Of the data, and of the order in which configurations are tried.
+        device: As named in the roles of a trial: ``cpu:0``, ``cuda:1``.
+        cache: State of a GPU's caches when a call starts, for tuners with such an option; null: cold.
+        seed: Seed for the data, and for the order in which configurations are tried.
     """
 
     subject: Subject
@@ -40,14 +40,14 @@ class TuningJob:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What a tuner found.
+    """The result of a tuner.
 
     Attributes:
-        config: What it chose; null where no configuration works, for ``reason``.
-        time_us: Of the chosen one, as the tuner saw it; null where it did not say.
-        tried: Every configuration it tried, as far as it says.
-        tuning_s: How long it tuned, by its own account; null where it gives none.
-        version: Of the tuner; null where it is Assay's own, or does not say.
+        config: The chosen configuration; null where none works, see ``reason``.
+        time_us: Time of the chosen one, as measured by the tuner; null where it did not report it.
+        tried: Every configuration it tried, as far as it reports them.
+        tuning_s: Duration of tuning, as reported by the tuner; null where it reports none.
+        version: Version of the tuner; null where it is Assay's own, or does not report it.
     """
 
     config: Params | None
@@ -66,7 +66,7 @@ class TuneFunction(Protocol):
         """Choose a configuration.
 
         Raises:
-            AssayError: It cannot be done; why, in one sentence.
+            AssayError: It failed; the message gives the reason.
         """
         ...
 
@@ -80,7 +80,7 @@ def config_space(workload: Workload, job: TuningJob) -> Sequence[Params]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return what was raised in words that a sentence can take up."""
+    """Return an error as text that can be part of a sentence."""
     text = " ".join(str(error).split())[:LONGEST_REASON].removesuffix(".")
     if isinstance(error, AssayError):
         return text
@@ -95,16 +95,16 @@ TUNERS: Mapping[TunerName, str] = {
 }
 
 OWN_SPACE_TUNERS: frozenset[TunerName] = frozenset({"helion"})
-"""Tuners that draw configurations from a space of their own, for workloads that list none."""
+"""Tuners that draw configurations from their own space, for workloads that list none."""
 
 CHECKED_TUNERS: frozenset[TunerName] = frozenset({"triton", "helion"})
-"""Tuners of others whose choice we can compute with: what they chose is checked as any subject is."""
+"""Third-party tuners whose choice can be run here: it is checked like any subject."""
 
 
 def load_tuner(name: TunerName) -> TuneFunction:
     """Return a tuner by its name."""
-    tunes: TuneFunction = importlib.import_module(TUNERS[name]).tune
-    return tunes
+    tune: TuneFunction = importlib.import_module(TUNERS[name]).tune
+    return tune
 
 
 def can_tune(name: TunerName, subject: Subject) -> bool:
@@ -119,7 +119,7 @@ def can_tune(name: TunerName, subject: Subject) -> bool:
 
 
 def shortest_search_s(name: TunerName) -> float:
-    """Return how long one search of a tuner takes at least, in seconds; 0 for tuners that keep to any budget."""
+    """Return the minimum duration of a tuner's search, in seconds; 0 for tuners that keep to any budget."""
     if name != "helion":
         return 0.0
     from assay.tuners.helion import shortest_search_s
@@ -128,7 +128,7 @@ def shortest_search_s(name: TunerName) -> float:
 
 
 def check_choice(job: TuningJob, result: TuningResult) -> TuningResult:
-    """Return what was found; a choice whose output is wrong, or which does not run here, is none."""
+    """Return the result; a choice with wrong output, or that does not run here, is replaced by none."""
     if result.config is None or job.tuner.name not in CHECKED_TUNERS:
         return result
     workload = registry.find_workload(job.subject.workload, job.subject.impl)
@@ -136,7 +136,7 @@ def check_choice(job: TuningJob, result: TuningResult) -> TuningResult:
         prepared = workload.prepare(job.subject.params, result.config, device=job.device, seed=job.seed)
         check = prepared.check() if prepared.check is not None else None
         prepared.close()
-    except Exception as error:  # noqa: BLE001 - whatever it raises is why it cannot be chosen
+    except Exception as error:  # noqa: BLE001 - whatever it raises is the reason why it cannot be chosen
         return replace(
             result, config=None, time_us=None, reason=f"its choice does not run here: {describe_error(error)}"
         )

@@ -38,10 +38,10 @@ NO_TIME = "it has no time"
 
 
 def parse_output(text: str) -> TuningResult:
-    """Return what was found.
+    """Parse the output of a tuner.
 
     Raises:
-        TrialFailed: It is not of that form; what is wrong with it.
+        TrialFailed: It does not have the expected form; the message says what is wrong.
     """
     try:
         output = json.loads(text)
@@ -66,7 +66,7 @@ def parse_output(text: str) -> TuningResult:
 
 
 def config_params(config: Any) -> Params:
-    """Return a configuration as plain values: what is nested becomes JSON text, what has no names gets one."""
+    """Return a configuration as plain values: nested values become JSON text, values without a name get one."""
     if isinstance(config, str):
         try:
             read = json.loads(config)
@@ -113,17 +113,17 @@ def _tried_config(config: Params, time_ms: Any) -> TriedConfig:
 
 OUTPUT_PLACEHOLDER = "{output}"
 OUTPUT_VARIABLE = "ASSAY_OUTPUT"
-"""Names the file too, for a command whose words cannot."""
+"""Environment variable with the file's path, for a command that cannot take it as an argument."""
 
 
 def tune(job: TuningJob) -> TuningResult:
-    """Run the command to its end and read what it wrote; it does not outlive us, however we end."""
+    """Run the command to its end and read its output; it does not outlive this process, however that ends."""
     if job.tuner.command is None:
         raise BadInput("the tuner is to be a command, and none is given")
     with tempfile.TemporaryDirectory(prefix="tuner-", dir=os.environ.get(SCRATCH_VARIABLE)) as folder:
         output = Path(folder) / "found.json"
         status = _run_command(
-            [word.replace(OUTPUT_PLACEHOLDER, str(output)) for word in job.tuner.command.argv], output
+            [argument.replace(OUTPUT_PLACEHOLDER, str(output)) for argument in job.tuner.command.argv], output
         )
         if status != 0:
             raise TrialFailed(f"the tuner's command {describe_exit(status)}")
@@ -133,7 +133,7 @@ def tune(job: TuningJob) -> TuningResult:
 
 
 def _run_command(argv: list[str], output: Path) -> int:
-    """Run a command, what it prints going where ours goes; return how it ended."""
+    """Run a command, with output to our own stdout and stderr; return its exit status."""
     try:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, OUTPUT_VARIABLE: str(output)})
     except OSError as error:
@@ -141,6 +141,6 @@ def _run_command(argv: list[str], output: Path) -> int:
     try:
         return process.wait()
     finally:
-        if process.poll() is None:  # its time is over
+        if process.poll() is None:  # interrupted, for example by a timeout
             process.kill()
             process.wait()

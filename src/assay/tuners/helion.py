@@ -1,13 +1,13 @@
 """Helion's auto-tuner, run in this process, and the log of every configuration it tried.
 
-How long it searches is set by ``HELION_AUTOTUNE_EFFORT``: quick unless the environment says full. Its log is CSV, with
-a line when a configuration is started and another when it has its time:
+The length of its search is set by ``HELION_AUTOTUNE_EFFORT``: quick unless the environment says full. Its log is CSV,
+with a line when a configuration is started and another when it has been timed:
 
     timestamp_s,config_index,generation,status,perf_ms,compile_time_s,config
     1.02,1,0,started,,0.83,"Config(block_sizes=[32], num_warps=4)"
     1.31,2,0,ok,0.015520,0.83,"Config(block_sizes=[32], num_warps=4)"
 
-Later versions have other columns before these; columns are found by their names.
+Later versions have other columns before these; columns are found by name.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ NOT_FINISHED = "it was begun and never had its time"
 def parse_search_log(text: str) -> tuple[TriedConfig, ...]:
     """Return every configuration in the order it was first tried, each once, with its last time.
 
-    The last line of a log that was cut off is left out.
+    A truncated last line of a log is skipped.
 
     Raises:
-        TrialFailed: It is not a log of Helion's.
+        TrialFailed: It is not a Helion log.
     """
     rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
     missing = [name for name in LOG_COLUMNS if name not in (rows.fieldnames or ())]
@@ -78,7 +78,7 @@ def _parse_row(row: dict[str, str]) -> TriedConfig:
 
 
 def parse_config(text: str) -> dict[str, Any]:
-    """Return the settings of a configuration as Helion writes it: ``Config(block_sizes=[32], num_warps=4)``."""
+    """Return the settings of a configuration as written by Helion: ``Config(block_sizes=[32], num_warps=4)``."""
     unreadable = f"Helion's log has a configuration that cannot be read: {text[:80]!r}"
     try:
         call = ast.parse(text, mode="eval").body
@@ -99,12 +99,12 @@ NO_BUDGET_NOTE = "this Helion cannot be told a budget: it searched for as long a
 TAKES_BUDGET = (1, 1)
 """From this version on a search can be given a budget."""
 SEARCH_S = {"quick": 35.0, "full": 600.0}
-"""How long a search without a budget takes, by its effort: quick took 20 to 45 s for a softmax on H200s, full as its
-documentation says."""
+"""Duration of a search without a budget, by its effort: quick took 20 to 45 s for a softmax on H200s, full as
+documented."""
 
 
 def tune(job: TuningJob) -> TuningResult:
-    """Have Helion search, with what it found another time left alone."""
+    """Let Helion search, without using its earlier results."""
     if job.subject.impl != "helion":
         raise BadInput(f"Helion tunes kernels in Helion, and {job.subject.label} is none")
     helion_common.import_helion()
@@ -116,7 +116,7 @@ def tune(job: TuningJob) -> TuningResult:
 
 
 def search_configs(problem: HelionProblem, *, seed: int, budget_s: float, **settings: Any) -> TuningResult:
-    """Search for the best configuration of a kernel; a search that finds none still tells what it tried."""
+    """Search for the best configuration of a kernel; a search that finds none still reports what it tried."""
     effort = search_effort()
     notes = [f"effort {effort}"]
     if _takes_budget():
@@ -138,7 +138,7 @@ def search_configs(problem: HelionProblem, *, seed: int, budget_s: float, **sett
         with _search_metrics() as metrics:
             try:
                 config, reason = config_to_params(dict(bound.autotune(problem.args, force=True))), None
-            except Exception as error:  # noqa: BLE001 - Helion has many ways to say that it found nothing
+            except Exception as error:  # noqa: BLE001 - Helion has many ways to report that it found nothing
                 config, reason = None, f"{describe_error(error)} ({helion_common.describe_versions()})"
         lines = log.with_suffix(".csv")
         tried = parse_search_log(lines.read_text(encoding="utf-8")) if lines.exists() else ()
@@ -165,7 +165,7 @@ def shortest_search_s() -> float:
     """Return how long a search takes whatever its budget, in seconds; 0 where this Helion can be given one.
 
     Raises:
-        MachineCannot: There is no Helion here, or it is too old.
+        MachineCannot: Helion is not installed, or too old.
     """
     if helion_common.helion_version() >= TAKES_BUDGET:
         return 0.0
@@ -173,9 +173,9 @@ def shortest_search_s() -> float:
 
 
 def chosen_time_us(config: Params, tried: tuple[TriedConfig, ...], best_ms: float | None) -> float | None:
-    """Return the microseconds of the chosen configuration: as the log has it, or else the best that Helion saw.
+    """Return the time of the chosen configuration in µs: from the log, or else the best that Helion measured.
 
-    What it chose may be missing in the log: settings that are the default are left out at the end of a search.
+    The chosen one may be missing in the log: settings with default values are removed at the end of a search.
     """
     logged_us = [entry.time_us for entry in tried if entry.config == config and entry.time_us is not None]
     if logged_us:
@@ -185,14 +185,14 @@ def chosen_time_us(config: Params, tried: tuple[TriedConfig, ...], best_ms: floa
 
 
 def _takes_budget() -> bool:
-    """Return whether this Helion's search can be given a budget, as those from 1.1 on can."""
+    """Return whether this Helion's search can be given a budget, as from version 1.1 on."""
     fields = dataclasses.fields(helion_common.import_helion().Settings)
     return any(field.name == "autotune_budget_seconds" for field in fields)
 
 
 @contextlib.contextmanager
 def _isolated_cache(folder: str) -> Iterator[None]:
-    """Keep Helion from what it has kept of other searches, and what it leaves behind in a folder that will go."""
+    """Keep Helion from using caches of other searches, and have it write its own to a temporary folder."""
     previous, tempfile.tempdir = tempfile.tempdir, folder
     try:
         with temporary_variable(NO_CACHE, "1"):
@@ -203,27 +203,27 @@ def _isolated_cache(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _search_metrics() -> Iterator[dict[str, Any]]:
-    """Hear what Helion says of its search once it has ended: how long it took, and what failed."""
+    """Collect what Helion reports about its search once it has ended: how long it took, and what failed."""
     from helion.autotuner import metrics
 
     collected: dict[str, Any] = {}
 
-    def hear(reported: Any) -> None:
+    def collect(reported: Any) -> None:
         collected.update(reported.to_dict())
 
-    metrics.register_post_autotune_hook(hear)
+    metrics.register_post_autotune_hook(collect)
     try:
         yield collected
     finally:
-        metrics.remove_post_autotune_hook(hear)
+        metrics.remove_post_autotune_hook(collect)
 
 
 def _failure_notes(search_metrics: dict[str, Any]) -> tuple[str, ...]:
-    """Return in words how many configurations failed, as Helion counts them; its log leaves some out."""
+    """Return how many configurations failed, as counted by Helion; its log omits some."""
     counted = {"did not compile or run": "num_compile_failures", "were wrong": "num_accuracy_failures"}
-    of = search_metrics.get("num_configs_tested", 0)
+    total = search_metrics.get("num_configs_tested", 0)
     return tuple(
-        f"{search_metrics[name]} of {of} configurations {words}"
-        for words, name in counted.items()
+        f"{search_metrics[name]} of {total} configurations {failure}"
+        for failure, name in counted.items()
         if search_metrics.get(name)
     )

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from assay.workloads.base import PreparedWorkload, Workload
 
 PREPARING_SHARE = 0.7
-"""Of the budget at most, to compile configurations and check them; what is left is for the race."""
+"""Share of the budget, at most, for compiling and checking configurations; the rest is for the race."""
 
 FIRST_CALLS = 10
-"""About so many calls of each candidate are made before the race can say anything; long ones use the budget up."""
+"""About this many calls of each candidate are made before the race has any result; long ones use the budget up."""
 
 SHORTEST_RACE_S = 0.1
 
 
 @dataclass
 class CheckedConfigs:
-    """The configurations that are right, ready to be called, and those that are not, with the reason."""
+    """The configurations that are correct, ready to be called, and those that are not, with the reason."""
 
     ready: dict[str, PreparedWorkload] = field(default_factory=dict)
     configs: dict[str, Params] = field(default_factory=dict)
@@ -76,25 +76,25 @@ def tune(job: TuningJob) -> TuningResult:
 
 
 def shuffle_configs(configs: Sequence[Params], seed: int) -> list[Params]:
-    """Return the default configuration and then the others in a random order: not all may fit the budget."""
+    """Return the default configuration and then the others in random order, as not all may fit the budget."""
     others = list(configs[1:])
     random.Random(seed).shuffle(others)  # noqa: S311 - an order is no secret
     return [configs[0], *others]
 
 
 def prepare_configs(workload: Workload, configs: Sequence[Params], job: TuningJob) -> CheckedConfigs:
-    """Prepare and check configurations until all are, or their part of the budget is spent."""
+    """Prepare and check configurations until all are done, or their part of the budget is spent."""
     checked = CheckedConfigs()
     deadline = time.perf_counter() + PREPARING_SHARE * job.tuner.budget_s
-    for number, config in enumerate(configs):
-        if number and time.perf_counter() > deadline:
-            checked.not_tried = len(configs) - number
+    for index, config in enumerate(configs):
+        if index and time.perf_counter() > deadline:
+            checked.not_tried = len(configs) - index
             break
         try:
             prepared = workload.prepare(job.subject.params, config, device=job.device, seed=job.seed)
             wrong = _output_error(prepared)
             deadline -= FIRST_CALLS * _call_s(prepared) if wrong is None else 0.0
-        except Exception as error:  # noqa: BLE001 - whatever it raises is why it cannot be chosen
+        except Exception as error:  # noqa: BLE001 - whatever it raises is the reason why it cannot be chosen
             checked.excluded.append(TriedConfig(config=config, reason=describe_error(error)))
             continue
         if wrong is not None:
@@ -107,12 +107,12 @@ def prepare_configs(workload: Workload, configs: Sequence[Params], job: TuningJo
 
 
 def _call_s(prepared: PreparedWorkload) -> float:
-    """Return how long one call takes at the least, in seconds; it was made before, so that nothing is compiled now."""
+    """Return the shortest time of a call, in seconds; it was called before, so nothing is compiled now."""
     return probe_shortest_ns(prepared.call, finish=prepared.synchronize, enough_ns=0.0) / 1e9
 
 
 def _output_error(prepared: PreparedWorkload) -> str | None:
-    """Return what is wrong with the output of a configuration; null where nothing is, or nobody can tell."""
+    """Return what is wrong with the output of a configuration; null where nothing is, or there is no check."""
     check = prepared.check() if prepared.check is not None else None
     if check is None or check.passed:
         return None

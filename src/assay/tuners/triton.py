@@ -25,7 +25,7 @@ NO_BUDGET_NOTE = "triton.autotune times each configuration for as long as it lik
 
 
 def tune(job: TuningJob) -> TuningResult:
-    """Have ``triton.autotune`` choose, made anew, so that nothing is known from before."""
+    """Let a new ``triton.autotune`` choose, so that no earlier result is used."""
     if job.subject.impl != "triton":
         raise BadInput(f"triton.autotune tunes kernels in Triton, and {job.subject.label} is none")
     if not job.device.startswith("cuda"):
@@ -41,7 +41,7 @@ def tune(job: TuningJob) -> TuningResult:
 def tune_launch(
     launch: TritonLaunch, configs: Sequence[Params], do_bench: Callable[..., Any] | None = None
 ) -> TuningResult:
-    """Tune a launch over configurations; without a timer, by Triton's own."""
+    """Tune a launch over configurations; by default with Triton's own timer."""
     import triton
 
     settings = [launch.settings(config) for config in configs]
@@ -49,7 +49,7 @@ def tune_launch(
         triton.Config(setting, **launch_options(config)) for setting, config in zip(settings, configs, strict=True)
     ]
     tuner: Any = triton.autotune(triton_configs, key=[], do_bench=do_bench)(load_kernel(launch.kernel))
-    tuner.cache_results = False  # or a variable of the user's has it take what it found another time
+    tuner.cache_results = False  # otherwise a variable set by the user makes it reuse earlier results
     tuner[launch.grid](*launch.args, **launch.fixed)
     timings = getattr(tuner, "configs_timings", {})
     config_of = dict(zip(triton_configs, configs, strict=True))
@@ -64,7 +64,7 @@ def tune_launch(
 
 
 def _tried_config(config: Params, timing: float | Sequence[float]) -> TriedConfig:
-    """Return a configuration with the median that Triton saw, in milliseconds; infinite where it did not run."""
+    """Return a configuration with the median that Triton measured, in milliseconds; infinite where it did not run."""
     median_ms = timing if isinstance(timing, int | float) else timing[0]
     if not math.isfinite(median_ms):
         return TriedConfig(config=config, reason=DOES_NOT_RUN)

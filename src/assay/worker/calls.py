@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the calls; return 0, or say in a sentence why not."""
+    """Make the calls; return 0, or print in one sentence why not."""
     parser = argparse.ArgumentParser(prog="python -m assay.worker.calls", description="Call a workload so many times.")
     parser.add_argument("workload", help="softmax, softmax@torch or file.py:function")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    del sys.argv[1:]  # they are ours, and user code may read its own
+    del sys.argv[1:]  # these are Assay's, and user code may read its own
     try:
         make_calls(options.workload, dict(map(_parse_parameter, options.param)), options)
     except AssayError as error:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def make_calls(workload: str, params: dict[str, str], options: argparse.Namespace) -> None:
-    """Prepare a workload, call it until it is warm, and make the calls that count."""
+    """Prepare a workload, call it until it is warm, and make the measured calls."""
     kind = options.device.partition(":")[0]
     subject = registry.resolve_subject(workload, device_kind=kind, explicit=params)
     prepared = subjects.prepare_subject(subject, device=options.device, seed=options.seed)
@@ -62,7 +62,7 @@ def make_calls(workload: str, params: dict[str, str], options: argparse.Namespac
 
 @contextlib.contextmanager
 def _capture_range(*, on_gpu: bool) -> Iterator[None]:
-    """Tell a profiler that waits for it from when to when."""
+    """Mark the start and end of the range for a profiler that waits for it."""
     driver = _cuda_driver() if on_gpu else None
     if driver is None:
         yield
@@ -77,7 +77,7 @@ def _capture_range(*, on_gpu: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _nvtx_range(name: str, *, on_gpu: bool) -> Iterator[None]:
-    """Name what is done in an NVTX range, where PyTorch has them."""
+    """Enclose the block in an NVTX range, where PyTorch supports them."""
     torch = sys.modules.get("torch")
     if torch is None or not on_gpu or not torch.cuda.is_available():
         yield

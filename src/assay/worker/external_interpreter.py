@@ -1,6 +1,6 @@
 """Entry point of a worker that runs under another interpreter.
 
-It is run as a file: it loads this installation of Assay, even where that interpreter has another one or none, and
+It is run as a file: it loads this installation of Assay, even if that interpreter has another one or none, and
 leaves all other imports to the interpreter.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def load_assay() -> None:
-    """Import the package ``assay`` from where this file is, wherever the path leads."""
+    """Import the package ``assay`` from this file's location, independent of ``sys.path``."""
     package = Path(__file__).resolve().parents[1]
     spec = importlib.util.spec_from_file_location(
         "assay", package / "__init__.py", submodule_search_locations=[str(package)]

@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_SHARE = 0.9
-"""Of the time-out, on top of a tuner's budget: it is interrupted before the parent would end the process."""
+"""Share of the timeout, on top of a tuner's budget, after which a tuner is interrupted, before the parent kills it."""
 
 
 def run_tuner(message: say.Prepare, *, device: str, seed: int) -> say.Tuned:
-    """Run the tuner of a role that was prepared; what it raises is why there is no configuration."""
+    """Run the tuner of a prepared role; whatever it raises becomes the reason why there is no configuration."""
     tuner = message.role.tuner
     if tuner is None:
         raise say.InvalidMessage("a role without a tuner was told to tune")
@@ -92,7 +92,7 @@ def _run_limited(job: TuningJob, limit_s: float) -> TuningResult:
 
 
 def _release_gpu_memory() -> None:
-    """Give the memory of a GPU that the tuner's candidates held back to the driver, for whoever runs beside us."""
+    """Return the GPU memory that the tuner's candidates cached to the driver, for concurrent processes."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -139,14 +139,14 @@ def distinguishing_names(subjects: Sequence[Subject]) -> list[str]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process and of those it started and that have ended."""
+    """Return the CPU time in s of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def read_evidence(held: HeldIsolation) -> say.Finished:
-    """Read back where this process really ran and what disturbed it."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    """Read back where this process actually ran and what disturbed it."""
+    self_usage, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return say.Finished(
         pid=os.getpid(),
         isolation_held=held.level,
@@ -154,19 +154,19 @@ def read_evidence(held: HeldIsolation) -> say.Finished:
         allowed_cores=process_cpus(),
         memory_nodes=bound_nodes(),
         pages_by_node=pages_by_node(),
-        involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,
-        voluntary_switches=own.ru_nvcsw + children.ru_nvcsw,
+        involuntary_switches=self_usage.ru_nivcsw + children.ru_nivcsw,
+        voluntary_switches=self_usage.ru_nvcsw + children.ru_nvcsw,
         cpu_s=cpu_seconds(),
-        peak_memory_mib=max(own.ru_maxrss, children.ru_maxrss) / 1024,
+        peak_memory_mib=max(self_usage.ru_maxrss, children.ru_maxrss) / 1024,
     )
 
 
 SPIN_NS = 2_000_000
-"""The last stretch before a common start is waited for awake, so that all start within microseconds."""
+"""The last part of the wait for a common start is a busy loop, so that all start within microseconds."""
 
 
 class Worker:
-    """Does what the parent says, one message after another."""
+    """Handles the parent's messages, one after another."""
 
     def __init__(self, connection: say.WorkerConnection) -> None:
         self._connection = connection
@@ -178,7 +178,7 @@ class Worker:
         self._parts: PairedSubjects | StagedSubjects | None = None
 
     def serve(self) -> None:
-        """Answer messages until told to finish."""
+        """Handle messages until one asks to finish."""
         while True:
             message = self._connection.receive()
             match message:
@@ -216,22 +216,22 @@ class Worker:
             self._continuous = ContinuousTimer(self._prepared, message, device)
             facts = tuple(f.model_copy(update={"timed": self._continuous.describe_timing()}) for f in facts)
         elif role.duty == "timed" and not message.counted:
-            how = self._timer.set_up(device, message.cache, message.timeout_s)
-            facts = tuple(f.model_copy(update={"timed": h}) for f, h in zip(facts, how, strict=True))
+            methods = self._timer.set_up(device, message.cache, message.timeout_s)
+            facts = tuple(f.model_copy(update={"timed": method}) for f, method in zip(facts, methods, strict=True))
         self._connection.send(say.WorkerReady(facts=facts))
 
     def _block(self, message: say.TakeBlock) -> None:
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        stretch, facts = self._take_block(message)
-        headers, payload = _pack_series(stretch)
-        done = say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers, facts=facts)
+        block, facts = self._take_block(message)
+        headers, payload = _pack_series(block)
+        done = say.BlockDone(start_ns=block.start_ns, end_ns=block.end_ns, series=headers, facts=facts)
         self._connection.send(done, payload)
         if message.hold:
             self._hold(message.duty, announce=False)
 
     def _take_block(self, message: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...] | None]:
-        """Time a stretch; of pairs and stages, what was found out about each on the way comes with it."""
+        """Time a block; for pairs and stages also return what was learned about each."""
         if self._parts is not None:
             return self._parts.take(message)
         return (self._timer.take(message) if self._continuous is None else self._continuous.take(message)), None
@@ -253,7 +253,7 @@ class Worker:
         self._connection.send(*trace_subjects(self._prepared, self._prepare_message.role.subjects))
 
     def _hold(self, duty: float, *, announce: bool) -> None:
-        """Run every subject in turn until the parent says something; of a load, continuous calls are kept."""
+        """Run every subject in turn until the parent sends a message; a load keeps the samples of continuous calls."""
         cpu_s, announced = cpu_seconds(), not announce
 
         def stop() -> bool:
@@ -263,13 +263,14 @@ class Worker:
             announced = True
             return self._connection.has_message()
 
-        calls, up = self._timer.hold(stop) if self._continuous is None else self._continuous.hold(stop, duty)
+        calls, block = self._timer.hold(stop) if self._continuous is None else self._continuous.hold(stop, duty)
         if not isinstance(self._connection.receive(), say.Release):
             raise say.InvalidMessage("a load was told something other than release")
-        headers, payload = _pack_series(up)
+        headers, payload = _pack_series(block)
         used_s = cpu_seconds() - cpu_s
         self._connection.send(
-            say.Released(calls=calls, start_ns=up.start_ns, end_ns=up.end_ns, cpu_s=used_s, series=headers), payload
+            say.Released(calls=calls, start_ns=block.start_ns, end_ns=block.end_ns, cpu_s=used_s, series=headers),
+            payload,
         )
 
     def _finish(self) -> None:
@@ -287,13 +288,13 @@ class Worker:
 
 
 def worker_device(message: say.Prepare) -> str:
-    """Return the device that a rank works on; what runs on the host works on its cores, whichever they are."""
+    """Return the device that a rank works on; host roles work on the cores they are bound to."""
     device = message.role.device_of(message.rank)
     return "cpu" if device == HOST else device
 
 
 def wait_until(moment_ns: int) -> None:
-    """Wait for a monotonic moment, asleep at first and awake at the end."""
+    """Wait for a monotonic time, first sleeping, then in a busy loop."""
     left = moment_ns - time.perf_counter_ns() - SPIN_NS
     if left > 0:
         time.sleep(left / 1e9)
@@ -301,7 +302,7 @@ def wait_until(moment_ns: int) -> None:
         pass
 
 
-def _pack_series(stretch: SampleBlock) -> tuple[tuple[say.SeriesHeader, ...], bytes]:
+def _pack_series(block: SampleBlock) -> tuple[tuple[say.SeriesHeader, ...], bytes]:
     headers = tuple(
         say.SeriesHeader(
             subject=s.subject,
@@ -310,15 +311,15 @@ def _pack_series(stretch: SampleBlock) -> tuple[tuple[say.SeriesHeader, ...], by
             calls_per_sample=s.calls_per_sample,
             window=s.window,
         )
-        for s in stretch.series
+        for s in block.series
     )
-    return headers, b"".join(s.samples.tobytes() for s in stretch.series)
+    return headers, b"".join(s.samples.tobytes() for s in block.series)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the parent on an inherited socket; exit 0 after a clean finish."""
     descriptor, parent = int(arguments[0]), int(arguments[1])
-    del sys.argv[1:]  # they are ours, and user code may read its own
+    del sys.argv[1:]  # these are Assay's, and user code may read its own
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()
@@ -331,9 +332,9 @@ def main(arguments: Sequence[str]) -> int:
             Worker(connection).serve()
         except (say.ConnectionClosed, BrokenPipeError, ConnectionResetError):
             return 1
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is told to the parent
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is reported to the parent
             if not isinstance(error, AssayError) or (isinstance(error, BadInput) and error.__cause__ is not None):
-                traceback.print_exc()  # of bad input, what it came of
+                traceback.print_exc()  # for bad input, its cause
             connection.send(describe_failure(error))
             return 1
     return 0

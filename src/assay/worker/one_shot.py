@@ -1,7 +1,7 @@
 """The process behind ``assay time``: times functions and workloads once and returns the result.
 
-It runs in a process of its own so that a call that never returns can be killed with it. ``serve_request`` serves
-any one-shot request.
+It is a separate process so that a call that never returns can be killed with it. ``serve_request`` serves any one-shot
+request.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ if TYPE_CHECKING:
     from assay.workloads.base import PreparedWorkload
 
     class PhaseReporter(Protocol):
-        """Says to the parent what begins."""
+        """Reports a new phase to the parent."""
 
         def __call__(self, phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:
-            """Say that a phase begins, how long it may take, and how long timing is meant to take."""
+            """Report the phase, its time limit, and the time that timing is meant to take."""
 
 
 RequestT = TypeVar("RequestT", TimeRequest, TraceRequest)
 
 CPU_BUDGET_S, CUDA_BUDGET_S = 10.0, 30.0
-"""How long all processes together sample where nobody says."""
+"""Default sampling time of all processes together."""
 
 LOAD_LIMIT_S = 180.0
-"""To import a module, put data in place and check a result against its reference."""
+"""Limit for importing a module, preparing data and checking a result against its reference."""
 
 GRACE_S = 2.0
-"""After the limit, for the process to end a call by itself before it is ended."""
+"""Time after the limit for the process to end a call itself before it is killed."""
 
 GPU_SETUP_S = 60.0
-"""To learn to know a GPU, once for each driver, and to capture graphs."""
+"""Limit for calibrating a GPU, once for each driver, and for capturing graphs."""
 
 MAX_SLOW_CALLS = 8
-"""Calls at most that are made of a function even when each takes longer than the budget."""
+"""Maximum number of calls of a function when each takes longer than the budget."""
 
 
 @dataclass(frozen=True)
 class LoadedSubject:
-    """A subject that was loaded, checked and called once: its name, and the seconds that call took."""
+    """A subject that was loaded, checked and called once: its name, and the duration of that call in s."""
 
     name: str
     prepared: PreparedWorkload
@@ -72,7 +72,7 @@ class LoadedSubject:
     took_s: float
 
     def call(self) -> object:
-        """Make one call and wait for its work, as the user said how."""
+        """Make one call and wait for its work, in the way the user specified."""
         result = self.prepared.call()
         self.prepared.synchronize()
         return result
@@ -105,19 +105,19 @@ def time_subjects(request: TimeRequest, report_phase: PhaseReporter) -> TimeResu
 
 @dataclass(frozen=True)
 class TimingPlan:
-    """Where calls are timed (null: where they turn out to run), and for how long in this process."""
+    """The device to time calls on (null: detected from the calls), and this process's budget in s."""
 
     device: str | None
     budget_s: float
 
 
 def load_order(count: int, process: int) -> list[int]:
-    """Return the order in which a process loads its subjects: each is the first in one process as in another."""
+    """Return the order in which a process loads its subjects; it rotates, so that each comes first equally often."""
     return [(position + process - 1) % count for position in range(count)]
 
 
 def _check_options(request: TimeRequest) -> None:
-    """Look at the options before anything of the user's is loaded; without a device, that decides what makes sense."""
+    """Check the options before anything of the user's is loaded; without a device, they cannot be checked yet."""
     if request.device is not None:
         require_time_kind(request.by, _timing_options(request, request.device))
 
@@ -136,7 +136,7 @@ def _process_budget_s(request: TimeRequest, device: str | None) -> float:
 
 
 def distinct_names(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return names that differ: the same thing may be compared with itself."""
+    """Return distinct names: a subject may be compared with itself."""
     return tuple(
         label if label not in labels[:index] else f"{label} ({labels[: index + 1].count(label)})"
         for index, label in enumerate(labels)
@@ -165,8 +165,8 @@ def load_subject(
 
 
 @contextlib.contextmanager
-def reporting_source_line(what: str, subject: Subject) -> Iterator[None]:
-    """Say of what a subject raises in which line of its own file that was."""
+def reporting_source_line(prefix: str, subject: Subject) -> Iterator[None]:
+    """Add the line of the subject's own file to errors that it raises."""
     try:
         yield
     except (BadInput, MachineCannot):
@@ -174,7 +174,7 @@ def reporting_source_line(what: str, subject: Subject) -> Iterator[None]:
     except TrialFailed as error:
         raise type(error)(f"{error}{_source_line(error.__cause__, subject)}") from error.__cause__
     except (Exception, SystemExit) as error:
-        raise TrialFailed(f"{what}{describe_failure(error).reason}{_source_line(error, subject)}") from error
+        raise TrialFailed(f"{prefix}{describe_failure(error).reason}{_source_line(error, subject)}") from error
 
 
 def _source_line(error: BaseException | None, subject: Subject) -> str:
@@ -223,7 +223,7 @@ def fulfil_request(
     report_phase: PhaseReporter,
     handler: Callable[[RequestT, PhaseReporter], TimeResult | TraceResult],
 ) -> TimeResult | TraceResult | RequestFailed:
-    """Return what came of a wish, whatever that is."""
+    """Return the result of a request, or the failure."""
     try:
         return handler(request, report_phase)
     except BadInput as error:
@@ -234,7 +234,7 @@ def fulfil_request(
         return RequestFailed(error="WrongResult", reason=str(error))
     except AssayError as error:
         return RequestFailed(error="TrialFailed", reason=str(error))
-    except Exception as error:  # noqa: BLE001 - what nobody foresaw is told to the parent as our defect
+    except Exception as error:  # noqa: BLE001 - an unexpected error is reported to the parent as a defect of Assay
         reason = f"{type(error).__name__}: {error}"
         return RequestFailed(error="defect", reason=reason, traceback=traceback.format_exc())
 
@@ -244,15 +244,15 @@ def serve_request(
     kind: type[RequestT],
     handler: Callable[[RequestT, PhaseReporter], TimeResult | TraceResult],
 ) -> int:
-    """Fulfil the wish that comes over an inherited socket; return 0 whatever came out, 1 where nobody hears of it."""
+    """Handle the request that arrives on an inherited socket; return 0 if a reply was sent, 1 otherwise."""
     descriptor, parent = int(arguments[0]), int(arguments[1])
-    del sys.argv[1:]  # they are ours, and user code may read its own
+    del sys.argv[1:]  # these are Assay's, and user code may read its own
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()
     enable_line_buffering()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A line that is closed: the parent is gone, or a subject closed all files.
+    # The socket may be closed: the parent is gone, or a subject closed all files.
     with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as sock, sock.makefile("rb") as lines:
 
         def send(message: PhaseStarted | TimeResult | TraceResult | RequestFailed) -> None:

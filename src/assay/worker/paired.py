@@ -33,7 +33,7 @@ TIME_IS_UP = "the time was up before its turn came"
 
 
 class PairedSubjects:
-    """The pairs of a role, from the first to the last."""
+    """The pairs of a role, in order."""
 
     def __init__(self, message: say.Prepare, device: str) -> None:
         self._message = message
@@ -43,18 +43,18 @@ class PairedSubjects:
         self._current: _SubjectPair | None = None
 
     def begin(self) -> tuple[SubjectFacts, ...]:
-        """Put the first pair in place, and with it what all of them need."""
+        """Prepare the first pair, and with it what all pairs need."""
         self._current = self._prepare_pair(0)
         return tuple(self._facts.values())
 
-    def take(self, order: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...]]:
-        """Time one pair after another, each for its share of the time that is left; return what was found out too.
+    def take(self, request: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...]]:
+        """Time one pair after another, each for its share of the remaining time; also return the subjects' facts.
 
         Raises:
-            Exception: What went wrong with the first, where none worked, and not for want of memory.
+            Exception: The error of the first pair, if none worked and no error was for lack of memory.
         """
         begin = time.perf_counter_ns()
-        until_ns = begin + int((order.duration_s or 0.0) * 1e9)
+        until_ns = begin + int((request.duration_s or 0.0) * 1e9)
         count = len(self._facts) // 2
         series: list[SampleSeries] = []
         for index in range(count):
@@ -62,20 +62,20 @@ class PairedSubjects:
             if index and (now >= until_ns or (self._failures and is_device_lost(self._device))):
                 self._skip_from(index, TIME_IS_UP if now >= until_ns else f"an earlier pair broke {self._device}")
                 break
-            series += self._time_pair(index, order, now + (until_ns - now) // (count - index))
+            series += self._time_pair(index, request, now + (until_ns - now) // (count - index))
         if not series and self._failures and not any(map(is_out_of_memory, self._failures)):
             raise self._failures[0]
         return SampleBlock(begin, time.perf_counter_ns(), tuple(series)), tuple(self._facts.values())
 
-    def _time_pair(self, index: int, order: say.TakeBlock, until_ns: int) -> list[SampleSeries]:
-        """Time one pair, and give it back."""
+    def _time_pair(self, index: int, request: say.TakeBlock, until_ns: int) -> list[SampleSeries]:
+        """Time one pair, and release it."""
         pair = self._current if index == 0 else self._prepare_pair(index)
         self._current = None
         series: list[SampleSeries] = []
         if pair is not None:
             try:
-                series = pair.take(order, until_ns)
-            except Exception as error:  # noqa: BLE001 - whatever user code raises is told of this pair
+                series = pair.take(request, until_ns)
+            except Exception as error:  # noqa: BLE001 - whatever user code raises is reported for this pair
                 self._record_failure(2 * index, error)
             pair.close()
         del pair
@@ -83,7 +83,7 @@ class PairedSubjects:
         return series
 
     def _prepare_pair(self, pair_index: int) -> _SubjectPair | None:
-        """Put a pair in place; null where one of the two does not work."""
+        """Prepare a pair; return null if one of the two fails."""
         prepared: list[PreparedWorkload] = []
         for index in (2 * pair_index, 2 * pair_index + 1):
             subject = self._message.role.subjects[index]
@@ -101,17 +101,17 @@ class PairedSubjects:
                 return None
         timer = SubjectTimer(prepared, [self._message.role.subjects[2 * pair_index + side].label for side in (0, 1)])
         try:
-            how = timer.set_up(self._device, self._message.cache, self._message.timeout_s)
+            methods = timer.set_up(self._device, self._message.cache, self._message.timeout_s)
         except Exception as error:  # noqa: BLE001 - likewise
             self._record_failure(2 * pair_index, error)
             _SubjectPair(pair_index, prepared, timer).close()
             return None
         for side in (0, 1):
-            self._update_facts(2 * pair_index + side, timed=how[side])
+            self._update_facts(2 * pair_index + side, timed=methods[side])
         return _SubjectPair(pair_index, prepared, timer)
 
     def _record_failure(self, index: int, error: Exception) -> None:
-        """Leave a subject out, and say why; where it happened is printed, as to keep it would keep its memory."""
+        """Skip a subject and record why; the traceback is printed, as storing it would keep the subject's memory."""
         if not isinstance(error, AssayError):
             traceback.print_exception(error)
         self._failures.append(error.with_traceback(None))
@@ -129,27 +129,29 @@ class PairedSubjects:
 
 
 class _SubjectPair:
-    """Two subjects in place, and what times them."""
+    """Two prepared subjects and their timer."""
 
     def __init__(self, index: int, prepared: list[PreparedWorkload], timer: SubjectTimer) -> None:
         self._index = index
         self._prepared = prepared
         self._timer = timer
 
-    def take(self, order: say.TakeBlock, until_ns: int) -> list[SampleSeries]:
-        """Time the two in turns."""
-        named = (2 * self._index, 2 * self._index + 1)
-        return self._timer.take_pair(named, rounds=order.rounds or 1, until_ns=until_ns, seed=order.seed + self._index)
+    def take(self, request: say.TakeBlock, until_ns: int) -> list[SampleSeries]:
+        """Time the two in alternation."""
+        indices = (2 * self._index, 2 * self._index + 1)
+        return self._timer.take_pair(
+            indices, rounds=request.rounds or 1, until_ns=until_ns, seed=request.seed + self._index
+        )
 
     def close(self) -> None:
-        """Give all of it back."""
-        with suppress(Exception):  # what failed was told already
+        """Release all resources."""
+        with suppress(Exception):  # the failure was already reported
             self._timer.close()
         _close_all(self._prepared)
 
 
 def _check_parity(reference: PreparedWorkload, fast: PreparedWorkload) -> Parity:
-    """Compare the two; where that breaks, it is not checked. What is too large to compare is too large to count."""
+    """Compare the two outputs; an error leaves them unchecked, but running out of memory fails the pair."""
     try:
         return subjects.compare_outputs(reference, fast)
     except Exception as error:

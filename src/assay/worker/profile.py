@@ -30,7 +30,7 @@ NO_PROFILER = (
 
 
 def trace_calls(request: TraceRequest, report_phase: PhaseReporter) -> TraceResult:
-    """Load the subject, check it, call it until it is warm, and then follow the calls that count."""
+    """Load the subject, check it, call it until it is warm, and trace the measured calls."""
     ready = load_subject(0, request.subjects[0].label, request, report_phase)
     torch = sys.modules.get("torch")
     report_phase("tracing", ready.name, request.limit_s + GRACE_S + (GPU_SETUP_S if torch is not None else 0.0))
@@ -49,7 +49,7 @@ def trace_calls(request: TraceRequest, report_phase: PhaseReporter) -> TraceResu
 
 @contextlib.contextmanager
 def _blame_subject(request: TraceRequest, ready: LoadedSubject) -> Iterator[None]:
-    """Say of what is raised in a block that the subject raised it, and where."""
+    """Attribute errors in a block to the subject, with its source line."""
     with reporting_source_line("", request.subjects[0]), attribute_errors(ready.name):
         yield
 
@@ -65,11 +65,11 @@ def _time_on_host(request: TraceRequest, ready: LoadedSubject) -> tuple[CallSpan
 
 
 def _profile(request: TraceRequest, ready: LoadedSubject, torch: Any) -> tuple[CallSpan, ...]:
-    """Make the calls under the profiler and export what it saw.
+    """Make the calls under the profiler and export its trace.
 
-    What it does when it first starts is kept out by a call that is profiled and forgotten, after which it must stay
-    attached: one that was told to let go of the driver sees no kernel the second time. The profiler is the one in
-    ``torch.autograd``: the other imports PyTorch's compiler, and this one's trace is the same.
+    A profiled call whose trace is discarded absorbs the profiler's start-up. CUPTI must stay attached after it: once
+    torn down, it sees no kernels the second time. The profiler is the one in ``torch.autograd``: the other one imports
+    PyTorch's compiler, and the traces are the same.
     """
     from torch.autograd.profiler import profile, record_function
 

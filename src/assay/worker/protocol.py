@@ -16,7 +16,7 @@
       │ ── Finish ───────────────────────────► │
       │ ◄─────────────────────────── Finished ─┤  with the evidence; then it ends
 
-Frames travel on a socket of their own, so that the output of user code cannot corrupt them: two lengths, a JSON
+Frames travel on a separate socket, so that the output of user code cannot corrupt them: two lengths, a JSON
 message, and raw float64 samples, or a trace, after it.
 """
 
@@ -42,7 +42,7 @@ MAX_PAYLOAD_BYTES = 512 * 2**20
 
 
 class Prepare(Value):
-    """Become this rank of this role."""
+    """Prepare one rank of a role."""
 
     kind: Literal["prepare"] = "prepare"
     role: Role
@@ -58,7 +58,7 @@ class Prepare(Value):
 
 
 class TakeBlock(Value):
-    """Time the subjects: so many samples, or for so long."""
+    """Time the subjects: for a number of samples, or for a duration."""
 
     kind: Literal["block"] = "block"
     samples: int | None = None
@@ -75,7 +75,7 @@ class TakeBlock(Value):
 
 
 class Tune(Value):
-    """Have the role's tuner choose a configuration of its first subject."""
+    """Let the role's tuner choose a configuration of its first subject."""
 
     kind: Literal["tune"] = "tune"
     start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
@@ -90,7 +90,7 @@ class TakeTrace(Value):
 
 
 class Hold(Value):
-    """Run without being timed until released."""
+    """Run untimed until released."""
 
     kind: Literal["hold"] = "hold"
     duty: float = Field(default=1.0, description="Of continuous calls: the share of the time they fill.")
@@ -103,13 +103,13 @@ class Release(Value):
 
 
 class Finish(Value):
-    """Say how it went, and end."""
+    """Report the evidence, and exit."""
 
     kind: Literal["finish"] = "finish"
 
 
 class WorkerReady(Value):
-    """Everything is loaded and was found right."""
+    """Everything is loaded and passed its checks."""
 
     kind: Literal["ready"] = "ready"
     facts: tuple[SubjectFacts, ...]
@@ -124,7 +124,7 @@ class MeasurementFailed(Value):
 
 
 class SeriesHeader(Value):
-    """What the next ``n`` float64 numbers of the payload are."""
+    """Describes the next ``n`` float64 numbers of the payload."""
 
     subject: int
     quantity: str
@@ -134,7 +134,7 @@ class SeriesHeader(Value):
 
 
 class BlockDone(Value):
-    """The samples, behind this message; of subjects in pairs also what was found out about them meanwhile."""
+    """The samples, after this message; for subjects in pairs also the facts learned about them."""
 
     kind: Literal["done"] = "done"
     start_ns: int
@@ -144,7 +144,7 @@ class BlockDone(Value):
 
 
 class Tuned(Value):
-    """What the tuner found: a ``Tuning`` but for the role and the restart, which the parent knows."""
+    """The tuner's result: a ``Tuning`` without the role and the restart, which the parent knows."""
 
     kind: Literal["tuned"] = "tuned"
     tuner: str
@@ -160,20 +160,20 @@ class Tuned(Value):
 
 
 class TraceDone(Value):
-    """The trace, behind this message; or why there is none."""
+    """The trace, after this message; or why there is none."""
 
     kind: Literal["traced"] = "traced"
     reason: str | None = None
 
 
 class Holding(Value):
-    """The load is up: at least one call of each subject was made."""
+    """The load is running: at least one call of each subject was made."""
 
     kind: Literal["holding"] = "holding"
 
 
 class Released(Value):
-    """The load is down; the samples of continuous calls, behind this message."""
+    """The load has stopped; the samples of continuous calls, after this message."""
 
     kind: Literal["released"] = "released"
     calls: int
@@ -222,18 +222,18 @@ _ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)
 
 @dataclass(frozen=True)
 class Frame:
-    """A message and the raw samples behind it."""
+    """A message and the payload after it."""
 
     message: Message
     payload: bytes = b""
 
 
 class InvalidMessage(Exception):
-    """What came over the line is not of this protocol."""
+    """The received data is not a message of this protocol."""
 
 
 class ConnectionClosed(Exception):
-    """The other side is gone."""
+    """The other side has closed the connection."""
 
 
 def encode(message: Message, payload: bytes = b"") -> bytes:
@@ -243,7 +243,7 @@ def encode(message: Message, payload: bytes = b"") -> bytes:
 
 
 class FrameDecoder:
-    """Puts frames together from bytes as they come."""
+    """Assembles frames from received bytes."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -253,7 +253,7 @@ class FrameDecoder:
         self._buffer += data
 
     def next(self) -> Frame | None:
-        """Return the next whole frame, or null when more bytes are needed."""
+        """Return the next complete frame, or null when more bytes are needed."""
         if len(self._buffer) < _LENGTHS.size:
             return None
         message_size, payload_size = _LENGTHS.unpack_from(self._buffer)
@@ -272,7 +272,7 @@ class FrameDecoder:
 
 
 def read_frame(sock: socket.socket, decoder: FrameDecoder) -> Frame | None:
-    """Return the next whole frame, reading at most once; null when more must come first."""
+    """Return the next complete frame, reading at most once; null if it is not complete yet."""
     if (frame := decoder.next()) is not None:
         return frame
     try:
@@ -286,7 +286,7 @@ def read_frame(sock: socket.socket, decoder: FrameDecoder) -> Frame | None:
 
 
 class WorkerConnection:
-    """The worker's end: blocking send and receive, and a look whether something waits."""
+    """The worker's end: blocking send and receive, and a check for a waiting message."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -303,7 +303,7 @@ class WorkerConnection:
         return frame.message
 
     def has_message(self) -> bool:
-        """Return whether the parent has said something that was not yet received."""
+        """Return whether a message of the parent is waiting."""
         self._socket.setblocking(False)
         try:
             data = self._socket.recv(2**20)

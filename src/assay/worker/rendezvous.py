@@ -1,4 +1,4 @@
-"""The processes of a torchrun: this process's rank, and how ranks find rank 0 through the store that torchrun keeps.
+"""The processes of a torchrun: this process's rank, and how ranks find rank 0 through torchrun's store.
 
 Run as a module, it is the torchrun of one node, started on another machine: it writes a marker file once PyTorch is
 imported, before it waits for the other nodes.
@@ -25,7 +25,7 @@ _KEY = "assay/hub"
 
 @dataclass(frozen=True)
 class Torchrun:
-    """This process's place among those that torchrun started."""
+    """This process's rank among those that torchrun started."""
 
     rank: int
     world_size: int
@@ -38,7 +38,7 @@ class Torchrun:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Torchrun | None:
-        """Return this process's place, or null when no torchrun started it."""
+        """Return this process's rank, or null when it was not started by torchrun."""
         needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
         if any(name not in environment for name in needed):
             return None
@@ -55,7 +55,7 @@ class Torchrun:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are, each with as many processes."""
+        """The number of nodes, each with the same number of processes."""
         return -(-self.world_size // self.local_world_size)
 
     def local_ranks(self, ranks: int) -> int:
@@ -65,7 +65,7 @@ class Torchrun:
 
 
 def devices_of_ranks(devices: tuple[str, ...], torchrun: Torchrun | None) -> tuple[str, ...]:
-    """Return the devices that ranks take in turn: of several nodes, each has as many as there are processes on one.
+    """Return the devices that ranks take in turn: of several nodes, as many as there are processes on one.
 
     Devices are numbered on each node from 0: rank 4, the first of a second node with four processes, takes ``cuda:0``.
     """
@@ -73,24 +73,24 @@ def devices_of_ranks(devices: tuple[str, ...], torchrun: Torchrun | None) -> tup
 
 
 def own_address(torchrun: Torchrun, within_s: float = 60.0) -> str:
-    """Return an address of this machine that the other ranks reach.
+    """Return an address of this machine that the other ranks can reach.
 
-    The store may be kept by another node than that of rank 0. Where it is kept here, the others have reached it by the
-    name it goes by; where it is not, they reach us at the address from which we reach it.
+    The store may be on another node than rank 0. If it is on this one, the others have reached it by its configured
+    name; otherwise they can reach this machine at the address from which it reaches the store.
     """
     try:
         with socket.create_connection((torchrun.address, torchrun.port), timeout=within_s) as connection:
-            ours, theirs = str(connection.getsockname()[0]), str(connection.getpeername()[0])
+            local_address, store_address = str(connection.getsockname()[0]), str(connection.getpeername()[0])
     except OSError as error:
         store = f"{torchrun.address}:{torchrun.port}"
         raise MachineCannot(
             f"The store of this torchrun, {store}, does not answer: {error.strerror or error}."
         ) from None
-    return torchrun.address if ours == theirs else ours
+    return torchrun.address if local_address == store_address else local_address
 
 
 def open_store(torchrun: Torchrun, within_s: float) -> Any:
-    """Return the store that all ranks see; where torchrun keeps none itself, rank 0 does."""
+    """Return the store that all ranks share; rank 0 hosts it if torchrun does not."""
     from torch.distributed import TCPStore
 
     return TCPStore(
@@ -103,12 +103,12 @@ def open_store(torchrun: Torchrun, within_s: float) -> Any:
 
 
 def publish_hub(store: Any, hub: str) -> None:
-    """Let the other ranks know where rank 0 listens."""
+    """Publish the address where rank 0 listens."""
     store.set(_KEY, hub)
 
 
 def find_hub(torchrun: Torchrun, within_s: float = 60.0) -> str:
-    """Return where rank 0 listens, waiting for it."""
+    """Return the address where rank 0 listens, waiting for it."""
     from torch.distributed import DistError
 
     try:
@@ -118,7 +118,7 @@ def find_hub(torchrun: Torchrun, within_s: float = 60.0) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Import PyTorch, which may fail or hang on one node of many, leave a mark, and be a torchrun."""
+    """Import PyTorch, which may fail or hang on one node of many, write the marker, and run torchrun."""
     from torch.distributed.run import main as torchrun
 
     marker, *torchrun_arguments = arguments

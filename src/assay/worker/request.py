@@ -1,4 +1,4 @@
-"""Requests to a one-shot process and its replies: lines of JSON on a socket of their own.
+"""Requests to a one-shot process and its replies: lines of JSON on a separate socket.
 
 parent                                               process
   │ ── TimeRequest | TraceRequest ───────────────► │
@@ -43,7 +43,7 @@ class TimeRequest(Value):
 
 
 class TraceRequest(Value):
-    """What to follow kernel by kernel: one subject, called so often after so many calls that do not count."""
+    """What to trace kernel by kernel: one subject, with the number of calls and of warm-up calls."""
 
     subjects: tuple[Subject] = Field(description="One.")
     device: str
@@ -55,7 +55,7 @@ class TraceRequest(Value):
 
 
 class PhaseStarted(Value):
-    """What the process does from now on, with which subject, and how long that may take at most."""
+    """The phase that begins, its subject, and its time limit."""
 
     kind: Literal["begins"] = "begins"
     phase: Phase
@@ -65,7 +65,7 @@ class PhaseStarted(Value):
 
 
 class TimeResult(Value):
-    """What came out: a measurement of one subject or a comparison of several, and what was checked before."""
+    """A measurement of one subject or a comparison of several, and the checks before it."""
 
     kind: Literal["timed"] = "timed"
     facts: tuple[SubjectFacts, ...]
@@ -75,7 +75,7 @@ class TimeResult(Value):
 
 
 class TraceResult(Value):
-    """What came out: the calls by the host's clock. PyTorch's trace is in the file, or it is told why there is none."""
+    """The calls by the host's clock. PyTorch's trace is in the file, or ``missing_reason`` says why there is none."""
 
     kind: Literal["followed"] = "followed"
     facts: SubjectFacts
@@ -85,7 +85,7 @@ class TraceResult(Value):
 
 
 class RequestFailed(Value):
-    """Nothing came out; why, in one sentence, and the traceback where it is a defect of ours."""
+    """No result; why, in one sentence, and the traceback if it is a defect of Assay."""
 
     kind: Literal["unfulfilled"] = "unfulfilled"
     error: Literal["BadInput", "MachineCannot", "WrongResult", "TrialFailed", "defect"]
@@ -98,5 +98,5 @@ _REPLY: TypeAdapter[Reply] = TypeAdapter(Reply)
 
 
 def parse_reply(line: bytes) -> Reply:
-    """Return what a line of the process says."""
+    """Parse one line of the process's output."""
     return _REPLY.validate_json(line)

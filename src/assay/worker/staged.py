@@ -40,7 +40,7 @@ WARM_UP_CALLS = 1
 
 
 class StagedSubjects:
-    """The stages of a role, from the first to the last."""
+    """The stages of a role, in order."""
 
     def __init__(self, message: say.Prepare, device: str, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._message = message
@@ -52,21 +52,21 @@ class StagedSubjects:
         self._first: PreparedWorkload | None = None
 
     def begin(self) -> tuple[SubjectFacts, ...]:
-        """Put the first subject in place, and with it what all of them need.
+        """Prepare the first subject, and with it what all of them need.
 
         Raises:
-            Exception: It cannot be put in place.
+            Exception: It cannot be prepared.
         """
         self._first = self._prepare(0)
         return tuple(self._facts.values())
 
-    def take(self, order: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...]]:
-        """Measure one stage, and give its subject back; one that does not work is left out, with what it did before.
+    def take(self, request: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...]]:
+        """Measure one stage, and release its subject; a failing one is skipped, keeping what it had measured before.
 
         Raises:
-            Exception: It broke the device, or ranks that wait for this one.
+            Exception: It broke the device, or other ranks wait for this one.
         """
-        index = order.stage
+        index = request.stage
         if index is None or index not in self._facts:
             raise InvalidMessage(f"a worker was asked for stage {index}")
         begin_ns = self._clock()
@@ -75,7 +75,7 @@ class StagedSubjects:
         calls = _StageCalls(index, self._clock)
         try:
             prepared = prepared if prepared is not None else self._prepare(index)
-            calls.make(prepared, order)
+            calls.make(prepared, request)
         except Exception as error:
             self._record_failure(index, error)
             if self._message.role.ranks > 1 or is_device_lost(self._device):
@@ -88,7 +88,7 @@ class StagedSubjects:
         return SampleBlock(begin_ns, self._clock(), calls.series()), tuple(self._facts.values())
 
     def _prepare(self, index: int) -> PreparedWorkload:
-        """Put a subject in place, and find out about it."""
+        """Prepare a subject, and collect its facts."""
         subject = self._message.role.subjects[index]
         prepared = subjects.prepare_subject(subject, device=self._device, seed=self._message.seed)
         try:
@@ -100,7 +100,7 @@ class StagedSubjects:
         return prepared
 
     def _record_failure(self, index: int, error: Exception) -> None:
-        """Keep why a stage was not measured, or not to its end."""
+        """Record why a stage was not measured, or not to its end."""
         if not isinstance(error, AssayError):
             traceback.print_exception(error)
         failure = describe_failure(error.with_traceback(None))
@@ -109,7 +109,7 @@ class StagedSubjects:
 
 
 class _StageCalls:
-    """The calls of one stage, and what they reported; a name may have several numbers a call."""
+    """The calls of one stage, and the numbers they reported; a name may have several numbers per call."""
 
     def __init__(self, subject: int, clock: Callable[[], int]) -> None:
         self._subject = subject
@@ -119,24 +119,24 @@ class _StageCalls:
         self._extras: dict[str, array[float]] = {}
         self._window: tuple[int, int] | None = None
 
-    def make(self, prepared: PreparedWorkload, order: say.TakeBlock) -> None:
-        """Warm up, then call for as long and as often as is ordered; ranks end together."""
-        for _ in range(WARM_UP_CALLS if order.warmup_runs is None else order.warmup_runs):
+    def make(self, prepared: PreparedWorkload, request: say.TakeBlock) -> None:
+        """Warm up, then call for as long and as often as requested; all ranks stop together."""
+        for _ in range(WARM_UP_CALLS if request.warmup_runs is None else request.warmup_runs):
             prepared.call()
             prepared.synchronize()
             processes.exit_if_forked()
-        agree = prepared.agree_to_stop if prepared.agree_to_stop is not None else bool
+        agree_to_stop = prepared.agree_to_stop if prepared.agree_to_stop is not None else bool
         with gc_paused():
             start_ns = self._clock()
-            until_ns = start_ns + int((order.duration_s or 0.0) * 1e9)
+            until_ns = start_ns + int((request.duration_s or 0.0) * 1e9)
             while True:
                 end_ns = self._call_once(prepared, start_ns)
-                done = end_ns >= until_ns and len(self._call_us) >= order.stage_calls
-                if agree(done):
+                done = end_ns >= until_ns and len(self._call_us) >= request.stage_calls
+                if agree_to_stop(done):
                     return
 
     def _call_once(self, prepared: PreparedWorkload, start_ns: int) -> int:
-        """Call once, and return when that was done."""
+        """Call once, and return the time when it was done."""
         begin_ns = self._clock()
         reported = prepared.call()
         prepared.synchronize()
@@ -151,12 +151,14 @@ class _StageCalls:
         return end_ns
 
     def series(self) -> tuple[SampleSeries, ...]:
-        """Return all that is kept; nothing where no call came to its end."""
+        """Return all series; empty if no call finished."""
         if self._window is None:
             return ()
-        named = {"call_us": self._call_us, START_US: self._start_us, **self._extras}
+        samples_by_name = {"call_us": self._call_us, START_US: self._start_us, **self._extras}
         return tuple(
-            SampleSeries(self._subject, name, values, 1, self._window) for name, values in named.items() if values
+            SampleSeries(self._subject, name, values, 1, self._window)
+            for name, values in samples_by_name.items()
+            if values
         )
 
 

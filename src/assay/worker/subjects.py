@@ -31,13 +31,13 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def verify_origin(subject: Subject) -> None:
-    """Make sure that a function of another checkout, and what it imported so far, is not that of the working tree.
+    """Verify that a function of another checkout, and what it imported so far, is not that of the working tree.
 
-    An editable install may come before the path, and a module that the checkout has not may still be found in the
-    working tree: then both revisions would be timed with the same code.
+    An editable install may come first in the path, and a module missing in the checkout may be found in the working
+    tree: then both revisions would be timed with the same code.
 
     Raises:
-        MachineCannot: It is not.
+        MachineCannot: A module is from elsewhere.
     """
     source = subject.source
     if source is None or subject.command is not None:
@@ -52,13 +52,13 @@ def verify_origin(subject: Subject) -> None:
 
 
 def _own_module(subject: Subject) -> str | None:
-    """Return the module that a function is in; null where it is named by its file, or is a workload of Assay's."""
+    """Return the module of a function; null if it is named by its file, or is a workload of Assay's."""
     module, colon, _ = subject.workload.rpartition(":")
     return module if colon and not module.endswith(".py") else None
 
 
 def find_strayed_module(source: SourceCheckout, own: str | None) -> tuple[str, str] | None:
-    """Return a module that is not from where it should be, and where it is from; null where all are."""
+    """Return a module from outside its expected location, and its file; null if there is none."""
     checkout = Path(source.checkout).resolve()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -73,15 +73,15 @@ def find_strayed_module(source: SourceCheckout, own: str | None) -> tuple[str, s
 
 
 def _in_working_tree(path: Path, source: SourceCheckout) -> bool:
-    """Return whether a file is one of the working tree's own; an environment that lies in it is not."""
+    """Return whether a file belongs to the working tree; an environment inside it does not."""
     if source.instead_of is None or not path.is_relative_to(Path(source.instead_of).resolve()):
         return False
-    apart = (Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix), PACKAGE)
-    return not any(path.is_relative_to(folder.resolve()) for folder in apart)
+    excluded = (Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix), PACKAGE)
+    return not any(path.is_relative_to(folder.resolve()) for folder in excluded)
 
 
 def prepare_subject(subject: Subject, *, device: str, seed: int) -> PreparedWorkload:
-    """Put a subject's data in place."""
+    """Prepare a subject's data."""
     if subject.command is not None:
         return command.prepare_command(subject.command)
     if subject.digest is not None and FunctionWorkload(subject.workload).digest() != subject.digest:
@@ -93,22 +93,22 @@ def prepare_subject(subject: Subject, *, device: str, seed: int) -> PreparedWork
 
 
 def check_subject(index: int, subject: Subject, prepared: PreparedWorkload) -> SubjectFacts:
-    """Check a subject before it is timed: a wrong result publishes no time."""
+    """Check a subject before it is timed: no time is published for a wrong result."""
     check = prepared.check() if prepared.check is not None else None
     if check is not None and not check.passed:
         raise WrongResult(
             f"{subject.label} is wrong: its {check.measure} against the float64 reference is {check.error:.3g}, "
             f"more than {check.tolerance:.3g}"
         )
-    ran = prepared.launched_kernels() if prepared.launched_kernels is not None else None
+    launched = prepared.launched_kernels() if prepared.launched_kernels is not None else None
     measured = prepared.measured() if prepared.measured is not None else None
     return SubjectFacts(
         subject=index,
         flop=prepared.flop,
         bytes_moved=prepared.bytes_moved,
         check=check,
-        backend=ran.backend if ran else None,
-        kernels=ran.kernels if ran else None,
+        backend=launched.backend if launched else None,
+        kernels=launched.kernels if launched else None,
         measured=None if measured is None else dict(measured),
         placement=None if prepared.placement is None else dict(prepared.placement),
         dtype=prepared.dtype,
@@ -117,7 +117,7 @@ def check_subject(index: int, subject: Subject, prepared: PreparedWorkload) -> S
 
 
 def compare_outputs(reference: PreparedWorkload, fast: PreparedWorkload) -> Parity:
-    """Compare a fast path with its reference: as it knows itself how to, or by what the two return."""
+    """Compare a fast path with its reference: with its own parity check, or by their return values."""
     if fast.parity is not None:
         return fast.parity()
     if reference.reports_extras or fast.reports_extras:
@@ -139,7 +139,7 @@ _OUT_OF_MEMORY = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""How PyTorch says that memory ran out where the error is not called so."""
+"""How PyTorch reports that memory ran out when the exception type does not say so."""
 
 _PEER_GONE = (
     "connection closed by peer",
@@ -151,7 +151,7 @@ _PEER_GONE = (
     "remote process exited",
     "timed out waiting",
 )
-"""How gloo, NCCL and PyTorch's store say that another rank is gone; in small letters."""
+"""How gloo, NCCL and PyTorch's store report that another rank is gone; in lower case."""
 
 _MAX_CHARACTERS = 300
 
@@ -177,21 +177,21 @@ def _failure_code(error: AssayError) -> FailureCode:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out: Python's, a GPU's as PyTorch says it, or the host's as PyTorch says it."""
+    """Return whether memory ran out: Python's, or a GPU's or the host's as reported by PyTorch."""
     names = {base.__name__ for base in type(error).__mro__}
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or any(words in str(error) for words in _OUT_OF_MEMORY)
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def release_memory(device: str) -> None:
-    """Give freed memory back to a device."""
+    """Return freed memory to a device."""
     gc.collect()
     if _uses_gpu(device):
-        with suppress(Exception):  # a device that is lost says so in what follows
+        with suppress(Exception):  # a lost device is reported by what follows
             sys.modules["torch"].cuda.empty_cache()
 
 
 def is_device_lost(device: str) -> bool:
-    """Return whether something that failed has left a device unusable for this process."""
+    """Return whether a failure has left a device unusable for this process."""
     if not _uses_gpu(device):
         return False
     try:

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 WALL = "a call returns when its work is done"
 WARMUP_SHARE = 0.3
-"""Of a stretch at most, for the warm-up before the first one."""
+"""Maximum share of a block for the warm-up before the first one."""
 
 QUEUE_S = 0.004
-"""About how much work a load has in its queue before it waits for it."""
+"""Approximate amount of work that a load queues before it synchronizes."""
 
 MAX_QUEUE_DEPTH = 512
-"""Rounds that a load queues at most: drivers hold a thousand launches or so, and then wait."""
+"""Maximum rounds that a load queues: drivers hold about a thousand launches, and then block."""
 
 
 class SubjectTimer:
-    """Times the subjects of a role, stretch by stretch."""
+    """Times the subjects of a role, block by block."""
 
     def __init__(self, prepared: Sequence[PreparedWorkload], labels: Sequence[str]) -> None:
         self._prepared = tuple(prepared)
@@ -60,10 +60,10 @@ class SubjectTimer:
         self._calls_per_sample: tuple[int, ...] | None = None
 
     def set_up(self, device: str, cache: Cache | None, timeout_s: float) -> tuple[TimingMethod | None, ...]:
-        """Choose the instruments of the subjects; what reports numbers of its own, as a command, is timed plainly.
+        """Choose the timers of the subjects; a subject that reports numbers of its own, such as a command, gets none.
 
-        Those of a GPU are set at once, and try out what a call allows. The host's clock makes its first calls when
-        the first stretch begins.
+        GPU timers are set up at once, and probe the capabilities of a call. The host's timer makes its first calls when
+        the first block begins.
         """
         if any(p.reports_extras for p in self._prepared):
             return (None,) * len(self._prepared)
@@ -84,20 +84,20 @@ class SubjectTimer:
             return tuple(_how_timed(timed_call, options.cache) for timed_call in self._timed_calls)
         return (TimingMethod(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
 
-    def take(self, order: say.TakeBlock) -> SampleBlock:
-        """Time a stretch as it is ordered: given counts exactly, otherwise until precise or the time is up."""
+    def take(self, request: say.TakeBlock) -> SampleBlock:
+        """Time a block as requested: given counts exactly, otherwise until it is precise or the time is up."""
         begin_ns = time.perf_counter_ns()
-        share_s = order.duration_s or 0.0
-        if order.samples is not None or order.warmup_runs is not None or not self._is_timed:
-            return self._take_counted(order, begin_ns, share_s)
+        share_s = request.duration_s or 0.0
+        if request.samples is not None or request.warmup_runs is not None or not self._is_timed:
+            return self._take_counted(request, begin_ns, share_s)
         self._warm_up(share_s)
         until_ns = begin_ns + int(share_s * 1e9)
         return stretch.sample_interleaved(
-            self._timed_calls, until_ns=until_ns, precision=order.precision, seed=order.seed, reader=self._reader
+            self._timed_calls, until_ns=until_ns, precision=request.precision, seed=request.seed, reader=self._reader
         )
 
     def take_pair(self, subjects: tuple[int, int], *, rounds: int, until_ns: int, seed: int) -> list[SampleSeries]:
-        """Time the two subjects there are in rounds, until a moment at about the latest; name them as told."""
+        """Time the two prepared subjects in rounds until about ``until_ns``; number them by ``subjects``."""
         self._warm_up(max(0.0, (until_ns - time.perf_counter_ns()) / 1e9))
         first, second = self._timed_calls
         return pairs.sample_pair(
@@ -105,7 +105,7 @@ class SubjectTimer:
         )
 
     def close(self) -> None:
-        """Give back what the instruments hold on a device, so that others fit in."""
+        """Release what the timers hold on a device, so that others fit in."""
         for timed_call in self._timed_calls:
             timed_call.close()
         if self._cuda is not None:
@@ -114,21 +114,21 @@ class SubjectTimer:
     def _warm_up(self, share_s: float) -> None:
         """Warm all up before they are timed for the first time."""
         if not self._timed_calls:
-            named = zip(self._prepared, self._labels, strict=True)
-            self._timed_calls = tuple(_by_wall(p, label) for p, label in named)
+            labelled = zip(self._prepared, self._labels, strict=True)
+            self._timed_calls = tuple(_by_wall(p, label) for p, label in labelled)
         if not self._warm:
             warm_up_all([timed_call.instrument for timed_call in self._timed_calls], share_s * WARMUP_SHARE)
             self._warm = True
 
-    def _take_counted(self, order: say.TakeBlock, begin_ns: int, share_s: float) -> SampleBlock:
+    def _take_counted(self, request: say.TakeBlock, begin_ns: int, share_s: float) -> SampleBlock:
         if self._calls_per_sample is None:
-            self._calls_per_sample = wall.warm_up_subjects(self._timed, runs=order.warmup_runs, share_s=share_s)
+            self._calls_per_sample = wall.warm_up_subjects(self._timed, runs=request.warmup_runs, share_s=share_s)
         block = wall.time_rounds(
             self._timed,
-            self._calls_per_sample if order.samples is None else (1,) * len(self._timed),
-            samples=order.samples,
-            until_ns=None if order.duration_s is None else begin_ns + int(share_s * 1e9),
-            seed=order.seed,
+            self._calls_per_sample if request.samples is None else (1,) * len(self._timed),
+            samples=request.samples,
+            until_ns=None if request.duration_s is None else begin_ns + int(share_s * 1e9),
+            seed=request.seed,
         )
         series = tuple(
             SampleSeries(subject, quantity, samples, measured.calls_per_sample)
@@ -138,7 +138,7 @@ class SubjectTimer:
         return SampleBlock(block.start_ns, block.end_ns, series)
 
     def hold(self, stop: Callable[[], bool]) -> tuple[int, SampleBlock]:
-        """Call every subject untimed, some calls ahead of what is finished, until told to stop; return how often."""
+        """Call every subject untimed, keeping some calls queued, until stopped; return the number of calls."""
         start = time.perf_counter_ns()
         calls, depth = 0, 1
         while True:
@@ -149,7 +149,7 @@ class SubjectTimer:
             depth = next_depth(depth, time.perf_counter() - begin)
 
     def _run(self, rounds: int) -> int:
-        """Call every subject so many times, untimed, then wait for all of it; return how many calls that were."""
+        """Call every subject ``rounds`` times, untimed, then synchronize; return the number of calls."""
         for _ in range(rounds):
             for subject in self._timed:
                 subject.call()
@@ -160,9 +160,9 @@ class SubjectTimer:
 
 
 def next_depth(rounds: int, took_s: float) -> int:
-    """Return how many rounds to run before the next wait, from how long the last ones took.
+    """Return how many rounds to run before the next synchronization, from the duration of the last ones.
 
-    A GPU that is waited for after each call is idle while the next one is launched; a few milliseconds of work in its
+    A GPU that is synchronized after each call is idle while the next one is launched; a few milliseconds of work in its
     queue keep it busy.
     """
     if took_s < QUEUE_S / 2:
@@ -203,9 +203,9 @@ MAX_LOAD_SAMPLES = 250_000
 
 
 class ContinuousTimer:
-    """The subjects of a role, called in turn without a pause; how many calls make a sample is found out first.
+    """The subjects of a role, called in turn without a pause; the number of calls per sample is determined first.
 
-    A GPU tells by events, but for what says itself how to wait, or reports numbers of its own.
+    GPU calls are timed by events, except those that synchronize themselves or report numbers of their own.
     """
 
     def __init__(self, prepared: Sequence[PreparedWorkload], message: say.Prepare, device: str) -> None:
@@ -215,28 +215,28 @@ class ContinuousTimer:
         self._max_samples = MAX_LOAD_SAMPLES if self._is_load else MAX_KEPT_SAMPLES
         self._limit_s = message.timeout_s
         self._seed = message.seed
-        own = any(p.reports_extras or p.synchronizes_itself for p in prepared)
-        self._by_events = device.startswith("cuda") and "torch" in sys.modules and not own
+        self_timed = any(p.reports_extras or p.synchronizes_itself for p in prepared)
+        self._by_events = device.startswith("cuda") and "torch" in sys.modules and not self_timed
         self._stream: CallStream | None = None
 
     def describe_timing(self) -> TimingMethod:
         """Return how calls are timed."""
         return TimingMethod(method="continuous", why=EVENTS if self._by_events else CONTINUOUS_WALL, cache="warm")
 
-    def take(self, order: say.TakeBlock) -> SampleBlock:
-        """Time a stretch for as long as is ordered."""
-        until_ns = time.perf_counter_ns() + int((order.duration_s or 0.0) * 1e9)
+    def take(self, request: say.TakeBlock) -> SampleBlock:
+        """Time a block for the requested duration."""
+        until_ns = time.perf_counter_ns() + int((request.duration_s or 0.0) * 1e9)
         for prepared in self._prepared if self._stream is None else ():
-            for _ in range(order.warmup_runs or 0):
+            for _ in range(request.warmup_runs or 0):
                 prepared.call()
                 copies.exit_if_forked()
-        return continuous.run_continuously(self._open_stream(), until_ns=until_ns, duty=order.duty, seed=order.seed)
+        return continuous.run_continuously(self._open_stream(), until_ns=until_ns, duty=request.duty, seed=request.seed)
 
     def hold(self, stop: Callable[[], bool], duty: float) -> tuple[int, SampleBlock]:
-        """Go on until told to stop; return how many calls that were, and of a load the samples."""
-        held = continuous.run_continuously(self._open_stream(), stop=stop, duty=duty, seed=self._seed)
-        calls = sum(len(s.samples) * s.calls_per_sample for s in held.series if s.quantity == START_US)
-        return calls, held if self._is_load else replace(held, series=())
+        """Continue until stopped; return the number of calls, and for a load the samples."""
+        block = continuous.run_continuously(self._open_stream(), stop=stop, duty=duty, seed=self._seed)
+        calls = sum(len(s.samples) * s.calls_per_sample for s in block.series if s.quantity == START_US)
+        return calls, block if self._is_load else replace(block, series=())
 
     def _open_stream(self) -> CallStream:
         if self._stream is None:

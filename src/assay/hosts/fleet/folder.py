@@ -3,10 +3,10 @@
 FLEET/
   fleet.json                  the job and the state of each node
   slurm-1/                    the first array: its script, and Slurm's log of each task
-  NODE/order-1/               what the node's task left (see `hosts.traces`), and its request
+  NODE/order-1/               what the node's task left (see `hosts.run_job`), and its request
   NODE/power-…/               the node's run folder, with a fingerprint of its own
 
-Which GPU was measured where is read from the run folders, by UUID.
+The run folders say which GPU was measured on which node, by UUID.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from assay.core.files import file_lock, read_json, read_lines, replace_atomicall
 from assay.core.values import Value, first_problem
 from assay.experiments.power.rows import GPUS_FILE
 from assay.hosts import run_job as traces
-from assay.hosts.fleet import state as book
+from assay.hosts.fleet import state as fleet_state
 from assay.hosts.fleet.state import FleetGpu, FleetState, GpuLocation
 from assay.store.run_folder import RunFolder
 from assay.store.seal import verify_file
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 def with_measured_gpus(fleet: FleetState, folder: Path) -> FleetState:
-    """Return the fleet with every GPU that its runs have measured; runs that cannot be read have none."""
-    cards: dict[str, FleetGpu] = {}
+    """Return the fleet with every GPU that its runs have measured; unreadable runs are skipped."""
+    fleet_gpus: dict[str, FleetGpu] = {}
     for post in fleet.posts:
         if post.run is None:
             continue
@@ -49,16 +49,18 @@ def with_measured_gpus(fleet: FleetState, folder: Path) -> FleetState:
             continue
         origin = "fake" if run.machine.has_fake_driver else "real"
         for gpu in gpus:
-            here = GpuLocation(node=post.node, run=post.run)
-            card = cards.get(gpu.uuid) or FleetGpu(uuid=gpu.uuid, model=gpu.name, origin=origin, locations=(here,))
-            if here not in card.locations:
-                card = card.model_copy(update={"locations": (*card.locations, here)})
-            cards[gpu.uuid] = card
-    return fleet.model_copy(update={"gpus": tuple(cards.values())})
+            location = GpuLocation(node=post.node, run=post.run)
+            fleet_gpu = fleet_gpus.get(gpu.uuid) or FleetGpu(
+                uuid=gpu.uuid, model=gpu.name, origin=origin, locations=(location,)
+            )
+            if location not in fleet_gpu.locations:
+                fleet_gpu = fleet_gpu.model_copy(update={"locations": (*fleet_gpu.locations, location)})
+            fleet_gpus[gpu.uuid] = fleet_gpu
+    return fleet.model_copy(update={"gpus": tuple(fleet_gpus.values())})
 
 
 def measured_gpus(run: RunFolder) -> list[Gpu]:
-    """Return the GPUs of a run: those its rows are about, else those that were there once anything was measured.
+    """Return the GPUs of a run: those in its rows, else the machine's GPUs if the run has any record.
 
     Raises:
         BadInput: The rows cannot be read.
@@ -79,7 +81,7 @@ def has_records(run: Path) -> bool:
 
 
 def failed_trials_text(run: Path) -> str | None:
-    """Say how many trials of a run failed, and why the first of them; null where none did, or it cannot be read."""
+    """Return how many trials of a run failed, and the first reason; null where none did or the run is unreadable."""
     try:
         failed = [record for record in RunFolder.open(run).counting() if record.status == "failed"]
     except DamagedFile as error:
@@ -98,14 +100,14 @@ ABANDONED_REASON = "whoever had ordered it ended before it did"
 
 
 class NodeRequest(Value):
-    """What a node is to do: go on with a run of its own where that is possible, else these words."""
+    """What a node is to do: resume its own run where possible, else run this command line."""
 
     words: tuple[str, ...] = Field(min_length=1)
     resume: str | None = Field(default=None, description="A run folder, absolute.")
 
 
 class FleetFolder:
-    """One fleet on disk; ``fleet`` is what was last written."""
+    """One fleet on disk; ``fleet`` is the state last written."""
 
     def __init__(self, path: Path, fleet: FleetState) -> None:
         self.path = path
@@ -113,16 +115,16 @@ class FleetFolder:
 
     @classmethod
     def create(cls, fleet: FleetState) -> FleetFolder:
-        """Make the folder that the order names."""
-        made = cls(Path(fleet.job.folder), fleet)
-        with translate_os_errors(made.path):
-            made.path.mkdir(parents=True)
-        made.write(fleet)
-        return made
+        """Create the folder that the job names."""
+        created = cls(Path(fleet.job.folder), fleet)
+        with translate_os_errors(created.path):
+            created.path.mkdir(parents=True)
+        created.write(fleet)
+        return created
 
     @classmethod
     def open(cls, path: Path) -> FleetFolder:
-        """Open a fleet that is there, wherever it was moved to."""
+        """Open an existing fleet, even if it was moved."""
         content = read_json(path / FLEET_FILE)
         try:
             fleet = FleetState.model_validate(content)
@@ -135,24 +137,24 @@ class FleetFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep every other process from sending this fleet meanwhile."""
+        """Hold the fleet's lock, so that no other process submits it meanwhile."""
         with (
             translate_os_errors(self.path),
             (self.path / ".lock").open("ab") as file,
-            file_lock(file.fileno(), wait=False) as mine,
+            file_lock(file.fileno(), wait=False) as locked,
         ):
-            if not mine:
+            if not locked:
                 raise MachineCannot(f"{self.path} is being measured by another process at this moment.")
             yield
 
     def write(self, fleet: FleetState) -> None:
-        """Write ``fleet.json``, whole."""
+        """Write ``fleet.json`` atomically."""
         self.fleet = fleet
         text = json.dumps(fleet.as_json(), indent=1, ensure_ascii=False)
         replace_atomically(self.path / FLEET_FILE, text.encode() + b"\n")
 
     def start_round(self, nodes: Iterable[str], name: str) -> None:
-        """Write down that nodes are tried next, in an array of this name, and what each is to do."""
+        """Record that these nodes run next, in an array of this name, and write each node's request."""
         number = self.fleet.rounds + 1
         names = tuple(nodes)
         for node in names:
@@ -172,46 +174,46 @@ class FleetFolder:
                 "attempts": post.attempts + 1, "files": f"{post.node}/order-{number}",
             }  # fmt: skip
 
-        fleet = book.update_nodes(self.fleet, names, change)
+        fleet = fleet_state.update_nodes(self.fleet, names, change)
         self.write(fleet.model_copy(update={"rounds": number, "open": name}))
 
     def job_of(self, node: str) -> Job:
-        """Return the order as one node has it."""
+        """Return the job as one node gets it."""
         files = self.fleet.post(node).files or node
         return self.fleet.job.model_copy(update={"folder": str(self.path / files)})
 
     def update_state(self) -> None:
-        """Bring the book up to what the nodes have left; nobody waits or runs any more."""
-        fleet = book.update_nodes(self.read_state(), [post.node for post in self.fleet.posts], _mark_abandoned)
+        """Update the state from what the nodes left; nodes that still wait or run become failed."""
+        fleet = fleet_state.update_nodes(self.read_state(), [post.node for post in self.fleet.posts], _mark_abandoned)
         self.write(fleet.model_copy(update={"open": None}))
 
     def read_state(self) -> FleetState:
-        """Return the fleet as its nodes have left it by now, every GPU in it; nothing is written."""
-        posts = tuple(post.model_copy(update=self._left(post)) for post in self.fleet.posts)
+        """Return the fleet's state from what its nodes left so far, with every GPU; nothing is written."""
+        posts = tuple(post.model_copy(update=self._attempt_result(post)) for post in self.fleet.posts)
         return with_measured_gpus(self.fleet.model_copy(update={"posts": posts}), self.path)
 
-    def _left(self, post: NodeState) -> dict[str, Any]:
-        """Return what a node's last attempt adds to the book."""
+    def _attempt_result(self, post: NodeState) -> dict[str, Any]:
+        """Return the fields that a node's last attempt updates."""
         if post.files is None:
             return {}
         rank = traces.read_ranks(self.path / post.files).get(0)
         run = traces.recorded_run(self.path / post.files)
-        left: dict[str, Any] = {}
+        updates: dict[str, Any] = {}
         if run is not None and (self.path / post.node / run.name / "plan.json").is_file():
-            left["run"] = f"{post.node}/{run.name}"
+            updates["run"] = f"{post.node}/{run.name}"
         if rank is not None and rank.exit_code is not None:
-            left["exit_code"] = rank.exit_code
-            left |= {"state": "done", "reason": None} if rank.exit_code in book.WHOLE_EXIT_CODES else {}
-        return left
+            updates["exit_code"] = rank.exit_code
+            updates |= {"state": "done", "reason": None} if rank.exit_code in fleet_state.WHOLE_EXIT_CODES else {}
+        return updates
 
     def nodes_with_records(self) -> list[str]:
-        """Return the nodes of which there is at least a record."""
+        """Return the nodes with at least one record."""
         return [post.node for post in self.fleet.posts if post.run and has_records(self.path / post.run)]
 
     @property
     def exit_code(self) -> int:
-        """What all of it comes to."""
-        return book.fleet_exit_code(self.fleet, self.nodes_with_records())
+        """The exit code of the whole fleet."""
+        return fleet_state.fleet_exit_code(self.fleet, self.nodes_with_records())
 
 
 def _mark_abandoned(post: NodeState) -> dict[str, Any]:
@@ -219,11 +221,11 @@ def _mark_abandoned(post: NodeState) -> dict[str, Any]:
 
 
 def is_fleet(path: Path) -> bool:
-    """Return whether a folder is a fleet's."""
+    """Return whether a folder contains a fleet."""
     return (path / FLEET_FILE).is_file()
 
 
-def _with_output_dir(words: tuple[str, ...], output_dir: Path) -> tuple[str, ...]:
-    """Return the words with the folder that takes the run."""
-    cut = words.index("--") if "--" in words else len(words)
-    return (*words[:cut], "--output-dir", str(output_dir), *words[cut:])
+def _with_output_dir(arguments: tuple[str, ...], output_dir: Path) -> tuple[str, ...]:
+    """Return the arguments with ``--output-dir`` added."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return (*arguments[:end], "--output-dir", str(output_dir), *arguments[end:])

@@ -1,9 +1,8 @@
-"""Measure a fleet: array after array, until every node has a result or is given up.
+"""Measure a fleet: array after array, until every node has a result or has no tries left.
 
-list the nodes ──▶ which are due? ──▶ an array, its lease written first ──▶ watch ──▶ confirmed gone ──▶ update the
-state
-      ▲                                                                                                       │
-      └────────────────── nodes that failed, are up, and have tries left ◀────────────────────────────────────┘
+list the nodes ──▶ select those due ──▶ submit an array, lease first ──▶ watch ──▶ confirm gone ──▶ update the state
+      ▲                                                                                                      │
+      └─────────────────────── nodes that failed, are up, and have tries left ◀──────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class ArrayHost(Protocol):
-    """A host that sends one order to many nodes at once, a task for each."""
+    """A host that submits one job to many nodes at once, with a task for each."""
 
     def nodes(self, partition_name: str | None) -> Mapping[str, str | None]:
-        """Return the nodes of a place, and why each takes nothing now; null: it does."""
+        """Return the nodes of a partition, and why each takes no work now; null: it does."""
         ...
 
     def max_tasks(self) -> int:
@@ -37,24 +36,24 @@ class ArrayHost(Protocol):
         ...
 
     def create(self, job: Job, nodes: tuple[str, ...], number: int, at_once: int | None) -> Rental:
-        """Send the order to each of the nodes, its lease written first; ``number`` counts the fleet's arrays."""
+        """Submit the job to each of the nodes, its lease written first; ``number`` counts the fleet's arrays."""
         ...
 
     def watch(self, rental: Rental, jobs: Mapping[str, Job], report: Callable[[Iterable[NodeProgress]], None]) -> None:
-        """Wait until every node has ended, telling what is new; ``jobs`` are those of the nodes."""
+        """Wait until every node has ended, and report progress; ``jobs`` maps each node to its job."""
         ...
 
     def release(self, rental: Rental) -> None:
-        """Cancel what is left; return when it was seen gone."""
+        """Cancel what is left, and return once it is confirmed gone."""
         ...
 
     def cancel(self, name: str) -> None:
-        """Cancel an array that somebody has left, by its name; return when it was seen gone."""
+        """Cancel an abandoned array by its name, and return once it is confirmed gone."""
         ...
 
 
 def measure_fleet(folder: FleetFolder, arrays: ArrayHost, say: Callable[[str], None]) -> None:
-    """Measure what a fleet still lacks; whatever happens, nothing of it is left in the queue.
+    """Measure the nodes of a fleet that have no result yet; whatever happens, nothing is left in the queue.
 
     Raises:
         MachineCannot: The host refuses, or does not answer.
@@ -68,35 +67,35 @@ def measure_fleet(folder: FleetFolder, arrays: ArrayHost, say: Callable[[str], N
         while True:
             out_of_order = arrays.nodes(folder.fleet.job.host_place)
             folder.write(state.update_availability(folder.fleet, out_of_order))
-            away = state.unavailable_nodes(folder.fleet, out_of_order)
-            if away:
-                say(f"Out of order, and left out: {state.unavailable_text(away)}")
+            unavailable = state.unavailable_nodes(folder.fleet, out_of_order)
+            if unavailable:
+                say(f"Out of order, and left out: {state.unavailable_text(unavailable)}")
             nodes = state.due_nodes(folder.fleet, out_of_order, tried, most=arrays.max_tasks())
             if not nodes:
                 return
-            again = [node for node in nodes if tried[node]]
-            if again:
-                say(f"{state.join_nodes(again)} {'is' if len(again) == 1 else 'are'} tried again")
+            retried = [node for node in nodes if tried[node]]
+            if retried:
+                say(f"{state.join_nodes(retried)} {'is' if len(retried) == 1 else 'are'} tried again")
             tried.update(nodes)
             _run_array(folder, arrays, nodes, say)
 
 
 def _run_array(folder: FleetFolder, arrays: ArrayHost, nodes: tuple[str, ...], say: Callable[[str], None]) -> None:
-    """Send one array and wait for its end; the book is true afterwards, however it ended."""
+    """Submit one array and wait for its end; the state is up to date afterwards, however it ended."""
     job = folder.fleet.job.model_copy(update={"id": secrets.token_hex(8)})
     folder.start_round(nodes, job.name)
 
-    def tell(steps: Iterable[NodeProgress]) -> None:
-        news = tuple(steps)
-        folder.write(state.apply_progress(folder.fleet, news))
-        for line in state.progress_lines(news):
+    def report(steps: Iterable[NodeProgress]) -> None:
+        new_steps = tuple(steps)
+        folder.write(state.apply_progress(folder.fleet, new_steps))
+        for line in state.progress_lines(new_steps):
             say(line)
 
     rental: Rental | None = None
     try:
         rental = arrays.create(job, nodes, folder.fleet.rounds, folder.fleet.at_once)
         say(f"{rental.host.capitalize()} array {rental.number}: {state.count_text(len(nodes), 'node')}")
-        arrays.watch(rental, {node: folder.job_of(node) for node in nodes}, tell)
+        arrays.watch(rental, {node: folder.job_of(node) for node in nodes}, report)
     except BaseException as error:
         if rental is not None:
             _release_after_error(error, arrays, rental)
@@ -109,7 +108,7 @@ def _run_array(folder: FleetFolder, arrays: ArrayHost, nodes: tuple[str, ...], s
 
 
 def _release_after_error(error: BaseException, arrays: ArrayHost, rental: Rental) -> None:
-    """Cancel an array after an error; a failure to do so replaces it, for it is what costs."""
+    """Cancel an array after an error; if that fails, raise the failure instead, as it is what costs."""
     try:
         arrays.release(rental)
     except Exception as failure:

@@ -1,6 +1,6 @@
 """The state of a fleet, the content of ``fleet.json``.
 
-The job, each node's state, every GPU that was measured; pure.
+It has the job, the state of each node and every measured GPU; all functions are pure.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 
 NodeStatus = Literal["absent", "due", "waits", "runs", "done", "failed"]
-"""absent: out of order when it was wanted; due: wanted, and not begun; failed: tried, and no whole result."""
+"""absent: out of order when requested; due: requested, and not started; failed: tried, without a complete result."""
 
 
 class NodeProgress(Value):
-    """A node has come further."""
+    """One node's new progress."""
 
     node: str
     state: NodeStatus
-    task: str | None = Field(default=None, description="What the host calls it: an array's number and its index.")
+    task: str | None = Field(default=None, description="The host's identifier: an array number and an index.")
     reason: str | None = None
-    exit_code: int | None = Field(default=None, description="Of the Assay there; null where it gave none.")
+    exit_code: int | None = Field(default=None, description="Exit code of the remote Assay; null where it gave none.")
 
 
 class NodeState(Value):
-    """One node of a fleet and how far it is."""
+    """One node of a fleet and its state."""
 
     node: str
     state: NodeStatus = "due"
-    reason: str | None = Field(default=None, description="Why there is no result, or why it waits.")
+    reason: str | None = Field(default=None, description="Why there is no result, or why the node waits.")
     attempts: int = Field(default=0, ge=0)
     task: str | None = None
     exit_code: int | None = None
-    files: str | None = Field(default=None, description="What its last attempt left, within the fleet's folder.")
+    files: str | None = Field(default=None, description="Files of its last attempt, within the fleet's folder.")
     run: str | None = Field(default=None, description="Its run folder, within the fleet's folder.")
 
 
 class GpuLocation(Value):
-    """Where a GPU was found."""
+    """The node and run in which a GPU was measured."""
 
     node: str
     run: str
 
 
 class FleetGpu(Value):
-    """One GPU of the fleet, by its UUID. More than one place: it was moved, or the nodes are one machine."""
+    """One GPU of the fleet, by its UUID; several locations mean that it was moved, or the nodes are one machine."""
 
     uuid: str
     model: str
@@ -66,31 +66,31 @@ class FleetState(Value):
 
     schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     created_at: str = Field(description="ISO 8601, UTC.")
-    job: Job = Field(description="What each node gets; its folder is the fleet's.")
-    tries: int = Field(default=2, ge=1, description="So often a node is tried before it is given up, each time asked.")
-    at_once: int | None = Field(default=None, ge=1, description="So many nodes at a time at most; null: as they come.")
-    rounds: int = Field(default=0, ge=0, description="How many arrays were sent so far.")
-    open: str | None = Field(default=None, description="The name of an array that was not seen gone yet.")
+    job: Job = Field(description="The job of each node; its folder is the fleet's.")
+    tries: int = Field(default=2, ge=1, description="Most attempts per node and command.")
+    at_once: int | None = Field(default=None, ge=1, description="Most nodes at a time; null: no limit.")
+    rounds: int = Field(default=0, ge=0, description="Number of arrays submitted so far.")
+    open: str | None = Field(default=None, description="Name of the array that is not confirmed gone yet; null: none.")
     posts: tuple[NodeState, ...] = Field(min_length=1)
     gpus: tuple[FleetGpu, ...] = ()
 
     def post(self, node: str) -> NodeState:
-        """Return the post of a node."""
+        """Return the state of a node."""
         return next(post for post in self.posts if post.node == node)
 
 
 WHOLE_EXIT_CODES = frozenset({0, 1})
-"""Exit codes of an Assay that has measured everything; 1 is a gate that says no."""
+"""Exit codes of an Assay that measured everything; 1 is a failed gate."""
 
 FINAL_EXIT_CODES = frozenset({BadInput.exit_code, MachineCannot.exit_code, EXIT_INTERNAL_ERROR})
-"""Exit codes of an Assay that would say the same again."""
+"""Exit codes of an Assay that would fail again in the same way."""
 
 NODE_GONE = "it is no longer in the partition"
 MAX_NAMES = 12
 
 
 def initial_node_states(out_of_order: Mapping[str, str | None]) -> tuple[NodeState, ...]:
-    """Return a post for each node; one that is out of order is absent, and why."""
+    """Return the initial state of each node: due, or absent with the reason."""
     return tuple(
         NodeState(node=node) if why is None else NodeState(node=node, state="absent", reason=why)
         for node, why in out_of_order.items()
@@ -100,14 +100,14 @@ def initial_node_states(out_of_order: Mapping[str, str | None]) -> tuple[NodeSta
 def update_nodes(
     fleet: FleetState, nodes: Iterable[str], change: Callable[[NodeState], Mapping[str, Any]]
 ) -> FleetState:
-    """Return the fleet with some posts changed."""
+    """Return the fleet with the states of some nodes changed."""
     names = set(nodes)
     states = [post.model_copy(update=change(post)) if post.node in names else post for post in fleet.posts]
     return fleet.model_copy(update={"posts": tuple(states)})
 
 
 def apply_progress(fleet: FleetState, steps: Iterable[NodeProgress]) -> FleetState:
-    """Return the fleet with what is new of its nodes."""
+    """Return the fleet with its nodes' new progress."""
     by_node = {step.node: step for step in steps}
     return update_nodes(
         fleet, by_node, lambda post: {name: getattr(by_node[post.node], name) for name in _PROGRESS_FIELDS}
@@ -118,7 +118,7 @@ _PROGRESS_FIELDS = ("state", "task", "reason", "exit_code")
 
 
 def update_availability(fleet: FleetState, out_of_order: Mapping[str, str | None]) -> FleetState:
-    """Return the fleet after a look at its nodes: who is back is due, who is away says why it was not tried."""
+    """Return the fleet with current availability: nodes that are back are due, others absent with the reason."""
 
     def change(post: NodeState) -> dict[str, Any]:
         why = out_of_order.get(post.node, NODE_GONE)
@@ -132,15 +132,15 @@ def update_availability(fleet: FleetState, out_of_order: Mapping[str, str | None
 def due_nodes(
     fleet: FleetState, out_of_order: Mapping[str, str | None], tried: Mapping[str, int], *, most: int | None = None
 ) -> tuple[str, ...]:
-    """Return the nodes whose turn it is, those that were never tried first.
+    """Return the nodes to run next, those never tried first.
 
     Args:
-        fleet: As the book has it; nobody waits or runs.
-        out_of_order: Every node that is there, and why it takes nothing now; null: it does.
-        tried: How often each was tried since it was asked for.
-        most: So many at once; null: as many as there are.
+        fleet: Its state; no node waits or runs.
+        out_of_order: Every node that exists, and why it takes no work now; null: it does.
+        tried: How often this command tried each node.
+        most: Most nodes to return; null: all.
     """
-    open_ = [
+    due = [
         post
         for post in fleet.posts
         if post.state != "done"
@@ -148,79 +148,79 @@ def due_nodes(
         and tried.get(post.node, 0) < fleet.tries
         and (post.node not in tried or is_retryable(post))
     ]
-    return tuple(post.node for post in sorted(open_, key=lambda post: tried.get(post.node, 0)))[:most]
+    return tuple(post.node for post in sorted(due, key=lambda post: tried.get(post.node, 0)))[:most]
 
 
 def unavailable_nodes(fleet: FleetState, out_of_order: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the nodes that are missing and take nothing now, and why."""
-    here = {post.node: out_of_order.get(post.node, NODE_GONE) for post in nodes_without_result(fleet)}
-    return {node: why for node, why in here.items() if why is not None}
+    """Return the nodes without a result that take no work now, and why."""
+    reasons = {post.node: out_of_order.get(post.node, NODE_GONE) for post in nodes_without_result(fleet)}
+    return {node: why for node, why in reasons.items() if why is not None}
 
 
 def is_retryable(post: NodeState) -> bool:
-    """Return whether a node that failed may do better; an Assay that refused would refuse again."""
+    """Return whether a failed node may succeed when retried; an Assay that refused would refuse again."""
     return post.state == "failed" and post.exit_code not in FINAL_EXIT_CODES
 
 
 def nodes_without_result(fleet: FleetState) -> tuple[NodeState, ...]:
-    """Return the posts without a whole result."""
+    """Return the states of the nodes without a complete result."""
     return tuple(post for post in fleet.posts if post.state != "done")
 
 
 def moved_gpus(fleet: FleetState) -> tuple[FleetGpu, ...]:
-    """Return the GPUs that were found on more than one node."""
+    """Return the GPUs that were measured on more than one node."""
     return tuple(gpu for gpu in fleet.gpus if len({location.node for location in gpu.locations}) > 1)
 
 
-def fleet_exit_code(fleet: FleetState, begun: Iterable[str]) -> int:
-    """Return what all of it comes to: 0 whole; 4 some are missing; 3 nothing was measured; 2 nobody understood it.
+def fleet_exit_code(fleet: FleetState, with_records: Iterable[str]) -> int:
+    """Return the fleet's exit code: 0 complete; 4 nodes missing; 3 nothing measured; 2 all rejected the input.
 
-    ``begun`` are the nodes of which there is at least a record.
+    A failed gate of a complete fleet is 1. ``with_records`` are the nodes with at least one record.
     """
-    lacking = nodes_without_result(fleet)
-    if not lacking:
+    missing = nodes_without_result(fleet)
+    if not missing:
         return max(post.exit_code or 0 for post in fleet.posts)
-    if len(lacking) < len(fleet.posts) or set(begun):
+    if len(missing) < len(fleet.posts) or set(with_records):
         return EXIT_STOPPED
     codes = {post.exit_code for post in fleet.posts if post.attempts}
     return BadInput.exit_code if codes == {BadInput.exit_code} else MachineCannot.exit_code
 
 
 def fleet_headline(fleet: FleetState) -> str:
-    """Say how many nodes are measured, how many GPUs that is, and who is missing."""
-    lacking = nodes_without_result(fleet)
-    whole = len(fleet.posts) - len(lacking)
-    of = "" if not lacking else f" of {len(fleet.posts)}"
-    measured = f"{whole}{of} {'node is' if (whole, of) == (1, '') else 'nodes are'} measured"
+    """Return a sentence: how many nodes and GPUs are measured, and which nodes are missing."""
+    missing = nodes_without_result(fleet)
+    complete = len(fleet.posts) - len(missing)
+    of = "" if not missing else f" of {len(fleet.posts)}"
+    measured = f"{complete}{of} {'node is' if (complete, of) == (1, '') else 'nodes are'} measured"
     gpus = f", {count_text(len(fleet.gpus), 'GPU')}" if fleet.gpus else ""
-    return f"{measured}{gpus}." if not lacking else f"{measured}{gpus}; missing: {join_nodes(p.node for p in lacking)}."
+    return f"{measured}{gpus}." if not missing else f"{measured}{gpus}; missing: {join_nodes(p.node for p in missing)}."
 
 
 def progress_lines(steps: Iterable[NodeProgress]) -> list[str]:
-    """Return what to tell of nodes that have come further: those of which the same is said in one line."""
-    words = {"waits": ("waits", "wait"), "runs": ("runs", "run"), "done": ("is done", "are done")}
-    alike: dict[tuple[str, str | None], list[str]] = {}
+    """Return a line for each state and reason, with all its nodes."""
+    verbs = {"waits": ("waits", "wait"), "runs": ("runs", "run"), "done": ("is done", "are done")}
+    groups: dict[tuple[str, str | None], list[str]] = {}
     for step in steps:
-        alike.setdefault((step.state, step.reason), []).append(step.node)
+        groups.setdefault((step.state, step.reason), []).append(step.node)
     lines = []
-    for (state, reason), nodes in alike.items():
-        one, several = words.get(state, (state, state))
-        lines.append(f"{join_nodes(nodes)} {one if len(nodes) == 1 else several}{f': {reason}' if reason else ''}")
+    for (state, reason), nodes in groups.items():
+        singular, plural = verbs.get(state, (state, state))
+        lines.append(f"{join_nodes(nodes)} {singular if len(nodes) == 1 else plural}{f': {reason}' if reason else ''}")
     return lines
 
 
 def unavailable_text(out_of_order: Mapping[str, str | None]) -> str:
-    """Name the nodes that are out of order, and why."""
+    """List the nodes that are out of order, and why."""
     return join_nodes(f"{name} ({why})" for name, why in out_of_order.items() if why is not None)
 
 
 def join_nodes(nodes: Iterable[str]) -> str:
-    """Return names, the first dozen of them."""
+    """Join node names; after the first dozen, count the rest."""
     names = list(nodes)
     more = len(names) - MAX_NAMES
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:MAX_NAMES])} and {more} more"
 
 
 def count_text(number: int, what: str) -> str:
-    """Return a number with its noun."""
+    """Return a number with its noun, in the plural where needed."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""Lambda: instances over its API, version 1. Read from its specification; never run against a live account.
+"""Lambda: instances over its API, version 1. Written from its specification; never run against a live account.
 
-An instance is a whole machine, with its own NVIDIA driver and PyTorch; there are no images of the user's. One that
-switches itself off is billed until it is terminated: its watchdog ends what runs there, and `assay reap` ends it.
+An instance is a whole machine, with its own NVIDIA driver and PyTorch; custom images are not supported. One that shuts
+itself down is billed until it is terminated: its watchdog ends what runs there, and `assay reap` terminates it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ API = "https://cloud.lambda.ai/api/v1"
 KEYS_AT = "https://cloud.lambda.ai/api-keys"
 REQUESTS_APART_S, LAUNCHES_APART_S = 1.0, 12.0
 READY_S = 300.0
-"""From asking to an instance that answers: assumed, not measured."""
+"""From the request until the instance answers: assumed, not measured."""
 
 STAGES: dict[str, Stage] = {
     "booting": "starting",
@@ -52,7 +52,7 @@ TYPES = {
     "h100_sxm5": "H100-SXM",
     "b200_sxm6": "B200",
 }
-"""What stands behind ``gpu_1x_`` in an instance type's name, as Assay writes it."""
+"""Maps the part after ``gpu_1x_`` of an instance type's name to Assay's GPU type."""
 
 
 class LambdaProvider:
@@ -75,17 +75,17 @@ class LambdaProvider:
         )
 
     def missing(self) -> str | None:
-        """Return that the key is not set; null when it is."""
+        """Return a clause that the key is not set; null when it is."""
         why = self._api.missing()
         return None if why is None else f"{why}; make a key at {KEYS_AT} and export it"
 
     def account(self) -> str:
-        """Return what tells this account from another."""
+        """Return an identifier of this account."""
         return self._api.identity
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return the instance types that some region has free, one offer for each region."""
-        answer = self._asked("its instance types", "GET", "/instance-types")
+        """Return the instance types that are free, one offer for each region."""
+        answer = self._query("its instance types", "GET", "/instance-types")
         return tuple(
             offer
             for entry in response_object(answer.part("data")).values()
@@ -94,21 +94,21 @@ class LambdaProvider:
 
     def prepare(self, request: InstanceRequest) -> None:
         """Register the rental's key, if it is not there already."""
-        answer = self._asked("its list of keys", "GET", "/ssh-keys")
+        answer = self._query("its list of keys", "GET", "/ssh-keys")
         if any(key.get("name") == request.name for key in response_rows(answer.part("data"))):
             return
-        made = self._api.ask(
+        created = self._api.ask(
             "POST", "/ssh-keys", content={"name": request.name, "public_key": request.public_key or ""}
         )
-        if not made.ok:
-            raise self._refusal(made)
+        if not created.ok:
+            raise self._refusal(created)
 
     def turn(self) -> None:
-        """Wait until an instance may be asked for: that is allowed only so often."""
+        """Wait until the rate limit allows a launch."""
         self._api.turn("launch", LAUNCHES_APART_S)
 
     def launch(self, request: InstanceRequest) -> RentedMachine:
-        """Ask for an instance, once."""
+        """Request an instance, once."""
         if request.image != self.default_image:
             raise BadInput("--image means nothing to Lambda: its machines come with Lambda Stack.")
         body = {
@@ -137,8 +137,8 @@ class LambdaProvider:
         )
 
     def ours(self) -> tuple[RentedMachine, ...]:
-        """Return every instance that bears a name of ours and is not gone."""
-        answer = self._asked("its list of instances", "GET", "/instances")
+        """Return every instance that has a name of ours and is not gone."""
+        answer = self._query("its list of instances", "GET", "/instances")
         if not isinstance(answer.part("data"), list):
             raise NoAnswer("Lambda answered with a list that has no instances in it")
         listed = [
@@ -149,7 +149,7 @@ class LambdaProvider:
         return tuple(machine for machine in listed if machine.stage != "gone")
 
     def look(self, number: str) -> RentedMachine | None:
-        """Return an instance as it is; null when Lambda knows of none."""
+        """Return an instance's current state; null when Lambda does not know it."""
         answer = self._api.ask("GET", f"/instances/{number}")
         if answer.status == 404:
             return None
@@ -159,46 +159,46 @@ class LambdaProvider:
         return None if machine.stage == "gone" else machine
 
     def end(self, number: str) -> None:
-        """Ask for an instance's end, once; whether the answer names it does not matter, for it is looked at."""
+        """Request an instance's termination, once; the answer need not name it, as `look` shows the result."""
         answer = self._api.ask("POST", "/instance-operations/terminate", content={"instance_ids": [number]})
         if not answer.ok and answer.status != 404:
             raise MachineCannot(self._api.refused(f"to end instance {number}", answer))
 
     def line(self, machine: RentedMachine) -> SshConnection | None:
-        """Return a line to an instance; null while it has no address."""
+        """Return a connection to an instance; null while it has no address."""
         return identity.connect(machine, f"Lambda instance {machine.number}")
 
     def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return null: this API tells of no bills."""
+        """Return null: this API has no billing data."""
         return None
 
     def tidy(self, job_id: str) -> None:
-        """Remove the keys of an order from the account."""
-        answer = self._asked("its list of keys", "GET", "/ssh-keys")
+        """Remove a job's keys from the account."""
+        answer = self._query("its list of keys", "GET", "/ssh-keys")
         for key in response_rows(answer.part("data")):
             if identity.job_of_machine(str(key.get("name"))) == job_id:
-                gone = self._api.ask("DELETE", f"/ssh-keys/{key.get('id')}")
-                if not gone.ok and gone.status != 404:
-                    raise MachineCannot(self._api.refused("to remove a key", gone))
+                removed = self._api.ask("DELETE", f"/ssh-keys/{key.get('id')}")
+                if not removed.ok and removed.status != 404:
+                    raise MachineCannot(self._api.refused("to remove a key", removed))
 
-    def _asked(self, what: str, method: str, path: str) -> ApiResponse:
+    def _query(self, what: str, method: str, path: str) -> ApiResponse:
         answer = self._api.ask(method, path)
         if not answer.ok:
             raise self._refusal(answer, what)
         return answer
 
     def _refusal(self, answer: ApiResponse, what: str = "an instance") -> MachineCannot:
-        """Return what a refusal means; nothing was made."""
+        """Return the error for a refusal; nothing was created."""
         code = str(answer.part("error", "code") or "")
-        words = self._api.words(answer)
+        message = self._api.words(answer)
         if code == "global/invalid-api-key":
-            return MachineCannot(f"Lambda does not accept LAMBDA_API_KEY: {words}; make another at {KEYS_AT}.")
+            return MachineCannot(f"Lambda does not accept LAMBDA_API_KEY: {message}; make another at {KEYS_AT}.")
         if code == "global/quota-exceeded":
-            return MachineCannot(f"Lambda's quota for this account is used up: {words}.")
+            return MachineCannot(f"Lambda's quota for this account is used up: {message}.")
         if code == "instance-operations/launch/insufficient-capacity":
-            return NoCapacity(f"Lambda has none free there: {words}.")
+            return NoCapacity(f"Lambda has none free there: {message}.")
         if code.startswith("provider/"):
-            return NoAnswer(f"Lambda's own provider is in trouble: {words} ({code})")
+            return NoAnswer(f"Lambda's own provider is in trouble: {message} ({code})")
         return MachineCannot(self._api.refused(what, answer))
 
 
@@ -245,9 +245,9 @@ def _machine(entry: object) -> RentedMachine:
 
 
 def _user_data(seconds: float) -> str:
-    """Return what the instance does when it first boots: switch itself off in the end, even if nobody ever logs in.
+    """Return the first-boot commands: shut down at the deadline, even if nobody ever logs in.
 
-    The time until then is told, not the time of day: its clock may be another than ours.
+    They use the remaining time, not the time of day, as the instance's clock may differ from ours.
     """
     minutes = max(1, math.ceil(seconds / 60))
     return f"#cloud-config\nruncmd:\n  - [shutdown, -P, '+{minutes}']\n"

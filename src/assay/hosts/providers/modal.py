@@ -1,6 +1,6 @@
-"""The provider Modal: a machine is a sandbox with a GPU, found again by name and tags.
+"""The provider Modal: a machine is a sandbox with a GPU, identified by name and tags.
 
-Ended by Modal at its time limit; programs are started in it by the SDK.
+Modal terminates it at its time limit; the SDK starts programs in it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 PIECE = 1 << 20
-"""Bytes of standard input that are sent at once."""
+"""Bytes of standard input per write."""
 
 LOOK_EVERY_S = 10.0
-"""How often a sandbox is looked at while something runs in it: the SDK waits for ever for one that is no more."""
+"""Polling interval of a sandbox while a program runs in it: the SDK waits forever for one that is gone."""
 
 
 class SandboxConnection:
-    """One sandbox. Each `do` is a conversation of its own, so that a lost one harms no other."""
+    """One sandbox; each `do` is a separate SDK call, so that a lost one affects no other."""
 
     def __init__(self, number: str, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self.where = f"modal sandbox {number}"
@@ -53,12 +53,12 @@ class SandboxConnection:
         err: Callable[[bytes], None] | None = None,
         within_s: float | None = None,
     ) -> RemoteResult:
-        """Run a script of ``sh`` there to its end."""
+        """Run a ``sh`` script there to its end."""
         collected: tuple[list[bytes], list[bytes]] = ([], [])
-        takers = (out or collected[0].append, err or collected[1].append)
+        callbacks = (out or collected[0].append, err or collected[1].append)
 
-        async def work(talk: SdkCall[int]) -> int:
-            return await self._work(script, feed, [_taker(talk, taker) for taker in takers], within_s)
+        async def work(call: SdkCall[int]) -> int:
+            return await self._work(script, feed, [_in_caller(call, take) for take in callbacks], within_s)
 
         try:
             code = SdkCall(work, within_s=within_s).result()
@@ -70,83 +70,83 @@ class SandboxConnection:
         return RemoteResult(code=code, out=b"".join(collected[0]), err=b"".join(collected[1]))
 
     def _lost(self, error: BaseException) -> BaseException:
-        """Return what a broken conversation means; what feeding and taking have raised is itself."""
+        """Return the error for a failed call; errors of the caller's feed and callbacks are returned unchanged."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, _CallerError):
-            return error.what
+            return error.error
         if isinstance(error, RemoteConnectionLost):
             return RemoteConnectionLost(str(error))
         return RemoteConnectionLost(f"The line to the {self.where} is lost: {short_message(error)}.")
 
     async def _work(
-        self, script: str, feed: Iterable[bytes], takers: list[Callable[[bytes], None]], within_s: float | None
+        self, script: str, feed: Iterable[bytes], callbacks: list[Callable[[bytes], None]], within_s: float | None
     ) -> int:
         import modal
 
         sandbox = await modal.Sandbox.from_id.aio(self._number)
         try:
-            self._still_there(sandbox.returncode)
+            self._check_running(sandbox.returncode)
             limit = None if within_s is None else math.ceil(within_s)
             program = await sandbox.exec.aio("sh", "-c", script, text=False, timeout=limit)
-            async with asyncio.TaskGroup() as together:
-                looking = together.create_task(self._look_out(sandbox))
-                feeding = together.create_task(_feed(program, feed))
+            async with asyncio.TaskGroup() as tasks:
+                polling = tasks.create_task(self._poll_sandbox(sandbox))
+                feeding = tasks.create_task(_feed(program, feed))
                 reading = [
-                    together.create_task(_read(stream, taker))
-                    for stream, taker in zip((program.stdout, program.stderr), takers, strict=True)
+                    tasks.create_task(_read(stream, take))
+                    for stream, take in zip((program.stdout, program.stderr), callbacks, strict=True)
                 ]
                 code = int(await program.wait.aio())
                 await asyncio.wait(reading)
                 feeding.cancel()
-                looking.cancel()
+                polling.cancel()
         finally:
             await sandbox.detach.aio()
         if code < 0:
             raise TimeoutError
         return code
 
-    async def _look_out(self, sandbox: modal.Sandbox) -> None:
+    async def _poll_sandbox(self, sandbox: modal.Sandbox) -> None:
         while True:
             await asyncio.sleep(self._look_every_s)
-            self._still_there(await sandbox.poll.aio())
+            self._check_running(await sandbox.poll.aio())
 
-    def _still_there(self, code: int | None) -> None:
+    def _check_running(self, code: int | None) -> None:
         if code is not None:
             raise RemoteConnectionLost(f"The {self.where} {describe_exit(code)}.")
 
 
 def describe_exit(code: int) -> str:
-    """Return how a sandbox ended, by what the SDK gives as its exit code."""
+    """Return how a sandbox ended, from the SDK's exit code of it."""
     return {124: "has reached its time limit", 137: "was terminated"}.get(code, f"was taken away (exit code {code})")
 
 
 class _CallerError(Exception):
-    """Something that was not the line's fault: it came from who feeds, or from who is told."""
+    """Wraps an error of the caller's feed or callbacks, which is not a fault of the connection."""
 
-    def __init__(self, what: BaseException) -> None:
+    def __init__(self, error: BaseException) -> None:
         super().__init__()
-        self.what = what
+        self.error = error
 
 
-def _taker(talk: SdkCall[int], take: Callable[[bytes], None]) -> Callable[[bytes], None]:
+def _in_caller(call: SdkCall[int], take: Callable[[bytes], None]) -> Callable[[bytes], None]:
     def take_data(data: bytes) -> None:
         try:
             take(data)
         except Exception as error:
             raise _CallerError(error) from error
 
-    return lambda data: talk.tell(lambda: take_data(data))
+    return lambda data: call.tell(lambda: take_data(data))
 
 
 async def _feed(program: Any, feed: Iterable[bytes]) -> None:
-    """Send a program its standard input and close it; one that has ended need not have read it."""
+    """Send a program its standard input and close it; a program that has ended need not have read it all."""
     from modal import exception
 
     try:
         for data in _guarded_callback(feed):
-            for begin in range(0, len(data), PIECE):
-                program.stdin.write(data[begin : begin + PIECE])
+            for start in range(0, len(data), PIECE):
+                program.stdin.write(data[start : start + PIECE])
                 await program.stdin.drain.aio()
         program.stdin.write_eof()
         await program.stdin.drain.aio()
@@ -169,18 +169,18 @@ async def _read(stream: Any, take: Callable[[bytes], None]) -> None:
 
 APP = "assay"
 EXACT = {"H100-SXM": "H100!"}
-"""How Modal is asked for a GPU where its plain name may become a better one; others are called as Assay calls them."""
+"""Modal's names that rule out an upgrade to a better GPU; other types have the same name as in Assay."""
 
 COUNTS = (1, 2, 4, 8)
 LONGEST_S = 24 * 3600
-"""Modal keeps no sandbox longer."""
+"""Modal's longest time limit of a sandbox."""
 
 CORES, MEMORY_MIB = 4.0, 16 * 1024
-"""What a measuring program needs beside the GPU; Modal's own default is an eighth of a core."""
+"""Resources of a sandbox beside the GPU; Modal's own default is an eighth of a core."""
 
 ANSWER_WITHIN_S = 60.0
 LAUNCH_WITHIN_S = 900.0
-"""The image is built the first time, and a sandbox is handed out when it has a machine."""
+"""The first launch builds the image, and each waits until the sandbox has a machine."""
 
 MADE_BY = {"made-by": "assay"}
 _TIME = "%Y%m%dT%H%M%SZ"
@@ -189,7 +189,7 @@ T = TypeVar("T")
 
 
 class ModalProvider:
-    """The account whose token is in the environment, or in the SDK's own file."""
+    """The Modal account whose token is in the environment or in the SDK's own file."""
 
     name = "modal"
     default_image = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
@@ -206,19 +206,19 @@ class ModalProvider:
         self._now = now
 
     def missing(self) -> str | None:
-        """Return whether the SDK or the token is missing, and how to get it; null when both are here."""
+        """Return a clause on the missing SDK or token and how to get it; null when both are here."""
         return credentials.missing_credentials()
 
     def account(self) -> str:
-        """Return what tells the account from another; no credential."""
+        """Return an identifier of the account; not a credential."""
         return credentials.account_hash()
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return Modal's GPUs at their listed price: Modal tells neither prices nor what is free."""
+        """Return Modal's GPUs at their listed prices: its API reports neither prices nor free machines."""
         return tuple(_offer(offer, count) for offer in prices.provider_prices(self.name) for count in COUNTS)
 
     def launch(self, request: InstanceRequest) -> RentedMachine:
-        """Ask for a sandbox, once; Modal itself ends it at the deadline."""
+        """Request a sandbox, once; Modal itself terminates it at the deadline."""
         now = self._now()
         left_s = min(math.ceil((request.deadline_at - now).total_seconds()), LONGEST_S)
         if left_s <= 0:
@@ -248,7 +248,7 @@ class ModalProvider:
             )
             await asyncio.wait({creation}, timeout=self._launch_within_s)
             if not creation.done() and await _listed(app, tags):
-                creation.cancel()  # the SDK takes back what it has not handed out
+                creation.cancel()  # the SDK terminates a sandbox that it has not returned
                 await asyncio.wait({creation})
                 if creation.cancelled():
                     raise NoCapacity(f"Modal had no such machine free within {self._launch_within_s:g} s.")
@@ -259,22 +259,22 @@ class ModalProvider:
 
         within_s = self._launch_within_s + 2 * self._answer_within_s
         try:
-            number = self._asked(create, "when a sandbox was asked for", within_s=within_s)
+            number = self._call(create, "when a sandbox was asked for", within_s=within_s)
         except NoAnswer:
             raise
         except MachineCannot as error:
-            self._nothing_made(request.name, error)
+            self._check_nothing_created(request.name, error)
             raise
         return _machine(number, tags)
 
     def ours(self) -> tuple[RentedMachine, ...]:
-        """Return the sandboxes of Assay's that have not ended."""
-        return self._asked(self._list, "when its sandboxes were asked for")
+        """Return Assay's sandboxes that have not ended."""
+        return self._call(self._list, "when its sandboxes were asked for")
 
     def look(self, number: str) -> RentedMachine | None:
-        """Return a sandbox as it is now; null when Modal knows of none. One that has ended says how."""
+        """Return a sandbox's current state, with how it ended; null when Modal does not know it."""
 
-        async def see() -> RentedMachine | None:
+        async def fetch() -> RentedMachine | None:
             import modal
             from modal import exception
 
@@ -284,10 +284,10 @@ class ModalProvider:
             except exception.NotFoundError:
                 return None
 
-        return self._asked(see, f"when the sandbox {number} was looked at")
+        return self._call(fetch, f"when the sandbox {number} was looked at")
 
     def end(self, number: str) -> None:
-        """Ask for a sandbox's end; nothing happens when it has ended."""
+        """Request a sandbox's termination; do nothing when it has ended."""
 
         async def terminate() -> None:
             import modal
@@ -298,14 +298,14 @@ class ModalProvider:
                 await sandbox.terminate.aio()
                 await sandbox.detach.aio()
 
-        self._asked(terminate, f"when the sandbox {number} was to be ended")
+        self._call(terminate, f"when the sandbox {number} was to be ended")
 
     def line(self, machine: RentedMachine) -> SandboxConnection | None:
-        """Return a line into a sandbox; null when it has ended, or is ending."""
+        """Return a connection to a sandbox; null when it has ended or is ending."""
         return SandboxConnection(machine.number) if machine.stage == "up" else None
 
     def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return null: Modal accounts for apps and days, not for single sandboxes."""
+        """Return null: Modal bills by app and day, not by sandbox."""
         return None
 
     async def _list(self) -> tuple[RentedMachine, ...]:
@@ -318,22 +318,22 @@ class ModalProvider:
             return ()
         return await _listed(app, MADE_BY)
 
-    def _nothing_made(self, name: str, error: MachineCannot) -> None:
-        """See that a refusal has left nothing: the SDK asks several times, and an earlier request may have been heard.
+    def _check_nothing_created(self, name: str, error: MachineCannot) -> None:
+        """Check that a refusal left nothing: the SDK retries, and an earlier attempt may have created a sandbox.
 
         Raises:
-            NoAnswer: There is a sandbox, or it is not told.
+            NoAnswer: There is a sandbox, or Modal does not answer.
         """
         try:
-            made = any(machine.name == name for machine in self.ours())
+            created = any(machine.name == name for machine in self.ours())
         except NoAnswer:
             raise
         except MachineCannot:
             return
-        if made:
+        if created:
             raise NoAnswer(f"{str(error).rstrip('.')}; yet there is a sandbox of that name") from error
 
-    def _asked(
+    def _call(
         self, make: Callable[[], Coroutine[object, object, T]], doing: str, *, within_s: float | None = None
     ) -> T:
         _silence_logging()
@@ -358,7 +358,7 @@ def _offer(offer: Offer, count: int) -> Offer:
 
 
 def _gpu(offer: Offer) -> str | None:
-    """Return a GPU as Modal is asked for it: the exact one, and how many."""
+    """Return Modal's name of a GPU, exact and with the count; null: none."""
     if offer.gpu is None:
         return None
     count = offer.gpu_count or 1
@@ -394,10 +394,10 @@ def _machine(number: str, tags: dict[str, str]) -> RentedMachine:
 
 
 def _silence_logging() -> None:
-    """Keep the SDK from logging beside what is said here in words."""
+    """Keep the SDK's log out of our output."""
     import logging
 
-    import modal  # noqa: F401 - sets its own level when it is loaded
+    import modal  # noqa: F401 - it sets its own level on import
 
     logging.getLogger("modal-client").setLevel(logging.CRITICAL)
 

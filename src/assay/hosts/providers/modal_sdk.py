@@ -1,6 +1,6 @@
-"""Modal's SDK: whether it and a token are available, what its errors mean.
+"""Modal's SDK: whether it and a token are available, and what its errors mean.
 
-How to call it with a timeout from a thread of its own.
+Also calls to it, with a timeout, in a thread of their own.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _TOKENS = re.compile(r"\ba[ks]-[A-Za-z0-9_-]{4,}")
 
 
 def missing_credentials() -> str | None:
-    """Return what is not here and how to get it, as a clause; null when all is."""
+    """Return what is missing and how to get it, as a clause; null when nothing is."""
     if importlib.util.find_spec("modal") is None:
         return INSTALL
     try:
-        has = _settings()
+        settings = _settings()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return f"Modal's own file {_file()} cannot be read: {error}"
-    if strange := [name for pair in _PAIRS for name in pair if re.fullmatch(r"[!-~]*", has.get(name, "")) is None]:
+    if strange := [name for pair in _PAIRS for name in pair if re.fullmatch(r"[!-~]*", settings.get(name, "")) is None]:
         return f"MODAL_{strange[0]} has strange characters, such as a space or a line break"
-    if any(has.keys() >= set(pair) for pair in _PAIRS):
-        return _open_to_all()
-    half = [name for name in ("TOKEN_ID", "TOKEN_SECRET") if name in has]
+    if any(settings.keys() >= set(pair) for pair in _PAIRS):
+        return _reason_not_encrypted()
+    half = [name for name in ("TOKEN_ID", "TOKEN_SECRET") if name in settings]
     if half:
-        lacks = "TOKEN_SECRET" if half == ["TOKEN_ID"] else "TOKEN_ID"
-        return f"there is a MODAL_{half[0]} but no MODAL_{lacks}; {GET_ONE}"
+        missing = "TOKEN_SECRET" if half == ["TOKEN_ID"] else "TOKEN_ID"
+        return f"there is a MODAL_{half[0]} but no MODAL_{missing}; {GET_ONE}"
     return f"there are no credentials for Modal; {GET_ONE}"
 
 
-def _open_to_all() -> str | None:
-    """Return that the token would travel in the open, as a clause; null when it does not."""
+def _reason_not_encrypted() -> str | None:
+    """Return a clause that the token would be sent unencrypted; null when it would not."""
     server_url = os.environ.get("MODAL_SERVER_URL") or ""
     for url in filter(None, server_url.split(",")):
         parts = urlsplit(url.strip())
@@ -64,27 +64,27 @@ def _open_to_all() -> str | None:
 
 
 def is_fake_server() -> bool:
-    """Return whether Modal's address is one of this machine: then it is not Modal that answers."""
+    """Return whether Modal's address is on this machine: then a fake of Modal answers."""
     server_url = os.environ.get("MODAL_SERVER_URL") or ""
     return any(urlsplit(url.strip()).hostname in _LOOPBACK for url in server_url.split(","))
 
 
 def account_hash() -> str:
-    """Return what tells the account that would be asked from another: a hash, from which no token can be had."""
-    has = _settings()
-    identifying = (os.environ.get("MODAL_SERVER_URL", ""), *(has.get(name, "") for name in _NAMES))
+    """Return an identifier of the account in use: a hash that does not reveal the token."""
+    settings = _settings()
+    identifying = (os.environ.get("MODAL_SERVER_URL", ""), *(settings.get(name, "") for name in _NAMES))
     return hashlib.sha256("\n".join(identifying).encode()).hexdigest()[:12]
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without the credentials, and without anything that looks like a token of Modal's."""
+    """Return a text without the credentials and without anything that looks like a Modal token."""
     for value in _settings().values():
         text = text.replace(value, "…")
     return _TOKENS.sub("…", text)
 
 
 def _settings() -> dict[str, str]:
-    """Return the credentials by the name of their variable; the environment counts before the file."""
+    """Return the credentials by variable name; the environment takes precedence over the file."""
     profile = _profile()
     settings = {name: os.environ.get(f"MODAL_{name}") or profile.get(name.lower()) for name in _NAMES}
     return {name: str(value) for name, value in settings.items() if value}
@@ -95,7 +95,7 @@ def _file() -> Path:
 
 
 def _profile() -> dict[str, object]:
-    """Return the settings of the profile that the SDK would take; nothing when there is no file."""
+    """Return the settings of the profile that the SDK would use; none when there is no file."""
     if not _file().exists():
         return {}
     profiles = {name: values for name, values in tomllib.loads(_file().read_text()).items() if isinstance(values, dict)}
@@ -107,23 +107,24 @@ _LONGEST = 300
 
 
 def translate_error(error: Exception, doing: str) -> AssayError:
-    """Return what is to be raised in place of an error that came while something was done.
+    """Return the error to raise in place of an error of the SDK.
 
-    ``doing`` is a clause: "when a sandbox was asked for". What is not known to have been refused may be done.
+    ``doing`` is a clause: "when a sandbox was asked for". An error that is not a known refusal becomes `NoAnswer`, as
+    the request may have taken effect.
     """
     if isinstance(error, AssayError):
         return error
     message = short_message(error)
-    for kinds, become, words in _translations():
-        if isinstance(error, kinds):
-            if become is NoCapacity and "capacity" not in message.lower():
+    for sdk_errors, our_error, template in _translations():
+        if isinstance(error, sdk_errors):
+            if our_error is NoCapacity and "capacity" not in message.lower():
                 continue
-            return become(words.format(doing=doing, said=message))
+            return our_error(template.format(doing=doing, said=message))
     return NoAnswer(f"Modal did not answer {doing}: {message}")
 
 
 def _translations() -> tuple[tuple[type[Exception] | tuple[type[Exception], ...], type[AssayError], str], ...]:
-    """Return what to raise, and in which words, by kinds of error; the first that fits counts."""
+    """Return the error to raise and its message template for each SDK error; the first match counts."""
     from modal import exception as sdk
 
     return (
@@ -156,42 +157,42 @@ def _translations() -> tuple[tuple[type[Exception] | tuple[type[Exception], ...]
 
 
 def short_message(error: BaseException) -> str:
-    """Return an error's words on one line, without a credential."""
-    words = " ".join(without_secrets(str(error)).split()).rstrip(".")
-    if not words:
-        words = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]} …"
+    """Return an error's message on one line, without credentials."""
+    message = " ".join(without_secrets(str(error)).split()).rstrip(".")
+    if not message:
+        message = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
 
 
 T = TypeVar("T")
 
 
 class SdkCall(Generic[T]):
-    """One conversation in a thread that ends with it; it may tell the one who waits for it things meanwhile."""
+    """One SDK call in a thread of its own, which can run callbacks in the waiting thread meanwhile."""
 
     def __init__(self, make: Callable[[SdkCall[T]], Coroutine[object, object, T]], *, within_s: float | None) -> None:
         self._make = make
         self._within_s = within_s
-        self._told: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+        self._callbacks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
         self._done: Future[T] = Future()
         self._thread = Thread(target=self._run, name="assay-modal", daemon=True)
 
-    def tell(self, what: Callable[[], object]) -> None:
-        """Have something done in the thread that waits; called in the conversation."""
-        self._told.put(what)
+    def tell(self, callback: Callable[[], object]) -> None:
+        """Run a callback in the waiting thread; called from the call's coroutine."""
+        self._callbacks.put(callback)
 
     def result(self) -> T:
-        """Talk to the end, doing meanwhile what is told.
+        """Run the call to its end, and its callbacks meanwhile; return its result.
 
         Raises:
-            TimeoutError: The time is over.
-            Exception: Whatever the conversation or something told raised.
+            TimeoutError: The timeout expired.
+            Exception: Whatever the call or a callback raised.
         """
         self._thread.start()
         try:
-            while (what := self._told.get()) is not None:
-                what()
+            while (callback := self._callbacks.get()) is not None:
+                callback()
         except BaseException:
             self._cancel()
             raise
@@ -200,28 +201,28 @@ class SdkCall(Generic[T]):
         return self._done.result()
 
     def _cancel(self) -> None:
-        with contextlib.suppress(CancelledError, RuntimeError):  # it never began, or has just ended by itself
-            loop, task = self._begun.result()
+        with contextlib.suppress(CancelledError, RuntimeError):  # it never started, or has just ended by itself
+            loop, task = self._started.result()
             loop.call_soon_threadsafe(task.cancel)
 
     def _run(self) -> None:
         try:
             self._done.set_result(asyncio.run(self._bounded()))
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
             self._done.set_exception(error)
         finally:
-            self._begun.cancel()
-            self._told.put(None)
+            self._started.cancel()
+            self._callbacks.put(None)
 
     async def _bounded(self) -> T:
         task: asyncio.Task[T] = asyncio.ensure_future(self._make(self))
-        self._begun.set_result((asyncio.get_running_loop(), task))
+        self._started.set_result((asyncio.get_running_loop(), task))
         async with asyncio.timeout(self._within_s):
             return await task
 
 
 def call_sdk(make: Callable[[], Coroutine[object, object, T]], *, within_s: float) -> T:
-    """Return the answer to one question.
+    """Return the result of one call.
 
     Raises:
         TimeoutError: It did not come in time.

@@ -1,8 +1,8 @@
-"""RunPod: pods over its REST API, version 2. Read from its specification; never run against a live account.
+"""RunPod: pods over its REST API, version 2. Written from its specification; never run against a live account.
 
 A pod is a container with whole GPUs. Serverless is not used: a benchmark needs a whole machine from its first
-sample to its last. A pod cannot end its own billing, as no key of the account is on it: its watchdog ends what runs
-there, and `assay reap` ends the pod.
+sample to its last. A pod cannot end its own billing, as it has no key of the account: its watchdog ends what runs
+there, and `assay reap` terminates the pod.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEYS_AT = "https://console.runpod.io/user/settings"
 CLOUD = "SECURE"
 DISK_GB = 40
 READY_S = 120.0
-"""From asking to a pod that answers, with the image in the machine's cache or not: assumed, not measured."""
+"""From the request until the pod answers, with or without a cached image: assumed, not measured."""
 
 MOST_PAGES = 100
 STAGES: dict[str, Stage] = {
@@ -61,18 +61,18 @@ class RunPodProvider:
         )
 
     def missing(self) -> str | None:
-        """Return that the key is not set; null when it is."""
+        """Return a clause that the key is not set; null when it is."""
         why = self._api.missing()
         return None if why is None else f"{why}; make a key at {KEYS_AT} and export it"
 
     def account(self) -> str:
-        """Return what tells this account from another."""
+        """Return an identifier of this account."""
         return self._api.identity
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return the kinds of GPU that are in stock in the secure cloud, one to a pod and more."""
+        """Return the GPU types in stock in the secure cloud, with 1, 2, 4 and 8 GPUs per pod."""
         params = {"include": "AVAILABILITY", "product": "POD", "cloud": CLOUD}
-        answer = self._asked("its catalogue", "GET", "/catalog/gpus", params=params)
+        answer = self._query("its catalogue", "GET", "/catalog/gpus", params=params)
         return tuple(
             offer
             for gpu in response_rows(answer.part("gpus"))
@@ -81,7 +81,7 @@ class RunPodProvider:
         )
 
     def launch(self, request: InstanceRequest) -> RentedMachine:
-        """Ask for a pod, once."""
+        """Request a pod, once."""
         body: dict[str, Any] = {
             "name": request.name,
             "image": request.image,
@@ -98,12 +98,12 @@ class RunPodProvider:
         raise self._refusal(answer)
 
     def ours(self) -> tuple[RentedMachine, ...]:
-        """Return every pod that bears a name of ours and is not gone."""
+        """Return every pod that has a name of ours and is not gone."""
         machines: list[RentedMachine] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             params = {"cursor": cursor} if cursor else None
-            answer = self._asked("its list of pods", "GET", "/pods", params=params)
+            answer = self._query("its list of pods", "GET", "/pods", params=params)
             if not isinstance(answer.part("pods"), list):
                 raise NoAnswer("RunPod answered with a list that has no pods in it")
             machines.extend(
@@ -117,7 +117,7 @@ class RunPodProvider:
         return tuple(machine for machine in machines if machine.stage != "gone")
 
     def look(self, number: str) -> RentedMachine | None:
-        """Return a pod as it is; null when RunPod knows of none."""
+        """Return a pod's current state; null when RunPod does not know it."""
         answer = self._api.ask("GET", f"/pods/{number}")
         if answer.status == 404:
             return None
@@ -127,18 +127,18 @@ class RunPodProvider:
         return None if machine.stage == "gone" else machine
 
     def end(self, number: str) -> None:
-        """Ask for a pod's end, once; one that is gone is fine."""
+        """Request a pod's termination, once; a pod that is gone is not an error."""
         answer = self._api.ask("DELETE", f"/pods/{number}")
         if not answer.ok and answer.status != 404:
             raise MachineCannot(self._api.refused(f"to end pod {number}", answer))
 
     def line(self, machine: RentedMachine) -> SshConnection | None:
-        """Return a line to a pod; null while it has no address."""
+        """Return a connection to a pod; null while it has no address."""
         return identity.connect(machine, f"RunPod pod {machine.number}")
 
     def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return what a pod has cost; null as long as its bill has not come."""
-        answer = self._asked("its bills", "GET", "/billing/pods", params={"podId": machine.number})
+        """Return a pod's billed cost, in USD; null while it is not billed yet."""
+        answer = self._query("its bills", "GET", "/billing/pods", params={"podId": machine.number})
         amounts = [
             record["amount"]
             for record in response_rows(answer.part("records"))
@@ -146,30 +146,30 @@ class RunPodProvider:
         ]
         return float(sum(amounts)) if amounts else None
 
-    def _asked(self, what: str, method: str, path: str, params: dict[str, str] | None = None) -> ApiResponse:
+    def _query(self, what: str, method: str, path: str, params: dict[str, str] | None = None) -> ApiResponse:
         answer = self._api.ask(method, path, params=params)
         if not answer.ok:
             raise MachineCannot(self._api.refused(what, answer))
         return answer
 
     def _refusal(self, answer: ApiResponse) -> MachineCannot | BadInput:
-        """Return what a refused creation means; nothing was made."""
-        words = self._api.words(answer)
+        """Return the error for a refused creation; nothing was created."""
+        message = self._api.words(answer)
         if answer.status == 402:
-            return MachineCannot(f"RunPod wants money first: {words} (402); add credit or a payment method.")
+            return MachineCannot(f"RunPod wants money first: {message} (402); add credit or a payment method.")
         if answer.status == 403:
-            return NoCapacity(f"RunPod does not let this key have it: {words} (403).")
+            return NoCapacity(f"RunPod does not let this key have it: {message} (403).")
         if answer.status == 422:
-            return BadInput(f"RunPod cannot read the request: {words} (422); is the --image right?")
+            return BadInput(f"RunPod cannot read the request: {message} (422); is the --image right?")
         if answer.status == 400:
-            return NoCapacity(f"RunPod has none free, or does not like the request: {words} (400).")
+            return NoCapacity(f"RunPod has none free, or does not like the request: {message} (400).")
         return MachineCannot(self._api.refused("a pod", answer))
 
     def _machine(self, pod: Any) -> RentedMachine:
         """Return a pod as a machine.
 
         Raises:
-            NoAnswer: It has no id: what was asked for may be done all the same.
+            NoAnswer: It has no id; the request may have taken effect nevertheless.
         """
         if not isinstance(pod, dict) or not isinstance(pod.get("id"), str) or not pod["id"]:
             raise NoAnswer("RunPod answered with a pod that has no id")
@@ -189,7 +189,7 @@ class RunPodProvider:
 
 
 def _offer(gpu: dict[str, Any], count: int) -> Offer | None:
-    """Return so many of a kind of GPU as an offer; null when it cannot be had now."""
+    """Return an offer of ``count`` GPUs of a type; null when it is not available now."""
     price, most = (response_object(gpu.get(name)).get(CLOUD.lower()) for name in ("price", "maxCount"))
     if not isinstance(price, int | float) or price <= 0 or gpu.get("availability") in {None, "NONE"}:
         return None

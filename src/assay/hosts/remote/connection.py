@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class RemoteConnectionLost(MachineCannot):
-    """The line broke, or never came to be; what was started there may go on."""
+    """The connection broke or could not be made; what was started there may still run."""
 
 
 @dataclass(frozen=True)
 class RemoteResult:
-    """How a program there ended, and what it printed as far as nobody listened meanwhile."""
+    """How a remote program ended, and the output that was not passed to a callback."""
 
     code: int
     out: bytes
@@ -39,12 +39,11 @@ class RemoteResult:
 class RemoteConnection(Protocol):
     """A way to start programs on another machine.
 
-    One that leads to something that only plays a provider's machine has ``stand_in = True``: what is measured there is
-    called fake.
+    A connection to a fake of a provider's machine has ``stand_in = True``; results measured there are marked as fake.
     """
 
     where: str
-    """For people: "gpu1", "runpod pod 8f2a"."""
+    """Display name: "gpu1", "runpod pod 8f2a"."""
 
     def do(
         self,
@@ -55,17 +54,17 @@ class RemoteConnection(Protocol):
         err: Callable[[bytes], None] | None = None,
         within_s: float | None = None,
     ) -> RemoteResult:
-        """Run a script of ``sh`` there to its end.
+        """Run a ``sh`` script there to its end.
 
         Args:
-            script: What the shell is to do; no secret is in it.
-            feed: Its standard input, piece by piece.
-            out: Told what it prints as it comes; null: it is kept and returned.
-            err: Likewise.
-            within_s: Ended after this long; null: never.
+            script: The script; it must not contain secrets.
+            feed: Its standard input, in chunks.
+            out: Receives its stdout as it comes; null: it is kept and returned.
+            err: Likewise for stderr.
+            within_s: Timeout; null: none.
 
         Raises:
-            RemoteConnectionLost: The line broke, could not be had, or the time is over.
+            RemoteConnectionLost: The connection broke or could not be made, or the timeout expired.
         """
         ...
 
@@ -75,11 +74,11 @@ ERRORS_KEPT = 8000
 
 
 class PumpTimeout(Exception):
-    """The program took too long and was killed."""
+    """The program exceeded its timeout and was killed."""
 
 
 class ProcessPump:
-    """One program: what is fed to it, and who is told what it prints."""
+    """Runs one program: feeds its standard input and passes on its output."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class ProcessPump:
         err: Callable[[bytes], None] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Set it up; its output counts ``after`` these bytes have come, as a login may print before it."""
+        """Set it up; stdout up to the marker ``after`` is dropped, as a login shell may print before it."""
         self._environment = environment
         self._command = command
         self._after = after
@@ -101,16 +100,16 @@ class ProcessPump:
 
     @property
     def kept_out(self) -> bytes:
-        """What it printed, where nobody was told."""
+        """Its stdout, where no callback received it."""
         return b"".join(self._kept["out"])
 
     @property
     def kept_err(self) -> bytes:
-        """Likewise of its errors."""
+        """Its stderr, where no callback received it."""
         return b"".join(self._kept["err"])
 
     def run(self, feed: Iterable[bytes], within_s: float | None) -> int:
-        """Run it to its end; return its exit code. Whatever comes in between ends it.
+        """Run it to its end and return its exit code; any exception kills it.
 
         Raises:
             PumpTimeout: It took longer than ``within_s``.
@@ -123,7 +122,7 @@ class ProcessPump:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self._environment,
-            start_new_session=True,  # Ctrl-C is ours to hear
+            start_new_session=True,  # Ctrl-C is for us to handle
         )
         try:
             self._serve(process, iter(feed), deadline)
@@ -143,25 +142,25 @@ class ProcessPump:
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise AssertionError("all three are pipes")
         feeder = _Feeder(process.stdin, feed)
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(process.stdout, selectors.EVENT_READ, self._print)
-            waiting.register(process.stderr, selectors.EVENT_READ, self._complain)
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ, self._take_out)
+            selector.register(process.stderr, selectors.EVENT_READ, self._take_err)
             os.set_blocking(process.stdin.fileno(), False)
-            waiting.register(process.stdin, selectors.EVENT_WRITE)
-            while waiting.get_map():
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+            while selector.get_map():
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise PumpTimeout
-                for key, _ in waiting.select(left_s):
+                for key, _ in selector.select(left_s):
                     if key.data is None:
                         if not feeder.push():
-                            waiting.unregister(process.stdin)
+                            selector.unregister(process.stdin)
                     elif data := os.read(key.fd, CHUNK):
                         key.data(data)
                     else:
-                        waiting.unregister(key.fileobj)
+                        selector.unregister(key.fileobj)
 
-    def _print(self, data: bytes) -> None:
+    def _take_out(self, data: bytes) -> None:
         if self._after:
             self._before += data
             _, separator, data = self._before.partition(self._after)
@@ -170,7 +169,7 @@ class ProcessPump:
             self._after = self._before = b""
         self._pass_on("out", self._out, data)
 
-    def _complain(self, data: bytes) -> None:
+    def _take_err(self, data: bytes) -> None:
         self.errors = (self.errors + data)[-ERRORS_KEPT:]
         self._pass_on("err", self._err, data)
 
@@ -182,7 +181,7 @@ class ProcessPump:
 
 
 class _Feeder:
-    """Writes piece after piece to a pipe as it takes them; closes it after the last."""
+    """Writes chunks to a pipe as fast as it accepts them, and closes it after the last."""
 
     def __init__(self, pipe: IO[bytes], feed: Iterator[bytes]) -> None:
         self._pipe = pipe
@@ -190,20 +189,20 @@ class _Feeder:
         self._left = memoryview(b"")
 
     def push(self) -> bool:
-        """Write as much as goes; return whether there is more to come."""
+        """Write as much as possible without blocking; return whether there is more to write."""
         try:
             while True:
                 if not self._left:
-                    piece = next(self._feed, None)
-                    if piece is None:
+                    chunk = next(self._feed, None)
+                    if chunk is None:
                         self._pipe.close()
                         return False
-                    self._left = memoryview(piece)
+                    self._left = memoryview(chunk)
                     continue
                 self._left = self._left[os.write(self._pipe.fileno(), self._left) :]
         except BlockingIOError:
             return True
-        except BrokenPipeError:  # it reads no further; its exit code says why
+        except BrokenPipeError:  # the program stopped reading; its exit code says why
             with contextlib.suppress(OSError):
                 self._pipe.close()
             return False
@@ -211,13 +210,13 @@ class _Feeder:
 
 CONNECT_WITHIN_S = 20
 SILENT_S, SILENCES = 5, 4
-"""A connection that answers nothing for so long, so often, counts as lost."""
+"""A connection is lost after this many keep-alive intervals, of so many seconds, without an answer."""
 
 FOLDER = "assay-ssh-"
 LONGEST = 40
 SECRET_VARIABLES = re.compile(r"MODAL_|RUNPOD_|LAMBDA_|GITHUB_|GH_|ACTIONS_|HF_|ASSAY_|.*(PASSWORD|SECRET|TOKEN)")
 LOST = 255
-"""How ``ssh`` ends when it is not what was run there that ended."""
+"""Exit code of ``ssh`` when it fails itself, not the remote program."""
 
 LOGIN_ERRORS = {
     r"Could not resolve hostname": "its name is not known",
@@ -232,7 +231,7 @@ ADVICE = "`ssh {where}` has to work without asking anything"
 
 
 class SshConnection:
-    """A machine that can be logged in to without a question; one connection serves all that is done there."""
+    """A machine that accepts a login without a prompt; all commands share one connection."""
 
     def __init__(
         self,
@@ -244,22 +243,22 @@ class SshConnection:
         options: tuple[str, ...] = (),
         where: str | None = None,
     ) -> None:
-        """Say where to; nothing is done yet.
+        """Set the destination; nothing is connected yet.
 
         Args:
             destination: As ssh takes it: ``gpu1``, ``user@host``.
-            port: Null: as the configuration has it.
-            identity: The only key that is used, for machines that were rented with it; null: the user's own.
-            known_hosts: Keeps the host key that a rented machine shows first; null: the user's own file.
-            options: Further words for ssh, such as ``-F FILE``.
-            where: For people; null: the destination.
+            port: Null: as in the ssh configuration.
+            identity: The only key to use, for rented machines; null: the user's own keys.
+            known_hosts: File for the host key that a rented machine first presents; null: the user's own file.
+            options: Further ssh arguments, such as ``-F FILE``.
+            where: Display name; null: the destination.
         """
         if not re.fullmatch(r"[^\s\-\x00-\x1f][^\s\x00-\x1f]*", destination):
             raise BadInput(f"{destination!r} is no name of a machine; write --on ssh:HOST or --on ssh:USER@HOST.")
         self.where = where or destination
         self._destination = destination
         self._typed = destination if port is None else f"-p {port} {destination}"
-        self._words = (
+        self._ssh_options = (
             *_settings("BatchMode=yes", f"ConnectTimeout={CONNECT_WITHIN_S}", "LogLevel=ERROR", "RequestTTY=no"),
             *_settings("RemoteCommand=none", "ForwardAgent=no", "ForwardX11=no"),
             *_settings(f"ServerAliveInterval={SILENT_S}", f"ServerAliveCountMax={SILENCES}", "ClearAllForwardings=yes"),
@@ -279,16 +278,16 @@ class SshConnection:
         err: Callable[[bytes], None] | None = None,
         within_s: float | None = None,
     ) -> RemoteResult:
-        """Run a script of ``sh`` there to its end."""
-        begun = time.monotonic()
+        """Run a ``sh`` script there to its end."""
+        started_at = time.monotonic()
         connection = self._connected()
-        left_s = None if within_s is None else max(0.1, within_s - (time.monotonic() - begun))
-        mark = f"assay-{secrets.token_hex(8)}"
+        left_s = None if within_s is None else max(0.1, within_s - (time.monotonic() - started_at))
+        marker = f"assay-{secrets.token_hex(8)}"
         command = [
-            *("ssh", *self._words, *_settings("ControlMaster=no", f"ControlPath={connection.socket}")),
-            *("--", self._destination, quote_for_any_shell(f"echo {mark}\n{script}")),
+            *("ssh", *self._ssh_options, *_settings("ControlMaster=no", f"ControlPath={connection.socket}")),
+            *("--", self._destination, quote_for_any_shell(f"echo {marker}\n{script}")),
         ]
-        pump = ProcessPump(command, after=f"{mark}\n".encode(), out=out, err=err, environment=ssh_environment())
+        pump = ProcessPump(command, after=f"{marker}\n".encode(), out=out, err=err, environment=ssh_environment())
         try:
             code = pump.run(feed, left_s)
         except PumpTimeout:
@@ -301,15 +300,15 @@ class SshConnection:
         return RemoteResult(code, pump.kept_out, pump.kept_err)
 
     def open(self) -> None:
-        """Make the connection now, unless it stands.
+        """Connect now, unless already connected.
 
         Raises:
-            RemoteConnectionLost: It cannot be had.
+            RemoteConnectionLost: The connection cannot be made.
         """
         self._connected()
 
     def close(self) -> None:
-        """Let the connection go; the next `do` makes another."""
+        """Close the connection; the next `do` opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -324,7 +323,7 @@ class SshConnection:
     def _connect(self) -> _ControlMaster:
         connection = _ControlMaster()
         command = [
-            *("ssh", *self._words, *_settings("ControlMaster=yes", "ControlPersist=no")),
+            *("ssh", *self._ssh_options, *_settings("ControlMaster=yes", "ControlPersist=no")),
             *(*_settings(f"ControlPath={connection.socket}"), "--", self._destination),
             quote_for_any_shell("echo assay-is-here; exec cat >/dev/null"),
         ]
@@ -348,7 +347,7 @@ class SshConnection:
 
 
 class _ControlMaster:
-    """The ``ssh`` that holds the connection, in a private folder with the socket that the others share it by."""
+    """The ``ssh`` process that holds the connection; its control socket is in a private folder."""
 
     def __init__(self) -> None:
         _sweep()
@@ -358,11 +357,11 @@ class _ControlMaster:
 
     @property
     def alive(self) -> bool:
-        """Whether it still holds."""
+        """Whether its process still runs."""
         return self._process is not None and self._process.poll() is None
 
     def open(self, command: list[str]) -> bytes | None:
-        """Wait until it stands; return what ssh said if it does not."""
+        """Start it and wait until it is connected; return ssh's error output if it fails."""
         with (self._folder / "said").open("wb") as log:
             try:
                 process = subprocess.Popen(
@@ -379,14 +378,14 @@ class _ControlMaster:
         if process.stdout is None:
             raise AssertionError("its output is a pipe")
         with process.stdout as output:
-            for line in output:  # ends by ssh's own time-outs
+            for line in output:  # ssh's own timeouts end this
                 if line.rstrip() == b"assay-is-here":
                     return None
         process.wait()
         return (self._folder / "said").read_bytes()
 
     def close(self) -> None:
-        """End it."""
+        """Kill it and remove its folder."""
         if self._process is not None:
             if self._process.stdin is not None:
                 with contextlib.suppress(OSError):
@@ -397,18 +396,18 @@ class _ControlMaster:
 
 
 def _socket_folder() -> str:
-    """Return a folder for sockets, whose paths must not be long."""
+    """Return a folder for sockets, whose paths must be short."""
     folder = tempfile.gettempdir()
-    return folder if len(folder) <= LONGEST else "/tmp"  # noqa: S108 - what is made in it is private
+    return folder if len(folder) <= LONGEST else "/tmp"  # noqa: S108 - the folder created in it is private
 
 
 def ssh_environment() -> dict[str, str]:
-    """Return the environment of ``ssh`` without the accounts that Assay uses: a configuration may send variables on."""
+    """Return the environment for ``ssh`` without Assay's credentials: a configuration may forward variables."""
     return {name: value for name, value in os.environ.items() if not SECRET_VARIABLES.match(name)}
 
 
 def _sweep() -> None:
-    """Remove the folders of those who were killed."""
+    """Remove the folders of killed processes."""
     for path in Path(_socket_folder()).glob(f"{FOLDER}*"):
         pid = path.name.removeprefix(FOLDER).partition("-")[0]
         with contextlib.suppress(OSError):
@@ -417,7 +416,7 @@ def _sweep() -> None:
 
 
 def quote_for_any_shell(script: str) -> str:
-    """Return a script so that every login shell, csh and fish too, hands it to ``sh`` as it is."""
+    """Quote a script so that every login shell, csh and fish too, passes it to ``sh`` unchanged."""
     return f"""sh -c 'eval "$(echo {b64encode(script.encode()).decode()} | base64 -d)"'"""
 
 
@@ -426,6 +425,6 @@ def _settings(*settings: str) -> tuple[str, ...]:
 
 
 def _host_key_options(path: Path) -> tuple[str, ...]:
-    """Take the key that a machine shows the first time, and no other afterwards."""
+    """Return options that accept the host key presented first, and no other afterwards."""
     settings = (f"UserKnownHostsFile={path}", f"GlobalKnownHostsFile={os.devnull}", "StrictHostKeyChecking=accept-new")
     return _settings(*settings)

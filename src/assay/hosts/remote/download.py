@@ -1,4 +1,4 @@
-"""What comes back from another machine.
+"""Downloads from another machine.
 
 The output frames of `agent.follow`, with remote paths translated, and the run folder.
 """
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 
 RESUME_HINT = re.compile(rb"[^\n]*Stopped by SIG\w+;[^\n]*assay resume [^\n]*\n")
-"""How the Assay there ends when it is stopped: it says how to go on there."""
+"""The last line of a remote Assay that is stopped: how to resume on that machine."""
 
 AGENT_REASONS = frozenset({"late", "unheard", "asked"})
-"""Why it was stopped, where its keeper did that: then how to go on is said here, and rightly."""
+"""Reasons of a stop by the supervisor; then the hint is dropped, and the local process prints the right one."""
 
 
-def remote_runs_folder(order_id: str) -> str:
-    """Return where runs are kept there, from the working folder: a name that stands nowhere else in what is printed."""
-    return f"runs-{order_id}"
+def remote_runs_folder(job_id: str) -> str:
+    """Return the remote folder of runs, relative to the working folder; its unique name can be found in any output."""
+    return f"runs-{job_id}"
 
 
 class FrameReader:
-    """Takes what comes, piece by piece, over one line or several after one another; knows how far it has come."""
+    """Reads frames from chunks of one or several successive connections, and counts the bytes received."""
 
     def __init__(self, job: Job, watcher: JobWatcher) -> None:
-        self._order = job
+        self._job = job
         self._buffer = b""
         self._lines = {"o": LineTranslator(watcher.out), "e": LineTranslator(watcher.err)}
         self.at = {"o": 0, "e": 0}
@@ -58,7 +58,7 @@ class FrameReader:
         self.ended: dict[str, Any] | None = None
 
     def take(self, data: bytes) -> None:
-        """Take a piece."""
+        """Process a chunk."""
         self._buffer += data
         while True:
             head, newline, rest = self._buffer.partition(b"\n")
@@ -71,11 +71,11 @@ class FrameReader:
             self._frame(head[:1].decode(), rest[:size])
 
     def cut(self) -> None:
-        """Forget a frame of which only a part came: it comes again, as a whole."""
+        """Discard an incomplete frame: it is sent again as a whole."""
         self._buffer = b""
 
     def flush(self) -> None:
-        """Hand on what ended without a line break, and how to go on, unless that is said here."""
+        """Pass on an unfinished last line and the resume hint, unless the local process prints its own."""
         if self.ended is not None and self.ended.get("why") in AGENT_REASONS:
             self._lines["e"].forget_way_on()
         for lines in self._lines.values():
@@ -85,7 +85,7 @@ class FrameReader:
         if kind == "f":
             self.begun = True
             for lines in self._lines.values():
-                lines.pairs = path_translations(self._order, os.fsdecode(data))
+                lines.pairs = path_translations(self._job, os.fsdecode(data))
         elif kind == "x":
             self.ended = json.loads(data)
         elif kind in self._lines:
@@ -94,48 +94,49 @@ class FrameReader:
 
 
 class LineTranslator:
-    """Hands on whole lines, with paths there turned into paths here."""
+    """Passes on whole lines, with remote paths replaced by local ones."""
 
-    def __init__(self, translations: Callable[[bytes], None]) -> None:
-        self._told = translations
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
         self._kept = b""
         self.pairs: tuple[tuple[bytes, bytes], ...] = ()
 
     def take(self, data: bytes) -> None:
-        """Take a piece of any length."""
-        whole, newline, rest = (self._kept + data).rpartition(b"\n")
-        whole += newline
-        last = whole.rfind(b"\n", 0, -1) + 1
-        at = last if not rest and RESUME_HINT.fullmatch(whole, last) else len(whole)
-        self._kept = whole[at:] + rest
-        if at:
-            self._told(self._translated(whole[:at]))
+        """Process a chunk of any length."""
+        lines, newline, rest = (self._kept + data).rpartition(b"\n")
+        lines += newline
+        last = lines.rfind(b"\n", 0, -1) + 1
+        end = last if not rest and RESUME_HINT.fullmatch(lines, last) else len(lines)
+        self._kept = lines[end:] + rest
+        if end:
+            self._write(self._translated(lines[:end]))
 
     def forget_way_on(self) -> None:
-        """Do not hand on the last line, if it says how to go on there."""
+        """Drop the last line if it is the remote resume hint."""
         if RESUME_HINT.fullmatch(self._kept):
             self._kept = b""
 
     def flush(self) -> None:
-        """Hand on the rest."""
+        """Pass on the rest."""
         if self._kept:
-            self._told(self._translated(self._kept))
+            self._write(self._translated(self._kept))
         self._kept = b""
 
     def _translated(self, data: bytes) -> bytes:
-        for there, here in self.pairs:
-            data = data.replace(there, here)
+        for remote_path, local_path in self.pairs:
+            data = data.replace(remote_path, local_path)
         return data
 
 
 def path_translations(job: Job, folder: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Return what stands there for what here: the folder of runs, whole and from the working folder; that itself."""
+    """Return pairs of remote and local paths: the folder of runs, absolute and relative, and the working folder."""
     start, runs = f"{folder}/{start_folder(job.files)}", remote_runs_folder(job.id)
-    here = Path(job.output_dir)
-    short = here.relative_to(job.cwd) if here.is_relative_to(job.cwd) and job.cwd != "/" else here
+    output_dir = Path(job.output_dir)
+    is_below = output_dir.is_relative_to(job.cwd) and job.cwd != "/"
+    short = output_dir.relative_to(job.cwd) if is_below else output_dir
     prefix = b"" if str(short) == "." else os.fsencode(short) + b"/"
     return (
-        (os.fsencode(f"{start}/{runs}"), os.fsencode(here)),
+        (os.fsencode(f"{start}/{runs}"), os.fsencode(output_dir)),
         (os.fsencode(f"{runs}/"), prefix),
         (os.fsencode(runs), os.fsencode(short)),
         (os.fsencode(start), os.fsencode(job.cwd)),
@@ -148,11 +149,11 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,200}")
 
 
 def download_run(connection: RemoteConnection, job: Job, script: str) -> tuple[Path, ...]:
-    """Run a script that sends a run folder as a tar; return where the run is now.
+    """Run a script that sends a run folder as a tar; return the path of the run here.
 
     Raises:
-        MachineCannot: What came is not a run; it is kept in the order's folder.
-        RemoteConnectionLost: The line broke.
+        MachineCannot: The archive is not a valid run; it is kept in the job's folder.
+        RemoteConnectionLost: The connection broke.
     """
     parent = Path(job.output_dir)
     with translate_os_errors(parent):
@@ -183,7 +184,7 @@ def _download_into(file: IO[bytes]) -> Callable[[bytes], None]:
 
 
 def _verify_run(archive: Path, scratch: Path, start: str, job: Job) -> Path:
-    """Unpack a run and read all of it that is read later; return its folder."""
+    """Unpack a run and validate every file that is read later; return its folder."""
     with archive.open("rb") as file:
         unpack(file, scratch)
     run, *others = scratch.iterdir()
@@ -214,11 +215,11 @@ def _keep_broken(archive: Path, job: Job, where: str, error: Exception) -> str:
 
 
 def _install_run(run: Path, parent: Path) -> Path:
-    """Put a run in its place; the older state of a run that went on is replaced by the newer."""
+    """Move a run to its place, replacing the older state of a resumed run."""
     target = parent / run.name
     if target.exists():
-        before = run.parent / f"{run.name}.before"
-        target.rename(before)
+        old = run.parent / f"{run.name}.before"
+        target.rename(old)
     run.rename(target)
     point_latest(parent, target.name)
     return target

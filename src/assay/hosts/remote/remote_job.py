@@ -1,6 +1,6 @@
 """Run a job on a machine that shares no files with this one, over any connection.
 
-    run      ship ─▶ prepare ─▶ check the GPU ─▶ start, detached ─▶ follow its output ─▶ its exit code
+    run      upload ─▶ prepare ─▶ check the GPU ─▶ start, detached ─▶ follow its output ─▶ its exit code
     collect  the run folder comes back whole or not at all, is verified, and is placed under ``job.output_dir``
     end      what still runs of the job is asked to stop, then killed, and confirmed gone
     clean    the job's folder there is removed
@@ -47,25 +47,25 @@ if TYPE_CHECKING:
 
 
 RECONNECT_TIMEOUT_S = 300.0
-"""How long a lost line is tried again."""
+"""How long to retry a lost connection."""
 
 UNATTENDED_LIMIT_S = 600.0
-"""An order that nobody has listened to for so long ends itself."""
+"""A job stops itself when no client has listened for this long."""
 
 TRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S = 3, 0.2, 15.0
 END_WITHIN_S, CLEAN_WITHIN_S = 120.0, 60.0
 
 
 def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) -> JobEnd:
-    """Have an order run there to its end; hand on what is printed as it comes.
+    """Run a job there to its end, and pass on its output as it comes.
 
-    A line that is lost meanwhile is taken up again, as the work goes on without it. When a signal stops us
-    (`StopRequested`), the order is ended there and what it has measured is brought back, before the request goes on;
-    `collect` need not be called then.
+    A lost connection is re-established, as the job runs on without it. When a signal stops us (`StopRequested`), the
+    job is stopped there and its run downloaded before the exception is raised again; `collect` need not be called
+    then.
 
     Raises:
-        MachineCannot: The GPU there is not the one asked for, no environment can be had, the disk is full.
-        RemoteConnectionLost: The machine did not answer for so long that it was given up; what runs there ends by
+        MachineCannot: The GPU there is not the requested one, no environment can be created, the disk is full.
+        RemoteConnectionLost: The machine did not answer within the reconnect timeout; the job there stops by
             itself.
     """
     folder = Path(job.folder)
@@ -90,13 +90,13 @@ def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) ->
 
 
 def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
-    """Return the order's run folder, brought here, read through, and set under ``order.output_dir``; or nothing.
+    """Download the job's run folder, validate it, and move it under ``job.output_dir``; return it, or nothing.
 
-    Safe to call again: what was brought is brought once more, in its newest state.
+    Safe to call again: the run is downloaded once more, in its newest state.
 
     Raises:
-        MachineCannot: What came back is not a run, or cannot be written here.
-        RemoteConnectionLost: The line broke.
+        MachineCannot: The download is not a valid run, or cannot be written here.
+        RemoteConnectionLost: The connection broke.
     """
     for left in reversed(range(TRIES)):
         try:
@@ -108,21 +108,21 @@ def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
 
 
 def end_remote_job(connection: RemoteConnection, job: Job) -> None:
-    """End whatever still runs of an order there, and see it gone; nothing happens where nothing does."""
+    """Stop whatever still runs of a job there and confirm that it is gone; do nothing if nothing runs."""
     result = connection.do(_agent_script(job, "supervisor", unless=GONE), within_s=END_WITHIN_S)
     if result.code not in {0, NOTHING_THERE}:
         raise MachineCannot(f"Processes of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
 
 
 def remove_remote_files(connection: RemoteConnection, job: Job) -> None:
-    """Remove what an order left there; the environment stays for the next one."""
+    """Remove the job's files there; the environment stays for the next job."""
     result = connection.do(f'{PRELUDE}rm -rf "$base/orders/{job.id}"', within_s=CLEAN_WITHIN_S)
     if result.code != 0:
         raise MachineCannot(f"The files of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
 
 
 def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
-    """Return what the keeper there is told; nothing in it is secret."""
+    """Return the data for the supervisor there; it contains no secrets."""
     environment = {"COLUMNS": str(job.columns), "ASSAY_HISTORY": "off", "PYTHONUNBUFFERED": "1"}
     if stand_in:
         environment[STAND_IN] = "1"
@@ -139,7 +139,7 @@ def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
 
 
 def job_end(ended: dict[str, Any], job: Job, where: str) -> JobEnd:
-    """Return how an order ended; a reason where the Assay there could not tell it."""
+    """Return how a job ended, with a reason where the remote Assay could not report it."""
     code, why, log = ended["code"], ended["why"], ended["log"]
     reasons = {
         "late": f"it was ended on {where} at its time limit"
@@ -159,7 +159,7 @@ def job_end(ended: dict[str, Any], job: Job, where: str) -> JobEnd:
 
 
 def _start_job(connection: RemoteConnection, job: Job, watcher: JobWatcher, frames: FrameReader) -> None:
-    """Take the order in there, with an environment made first where there is none, and follow it."""
+    """Start the job there, after creating its environment where there is none, and follow it."""
     key = environment_key(job)
     script = (
         f'{PRELUDE}[ -f "$base/env/{key}/env" ] || exit {NO_ENVIRONMENT}\n. "$base/env/{key}/env"\n'
@@ -181,7 +181,7 @@ def _start_job(connection: RemoteConnection, job: Job, watcher: JobWatcher, fram
 def _start_with_retries(
     connection: RemoteConnection, script: str, job: Job, frames: FrameReader
 ) -> RemoteResult | None:
-    """Begin, and once more where the line was lost before anything was heard; null where it was lost later."""
+    """Start the job, and retry if the connection was lost before the first frame; null where it was lost later."""
     for left in reversed(range(TRIES)):
         try:
             return _follow_output(
@@ -200,18 +200,18 @@ def _start_with_retries(
 
 
 def _reconnect(connection: RemoteConnection, job: Job, watcher: JobWatcher, frames: FrameReader) -> None:
-    """Follow from where we stopped, as soon as there is a line."""
+    """Reconnect, and follow the output from where it was interrupted."""
     _report_progress(
         watcher, "runs", f"the line to {connection.where} was lost; the work there goes on, and the line is tried again"
     )
     deadline = time.monotonic() + RECONNECT_TIMEOUT_S
     pause_s = FIRST_PAUSE_S
     while True:
-        before = dict(frames.at)
+        old_position = dict(frames.at)
         try:
             result = _follow_output(connection, _agent_script(job, "follow", frames.at["o"], frames.at["e"]), frames)
         except RemoteConnectionLost:
-            if frames.at != before:
+            if frames.at != old_position:
                 deadline, pause_s = time.monotonic() + RECONNECT_TIMEOUT_S, FIRST_PAUSE_S
             if time.monotonic() > deadline:
                 raise
@@ -230,9 +230,9 @@ def _follow_output(
     return connection.do(script, feed=feed, out=frames.take)
 
 
-def _agent_script(job: Job, module: str, *words: object, unless: str | None = None) -> str:
-    """Return a script that runs one of `there`'s modules on the order's folder, ``unless`` a file is there."""
-    rest = " ".join(map(str, words))
+def _agent_script(job: Job, module: str, *arguments: object, unless: str | None = None) -> str:
+    """Return a script that runs a module of `remote.agent` on the job's folder, ``unless`` this file exists."""
+    rest = " ".join(map(str, arguments))
     done = f'[ ! -f "$d/{unless}" ] || exit 0\n' if unless else ""
     return (
         f'{PRELUDE}d="$base/orders/{job.id}"\n{done}[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
@@ -253,13 +253,13 @@ OFF = (
     "$s shutdown -h now || $s poweroff -f || $s halt -f -p || $s sh -c 'echo o > /proc/sysrq-trigger'; "
     "sleep 20; $s kill -s TERM 1; sleep 10; $s kill -s KILL -- -1"
 )
-"""Whatever ends it: a whole machine is switched off; a container ends with its first process."""
+"""Commands that end a machine, in turn: a whole machine is shut down; a container ends with its first process."""
 
 
 def shutdown_script(deadline_at: datetime, *, now: datetime | None = None, off: str = OFF) -> str:
-    """Return a script of ``sh`` that makes a machine switch itself off at a deadline; it returns at once.
+    """Return a ``sh`` script that makes a machine shut itself down at a deadline; the script returns at once.
 
-    The machine counts seconds from now, as its clock may be wrong. Said again, the last deadline counts.
+    The machine counts seconds from now, as its clock may be wrong. When run again, the last deadline counts.
     """
     left_s = max(0, round((deadline_at - (now or datetime.now(UTC))).total_seconds()))
     return f"""umask 077
@@ -278,18 +278,18 @@ ARM_TIMEOUT_S = 60.0
 
 
 class RemoteWork:
-    """Orders over a line, with the machine's own deadline set before anything is run there."""
+    """Runs jobs over a connection; `arm` sets the machine's own deadline beforehand."""
 
     def run(self, connection: RemoteConnection, job: Job, watcher: JobWatcher) -> JobEnd:
-        """Have an order run there to its end."""
+        """Run a job there to its end."""
         return run_remotely(connection, job, watcher)
 
     def collect(self, connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
-        """Bring its run folder here."""
+        """Download its run folder."""
         return collect_run(connection, job)
 
     def arm(self, connection: RemoteConnection, deadline_at: datetime) -> None:
-        """Make the machine keep its own deadline.
+        """Make the machine enforce its own deadline.
 
         Raises:
             MachineCannot: It cannot; a machine that would run on without us is not used.

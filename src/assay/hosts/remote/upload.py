@@ -1,6 +1,6 @@
-"""What is uploaded to another machine.
+"""Uploads to another machine.
 
-A wheel of this very version, the environment that is created from it once, and a job's files.
+A wheel of exactly this version, the environment created from it once, and a job's files.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _IN_MEMORY = 1 << 25
 
 @cache
 def wheel_contents() -> dict[str, bytes]:
-    """Return the files of a wheel of the package that runs here, by their paths in it.
+    """Return the files of a wheel of the running package, by their paths in it.
 
-    ``ASSAY_SEND`` names another package folder of Assay, of which only the files are read: a commit is measured as it
-    is, and nothing of it runs here.
+    ``ASSAY_SEND`` names another package folder of Assay, whose files are only read: a commit is measured unchanged,
+    and none of its code runs here.
 
     Raises:
-        BadInput: What it names is none.
+        BadInput: ``ASSAY_SEND`` is not such a folder.
     """
     package = Path(os.environ.get(SOURCE_VARIABLE) or Path(assay.__file__).parent)
     if not (package / "cli/main.py").is_file():
@@ -66,13 +66,13 @@ def wheel_contents() -> dict[str, bytes]:
 
 
 def wheel_key() -> str:
-    """Return a name that a wheel of any other content does not have."""
+    """Return a hash of the wheel's content, as part of the environment's name."""
     (record,) = (data for name, data in wheel_contents().items() if name.endswith(".dist-info/RECORD"))
     return hashlib.sha256(record).hexdigest()[:16]
 
 
 def wheel() -> bytes:
-    """Return the wheel; the same files make the same wheel."""
+    """Return the wheel; equal files give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, data in wheel_contents().items():
@@ -90,7 +90,7 @@ def _hash(data: bytes) -> str:
 
 
 def _metadata(package: Path) -> bytes:
-    """Return what the wheel says of itself: from the source tree around the package, else as it is installed."""
+    """Return the wheel's metadata: from the source tree around the package, else from the installed package."""
     needs, python = _declared(package.parents[1] / "pyproject.toml") or _installed()
     lines = ["Metadata-Version: 2.1", f"Name: {PACKAGE_NAME}", f"Version: {__version__}", f"Requires-Python: {python}"]
     return "\n".join([*lines, *(f"Requires-Dist: {requirement}" for requirement in needs), ""]).encode()
@@ -116,16 +116,16 @@ def _installed() -> tuple[list[str], str]:
 
 
 def start_folder(files: tuple[UploadedFile, ...]) -> str:
-    """Return the folder that the work starts in, from the order's: so deep that no file is above the order's own."""
+    """Return the working folder relative to the job's, deep enough that no ``../`` path leaves the job's folder."""
     above = max((PurePosixPath(posixpath.normpath(file.remote_path)).parts.count("..") for file in files), default=0)
     return "/".join((WORK, *("here" for _ in range(above))))
 
 
 def job_archive(files: tuple[UploadedFile, ...], job: dict[str, Any]) -> Iterator[bytes]:
-    """Yield a tar with an order's words and files, as it is unpacked into the order's folder.
+    """Yield a tar with a job's data and files, to be unpacked into the job's folder.
 
     Raises:
-        MachineCannot: A file that is to go along cannot be read.
+        MachineCannot: A file to upload cannot be read.
     """
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as buffer:
         with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -140,12 +140,12 @@ def job_archive(files: tuple[UploadedFile, ...], job: dict[str, Any]) -> Iterato
                 except OSError as error:
                     raise MachineCannot(f"{file.local_path} cannot be sent: {error.strerror or error}.") from error
         buffer.seek(0)
-        while piece := buffer.read(CHUNK):
-            yield piece
+        while chunk := buffer.read(CHUNK):
+            yield chunk
 
 
 def _tar_filter(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out caches and what is neither a file nor a folder; nothing of the owner goes along."""
+    """Skip caches and everything that is neither a file nor a folder; remove the owner."""
     if Path(entry.name).name in NEVER_UPLOADED or not (entry.isfile() or entry.isdir()):
         return None
     entry.uid = entry.gid = 0
@@ -154,7 +154,7 @@ def _tar_filter(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 PYTHON = "python3"
-"""The interpreter there, where none is named: then the best of `LIKELY` is taken."""
+"""The default interpreter there: then the best of `PYTHON_CANDIDATES` is used."""
 
 PYTHON_CANDIDATES = (
     PYTHON, "/opt/conda/bin/python3", "/opt/venv/bin/python3", "/usr/local/bin/python3", "python3.13", "python3.12",
@@ -165,23 +165,23 @@ NO_PYTHON = 46
 CREATE_TIMEOUT_S = 1800.0
 
 PRELUDE = 'umask 077\nbase="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/assay"\n'
-"""What every script begins with: where all that is ours is kept there."""
+"""Start of every script: ``$base`` is the folder of all of Assay's files there."""
 
 
 def environment_key(job: Job) -> str:
-    """Return the environment's name: it depends on every file of this version, and on the interpreter named."""
+    """Return the environment's name, which depends on every file of this version and on the interpreter."""
     return f"{wheel_key()}-{hashlib.sha256(job.python.encode()).hexdigest()[:8]}"
 
 
 def prepare_environment(connection: RemoteConnection, job: Job) -> None:
-    """Make the environment there.
+    """Create the environment there.
 
     Raises:
-        MachineCannot: There is no interpreter that would do, something it needs cannot be had, the disk is full.
+        MachineCannot: There is no suitable interpreter, a dependency is not available, the disk is full.
     """
     data = wheel()
-    pieces = (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
-    result = connection.do(_script(job), feed=pieces, within_s=CREATE_TIMEOUT_S)
+    chunks = (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
+    result = connection.do(_script(job), feed=chunks, within_s=CREATE_TIMEOUT_S)
     if result.code == NO_PYTHON:
         raise MachineCannot(_no_python(connection, job, result))
     if result.code != 0:
@@ -190,13 +190,13 @@ def prepare_environment(connection: RemoteConnection, job: Job) -> None:
 
 
 def last_line(data: bytes) -> str:
-    """Return the last line that says anything."""
+    """Return the last line that is not blank."""
     lines = [line.strip() for line in data.decode("utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else ""
 
 
 def explain_error(why: str) -> str:
-    """Return a reason with what to do about it, where that is known."""
+    """Return a reason, with its cause in plain words where that is known."""
     return f"its disk is full ({why})" if "No space left" in why or "quota" in why.lower() else why
 
 
@@ -213,7 +213,7 @@ def _no_python(connection: RemoteConnection, job: Job, result: RemoteResult) -> 
 
 
 def _script(job: Job) -> str:
-    """Return what puts the wheel there, finds an interpreter and has it make the environment."""
+    """Return the script that stores the wheel, finds an interpreter and creates the environment with it."""
     candidates = PYTHON_CANDIDATES if job.python == PYTHON else (job.python,)
     name = environment_key(job)
     return f"""{PRELUDE}

@@ -1,1 +1,1 @@
-"""Machines that cost money by the hour: requested once, monitored, seen gone, recorded in a journal."""
+"""Machines billed by the hour: requested once, monitored, confirmed gone, recorded in a journal."""

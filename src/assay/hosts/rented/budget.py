@@ -1,6 +1,6 @@
-"""What may be spent by one run (``--max-cost``) and in a month.
+"""The budgets of one run (``--max-cost``) and of a month.
 
-Checked, and recorded as an intent, before a machine is requested.
+They are checked, and an intent is recorded, before a machine is requested.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 MONTHLY_VARIABLE = "ASSAY_MONTHLY_BUDGET_USD"
 LEAST_USEFUL_S = 120.0
-"""Nothing is rented for less than the machine's start and this."""
+"""Rent nothing for less than the machine's start-up time plus this."""
 
 
 class Allowance(Value):
-    """What may be spent; null: no limit was set."""
+    """The budgets, in USD; null: no limit is set."""
 
-    run_usd: float | None = Field(default=None, description="By this run, with all its machines.")
+    run_usd: float | None = Field(default=None, description="Budget of this run, for all its machines.")
     month_usd: float | None = None
-    spent_usd: float = Field(default=0.0, description="Of the month's, by other runs: billed, quoted or kept for them.")
+    spent_usd: float = Field(default=0.0, description="This month by other runs: billed, quoted or reserved.")
 
 
 def monthly_usd(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return the month's budget from the environment; null: none is set.
+    """Return the monthly budget in USD from the environment; null: none is set.
 
     Raises:
-        BadInput: What is there is not an amount.
+        BadInput: The variable is not an amount.
     """
     text = environment.get(MONTHLY_VARIABLE, "").strip()
     if not text:
@@ -59,19 +59,19 @@ def monthly_usd(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 def at_most_usd(usd_per_hour: float, seconds: float) -> float:
-    """Return what a machine costs that is kept so long."""
+    """Return what a machine costs for this time, in USD."""
     return usd_per_hour * max(0.0, seconds) / 3600
 
 
 def affordable_time_s(
-    asked_s: float | None, usd_per_hour: float | None, run_usd: float | None, default_s: float
+    requested_s: float | None, usd_per_hour: float | None, run_usd: float | None, default_s: float
 ) -> float:
-    """Return how long a machine is to be kept at most, in seconds.
+    """Return how long to keep a machine at most, in seconds.
 
-    As long as was asked for; where nothing was, the default, or less if the run's money does not last that long.
+    The requested time; without one, the default, or less if the run's budget does not last that long.
     """
-    if asked_s is not None:
-        return asked_s
+    if requested_s is not None:
+        return requested_s
     if run_usd is None or not usd_per_hour:
         return default_s
     return min(default_s, run_usd / usd_per_hour * 3600)
@@ -85,14 +85,14 @@ def reason_over_budget(
     already_usd: float = 0.0,
     ready_s: float | None = None,
 ) -> str | None:
-    """Return why a machine of this price may not be kept so long, as a clause; null when it may.
+    """Return why a machine of this price may not be kept this long, as a clause; null when it may.
 
     Args:
-        usd_per_hour: The price of this moment; null: the provider does not tell it.
-        seconds: Until its deadline.
-        allowance: What may be spent.
-        already_usd: What the run has spent on machines before this one.
-        ready_s: How long the machine takes to start, as expected.
+        usd_per_hour: The live price; null: the provider does not report it.
+        seconds: Time until its deadline.
+        allowance: The budgets.
+        already_usd: What the run has spent on earlier machines.
+        ready_s: Expected start-up time of the machine.
     """
     if allowance.run_usd is None and allowance.month_usd is None:
         return None
@@ -119,12 +119,12 @@ def _time_text(seconds: float) -> str:
 
 
 def spent_usd(rentals: Iterable[RentalRecord], now: datetime) -> float:
-    """Return what the rentals begun in this month (UTC) have cost or may still cost, in dollars."""
+    """Return what the rentals started in this month (UTC) have cost or may still cost, in USD."""
     return sum(committed_usd(r, now) for r in rentals if (r.begun_at.year, r.begun_at.month) == (now.year, now.month))
 
 
 def committed_usd(rental: RentalRecord, now: datetime) -> float:
-    """Return what one rental counts for: as billed, as quoted, or the most it may come to while it is not over."""
+    """Return the cost of one rental in USD: billed, else quoted; while it is not over, the most it may cost."""
     quoted = rental.quoted_usd(now) or 0.0
     if rental.released_at is None:
         return max(rental.at_most_usd or 0.0, quoted)
@@ -135,40 +135,40 @@ UNDO_RENTAL = "assay.hosts.rented.cleanup:undo_rental"
 
 
 def job_limit_s(context: RentalContext, job: Job, offer: Offer) -> float:
-    """Return how long a machine is to be kept at most, in seconds."""
+    """Return a job's time limit on a machine, in seconds."""
     seconds = affordable_time_s(job.limit_s, offer.usd_per_hour, job.max_cost_usd, context.timeouts.limit_s)
     return seconds if offer.longest_s is None or job.limit_s is not None else min(seconds, offer.longest_s)
 
 
 def reason_job_not_affordable(context: RentalContext, job: Job, offer: Offer, seconds: float) -> str | None:
-    """Return why an offer may not be taken for so long, as a clause; what others rent meanwhile is counted."""
+    """Return why an offer may not be taken for this long, as a clause; the rentals of other runs count too."""
     if offer.longest_s is not None and seconds > offer.longest_s:
         return f"it can be had for {offer.longest_s / 3600:g} h at most"
     rentals = context.journal.rentals()
     now = context.clock.now()
-    mine = next((rental for rental in rentals if rental.job_id == job.id), None)
+    own_rental = next((rental for rental in rentals if rental.job_id == job.id), None)
     allowance = Allowance(
         run_usd=job.max_cost_usd,
         month_usd=monthly_usd(),
-        spent_usd=spent_usd((rental for rental in rentals if rental is not mine), now),
+        spent_usd=spent_usd((rental for rental in rentals if rental is not own_rental), now),
     )
-    already = (mine.quoted_usd(now) if mine else None) or 0.0
-    return reason_over_budget(offer.usd_per_hour, seconds, allowance, already_usd=already, ready_s=offer.ready_s)
+    already_usd = (own_rental.quoted_usd(now) if own_rental else None) or 0.0
+    return reason_over_budget(offer.usd_per_hour, seconds, allowance, already_usd=already_usd, ready_s=offer.ready_s)
 
 
 def check_and_record_intent(context: RentalContext, job: Job, offer: Offer) -> tuple[Lease, datetime]:
-    """Check the budget, then write down what is going to be asked for; return its lease, and its deadline.
+    """Check the budget, then record what will be requested; return its lease and its deadline.
 
-    The lease comes first: an intent in the journal without a lease is one whose lease was lost.
+    The lease is written first: an intent in the journal without a lease means that the lease was lost.
 
     Raises:
-        MachineCannot: It may cost too much, or nobody would give it back after a kill.
+        MachineCannot: It may cost too much, or no guardian would release it after a kill.
     """
     seconds = job_limit_s(context, job, offer)
     with context.journal.one_at_a_time():
-        against = reason_job_not_affordable(context, job, offer, seconds)
-        if against is not None:
-            raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not rented: {against}.")
+        over_budget = reason_job_not_affordable(context, job, offer, seconds)
+        if over_budget is not None:
+            raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not rented: {over_budget}.")
         deadline_at = context.clock.now() + timedelta(seconds=seconds)
         Guardian.require()
         lease = leases.take_lease(
@@ -184,7 +184,7 @@ def check_and_record_intent(context: RentalContext, job: Job, offer: Offer) -> t
 
 
 def record_intent(context: RentalContext, job: Job, offer: Offer, deadline_at: datetime) -> None:
-    """Write down that an order is going to ask for a machine."""
+    """Record in the journal that a job is about to request a machine."""
     seconds = (deadline_at - context.clock.now()).total_seconds()
     price = offer.usd_per_hour
     context.note(
@@ -202,15 +202,15 @@ def record_intent(context: RentalContext, job: Job, offer: Offer, deadline_at: d
 def check_budget(
     context: RentalContext, job: Job, offer: Offer, deadline_at: datetime, usd_per_hour: float | None = None
 ) -> None:
-    """Check the budget again, with the price of this moment or with the one that a machine itself turns out to have.
+    """Check the budget again, with the live price or with the actual price of the machine.
 
     Raises:
         MachineCannot: It may cost too much.
     """
     price = offer.usd_per_hour if usd_per_hour is None else usd_per_hour
     seconds = (deadline_at - context.clock.now()).total_seconds()
-    against = reason_job_not_affordable(
+    over_budget = reason_job_not_affordable(
         context, job, offer.model_copy(update={"usd_per_hour": price, "ready_s": None}), seconds
     )
-    if against is not None:
-        raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not kept: {against}.")
+    if over_budget is not None:
+        raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not kept: {over_budget}.")

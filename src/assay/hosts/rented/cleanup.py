@@ -1,6 +1,6 @@
-"""Terminate rented machines that nobody looks after any more.
+"""Terminate abandoned rented machines.
 
-Called by the guardian or by `assay reap`, safe at any time.
+Called by the guardian or by `assay reap`; safe at any time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def undo_rental(provider: str, job_id: str, account: str | None = None) -> None:
-    """End every machine of an order and see it gone; safe to do twice, and when it never came to be.
+    """Terminate every machine of a job and confirm that it is gone; idempotent, and safe if none was ever created.
 
     Raises:
-        MachineCannot: It is still there, the provider does not answer, or the credentials are not those it was
-            rented with.
+        MachineCannot: A machine is still there, the provider does not answer, or the credentials are not those it
+            was rented with.
     """
     host = renting_host(provider)
     check_account(host, account)
@@ -39,10 +39,10 @@ def undo_rental(provider: str, job_id: str, account: str | None = None) -> None:
 
 
 def renting_host(provider: str) -> RentedHost:
-    """Return a provider's host, which can be asked.
+    """Return a provider's host, if it can be used from here.
 
     Raises:
-        MachineCannot: It is not known any more, or its credentials are not here.
+        MachineCannot: The provider is no longer known, or its credentials are missing.
     """
     host = registry.load_host(provider) if provider in registry.known_hosts() else None
     if not isinstance(host, RentedHost):
@@ -54,37 +54,37 @@ def renting_host(provider: str) -> RentedHost:
 
 
 def check_account(host: RentedHost, account: str | None) -> None:
-    """Make sure that the machines of an account are looked for in that account: another shows none, and proves nothing.
+    """Check that the credentials belong to a rental's account: an empty list of another account proves nothing.
 
     Raises:
-        MachineCannot: The credentials are another account's, or the address is another.
+        MachineCannot: The credentials or the address are those of another account.
     """
     if account is not None and account != account_id(host.provider):
         raise MachineCannot(f"it was rented from {host.name} with another key or at another address than are set here")
 
 
 SKEW = timedelta(minutes=5)
-"""A stranger's deadline was reckoned by another clock: so much later it has surely passed."""
+"""Tolerance for deadlines computed on another machine's clock: this much later, one has certainly passed."""
 
 
 ALL_MACHINES = "its machines"
-"""Where it is not known which."""
+"""Used in reports where the machines are not known."""
 
 
 class ReapedMachine(Value):
-    """What became of a machine, or of an order of which no machine is known."""
+    """The outcome for a machine, or for a job without known machines."""
 
     provider: str
     machine: str
     outcome: Literal["released", "left", "failed"]
     reason: str
-    queried: bool = Field(default=True, description="False: its account could not be asked, so nothing is known.")
+    queried: bool = Field(default=True, description="False: its account could not be queried, so nothing is known.")
 
 
 def reap_machines(hosts: Iterable[RentedHost], journal: RentalJournal, now: datetime) -> list[ReapedMachine]:
-    """End whatever the journal or a provider's list shows as ours and not looked after; say what became of each.
+    """Terminate every abandoned machine of ours in the journal or a provider's list; report each outcome.
 
-    Leases are released before this, by `core.leases.reap`; what has a lease still belongs to somebody who lives.
+    `core.leases.reap` releases leases before this, so a job that still has a lease belongs to a live process.
     """
     reports: list[ReapedMachine] = []
     for host in hosts:
@@ -92,13 +92,13 @@ def reap_machines(hosts: Iterable[RentedHost], journal: RentalJournal, now: date
         held = {job for job in rentals if leases.lease_exists(job)}
         lost = {job for job, rental in rentals.items() if rental.released_at is None and job not in held}
         try:
-            owing = any(rental.released_at is None for rental in rentals.values())
+            has_open = any(rental.released_at is None for rental in rentals.values())
             listed = host.context.heard(
-                host.provider.ours, within_s=None if owing else host.context.timeouts.offers_within_s
+                host.provider.ours, within_s=None if has_open else host.context.timeouts.offers_within_s
             )
         except MachineCannot as error:
-            what = [f"order {job}" for job in sorted(lost)] or [ALL_MACHINES]
-            reports.extend(_failure(host, name, error, queried=False) for name in what)
+            labels = [f"order {job}" for job in sorted(lost)] or [ALL_MACHINES]
+            reports.extend(_failure(host, label, error, queried=False) for label in labels)
             continue
         ours = [machine for machine in listed if names.job_of_machine(machine.name) is not None]
         due = {
@@ -114,11 +114,11 @@ def reap_machines(hosts: Iterable[RentedHost], journal: RentalJournal, now: date
 
 
 def hosts_to_reap(journal: RentalJournal) -> tuple[list[RentedHost], list[ReapedMachine]]:
-    """Return the providers that can be asked, and a report on each that cannot but has something of ours."""
+    """Return the providers that can be queried, and a report on each that cannot but has open rentals of ours."""
     hosts: list[RentedHost] = []
     reports: list[ReapedMachine] = []
-    owing = {rental.provider for rental in journal.rentals() if rental.released_at is None}
-    for name in sorted({*registry.known_hosts(), *owing}):
+    with_open_rentals = {rental.provider for rental in journal.rentals() if rental.released_at is None}
+    for name in sorted({*registry.known_hosts(), *with_open_rentals}):
         try:
             host = registry.load_host(name) if name in registry.known_hosts() else None
             missing = host.available() if host is not None else "it is not installed any more"
@@ -126,7 +126,7 @@ def hosts_to_reap(journal: RentalJournal) -> tuple[list[RentedHost], list[Reaped
             host, missing = None, str(error).rstrip(".")
         if isinstance(host, RentedHost) and missing is None:
             hosts.append(host)
-        elif name in owing:
+        elif name in with_open_rentals:
             why = f"{name} cannot be asked from here: {missing}"
             reports.append(
                 ReapedMachine(provider=name, machine=ALL_MACHINES, outcome="failed", reason=why, queried=False)
@@ -141,7 +141,7 @@ def _reap_job(machine: RentedMachine) -> str:
 def _reason_to_end(
     machine: RentedMachine, rentals: dict[str, RentalRecord], held: set[str], now: datetime
 ) -> str | None:
-    """Return why a machine is to be ended; null: it is not."""
+    """Return why a machine must be terminated; null: it is to be kept."""
     job, deadline_at = _reap_job(machine), names.deadline_of_machine(machine.name)
     if job in rentals and rentals[job].released_at is not None:
         return "it turned up after its order was over"
@@ -154,18 +154,18 @@ def _reap_machine(
     host: RentedHost, job_id: str, why: str, ours: list[RentedMachine], rental: RentalRecord | None
 ) -> ReapedMachine:
     numbers = [machine.number for machine in ours if _reap_job(machine) == job_id]
-    what = f"machine {', '.join(numbers)}" if numbers else f"order {job_id}"
+    label = f"machine {', '.join(numbers)}" if numbers else f"order {job_id}"
     try:
         check_account(host, rental.account if rental else None)
         host.end_order(job_id)
     except MachineCannot as error:
-        return _failure(host, what, error)
-    return ReapedMachine(provider=host.name, machine=what, outcome="released", reason=why)
+        return _failure(host, label, error)
+    return ReapedMachine(provider=host.name, machine=label, outcome="released", reason=why)
 
 
-def _failure(host: RentedHost, what: str, error: MachineCannot, *, queried: bool = True) -> ReapedMachine:
+def _failure(host: RentedHost, label: str, error: MachineCannot, *, queried: bool = True) -> ReapedMachine:
     return ReapedMachine(
-        provider=host.name, machine=what, outcome="failed", reason=str(error).rstrip("."), queried=queried
+        provider=host.name, machine=label, outcome="failed", reason=str(error).rstrip("."), queried=queried
     )
 
 

@@ -24,7 +24,7 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True)
 class RentalContext:
-    """Where rentals of one provider are looked after."""
+    """What the rentals of one provider share."""
 
     provider: Provider
     clock: RentalClock
@@ -32,22 +32,22 @@ class RentalContext:
     journal: RentalJournal
 
     def say(self, text: str) -> None:
-        """Tell whoever waits what is waited for."""
+        """Print a message to stderr."""
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     def note(self, event: Event, job_id: str, at: datetime | None = None, **fields: Any) -> None:
-        """Write an event into the journal, durably."""
+        """Write an event to the journal, durably."""
         self.journal.write(
             JournalEntry(at=at or self.clock.now(), event=event, job_id=job_id, provider=self.provider.name, **fields)
         )
 
     def note_machine(self, event: Event, job_id: str, machine: RentedMachine) -> None:
-        """Write an event about a machine into the journal."""
+        """Write an event about a machine to the journal."""
         self.note(event, job_id, name=machine.name, number=machine.number, usd_per_hour=machine.usd_per_hour)
 
     def list_machines(self, job_id: str) -> tuple[RentedMachine, ...]:
-        """Return the machines of an order that the provider lists; asked once."""
+        """Return the machines of a job that the provider lists; one query."""
         return tuple(
             machine
             for machine in self.provider.ours()
@@ -55,18 +55,18 @@ class RentalContext:
         )
 
     def look(self, number: str) -> RentedMachine | None:
-        """Return a machine as it is; null when it is gone."""
+        """Return a machine's current state; null when it is gone."""
         machine = self.provider.look(number)
         return None if machine is None or machine.stage == "gone" else machine
 
     def heard(self, question: Callable[[], AnswerT], within_s: float | None = None) -> AnswerT:
-        """Return the answer to a question that changes nothing, asked until it is answered, or for ``within_s``.
+        """Return the answer to a query without side effects, retried until it is answered, for ``within_s`` at most.
 
         Raises:
-            NoAnswer: For as long as a provider may be silent.
+            NoAnswer: The provider did not answer in that time, or in ``silent_at_most_s`` where it is null.
         """
-        silent_s = self.timeouts.silent_at_most_s if within_s is None else within_s
-        until = self.clock.now() + timedelta(seconds=silent_s)
+        timeout_s = self.timeouts.silent_at_most_s if within_s is None else within_s
+        until = self.clock.now() + timedelta(seconds=timeout_s)
         while True:
             try:
                 return question()
@@ -76,25 +76,25 @@ class RentalContext:
                 self.clock.sleep(self.timeouts.look_s)
 
     def account(self) -> str | None:
-        """Return what tells the account from another; null where the provider has no word for it."""
+        """Return an identifier of the account; null where the provider has none."""
         return account_id(self.provider)
 
 
 def account_id(provider: Provider) -> str | None:
-    """Return what tells a provider's account from another, if it has ``account()``; never a credential."""
+    """Return an identifier of a provider's account, null without ``account()``; never a credential."""
     get_account = getattr(provider, "account", None)
     return str(get_account()) if callable(get_account) else None
 
 
 class RentalClock(Protocol):
-    """What time it is, by our own clock: a provider's times are shown and never reckoned with."""
+    """Our own clock; a provider's times are shown but never used in computations."""
 
     def now(self) -> datetime:
-        """Return the time of day, with its zone."""
+        """Return the time of day, with its time zone."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait; a signal may end it with `StopRequested`."""
+        """Sleep; a signal may end it with `StopRequested`."""
         ...
 
 
@@ -106,43 +106,43 @@ class SystemRentalClock:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep."""
         time.sleep(max(0.0, seconds))
 
 
 @dataclass(frozen=True)
 class RentalTimeouts:
-    """Seconds, unless a name says otherwise."""
+    """Timeouts, intervals and numbers of attempts."""
 
     look_s: float = 5.0
-    """Between two looks at a machine, or at a list."""
+    """Polling interval for a machine or a list."""
 
     appears_within_s: float = 90.0
-    """A machine whose creation was never answered may turn up in a list this long after it was asked for."""
+    """A machine whose creation was never answered may still appear in a list this long after its request."""
 
     up_within_s: float = 900.0
-    """From asking for a machine to one that answers; one that takes longer is stuck."""
+    """From the request until the machine answers; one that takes longer is stuck."""
 
     gone_within_s: float = 600.0
-    """From asking for a machine's end to seeing it gone."""
+    """From the termination request until the machine is confirmed gone."""
 
     ask_again_s: float = 20.0
-    """An end that was asked for and is not seen is asked for again."""
+    """Interval for repeating a termination request while the machine is still there."""
 
     silent_at_most_s: float = 300.0
-    """A provider that answers nothing for so long is given up."""
+    """Give up on a provider that does not answer for this long."""
 
     offers_within_s: float = 15.0
-    """Who only chooses, or wants to be shown something, does not wait longer for a list."""
+    """Longest wait for a list that only serves a choice or a display."""
 
     launches: int = 3
-    """How often a machine is asked for before an order is given up, where the answers never came."""
+    """Requests for a machine before a job fails, where the answers never came."""
 
     starts: int = 3
-    """How many machines an order may have one after the other, where they are taken away or never come up."""
+    """Machines that a job may use in succession, where they are preempted or never come up."""
 
     picked_up: int = 3
-    """How often a lost line to a machine that is still there is taken up again."""
+    """Reconnections after a lost connection to a machine that is still there."""
 
     limit_s: float = 3600.0
-    """What an order gets that names no limit."""
+    """Default time limit of a job."""

@@ -1,4 +1,4 @@
-"""A provider of rented machines as a host: the seven rules, the same for every provider."""
+"""A provider of rented machines as a host: one implementation of `Host` for every provider."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 
 class MachineWork(Protocol):
-    """What is done over a line: `hosts.remote.work`, or a test's stand-in."""
+    """What runs over a connection: `hosts.remote.remote_job.RemoteWork`, or a test's fake."""
 
     def run(self, connection: RemoteConnection, job: Job, watcher: JobWatcher) -> JobEnd:
-        """Have an order run there to its end."""
+        """Run a job there to its end."""
         ...
 
     def collect(self, connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
-        """Bring its run folder here."""
+        """Download its run folder."""
         ...
 
     def arm(self, connection: RemoteConnection, deadline_at: datetime) -> None:
-        """Make the machine keep its own deadline."""
+        """Make the machine enforce its own deadline."""
         ...
 
 
 @dataclass
 class HeldMachine:
-    """An order that has machines now."""
+    """A job, its lease, and its current machine; null: none yet."""
 
     job: Job
     lease: Lease
@@ -58,7 +58,7 @@ class HeldMachine:
 
 
 class RentedHost:
-    """Machines of one provider, by the hour: ``HOST = RentedHost(MyProvider())`` is all that its file has to add."""
+    """Machines of one provider, billed by the hour; a provider's module adds ``HOST = RentedHost(MyProvider())``."""
 
     options = frozenset({"gpu_type", "image", "max_cost", "ship", "time", "remote_python"})
 
@@ -71,7 +71,7 @@ class RentedHost:
         journal: RentalJournal | None = None,
         work: MachineWork | None = None,
     ) -> None:
-        """Say whose machines; the rest is handed in by tests."""
+        """Create the host of a provider; the other parameters are for tests."""
         self.provider = provider
         self.name = provider.name
         if not getattr(provider, "images", True):
@@ -84,60 +84,60 @@ class RentedHost:
         self._held: dict[str, HeldMachine] = {}
 
     def available(self) -> str | None:
-        """Return which credential is missing; null when none is."""
+        """Return which credential is missing, as a clause; null when none is."""
         return self.provider.missing()
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return what can be had now, with the price of this moment; a silent provider is not waited for long."""
+        """Return what is available now, at live prices; the wait for a silent provider is short."""
         return self.context.heard(self.provider.offers, within_s=self.context.timeouts.offers_within_s)
 
     def script(self, job: Job) -> str:
-        """Return what would be rented, for how much and until when; nothing is."""
+        """Return what would be rented, at which price and until when; nothing is rented."""
         offer = launch.ordered_offers(self.name, self.offers(), job)[0]
         seconds = budget.job_limit_s(self.context, job, offer)
         price = "a price that is not told" if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f} an hour"
         most = "" if offer.usd_per_hour is None else f", at most ${budget.at_most_usd(offer.usd_per_hour, seconds):.2f}"
-        why_not = budget.reason_job_not_affordable(self.context, job, offer, seconds)
+        over_budget = budget.reason_job_not_affordable(self.context, job, offer, seconds)
         return (
             f"# rent {offer.gpu or offer.name} from {self.name}{f' in {offer.region}' if offer.region else ''} "
             f"for {price}{most} in {seconds / 60:.0f} min\n"
             f"# image {job.image or self.provider.default_image}\n"
             f"assay {' '.join(job.words)}\n# bring the run back, end the machine, see it gone\n"
-            + (f"# not now: {why_not}\n" if why_not else "")
+            + (f"# not now: {over_budget}\n" if over_budget else "")
         )
 
     def create(self, job: Job) -> Rental:
-        """Rent what the order needs; its lease and its intent are on disk before anything is asked for."""
+        """Rent what the job needs; its lease and its intent are on disk before anything is requested."""
         offers = launch.ordered_offers(self.name, self.context.heard(self.provider.offers), job)
         held = HeldMachine(job, *budget.check_and_record_intent(self.context, job, offers[0]))
         try:
-            self._ask(held, offers)
+            self._request(held, offers)
         except BaseException as error:
-            self._give_up(held, error)
+            self._release_after_error(held, error)
             raise
-        return self._loan(held)
+        return self._rental(held)
 
     def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
-        """Have the order run there, and bring its run back; on another machine if this one is taken away."""
+        """Run the job there and download its run; restart on another machine if this one is reclaimed."""
         held = self._held[rental.name]
         while True:
             try:
                 return self._run_once(held, watcher)
             except MachineReclaimed as reclaimed:
                 watcher.progress(JobProgress(state="waits", what=f"{reclaimed}; beginning anew"))
-                self._start_again(held, reclaimed)
+                self._restart(held, reclaimed)
 
     def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
-        """Return the run folder, which came back while the machine was known to be there."""
+        """Return the run folder, which `run` has downloaded already."""
         return self._held[rental.name].folders
 
     def release(self, rental: Rental) -> None:
-        """End every machine of the order, and see it gone; a signal meanwhile does not keep us from that."""
+        """Terminate every machine of the job and confirm that it is gone, even if a signal comes meanwhile."""
         job = identity.job_of_machine(rental.name) or rental.name.removeprefix(NAME_PREFIX)
         self._end(job, self._held.pop(rental.name, None))
 
     def list_ours(self) -> tuple[Rental, ...]:
-        """Return every machine there that bears a name of ours, whoever asked for it."""
+        """Return every machine there with a name of ours, whoever requested it."""
         rentals = {rental.job_id: rental for rental in self.context.journal.rentals()}
         own_rentals: list[Rental] = []
         for machine in self.context.heard(self.provider.ours, within_s=self.context.timeouts.offers_within_s):
@@ -161,11 +161,11 @@ class RentedHost:
         return tuple(own_rentals)
 
     def end_order(self, job_id: str) -> None:
-        """End every machine of an order, from whatever process, and see it gone."""
+        """Terminate every machine of a job, from any process, and confirm that it is gone."""
         terminate_all(self.context, job_id)
 
-    def _ask(self, held: HeldMachine, offers: tuple[Offer, ...]) -> None:
-        """Ask for a machine, offer after offer where there is none free, and own it."""
+    def _request(self, held: HeldMachine, offers: tuple[Offer, ...]) -> None:
+        """Request a machine, offer after offer until one is free, and record it as held."""
         job = held.job
         self._held[job.name] = held
         held.starts += 1
@@ -188,7 +188,7 @@ class RentedHost:
                 budget.check_budget(self.context, job, offer, held.deadline_at, held.machine.usd_per_hour)
                 return
 
-    def _loan(self, held: HeldMachine) -> Rental:
+    def _rental(self, held: HeldMachine) -> Rental:
         machine = held.machine
         if machine is None or held.offer is None:
             raise AssertionError("asked for and answered")
@@ -203,8 +203,8 @@ class RentedHost:
             deadline_at=held.deadline_at,
         )
 
-    def _give_up(self, held: HeldMachine, error: BaseException) -> None:
-        """End whatever came of an order that failed while it was asked for."""
+    def _release_after_error(self, held: HeldMachine, error: BaseException) -> None:
+        """Terminate whatever a failed request created."""
         self._held.pop(held.job.name, None)
         try:
             self._end(held.job.id, held)
@@ -212,19 +212,19 @@ class RentedHost:
             raise failure from error
 
     def _run_once(self, held: HeldMachine, watcher: JobWatcher) -> JobEnd:
-        """Run the order on the machine that it has now.
+        """Run the job on its current machine.
 
         Raises:
-            MachineReclaimed: The machine was taken away, or never came up.
+            MachineReclaimed: The machine was reclaimed, or never came up.
         """
-        job, rental = held.job, self._loan(held)
+        job, rental = held.job, self._rental(held)
         for left in reversed(range(self.context.timeouts.picked_up + 1)):
             machine, connection = wait_until_up(self.context, job.id, rental.number, held.deadline_at, watcher)
             held.connections.append(connection)
             self.context.note("up", job.id, name=machine.name, number=machine.number)
             if held.offer is not None:
                 budget.check_budget(self.context, job, held.offer, held.deadline_at, machine.usd_per_hour)
-            self._tell_up(held, machine, watcher)
+            self._report_up(held, machine, watcher)
             try:
                 if not (held.offer and held.offer.ends_itself):
                     self._worker().arm(connection, held.deadline_at)
@@ -237,7 +237,7 @@ class RentedHost:
                 return ended
         raise AssertionError("the last try returns or raises")
 
-    def _tell_up(self, held: HeldMachine, machine: RentedMachine, watcher: JobWatcher) -> None:
+    def _report_up(self, held: HeldMachine, machine: RentedMachine, watcher: JobWatcher) -> None:
         price = (
             "" if held.offer is None or held.offer.usd_per_hour is None else f", ${held.offer.usd_per_hour:.2f} an hour"
         )
@@ -245,8 +245,8 @@ class RentedHost:
         where = f"{self.name} machine {machine.number}"
         watcher.progress(JobProgress(state="runs", what=f"{where} ({kind}{price}) is up", nodes=(where,)))
 
-    def _start_again(self, held: HeldMachine, reclaimed: MachineReclaimed) -> None:
-        """Get another machine for an order from its beginning; its deadline and its budget stay what they were."""
+    def _restart(self, held: HeldMachine, reclaimed: MachineReclaimed) -> None:
+        """Request another machine to restart a job from its beginning; its deadline and budget are unchanged."""
         if held.starts >= self.context.timeouts.starts:
             raise MachineCannot(f"{reclaimed}, and so were {held.starts - 1} before; it is given up.") from reclaimed
         terminate_all(self.context, held.job.id)
@@ -255,10 +255,10 @@ class RentedHost:
             raise BudgetEnded(f"{reclaimed}, and before the deadline there is no time for another") from reclaimed
         offers = launch.ordered_offers(self.name, self.context.heard(self.provider.offers), held.job)
         budget.record_intent(self.context, held.job, offers[0], held.deadline_at)
-        self._ask(held, offers)
+        self._request(held, offers)
 
     def _end(self, job_id: str, held: HeldMachine | None) -> None:
-        """End an order, and its lease with it; a signal meanwhile counts only once that is done."""
+        """Terminate a job's machines and discard its lease; a signal meanwhile takes effect once that is done."""
         try:
             self._end_now(job_id, held)
         except StopRequested:
@@ -266,7 +266,7 @@ class RentedHost:
             raise
 
     def _end_now(self, job_id: str, held: HeldMachine | None) -> None:
-        """End an order, see it gone, and forget its lease; a failure leaves the lease to `assay reap`."""
+        """Terminate a job's machines, confirm them gone, discard the lease; a failure leaves it to `assay reap`."""
         rental = self.context.journal.rental(job_id)
         try:
             if rental is not None and rental.request_count == rental.refused:
@@ -275,8 +275,8 @@ class RentedHost:
                 terminate_all(self.context, job_id)
         except MachineCannot as error:
             raise MachineCannot(f"{str(error).rstrip('.')}; `assay reap` tries again.") from error
-        for line in held.connections if held else ():
-            close = getattr(line, "close", None)
+        for connection in held.connections if held else ():
+            close = getattr(connection, "close", None)
             if callable(close):
                 close()
         if held is not None:

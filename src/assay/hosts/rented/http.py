@@ -33,18 +33,18 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """What a provider answered; ``body`` is its content, null where there is none."""
+    """A provider's response; ``body`` is its parsed JSON, null where there is none."""
 
     status: int
     body: JsonValue
 
     @property
     def ok(self) -> bool:
-        """Whether it did what it was asked for."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     def part(self, *names: str) -> Any:
-        """Return a part of the content by the names on the way to it; null where the way ends."""
+        """Return a value of the body by its path of keys; null where the path does not exist."""
         value: Any = self.body
         for name in names:
             value = value.get(name) if isinstance(value, dict) else None
@@ -53,7 +53,7 @@ class ApiResponse:
 
 @dataclass
 class ProviderApi:
-    """An account at a provider: its address, and the credential's variable; neither is read before it is needed."""
+    """The HTTP API of one account: its address and the credential's variable, neither read before it is needed."""
 
     provider: str
     url: str
@@ -61,28 +61,28 @@ class ProviderApi:
     url_variable: str
     clock: RentalClock
     apart_s: float = 0.0
-    """Between two requests, at least."""
+    """Shortest interval between two requests."""
 
     transport: httpx.BaseTransport | None = None
-    """Instead of the network; for tests."""
+    """Replaces the network in tests."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _next_at: dict[str, datetime] = field(default_factory=dict, repr=False)
     _waited: dict[str, int] = field(default_factory=dict, repr=False)
-    """By kind, how many have had their turn and have not asked yet."""
+    """By kind, how many waits are done whose request is not sent yet."""
 
     _client: httpx.Client | None = field(default=None, repr=False)
 
     def missing(self) -> str | None:
-        """Return that the credential is not set, as a clause; null when it is."""
+        """Return a clause that the credential is not set; null when it is."""
         return None if self._key() else f"{self.key_variable} is not set"
 
     @property
     def base(self) -> str:
-        """Where it is asked: the provider's address, or the one that the environment gives instead.
+        """The base URL: the provider's, or the one set in the environment.
 
         Raises:
-            BadInput: The key would travel in the open.
+            BadInput: The URL would send the key unencrypted, or contains credentials.
         """
         configured = os.environ.get(self.url_variable, "").strip().rstrip("/")
         if not configured:
@@ -98,7 +98,7 @@ class ProviderApi:
 
     @property
     def identity(self) -> str:
-        """What tells this account at this address from others: a hash, from which no key can be had."""
+        """An identifier of this account at this address: a hash that does not reveal the key."""
         return hashlib.sha256(f"{self.base} {self._key()}".encode()).hexdigest()[:12]
 
     def ask(
@@ -111,22 +111,22 @@ class ProviderApi:
         kind: str = "",
         apart_s: float = 0.0,
     ) -> ApiResponse:
-        """Ask once; asked again only where the provider says that it has not even looked (429).
+        """Send a request; retry only where the provider did not process it (429).
 
         Args:
-            method: As HTTP has it.
-            path: Behind the base address.
-            params: Of the query.
-            content: Sent as JSON.
-            kind: A kind of request that may be made only so often.
-            apart_s: Between two requests of this kind, at least.
+            method: HTTP method.
+            path: Path below the base URL.
+            params: Query parameters.
+            content: Body, sent as JSON.
+            kind: Name of a rate-limited kind of request.
+            apart_s: Shortest interval between two requests of this kind.
 
         Raises:
-            NoAnswer: No answer, or one that says that the provider is in trouble.
+            NoAnswer: No answer, or a server error.
             MachineCannot: The credential is missing or not accepted.
         """
-        for tried in range(TRIES):
-            if tried or not self._had_turn(kind):
+        for attempt in range(TRIES):
+            if attempt or not self._had_turn(kind):
                 self._wait_for_turn(kind, apart_s)
             response = self._send(method, path, params, content)
             if response.status_code != 429:
@@ -135,23 +135,23 @@ class ProviderApi:
         raise NoAnswer(f"{self.provider} asks for patience again and again (429)")
 
     def turn(self, kind: str, apart_s: float) -> None:
-        """Wait until a request of a kind may be made; the next one of this kind is sent at once."""
+        """Wait until a request of a kind may be sent; the next one of this kind is then sent at once."""
         self._wait_for_turn(kind, apart_s)
         with self._lock:
             self._waited[kind] = self._waited.get(kind, 0) + 1
 
     def _had_turn(self, kind: str) -> bool:
         with self._lock:
-            left = self._waited.get(kind, 0)
-            self._waited[kind] = max(0, left - 1)
-        return left > 0
+            waited = self._waited.get(kind, 0)
+            self._waited[kind] = max(0, waited - 1)
+        return waited > 0
 
     def refused(self, what: str, answer: ApiResponse) -> str:
-        """Return a sentence on an answer that says no, in the provider's own words."""
+        """Return an error message on a refused request, with the provider's own."""
         return f"{self.provider} refuses {what}: {self.words(answer)} ({answer.status})."
 
     def words(self, answer: ApiResponse) -> str:
-        """Return what the provider says of an error, without a secret and short."""
+        """Return the provider's error message, shortened and without secrets."""
         keys = (("error", "message"), ("detail",), ("title",), ("message",))
         message = next(
             (text for path in keys if isinstance(text := answer.part(*path), str) and text), "no reason told"
@@ -166,13 +166,13 @@ class ProviderApi:
         return text.replace(key, "…") if key else text
 
     def _wait_for_turn(self, kind: str, apart_s: float) -> None:
-        """Wait until the last request, and the last of this kind, are long enough ago; threads queue up."""
+        """Wait until the last request, and the last of this kind, are long enough ago; threads take turns."""
         from datetime import timedelta
 
         with self._lock:
             now = self.clock.now()
             at = max([now, *(self._next_at[name] for name in {"", kind} if name in self._next_at)])
-            at = min(at, now + timedelta(seconds=LONGEST_WAIT_S))  # a clock that was set back
+            at = min(at, now + timedelta(seconds=LONGEST_WAIT_S))  # in case the clock was set back
             self._next_at[""] = at + timedelta(seconds=self.apart_s)
             if kind:
                 self._next_at[kind] = at + timedelta(seconds=apart_s)
@@ -187,14 +187,14 @@ class ProviderApi:
         key = self._key()
         if not key:
             raise MachineCannot(f"{self.provider} cannot be asked: {self.missing()}.")
-        if re.fullmatch(r"[!-~]+", key) is None:  # httpx would show it in what it says of that
+        if re.fullmatch(r"[!-~]+", key) is None:  # httpx would show the key in its error
             raise BadInput(f"{self.provider} cannot be asked: {self.key_variable} has strange characters.")
         headers = {"Authorization": f"Bearer {key}"}
         try:
             return self._connection().request(
                 method, f"{self.base}{path}", params=params, json=content, headers=headers
             )
-        except httpx.LocalProtocolError:  # its text may show a header, and so the key
+        except httpx.LocalProtocolError:  # its message may show a header, and so the key
             raise BadInput(f"{self.provider} cannot be asked {method} {path}: that is no request of HTTP.") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             why = self._clean(str(error)) or type(error).__name__
@@ -238,9 +238,9 @@ class ProviderApi:
 
 
 def _retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
-    """Return how long a provider wants to be left alone, in seconds.
+    """Return how long to wait before the next request, in seconds.
 
-    A point in time is reckoned from the provider's own clock where it tells that, as ours may be another.
+    A date is compared with the provider's own ``Date`` where there is one, as our clock may differ.
     """
     header = headers.get("Retry-After", "").strip()
     try:
@@ -255,10 +255,10 @@ def _retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
 
 
 def response_rows(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a list in an answer; none where it is no list."""
+    """Return the objects of a list in a response; none where it is not a list."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def response_object(value: object) -> dict[str, Any]:
-    """Return an object in an answer; an empty one where it is none."""
+    """Return an object in a response; an empty one where it is not an object."""
     return value if isinstance(value, dict) else {}

@@ -5,8 +5,8 @@
                 │                └ which start of it: a machine that was preempted is followed by another
                 └ the deadline by the clock of whoever requested it, in UTC
 
-Anybody with the account's key can tell from a list alone which machines are ours and past their deadline: no journal
-is needed, and no time that the provider reports.
+Anyone with the account's key can tell from a list alone which machines are ours and past their deadline, without the
+journal and without the provider's times.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _STAMP = "%Y%m%dt%H%M%Sz"
 _NAME = re.compile(rf"{NAME_PREFIX}until-(\d{{8}}t\d{{6}}z)-(\d{{1,3}})-([0-9a-z]{{8,32}})")
 
 
-def machine_name(order_id: str, start: int, deadline_at: datetime) -> str:
-    """Return the name of the machine for one start of an order, the first being 1; part of a second counts as one."""
+def machine_name(job_id: str, start: int, deadline_at: datetime) -> str:
+    """Return the machine name for one start of a job, counted from 1; the deadline is rounded up to a second."""
     until = (deadline_at.astimezone(UTC) + timedelta(microseconds=999_999)).strftime(_STAMP)
-    return f"{NAME_PREFIX}until-{until}-{start}-{order_id}"
+    return f"{NAME_PREFIX}until-{until}-{start}-{job_id}"
 
 
 def job_of_machine(name: str) -> str | None:
-    """Return the order that a machine was made for; null: the name is none of ours."""
+    """Return the id of the job that a machine was created for; null: the name is not ours."""
     match = _NAME.fullmatch(name)
     return match[3] if match and deadline_of_machine(name) else None
 
 
 def deadline_of_machine(name: str) -> datetime | None:
-    """Return the deadline in a machine's name; null: the name is none of ours."""
+    """Return the deadline in a machine's name; null: the name is not ours."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -56,15 +56,15 @@ def deadline_of_machine(name: str) -> datetime | None:
 
 
 def key_folder(job_id: str) -> Path:
-    """Return where an order's keys are while it lasts."""
+    """Return the folder of a job's keys, which exists as long as its rental."""
     return home_folder() / "rentals" / job_id
 
 
 def make_keys(job_id: str) -> str:
-    """Make an order's keys; return the public one.
+    """Create a job's key pair; return the public key.
 
     Raises:
-        MachineCannot: ssh-keygen is not here, or fails.
+        MachineCannot: ssh-keygen is not installed, or fails.
     """
     folder = key_folder(job_id)
     with translate_os_errors(folder):
@@ -73,24 +73,24 @@ def make_keys(job_id: str) -> str:
     if not key.with_suffix(".pub").exists():
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"assay-{job_id}", "-f", str(key)]
         try:
-            made = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            result = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
         except FileNotFoundError:
             raise MachineCannot(
                 "A key for the rented machine is made with ssh-keygen, which is not installed."
             ) from None
-        if made.returncode:
-            why = " ".join((made.stderr or made.stdout).split())
+        if result.returncode:
+            why = " ".join((result.stderr or result.stdout).split())
             raise MachineCannot(f"A key for the rented machine could not be made: {why}.")
     return key.with_suffix(".pub").read_text(encoding="utf-8").strip()
 
 
 def remove_keys(job_id: str) -> None:
-    """Remove an order's keys; nothing happens where there are none."""
+    """Remove a job's keys, if there are any."""
     shutil.rmtree(key_folder(job_id), ignore_errors=True)
 
 
 def connect(machine: RentedMachine, where: str) -> SshConnection | None:
-    """Return a line to a machine by the key it was rented with; null where that or its address is not known."""
+    """Return a connection to a machine with the key it was rented with; null where the key or address is missing."""
     from assay.hosts.remote.connection import SshConnection
 
     job = job_of_machine(machine.name)

@@ -1,4 +1,4 @@
-"""The journal of rentals: written and flushed before a machine is requested, read by whoever cleans up."""
+"""The journal of rentals: written and flushed before a machine is requested, read by cleanup."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Event = Literal["intent", "asked", "made", "refused", "silent", "up", "ended", "
 
 
 class JournalEntry(Value):
-    """One line of the journal; what an event does not say is null."""
+    """One line of the journal; fields that do not apply to an event are null."""
 
     schema_version: int = SCHEMA_VERSION
     at: AwareDatetime = Field(description="By our clock.")
     event: Event
     job_id: str
     provider: str
-    name: str | None = Field(default=None, description="Of the machine.")
-    number: str | None = Field(default=None, description="What the provider calls the machine.")
+    name: str | None = Field(default=None, description="The machine's name.")
+    number: str | None = Field(default=None, description="The provider's id of the machine.")
     gpu: str | None = None
     offer: str | None = None
-    account: str | None = Field(default=None, description="What tells the account from another; no credential.")
+    account: str | None = Field(default=None, description="Identifier of the account; not a credential.")
     usd_per_hour: float | None = Field(default=None, description="As quoted.")
-    at_most_usd: float | None = Field(default=None, description="The price of that moment until the deadline.")
+    at_most_usd: float | None = Field(default=None, description="Cost up to the deadline at the quoted price.")
     deadline_at: AwareDatetime | None = None
     usd: float | None = Field(default=None, description="As billed.")
     why: str | None = None
 
 
 class MachineRecord(Value):
-    """One machine of an order."""
+    """One machine of a job."""
 
     number: str
     name: str | None = None
@@ -53,7 +53,7 @@ class MachineRecord(Value):
 
 
 class RentalRecord(Value):
-    """What the journal knows of an order."""
+    """What the journal records of a job's rental."""
 
     job_id: str
     provider: str
@@ -64,22 +64,24 @@ class RentalRecord(Value):
     account: str | None = None
     usd_per_hour: float | None = None
     at_most_usd: float | None = None
-    request_count: int = Field(default=0, description="Requests for a machine.")
-    refused: int = Field(default=0, description="Of them, those that were answered with no.")
-    asked_at: AwareDatetime | None = Field(default=None, description="When a machine was last asked for.")
+    request_count: int = Field(default=0, description="Number of requests for a machine.")
+    refused: int = Field(default=0, description="Number of them that were refused.")
+    asked_at: AwareDatetime | None = Field(default=None, description="When a machine was last requested.")
     heard_at: AwareDatetime | None = Field(
-        default=None, description="When it was last known how such a request had ended, were it by no answer."
+        default=None, description="When the outcome of such a request, even no answer, was last recorded."
     )
     machines: tuple[MachineRecord, ...] = ()
-    released_at: AwareDatetime | None = Field(default=None, description="When all of it was seen gone; null: not yet.")
+    released_at: AwareDatetime | None = Field(
+        default=None, description="When all of it was confirmed gone; null: not yet."
+    )
 
     @property
     def unanswered(self) -> int:
-        """How many requests may have made a machine of which we do not know."""
+        """How many requests may have created a machine that is not recorded."""
         return max(0, self.request_count - self.refused - len(self.machines))
 
     def quoted_usd(self, now: datetime) -> float | None:
-        """Return the quoted price times the hours that its machines were there; null where no price was told."""
+        """Return the cost of its machines in USD at quoted prices; null where a price is missing."""
         total = 0.0
         for machine in self.machines:
             if machine.usd_per_hour is None:
@@ -90,17 +92,17 @@ class RentalRecord(Value):
 
     @property
     def billed_usd(self) -> float | None:
-        """What the provider says it cost; null until it has said so of every machine."""
+        """The cost billed by the provider, in USD; null until every machine is billed."""
         amounts = [machine.billed_usd for machine in self.machines]
         return sum(amount for amount in amounts if amount is not None) if amounts and None not in amounts else None
 
 
 def replay_entries(entries: Iterable[JournalEntry]) -> tuple[RentalRecord, ...]:
-    """Return the orders of a journal as their entries leave them, the oldest first."""
+    """Return the rentals that result from a journal's entries, the oldest first."""
     by_job: dict[str, RentalRecord] = {}
     for entry in entries:
-        before = by_job.get(entry.job_id)
-        rental = before or RentalRecord(job_id=entry.job_id, provider=entry.provider, begun_at=entry.at)
+        previous = by_job.get(entry.job_id)
+        rental = previous or RentalRecord(job_id=entry.job_id, provider=entry.provider, begun_at=entry.at)
         by_job[entry.job_id] = _apply_entry(rental, entry)
     return tuple(by_job.values())
 
@@ -149,25 +151,25 @@ def _apply_to_machines(rental: RentalRecord, entry: JournalEntry) -> tuple[Machi
 
 
 class RentalJournal:
-    """The journal in a file; several processes may write it."""
+    """The journal file; several processes may write to it."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Name the file; null: the one in Assay's home."""
+        """Set the path; null: the file in Assay's home folder."""
         self._path = path
         self.unreadable = 0
-        """Lines that could not be understood when it was last read."""
+        """Number of invalid lines when it was last read."""
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The file's path."""
         return self._path or home_folder() / "rentals.jsonl"
 
     def write(self, entry: JournalEntry) -> None:
-        """Append an entry; when this returns, it survives a crash."""
+        """Append an entry; once this returns, it survives a crash."""
         files.append_line(self.path, entry.model_dump_json(exclude_none=True))
 
     def entries(self) -> tuple[JournalEntry, ...]:
-        """Return every entry that can be understood, in order."""
+        """Return every valid entry, in order."""
         entries: list[JournalEntry] = []
         self.unreadable = 0
         for line in self._lines():
@@ -178,7 +180,7 @@ class RentalJournal:
         return tuple(entries)
 
     def _lines(self) -> list[bytes]:
-        """Return the complete lines, whatever is in them."""
+        """Return the complete lines, valid or not."""
         with files.translate_os_errors(self.path):
             try:
                 return self.path.read_bytes().split(b"\n")[:-1]
@@ -186,16 +188,16 @@ class RentalJournal:
                 return []
 
     def rentals(self) -> tuple[RentalRecord, ...]:
-        """Return the orders as their entries leave them, the oldest first."""
+        """Return the rentals that result from the entries, the oldest first."""
         return replay_entries(self.entries())
 
     def rental(self, job_id: str) -> RentalRecord | None:
-        """Return one order; null: nothing of it was ever written."""
+        """Return the rental of one job; null: it has no entry."""
         return next(iter(replay_entries(entry for entry in self.entries() if entry.job_id == job_id)), None)
 
     @contextlib.contextmanager
     def one_at_a_time(self) -> Iterator[None]:
-        """Keep others from checking a budget and writing an intent for the length of a ``with`` block."""
+        """Keep other processes from checking a budget and writing an intent during a ``with`` block."""
         path = self.path.with_suffix(".lock")
         with files.translate_os_errors(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

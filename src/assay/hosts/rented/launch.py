@@ -2,10 +2,10 @@
 
 An answer that never came is looked up by name before anything is requested again:
 
-    wait for our turn ─▶ journal "asked" ─▶ launch ─▶ answered: journal "made"
-                                              └ no answer ─▶ list by name, for as long as one may take to appear
-                                                               ├ listed: it is ours
-                                                               └ not listed: request again
+    wait for the rate limit ─▶ journal "asked" ─▶ launch ─▶ answered: journal "made"
+                                                    └ no answer ─▶ list by name, for as long as one may take to appear
+                                                                     ├ listed: it is ours
+                                                                     └ not listed: request again
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 
 
 MAX_PRICE_INCREASE = 1.1
-"""Without --max-cost, what has become dearer than this many times the price it was chosen for is not taken."""
+"""Without --max-cost, an offer is rejected if its price is more than this multiple of the price it was chosen at."""
 
 
 def ordered_offers(provider: str, offers: Iterable[Offer], job: Job) -> tuple[Offer, ...]:
-    """Return what an order could take, the chosen offer first, then the cheapest.
+    """Return the offers suitable for a job, the chosen one first, then the cheapest.
 
     Raises:
-        BadInput: No GPU is asked for, or one that nobody has ever heard of, or a place that is none.
-        NoCapacity: The provider has none of it now.
-        MachineCannot: What was chosen has become dearer.
+        BadInput: No GPU type is requested, or the type or the place is unknown.
+        NoCapacity: The provider has no such machine now.
+        MachineCannot: The chosen offer has become more expensive.
     """
     all_offers = tuple(offers)
     _check_request(provider, all_offers, job)
-    kind = job.gpu or (job.offer.gpu if job.offer else None)
-    fitting = [
+    gpu_type = job.gpu or (job.offer.gpu if job.offer else None)
+    suitable = [
         offer
         for offer in all_offers
-        if (kind is None or (offer.gpu is not None and satisfies(kind, offer.gpu)))
+        if (gpu_type is None or (offer.gpu is not None and satisfies(gpu_type, offer.gpu)))
         and offer.gpu_count in {None, job.gpu_count}
         and job.host_place in {None, offer.name, offer.region}
     ]
     if job.offer is not None:
-        fitting = [offer for offer in fitting if job.offer.gpu in {None, offer.gpu}]
-    if not fitting:
-        has = ", ".join(dict.fromkeys(_with_count(offer) for offer in all_offers)) or "nothing"
+        suitable = [offer for offer in suitable if job.offer.gpu in {None, offer.gpu}]
+    if not suitable:
+        available = ", ".join(dict.fromkeys(_with_count(offer) for offer in all_offers)) or "nothing"
         count = f"{job.gpu_count} × " if job.gpu_count > 1 else ""
         where = f" in {job.host_place}" if job.host_place else ""
-        raise NoCapacity(f"{provider} has no {count}{kind or 'such machine'}{where} free now; it has {has}.")
-    affordable = [offer for offer in fitting if not _is_more_expensive(offer, job)]
+        raise NoCapacity(f"{provider} has no {count}{gpu_type or 'such machine'}{where} free now; it has {available}.")
+    affordable = [offer for offer in suitable if not _is_more_expensive(offer, job)]
     if not affordable:
-        raise MachineCannot(_price_increase_message(provider, fitting[0], job))
+        raise MachineCannot(_price_increase_message(provider, suitable[0], job))
     return tuple(
         sorted(affordable, key=lambda offer: (not _is_same_offer(offer, job.offer), _price(offer), offer.name))
     )
@@ -114,11 +114,11 @@ def _price_increase_message(provider: str, offer: Offer, job: Job) -> str:
 
 
 def request_machine(context: RentalContext, job_id: str, request: InstanceRequest) -> RentedMachine:
-    """Return a machine that was made for a wish; what else was made for it meanwhile is in the journal by name.
+    """Return a machine created for a request; any other machine created for it is in the journal by name.
 
     Raises:
-        NoCapacity: There is none; nothing was made.
-        MachineCannot: Refused, or silent: in that case something may have been made.
+        NoCapacity: None is free; nothing was created.
+        MachineCannot: Refused, or no answer: in that case something may have been created.
     """
     prepare = getattr(context.provider, "prepare", None)
     if callable(prepare):
@@ -147,19 +147,19 @@ def request_machine(context: RentalContext, job_id: str, request: InstanceReques
 
 
 def _find_by_name(context: RentalContext, job_id: str, request: InstanceRequest) -> RentedMachine | None:
-    """Return the machine of this name once the list shows it; null when it had time enough to turn up."""
+    """Return the machine of this name once the list shows it; null when it did not appear in time."""
     until = context.clock.now() + timedelta(seconds=context.timeouts.appears_within_s)
     rental = context.journal.rental(job_id)
     recorded = {machine.number for machine in rental.machines} if rental else set()
     while True:
-        looked_at = context.clock.now()
+        polled_at = context.clock.now()
         listed = context.heard(lambda: context.list_machines(job_id))
         matches = [machine for machine in listed if machine.name == request.name and machine.number not in recorded]
         for machine in matches:
             context.note_machine("made", job_id, machine)
         if matches:
             return matches[0]
-        if looked_at >= until:
+        if polled_at >= until:
             return None
         context.clock.sleep(context.timeouts.look_s)
 
@@ -168,20 +168,20 @@ ANSWERS_WITHIN_S = 30.0
 
 
 class MachineReclaimed(MachineCannot):
-    """A machine was taken away, or never came up: another may do better."""
+    """A machine was reclaimed or never came up; another one may work."""
 
 
 def wait_until_up(
     context: RentalContext, job_id: str, number: str, until: datetime, watcher: JobWatcher
 ) -> tuple[RentedMachine, RemoteConnection]:
-    """Return a machine that is up, and a line over which it has answered.
+    """Return a machine that is up, and a connection over which it has answered.
 
-    A second machine of the order, of a launch that was made twice, is ended as soon as it is seen.
+    A second machine of the job, from a duplicated launch, is terminated as soon as it is listed.
 
     Raises:
-        MachineReclaimed: It is gone or broken, or has not come up in the time a machine may take.
-        BudgetEnded: ``until``, the order's deadline, has passed.
-        NoAnswer: The provider was silent for too long.
+        MachineReclaimed: It is gone or broken, or did not come up in time.
+        BudgetEnded: ``until``, the job's deadline, has passed.
+        NoAnswer: The provider did not answer for too long.
     """
     stuck_at = context.clock.now() + timedelta(seconds=context.timeouts.up_within_s)
     last_state, ever_seen = "", False
@@ -216,7 +216,7 @@ def wait_until_up(
 
 
 def _find_machine(context: RentalContext, job_id: str, number: str) -> RentedMachine | None:
-    """Return the machine; others of the order are asked to end, and seen gone when the order is released."""
+    """Return the machine; terminate others of the job, which its release confirms gone."""
     listed = {machine.number: machine for machine in context.heard(lambda: context.list_machines(job_id))}
     rental = context.journal.rental(job_id) if listed.keys() - {number} else None
     recorded = {machine.number for machine in rental.machines} if rental else set()
@@ -227,12 +227,12 @@ def _find_machine(context: RentalContext, job_id: str, number: str) -> RentedMac
             try:
                 context.provider.end(other)
             except MachineCannot:
-                continue  # asked again at the next look, and at the release
+                continue  # requested again at the next poll, and at the release
     return listed.get(number) or context.heard(lambda: context.look(number))
 
 
 def _connect_if_ready(context: RentalContext, machine: RentedMachine) -> RemoteConnection | None:
-    """Return a line to a machine over which it answers; null when it does not yet."""
+    """Return a connection to a machine once it answers; null while it does not."""
     try:
         connection = context.provider.line(machine)
         if connection is not None and connection.do("true", within_s=ANSWERS_WITHIN_S).code == 0:

@@ -14,35 +14,39 @@ if TYPE_CHECKING:
     from assay.hosts.remote.connection import RemoteConnection
 
 Stage = Literal["starting", "up", "ending", "gone", "lost"]
-"""``lost``: preempted, unhealthy, in error: still there until it is seen gone, but of no use."""
+"""``lost``: preempted, unhealthy or in error: unusable, but still there until confirmed gone."""
 
 
 class NoAnswer(MachineCannot):
-    """An answer never came, or said that the provider is in trouble: what was asked for may be done all the same."""
+    """No answer, or a server error: the request may have taken effect nevertheless."""
 
 
 class NoCapacity(MachineCannot):
-    """Nobody has such a machine free now; another kind or place may have."""
+    """No such machine is free now; another type or place may have one."""
 
 
 class InstanceRequest(Value):
-    """A machine to be made."""
+    """A machine to create."""
 
-    name: str = Field(description="Unique, and what it is found again by.")
+    name: str = Field(description="Unique; the machine is looked up by it.")
     offer: Offer
     image: str
     deadline_at: AwareDatetime
-    public_key: str | None = Field(default=None, description="Who may log in; null where the line needs no key.")
-    environment: dict[str, str] = Field(default_factory=dict, description="Of the machine; never a secret.")
+    public_key: str | None = Field(
+        default=None, description="Key that may log in; null where the connection needs none."
+    )
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="The machine's environment variables; never a secret."
+    )
 
 
 class RentedMachine(Value):
-    """A machine of ours, as the provider last described it."""
+    """A machine of ours, in the state last reported by the provider."""
 
     name: str
-    number: str = Field(description="What the provider calls it.")
+    number: str = Field(description="The provider's id.")
     stage: Stage
-    status_text: str = Field(default="", description="The provider's own word for that.")
+    status_text: str = Field(default="", description="The provider's own name of the state.")
     address: str | None = None
     port: int = 22
     user: str = "root"
@@ -51,56 +55,56 @@ class RentedMachine(Value):
 
 
 class Provider(Protocol):
-    """One account at one provider. Every method is one question or one order; none waits or tries again.
+    """One account at one provider. Every method is one query or one request; none waits or retries.
 
-    What only some providers need may be there too:
+    Optional members:
 
-    - ``keyed = True``: a key pair is made for each rental, and `InstanceRequest.public_key` is set.
-    - ``prepare(request)``: whatever has to be there before a machine is asked for; safe to do again.
-    - ``turn()``: waits until a machine may be asked for; whatever stops us meanwhile, nothing was asked for.
-    - ``tidy(job_id)``: remove what `prepare` made, once all machines of an order are gone; safe to do again.
-    - ``images = False``: its machines start from one image only, and ``--image`` is refused.
-    - ``refuses``: places behind the host's name that are not used, each with its reason as a clause.
-    - ``account() -> str``: what tells the account from another, so that nothing is looked for in the wrong one.
+    - ``keyed = True``: a key pair is created for each rental, and `InstanceRequest.public_key` is set.
+    - ``prepare(request)``: create what must exist before a machine is requested; idempotent.
+    - ``turn()``: wait until a machine may be requested; if it is interrupted, nothing was requested.
+    - ``tidy(job_id)``: remove what `prepare` created, once all machines of a job are gone; idempotent.
+    - ``images = False``: its machines have one fixed image, and ``--image`` is refused.
+    - ``refuses``: places (``--on HOST:PLACE``) that are refused, each with the reason as a clause.
+    - ``account() -> str``: an identifier of the account, so that cleanup does not query the wrong one.
     """
 
     name: str
     default_image: str
 
     def missing(self) -> str | None:
-        """Return which credential or package is not here and how to get it, as a clause; null when all is."""
+        """Return which credential or package is missing and how to get it, as a clause; null when none is."""
         ...
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return what can be had now, with the price of this moment."""
+        """Return what is available now, at live prices."""
         ...
 
     def launch(self, request: InstanceRequest) -> RentedMachine:
-        """Ask for a machine, once.
+        """Request a machine, once.
 
         Raises:
-            NoCapacity: It cannot be had now.
-            NoAnswer: It may be there all the same.
-            MachineCannot: Refused: credentials, payment, quota, a request that makes no sense.
+            NoCapacity: It is not available now.
+            NoAnswer: It may have been created nevertheless.
+            MachineCannot: Refused: credentials, payment, quota, an invalid request.
         """
         ...
 
     def ours(self) -> tuple[RentedMachine, ...]:
-        """Return every machine that bears a name of ours and is not gone."""
+        """Return every machine that has a name of ours and is not gone."""
         ...
 
     def look(self, number: str) -> RentedMachine | None:
-        """Return a machine as it is now; null when the provider knows of none, or it is gone for good."""
+        """Return a machine's current state; null when the provider does not know it, or it is gone for good."""
         ...
 
     def end(self, number: str) -> None:
-        """Ask for a machine's end, once; whether it ended is seen by looking."""
+        """Request a machine's termination, once; `look` and `ours` show whether it ended."""
         ...
 
     def line(self, machine: RentedMachine) -> RemoteConnection | None:
-        """Return a line to a machine that is up; null when it cannot be reached yet."""
+        """Return a connection to a machine that is up; null when it cannot be reached yet."""
         ...
 
     def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return what it has cost by the provider's own account; null when that is not told (yet)."""
+        """Return the cost billed by the provider, in USD; null when it is not available (yet)."""
         ...

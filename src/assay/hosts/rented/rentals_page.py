@@ -1,4 +1,4 @@
-"""Current and past rentals as rows and as a page: since when, until when, the cost quoted and billed."""
+"""Current and past rentals as rows and as a page: start, deadline, quoted and billed cost."""
 
 from __future__ import annotations
 
@@ -19,70 +19,72 @@ if TYPE_CHECKING:
 
 
 class RentalRow(Value):
-    """A machine that runs, or an order that is over."""
+    """A running machine, or a past rental."""
 
     provider: str
-    job_id: str | None = Field(default=None, description="Null: the machine's name tells none.")
-    machine: str = Field(description="The provider's numbers for it.")
+    job_id: str | None = Field(default=None, description="Null: the machine's name has none.")
+    machine: str = Field(description="The provider's id, or ids.")
     gpu: str | None = None
     state: str
-    since: AwareDatetime | None = Field(default=None, description="Null: asked for from elsewhere.")
+    since: AwareDatetime | None = Field(default=None, description="Null: requested from another machine.")
     deadline_at: AwareDatetime | None = None
     hours: float | None = None
     usd_per_hour: float | None = None
     quoted_usd: float | None = Field(default=None, description="The quoted price times the hours so far.")
-    billed_usd: float | None = Field(default=None, description="By the provider's account; null: not told, or not yet.")
+    billed_usd: float | None = Field(
+        default=None, description="Billed by the provider; null: not available, or not yet."
+    )
 
 
 def rental_rows(
-    rentals: Iterable[RentalRecord], loans: Mapping[str, Iterable[Rental] | None], now: datetime
+    rentals: Iterable[RentalRecord], listed: Mapping[str, Iterable[Rental] | None], now: datetime
 ) -> tuple[RentalRow, ...]:
-    """Return what runs, then what is over and was begun in this month, the newest first.
+    """Return the running machines, then this month's past rentals, the newest first.
 
-    ``loans`` are what each provider lists; null where it could not be asked.
+    ``listed`` maps each provider to its listed machines; null where it could not be queried.
     """
-    by_order = {rental.job_id: rental for rental in rentals}
-    running = [_running_rows(loan, by_order, now) for listed in loans.values() for loan in listed or ()]
+    by_job = {rental.job_id: rental for rental in rentals}
+    running = [_running_row(machine, by_job, now) for machines in listed.values() for machine in machines or ()]
     shown = {row.job_id for row in running}
-    silent = [
-        _past_rows(rental, now, state="not seen" if loans.get(rental.provider) is not None else "cannot be asked after")
-        for rental in by_order.values()
+    unconfirmed = [
+        _past_row(rental, now, state="not seen" if listed.get(rental.provider) is not None else "cannot be asked after")
+        for rental in by_job.values()
         if rental.released_at is None and rental.job_id not in shown
     ]
     month = (now.year, now.month)
     over = [
-        _past_rows(rental, now, state="over")
-        for rental in by_order.values()
+        _past_row(rental, now, state="over")
+        for rental in by_job.values()
         if rental.released_at is not None
         and rental.machines
         and rental.job_id not in shown
         and (rental.begun_at.year, rental.begun_at.month) == month
     ]
-    return (*running, *silent, *reversed(over))
+    return (*running, *unconfirmed, *reversed(over))
 
 
-def _running_rows(loan: Rental, by_order: Mapping[str, RentalRecord], now: datetime) -> RentalRow:
-    job = identity.job_of_machine(loan.name)
-    rental = by_order.get(job or "")
-    machine = next((record for record in rental.machines if record.number == loan.number), None) if rental else None
+def _running_row(listed: Rental, by_job: Mapping[str, RentalRecord], now: datetime) -> RentalRow:
+    job = identity.job_of_machine(listed.name)
+    rental = by_job.get(job or "")
+    machine = next((record for record in rental.machines if record.number == listed.number), None) if rental else None
     since = machine.made_at if machine else None
     hours = None if since is None else (now - since).total_seconds() / 3600
-    has_cost = hours is not None and loan.usd_per_hour is not None
+    has_cost = hours is not None and listed.usd_per_hour is not None
     return RentalRow(
-        provider=loan.host,
+        provider=listed.host,
         job_id=job,
-        machine=loan.number,
-        gpu=loan.gpu,
-        state=loan.state,
+        machine=listed.number,
+        gpu=listed.gpu,
+        state=listed.state,
         since=since,
-        deadline_at=loan.deadline_at,
+        deadline_at=listed.deadline_at,
         hours=hours,
-        usd_per_hour=loan.usd_per_hour,
-        quoted_usd=(hours or 0.0) * (loan.usd_per_hour or 0.0) if has_cost else None,
+        usd_per_hour=listed.usd_per_hour,
+        quoted_usd=(hours or 0.0) * (listed.usd_per_hour or 0.0) if has_cost else None,
     )
 
 
-def _past_rows(rental: RentalRecord, now: datetime, *, state: str) -> RentalRow:
+def _past_row(rental: RentalRecord, now: datetime, *, state: str) -> RentalRow:
     until = rental.released_at or now
     hours = sum(((m.ended_at or until) - m.made_at).total_seconds() for m in rental.machines) / 3600
     return RentalRow(
@@ -107,7 +109,7 @@ def rentals_page(
     notes: Iterable[str] = (),
     unasked: Sequence[str] = (),
 ) -> Page:
-    """Return the rows as a page; ``unasked`` are providers of which nothing is known."""
+    """Return the rows as a page; ``unasked`` are providers that could not be queried."""
     titles = (
         "provider",
         "machine",

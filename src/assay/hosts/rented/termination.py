@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 ASKED_WITHIN_S = 1200.0
-"""A request for a machine has ended after this long, however often the provider asked for patience."""
+"""By this time a request for a machine has ended, however often the provider's rate limit delayed it."""
 
 
 def terminate_all(context: RentalContext, job_id: str) -> None:
-    """End all of an order and return when it was seen gone; safe from any process, and any number of times.
+    """Terminate all machines of a job and return once they are confirmed gone; idempotent, from any process.
 
     Raises:
         MachineCannot: Something is still there, or the provider does not answer.
@@ -33,7 +33,7 @@ def terminate_all(context: RentalContext, job_id: str) -> None:
 
 
 def release_job(context: RentalContext, job_id: str) -> None:
-    """Put away what belongs to an order of which nothing is left, and write down that it is released."""
+    """Remove the keys and the rest of a job whose machines are gone, and record that it is released."""
     tidy = getattr(context.provider, "tidy", None)
     if callable(tidy):
         context.heard(lambda: tidy(job_id))
@@ -43,7 +43,7 @@ def release_job(context: RentalContext, job_id: str) -> None:
 
 
 def record_billed(context: RentalContext, job_id: str) -> None:
-    """Write down what the provider says that the machines of an order have cost, where it says so by now."""
+    """Record the billed cost of a job's machines, as far as the provider reports it by now."""
     rental = context.journal.rental(job_id)
     for rented in rental.machines if rental else ():
         if rented.billed_usd is None:
@@ -55,10 +55,10 @@ def record_billed(context: RentalContext, job_id: str) -> None:
 
 
 def _made_before(rental: RentalRecord | None, now: datetime) -> datetime:
-    """Return by when whatever was asked for was made.
+    """Return the latest time at which a request of this rental can have created a machine.
 
-    Where it is not known how the last request ended, because whoever sent it was stopped or killed meanwhile: by now,
-    or by when a request has ended at the latest.
+    If the outcome of the last request is not recorded, because its process was stopped or killed meanwhile, that is
+    now, or the latest time at which a request ends.
     """
     if rental is None or rental.asked_at is None:
         return now
@@ -73,38 +73,38 @@ class _Termination:
     job_id: str
     rental: RentalRecord | None
     numbers: set[str] = field(default_factory=set)
-    """Numbers of all machines that the order ever had."""
+    """Ids of all machines that the job ever had."""
 
     open: set[str] = field(default_factory=set)
-    """Those that were not yet seen gone."""
+    """Those that are not confirmed gone yet."""
 
     seen_gone: set[str] = field(default_factory=set)
-    """Those that the provider has shown since: if it shows them no more, they are gone."""
+    """Those that the provider has listed before: once it no longer lists them, they are gone."""
 
     requested: dict[str, datetime] = field(default_factory=dict)
     complaint: str = ""
 
     def until_gone(self) -> None:
         context, rental = self.context, self.rental
-        begun = context.clock.now()
+        started_at = context.clock.now()
         machines = rental.machines if rental else ()
         self.numbers = {machine.number for machine in machines}
         self.open = {machine.number for machine in machines if machine.ended_at is None}
         self.seen_gone = {machine.number for machine in machines if machine.up_at is not None}
-        settled_at = _made_before(rental, begun) + timedelta(seconds=context.timeouts.appears_within_s)
-        give_up_at = max(begun, settled_at) + timedelta(seconds=context.timeouts.gone_within_s)
+        settled_at = _made_before(rental, started_at) + timedelta(seconds=context.timeouts.appears_within_s)
+        give_up_at = max(started_at, settled_at) + timedelta(seconds=context.timeouts.gone_within_s)
         announced = False
         while True:
-            there = self._look()
+            present = self._look()
             now = context.clock.now()
             settled = now >= settled_at
-            self._note_gone(there, settled=settled)
+            self._note_gone(present, settled=settled)
             if not self.open and (settled or not self._unanswered()):
                 if announced:
-                    context.say(f"{context.provider.name}: {self._became()}.")
+                    context.say(f"{context.provider.name}: {self._late_machines_text()}.")
                 return
             if now >= give_up_at:
-                raise MachineCannot(self._still_there(there))
+                raise MachineCannot(self._still_there_text(present))
             if not announced and not self.open and rental is not None:
                 announced = True
                 left_s = (settled_at - now).total_seconds() + context.timeouts.look_s
@@ -116,31 +116,31 @@ class _Termination:
             context.clock.sleep(context.timeouts.look_s)
 
     def _unanswered(self) -> bool:
-        """Whether a request may have made a machine that was never seen."""
+        """Return whether a request may have created a machine that was never listed."""
         return self.rental is None or self.rental.request_count - self.rental.refused > len(self.numbers)
 
-    def _became(self) -> str:
-        """Say what became of a request whose answer was not heard."""
+    def _late_machines_text(self) -> str:
+        """Return what came of a request that was never answered."""
         before = {machine.number for machine in self.rental.machines} if self.rental else set()
         late = sorted(self.numbers - before)
         return f"machine {', '.join(late)} turned up and is gone" if late else "no machine turned up"
 
     def _look(self) -> dict[str, RentedMachine]:
         context = self.context
-        there = {machine.number: machine for machine in context.heard(lambda: context.list_machines(self.job_id))}
-        for number in there.keys() - self.numbers:
-            context.note_machine("made", self.job_id, there[number])
-        self.numbers |= there.keys()
-        self.open |= there.keys()
-        for number in sorted(self.open - there.keys()):
+        present = {machine.number: machine for machine in context.heard(lambda: context.list_machines(self.job_id))}
+        for number in present.keys() - self.numbers:
+            context.note_machine("made", self.job_id, present[number])
+        self.numbers |= present.keys()
+        self.open |= present.keys()
+        for number in sorted(self.open - present.keys()):
             machine = context.heard(lambda number=number: context.look(number))  # type: ignore[misc]
             if machine is not None:
-                there[number] = machine
-        self.seen_gone |= there.keys()
-        return there
+                present[number] = machine
+        self.seen_gone |= present.keys()
+        return present
 
-    def _note_gone(self, there: dict[str, RentedMachine], *, settled: bool) -> None:
-        for number in sorted(self.open - there.keys()):
+    def _note_gone(self, present: dict[str, RentedMachine], *, settled: bool) -> None:
+        for number in sorted(self.open - present.keys()):
             if number in self.seen_gone or settled:
                 self.open.discard(number)
                 self.context.note("ended", self.job_id, number=number)
@@ -157,8 +157,8 @@ class _Termination:
                 except MachineCannot as error:
                     self.complaint = f"; {str(error).rstrip('.')}"
 
-    def _still_there(self, there: dict[str, RentedMachine]) -> str:
+    def _still_there_text(self, present: dict[str, RentedMachine]) -> str:
         machines = ", ".join(
-            f"{number} ({there[number].status_text or there[number].stage})" for number in sorted(there)
+            f"{number} ({present[number].status_text or present[number].stage})" for number in sorted(present)
         )
         return f"{self.context.provider.name} still has {machines or 'machines that it does not show'}{self.complaint}"

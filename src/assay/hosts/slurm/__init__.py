@@ -1,1 +1,1 @@
-"""Slurm: a job becomes a batch job; its results arrive over the file system that all nodes share."""
+"""Slurm: a job runs as a batch job; its results arrive over the shared file system of the nodes."""

@@ -1,4 +1,4 @@
-"""Slurm arrays: a task for each node, bound to it before any of them may start, watched with one query for all tasks.
+"""Slurm arrays: one task per node, bound to it before any task may start, polled with one query for all tasks.
 
 sbatch --hold --array=0-N ──▶ scontrol update JobId=J_i ReqNodeList=node_i, for each i ──▶ scontrol release J
 """
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 TASKS_PER_S = 100
-"""A look at an array of so many tasks costs the controller about as much as a look at one job each second."""
+"""Polling an array of this many tasks once a second costs the controller about as much as polling one job."""
 
 
 class ArrayWatch:
-    """One array on its way; a task that has ended is told once, with how it ended, and not looked at again."""
+    """Watches one array; reports each task's end once, with its outcome, and no longer polls it."""
 
     def __init__(
         self,
@@ -49,40 +49,40 @@ class ArrayWatch:
         ended: Callable[[int, QueueEntry | None], NodeProgress],
         report: Callable[[Iterable[NodeProgress]], None],
     ) -> None:
-        self._loan = rental
+        self._rental = rental
         self._open = dict(tasks)
         self._folders = folders
         self._ended = ended
         self._report = report
         self._last_progress = {node: self._waits(index) for index, node in tasks.items()}
-        self._said_ended: set[int] = set()
+        self._finished: set[int] = set()
         self._silent_since: float | None = None
 
     def wait(self) -> None:
         """Wait until every task is over."""
         least_s = max(watch.FIRST_POLL_S, len(self._open) / TASKS_PER_S)
-        pause_s, looked_at = least_s, float("-inf")
+        pause_s, polled_at = least_s, float("-inf")
         while self._open:
             if self._new_ends():
                 pause_s = least_s
-            if time.monotonic() >= looked_at + pause_s:
+            if time.monotonic() >= polled_at + pause_s:
                 changed = self._poll()
-                looked_at = time.monotonic()
+                polled_at = time.monotonic()
                 pause_s = least_s if changed else min(watch.MAX_POLL_S, pause_s * watch.POLL_GROWTH)
             time.sleep(max(watch.TICK_S, least_s / 5))
 
     def _new_ends(self) -> bool:
-        """Return whether a task has said since that nothing more will come from it."""
+        """Return whether another task has written its end marker."""
         new = {
             index
             for index in self._open
-            if index not in self._said_ended and (self._folders[index] / traces.ENDED).exists()
+            if index not in self._finished and (self._folders[index] / traces.ENDED).exists()
         }
-        self._said_ended |= new
+        self._finished |= new
         return bool(new)
 
     def _poll(self) -> bool:
-        """Ask the queue; return whether anything has changed."""
+        """Query the queue; return whether anything has changed."""
         entries = self._queue()
         if entries is None:
             return False
@@ -93,16 +93,16 @@ class ArrayWatch:
                 del self._open[index]
             steps.append(step)
         steps += self._cancel_stuck(entries)
-        news = [step for step in steps if self._last_progress.get(step.node) != step]
-        self._last_progress.update({step.node: step for step in news})
-        if news:
-            self._report(news)
-        return bool(news)
+        new_steps = [step for step in steps if self._last_progress.get(step.node) != step]
+        self._last_progress.update({step.node: step for step in new_steps})
+        if new_steps:
+            self._report(new_steps)
+        return bool(new_steps)
 
     def _queue(self) -> dict[int, QueueEntry] | None:
-        """Return the tasks that Slurm knows, by their index; null when it does not answer."""
+        """Return the tasks in the queue, by index; null when Slurm does not answer."""
         try:
-            entries = watch.query_queue(self._loan.name, by_task=True)
+            entries = watch.query_queue(self._rental.name, by_task=True)
         except MachineCannot:
             now = time.monotonic()
             self._silent_since = self._silent_since or now
@@ -115,7 +115,7 @@ class ArrayWatch:
     def _step(self, index: int, node: str, entry: QueueEntry | None) -> NodeProgress:
         if entry is None or entry.over:
             return self._ended(index, entry)
-        task = f"{self._loan.number}_{index}"
+        task = f"{self._rental.number}_{index}"
         if not entry.waiting:
             return NodeProgress(node=node, state="runs", task=task)
         if entry.reason in queue.NEVER_STARTS_REASONS:
@@ -125,10 +125,10 @@ class ArrayWatch:
         return self._waits(index, None if entry.reason == "None" else queue.wait_reason(entry.reason))
 
     def _waits(self, index: int, reason: str | None = None) -> NodeProgress:
-        return NodeProgress(node=self._open[index], state="waits", task=f"{self._loan.number}_{index}", reason=reason)
+        return NodeProgress(node=self._open[index], state="waits", task=f"{self._rental.number}_{index}", reason=reason)
 
     def _cancel_stuck(self, entries: Mapping[int, QueueEntry]) -> list[NodeProgress]:
-        """Give up tasks whose nodes are out of order when no other is left to wait for."""
+        """Cancel the waiting tasks if all their nodes are out of order and no other task is open."""
         waiting = [index for index in self._open if index in entries and entries[index].waiting]
         if not waiting or len(waiting) < len(self._open):
             return []
@@ -137,7 +137,7 @@ class ArrayWatch:
             return []
         steps = []
         for index in waiting:
-            node, task = self._open.pop(index), f"{self._loan.number}_{index}"
+            node, task = self._open.pop(index), f"{self._rental.number}_{index}"
             run_command("scancel", task)
             reason = f"the node is {out_of_order.get(node) or 'no longer there'}"
             steps.append(NodeProgress(node=node, state="failed", task=task, reason=reason))
@@ -145,14 +145,14 @@ class ArrayWatch:
 
 
 DEFAULT_MAX_ARRAY = 1000
-"""Tasks that an array may have where Slurm does not say."""
+"""Largest number of tasks per array where Slurm does not report it."""
 
 MAX_ATTEMPTS = 3
 
 
 @dataclass
 class SubmittedArray:
-    """An array on its way: its lease, its logs, and the nodes that Slurm did not take."""
+    """A submitted array: its lease, its logs, and the nodes that Slurm refused, with the reason."""
 
     lease: Lease
     logs: Path
@@ -160,7 +160,7 @@ class SubmittedArray:
 
 
 class SlurmArrays:
-    """Sends arrays to a Slurm whose commands are here."""
+    """Submits arrays to a Slurm cluster whose commands are installed here."""
 
     def __init__(self) -> None:
         self._submitted: dict[str, SubmittedArray] = {}
@@ -170,72 +170,72 @@ class SlurmArrays:
         return partition.node_troubles(partition.partition_nodes(partition_name))
 
     def max_tasks(self) -> int:
-        """Return how many tasks an array may have."""
+        """Return the largest number of tasks per array."""
         result = run_command("scontrol", "show", "config")
         sizes = [line.partition("=")[2].strip() for line in result.out.splitlines() if line.startswith("MaxArraySize")]
         return max(1, int(sizes[0]) - 1) if sizes and sizes[0].isdigit() else DEFAULT_MAX_ARRAY
 
     def create(self, job: Job, nodes: tuple[str, ...], number: int, at_once: int | None) -> Rental:
-        """Submit the array held, its lease written first; tie each task to its node; let them go."""
+        """Submit the array held, its lease written first; bind each task to its node; release the array."""
         script = Path(array_log_folder(job, number)) / traces.SCRIPT
         with translate_os_errors(script):
             script.parent.mkdir(exist_ok=True)
             replace_atomically(script, array_script(job, len(nodes), number, at_once).encode())
-        sent = SubmittedArray(create_lease(job, "Slurm array"), script.parent)
+        submitted = SubmittedArray(create_lease(job, "Slurm array"), script.parent)
         try:
-            array = submit_job(job, array_options(job, len(nodes), number, at_once), script, sent.lease)
-            sent.refused = _bind_tasks(array, nodes)
+            array = submit_job(job, array_options(job, len(nodes), number, at_once), script, submitted.lease)
+            submitted.refused = _bind_tasks(array, nodes)
             _release_array(array)
         except BaseException:
-            leases.release_lease(sent.lease)
+            leases.release_lease(submitted.lease)
             raise
-        self._submitted[job.name] = sent
+        self._submitted[job.name] = submitted
         return Rental(host="slurm", name=job.name, number=array, state="PENDING")
 
     def watch(self, rental: Rental, jobs: Mapping[str, Job], report: Callable[[Iterable[NodeProgress]], None]) -> None:
-        """Wait until every node has ended, telling what is new."""
-        sent = self._submitted[rental.name]
-        if sent.refused:
-            report([NodeProgress(node=node, state="failed", reason=why) for node, why in sent.refused.items()])
+        """Wait until every node has ended, and report progress."""
+        submitted = self._submitted[rental.name]
+        if submitted.refused:
+            report([NodeProgress(node=node, state="failed", reason=why) for node, why in submitted.refused.items()])
         nodes = tuple(jobs)
 
-        def ended(index: int, job: QueueEntry | None) -> NodeProgress:
+        def ended(index: int, entry: QueueEntry | None) -> NodeProgress:
             return _task_end(
-                f"{rental.number}_{index}", nodes[index], jobs[nodes[index]], sent.logs / f"{index}.log", job
+                f"{rental.number}_{index}", nodes[index], jobs[nodes[index]], submitted.logs / f"{index}.log", entry
             )
 
-        tasks = {index: node for index, node in enumerate(nodes) if node not in sent.refused}
+        tasks = {index: node for index, node in enumerate(nodes) if node not in submitted.refused}
         folders = {index: Path(jobs[node].folder) for index, node in tasks.items()}
         ArrayWatch(rental, tasks, folders, ended, report).wait()
 
     def release(self, rental: Rental) -> None:
-        """Cancel what is left of the array, and see it gone."""
-        sent = self._submitted.pop(rental.name, None)
-        if sent is None:
+        """Cancel what is left of the array, and confirm that it is gone."""
+        submitted = self._submitted.pop(rental.name, None)
+        if submitted is None:
             self.cancel(rental.name)
         else:
-            leases.release_lease(sent.lease)
+            leases.release_lease(submitted.lease)
 
     def cancel(self, name: str) -> None:
-        """Cancel an array by its name, and see it gone."""
+        """Cancel an array by its name, and confirm that it is gone."""
         cancel_job(name, os.environ.get("SLURM_CONF"))
 
 
-def run_command_with_retries(*words: str) -> CommandResult:
-    """Ask for something that may be asked for twice, again where no answer came."""
-    result = run_command(*words)
+def run_command_with_retries(*arguments: str) -> CommandResult:
+    """Run an idempotent command, and retry it where no answer came."""
+    result = run_command(*arguments)
     for _ in range(MAX_ATTEMPTS - 1):
-        if result.code == 0 or not any(word in result.err for word in NO_ANSWER_ERRORS):
+        if result.code == 0 or not any(text in result.err for text in NO_ANSWER_ERRORS):
             break
-        result = run_command(*words)
+        result = run_command(*arguments)
     return result
 
 
 def _bind_tasks(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
-    """Tie each task to its node; return those that Slurm refused, and why: they are cancelled.
+    """Bind each task to its node; cancel and return those that Slurm refused, and why.
 
     Raises:
-        MachineCannot: It refused all of them.
+        MachineCannot: Slurm refused all of them.
     """
     refused: dict[str, str] = {}
     for index, node in enumerate(nodes):
@@ -255,18 +255,18 @@ def _release_array(array: str) -> None:
 
 
 def _task_end(task: str, node: str, job: Job, log: Path, entry: QueueEntry | None) -> NodeProgress:
-    """Say how one node's task ended."""
+    """Return how one node's task ended."""
     folder = Path(job.folder)
     wait_for_files(entry, folder)
     rank = traces.read_ranks(folder).get(0)
     code = None if rank is None else rank.exit_code
     if code in WHOLE_EXIT_CODES:
         return NodeProgress(node=node, state="done", task=task, exit_code=code)
-    left = collect_traces(folder, (node,), log)
+    job_traces = collect_traces(folder, (node,), log)
     run = traces.recorded_run(folder)
     reason = (
-        job_outcome(entry, left, job).reason
+        job_outcome(entry, job_traces, job).reason
         or (failed_trials_text(run) if run is not None and code == EXIT_STOPPED else None)
-        or left.words.get(0, "").removeprefix("assay: ")
+        or job_traces.words.get(0, "").removeprefix("assay: ")
     )
     return NodeProgress(node=node, state="failed", task=task, exit_code=code, reason=reason or f"exit code {code}")

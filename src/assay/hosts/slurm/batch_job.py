@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 TICK_S = 0.1
-"""Between two looks at the order's own files, which nobody else pays for."""
+"""Polling interval for the job's own files, which costs nobody else anything."""
 
 FIRST_POLL_S, MAX_POLL_S, POLL_GROWTH = 0.2, 10.0, 1.4
-"""Between two looks at the queue: often at first and when something has changed, then ever rarer, as the controller
-serves everybody."""
+"""Polling interval of the queue: short at first and after a change, then growing, as all users share the
+controller."""
 
 MAX_SILENCE_S = 600.0
 
 
 class JobWatch:
-    """One job on its way."""
+    """Watches one job."""
 
     def __init__(self, rental: Rental, folder: Path, watcher: JobWatcher) -> None:
-        self._loan = rental
+        self._rental = rental
         self._folder = folder
         self._watcher = watcher
         self._last_progress: JobProgress | None = None
@@ -49,48 +49,48 @@ class JobWatch:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that the job was given."""
+        """The nodes allocated to the job."""
         return self._nodes
 
     def wait(self) -> QueueEntry | None:
-        """Wait until the job is over; return its last line in the queue, null when Slurm no longer knows it."""
-        pause_s, next_look = FIRST_POLL_S, 0.0
+        """Wait until the job is over; return its last entry in the queue, null when Slurm no longer knows it."""
+        pause_s, next_poll_at = FIRST_POLL_S, 0.0
         ended = False
         while True:
             self.forward_output()
             if not ended and (self._folder / traces.ENDED).exists():
-                ended, pause_s, next_look = True, TICK_S, 0.0
-            if time.monotonic() >= next_look:
+                ended, pause_s, next_poll_at = True, TICK_S, 0.0
+            if time.monotonic() >= next_poll_at:
                 answered, entry = self._poll()
                 if answered and (entry is None or entry.over):
                     return entry
                 if self._changed(entry):
                     pause_s = FIRST_POLL_S
-                next_look = time.monotonic() + pause_s
+                next_poll_at = time.monotonic() + pause_s
                 pause_s = min(MAX_POLL_S, pause_s * POLL_GROWTH)
             time.sleep(TICK_S)
 
     def forward_output(self) -> None:
-        """Hand on what the first rank has printed since."""
+        """Pass on the first rank's new output."""
         for tail in self._tails:
             tail.forward()
 
     def _poll(self) -> tuple[bool, QueueEntry | None]:
-        """Return whether Slurm answered, and the job if it knows it."""
+        """Return whether Slurm answered, and the job's entry if there is one."""
         try:
-            entries = query_queue(self._loan.name)
-        except MachineCannot as silence:
+            entries = query_queue(self._rental.name)
+        except MachineCannot as error:
             now = time.monotonic()
             self._silent_since = self._silent_since or now
             if now - self._silent_since > MAX_SILENCE_S:
                 raise
-            self._report_progress("waits", f"cannot be asked after: {silence}".rstrip("."))
+            self._report_progress("waits", f"cannot be asked after: {error}".rstrip("."))
             return False, None
         self._silent_since = None
         return True, entries[0] if entries else None
 
     def _changed(self, entry: QueueEntry | None) -> bool:
-        """Tell what has changed in the queue, if anything has."""
+        """Report a change of the queue entry; return whether there was one."""
         if entry is None:
             return False
         if entry.waiting:
@@ -101,11 +101,11 @@ class JobWatch:
         if entry.state == "RUNNING" and not self._nodes:
             self._nodes = expand_hostnames(entry.nodes)
         where = ", ".join(self._nodes)
-        words = {"RUNNING": f"runs on {where}", "COMPLETING": "is ending"}
-        return self._report_progress("runs", words.get(entry.state, f"is {entry.state}"))
+        texts = {"RUNNING": f"runs on {where}", "COMPLETING": "is ending"}
+        return self._report_progress("runs", texts.get(entry.state, f"is {entry.state}"))
 
     def _report_progress(self, state: Literal["waits", "runs"], what: str) -> bool:
-        progress = JobProgress(state=state, what=f"Slurm job {self._loan.number} {what}", nodes=self._nodes)
+        progress = JobProgress(state=state, what=f"Slurm job {self._rental.number} {what}", nodes=self._nodes)
         if progress == self._last_progress:
             return False
         self._last_progress = progress
@@ -114,7 +114,7 @@ class JobWatch:
 
 
 class LogTail:
-    """A file that another process writes, handed on as it grows."""
+    """Passes on a file that another process writes, as it grows."""
 
     def __init__(self, path: Path, take: Callable[[bytes], None]) -> None:
         self._path = path
@@ -122,7 +122,7 @@ class LogTail:
         self._at = 0
 
     def forward(self) -> None:
-        """Hand on what is new."""
+        """Pass on what is new."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)
@@ -135,16 +135,18 @@ class LogTail:
 
 
 def query_queue(name: str, conf: str | None = None, *, by_task: bool = False) -> tuple[QueueEntry, ...]:
-    """Return the jobs of a name, those that have ended too, as long as Slurm remembers them.
+    """Return the queue entries of a job name, with ended jobs for as long as Slurm remembers them.
 
-    Tasks of an array that are alike stand in one line, unless each is asked for.
+    An array's tasks in the same state share one entry, unless ``by_task`` is set.
 
     Raises:
         MachineCannot: Slurm did not answer.
     """
-    how = ["--array"] if by_task else []
+    array_option = ["--array"] if by_task else []
     result = run_command(
-        "squeue", "--noheader", "--states=all", *how, f"--name={name}", f"--format={queue.JOB_FORMAT}", conf=conf
+        *("squeue", "--noheader", "--states=all", *array_option),
+        *(f"--name={name}", f"--format={queue.JOB_FORMAT}"),
+        conf=conf,
     )
     if result.code != 0:
         raise MachineCannot(f"Slurm's queue cannot be read: {result.reason}.")
@@ -152,7 +154,7 @@ def query_queue(name: str, conf: str | None = None, *, by_task: bool = False) ->
 
 
 def expand_hostnames(nodes: str) -> tuple[str, ...]:
-    """Return each node of a list as ``n[1-2]``."""
+    """Return the nodes of a list such as ``n[1-2]``."""
     if not nodes:
         return ()
     result = run_command("scontrol", "show", "hostnames", nodes)
@@ -164,7 +166,7 @@ _BAD_OPTIONS = ("unrecognized option", "invalid option", "ambiguous", "Invalid -
 
 
 def create_lease(job: Job, what: str) -> Lease:
-    """Write down that all of an order's name is to be cancelled, before it is sent."""
+    """Write a lease to cancel everything with the job's name, before it is submitted."""
     return leases.take_lease(
         "slurm",
         f"{what} {job.name}",
@@ -175,17 +177,17 @@ def create_lease(job: Job, what: str) -> Lease:
 
 
 def submit_job(job: Job, options: list[str], script: Path, lease: Lease) -> str:
-    """Return the job's number; where the answer never came, that of the job that is there all the same."""
+    """Submit a job and return its number; where no answer came, look it up in the queue by its name."""
     result = run_command("sbatch", "--parsable", *options, str(script))
     if result.code == 0:
         return result.out.strip().partition(";")[0]
-    if any(word in result.err for word in NO_ANSWER_ERRORS):
+    if any(text in result.err for text in NO_ANSWER_ERRORS):
         entries = query_queue(job.name)
         if entries:
             return entries[0].number.partition("_")[0]
         raise MachineCannot(f"Slurm did not answer: {result.reason}.")
     leases.discard_lease(lease)
-    if any(word in result.err for word in _BAD_OPTIONS):
+    if any(text in result.err for text in _BAD_OPTIONS):
         raise BadInput(f"sbatch cannot read its options: {result.reason}.")
     raise MachineCannot(f"Slurm refuses the job: {result.reason}.{partitions_up_text()}")
 
@@ -199,7 +201,7 @@ def list_offers() -> tuple[Offer, ...]:
 
 
 def partitions_up_text() -> str:
-    """Name the partitions that are up in a sentence; nothing where Slurm does not say."""
+    """Return a sentence with the partitions that are up; an empty string where Slurm does not answer."""
     try:
         names = dict.fromkeys(offer.name for offer in list_offers())
     except MachineCannot:
@@ -208,38 +210,38 @@ def partitions_up_text() -> str:
 
 
 GONE_TIMEOUT_S = 90.0
-"""A job is asked to end, given half a minute by default, and killed."""
+"""Slurm asks a job to stop, waits half a minute by default, and kills it."""
 
 APPEAR_TIMEOUT_S = 2.0
-"""A job that was sent just before we died may still be on its way into the queue."""
+"""A job submitted just before its submitter died may not be in the queue yet."""
 
 CANCEL_INTERVAL_S = 10.0
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
 
 
 def cancel_job(name: str, conf: str | None) -> None:
-    """Cancel the job of a name and wait until it is gone; safe to do twice, and when it never came to be.
+    """Cancel the jobs of a name and wait until they are gone; idempotent, and safe if none was ever created.
 
     Raises:
-        MachineCannot: It is still there, or Slurm does not answer.
+        MachineCannot: A job is still there, or Slurm does not answer.
     """
-    begun = time.monotonic()
-    asked_at: float | None = None
+    started_at = time.monotonic()
+    cancelled_at_s: float | None = None
     pause_s, ever_seen = _FIRST_PAUSE_S, False
     while True:
         entries = query_queue(name, conf)
         left = [entry for entry in entries if not entry.over]
         ever_seen = ever_seen or bool(entries)
-        lasted_s = time.monotonic() - begun
-        if not left and (ever_seen or lasted_s >= APPEAR_TIMEOUT_S):
+        elapsed_s = time.monotonic() - started_at
+        if not left and (ever_seen or elapsed_s >= APPEAR_TIMEOUT_S):
             return
-        if lasted_s > GONE_TIMEOUT_S:
+        if elapsed_s > GONE_TIMEOUT_S:
             states = ", ".join(f"{entry.number} ({entry.state})" for entry in left)
             raise MachineCannot(f"Slurm's job {states} is still there after {GONE_TIMEOUT_S:.0f} s.")
-        if left and (asked_at is None or lasted_s - asked_at > CANCEL_INTERVAL_S):
-            asked_at = lasted_s
+        if left and (cancelled_at_s is None or elapsed_s - cancelled_at_s > CANCEL_INTERVAL_S):
+            cancelled_at_s = elapsed_s
             run_command(
                 "scancel", *dict.fromkeys(entry.number.partition("_")[0] for entry in left), conf=conf
-            )  # arrays whole
+            )  # arrays are cancelled whole
         time.sleep(pause_s)
         pause_s = min(_MAX_PAUSE_S, pause_s * 1.5)

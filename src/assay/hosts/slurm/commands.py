@@ -1,4 +1,4 @@
-"""Run Slurm's commands, one answer each, and parse what they print.
+"""Run Slurm's commands and parse their output.
 
 PENDING ─▶ CONFIGURING ─▶ RUNNING ─▶ COMPLETING ─▶ COMPLETED, FAILED, TIMEOUT, NODE_FAIL, CANCELLED …
 """
@@ -18,12 +18,12 @@ from assay.hosts.base import Offer
 
 ANSWER_TIMEOUT_S = 60.0
 FILTER_VARIABLES = ("SQUEUE_", "SINFO_", "SCANCEL_")
-"""Variables by which users narrow what Slurm's commands show them; we look for what we look for."""
+"""Variables with which users filter the output of Slurm's commands; ours must not be filtered."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command answered."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -31,23 +31,23 @@ class CommandResult:
 
     @property
     def reason(self) -> str:
-        """The reason of a refusal, in Slurm's words on one line."""
+        """The reason of a failure: Slurm's messages on one line."""
         lines = [line.partition("error: ")[2] or line for line in self.err.splitlines() if line.strip()]
         return "; ".join(line.strip().rstrip(".") for line in lines) or f"exit code {self.code}"
 
 
-def run_command(*words: str, conf: str | None = None) -> CommandResult:
-    """Run a command and return its answer.
+def run_command(*arguments: str, conf: str | None = None) -> CommandResult:
+    """Run a command and return its result.
 
-    A signal that stops us meanwhile is heeded after the answer: what was asked for is then known to be there or not.
+    An exception from a signal is raised only once the command has ended, so that its outcome is settled.
 
     Raises:
-        MachineCannot: The command is not here.
+        MachineCannot: The command cannot be started.
     """
     parent = os.getpid()
     try:
         process = subprocess.Popen(
-            words,
+            arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -55,10 +55,10 @@ def run_command(*words: str, conf: str | None = None) -> CommandResult:
             errors="replace",
             env=command_environment(conf),
             start_new_session=True,
-            preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509 - no threads here; a late job would be nobody's
+            preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509 - no threads here; an orphan's job would have no owner
         )
     except OSError as error:
-        raise MachineCannot(f"Slurm's {words[0]} cannot be started: {error.strerror or error}.") from error
+        raise MachineCannot(f"Slurm's {arguments[0]} cannot be started: {error.strerror or error}.") from error
     try:
         out, err = process.communicate(timeout=ANSWER_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -74,7 +74,7 @@ def run_command(*words: str, conf: str | None = None) -> CommandResult:
 
 
 def command_environment(conf: str | None = None) -> dict[str, str]:
-    """Return our environment without what belongs to an allocation around us, or narrows what is shown."""
+    """Return our environment without the variables of a surrounding allocation and without filters."""
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -98,7 +98,7 @@ NEVER_STARTS_REASONS = {
     "InvalidQOS": "the quality of service is not valid",
     "PartitionTimeLimit": "it asks for more time than the partition gives",
 }
-"""Reasons that waiting does not mend, and what they mean."""
+"""Reasons for which a job never starts, and their meaning."""
 
 WAIT_REASONS = {
     "JobArrayTaskLimit": "as many as may run at once do",
@@ -107,14 +107,14 @@ WAIT_REASONS = {
     "ReqNodeNotAvail": "a node it needs is not available",
     "Resources": "nodes are not free",
 }
-"""The most usual reasons for waiting, in words."""
+"""The most common reasons for waiting, and their meaning."""
 
 _FAILED_NODES = ("down", "fail", "error", "unknown", "no_respond")
 
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One line of the queue."""
+    """One line of ``squeue``."""
 
     number: str
     state: str
@@ -134,19 +134,19 @@ class QueueEntry:
 
 
 def parse_queue(text: str) -> tuple[QueueEntry, ...]:
-    """Read ``squeue --noheader --format`` with `JOB_FORMAT`; other lines are not jobs."""
-    parts = (line.strip().split("|", 4) for line in text.splitlines())
-    return tuple(QueueEntry(*(part.strip() for part in five)) for five in parts if len(five) == 5)
+    """Parse ``squeue --noheader --format`` with `JOB_FORMAT`; other lines are skipped."""
+    rows = (line.strip().split("|", 4) for line in text.splitlines())
+    return tuple(QueueEntry(*(part.strip() for part in row)) for row in rows if len(row) == 5)
 
 
 def task_index(entry: QueueEntry) -> int | None:
-    """Return which task of an array it is; null for a job that is none, or for several tasks in one line."""
+    """Return an array task's index; null for a job that is not a task, or for several tasks in one entry."""
     index = entry.number.partition("_")[2]
     return int(index) if index.isdigit() else None
 
 
 def wait_reason(reason: str) -> str:
-    """Return a reason for waiting in words, with Slurm's own."""
+    """Return the meaning of a wait reason, with Slurm's own name of it."""
     if reason == "None":
         return "it is new"
     meaning = {**NEVER_STARTS_REASONS, **WAIT_REASONS}.get(reason.partition(",")[0])
@@ -154,7 +154,7 @@ def wait_reason(reason: str) -> str:
 
 
 def parse_offers(text: str) -> tuple[Offer, ...]:
-    """Read ``sinfo --noheader --format`` with `PARTITION_FORMAT`: partitions that are up."""
+    """Parse ``sinfo --noheader --format`` with `PARTITION_FORMAT`; return the partitions that are up."""
     result: list[Offer] = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|")]
@@ -175,9 +175,9 @@ def parse_offers(text: str) -> tuple[Offer, ...]:
     return tuple(result)
 
 
-def too_many_nodes_reason(nodes: int, partition: str | None, offers_found: tuple[Offer, ...]) -> str | None:
-    """Say that no partition, or not the one named, ever has so many nodes; null when one has, or it is not known."""
-    sizes = [offer.nodes for offer in offers_found if partition in {None, offer.name}]
+def too_many_nodes_reason(nodes: int, partition: str | None, offers: tuple[Offer, ...]) -> str | None:
+    """Return that no partition, or not the named one, has so many nodes; null when one has, or it is not known."""
+    sizes = [offer.nodes for offer in offers if partition in {None, offer.name}]
     if not sizes or any(size is None or size >= nodes for size in sizes):
         return None
     most = max(size or 0 for size in sizes)
@@ -186,7 +186,7 @@ def too_many_nodes_reason(nodes: int, partition: str | None, offers_found: tuple
 
 
 def parse_time_limit(text: str) -> float | None:
-    """Return seconds from Slurm's ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS`` or minutes; null for no limit or no time."""
+    """Parse Slurm's ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS`` or minutes, in seconds; null for no limit or no time."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
     if match is None:
         return None
@@ -202,13 +202,13 @@ def parse_time_limit(text: str) -> float | None:
 
 
 def format_time_limit(limit_s: float) -> str:
-    """Write seconds as Slurm reads them; its limits are whole minutes, so they are rounded up."""
+    """Format seconds for Slurm; its limits are whole minutes, so they are rounded up."""
     minutes = max(1, math.ceil(limit_s / 60))
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
 
 def parse_failed_nodes(text: str) -> dict[str, str]:
-    """Read ``sinfo --Node --format`` with `NODE_FORMAT`: nodes that are out of order, and why."""
+    """Parse ``sinfo --Node --format`` with `NODE_FORMAT`; return the nodes that are out of order, and why."""
     failed: dict[str, str] = {}
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|", 2)]
@@ -219,11 +219,11 @@ def parse_failed_nodes(text: str) -> dict[str, str]:
 
 
 def first_failed_node(log: str) -> str | None:
-    """Return the node whose task ended first by itself and not well, from what ``srun`` says; null when none did."""
+    """Return the node of the first task that exited with an error, from ``srun``'s messages; null when none did."""
     match = re.search(r"srun: error: (\S+): tasks? [\d,-]+: Exited with exit code", log)
     return match[1] if match else None
 
 
 def nodes_reported_failed(log: str) -> tuple[str, ...]:
-    """Return the nodes that ``srun`` says have failed, from what a job printed."""
+    """Return the nodes that failed according to ``srun``'s messages in a job's log."""
     return tuple(dict.fromkeys(re.findall(r"srun: error: Node failure on (\S+)", log)))

@@ -1,4 +1,4 @@
-"""The Slurm host: one batch job per job, with its name."""
+"""The Slurm host: one batch job per job, with the job's name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 
 
 class SlurmHost:
-    """A Slurm cluster whose commands are here."""
+    """A Slurm cluster whose commands are installed here."""
 
     name = "slurm"
     options = frozenset({"nodes", "nproc", "partition", "account", "time", "gres", "gpus_per_node", "sbatch_args"})
@@ -35,7 +35,7 @@ class SlurmHost:
         self._leases: dict[str, Lease] = {}
 
     def available(self) -> str | None:
-        """Return why there is no Slurm to ask; null when there is."""
+        """Return why Slurm cannot be used from here; null when it can."""
         missing = [name for name in COMMANDS if shutil.which(name) is None]
         return f"Slurm's commands are not installed ({', '.join(missing)})" if missing else None
 
@@ -69,7 +69,7 @@ class SlurmHost:
         return Rental(host=self.name, name=job.name, number=number, state="PENDING")
 
     def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
-        """Wait for the job's end, handing on what its first rank prints."""
+        """Wait for the job's end, passing on the output of its first rank."""
         folder = Path(job.folder)
         watch = JobWatch(rental, folder, watcher)
         entry = watch.wait()
@@ -79,7 +79,7 @@ class SlurmHost:
         return job_outcome(entry, collect_traces(folder, nodes, folder / run_job.LOG), job)
 
     def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
-        """Return the run folder, which is here already: nodes and we share a file system."""
+        """Return the run folder, which is here already: the nodes share our file system."""
         run = run_job.recorded_run(Path(job.folder))
         if run is None:
             return ()
@@ -88,7 +88,7 @@ class SlurmHost:
         return (run,)
 
     def release(self, rental: Rental) -> None:
-        """Cancel the job if it is still there, and see it gone."""
+        """Cancel the job if it is still there, and confirm that it is gone."""
         lease = self._leases.pop(rental.name, None)
         if lease is None:
             cancel_job(rental.name, os.environ.get("SLURM_CONF"))
@@ -96,7 +96,7 @@ class SlurmHost:
             leases.release_lease(lease)
 
     def list_ours(self) -> tuple[Rental, ...]:
-        """Return the jobs of this user that bear a name of ours and have not ended."""
+        """Return this user's jobs that have a name of ours and have not ended."""
         result = run_command("squeue", "--noheader", "--me", f"--format={commands.JOB_FORMAT}")
         if result.code != 0:
             raise MachineCannot(f"Slurm's queue cannot be read: {result.reason}.")

@@ -21,7 +21,7 @@ _FREE = ("idle", "planned")
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """One node as one partition has it; ``trouble`` says why it takes no work, null where it does."""
+    """One node in one partition; ``trouble`` is why it takes no work, null where it does."""
 
     name: str
     partition: str
@@ -31,7 +31,7 @@ class SlurmNode:
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """Read ``sinfo --noheader --Node`` with `FORMAT`."""
+    """Parse ``sinfo --noheader --Node`` with `NODES_FORMAT`."""
     nodes: list[SlurmNode] = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|", 4)]
@@ -46,15 +46,15 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
 
 
 def _trouble_reason(state: str, reason: str) -> str | None:
-    silent = "*" in state
-    if not silent and not state.startswith(_OUT_OF_ORDER):
+    unresponsive = "*" in state
+    if not unresponsive and not state.startswith(_OUT_OF_ORDER):
         return None
-    words = state.rstrip("*~#!%$@^-+") + (", not responding" if silent else "")
-    return words if reason in {"", "none"} else f"{words}: {reason}"
+    trouble = state.rstrip("*~#!%$@^-+") + (", not responding" if unresponsive else "")
+    return trouble if reason in {"", "none"} else f"{trouble}: {reason}"
 
 
 def partition_nodes(partition: str | None) -> tuple[SlurmNode, ...]:
-    """Return the nodes of a partition, or of several with commas between them; of the default one where none is named.
+    """Return the nodes of a partition, of several separated by commas, or of the default one where it is null.
 
     Raises:
         MachineCannot: Slurm does not answer, or has no such partition.
@@ -79,14 +79,14 @@ def partition_nodes(partition: str | None) -> tuple[SlurmNode, ...]:
 
 
 def nodes_by_name(names: Iterable[str]) -> tuple[SlurmNode, ...]:
-    """Return nodes by their names, as each partition has them; nothing where Slurm does not say."""
+    """Return nodes by name, once for each of their partitions; none where Slurm does not answer."""
     return parse_nodes(
         run_command("sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", f"--format={NODES_FORMAT}").out
     )
 
 
 def node_troubles(nodes: Iterable[SlurmNode]) -> dict[str, str | None]:
-    """Return each node once, and why it takes no work; in several partitions one that is up is enough."""
+    """Return each node once, and why it takes no work; null where it does in at least one partition."""
     troubles: dict[str, str | None] = {}
     for node in nodes:
         is_up = node.name in troubles and troubles[node.name] is None
@@ -95,34 +95,34 @@ def node_troubles(nodes: Iterable[SlurmNode]) -> dict[str, str | None]:
 
 
 def choose_nodes(nodes: Sequence[SlurmNode], *, count: int | None, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the nodes of a fleet, and why one of them takes no work: those named, so many, or all there are.
+    """Return the nodes of a fleet, and why each takes no work: the named ones, ``count`` nodes, or all.
 
-    Of so many, free ones come first, and those that are out of order last.
+    ``count`` selects free nodes first, and nodes that are out of order last.
 
     Raises:
-        MachineCannot: One that is named is not there, there are not so many, or none takes work.
+        MachineCannot: A named node does not exist, there are too few nodes, or none takes work.
     """
-    every = node_troubles(nodes)
+    troubles = node_troubles(nodes)
     where = ", ".join(dict.fromkeys(node.partition for node in nodes))
-    unknown = [name for name in names if name not in every]
+    unknown = [name for name in names if name not in troubles]
     if unknown:
-        raise MachineCannot(f"There is no node {unknown[0]} in the partition {where}; it has {join_nodes(every)}.")
-    if count is not None and count > len(every):
-        raise MachineCannot(f"{count} nodes are asked for, and the partition {where} has {len(every)}.")
+        raise MachineCannot(f"There is no node {unknown[0]} in the partition {where}; it has {join_nodes(troubles)}.")
+    if count is not None and count > len(troubles):
+        raise MachineCannot(f"{count} nodes are asked for, and the partition {where} has {len(troubles)}.")
     free = {node.name for node in nodes if node.free}
-    ranked = sorted(every, key=lambda name: (every[name] is not None, name not in free))
+    ranked = sorted(troubles, key=lambda name: (troubles[name] is not None, name not in free))
     selected_names = set(names or ranked[:count])
-    selected = {name: why for name, why in every.items() if name in selected_names}
+    selected = {name: why for name, why in troubles.items() if name in selected_names}
     if all(why is not None for why in selected.values()):
         raise MachineCannot(f"No node of the partition {where} takes work: {unavailable_text(selected)}.")
     return selected
 
 
 def expand_node_list(text: str) -> tuple[str, ...]:
-    """Return the names in a list as Slurm writes it: ``n[1-3],n7``.
+    """Return the names in a Slurm node list: ``n[1-3],n7``.
 
     Raises:
-        BadInput: It is none.
+        BadInput: It is not a valid list.
     """
     well_formed = re.fullmatch(r"[^\s\[\]]+(\[[\d,-]+\][^\s\[\]]*)*", text) is not None
     result = run_command("scontrol", "show", "hostnames", text)

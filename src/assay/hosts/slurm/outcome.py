@@ -1,4 +1,4 @@
-"""How a job ended: from its state in the queue and what its nodes and ranks left on disk."""
+"""How a job ended: from its state in the queue and the files that its nodes and ranks left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobTraces:
-    """What is left of a job: its nodes, which of them began and were ready to join, its ranks and their last words."""
+    """Traces of a job: its nodes, which of them started and were ready to join, its ranks and their last messages."""
 
     nodes: tuple[str, ...] = ()
     begun: dict[str, bool] = field(default_factory=dict)
@@ -33,32 +33,32 @@ class JobTraces:
     log: str = ""
 
 
-def job_outcome(entry: QueueEntry | None, left: JobTraces, job: Job) -> JobEnd:
-    """Return the exit code and, where the Assay over there could not tell itself, why."""
-    first = left.ranks.get(0)
+def job_outcome(entry: QueueEntry | None, job_traces: JobTraces, job: Job) -> JobEnd:
+    """Return the exit code and, where the remote Assay could not report it, the reason."""
+    first = job_traces.ranks.get(0)
     code = None if first is None else first.exit_code
     if code == 0:
         return JobEnd(exit_code=0)
     if entry is None:
-        return _job_end(EndedEarly, "Slurm no longer knows the job, and it left no result")
+        return _job_end(EndedEarly, "Slurm no longer knows the job, and it job_traces no result")
     if entry.state not in {"COMPLETED", "FAILED"}:
-        return _job_end(EndedEarly, _ended_by_slurm_reason(entry, left, job))
+        return _job_end(EndedEarly, _ended_by_slurm_reason(entry, job_traces, job))
     if code is None:
-        return _end_without_exit_code(left, job)
-    return JobEnd(exit_code=code, reason=_root_cause(left) if code == EXIT_STOPPED else None)
+        return _end_without_exit_code(job_traces, job)
+    return JobEnd(exit_code=code, reason=_root_cause(job_traces) if code == EXIT_STOPPED else None)
 
 
 def _job_end(kind: type[EndedEarly | MachineCannot], reason: str) -> JobEnd:
     return JobEnd(exit_code=kind.exit_code, reason=reason)
 
 
-def _ended_by_slurm_reason(entry: QueueEntry, left: JobTraces, job: Job) -> str:
-    """Say why Slurm ended a job."""
+def _ended_by_slurm_reason(entry: QueueEntry, job_traces: JobTraces, job: Job) -> str:
+    """Return why Slurm ended a job."""
     if entry.state == "TIMEOUT":
         limit = f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""
         return f"Slurm ended the job at its time limit{limit}"
     if entry.state in {"NODE_FAIL", "BOOT_FAIL"}:
-        return f"Slurm ended the job because {_failed_nodes_text(left)}"
+        return f"Slurm ended the job because {_failed_nodes_text(job_traces)}"
     if entry.state == "OUT_OF_MEMORY":
         return "Slurm ended the job because it used more memory than it was given"
     if entry.state == "CANCELLED":
@@ -66,39 +66,39 @@ def _ended_by_slurm_reason(entry: QueueEntry, left: JobTraces, job: Job) -> str:
     return f"Slurm ended the job: {entry.state} ({entry.reason})"
 
 
-def _failed_nodes_text(left: JobTraces) -> str:
-    named = [f"node {name} failed ({why})" for name, why in left.failed_nodes.items()]
-    named = named or [f"node {name} failed" for name in nodes_reported_failed(left.log)]
-    return " and ".join(named) or f"one of its nodes ({', '.join(left.nodes)}) failed"
+def _failed_nodes_text(job_traces: JobTraces) -> str:
+    named = [f"node {name} failed ({why})" for name, why in job_traces.failed_nodes.items()]
+    named = named or [f"node {name} failed" for name in nodes_reported_failed(job_traces.log)]
+    return " and ".join(named) or f"one of its nodes ({', '.join(job_traces.nodes)}) failed"
 
 
-def _end_without_exit_code(left: JobTraces, job: Job) -> JobEnd:
-    """Say how far a job came whose first rank gave no exit code."""
-    last = _last_line(left.log)
+def _end_without_exit_code(job_traces: JobTraces, job: Job) -> JobEnd:
+    """Return how far a job got whose first rank left no exit code."""
+    last = _last_line(job_traces.log)
     suffix = f": {last}" if last else ""
-    if not left.begun:
+    if not job_traces.begun:
         shared = f"; is {job.folder} on a file system that the nodes share?"
         return _job_end(MachineCannot, f"the job ended before anything ran on its nodes{suffix or shared}")
-    if left.ranks:
-        return _job_end(EndedEarly, _root_cause(left) or f"the ranks gave no answer{suffix}")
-    absent = [node for node in left.nodes if not left.begun.get(node)]
-    if 0 < len(absent) < len(left.nodes):
+    if job_traces.ranks:
+        return _job_end(EndedEarly, _root_cause(job_traces) or f"the ranks gave no answer{suffix}")
+    absent = [node for node in job_traces.nodes if not job_traces.begun.get(node)]
+    if 0 < len(absent) < len(job_traces.nodes):
         return _job_end(EndedEarly, f"{_join_nodes(absent)} never joined the others{suffix}")
-    first = first_failed_node(left.log)
+    first = first_failed_node(job_traces.log)
     where = f"node {first}" if first else "the nodes"
     return _job_end(MachineCannot, f"{job.python} could not start Assay on {where}{suffix}")
 
 
-def _root_cause(left: JobTraces) -> str | None:
-    """Name the rank that stopped the others: one that could not go on by its own account, else one that died."""
-    reasons = {number: rank for number, rank in left.ranks.items() if rank.exit_code not in {None, 0, 4}}
-    dead = {number: rank for number, rank in left.ranks.items() if rank.exit_code is None}
-    for number, rank in (*reasons.items(), *dead.items()):
+def _root_cause(job_traces: JobTraces) -> str | None:
+    """Return the rank that stopped the others: one that reported an error, else one that died."""
+    failed = {number: rank for number, rank in job_traces.ranks.items() if rank.exit_code not in {None, 0, 4}}
+    dead = {number: rank for number, rank in job_traces.ranks.items() if rank.exit_code is None}
+    for number, rank in (*failed.items(), *dead.items()):
         where = f"rank {number} on node {rank.node}"
         if rank.exit_code is None:
             return f"{where} died without an answer"
-        last_words = left.words.get(number, "").removeprefix("assay: ")
-        return f"{where} ended with exit code {rank.exit_code}{f': {last_words}' if last_words else ''}"
+        message = job_traces.words.get(number, "").removeprefix("assay: ")
+        return f"{where} ended with exit code {rank.exit_code}{f': {message}' if message else ''}"
     return None
 
 
@@ -107,18 +107,18 @@ def _join_nodes(nodes: list[str]) -> str:
 
 
 def _last_line(log: str) -> str:
-    """Return the last line of a log that tells more than that all was ended."""
+    """Return the last line of a log that is not from Slurm itself, if there is one."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
-    return (telling or lines or [""])[-1]
+    program_lines = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
+    return (program_lines or lines or [""])[-1]
 
 
 SHARED_FILES_TIMEOUT_S = 5.0
-"""What a node has written may take a moment to be seen through a shared file system."""
+"""A node's writes may take a moment to become visible on a shared file system."""
 
 
 def wait_for_files(entry: QueueEntry | None, folder: Path) -> None:
-    """Give a shared file system time to show the exit code that a job which ended by itself has left."""
+    """Wait until a shared file system shows the exit code of a job that ended by itself."""
     deadline = time.monotonic() + SHARED_FILES_TIMEOUT_S
     while entry is not None and entry.state == "COMPLETED" and time.monotonic() < deadline:
         first = traces.read_ranks(folder).get(0)
@@ -128,7 +128,7 @@ def wait_for_files(entry: QueueEntry | None, folder: Path) -> None:
 
 
 def collect_traces(folder: Path, nodes: tuple[str, ...], log: Path) -> JobTraces:
-    """Return what a job's nodes and ranks have left in its folder, and which of its nodes are out of order."""
+    """Return what a job's nodes and ranks left in its folder, and which of its nodes are out of order."""
     ranks = traces.read_ranks(folder)
     failed = {}
     if nodes:

@@ -1,7 +1,7 @@
-"""Batch scripts: one task per node, with torchrun where there are several processes; and the script of an array.
+"""Batch scripts: one task per node, with torchrun for several processes; and the script of an array.
 
-An array's script has no ``srun``: of the GPUs of a whole node a step gets only those requested by number, and the batch
-script has them all.
+An array's script has no ``srun``: a step gets only the GPUs that are requested by number, but the batch script has all
+GPUs of its node.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SHORT_OPTIONS = {
     "-n": "--ntasks", "-N": "--nodes", "-W": "--wait",
 }  # fmt: skip
 RESERVED_OPTIONS = (*SHORT_OPTIONS.values(), "--ntasks-per-node", "--parsable", "--test-only", "--wrap")
-"""Options of sbatch that Assay sets, or that would keep it from finding the job again."""
+"""Options of sbatch that Assay sets, or that would keep it from finding the job."""
 
 NODE_SHARING_OPTIONS = ("--exclusive", "--oversubscribe", "-s", "--cpus-per-task", "-c", "--ntasks-per-core")
-"""Options that say how much of a node is wanted; without one, whole nodes are asked for."""
+"""Options that request a part of a node; without one, Assay requests whole nodes."""
 
 _FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 
 
 def batch_script(job: Job) -> str:
-    """Return the script that ``sbatch`` gets; nothing in it is secret."""
+    """Return the script for ``sbatch``; it contains no secrets."""
     check_job(job)
     head = [f"#SBATCH {quote_option(option)}" for option in sbatch_options(job)]
     body = _single_process_body(job) if job.nodes * job.processes == 1 else _torchrun_body(job)
@@ -45,15 +45,15 @@ def batch_script(job: Job) -> str:
 
 
 def check_job(job: Job) -> None:
-    """Refuse what Slurm cannot be told, or what would hide the job from us."""
+    """Refuse options and arguments that Slurm cannot take or that would hide the job from us."""
     for argument in job.arguments:
         name = re.split(r"[=\s]", argument, maxsplit=1)[0]
         if not re.match(r"--[a-z]|-[A-Za-z]", name):
             raise BadInput(f"--sbatch-arg {argument!r} is no option of sbatch; write --sbatch-arg=--qos=high.")
         whole = name if name.startswith("--") else SHORT_OPTIONS.get(name[:2], name)
-        meant = [ours for ours in RESERVED_OPTIONS if ours.startswith(whole)]  # sbatch reads beginnings of names too
-        if meant:
-            raise BadInput(f"--sbatch-arg {argument}: {meant[0]} is set by Assay.")
+        reserved = [option for option in RESERVED_OPTIONS if option.startswith(whole)]  # sbatch accepts prefixes
+        if reserved:
+            raise BadInput(f"--sbatch-arg {argument}: {reserved[0]} is set by Assay.")
     paths = (job.cwd, job.folder, job.python, job.python_path or "")
     for text in (*job.words, *job.arguments, job.host_place or "", *paths):
         if (character := find_control_character(text)) is not None:
@@ -61,9 +61,9 @@ def check_job(job: Job) -> None:
 
 
 def sbatch_options(job: Job) -> list[str]:
-    """Return the options of ``sbatch``, the user's own last, so that they win.
+    """Return the options of ``sbatch``, the user's own last, so that they take precedence.
 
-    They are told to ``sbatch`` itself too: what stands in a script gives way to the user's variables (SBATCH_JOB_NAME).
+    They go on its command line too, as the user's variables (SBATCH_JOB_NAME) override those in a script.
     """
     shared = any(argument.startswith(NODE_SHARING_OPTIONS) for argument in job.arguments)
     return [
@@ -82,13 +82,13 @@ def sbatch_options(job: Job) -> list[str]:
 
 
 def quote_option(option: str) -> str:
-    """Return an option as it stands in a script."""
+    """Return an option quoted for a script."""
     name, equals, value = option.partition("=")
     return f"{name}={quote(value)}" if equals else quote(name)
 
 
 def script_head(job: Job, folder: str) -> list[str]:
-    """Return what every script begins with; ``folder``, as the shell reads it, takes what is left of the order."""
+    """Return the start of every script; ``folder`` is the job's folder, quoted for the shell."""
     path = "unset PYTHONPATH" if job.python_path is None else f"export PYTHONPATH={quote(job.python_path)}"
     return [
         f"export {FOLDER_VARIABLE}={folder}",
@@ -101,18 +101,18 @@ def script_head(job: Job, folder: str) -> list[str]:
 
 
 def _single_process_body(job: Job) -> list[str]:
-    words = join(job.words)
+    arguments = join(job.words)
     return [
         "",
         f"{_srun_command()} sh -c '",
         f'  : > "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME"',
         '  exec "$0" "$@"',
-        f"""' "$python" -m {REMOTE_RANK_MODULE} {words}""",
+        f"""' "$python" -m {REMOTE_RANK_MODULE} {arguments}""",
     ]
 
 
 def _torchrun_body(job: Job) -> list[str]:
-    """Return the part that starts a torchrun on each node; they meet on the first."""
+    """Return the part that starts torchrun on each node, with the rendezvous on the first."""
     return [
         "",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
@@ -129,22 +129,22 @@ def _torchrun_body(job: Job) -> list[str]:
 
 
 def _srun_command() -> str:
-    """Return how tasks are started: all end when one fails, and binding to cores is Assay's own business."""
+    """Return the command that starts tasks: all end when one fails, and Assay itself binds to cores."""
     return "srun --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --export=ALL"
 
 
 FLEET_NODE_MODULE = "assay.cli.fleet_node"
 NODE_LIST_OPTIONS = {"-w": "--nodelist", "-x": "--exclude", "-F": "--nodefile"}
-"""Options of sbatch that say which nodes; a fleet sends each task to its own."""
+"""Options of sbatch that select nodes; a fleet binds each task to its own node."""
 
 
 def array_log_folder(job: Job, number: int) -> str:
-    """Return the folder that takes an array's script and what Slurm said of each task."""
+    """Return the folder for an array's script and Slurm's log of each task."""
     return f"{job.folder}/slurm-{number}"
 
 
 def array_options(job: Job, tasks: int, number: int, at_once: int | None) -> list[str]:
-    """Return the options of ``sbatch``: held until every task has its node, the user's own last."""
+    """Return the options of ``sbatch``: held until every task is bound to its node, the user's own last."""
     limit = "" if at_once is None else f"%{at_once}"
     log = array_log_folder(job, number).replace("%", "%%")
     return [
@@ -156,14 +156,12 @@ def array_options(job: Job, tasks: int, number: int, at_once: int | None) -> lis
 
 
 def array_script(job: Job, tasks: int, number: int, at_once: int | None) -> str:
-    """Return the script that ``sbatch`` gets; nothing in it is secret, and nothing in it tells nodes apart."""
+    """Return the script for ``sbatch``; it contains no secrets and is the same for all nodes."""
     check_job(job)
     for argument in job.arguments:
         name = re.split(r"[=\s]", argument, maxsplit=1)[0]
         whole = name if name.startswith("--") else NODE_LIST_OPTIONS.get(name[:2], name)
-        if any(
-            option.startswith(whole) for option in NODE_LIST_OPTIONS.values()
-        ):  # sbatch reads beginnings of names too
+        if any(option.startswith(whole) for option in NODE_LIST_OPTIONS.values()):  # sbatch accepts prefixes
             raise BadInput(f"--sbatch-arg {argument}: which nodes is said with --nodelist.")
     folder = f'{quote(job.folder)}/"$SLURMD_NODENAME"/order-{number}'
     return "\n".join(

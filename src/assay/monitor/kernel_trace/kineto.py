@@ -1,7 +1,7 @@
 """PyTorch profiler (Kineto) traces as rows.
 
-Every call is enclosed in a mark of ours. The host's clock is read before a mark is set and just after, which ties the
-trace's clock, whatever its zero, to the host's between the two:
+Every call is enclosed in a mark. The host's clock is read just before and just after a mark is set, which bounds the
+offset between the trace's clock, whatever its zero, and the host's:
 
     host    entered ──┬── began                      the offset lies between entered - mark and began - mark;
     trace           mark ├── call ── launch …        the narrowest bounds of all calls are used
@@ -34,13 +34,13 @@ _NOT_OPERATORS = ("autograd::", "profiler::")
 
 @dataclass(frozen=True)
 class ProfilerClock:
-    """The trace's microseconds as ns of the host's monotonic clock, and how far off that may be."""
+    """Converts trace time in µs to ns of the host's monotonic clock, with the error of the conversion."""
 
     offset_ns: float
     error_us: float
 
     def host_ns(self, trace_us: float) -> int:
-        """Return a moment of the trace on the host's clock."""
+        """Return a trace timestamp on the host's clock."""
         return round(trace_us * 1e3 + self.offset_ns)
 
 
@@ -50,7 +50,7 @@ def call_mark(number: int) -> str:
 
 
 def fit_clock(events: Iterable[Event], spans: Sequence[CallSpan]) -> ProfilerClock | None:
-    """Return how the two clocks hang together; null where the trace shows none of the marks."""
+    """Return the offset between the two clocks; null where the trace contains none of the marks."""
     marks = _call_marks(events)
     low = [spans[n].entered_ns - begin * 1e3 for n, (begin, _) in marks.items() if n < len(spans)]
     high = [spans[n].began_ns - begin * 1e3 for n, (begin, _) in marks.items() if n < len(spans)]
@@ -63,14 +63,14 @@ def fit_clock(events: Iterable[Event], spans: Sequence[CallSpan]) -> ProfilerClo
 
 
 def gpu_events(events: Iterable[Event]) -> list[Event]:
-    """Return what the GPU ran, in the order of the starts."""
+    """Return the GPU's events, by start time."""
     return sorted(
         (e for e in events if e.get("cat") in _GPU_CATEGORIES and e.get("ph") == "X"), key=lambda e: float(e["ts"])
     )
 
 
 def operator_events(events: Iterable[Event]) -> list[Event]:
-    """Return the outermost operators of PyTorch on each thread: what they call in turn is part of them."""
+    """Return the outermost PyTorch operators on each thread; nested operators are part of them."""
     candidates = [e for e in events if e.get("cat") == "cpu_op" and e.get("ph") == "X" and _is_operator(str(e["name"]))]
     candidates.sort(key=lambda e: (str(e["tid"]), float(e["ts"]), -float(e["dur"])))
     outermost: list[Event] = []
@@ -84,7 +84,7 @@ def operator_events(events: Iterable[Event]) -> list[Event]:
 
 
 def rows_from_events(shown: Sequence[Event], events: Sequence[Event], clock: ProfilerClock | None) -> list[KernelRow]:
-    """Return events as rows, those of ``on_gpu`` or ``operators``; all events say which call each belongs to."""
+    """Return the events of ``shown`` as rows; ``events``, all of them, determine the call each belongs to."""
     calls = _CallIndex(events)
     zero_us = calls.first_us if calls.first_us is not None else min((float(e["ts"]) for e in shown), default=0.0)
     return [_row(number, event, calls, zero_us, clock) for number, event in enumerate(shown)]
@@ -114,7 +114,7 @@ def _row(index: int, event: Event, calls: _CallIndex, zero_us: float, clock: Pro
 
 
 class _CallIndex:
-    """Which call an event belongs to: the one within whose mark it was launched, or began where nothing launched it."""
+    """Maps an event to a call: the one within whose mark it was launched, or started if nothing launched it."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._begins = sorted((begin, end, number) for number, (begin, end) in _call_marks(events).items())
@@ -126,7 +126,7 @@ class _CallIndex:
         self.first_us = self._begins[0][0] if self._begins else None
 
     def of(self, correlation: int | None, start_us: float) -> int | None:
-        """Return its number; null where it lies in none."""
+        """Return the call's number; null if the event lies in none."""
         at_us = start_us if correlation is None else self._launches.get(correlation, start_us)
         index = bisect_right(self._begins, (at_us, float("inf"), 0)) - 1
         if index < 0 or at_us > self._begins[index][1]:

@@ -1,12 +1,12 @@
-"""Parse Nsight Compute's output.
+"""Parse Nsight Compute's output and assign its hardware counters to traced rows.
 
-Hardware counters of each kernel, or why there are none; and assign them to traced rows.
+The output gives the counters of each kernel, or why there are none.
 
 ``ncu --csv`` has two forms. The raw page has a row for each kernel, a column for each metric and a row of units
 below the heading; the details page has a row for each metric of each kernel. Around either are lines that begin
 with ``==``. Numbers have commas for thousands; what could not be read is ``n/a``.
 
-Counters come from a run of their own. The same calls launch the same kernels in the same order, which assigns the
+Counters come from a separate run. The same calls launch the same kernels in the same order, which assigns the
 counters of one run to the kernels of the other.
 """
 
@@ -38,11 +38,11 @@ PERCENTAGES = {
     "l2_hit_percent": "lts__t_sector_hit_rate.pct",
 }
 METRICS = (*PERCENTAGES.values(), SYSMEM_READ, SYSMEM_WRITE, DURATION)
-"""What is asked for: nvprof's sm_efficiency, achieved_occupancy, dram_utilization, and what sysmem_utilization was."""
+"""The metrics requested: nvprof's sm_efficiency, achieved_occupancy, dram_utilization and old sysmem_utilization."""
 
 SECTOR_BYTES = 32
 OLDEST_VERSION = (2020, 1)
-"""The first version that knows the options given here."""
+"""The first version that supports the options used here."""
 
 _TIMES = {
     "s": 1.0,
@@ -63,21 +63,21 @@ _VERSION = re.compile(r"^Version (\d+)\.(\d+)(?:\.\d+)*", re.MULTILINE)
 
 
 class NcuKernel(Value):
-    """The counters of one kernel, as they were read: seconds, bytes, sectors and percent, by the metric's name."""
+    """The counters of one kernel as read, in seconds, bytes, sectors and percent, by metric name."""
 
     name: str
     metrics: dict[str, float] = Field(default_factory=dict, description="Those that were read; n/a is left out.")
 
 
 class NcuFailure(Value):
-    """Why there are no counters, and what mends it where that is known."""
+    """Why there are no counters, and the fix where it is known."""
 
     reason: str
     fix: str | None = None
 
 
 def read_counters(text: str) -> list[NcuKernel]:
-    """Return the kernels of a table in either form, in the order of their launches; none where there is no table."""
+    """Return the kernels of a table in either form, in launch order; empty where there is no table."""
     lines = iter(text.splitlines())
     heading = next((line for line in lines if _HEADING.match(line)), None)
     if heading is None:
@@ -122,14 +122,14 @@ def _number(text: str, unit: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def counter_columns(counted: NcuKernel, link_bytes_per_s: float | None) -> dict[str, float | None]:
+def counter_columns(kernel: NcuKernel, link_bytes_per_s: float | None) -> dict[str, float | None]:
     """Return the columns of a row that the counters fill.
 
-    The share of system memory is that of the link on the way to it, the busier way; null where that is not known.
+    System memory utilization is a share of the PCIe bandwidth in the busier direction; null where that is unknown.
     """
-    columns = {column: counted.metrics.get(metric) for column, metric in PERCENTAGES.items()}
-    read_bytes, written_bytes = (_bytes(counted.metrics.get(metric)) for metric in (SYSMEM_READ, SYSMEM_WRITE))
-    duration_s = counted.metrics.get(DURATION)
+    columns = {column: kernel.metrics.get(metric) for column, metric in PERCENTAGES.items()}
+    read_bytes, written_bytes = (_bytes(kernel.metrics.get(metric)) for metric in (SYSMEM_READ, SYSMEM_WRITE))
+    duration_s = kernel.metrics.get(DURATION)
     columns |= {
         "sysmem_read_bytes": read_bytes,
         "sysmem_write_bytes": written_bytes,
@@ -145,25 +145,25 @@ def _bytes(sectors: float | None) -> float | None:
 
 
 def link_bytes_per_s(generation: int | None, width: int | None) -> float | None:
-    """Return what a PCIe link carries one way; null where it is not known."""
+    """Return the bandwidth of a PCIe link in one direction; null where it is unknown."""
     lane = None if generation is None else _GIGABYTES_A_LANE.get(generation)
     return None if lane is None or not width else lane * width * 1e9
 
 
 def parse_version(text: str) -> str | None:
-    """Return the version in what ``ncu --version`` says, as 2025.3; null where it says none."""
+    """Return the version that ``ncu --version`` prints, as 2025.3; null where it prints none."""
     match = _VERSION.search(text)
     return None if match is None else f"{match[1]}.{match[2]}"
 
 
 def is_too_old(version: str) -> bool:
-    """Return whether a version does not know the options that are used here."""
+    """Return whether a version does not support the options used here."""
     year, number = map(int, version.split("."))
     return (year, number) < OLDEST_VERSION
 
 
 def unknown_metrics(text: str, requested: Iterable[str]) -> set[str]:
-    """Return those of the metrics asked for that this chip, or this ncu, says it does not have."""
+    """Return those of the requested metrics that this chip or this ncu reports as missing."""
     complaints = [message.replace("\\", "") for _, message in _MESSAGE.findall(text) if "metric" in message]
     return {metric for metric in requested if any(metric.partition(".")[0] in message for message in complaints)}
 
@@ -201,7 +201,7 @@ _MAX_MESSAGE = 200
 
 
 def diagnose_failure(text: str, code: int) -> NcuFailure:
-    """Return why a run of ncu gave no counters, by what it printed and its exit code."""
+    """Return why a run of ncu gave no counters, from its output and its exit code."""
     own = "\n".join(line for line in text.splitlines() if line.startswith("==")) or text
     for pattern, reason, fix in _KNOWN_FAILURES:
         if re.search(pattern, own):
@@ -216,16 +216,16 @@ def diagnose_failure(text: str, code: int) -> NcuFailure:
 
 
 _UNNAMED = re.compile(r"\(anonymous namespace\)::|<?unnamed>::")
-"""How tools write a namespace without a name; ncu loses the first bracket of its own."""
+"""How tools write an anonymous namespace; ncu loses the first bracket of its own."""
 
 
 def with_counters(
     kernels: Sequence[KernelRow], counted: Sequence[NcuKernel], link_bytes_per_s: float | None
 ) -> tuple[list[KernelRow], int]:
-    """Return the rows with the counters that are theirs, and how many rows have some.
+    """Return the rows with their counters, and how many rows have some.
 
-    Where one run shows the kernels of the other in order, each gets its own, as far as they go. Otherwise a name that
-    both show equally often is taken in order, and one that they do not gets none.
+    Where the names of one run are a prefix of the other's, kernels are matched in order, as far as they go. Otherwise a
+    name that occurs equally often in both is matched in order, and any other gets no counters.
     """
     launched = sorted((k for k in kernels if k.kind == "kernel"), key=lambda k: (k.correlation or 0, k.index))
     pairs = dict(_matching_indices([plain_name(k.name) for k in launched], [plain_name(c.name) for c in counted]))
@@ -236,15 +236,15 @@ def with_counters(
     return rows, len(updates)
 
 
-def _matching_indices(ours: Sequence[str], theirs: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """Give the places that belong together."""
-    if theirs and ours[: len(theirs)] == theirs[: len(ours)]:
-        return zip(range(len(ours)), range(len(theirs)), strict=False)
-    often, there = Counter(ours), Counter(theirs)
-    alike = {name for name, count in often.items() if there[name] == count}
+def _matching_indices(traced: Sequence[str], counted: Sequence[str]) -> Iterable[tuple[int, int]]:
+    """Yield the pairs of matching indices."""
+    if counted and traced[: len(counted)] == counted[: len(traced)]:
+        return zip(range(len(traced)), range(len(counted)), strict=False)
+    traced_count, counted_count = Counter(traced), Counter(counted)
+    matching = {name for name, count in traced_count.items() if counted_count[name] == count}
     return zip(
-        (index for name in alike for index in _indices(ours, name)),
-        (index for name in alike for index in _indices(theirs, name)),
+        (index for name in matching for index in _indices(traced, name)),
+        (index for name in matching for index in _indices(counted, name)),
         strict=True,
     )
 

@@ -1,4 +1,4 @@
-"""A kernel trace as a timeline of rows with the nearest sensor readings, its summary, and the page that shows it.
+"""A kernel trace as a timeline of rows with the nearest sensor readings, its summary, and its page.
 
 The rows are kernels where a GPU was traced, otherwise operators, otherwise calls.
 """
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
 
 
 MAX_SENSOR_OFFSET_NS = 250_000_000
-"""A look farther away than this says nothing of a kernel; the sensors of an H200 tick every 100 ms."""
+"""A sample farther away than this is not assigned to a kernel; the sensors of an H200 update every 100 ms."""
 
 
 def with_sensors(kernels: Sequence[KernelRow], lines: Iterable[RecordingLine], gpu: int) -> list[KernelRow]:
-    """Return the rows with what a GPU's sensors said; as they were where no look is near, or no clock is shared."""
-    looks = sorted((line for line in lines if isinstance(line, GpuSample) and line.gpu == gpu), key=lambda s: s.t_ns)
-    times = [look.t_ns for look in looks]
-    return [_with_nearest_sample(kernel, looks, times) for kernel in kernels]
+    """Return the rows with a GPU's sensor readings; unchanged where no sample is near, or no clock is shared."""
+    samples = sorted((line for line in lines if isinstance(line, GpuSample) and line.gpu == gpu), key=lambda s: s.t_ns)
+    times = [sample.t_ns for sample in samples]
+    return [_with_nearest_sample(kernel, samples, times) for kernel in kernels]
 
 
-def _with_nearest_sample(kernel: KernelRow, looks: Sequence[GpuSample], times: Sequence[int]) -> KernelRow:
-    if kernel.start_ns is None or not looks:
+def _with_nearest_sample(kernel: KernelRow, samples: Sequence[GpuSample], times: Sequence[int]) -> KernelRow:
+    if kernel.start_ns is None or not samples:
         return kernel
     middle_ns = kernel.start_ns + round(kernel.duration_us * 500)
     index = bisect_left(times, middle_ns)
-    near = min(looks[max(0, index - 1) : index + 1], key=lambda look: abs(look.t_ns - middle_ns))
-    if abs(near.t_ns - middle_ns) > MAX_SENSOR_OFFSET_NS:
+    nearest = min(samples[max(0, index - 1) : index + 1], key=lambda sample: abs(sample.t_ns - middle_ns))
+    if abs(nearest.t_ns - middle_ns) > MAX_SENSOR_OFFSET_NS:
         return kernel
     return kernel.model_copy(
         update={
-            "sm_mhz": near.sm_mhz,
-            "temperature_c": near.temperature_c,
-            "power_instant_w": near.power_instant_w,
-            "power_usage_w": near.power_usage_w,
-            "throttle": None if near.throttle is None else "; ".join(near.throttle) or "none",
-            "sensor_offset_ms": (near.t_ns - middle_ns) / 1e6,
+            "sm_mhz": nearest.sm_mhz,
+            "temperature_c": nearest.temperature_c,
+            "power_instant_w": nearest.power_instant_w,
+            "power_usage_w": nearest.power_usage_w,
+            "throttle": None if nearest.throttle is None else "; ".join(nearest.throttle) or "none",
+            "sensor_offset_ms": (nearest.t_ns - middle_ns) / 1e6,
         }
     )
 
@@ -67,7 +67,7 @@ CALL_ROWS = "calls, by the host's clock"
 
 @dataclass(frozen=True)
 class KernelTimeline:
-    """Rows, what they are, and how they lie on the host's clock."""
+    """Rows, what they represent, and their relation to the host's clock."""
 
     kernels: list[KernelRow]
     rows_are: str
@@ -76,25 +76,27 @@ class KernelTimeline:
 
 
 def build_timeline(name: str, spans: Sequence[CallSpan], events: Sequence[Event], *, on_gpu: bool) -> KernelTimeline:
-    """Return the rows of a trace: what PyTorch's profiler saw, or the calls where it saw nothing of the kind."""
+    """Return the rows of a trace: the events of PyTorch's profiler, or the calls if it recorded none of the kind."""
     clock = kineto.fit_clock(events, spans) if events else None
     shown = kineto.gpu_events(events) if on_gpu else kineto.operator_events(events)
     if shown:
-        lost = ("the profiler's clock could not be tied to the host's: no sensors are laid beside the rows",)
+        clock_note = ("the profiler's clock could not be tied to the host's: no sensors are laid beside the rows",)
         rows = kineto.rows_from_events(shown, events, clock)
-        return KernelTimeline(rows, KERNEL_ROWS if on_gpu else OPERATOR_ROWS, clock, () if clock is not None else lost)
+        return KernelTimeline(
+            rows, KERNEL_ROWS if on_gpu else OPERATOR_ROWS, clock, () if clock is not None else clock_note
+        )
     missing = "nothing on the GPU" if on_gpu else "no operator"
-    nothing_recorded = (f"PyTorch's profiler saw {missing} in these calls",) if events else ()
-    return KernelTimeline(calls_as_rows(spans, name), CALL_ROWS, clock, nothing_recorded)
+    missing_note = (f"PyTorch's profiler saw {missing} in these calls",) if events else ()
+    return KernelTimeline(calls_as_rows(spans, name), CALL_ROWS, clock, missing_note)
 
 
 def rows_with_sensors(timeline: KernelTimeline, lines: Sequence[RecordingLine], gpu: int | None) -> list[KernelRow]:
-    """Return the rows with what a GPU's sensors said beside them."""
+    """Return the rows with a GPU's sensor readings; unchanged where ``gpu`` is null."""
     return timeline.kernels if gpu is None else with_sensors(timeline.kernels, lines, gpu)
 
 
 class KernelGroup(Value):
-    """All kernels of one name; counters are means weighted by time, over those that have them."""
+    """All kernels of one name; counters are time-weighted means over those that have them."""
 
     name: str
     count: int
@@ -107,7 +109,7 @@ class KernelGroup(Value):
 
 
 class TraceExtent(Value):
-    """From the first start to the last end: how long, and how much of it nothing ran; null where nothing did."""
+    """Duration from the first start to the last end, and how much of it was idle; null where nothing ran."""
 
     span_s: float | None = None
     busy_s: float | None = Field(default=None, description="Something ran; what ran at once counts once.")
@@ -115,7 +117,7 @@ class TraceExtent(Value):
 
 
 class CountersRead(Value):
-    """Which counters were read, by whom and with which command; or why none were, and what mends that."""
+    """Which counters were read, with which tool and command; or why none were, and the fix."""
 
     by: str | None = None
     version: str | None = None
@@ -151,23 +153,23 @@ class TraceSummary(Value):
 
 
 def group_by_name(kernels: Sequence[KernelRow]) -> tuple[KernelGroup, ...]:
-    """Return the kernels of each name together, the ones that took most time first."""
+    """Return the kernels grouped by name, most total time first."""
     groups: defaultdict[str, list[KernelRow]] = defaultdict(list)
     for kernel in kernels:
         groups[kernel.name].append(kernel)
-    whole_us = sum(kernel.duration_us for kernel in kernels)
-    kernel_groups = [_kernel_group(name, group, whole_us) for name, group in groups.items()]
+    all_us = sum(kernel.duration_us for kernel in kernels)
+    kernel_groups = [_kernel_group(name, group, all_us) for name, group in groups.items()]
     return tuple(sorted(kernel_groups, key=lambda group: -group.total_us))
 
 
-def _kernel_group(name: str, group: Sequence[KernelRow], whole_us: float) -> KernelGroup:
+def _kernel_group(name: str, group: Sequence[KernelRow], all_us: float) -> KernelGroup:
     total_us = sum(kernel.duration_us for kernel in group)
     return KernelGroup(
         name=name,
         count=len(group),
         total_us=total_us,
         mean_us=total_us / len(group),
-        share=total_us / whole_us if whole_us > 0 else 0.0,
+        share=total_us / all_us if all_us > 0 else 0.0,
         sm_efficiency_percent=_weighted_mean(group, "sm_efficiency_percent"),
         achieved_occupancy_percent=_weighted_mean(group, "achieved_occupancy_percent"),
         dram_utilisation_percent=_weighted_mean(group, "dram_utilisation_percent"),
@@ -181,7 +183,7 @@ def _weighted_mean(group: Sequence[KernelRow], column: str) -> float | None:
 
 
 def trace_extent(kernels: Sequence[KernelRow]) -> TraceExtent:
-    """Return from when to when something ran, and for how long of it nothing did."""
+    """Return how long the rows span, and for how much of it nothing ran."""
     if not kernels:
         return TraceExtent()
     spans = sorted((kernel.start_s, kernel.end_s) for kernel in kernels)
@@ -217,7 +219,7 @@ def trace_page(summary: TraceSummary) -> Page:
 
 
 def _row_noun(summary: TraceSummary) -> str:
-    """Return what the rows are in a word."""
+    """Return the noun for the rows."""
     return {KERNEL_ROWS: "kernel", CALL_ROWS: "call"}.get(summary.rows_are, "operator")
 
 

@@ -18,7 +18,7 @@ Dim3 = tuple[int, int, int]
 
 
 class CallSpan(Value):
-    """A call by the host's monotonic clock, in ns: before its mark was set, just after, and when it came back."""
+    """A call in ns of the host's monotonic clock: before its mark was set, just after, and when it returned."""
 
     entered_ns: int
     began_ns: int
@@ -26,7 +26,7 @@ class CallSpan(Value):
 
 
 class KernelRow(Value):
-    """One row. What is not known is null: sensors where none was read, counters where none may be."""
+    """One row. What is unknown is null: sensors where none was read, counters where they are not permitted."""
 
     index: int = Field(description="In the order of their starts, from 0.")
     call: int | None = Field(default=None, description="The call that launched it, from 0.")
@@ -67,7 +67,7 @@ class KernelRow(Value):
 
     @property
     def end_s(self) -> float:
-        """When it ended, since the first traced call began."""
+        """When the row ended, in s since the first traced call began."""
         return self.start_s + self.duration_us / 1e6
 
 
@@ -100,7 +100,7 @@ def calls_as_rows(spans: Sequence[CallSpan], name: str) -> list[KernelRow]:
 
 
 def format_csv(kernels: Iterable[KernelRow], *, origin: str) -> str:
-    """Return rows as a table with a heading; null is empty, and where the driver is a fake each row says so."""
+    """Return rows as CSV with a heading; null is empty, and each row states its origin, e.g. a fake driver."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*KernelRow.model_fields, "origin"])

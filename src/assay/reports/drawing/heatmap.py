@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 _CELL_IN = 0.56
 _SMALL_CELL_IN = 0.17
 _RATIO = "×"
-"""In the unit of what is a ratio."""
+"""Contained in the unit of a ratio."""
 _TICKS = {1.25: (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2), FULL_COLOUR: (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)}
-"""The ratios that stand beside the colours, by how far these reach."""
+"""The ratios that the colour bar labels, by how far the colours reach."""
 _ALMOST = 1 - 1e-9
 _MAX_NUMBERED_COLUMNS = 20
-"""Columns up to which each cell carries its number; the colours alone speak in a larger matrix."""
+"""Columns up to which each cell carries its number; a larger matrix has colours alone."""
 
 
 def draw_heat_map(heat_map: HeatMap, theme: Theme) -> tuple[Figure, list[str]]:
-    """Draw the matrix; also return the remarks that belong under the drawing."""
+    """Draw the matrix; also return the remarks to print below it."""
     numbered = len(heat_map.columns) <= _MAX_NUMBERED_COLUMNS
     values = np.array([[np.nan if c is None else c for c in row] for row in heat_map.cells], dtype=np.float64)
     values = np.where(np.isfinite(values), values, np.nan)
@@ -66,7 +66,7 @@ def _row_height(rows: list[str], *, numbered: bool) -> float:
 
 
 def _cell_colours(sure: Floats, heat_map: HeatMap, theme: Theme) -> ScalarMappable:
-    """Return the colour of each number; around a centre, equal steps up and down are equally strong."""
+    """Return the colour mapping; around a centre, equal steps up and down are equally strong."""
     finite_values = finite(list(sure.ravel()))
     if heat_map.centre is not None:
         scale = shade_scale(sure, heat_map.centre, ratios=_RATIO in heat_map.unit)
@@ -79,7 +79,7 @@ def _cell_colours(sure: Floats, heat_map: HeatMap, theme: Theme) -> ScalarMappab
 def _draw_cells(
     axes: Axes, values: Floats, sure: Floats, colours: ScalarMappable, theme: Theme, *, numbered: bool
 ) -> None:
-    """Draw each measured cell and, where there is room, its number; what is not sure is grey, what is stands out."""
+    """Draw each measured cell and, if there is room, its number; undecided cells are grey, decided ones stand out."""
     doubted = _has_undecided(values, sure)
     texts = iter(format_matrix([float(value) for value in values.ravel()]))
     edge = 1.2 if numbered else 0.0
@@ -101,7 +101,7 @@ def _draw_cells(
 
 
 def _label_axes(axes: Axes, rows: list[str], columns: tuple[str, ...], cell_in: float) -> None:
-    """Name the rows on the left and the columns below; column names lean where they do not fit."""
+    """Label the rows on the left and the columns below; column labels are rotated where they do not fit."""
     axes.set_yticks(range(len(rows)), rows)
     fits = max(1, int(cell_in / 0.088))
     texts = [wrap_label(name, fits) for name in columns]
@@ -123,7 +123,7 @@ def _label_axes(axes: Axes, rows: list[str], columns: tuple[str, ...], cell_in: 
 
 
 def _add_colour_bar(axes: Axes, colours: ScalarMappable, sure: Floats, heat_map: HeatMap, height_in: float) -> None:
-    """Put the scale of the colours on the right, as far as the numbers reach; an arrow where they go beyond it."""
+    """Put the colour scale on the right, as far as the numbers reach; an arrow where they go beyond it."""
     figure = cast("Figure", axes.get_figure())
     aspect = min(20.0, max(6.0, height_in * 7))
     finite_values, low, high = finite(list(sure.ravel())), *(float(end or 0.0) for end in colours.get_clim())
@@ -148,7 +148,7 @@ def _add_colour_bar(axes: Axes, colours: ScalarMappable, sure: Floats, heat_map:
 
 
 def _add_explanations(axes: Axes, values: Floats, sure: Floats, heat_map: HeatMap, theme: Theme) -> None:
-    """Hatch what was not measured, and say above what grey and hatched cells are."""
+    """Hatch what was not measured, and explain grey and hatched cells above."""
     missing = np.argwhere(~np.isfinite(values))
     for row, column in missing:
         axes.add_patch(_hatched(float(column), float(row), theme))
@@ -163,7 +163,7 @@ def _add_explanations(axes: Axes, values: Floats, sure: Floats, heat_map: HeatMa
 
 
 def _has_undecided(values: Floats, sure: Floats) -> bool:
-    """Return whether some of what was measured is not sure."""
+    """Return whether some measured cells are undecided."""
     return bool(np.any(np.isfinite(values) & ~np.isfinite(sure)))
 
 

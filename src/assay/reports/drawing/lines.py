@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 MAX_POINTS = 1200
-"""Points drawn per line; of longer lines the ends, lows and highs of equal stretches are drawn."""
+"""Points drawn per line; longer lines are reduced to the ends, lows and highs of equal segments."""
 
 _MAX_MARKED = 40
 _MARKERS = "osD^vPX"
@@ -52,9 +52,9 @@ _DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
 
 
 def draw_lines(lines: LinePlot, theme: Theme) -> tuple[Figure, list[str]]:
-    """Draw the lines; also return the remarks that belong under the drawing.
+    """Draw the lines; also return the remarks to print below them.
 
-    A logarithmic axis that was asked for stays linear where a point is not positive: no point is lost.
+    A requested logarithmic axis stays linear if a point is not positive, so that no point is lost.
     """
     figure = new_sheet(3.3, theme)
     axes = figure.add_subplot()
@@ -68,7 +68,7 @@ def draw_lines(lines: LinePlot, theme: Theme) -> tuple[Figure, list[str]]:
 
 
 def add_lines(axes: Axes, lines: Sequence[PlotLine], theme: Theme, *, markers: bool) -> list[Line2D]:
-    """Draw lines and their bands into axes; return a handle of each for the legend."""
+    """Draw lines and their bands into axes; return a legend handle for each."""
     handles = []
     for index, line in enumerate(lines):
         colour = theme.muted if line.limit else theme.lines[index % len(theme.lines)]
@@ -81,17 +81,17 @@ def add_lines(axes: Axes, lines: Sequence[PlotLine], theme: Theme, *, markers: b
 
 
 def thinning_remarks(lines: Sequence[PlotLine]) -> list[str]:
-    """Return what to say about lines of which not every point is drawn."""
-    most = max((len(line.x) for line in lines), default=0)
-    if most <= MAX_POINTS:
+    """Return a remark if not every point of a line is drawn."""
+    longest = max((len(line.x) for line in lines), default=0)
+    if longest <= MAX_POINTS:
         return []
-    return [f"Of lines with up to {format_count(most)} points the lows and highs of equal stretches are drawn."]
+    return [f"Of lines with up to {format_count(longest)} points the lows and highs of equal stretches are drawn."]
 
 
 def _marker(line: PlotLine, index: int, *, markers: bool) -> str:
-    """Return the marker of a line; a point without neighbours gets one in any case."""
-    lonely = bool(np.any(_without_neighbours(np.isfinite(_array(line.y)))))
-    return _MARKERS[index % len(_MARKERS)] if lonely or (markers and len(line.x) <= _MAX_MARKED) else ""
+    """Return the marker of a line; a line with an isolated point gets one in any case."""
+    isolated = bool(np.any(_without_neighbours(np.isfinite(_array(line.y)))))
+    return _MARKERS[index % len(_MARKERS)] if isolated or (markers and len(line.x) <= _MAX_MARKED) else ""
 
 
 def _without_neighbours(finite_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -108,8 +108,8 @@ def _draw_line(
     if line.low is not None and line.high is not None:
         low, high = _array(line.low), _array(line.high)
         axes.fill_between(x[indices], low[indices], high[indices], color=colour, alpha=0.18, linewidth=0)
-        bare = _without_neighbours(np.isfinite(low) & np.isfinite(high))
-        axes.vlines(x[bare], low[bare], high[bare], color=colour, linewidth=1.2, alpha=0.7)
+        isolated = _without_neighbours(np.isfinite(low) & np.isfinite(high))
+        axes.vlines(x[isolated], low[isolated], high[isolated], color=colour, linewidth=1.2, alpha=0.7)
     (handle,) = axes.plot(
         x[indices],
         y[indices],
@@ -146,7 +146,7 @@ def _scale_axes(axes: Axes, lines: LinePlot) -> None:
 
 
 def _tick_at_data(axes: Axes, xs: Floats, *, log: bool) -> None:
-    """Put the ticks where the points are when these are few and stand well apart."""
+    """Put the ticks at the points if these are few and well separated."""
     if not 2 <= len(xs) <= 9:
         return
     positions = np.log(xs) if log else xs
@@ -162,12 +162,12 @@ _GAP_IN = 0.14
 _LINES_IN = 1.7
 
 LaneLevels: TypeAlias = "list[list[TimelineBar]]"
-"""The bars of one lane, in levels in which no bar covers another."""
+"""The bars of one lane, in levels without overlapping bars."""
 
 
 @dataclass(frozen=True)
 class _PlacedBar:
-    """A bar, the height of its middle, and until when its level is free behind it."""
+    """A bar, the height of its middle, and the time until which its level is free behind it."""
 
     bar: TimelineBar
     middle: float
@@ -175,7 +175,7 @@ class _PlacedBar:
 
 
 def draw_timeline(timeline: Timeline, theme: Theme) -> tuple[Figure, list[str]]:
-    """Draw lanes and lines; also return the remarks that belong under the drawing."""
+    """Draw lanes and lines; also return the remarks to print below them."""
     lanes = stack_bars(timeline.bars)
     heights = {
         lane: max(len(levels) * _BAR_IN, (wrap_label(lane, LABEL_CHARACTERS).count("\n") + 1) * LINE_IN) + _GAP_IN
@@ -192,7 +192,7 @@ def draw_timeline(timeline: Timeline, theme: Theme) -> tuple[Figure, list[str]]:
 
 
 def stack_bars(bars: Sequence[TimelineBar]) -> dict[str, LaneLevels]:
-    """Return the bars by lane, in the order the lanes are first named."""
+    """Return the bars by lane, in the order in which the lanes first occur."""
     lanes: dict[str, LaneLevels] = {}
     for bar in sorted(bars, key=lambda bar: (bar.start_s, bar.end_s)):
         levels = lanes.setdefault(one_line(bar.lane), [])
@@ -235,7 +235,7 @@ def _set_time_axis(axes: Axes, timeline: Timeline) -> None:
 def _draw_lanes(
     axes: Axes, lanes: Mapping[str, LaneLevels], heights: Mapping[str, float], theme: Theme
 ) -> list[_PlacedBar]:
-    """Draw every bar; return where each stands."""
+    """Draw every bar; return the bars with their positions."""
     top, middles, placed_bars = 0.0, [], []
     left, right = axes.get_xlim()
     for lane, levels in lanes.items():
@@ -269,7 +269,7 @@ def _draw_bar(axes: Axes, placed: _PlacedBar, least: float, theme: Theme) -> Non
 
 
 def _tone_handles(bars: Sequence[TimelineBar], theme: Theme) -> dict[str, Patch]:
-    """Return a legend for the tones, when any bar has one."""
+    """Return legend handles for the tones in use, apart from plain."""
     used = {bar.tone for bar in bars} - {"plain"}
     return {tone: Patch(facecolor=colour, linewidth=0) for tone, colour in theme.tones.items() if tone in used}
 
@@ -281,11 +281,11 @@ def _add_tones(axes: Axes, bars: Sequence[TimelineBar], theme: Theme) -> None:
 
 
 def _write_labels(figure: Figure, axes: Axes, placed_bars: Sequence[_PlacedBar], theme: Theme) -> list[str]:
-    """Write each label into its bar, or into the free room behind it; say so where it fits nowhere."""
+    """Write each label into its bar, or into the free space behind it; return a remark if one fits nowhere."""
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
-    labelled = [_write_label(axes, one, theme) for one in placed_bars if one_line(one.bar.label)]
+    labelled = [_write_label(axes, placed, theme) for placed in placed_bars if one_line(placed.bar.label)]
     return [] if all(labelled) else ["Bars too short for their label stand without it."]
 
 

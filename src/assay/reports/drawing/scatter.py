@@ -32,7 +32,7 @@ _LABEL_WIDTH = 26
 _MAX_LABEL_LINES = 3
 _NEAR, _FAR = 8.0, 22.0
 _MAX_OVERLAP = 0.35
-"""A name of which so much would be covered helps nobody."""
+"""A label covered by more than this share is left out."""
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _HORIZONTAL_ALIGNMENT = {-1: "right", 0: "center", 1: "left"}
 _VERTICAL_ALIGNMENT = {-1: "top", 0: "center", 1: "bottom"}
@@ -40,7 +40,7 @@ _VERTICAL_ALIGNMENT = {-1: "top", 0: "center", 1: "bottom"}
 
 @dataclass(frozen=True)
 class DotLabel:
-    """A name for the dot at (x, y), with the ends of its intervals; without a name the dot is only in the way."""
+    """The label of the dot at (x, y), with the ends of its intervals; an empty label only reserves space."""
 
     text: str
     x: float
@@ -58,18 +58,18 @@ class LabelBox:
     high: float
 
     def shared(self, other: LabelBox) -> float:
-        """Return the area that both cover."""
+        """Return the overlapping area."""
         wide = min(self.right, other.right) - max(self.left, other.left)
         tall = min(self.high, other.high) - max(self.low, other.low)
         return wide * tall if wide > 0 and tall > 0 else 0.0
 
     def outside(self, other: LabelBox) -> float:
-        """Return how much of this one lies beyond the other."""
+        """Return the area of this box outside the other."""
         return (self.right - self.left) * (self.high - self.low) - self.shared(other)
 
 
 def place_labels(axes: Axes, labels: Sequence[DotLabel], theme: Theme) -> int:
-    """Write the names that there is room for, each where it covers least; return how many there is none for."""
+    """Write the labels that there is room for, each where it overlaps least; return the number of those left out."""
     figure = axes.get_figure(root=True)
     if figure is None:
         return 0
@@ -86,19 +86,19 @@ def place_labels(axes: Axes, labels: Sequence[DotLabel], theme: Theme) -> int:
 
 @dataclass(frozen=True)
 class _LabelSheet:
-    """Axes that are laid out, and how many points a pixel of them is."""
+    """Axes with a finished layout, and the size of a pixel in points."""
 
     axes: Axes
     theme: Theme
     scale: float
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a dot is."""
+        """Return the position of a dot."""
         across, up = self.axes.transData.transform((x, y))
         return float(across) * self.scale, float(up) * self.scale
 
     def marks(self, label: DotLabel) -> list[LabelBox]:
-        """Return what a dot and its intervals cover."""
+        """Return the boxes that a dot and its intervals cover."""
         x, y = self.at(label.x, label.y)
         boxes = [LabelBox(x - 5, y - 5, x + 5, y + 5)]
         x_low, x_high, y_low, y_high = label.ends
@@ -109,7 +109,7 @@ class _LabelSheet:
         return boxes
 
     def place_label(self, label: DotLabel, occupied: Sequence[LabelBox]) -> LabelBox | None:
-        """Write one name where it covers least, and return what it covers; null where there is no room for it."""
+        """Write one label where it overlaps least, and return its box; null where there is no room for it."""
         annotation = self.write(label, (1, 0), _NEAR)
         extent = annotation.get_window_extent()
         size = extent.width * self.scale, extent.height * self.scale
@@ -127,7 +127,7 @@ class _LabelSheet:
         return boxes[best]
 
     def write(self, label: DotLabel, side: tuple[int, int], reach: float) -> Annotation:
-        """Write a name on one side of its dot; one that is far from it has a line to it."""
+        """Write a label on one side of its dot; a distant one gets a line to the dot."""
         line = {"arrowstyle": "-", "color": self.theme.muted, "linewidth": 0.7, "shrinkB": 4}
         return self.axes.annotate(
             _shorten(label.text),
@@ -145,7 +145,7 @@ class _LabelSheet:
 
 
 def _shorten(text: str) -> str:
-    """Return a name in a few lines; one that is longer ends in dots."""
+    """Return a label in a few lines; a longer one ends in an ellipsis."""
     lines = wrap_label(text, _LABEL_WIDTH).split("\n")
     return "\n".join(
         lines if len(lines) <= _MAX_LABEL_LINES else [*lines[: _MAX_LABEL_LINES - 1], f"{lines[_MAX_LABEL_LINES - 1]}…"]
@@ -153,7 +153,7 @@ def _shorten(text: str) -> str:
 
 
 def _label_box(dot: tuple[float, float], size: tuple[float, float], side: tuple[int, int], reach: float) -> LabelBox:
-    """Return what a name of some size covers on one side of a dot."""
+    """Return the box of a label of some size on one side of a dot."""
     left, low = (
         middle + towards * reach - {-1: length, 0: length / 2, 1: 0.0}[towards]
         for middle, length, towards in zip(dot, size, side, strict=True)
@@ -162,7 +162,7 @@ def _label_box(dot: tuple[float, float], size: tuple[float, float], side: tuple[
 
 
 MAX_LABELS = 28
-"""So many dots get a name; of more, only those that the path joins."""
+"""Up to this many dots are all labelled; of more, only those on the path."""
 
 _HEIGHT_IN = 3.9
 _SIZE = 7.0
@@ -171,9 +171,9 @@ _FILLS: dict[Tone, str] = {"good": "full", "unsure": "left", "plain": "none", "b
 
 
 def draw_scatter(scatter: ScatterPlot, theme: Theme) -> tuple[Figure, list[str]]:
-    """Draw the dots; also return the remarks that belong under the drawing.
+    """Draw the dots; also return the remarks to print below them.
 
-    A logarithmic axis that was asked for stays linear where a dot is not positive: no dot is lost.
+    A requested logarithmic axis stays linear if a dot is not positive, so that no dot is lost.
     """
     figure = new_sheet(_HEIGHT_IN, theme)
     axes = figure.add_subplot()
@@ -205,7 +205,7 @@ def _colour(group: int, theme: Theme) -> str:
 
 
 def _set_axes(axes: Axes, scatter: ScatterPlot) -> None:
-    """Set the ends of the axes so that every dot and interval lies well inside, with room for names."""
+    """Set the axis limits so that every dot and interval lies well inside, with room for labels."""
     low, high, log_x = _axis_limits(
         [end for dot in scatter.dots for end in (dot.x, dot.x_low, dot.x_high)], log=scatter.log_x
     )
@@ -221,7 +221,7 @@ def _set_axes(axes: Axes, scatter: ScatterPlot) -> None:
 
 
 def _axis_limits(numbers: Sequence[float | None], *, log: bool) -> tuple[float, float, bool]:
-    """Return both ends of an axis, and whether it can be logarithmic."""
+    """Return both limits of an axis, and whether it can be logarithmic."""
     values = finite(numbers)
     low, high = float(values.min()), float(values.max())
     if log and low > 0:
@@ -254,7 +254,7 @@ def _draw_dot(axes: Axes, dot: ScatterPoint, group: int, theme: Theme) -> None:
 
 
 def _marker(tone: Tone, group: int | None, theme: Theme, *, at: tuple[float, float] | None = None) -> Line2D:
-    """Return a dot: full, half or hollow by its tone; colour and shape are its group's."""
+    """Return a marker: full, half or hollow by its tone, with the colour and shape of its group."""
     colour = theme.muted if group is None else _colour(group, theme)
     return Line2D(
         [] if at is None else [at[0]],

@@ -40,28 +40,28 @@ AXIS_CHARACTERS = 70
 
 
 class NumberFormatter(Formatter):
-    """Writes ticks as the tables write their cells."""
+    """Formats ticks as the tables format their cells."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """Write one tick on its own."""
+        """Format a single tick."""
         del pos
         return typeset_minus(format_cell(float(x)))
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Write all ticks of an axis alike."""
+        """Format all ticks of an axis alike."""
         return [typeset_minus(text) for text in format_ticks([float(value) for value in values])]
 
 
 class LogNumberFormatter(NumberFormatter):
-    """Writes each tick of a logarithmic axis on its own, as they differ in size."""
+    """Formats each tick of a logarithmic axis separately, as they differ in size."""
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Write the ticks one by one."""
+        """Format the ticks one by one."""
         return [format_ticks([float(value)])[0].removeprefix("1×") for value in values]
 
 
 def new_sheet(height_in: float, theme: Theme, *, width_in: float = WIDTH_IN) -> Figure:
-    """Return an empty figure that makes room for all labels."""
+    """Return an empty figure with a layout that makes room for all labels."""
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, hspace=0.03)
     figure = Figure(figsize=(width_in, height_in), facecolor=theme.background, layout=layout)
     FigureCanvasAgg(figure)
@@ -76,7 +76,7 @@ def add_title(figure: Figure, title: str, theme: Theme) -> None:
 
 
 def add_remarks(figure: Figure, remarks: Iterable[str], origin: Origin, theme: Theme) -> None:
-    """Put what must be known to read the drawing at the bottom left, and the warning about its origin."""
+    """Put the remarks at the bottom left, and the warning about the origin of the numbers."""
     warned = origin_warning(origin)
     text = wrap_label(" ".join(remarks), int(figure.get_figwidth() * 16.5))
     if warned:
@@ -90,12 +90,12 @@ def add_remarks(figure: Figure, remarks: Iterable[str], origin: Origin, theme: T
 
 
 def grow_height(figure: Figure, by_in: float) -> None:
-    """Make a figure higher."""
+    """Increase a figure's height."""
     figure.set_figheight(figure.get_figheight() + by_in)
 
 
 def add_legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> None:
-    """Put a legend above the axes, in as many columns as its labels leave room for."""
+    """Put a legend above the axes, in as many columns as fit."""
     texts = [wrap_label(label, 40) for label in labels]
     widths = [max(len(line) for line in text.split("\n")) + 6 for text in texts]
     room = int(WIDTH_IN * 12)
@@ -118,7 +118,7 @@ def add_legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> 
 
 
 def number_axis(axis: MplAxis, *, log: bool, ticks: int = 6, whole: bool = False) -> None:
-    """Let an axis write numbers as we do, with a readable number of ticks; ``whole`` ones for counts."""
+    """Format an axis's numbers as in tables, with a readable number of ticks; ``whole`` ones for counts."""
     if log:
         low, high = axis.get_view_interval()
         narrow = high / low < 200
@@ -135,7 +135,7 @@ Colour: TypeAlias = str | tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours by what they are for."""
+    """Colours by purpose."""
 
     background: str
     ink: str
@@ -153,12 +153,12 @@ class Theme:
 
     @property
     def diverging(self) -> LinearSegmentedColormap:
-        """Blue below, orange above, paper in between: safe for red-green colour blindness."""
+        """Blue below, orange above, background colour in between: safe for red-green colour blindness."""
         return LinearSegmentedColormap.from_list("assay_diverging", [self.below, self.middle, self.above])
 
     @property
     def sequential(self) -> LinearSegmentedColormap:
-        """One hue, from hardly to fully coloured."""
+        """One hue, from almost uncoloured to fully coloured."""
         return LinearSegmentedColormap.from_list("assay_sequential", [self.faint, self.strong])
 
 
@@ -226,12 +226,12 @@ def select_theme(*, dark: bool) -> Theme:
 
 @contextmanager
 def drawing_settings(drawing_theme: Theme) -> Iterator[None]:
-    """Draw with our own settings, whatever the user's matplotlibrc says, and give theirs back afterwards."""
+    """Draw with Assay's settings, independent of the user's matplotlibrc, and restore those settings afterwards."""
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         dict.update(
             cast("dict[Any, Any]", mpl.rcParams), _parameters(dark=drawing_theme is DARK)
-        )  # checked once, not each time
+        )  # validated once, not each time
         yield
 
 
@@ -270,5 +270,5 @@ def contrast(one: Colour, other: Colour) -> float:
 
 
 def readable_on(background: Colour) -> str:
-    """Return black or white, whichever stands out more: on any background its contrast is at least 4.5."""
+    """Return black or white, whichever contrasts more: on any background the ratio is at least 4.5."""
     return max("#000000", "#ffffff", key=lambda ink: contrast(ink, background))

@@ -22,17 +22,17 @@ MAX_DOTS = 300
 """Dots drawn per strip; more would only make the file large and the strip black."""
 
 _FEW_DOTS = 12
-"""So few dots stand in a row of their own, beside the bar of their interval."""
+"""Up to this many dots are drawn in a row above the bar of their interval."""
 
 _ARROW = 0.01
-"""How far from the edge of the axis an arrow stands, as a share of it."""
+"""Distance of an arrow from the edge of the axis, as a share of its length."""
 
 _ROW_IN = 0.46
 _GOLDEN = 0.6180339887498949
 
 
 def draw_strips(strips: StripPlot, theme: Theme) -> tuple[Figure, list[str]]:
-    """Draw the strips below each other; also return the remarks that belong under the drawing."""
+    """Draw the strips below each other; also return the remarks to print below them."""
     labels = [wrap_label(strip.label, LABEL_CHARACTERS) for strip in strips.strips]
     heights = [max(_ROW_IN, (label.count("\n") + 1) * LINE_IN + 0.12) for label in labels]
     middles = np.cumsum(heights) - np.array(heights) / 2
@@ -60,8 +60,8 @@ def _set_axes(axes: Axes, axis: Axis, title: str) -> None:
 
 def _draw_strip(axes: Axes, strip: StripRow, middle: float, axis: Axis, theme: Theme) -> None:
     samples = finite(strip.samples)
-    within = samples[(samples >= axis.low) & (samples <= axis.high)]
-    dots = thin_samples(within, MAX_DOTS)
+    visible = samples[(samples >= axis.low) & (samples <= axis.high)]
+    dots = thin_samples(visible, MAX_DOTS)
     axes.axhline(middle, color=theme.rule, linewidth=0.7, zorder=0.5)
     if len(dots):
         axes.plot(
@@ -94,7 +94,7 @@ def _draw_strip(axes: Axes, strip: StripRow, middle: float, axis: Axis, theme: T
 
 
 def _dot_spread(dots: Floats, axis: Axis) -> Floats:
-    """Return how far dots stand off their line, from -0.5 to 0.5: wider where they are denser."""
+    """Return the offset of each dot from its line, from -0.5 to 0.5: wider where dots are denser."""
     bins = 48
     counts = np.convolve(bin_counts(dots, axis, bins), [0.25, 0.5, 0.25], mode="same")
     bin_index = np.clip((axis.position(dots) * bins).astype(np.intp), 0, bins - 1)
@@ -106,12 +106,12 @@ def _dot_spread(dots: Floats, axis: Axis) -> Floats:
 
 
 def _dot_lift(strip: StripRow, dots: Floats) -> float:
-    """Return how far a few dots stand above their line, so that the bar of the interval does not hide them."""
+    """Return the offset that lifts a few dots above their line, so that the interval's bar does not hide them."""
     return -0.4 if len(dots) <= _FEW_DOTS and strip.low is not None else 0.0
 
 
 def _draw_estimate(axes: Axes, strip: StripRow, middle: float, axis: Axis, theme: Theme) -> None:
-    """Draw the value and its interval; an end that lies beyond the axis is an arrow at its edge."""
+    """Draw the value and its interval; an end beyond the axis is an arrow at its edge."""
     halo = [withStroke(linewidth=4.6, foreground=theme.background)]
     if strip.low is not None and strip.high is not None:
         shown = [max(strip.low, axis.at(_ARROW)), min(strip.high, axis.at(1 - _ARROW))]
@@ -136,7 +136,7 @@ def _draw_estimate(axes: Axes, strip: StripRow, middle: float, axis: Axis, theme
 
 
 def _draw_strays(axes: Axes, samples: Floats, middle: float, axis: Axis, theme: Theme) -> None:
-    """Tell at the edges how many samples lie beyond them and how far they reach."""
+    """Note at the edges how many samples lie beyond them and how far they reach."""
     below, above = samples[samples < axis.low], samples[samples > axis.high]
     if len(below):
         note = f"◂ {format_count(len(below))}, down to {typeset_minus(format_cell(float(below.min())))}"
@@ -169,10 +169,10 @@ def _exceeds_axis(strip: StripRow, axis: Axis) -> bool:
 
 
 def _remarks(strips: StripPlot, axis: Axis) -> list[str]:
-    most = max(len(finite(strip.samples)) for strip in strips.strips)
+    largest = max(len(finite(strip.samples)) for strip in strips.strips)
     remarks = []
-    if most > MAX_DOTS:
-        remarks.append(f"{MAX_DOTS} dots per row, evenly ranked among up to {format_count(most)} samples.")
+    if largest > MAX_DOTS:
+        remarks.append(f"{MAX_DOTS} dots per row, evenly ranked among up to {format_count(largest)} samples.")
     if any(np.any((s < axis.low) | (s > axis.high)) for s in (finite(strip.samples) for strip in strips.strips)):
         remarks.append("▸ counts samples beyond the axis.")
     if any(strip.low is not None for strip in strips.strips):

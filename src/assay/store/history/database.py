@@ -2,7 +2,7 @@
 
 It is a SQLite file in ``ASSAY_HOME``, another file, or a PostgreSQL server, as ``ASSAY_HISTORY`` says. SQLite takes its
 write lock when a transaction begins, PostgreSQL an advisory lock: there is one writer at a time, and the others wait.
-SQLite keeps its default journal, which works on network file systems; a kill leaves a transaction undone.
+SQLite keeps its default journal, which works on network file systems; a kill rolls the transaction back.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ VARIABLE = "ASSAY_HISTORY"
 OFF = "off"
 FILE_NAME = "history.sqlite"
 LOCK_TIMEOUT_S = 10.0
-"""How long a writer waits for another one."""
+"""How long a writer waits for another writer."""
 
 CONNECT_TIMEOUT_S = 5
-"""How long a server may take to answer."""
+"""How long a server may take to accept a connection."""
 
 _SQLITE_DRIVERS = {"sqlite": "sqlite", "sqlite+pysqlite": "sqlite"}
 _POSTGRES_DRIVERS = dict.fromkeys(("postgres", "postgresql", "postgresql+psycopg"), "postgresql+psycopg")
@@ -46,19 +46,19 @@ _POSTGRES_DRIVERS = dict.fromkeys(("postgres", "postgresql", "postgresql+psycopg
 
 @dataclass(frozen=True)
 class HistoryLocation:
-    """A database, and how to name it without its password."""
+    """The location of a database, with a display name that omits the password."""
 
     url: URL
     wait_s: float
 
     @property
     def file(self) -> Path | None:
-        """The file that it is; null for a server."""
+        """The SQLite file; null for a server."""
         return Path(self.url.database or "") if self.url.drivername == "sqlite" else None
 
     @property
     def shown(self) -> str:
-        """The file, or the server's address with neither password nor options."""
+        """The file, or the server's address without password and options."""
         if self.file is not None:
             return str(self.file)
         user = f"{self.url.username}@" if self.url.username else ""
@@ -66,7 +66,7 @@ class HistoryLocation:
         return f"postgresql://{user}{self.url.host or ''}{port}/{self.url.database or ''}"
 
     def scrubbed(self, text: str) -> str:
-        """Return a text in which no password stands."""
+        """Return a text with all passwords masked."""
         query = self.url.query.get("password", ())
         for secret in (self.url.password, *((query,) if isinstance(query, str) else query)):
             text = text.replace(str(secret), "***") if secret else text
@@ -74,7 +74,7 @@ class HistoryLocation:
 
 
 def history_location() -> HistoryLocation | None:
-    """Return where the history is; null where it is switched off."""
+    """Return the location of the history; null where it is switched off."""
     setting = os.environ.get(VARIABLE, "").strip()
     if setting.lower() == OFF:
         return None
@@ -82,7 +82,7 @@ def history_location() -> HistoryLocation | None:
 
 
 def require_history_location() -> HistoryLocation:
-    """Return where the history is, for who cannot do without."""
+    """Return the location of the history; raise BadInput where it is switched off."""
     location = history_location()
     if location is None:
         raise BadInput(f"The history is switched off: {VARIABLE} is {OFF}.")
@@ -90,12 +90,12 @@ def require_history_location() -> HistoryLocation:
 
 
 def file_location(path: Path) -> HistoryLocation:
-    """Return a history in a file."""
+    """Return the location of a history in a SQLite file."""
     return HistoryLocation(URL.create("sqlite", database=str(path.absolute())), LOCK_TIMEOUT_S)
 
 
 def parse_location(text: str) -> HistoryLocation:
-    """Return the place that a URL or a path names. What is wrong with a URL is said without showing it."""
+    """Return the location for a URL or a path; errors do not show the URL, as it may contain a password."""
     if "://" not in text:
         return file_location(Path(text).expanduser())
     try:
@@ -135,7 +135,7 @@ _SQLITE_ERRORS = {
     "SQLITE_FULL": FULL,
     "SQLITE_IOERR": FAILED,
 }
-"""By the beginning of SQLite's name of an error."""
+"""Error messages by the prefix of SQLite's error name."""
 
 _POSTGRES_ERRORS = {
     "55P03": LOCKED,
@@ -144,19 +144,19 @@ _POSTGRES_ERRORS = {
     "42P01": GONE,
     "53100": FULL,
 }
-"""By PostgreSQL's state of an error."""
+"""Error messages by PostgreSQL's SQLSTATE."""
 
 
 class HistoryDamaged(MachineCannot):
-    """The file is no database any more."""
+    """The file is not a valid database any more."""
 
 
 @contextmanager
 def friendly_database_errors(location: HistoryLocation) -> Iterator[None]:
-    """Turn what a database says into one sentence; what nobody foresaw is left as it is.
+    """Turn known database errors into one-sentence errors; unknown ones are passed on.
 
     Raises:
-        MachineCannot: It is locked, gone, read-only, damaged or out of reach.
+        MachineCannot: The database is locked, gone, read-only, damaged or unreachable.
     """
     try:
         yield
@@ -171,12 +171,12 @@ def friendly_database_errors(location: HistoryLocation) -> Iterator[None]:
 
 
 def _error_template(error: BaseException | None) -> str | None:
-    """Return the sentence for what a driver said; null for all else."""
+    """Return the message template for a driver's error; null for unknown errors."""
     name = getattr(error, "sqlite_errorname", None)
     if name is not None:
         if name == "SQLITE_ERROR" and "no such table" in str(error):
             return GONE
-        return next((words for start, words in _SQLITE_ERRORS.items() if name.startswith(start)), None)
+        return next((template for start, template in _SQLITE_ERRORS.items() if name.startswith(start)), None)
     if error is None or not hasattr(error, "sqlstate"):
         return None
     kinds = {kind.__name__ for kind in type(error).__mro__}
@@ -186,7 +186,7 @@ def _error_template(error: BaseException | None) -> str | None:
 
 
 def _one_line_message(error: BaseException | None) -> str:
-    """Return what a driver says on one line, the first word small."""
+    """Return the first line of a driver's error, its first letter in lower case."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message = (lines[0] if lines else type(error).__name__).rstrip(".")
     return message[:1].lower() + message[1:]
@@ -194,11 +194,11 @@ def _one_line_message(error: BaseException | None) -> str:
 
 WRITES = "assay_writes"
 _WRITE_LOCK = 0x61737361
-"""The number of the lock that writers hold on a server: "assa"."""
+"""The ID of the advisory lock that writers hold on a server: "assa"."""
 
 
 class HistoryDatabase:
-    """A history that is open."""
+    """An open history."""
 
     def __init__(self, location: HistoryLocation) -> None:
         self.location = location
@@ -206,7 +206,7 @@ class HistoryDatabase:
 
     @classmethod
     def open(cls, location: HistoryLocation | None = None) -> HistoryDatabase:
-        """Open a history, by default where the environment says, made or brought up to date where needed."""
+        """Open a history, by default the configured one; create or migrate it where needed."""
         database = cls(location or require_history_location())
         with database.reading() as connection:
             version = schema_version_of(connection, database.location)
@@ -217,7 +217,7 @@ class HistoryDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection that sees the history as it is at this moment."""
+        """Yield a connection that reads a consistent snapshot of the history."""
         with friendly_database_errors(self.location), self._engine.connect() as connection:
             if self.location.file is None:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -226,7 +226,7 @@ class HistoryDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection whose changes are kept all together at the end, or not at all; nobody else writes."""
+        """Yield an exclusive write connection whose changes are committed all together at the end, or not at all."""
         with friendly_database_errors(self.location), self._engine.connect() as connection:
             connection.execution_options(**{WRITES: True})
             with connection.begin():
@@ -237,12 +237,12 @@ class HistoryDatabase:
 
 
 def insert_many(connection: Connection, table: Table, rows: Sequence[tuple[object, ...]]) -> None:
-    """Insert whole rows, in the order of the table's columns, by the quickest way that the database has."""
+    """Insert whole rows, in column order, by the fastest method of the database."""
     if not rows:
         return
     if connection.dialect.name != "postgresql":
-        words = insert(table).compile(dialect=connection.dialect)
-        connection.exec_driver_sql(str(words), list(rows))
+        statement = insert(table).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(str(statement), list(rows))
         return
     driver: Any = connection.connection.driver_connection
     columns = ", ".join(table.columns.keys())
@@ -252,7 +252,7 @@ def insert_many(connection: Connection, table: Table, rows: Sequence[tuple[objec
 
 
 def move_damaged_aside(location: HistoryLocation) -> Path | None:
-    """Rename a damaged file, so that another can take its place; return its new name, null for a server."""
+    """Rename a damaged file, so that a new one can take its place; return its new name, null for a server."""
     if location.file is None:
         return None
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
@@ -278,7 +278,7 @@ def _create_engine(location: HistoryLocation) -> Engine:
 
 
 def _disable_implicit_transactions(connection: DBAPIConnection, _record: object) -> None:
-    """Keep Python's sqlite3 from beginning transactions by itself, which it does too late to wait for a lock."""
+    """Stop Python's sqlite3 from beginning transactions itself, which is too late to wait for a lock."""
     connection.isolation_level = None
 
 
@@ -289,7 +289,7 @@ def _begin(connection: Connection) -> None:
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Keep Python from looking for circles in what is read: there are none, and all of it would be looked at."""
+    """Pause the garbage collector while many rows are read: they contain no cycles, but would all be scanned."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -58,12 +58,12 @@ ROWS_PER_BATCH = 5000
 
 
 def csv_lines(connection: Connection, point_filter: PointFilter) -> Iterator[str]:
-    """Give the lines of a table with a row for each point, in the order of the runs; an empty cell is null."""
+    """Yield the lines of a CSV table with a row for each point, in run order; an empty cell is null."""
     yield _csv_line(["run", "started_at", *RUN_COLUMNS[1:], *KEY_COLUMNS, *POINT_COLUMNS])
     runs = {row["number"]: row for row in connection.execute(select(RUNS)).mappings()}
-    described = {row["number"]: row for row in connection.execute(select(SERIES)).mappings()}
+    series_by_number = {row["number"]: row for row in connection.execute(select(SERIES)).mappings()}
     for row in connection.execute(_point_query(point_filter), execution_options={"yield_per": ROWS_PER_BATCH}):
-        run, series = runs[row.run], described[row.series]
+        run, series = runs[row.run], series_by_number[row.series]
         cells = [
             run["id"],
             run_from_row(run).started_at,
@@ -74,7 +74,7 @@ def csv_lines(connection: Connection, point_filter: PointFilter) -> Iterator[str
 
 
 def json_lines(connection: Connection, point_filter: PointFilter) -> Iterator[str]:
-    """Give the lines of a JSON document: runs and series by their names, and the points that join them."""
+    """Yield the lines of a JSON document: runs and series by name, and the points that join them."""
     run_ids: dict[int, str] = {}
     series_keys: dict[int, str] = {}
     yield f'{{"schema": {SCHEMA_VERSION},\n"runs": {{'
@@ -100,7 +100,7 @@ def json_lines(connection: Connection, point_filter: PointFilter) -> Iterator[st
 
 
 def series_data(series: SeriesHistory) -> dict[str, Any]:
-    """Return a series as plain data: its key, and its points, the oldest first; null is not measured."""
+    """Return a series as plain data: its key, and its points, oldest first; null is not measured."""
     points = [
         {
             "run": run.id,
@@ -125,7 +125,7 @@ def series_data(series: SeriesHistory) -> dict[str, Any]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a file as a whole: whoever reads it finds the old content or the new."""
+    """Write lines to a file atomically: a reader finds the old content or the new."""
     replace_from_chunks(path, (line.encode() for line in lines))
 
 

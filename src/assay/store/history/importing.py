@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from assay.store.history.points import RunHistory
 
 ImportProgress = Callable[[int, int], None]
-"""Is told how many folders are read, and of how many."""
+"""Called with the number of folders read and their total."""
 
 BATCH_POINTS = 20_000
-"""Points that are written in one transaction, about."""
+"""Approximate number of points written in one transaction."""
 
 MAX_NAMES_PER_QUERY = 500
-"""Names in one question; of more, all are read."""
+"""Names in one query; for more, all rows are read."""
 
 
 def _no_progress(_done: int, _of: int) -> None:
-    """Tell nobody how far it has come."""
+    """Ignore the progress."""
 
 
 @dataclass
 class ImportResult:
-    """What came of an import: how many runs, and the folders that were left out, some of them as they are damaged."""
+    """Counts of an import, and the folders that were left out, ``damaged`` of them because they are damaged."""
 
     new: int = 0
     replaced: int = 0
@@ -53,12 +53,12 @@ class ImportResult:
 
     @property
     def read(self) -> int:
-        """How many finished runs could be read."""
+        """The number of finished runs that could be read."""
         return self.new + self.replaced + self.unchanged
 
 
 def import_run(path: Path, location: HistoryLocation | None = None) -> None:
-    """Put one finished run into the history, or its newer state in the place of an older one."""
+    """Put one finished run into the history, replacing an older state of it."""
     read = read_run(RunFolder.open(path))
     with HistoryDatabase.open(location).writing() as connection:
         write_runs(connection, [read], ImportResult())
@@ -80,10 +80,10 @@ def import_runs(
 def rebuild_history(
     database: HistoryDatabase, folders: Iterable[Path], *, forget: bool, progress: ImportProgress = _no_progress
 ) -> ImportResult:
-    """Make the history anew from run folders, in one transaction; before it ends nobody sees any of it.
+    """Rebuild the history from run folders in one transaction; other processes see none of it before it ends.
 
     Raises:
-        BadInput: Runs would be lost, as their folders are not among these, and ``forget`` does not allow that.
+        BadInput: Runs would be lost because their folders are not among these, and ``forget`` is not set.
     """
     result = ImportResult()
     paths = list(find_run_folders(folders))
@@ -93,18 +93,18 @@ def rebuild_history(
             connection.execute(delete(table))
         for batch in _batches(paths, {}, result, progress):
             write_runs(connection, batch, result)
-        lost = [before[one] for one in before.keys() - known_states(connection).keys()]
-        if lost and not forget:
+        missing = [before[run_id] for run_id in before.keys() - known_states(connection).keys()]
+        if missing and not forget:
             raise BadInput(
-                f"This would forget {len(lost)} of {len(before)} runs, such as {min(lost)}, whose folders were not "
-                f"found; name their folders too, or say --yes to forget them."
+                f"This would forget {len(missing)} of {len(before)} runs, such as {min(missing)}, whose folders "
+                f"were not found; name their folders too, or say --yes to forget them."
             )
-        result.forgotten = len(lost)
+        result.forgotten = len(missing)
     return result
 
 
 def find_run_folders(folders: Iterable[Path]) -> Iterator[Path]:
-    """Give every run folder in some folders and below them, each once, in the order of their names."""
+    """Yield every run folder in some folders and below them, each once, sorted by name."""
     visited: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
@@ -120,20 +120,20 @@ def find_run_folders(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def known_states(connection: Connection) -> dict[str, RunState]:
-    """Return how far each run had come when it was imported, by its id."""
+    """Return the imported state of each run, by its ID."""
     rows = connection.execute(select(RUNS.c.id, RUNS.c.lines, RUNS.c.state))
     return {row.id: RunState(row.id, row.lines, row.state) for row in rows}
 
 
 def is_newer(state: RunState, previous: RunState | None) -> bool:
-    """Return whether a folder has come further than what is known; lines are only ever added."""
+    """Return whether a folder has progressed beyond the imported state; lines are only ever appended."""
     return previous is None or (state.digest != previous.digest and state.lines >= previous.lines)
 
 
 def _batches(
     paths: Sequence[Path], states_by_id: dict[str, RunState], result: ImportResult, progress: ImportProgress
 ) -> Iterator[list[RunHistory]]:
-    """Read run folders, and give those that bring anything new, so many at a time."""
+    """Read run folders, and yield those with new content in batches."""
     batch: list[RunHistory] = []
     for count, path in enumerate(paths):
         progress(count, len(paths))
@@ -151,7 +151,7 @@ def _batches(
         except (AssayError, OSError) as error:
             result.unreadable.append((path, str(error)))
             result.damaged += isinstance(error, DamagedFile)
-        if sum(len(one.points) for one in batch) >= BATCH_POINTS:
+        if sum(len(history.points) for history in batch) >= BATCH_POINTS:
             yield batch
             batch = []
     if batch:
@@ -159,33 +159,35 @@ def _batches(
 
 
 def write_runs(connection: Connection, batch: list[RunHistory], result: ImportResult) -> None:
-    """Write runs with their points; who writes is alone, so that numbers can be given here."""
-    batch = list({one.run.id: one for one in sorted(batch, key=lambda one: one.state.lines)}.values())
-    numbers = _row_numbers(connection, RUNS.c.number, RUNS.c.id, [one.run.id for one in batch])
+    """Write runs with their points; the caller holds the write lock, so that row numbers can be assigned here."""
+    batch = list(
+        {history.run.id: history for history in sorted(batch, key=lambda history: history.state.lines)}.values()
+    )
+    numbers = _row_numbers(connection, RUNS.c.number, RUNS.c.id, [history.run.id for history in batch])
     states_by_id = known_states(connection) if numbers else {}
-    fresh = [one for one in batch if is_newer(one.state, states_by_id.get(one.run.id))]
-    result.unchanged += len(batch) - len(fresh)
-    series = _series_numbers(connection, fresh)
-    following = _next_number(connection, RUNS.c.number)
+    new_runs = [history for history in batch if is_newer(history.state, states_by_id.get(history.run.id))]
+    result.unchanged += len(batch) - len(new_runs)
+    series = _series_numbers(connection, new_runs)
+    next_free = _next_number(connection, RUNS.c.number)
     rows: list[tuple[object, ...]] = []
-    for one in fresh:
-        number = numbers.get(one.run.id)
+    for history in new_runs:
+        number = numbers.get(history.run.id)
         if number is None:
-            number, following = following, following + 1
-            connection.execute(insert(RUNS), {"number": number, **run_row(one)})
+            number, next_free = next_free, next_free + 1
+            connection.execute(insert(RUNS), {"number": number, **run_row(history)})
             result.new += 1
         else:
             connection.execute(delete(POINTS).where(POINTS.c.run == number))
-            connection.execute(update(RUNS).where(RUNS.c.number == number).values(**run_row(one)))
+            connection.execute(update(RUNS).where(RUNS.c.number == number).values(**run_row(history)))
             result.replaced += 1
-        rows += [point_row(series[key], number, point) for key, point in one.points.items()]
+        rows += [point_row(series[key], number, point) for key, point in history.points.items()]
     result.points += len(rows)
     insert_many(connection, POINTS, rows)
 
 
 def _series_numbers(connection: Connection, batch: list[RunHistory]) -> dict[str, int]:
-    """Return the number of every series that some runs have measured; new ones are given theirs."""
-    keys = {name: key for one in batch for name, key in one.keys.items()}
+    """Return the number of every series that some runs have measured; new series are inserted."""
+    keys = {name: key for history in batch for name, key in history.keys.items()}
     numbers = _row_numbers(connection, SERIES.c.number, SERIES.c.key, list(keys))
     new = [name for name in keys if name not in numbers]
     numbers |= {name: number for number, name in enumerate(new, _next_number(connection, SERIES.c.number))}
@@ -195,7 +197,7 @@ def _series_numbers(connection: Connection, batch: list[RunHistory]) -> dict[str
 
 
 def _row_numbers(connection: Connection, number: Column[int], name: Column[str], names: list[str]) -> dict[str, int]:
-    """Return the numbers of rows by their names, at least of those that are wanted and there."""
+    """Return the numbers of rows by name; it may include rows that were not asked for."""
     query = select(name, number)
     if len(names) <= MAX_NAMES_PER_QUERY:
         query = query.where(name.in_(names))
@@ -203,5 +205,5 @@ def _row_numbers(connection: Connection, number: Column[int], name: Column[str],
 
 
 def _next_number(connection: Connection, number: Column[int]) -> int:
-    """Return the number that follows the highest."""
+    """Return the next free number."""
     return 1 + int(connection.execute(select(func.max(number))).scalar() or 0)

@@ -1,6 +1,6 @@
-"""What a run folder contributes to the history: the run, and one point for each series it has measured.
+"""The contribution of a run folder to the history: the run, and one point for each series it has measured.
 
-Of a record only the fields that the history needs are parsed, so that a million of them take minutes.
+Only the fields of a record that the history needs are parsed, so that a million records take minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ShortEstimate(Value):
-    """An estimate, in short."""
+    """The fields of an estimate that the history needs."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -42,7 +42,7 @@ class ShortEstimate(Value):
 
 
 class ShortSubjectEstimate(Value):
-    """What a record says of one quantity of one subject."""
+    """The estimate of one quantity of one subject in a record."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -62,7 +62,7 @@ class SampleFile(Value):
 
 
 class ShortRecord(Value):
-    """A record, in short."""
+    """The fields of a record that the history needs."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -79,7 +79,7 @@ class ShortRecord(Value):
 
 
 def read_short_records(folder: RunFolder) -> list[tuple[ShortRecord, Trial]]:
-    """Return the records that count, in short, each with its trial: of each block the latest attempt, the last take.
+    """Return the counting records with their trials: of each block the latest attempt, of each trial the last take.
 
     Raises:
         DamagedFile: A line or the samples of a record are not as they were written.
@@ -108,10 +108,10 @@ def read_short_records(folder: RunFolder) -> list[tuple[ShortRecord, Trial]]:
 
 
 def _trials_by_id(measured: list[str], trials: tuple[Trial, ...]) -> dict[str, Trial]:
-    """Return the trials of a block by their ids, given the ids of those that were measured, in order.
+    """Return the trials of a block by their IDs, given the IDs of those that were measured, in order.
 
-    The hash of a trial takes longer than all else here. A block is measured in the order of its trials: where as many
-    were measured as it has, and the first and the last are those, no other needs to be hashed.
+    Hashing trials is the slowest part here. A block is measured in the order of its trials: if as many were measured as
+    it has, and the first and the last IDs match, no other trial needs to be hashed.
     """
     if len(measured) == len(trials) and (measured[0], measured[-1]) == (trials[0].id, trials[-1].id):
         return dict(zip(measured, trials, strict=True))
@@ -119,16 +119,16 @@ def _trials_by_id(measured: list[str], trials: tuple[Trial, ...]) -> dict[str, T
 
 
 FAILED_QUANTITY = "call_us"
-"""Where nothing was measured, the time that would have been: every way of timing takes it."""
+"""The quantity of a failed subject's series: every timing method measures it."""
 
 NO_SERIES = frozenset({"start_us"})
-"""Quantities that say when, and not how much."""
+"""Quantities that are timestamps, not measurements."""
 
 _ORIGINS: tuple[Origin, ...] = ("simulated", "fake", "real")
 
 
 class HistoryRun(Value):
-    """A run as the history keeps it. Times are in seconds since 1970, UTC."""
+    """A run as stored in the history. Times are in seconds since 1970, UTC."""
 
     id: str
     experiment: str
@@ -149,12 +149,12 @@ class HistoryRun(Value):
 
     @property
     def started_at(self) -> str:
-        """When it began, ISO 8601, UTC."""
+        """When the run began, ISO 8601, UTC."""
         return datetime.fromtimestamp(self.started_s, UTC).isoformat(timespec="seconds")
 
 
 class HistoryPoint(NamedTuple):
-    """What one run says of one series. Without a value, ``status`` and ``reason`` say why."""
+    """The result of one run for one series. Without a value, ``status`` and ``reason`` say why."""
 
     value: float | None
     low: float | None
@@ -168,7 +168,7 @@ class HistoryPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run folder had come: its identity, how many lines it has, and a hash of them."""
+    """The progress of a run folder: its identity, its number of lines, and a hash of them."""
 
     id: str
     lines: int
@@ -177,7 +177,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run folder as the history keeps it."""
+    """A run folder's contribution to the history."""
 
     run: HistoryRun
     state: RunState
@@ -186,23 +186,23 @@ class RunHistory:
 
 
 def run_state(folder: RunFolder) -> RunState:
-    """Return a run's identity and how far it has come; it has the same identity wherever its folder is moved.
+    """Return a run's identity and progress; the identity is the same wherever the folder is moved.
 
     Raises:
-        DamagedFile: A line of it was changed, or one is missing.
+        DamagedFile: A line was changed, or one is missing.
     """
     identity = short_hash([folder.plan.as_json(), folder.machine.host, folder.machine.boot_id])
     content = hashlib.sha256()
     lines = 0
     for name in (BLOCKS, RECORDS):
-        whole = folder.lines(name)
-        lines += len(whole)
-        content.update((whole[-1].digest if whole else name).encode())
+        lines_of_file = folder.lines(name)
+        lines += len(lines_of_file)
+        content.update((lines_of_file[-1].digest if lines_of_file else name).encode())
     return RunState(identity, lines, content.hexdigest()[:16])
 
 
 def read_run(folder: RunFolder, state: RunState | None = None) -> RunHistory:
-    """Return a finished run as the history keeps it."""
+    """Return a finished run's contribution to the history."""
     state = state or run_state(folder)
     headline = _headline(folder)
     records = read_short_records(folder)
@@ -233,9 +233,9 @@ def read_run(folder: RunFolder, state: RunState | None = None) -> RunHistory:
 def series_points(
     records: Iterable[tuple[ShortRecord, Trial]], keys: SeriesKeys
 ) -> tuple[dict[str, SeriesKey], dict[str, HistoryPoint]]:
-    """Return the series that records have measured, and the point of each; null values where all that tried failed.
+    """Return the series that records have measured, and the point of each; null values where all attempts failed.
 
-    What was imported from another checkout is left out: it is not the code of the run's commit.
+    Subjects imported from another checkout are left out: they are not the code of the run's commit.
     """
     series_keys: dict[str, SeriesKey] = {}
     good: dict[str, list[tuple[ShortRecord, ShortEstimate]]] = {}
@@ -261,7 +261,7 @@ def series_points(
 def _trial_estimates(
     entry: ShortRecord, trial: Trial, keys: SeriesKeys
 ) -> Iterator[tuple[str, str, ShortEstimate | None]]:
-    """Give what the series of a trial have in common, each quantity, and its estimate; null where it failed."""
+    """Yield the common description of a trial's series, each quantity, and its estimate; null where it failed."""
     for role in trial.roles:
         if role.duty != "timed":
             continue
@@ -285,7 +285,7 @@ def _failed_point(entry: ShortRecord) -> HistoryPoint:
 
 
 def _combine_estimates(parts: list[tuple[ShortRecord, ShortEstimate]]) -> HistoryPoint:
-    """Return the point of one estimate as it is, of several with an interval over them."""
+    """Return a single estimate as a point, or several combined with an interval over them."""
     disturbed = any(entry.disturbed for entry, _ in parts)
     estimates = [estimate for _, estimate in parts]
     if len(estimates) == 1:
@@ -296,7 +296,7 @@ def _combine_estimates(parts: list[tuple[ShortRecord, ShortEstimate]]) -> Histor
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Return whether a run came to its end."""
+    """Return whether a run is finished."""
     return (folder.path / "findings.json").is_file()
 
 

@@ -37,7 +37,7 @@ _HASH = re.compile(r"[0-9a-f]{4,12}")
 
 
 class PointFilter(Value):
-    """Which points are asked for. Null: all of them."""
+    """Selects points. Null: no restriction."""
 
     workload: str | None = None
     gpu: str | None = None
@@ -49,7 +49,7 @@ class PointFilter(Value):
 
     @property
     def series_clauses(self) -> list[ColumnElement[bool]]:
-        """What must hold of a series."""
+        """The conditions on a series."""
         clauses: list[ColumnElement[bool]] = []
         if self.workload is not None:
             full = SERIES.c.workload.concat("@").concat(SERIES.c.impl)
@@ -66,7 +66,7 @@ class PointFilter(Value):
 
     @property
     def run_clauses(self) -> list[ColumnElement[bool]]:
-        """What must hold of a run."""
+        """The conditions on a run."""
         clauses: list[ColumnElement[bool]] = []
         if self.run is not None:
             clauses.append(RUNS.c.id == self.run)
@@ -79,7 +79,7 @@ class PointFilter(Value):
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run in a list: what it has measured, and how many points it left."""
+    """A run in a list: the workloads it measured, and its number of points."""
 
     run: HistoryRun
     workloads: tuple[str, ...]
@@ -87,7 +87,7 @@ class ListedRun:
 
 
 def list_runs(connection: Connection, point_filter: PointFilter, *, limit: int | None = None) -> list[ListedRun]:
-    """Return the runs that are meant, the newest first.
+    """Return the matching runs, newest first.
 
     Raises:
         BadInput: There is no such workload or GPU in the history.
@@ -127,18 +127,18 @@ def list_runs(connection: Connection, point_filter: PointFilter, *, limit: int |
 
 
 def list_run(connection: Connection, run: HistoryRun) -> ListedRun:
-    """Return one run as it stands in a list."""
+    """Return one run as an entry of a list."""
     return list_runs(connection, PointFilter(run=run.id, origins=None))[0]
 
 
 def check_filter(connection: Connection, point_filter: PointFilter) -> None:
-    """Say so where a workload or a GPU is asked for that the history does not know."""
-    for name, alone in (
+    """Raise BadInput if a workload, GPU or quantity is not in the history."""
+    for name, single in (
         ("workload", PointFilter(workload=point_filter.workload)),
         ("GPU", PointFilter(gpu=point_filter.gpu)),
     ):
-        value = alone.workload or alone.gpu
-        if value is None or connection.execute(select(SERIES.c.key).where(*alone.series_clauses).limit(1)).first():
+        value = single.workload or single.gpu
+        if value is None or connection.execute(select(SERIES.c.key).where(*single.series_clauses).limit(1)).first():
             continue
         keys = all_keys(connection).values()
         texts = [(key.workload, f"{key.workload}@{key.impl}") for key in keys]
@@ -149,16 +149,16 @@ def check_filter(connection: Connection, point_filter: PointFilter) -> None:
         )
     quantities = {key.quantity for key in all_keys(connection).values()}
     if point_filter.quantity is not None and point_filter.quantity not in quantities:
-        near = (
+        suggestion = (
             suggest_nearest(point_filter.quantity, quantities) or f" It knows {', '.join(sorted(quantities))}."
             if quantities
             else ""
         )
-        raise BadInput(f"The history knows no quantity {point_filter.quantity!r}.{near}")
+        raise BadInput(f"The history knows no quantity {point_filter.quantity!r}.{suggestion}")
 
 
 def all_keys(connection: Connection, point_filter: PointFilter | None = None) -> dict[str, SeriesKey]:
-    """Return every series that is meant, by its key."""
+    """Return every matching series, by its key."""
     query = (
         select(SERIES)
         .where(*(point_filter or PointFilter()).series_clauses)
@@ -168,7 +168,7 @@ def all_keys(connection: Connection, point_filter: PointFilter | None = None) ->
 
 
 def find_run(connection: Connection, text: str) -> HistoryRun | None:
-    """Return the run that an id, the beginning of one, a folder or "latest" names; null where none is."""
+    """Return the run for an ID, an ID prefix, a folder or "latest"; null where there is none."""
     query = select(RUNS).order_by(RUNS.c.started_s.desc(), RUNS.c.number.desc())
     if text == LATEST:
         row = connection.execute(query.limit(1)).mappings().first()
@@ -190,7 +190,7 @@ def find_run(connection: Connection, text: str) -> HistoryRun | None:
 
 
 def find_series(connection: Connection, text: str) -> str:
-    """Return the key of the one series that a key, the beginning of one, or words of its description name.
+    """Return the key of the one series that matches a key, a key prefix, or words of its description.
 
     Raises:
         BadInput: There is none, or there are several.
@@ -207,10 +207,12 @@ def find_series(connection: Connection, text: str) -> str:
     if matches:
         choices = _shorten_names([f"{name} ({_distinct_key(keys[name])})" for name in matches])
         raise BadInput(f"{text!r} is {len(matches)} series; name one by its key: {choices}.")
-    near = suggest_nearest(
+    suggestion = suggest_nearest(
         text, {*keys, *(key.label for key in keys.values()), *(key.workload for key in keys.values())}
     )
-    raise BadInput(f"There is no run or series {text!r} in the history.{near} `assay history list` shows the runs.")
+    raise BadInput(
+        f"There is no run or series {text!r} in the history.{suggestion} `assay history list` shows the runs."
+    )
 
 
 def _run_id(path: Path) -> str:
@@ -234,10 +236,10 @@ def _shorten_names(names: list[str]) -> str:
 
 
 MAX_NUMBERS_PER_QUERY = 500
-"""So many runs or series are asked for by number; of more, all points are read and sorted out here."""
+"""At most this many runs or series are queried by number; for more, all points are read and filtered here."""
 
 ROWS_PER_BATCH = 20_000
-"""Rows that are turned into columns at a time."""
+"""Rows that are converted to columns at a time."""
 
 _NUMERIC_COLUMNS = ("series", "run", "value", "low", "high", "n", "disturbed")
 _DTYPES: dict[str, type[np.generic]] = {
@@ -250,7 +252,7 @@ _SERIES_COLUMNS = (*_NUMERIC_COLUMNS[2:], "status", "reason")
 
 @dataclass(frozen=True)
 class SeriesHistory:
-    """A series: one point a run, the oldest first. What was not measured is NaN; ``status`` and ``reason`` say why.
+    """A series: one point per run, oldest first. What was not measured is NaN; ``status`` and ``reason`` say why.
 
     ``value``, ``low`` and ``high`` are in ``unit``; ``low`` and ``high`` are NaN where there is no interval.
     """
@@ -277,21 +279,21 @@ class SeriesHistory:
 
 
 def load_series(connection: Connection, point_filter: PointFilter) -> list[SeriesHistory]:
-    """Return the series that are meant, each with its points in time order; those without a point are left out."""
+    """Return the matching series, each with its points in time order; those without a point are left out."""
     query = select(RUNS).where(*point_filter.run_clauses).order_by(RUNS.c.started_s, RUNS.c.number)
     rows = connection.execute(query).mappings().all()
     runs = np.empty(len(rows), dtype=np.object_)
     runs[:] = [run_from_row(row) for row in rows]
     position_of = _time_order([row["number"] for row in rows])
-    described = (
+    series_rows = (
         connection.execute(select(SERIES).where(*point_filter.series_clauses).order_by(SERIES.c.number))
         .mappings()
         .all()
     )
-    points = _point_columns(connection, [row["number"] for row in described], [row["number"] for row in rows])
+    points = _point_columns(connection, [row["number"] for row in series_rows], [row["number"] for row in rows])
     series, position = points["series"], position_of[np.minimum(points["run"], len(position_of) - 1)]
-    meant = (position >= 0) & np.isin(series, [row["number"] for row in described])
-    order = np.flatnonzero(meant)[np.lexsort((position[meant], series[meant]))]
+    selected = (position >= 0) & np.isin(series, [row["number"] for row in series_rows])
+    order = np.flatnonzero(selected)[np.lexsort((position[selected], series[selected]))]
     numbers, starts = np.unique(series[order], return_index=True)
     parts = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
     return [
@@ -302,13 +304,13 @@ def load_series(connection: Connection, point_filter: PointFilter) -> list[Serie
             runs=tuple(runs[position[part]]),
             **{name: points[name][part] for name in _SERIES_COLUMNS},
         )
-        for row in described
+        for row in series_rows
         if (part := parts.get(row["number"])) is not None
     ]
 
 
 def load_named_series(connection: Connection, text: str, origins: tuple[Origin, ...] | None) -> SeriesHistory:
-    """Return the one series that a key or words name, with its points of some origins.
+    """Return the one series that matches a key or words, with its points of some origins.
 
     Raises:
         BadInput: There is no such series, there are several, or it has no such points.
@@ -321,27 +323,27 @@ def load_named_series(connection: Connection, text: str, origins: tuple[Origin, 
 
 
 def _time_order(numbers: list[int]) -> NDArray[np.int64]:
-    """Return for each number of a run its place in time order; -1 for those that are not meant."""
+    """Return the position in time order by run number; -1 for runs that do not match."""
     positions = np.full(2 + max(numbers, default=0), -1, dtype=np.int64)
     positions[numbers] = np.arange(len(numbers))
     return positions
 
 
 def _point_columns(connection: Connection, series: list[int], runs: list[int]) -> dict[str, NDArray[Any]]:
-    """Return points as columns: of some series or runs where these are few, otherwise all there are."""
-    meant: list[ColumnElement[bool]] = []
+    """Return points as columns: filtered by run or series if these are few, otherwise all."""
+    conditions: list[ColumnElement[bool]] = []
     if len(runs) <= MAX_NUMBERS_PER_QUERY:
-        meant.append(POINTS.c.run.in_(runs))
+        conditions.append(POINTS.c.run.in_(runs))
     elif len(series) <= MAX_NUMBERS_PER_QUERY:
-        meant.append(POINTS.c.series.in_(series))
-    query = select(*(POINTS.c[name] for name in _NUMERIC_COLUMNS)).where(*meant)
+        conditions.append(POINTS.c.series.in_(series))
+    query = select(*(POINTS.c[name] for name in _NUMERIC_COLUMNS)).where(*conditions)
     with garbage_collection_paused():
-        read = connection.execute(query, execution_options={"yield_per": ROWS_PER_BATCH})
-        parts = [_columns(part) for part in read.partitions()] or [_columns([])]
+        result = connection.execute(query, execution_options={"yield_per": ROWS_PER_BATCH})
+        parts = [_columns(part) for part in result.partitions()] or [_columns([])]
     columns: dict[str, NDArray[Any]] = {
         name: np.concatenate([part[name] for part in parts]) for name in _NUMERIC_COLUMNS
     }
-    return columns | _point_states(connection, meant, columns)
+    return columns | _point_states(connection, conditions, columns)
 
 
 def _columns(rows: Sequence[Row[Any]]) -> dict[str, NDArray[Any]]:
@@ -350,15 +352,15 @@ def _columns(rows: Sequence[Row[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def _point_states(
-    connection: Connection, meant: list[ColumnElement[bool]], points: dict[str, NDArray[Any]]
+    connection: Connection, conditions: list[ColumnElement[bool]], points: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Return what became of each point, and why; most are ok, so that only the others are asked for."""
+    """Return the status and reason of each point; most are ok, so only the others are queried."""
     count = len(points["value"])
     status, reason = np.full(count, "ok", dtype="<U7"), np.full(count, None, dtype=np.object_)
-    without = np.flatnonzero(np.isnan(points["value"]))
-    index_of = dict(zip(zip(points["series"][without], points["run"][without], strict=True), without, strict=True))
+    missing = np.flatnonzero(np.isnan(points["value"]))
+    index_of = dict(zip(zip(points["series"][missing], points["run"][missing], strict=True), missing, strict=True))
     query = select(POINTS.c.series, POINTS.c.run, POINTS.c.status, POINTS.c.reason)
-    for row in connection.execute(query.where(POINTS.c.status != "ok", *meant)):
-        if (at := index_of.get((row.series, row.run))) is not None:
-            status[at], reason[at] = row.status, row.reason
+    for row in connection.execute(query.where(POINTS.c.status != "ok", *conditions)):
+        if (index := index_of.get((row.series, row.run))) is not None:
+            status[index], reason[index] = row.status, row.reason
     return {"status": status, "reason": reason}

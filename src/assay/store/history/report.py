@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from assay.store.history.queries import ListedRun, SeriesHistory
 
 TIME_UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
-"""What the time of a series is told in: the largest of which it lasts at least two."""
+"""Time units of a series: the largest one of which it lasts at least two is used."""
 MAX_ROWS = 200
 """Points of a series in its table, the newest; its line has all of them."""
 
@@ -41,16 +41,16 @@ def runs_page(listed: Sequence[ListedRun], *, more: bool) -> Page:
     """Return runs as a table, in the order given."""
     rows = tuple(
         (
-            one.run.id,
-            format_moment(one.run.started_s),
-            one.run.experiment,
-            ", ".join(one.workloads) or "nothing",
-            one.points,
-            one.run.hostname or one.run.host[:8],
-            format_commit(one.run.git_commit, dirty=one.run.git_dirty),
-            run_note(one),
+            entry.run.id,
+            format_moment(entry.run.started_s),
+            entry.run.experiment,
+            ", ".join(entry.workloads) or "nothing",
+            entry.points,
+            entry.run.hostname or entry.run.host[:8],
+            format_commit(entry.run.git_commit, dirty=entry.run.git_dirty),
+            run_note(entry),
         )
-        for one in listed
+        for entry in listed
     )
     count = f"{len(rows)} run{'' if len(rows) == 1 else 's'}"
     table = Table(title="The newest first", columns=_RUN_COLUMNS, rows=rows)
@@ -58,14 +58,14 @@ def runs_page(listed: Sequence[ListedRun], *, more: bool) -> Page:
     return Page(title="assay history", lead=lead, sections=(Section(title="Runs", elements=(table,)),))
 
 
-def run_page(one: ListedRun, all_series: Sequence[SeriesHistory]) -> Page:
-    """Return what a run left in the history, with the keys of the series that its points belong to."""
+def run_page(entry: ListedRun, all_series: Sequence[SeriesHistory]) -> Page:
+    """Return the page of a run: its points, with the keys of their series."""
     rows = tuple(
         (c.name, c.key.label, c.key.where, *_last_values(c), c.unit, c.key.details, _point_status(c, -1))
         for c in all_series
     )
     titles = ("key", "series", "on", "value", "low", "high", "unit", "with", "status")
-    run = one.run
+    run = entry.run
     facts = (
         ("began", run.started_at),
         ("folder", run.folder),
@@ -105,7 +105,7 @@ def series_list_page(all_series: Sequence[SeriesHistory]) -> Page:
 
 
 def series_page(series: SeriesHistory) -> Page:
-    """Return a series: its line with intervals, and its points."""
+    """Return the page of a series: its line with intervals, and its points."""
     key = series.key
     return Page(
         title=f"assay history: {key.label} on {key.where}",
@@ -126,7 +126,7 @@ def series_page(series: SeriesHistory) -> Page:
 
 
 def series_lead(series: SeriesHistory) -> str:
-    """Return what a series holds in a sentence."""
+    """Return a one-sentence summary of a series."""
     measured = np.flatnonzero(np.isfinite(series.value))
     first, last = format_moment(series.runs[0].started_s), format_moment(series.runs[-1].started_s)
     when = f"on {first}" if len(series) == 1 else f"from {first} to {last} (UTC)"
@@ -134,8 +134,8 @@ def series_lead(series: SeriesHistory) -> str:
     if not len(measured):
         return f"{runs}; none of them measured it."
     missing = len(series) - len(measured)
-    lacking = f", {missing} without a value" if missing else ""
-    return f"{runs}{lacking}; the last value is {_format_value(float(series.value[measured[-1]]), series.unit)}."
+    missing_text = f", {missing} without a value" if missing else ""
+    return f"{runs}{missing_text}; the last value is {_format_value(float(series.value[measured[-1]]), series.unit)}."
 
 
 def series_line(series: SeriesHistory) -> LinePlot:
@@ -165,13 +165,13 @@ def series_line(series: SeriesHistory) -> LinePlot:
 
 
 def points_table(series: SeriesHistory) -> Table:
-    """Return the points of a series, the newest first."""
+    """Return the points of a series, newest first."""
     titles = ("began (UTC)", "run", *_POINT_COLUMNS, "samples", "host", "driver", "commit", "status")
     newest = range(len(series) - 1, max(-1, len(series) - 1 - MAX_ROWS), -1)
     rows = tuple(_point_row(series, index) for index in newest)
     tones: tuple[Tone, ...] = tuple(_point_tone(series, index) for index in newest)
-    left = len(series) - len(rows)
-    table_note = f"The oldest {left} are left out; `assay history export` has all." if left else None
+    omitted = len(series) - len(rows)
+    table_note = f"The oldest {omitted} are left out; `assay history export` has all." if omitted else None
     return Table(
         title=f"In {series.unit or 'its own unit'}", columns=_columns(titles), rows=rows, tones=tones, note=table_note
     )
@@ -192,7 +192,7 @@ def _point_row(series: SeriesHistory, index: int) -> tuple[Cell, ...]:
 
 
 def _point_status(series: SeriesHistory, index: int) -> str:
-    """Say what became of a point: ok, disturbed by others, or why it has no value."""
+    """Return the status of a point: ok, disturbed, or why it has no value."""
     status, reason = str(series.status[index]), series.reason[index]
     if status == "ok":
         return "disturbed" if series.disturbed[index] else "ok"
@@ -206,23 +206,25 @@ def _point_tone(series: SeriesHistory, index: int) -> Tone:
 
 
 def format_moment(seconds: float) -> str:
-    """Write a moment to the minute, UTC."""
+    """Format a time to the minute, UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def format_commit(name: str | None, *, dirty: bool | None) -> str | None:
-    """Write a commit shortly; a plus says that files differed from it."""
+    """Abbreviate a commit; a plus means that the working tree differed from it."""
     return None if name is None else f"{name[:10]}{'+' if dirty else ''}"
 
 
-def run_note(one: ListedRun) -> str:
-    """Say what to know about a run: numbers that are not real, trials that failed."""
-    remarks = [] if one.run.origin == "real" else [f"{one.run.origin} numbers"]
-    return ", ".join([*remarks, *([f"{one.run.failed} of {one.run.trials} trials failed"] if one.run.failed else [])])
+def run_note(entry: ListedRun) -> str:
+    """Return remarks about a run: numbers that are not real, trials that failed."""
+    remarks = [] if entry.run.origin == "real" else [f"{entry.run.origin} numbers"]
+    return ", ".join(
+        [*remarks, *([f"{entry.run.failed} of {entry.run.trials} trials failed"] if entry.run.failed else [])]
+    )
 
 
 def series_origin(series: SeriesHistory) -> Origin:
-    """Return where the least real of a series' numbers come from."""
+    """Return the least real origin of a series' numbers."""
     origins: set[Origin] = {run.origin for run in series.runs}
     return "simulated" if "simulated" in origins else "fake" if "fake" in origins else "real"
 

@@ -2,7 +2,7 @@
 
 assay_runs ──< assay_points >── assay_series        one point for each series that a run has measured
 
-Migrations are small steps forward, each in a transaction of its own, in SQL that SQLite and PostgreSQL both accept. A
+Migrations are small steps forward, each in its own transaction, in SQL that SQLite and PostgreSQL both accept. A
 released step never changes; a change becomes another step at the end of the list.
 """
 
@@ -130,11 +130,11 @@ CURRENT_VERSION = len(MIGRATIONS)
 
 
 def schema_version_of(connection: Connection, location: HistoryLocation) -> int:
-    """Return how many steps were taken there; 0 in an empty database.
+    """Return the number of migration steps applied; 0 in an empty database.
 
     Raises:
-        BadInput: It is a file of something else.
-        MachineCannot: A newer Assay has taken steps that this one does not know.
+        BadInput: The file is the database of another program.
+        MachineCannot: A newer Assay has applied steps that this one does not know.
     """
     inspector = inspect(connection)
     if not inspector.has_table(VERSION.name):
@@ -152,7 +152,7 @@ def schema_version_of(connection: Connection, location: HistoryLocation) -> int:
 
 
 def migrate_one_step(connection: Connection, location: HistoryLocation) -> int:
-    """Take the next step, if another process has not taken all of them; return how many are taken then."""
+    """Apply the next migration, unless another process has already; return the resulting version."""
     version = schema_version_of(connection, location)
     if version == CURRENT_VERSION:
         return version
@@ -172,7 +172,7 @@ _JSON_COLUMNS = frozenset({"params", "config", "conditions", "versions"})
 
 
 def run_row(history: RunHistory) -> dict[str, Any]:
-    """Return a run's row, but its number."""
+    """Return a run's row, without its number."""
     run = history.run
     row = {
         **{name: getattr(run, name) for name in _RUN_FIELDS},
@@ -185,12 +185,12 @@ def run_row(history: RunHistory) -> dict[str, Any]:
 def series_row(number: int, name: str, key: SeriesKey) -> dict[str, Any]:
     """Return a series' row."""
     row = {field: getattr(key, field) for field in _KEY_FIELDS}
-    more = {"number": number, "key": name, "params_digest": short_hash(key.params), "unit": unit_of(key.quantity)}
-    return _storable_row({**row, **more})
+    extra = {"number": number, "key": name, "params_digest": short_hash(key.params), "unit": unit_of(key.quantity)}
+    return _storable_row({**row, **extra})
 
 
 def point_row(series: int, run: int, point: HistoryPoint) -> tuple[Any, ...]:
-    """Return a point's row, in the order of its table's columns."""
+    """Return a point's row, in column order."""
     reason = None if point.reason is None else clean_text(point.reason)
     return (
         series, run, point.value, point.low, point.high, point.n, point.scope, point.status, reason,
@@ -199,19 +199,19 @@ def point_row(series: int, run: int, point: HistoryPoint) -> tuple[Any, ...]:
 
 
 def run_from_row(row: RowMapping) -> HistoryRun:
-    """Return the run that a row tells of."""
+    """Return the run of a row."""
     dirty = row["git_dirty"]
     values = {name: _from_json(name, row[name]) for name in _RUN_FIELDS}
     return HistoryRun.model_construct(**{**values, "git_dirty": None if dirty is None else bool(dirty)})
 
 
 def key_from_row(row: RowMapping) -> SeriesKey:
-    """Return what the series of a row stands for."""
+    """Return the series key of a row."""
     return SeriesKey.model_construct(**{name: _from_json(name, row[name]) for name in _KEY_FIELDS})
 
 
 def clean_text(text: str) -> str:
-    """Return a text that every database can keep: no zero bytes, nothing that is not Unicode."""
+    """Return a text that every database can store: without zero bytes, and valid Unicode."""
     return text.replace("\0", "�").encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,1 +1,1 @@
-"""Time calls on a GPU: stamps in a CUDA graph, stamps in a queue, or the activity trace."""
+"""Time calls on a GPU: with stamps in a CUDA graph, stamps in a queue, or the activity trace."""

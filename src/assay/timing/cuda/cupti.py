@@ -1,6 +1,6 @@
 """The GPU's own activity record (CUPTI, through PyTorch's profiler), split into calls by stamps.
 
-It tells kernels apart, so it gives ``busy_us`` where a call launches several. It has a small overhead: a traced kernel
+It separates kernels, so it measures ``busy_us`` where a call launches several. It has a small overhead: a traced kernel
 that writes much takes up to 2 % longer (measured on an H200).
 """
 
@@ -26,7 +26,7 @@ _BEGIN, _END = "assay_begin", "assay_end"
 
 @dataclass(frozen=True)
 class GpuActivity:
-    """One thing the GPU did: a kernel, a copy or a fill."""
+    """One GPU activity: a kernel, a copy or a fill."""
 
     name: str
     start_ns: int
@@ -35,7 +35,7 @@ class GpuActivity:
 
 @dataclass(frozen=True)
 class TracedCall:
-    """What one call did on the GPU: how long, from when to when, and with which kernels."""
+    """The GPU activity of one call: busy time, span, and kernel names."""
 
     busy_us: float
     span_us: float
@@ -43,18 +43,18 @@ class TracedCall:
 
 
 def split_calls(activities: list[GpuActivity]) -> list[TracedCall]:
-    """Return the calls between stamps, in order; whatever lies outside is not a call's."""
+    """Return the calls between stamps, in order; activity outside belongs to no call."""
     calls: list[TracedCall] = []
-    inside: list[GpuActivity] | None = None
+    current: list[GpuActivity] | None = None
     for activity in sorted(activities, key=lambda a: a.start_ns):
         if _BEGIN in activity.name:
-            inside = []
+            current = []
         elif _END in activity.name:
-            if inside:
-                calls.append(_summarize_call(inside))
-            inside = None
-        elif inside is not None:
-            inside.append(activity)
+            if current:
+                calls.append(_summarize_call(current))
+            current = None
+        elif current is not None:
+            current.append(activity)
     return calls
 
 
@@ -91,7 +91,7 @@ class TraceTimer:
         return SampleBatch(quantities, mhz)
 
     def trace(self) -> list[TracedCall]:
-        """Return what each call of a batch did."""
+        """Return the GPU activity of each call of a batch."""
         activities = record_activities(self._device, self._put, self._work.limit_s, gated=not self._work.waits)
         calls = split_calls(activities)
         if len(calls) != self._work.calls:
@@ -115,15 +115,15 @@ class TraceTimer:
         device.slots.fetch()
 
     def replan(self) -> bool:
-        """Every call is a sample of its own."""
+        """Return false: every call is a sample of its own."""
         return False
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 def record_activities(device: GpuTimingDevice, body: Call, limit_s: float, *, gated: bool) -> list[GpuActivity]:
-    """Return what the GPU did in a body, launched as a whole behind a gate, or as it comes."""
+    """Return the GPU's activity while ``body`` runs, launched as a whole behind a gate, or immediately."""
     from torch.autograd.profiler import profile
 
     device.wait(limit_s)

@@ -1,6 +1,6 @@
 """A GPU prepared for timing: a stream, Assay's kernels, a gate, slots for stamps, graph capture, and flushing L2.
 
-Stamps of the GPU's own clocks stand before and after a call:
+Stamps of the GPU's own clocks are taken before and after a call:
 
     ready │ begin │ call │ end │ ready │ begin │ …          one stream, nothing waits for the host
               ↑ ns, cycles  ↑ ns, cycles
@@ -41,7 +41,7 @@ _GATE_TIMED_OUT = 2
 
 
 class StreamGate:
-    """A kernel that watches a word of the host's memory, and opens by itself after a while: nothing hangs on it."""
+    """A kernel that polls a word of host memory and opens by itself after a timeout, so that nothing can hang."""
 
     def __init__(self, torch: Any, kernels: AssayKernels) -> None:
         self._memory = torch.zeros(2, dtype=torch.int32, pin_memory=True)
@@ -50,7 +50,7 @@ class StreamGate:
 
     @contextmanager
     def closed(self, stream: int, most_ns: int) -> Iterator[StreamGate]:
-        """Hold a stream, given by its handle, for the length of a ``with`` block and at most so many nanoseconds."""
+        """Hold a stream, given by its handle, during a ``with`` block, for at most ``most_ns`` nanoseconds."""
         self._words[:] = 0
         self._kernels.launch("gate", int(self._memory.data_ptr()), most_ns)(stream)
         try:
@@ -60,7 +60,7 @@ class StreamGate:
 
     @property
     def timed_out(self) -> bool:
-        """Whether it opened by itself; known once the stream has passed it."""
+        """Whether it opened by itself; valid once the stream has passed it."""
         return int(self._words[1]) == _GATE_TIMED_OUT
 
     @property
@@ -70,14 +70,14 @@ class StreamGate:
 
 
 class NotCapturable(TrialFailed):
-    """A call did something that a graph cannot hold, such as waiting for the GPU."""
+    """A call did something that a graph cannot capture, such as waiting for the GPU."""
 
 
 def capture_graph(device: GpuTimingDevice, body: Call, memory: object, *, keep: bool = False) -> Any:
-    """Return a graph of what a body puts on the bench's stream, in a pool of memory; nothing of it runs yet.
+    """Return a graph of what a body launches on the device's stream, using a memory pool; nothing is executed yet.
 
     Raises:
-        NotCapturable: The body does what a graph cannot hold.
+        NotCapturable: The body does something that a graph cannot capture.
     """
     torch = device.torch
     torch.cuda.synchronize(device.index)
@@ -97,17 +97,17 @@ def capture_graph(device: GpuTimingDevice, body: Call, memory: object, *, keep: 
 
 
 def _abort_capture(device: GpuTimingDevice, graph: Any, memory: object) -> None:
-    """End a capture that failed, so that memory and random numbers work as before."""
+    """End a failed capture, so that memory and random numbers work as before."""
     torch = device.torch
-    with contextlib.suppress(RuntimeError):  # that it failed is known; ending it is what matters
+    with contextlib.suppress(RuntimeError):  # the failure is known; ending the capture is what matters
         graph.capture_end()
     with contextlib.suppress(RuntimeError):
         torch._C._cuda_endAllocateToPool(device.index, memory)  # noqa: SLF001 - PyTorch leaves it open
     torch.cuda.synchronize(device.index)
     generator = torch.cuda.default_generators[device.index]
-    afresh = torch.Generator(device=f"cuda:{device.index}")
-    afresh.set_state(generator.get_state())
-    generator.graphsafe_set_state(afresh.graphsafe_get_state())
+    replacement = torch.Generator(device=f"cuda:{device.index}")
+    replacement.set_state(generator.get_state())
+    generator.graphsafe_set_state(replacement.graphsafe_get_state())
 
 
 if TYPE_CHECKING:
@@ -116,35 +116,35 @@ if TYPE_CHECKING:
 SLOT_COUNT = 64
 _WORDS_PER_SLOT = 8  # of 64 bits: begin takes the first four, end the others
 CYCLE_COUNTER_BELOW_NS = 20_000
-"""Below this, the 32 ns steps of the device's timer show, and the cycle counter is asked."""
+"""Below this, the 32 ns steps of the device's timer matter, and the cycle counter is used."""
 
 
 @dataclass(frozen=True)
 class StampPairs:
-    """Pairs of stamps: nanoseconds and cycles between the two of each.
+    """Pairs of stamps: nanoseconds and cycles between the two stamps of each pair.
 
-    ``cycles`` is null where a pair was not stamped on one multiprocessor: counters differ between them.
+    ``cycles`` is null where a pair was not taken on the same multiprocessor: their counters differ.
     """
 
     ns: Samples
     cycles: Samples | None
 
     def select(self, which: Mask) -> StampPairs:
-        """Return some of the pairs."""
+        """Return the selected pairs."""
         return StampPairs(self.ns[which], None if self.cycles is None else self.cycles[which])
 
     @property
     def mhz(self) -> float | None:
-        """The clock between the stamps, over all pairs; null where it is not known.
+        """The clock between the stamps, over all pairs; null where unknown.
 
-        Not over the whole batch: within microseconds of hard work the clock is lower than between.
+        Not over the whole batch: within microseconds of heavy work the clock is lower than in between.
         """
         total_ns = float(self.ns.sum())
         return None if self.cycles is None or total_ns <= 0 else float(self.cycles.sum()) / total_ns * 1000
 
     @property
     def us(self) -> Samples:
-        """Microseconds of each pair: of the timer where it is fine enough, otherwise of the cycle counter."""
+        """Microseconds of each pair: by the timer where it is fine enough, otherwise by the cycle counter."""
         mhz = self.mhz
         if self.cycles is None or mhz is None:
             return self.ns / 1000
@@ -152,7 +152,7 @@ class StampPairs:
 
 
 def read_stamps(words: NDArray[np.int64]) -> StampPairs:
-    """Return what the slots of some calls say, one row of eight words each."""
+    """Return the stamps of some calls from their slots, one row of eight words each."""
     begin, end = words[:, :4], words[:, 4:]
     ns = (end[:, 0] - begin[:, 0]).astype(np.float64)
     same = np.array_equal(begin[:, 2] & 0xFFFFFFFF, end[:, 2] & 0xFFFFFFFF)
@@ -160,7 +160,7 @@ def read_stamps(words: NDArray[np.int64]) -> StampPairs:
 
 
 class StampSlots:
-    """Places on the device for stamps, and the launches that write them."""
+    """Device memory for stamps, and the launches that write them."""
 
     def __init__(self, torch: Any, kernels: AssayKernels, index: int) -> None:
         self._device = torch.zeros((SLOT_COUNT, _WORDS_PER_SLOT), dtype=torch.int64, device=f"cuda:{index}")
@@ -173,39 +173,39 @@ class StampSlots:
         ]
 
     def fetch(self) -> None:
-        """Put on the current stream the copy of all slots to the host."""
+        """Enqueue the copy of all slots to the host on the current stream."""
         self._host.copy_(self._device, non_blocking=True)
 
     def read(self, count: int) -> StampPairs:
-        """Return what the first slots say, once they are fetched."""
+        """Return the stamps of the first ``count`` slots, after ``fetch`` has completed."""
         return read_stamps(self._words[:count])
 
     def first(self) -> tuple[int, int, int]:
-        """Return the stamp that begins the first slot, once it is fetched: nanoseconds, cycles, multiprocessor."""
+        """Return the begin stamp of the first slot, after ``fetch``: nanoseconds, cycles, multiprocessor."""
         ns, cycles, multiprocessor = self._words[0, :3].tolist()
         return ns, cycles, multiprocessor & 0xFFFFFFFF
 
 
 REFERENCE_NS = 2_000
-"""The references spin for so long on the device's own timer: one in a single thread, one on all multiprocessors."""
+"""Reference kernels spin for this long by the device's timer: in a single thread, or on all multiprocessors."""
 
 REFERENCE_THREADS = 128
 
 TIMER_ERROR_US = {"graph": 0.3, "queue": 0.6}
-"""How far a time by stamps may be from the activity trace's, on top of noise: as seen on H200s (docs/evidence.md)."""
+"""How far a time by stamps may be from the activity trace's, besides noise: measured on H200s (docs/evidence.md)."""
 
 
 class TimerCalibration(Value):
-    """What the stamps need to know of a GPU under a driver, in the convention of its activity trace."""
+    """Timer calibration of a GPU under a driver, in the convention of its activity trace."""
 
     gpu: str
     driver: str
-    empty_us: float = Field(description="What the trace says a kernel takes that spins for no time.")
+    empty_us: float = Field(description="Duration in the trace of a kernel that spins for no time.")
     reference_us: dict[str, float] = Field(
-        description="What it says a reference takes, by kind and cache: 'wide cold'."
+        description="Duration in the trace of a reference kernel, by kind and cache: 'wide cold'."
     )
     boundary_us: dict[str, float] = Field(description="Between two operations, by method and cache: 'graph cold'.")
-    error_us: dict[str, float] = Field(description="How far a time may be off, on top of its interval, by method.")
+    error_us: dict[str, float] = Field(description="Error of a time, in addition to its interval, by method.")
 
 
 ASSUMED_CALIBRATION = TimerCalibration(
@@ -216,17 +216,17 @@ ASSUMED_CALIBRATION = TimerCalibration(
     boundary_us={f"{method} {cache}": 0.0 for method in ("graph", "queue") for cache in ("cold", "warm")},
     error_us={method: 2 * error_us for method, error_us in TIMER_ERROR_US.items()},
 )
-"""Where there is no trace to learn from: what H200s show, with twice the error."""
+"""Used where there is no trace to calibrate with: values measured on H200s, with twice the error."""
 
 
 _NODE_COPY = 1
-_DEVICE_NODES = {0, _NODE_COPY, 2}  # kinds of nodes: kernels, copies and fills
-_CAPTURE_ACTIVE = 1  # the state of a stream that captures
+_DEVICE_NODES = {0, _NODE_COPY, 2}  # node types: kernels, copies and fills
+_CAPTURE_ACTIVE = 1  # status of a stream that is capturing
 
 
 @dataclass(frozen=True)
 class CaptureSummary:
-    """How many kernels, copies and fills were captured, how many of them copy, and whether some run side by side."""
+    """How many kernels, copies and fills were captured, how many are copies, and whether some may run concurrently."""
 
     operations: int
     copies: int
@@ -234,7 +234,7 @@ class CaptureSummary:
 
 
 class KernelLaunch:
-    """A kernel with its grid and its arguments, ready to be put on a stream."""
+    """A kernel with its grid and arguments, ready to be launched on a stream."""
 
     def __init__(
         self, library: Any, function: ctypes.c_void_p, grid: int, block: int, arguments: tuple[int, ...]
@@ -276,7 +276,7 @@ class AssayKernels:
 
 @cache
 def driver_library() -> Any:
-    """Return the driver's library, or say that there is none."""
+    """Return the driver library; raise where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -295,7 +295,7 @@ def summarize_capture(stream: int) -> CaptureSummary:
     """Return what a stream, given by its handle, has captured so far.
 
     Raises:
-        MachineCannot: It is not capturing, or the driver does not say.
+        MachineCannot: It is not capturing, or the driver does not report it.
     """
     status, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
     _check_graph_code(
@@ -308,10 +308,10 @@ def summarize_capture(stream: int) -> CaptureSummary:
     count, edges = ctypes.c_size_t(0), ctypes.c_size_t(0)
     _check_graph_code(driver_library().cuGraphGetNodes(graph, None, ctypes.byref(count)))
     _check_graph_code(driver_library().cuGraphGetEdges(graph, None, None, ctypes.byref(edges)))
-    held = (ctypes.c_void_p * count.value)()
+    nodes = (ctypes.c_void_p * count.value)()
     if count.value:
-        _check_graph_code(driver_library().cuGraphGetNodes(graph, held, ctypes.byref(count)))
-    kinds = [_node_type(node) for node in held]
+        _check_graph_code(driver_library().cuGraphGetNodes(graph, nodes, ctypes.byref(count)))
+    kinds = [_node_type(node) for node in nodes]
     on_device = [kind for kind in kinds if kind in _DEVICE_NODES]
     return CaptureSummary(len(on_device), on_device.count(_NODE_COPY), branches=edges.value != max(0, count.value - 1))
 
@@ -328,24 +328,24 @@ def _check_graph_code(code: int) -> None:
 
 
 def _error_text(code: int) -> str:
-    """Return the driver's words for an error."""
-    words = ctypes.c_char_p()
-    if driver_library().cuGetErrorString(code, ctypes.byref(words)) or words.value is None:
+    """Return the driver's text for an error code."""
+    message = ctypes.c_char_p()
+    if driver_library().cuGetErrorString(code, ctypes.byref(message)) or message.value is None:
         return f"error {code}"
-    return words.value.decode()
+    return message.value.decode()
 
 
 PAD_NS = 5_000
-"""A warm call follows a spin of this length, behind which the GPU gets its launch ready."""
+"""A warm call follows a spin of this length, during which the GPU prepares its launch."""
 
 SPIN_BEFORE_SLEEP_NS = 2_000_000
 POLL_SLEEP_S = 0.0001
 
 
 class GpuTimingDevice:
-    """A GPU's stream, kernels and memory for timing. Everything is put on its own stream.
+    """A GPU's stream, kernels and memory for timing. All work goes to its own stream.
 
-    Graphs share one pool of memory, which lives as long as one graph that is never replayed.
+    Graphs share one memory pool, which is kept alive by one graph that is never replayed.
     """
 
     def __init__(self, index: int) -> None:
@@ -382,17 +382,17 @@ class GpuTimingDevice:
         self.calibration = ASSUMED_CALIBRATION
 
     def renew_pool(self) -> None:
-        """Begin a new pool of memory for graphs, as when a failed capture has spoilt the last one."""
+        """Start a new memory pool for graphs, for example when a failed capture has spoilt the last one."""
         self.pool = self.torch.cuda.graph_pool_handle()
         self._anchor = capture_graph(self, lambda: self._pad(self.handle), self.pool)
 
     @property
     def uuid(self) -> str:
-        """The GPU's UUID, as NVML writes it."""
+        """The GPU's UUID, in NVML's format."""
         return f"GPU-{self.torch.cuda.get_device_properties(self.index).uuid}"
 
     def now(self) -> tuple[int, int, int]:
-        """Return the device's clocks, read by itself: nanoseconds, cycles, and the multiprocessor that counted them."""
+        """Return the device's clocks, read on the device: nanoseconds, cycles, and the multiprocessor they are from."""
         with self.torch.cuda.stream(self.stream):
             self.slots.begin[0](self.handle)
             self.slots.fetch()
@@ -404,22 +404,22 @@ class GpuTimingDevice:
         self._overwritten.zero_()
 
     def finish(self, limit_s: float) -> None:
-        """Wait until all streams of the GPU have no more work."""
+        """Wait until all streams of the GPU are idle."""
         self._poll(self.torch.cuda.current_stream(self.index), limit_s)
         self.torch.cuda.synchronize(self.index)
 
     def make_ready(self, state: Cache) -> None:
-        """Put on the stream what brings the caches into a state, before a call is stamped."""
+        """Enqueue the work that puts the caches into a state, before a call is stamped."""
         if state == "cold":
             self.overwrite_cache()
         else:
             self._pad(self.handle)
 
     def wait(self, limit_s: float) -> None:
-        """Wait until the stream has no more work.
+        """Wait until the stream is idle.
 
         Raises:
-            TrialFailed: It is still at work after the limit.
+            TrialFailed: It is still busy after the limit.
         """
         self._poll(self.stream, limit_s)
 
@@ -436,7 +436,7 @@ class GpuTimingDevice:
 
 @cache
 def gpu_timing_device(index: int) -> GpuTimingDevice:
-    """Return the bench of a GPU, made once in a process."""
+    """Return the timing device of a GPU, created once per process."""
     return GpuTimingDevice(index)
 
 

@@ -1,12 +1,12 @@
-"""GPU timers without a profiler: time between stamps, of calls captured in a graph or queued behind a gate.
+"""GPU timers without a profiler: the time between stamps, for calls captured in a graph or queued behind a gate.
 
-Both let the GPU run from call to call without waiting for the host. A graph is replayed as a whole, so the host has no
-part in it; a queue is launched call by call while a gate holds the stream, and then released. Which timer a call
-allows is found by trying: it may wait for the GPU, or refuse to be captured.
+Both let the GPU run from call to call without waiting for the host. A graph is replayed as a whole, so the host does
+not affect the time; a queue is launched call by call while a gate holds the stream, and is then released. Which timer
+a call allows is found by trying: it may wait for the GPU, or fail to be captured.
 
 The reference kernels spin for a known time, but when a kernel starts and ends is a convention: an empty one takes
-0.6 µs by the activity trace. Calibration adopts that convention once for each GPU and driver; from then on no profiler
-is needed.
+0.6 µs by the activity trace. Calibration adopts that convention once per GPU and driver; from then on no profiler is
+needed.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
 
 
 SlotContent = Literal["call", "spin", "wide"]
-"""What stands between two stamps: the call, or a reference, which spins in one thread or on all multiprocessors."""
+"""What is between two stamps: the call, or a reference kernel, in one thread (spin) or on all SMs (wide)."""
 
 BETWEEN_REFERENCES = 2
 MAX_BATCH_CALLS = SLOT_COUNT * BETWEEN_REFERENCES // (BETWEEN_REFERENCES + 1) - 1
 MAX_OFFSETS = 32
-"""Batches whose references are remembered: enough for a median, few enough to follow the clock."""
+"""Batches whose references are kept: enough for a median, few enough to follow the clock."""
 
 SHORT_US = 50.0
-"""The calls of a batch that are shorter than this make one sample: from place to place in a graph they differ by
-0.1 µs, though hardly from replay to replay."""
+"""The calls of a batch that are shorter than this make one sample: between positions in a graph they differ by
+0.1 µs, but hardly between replays."""
 MAX_PLANS = 4
-"""So often at most it is decided whether they do: the first batch may have been slow."""
+"""Maximum number of times this is decided: the first batch may have been slow."""
 TRIMMED_SHARE = 0.1
 QUEUE_GATE_NS = 2_000_000_000
 
 
 class GateTimedOut(TrialFailed):
-    """The gate opened by itself before all calls were queued: a call waits for the GPU, or is too much to queue."""
+    """The gate opened by itself before all calls were queued: a call waits for the GPU, or launches too much work."""
 
 
 def slot_layout(calls: int) -> tuple[SlotContent, ...]:
-    """Return what stands in each slot: references of both kinds in turns, one before each two calls, two at least."""
+    """Return the content of each slot: both references in turn, one before every two calls, at least two in all."""
     contents: list[SlotContent] = []
     for call in range(calls):
         if call % BETWEEN_REFERENCES == 0:
@@ -72,17 +72,17 @@ def slot_layout(calls: int) -> tuple[SlotContent, ...]:
 
 
 def trimmed_mean(values: Samples) -> float:
-    """Return the mean without the tenth at either end: places differ a little, and a disturbed call a lot."""
+    """Return the mean without the tenth at either end: positions differ slightly, and a disturbed call a lot."""
     cut = int(np.ceil(TRIMMED_SHARE * len(values))) if len(values) >= 5 else 0
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
 class _StampTimer:
-    """What both ways share: the sequence that is put on the stream, and what its stamps say.
+    """Common part of both timers: the sequence put on the stream, and how its stamps are evaluated.
 
-    What the stamps themselves take is seen at the references, spins of known duration. It differs from graph to graph
-    by some 0.3 µs, so every batch has its own. Where it is not known how many operations a call has, neither is how
-    long their boundaries take, and so ``busy_us``.
+    The overhead of the stamps is measured with reference kernels, spins of known duration. It differs between graphs
+    by some 0.3 µs, so every batch has its own references. Where the number of operations of a call is unknown, so is
+    the time of the boundaries between them, and there is no ``busy_us``.
     """
 
     method = "stamped"
@@ -102,7 +102,7 @@ class _StampTimer:
         self.calls_per_sample = 1
 
     def _put(self) -> None:
-        """Put the whole sequence on the bench's stream, which is the current one."""
+        """Launch the whole sequence on the device's stream, which is the current one."""
         device, work = self._device, self._work
         if work.state == "warm":
             work.prepare()
@@ -120,7 +120,7 @@ class _StampTimer:
         device.slots.fetch()
 
     def _read(self) -> SampleBatch:
-        """Return how much longer than the references the calls took, and with it how long."""
+        """Read the stamps and return the durations of the calls, relative to the references."""
         stamps, calibration, work = self._device.slots.read(len(self._contents)), self._device.calibration, self._work
         calls = stamps.select(self._contents == "call")
         self._offsets.append(self._offset(stamps))
@@ -139,7 +139,7 @@ class _StampTimer:
         return SampleBatch(quantities, calls.mhz)
 
     def replan(self) -> bool:
-        """Decide anew whether the calls of a batch make one sample, where the last batch contradicts the first."""
+        """Decide again whether the calls of a batch make one sample, where the last batch contradicts the first."""
         limit_us = SHORT_US * CONTRADICTION_FACTOR if self._short else SHORT_US / CONTRADICTION_FACTOR
         if self._plans >= MAX_PLANS or (self.typical_us < limit_us) == self._short:
             return False
@@ -148,12 +148,12 @@ class _StampTimer:
         return True
 
     def average_by(self, typical_us: float) -> None:
-        """Make one sample of the calls of a batch where a call is as short as this, or one of each."""
+        """Average the calls of a batch into one sample where a call is as short as this, else keep one per call."""
         self._short = typical_us < SHORT_US
         self.calls_per_sample = self._work.calls if self._short else 1
 
     def _offset(self, stamps: StampPairs) -> tuple[float, float | None]:
-        """Return what the stamps take beside what stands between them: microseconds, and cycles where they count."""
+        """Return the overhead of the stamps: in microseconds, and in cycles where they are counted."""
         offsets_us, offsets_cycles = [], []
         for kind in ("spin", "wide"):
             references = stamps.select(self._contents == kind)
@@ -185,7 +185,7 @@ class GraphTimer(_StampTimer):
         return self._read()
 
     def close(self) -> None:
-        """Give the graph's memory back."""
+        """Release the graph's memory."""
         self._graph.reset()
 
 
@@ -205,12 +205,12 @@ class QueueTimer(_StampTimer):
         return self._read()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 TimerMethod = Literal["graph", "queue", "trace", "wall"]
 PROBE_GATES_NS = (50_000_000, 2_000_000_000)
-"""A gate opens by itself after the first; the second tells a call that waits for it from a host that is slow."""
+"""Timeouts of the probing gates. The second distinguishes a call that waits for the gate from a slow host."""
 
 
 @dataclass(frozen=True)
@@ -218,12 +218,12 @@ class Capability:
     """What a call allows.
 
     Attributes:
-        waits: It waits for the GPU, so that nothing can be queued behind a gate.
-        captures: It can be held in a graph.
-        refusal: Why not, in the driver's words.
-        copies: How many of its operations copy memory, which a graph does in its own way.
+        waits: It waits for the GPU, so nothing can be queued behind a gate.
+        captures: It can be captured in a graph.
+        refusal: Why not, in the driver's words; null where it can.
         operations: How many kernels, copies and fills it launches; null where it cannot be captured.
-        branches: Some of them may run side by side.
+        branches: Some of them may run concurrently.
+        copies: How many of its operations copy memory, which a graph does differently.
     """
 
     waits: bool
@@ -237,9 +237,9 @@ class Capability:
 def probe_capability(
     device: GpuTimingDevice, call: Call, setup: Call | None, *, steady: bool, limit_s: float
 ) -> Capability:
-    """Make a call behind a closed gate, and capture one, each after its setup, which stands in every batch too.
+    """Make a call behind a closed gate, and capture one, each after its setup, which is part of every batch too.
 
-    ``steady`` says that every call does the same.
+    ``steady`` states that every call does the same.
     """
     prepare = setup or _nothing
     if all(_outlasts_gate(device, prepare, call, most_ns, limit_s) for most_ns in PROBE_GATES_NS):
@@ -282,7 +282,7 @@ def choose_method(capability: Capability, requested: TimerMethod | Literal["auto
     """Return the method for a call, and why.
 
     Raises:
-        BadInput: The method asked for cannot time this call.
+        BadInput: The requested method cannot time this call.
     """
     best, why = _best_method(capability)
     if requested in {"auto", best}:
@@ -311,9 +311,9 @@ def _nothing() -> None:
 
 
 Cache = Literal["cold", "warm"]
-"""What the caches hold when a call begins.
+"""State of the caches when a call starts.
 
-``cold``: the L2 was overwritten, twice over, so that it holds dirty lines of no use to the call.
+``cold``: the L2 was overwritten twice over, so it holds dirty lines of no use to the call.
 ``warm``: the same call ran just before.
 """
 
@@ -324,9 +324,9 @@ class GpuCallBatch:
 
     Attributes:
         setup: Called before each call, untimed.
-        limit_s: How long to wait for the GPU before a batch is given up.
-        operations: Kernels, copies and fills one after another in a call; null where that is not known.
-        waits: A call waits for the GPU, so that it cannot be held back behind a gate.
+        limit_s: How long to wait for the GPU before a batch is abandoned.
+        operations: Consecutive kernels, copies and fills in a call; null where unknown.
+        waits: A call waits for the GPU, so it cannot be held behind a gate.
     """
 
     call: Call
@@ -344,16 +344,16 @@ class GpuCallBatch:
 
 
 CALIBRATION_CALLS, CALIBRATION_BATCHES = 16, 8
-CALIBRATION_WARMUP_S = 0.2  # of which a fifth is used at most: enough for the clock to rise from idle
-CHAIN_LENGTH = 4  # references one after another, to see the boundaries between them
+CALIBRATION_WARMUP_S = 0.2  # of which at most a fifth is used: enough for the clock to rise from idle
+CHAIN_LENGTH = 4  # consecutive references, to measure the boundaries between them
 CACHE_STATES: tuple[Cache, ...] = ("cold", "warm")
 
 
 def measure_calibration(device: GpuTimingDevice) -> TimerCalibration:
-    """Trace the references, and time chains of them by stamps.
+    """Trace the references, and time chains of them with stamps.
 
     Raises:
-        MachineCannot: There is no trace here.
+        MachineCannot: There is no activity trace.
     """
     empty = device.kernels.launch("spin", 0)
     launches = {"empty": empty, **device.references}
@@ -394,7 +394,7 @@ def _median_us(clock: Instrument, quantity: str) -> float:
 
 
 def calibrate_device(device: GpuTimingDevice) -> None:
-    """Let a bench know its GPU: what was kept for this GPU and driver, or found now; where neither is, it assumes."""
+    """Calibrate a device: from the stored calibration, by measuring one, or, where both fail, by keeping defaults."""
     path = home_folder() / "clocks" / f"{device.uuid}-{device.driver}.json"
     calibration = _load_calibration(path)
     if calibration is None:
@@ -408,7 +408,7 @@ def calibrate_device(device: GpuTimingDevice) -> None:
 
 
 def _load_calibration(path: Path) -> TimerCalibration | None:
-    """Return what was kept; null where nothing was, or it is damaged: then it is found again."""
+    """Return the stored calibration; null where there is none or it is damaged, so that it is measured again."""
     try:
         return TimerCalibration.model_validate_json(read_sealed_json(path))
     except (BadInput, ValidationError):

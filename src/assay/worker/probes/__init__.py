@@ -1,6 +1,6 @@
 """Probes: programs run in a fresh process that print one line of JSON.
 
-What they import is slow and may crash.
+Their imports are slow and may crash.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def query_subprocess(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = QUERY_TIMEOUT_S,
 ) -> dict[str, Any]:
-    """Return what a module answers to a wish, which it reads from its standard input; ``error``: why there is nothing.
+    """Return the reply of a module to a request on its standard input; ``error``: why there is none.
 
     Args:
-        module: Run as a program; the last line that it prints is its answer.
+        module: Run as a program; the last line that it prints is its reply.
         request: Plain data.
-        environment: Variables that it has besides ours.
-        timeout_s: Who takes longer is ended.
+        environment: Variables to add to this process's environment.
+        timeout_s: The process is killed after this time.
     """
     try:
         result = subprocess.run(
@@ -51,7 +51,7 @@ def query_subprocess(
         last = result.stderr.strip().splitlines()
         return {"error": last[-1] if last else f"the process ended with {result.returncode}"}
     try:
-        answer: dict[str, Any] = json.loads(lines[-1])
+        reply: dict[str, Any] = json.loads(lines[-1])
     except ValueError:
         return {"error": f"it answered {lines[-1][:80]!r}"}
-    return answer
+    return reply

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def check_generate_kwargs(settings: Mapping[str, Any]) -> str | None:
-    """Return why it does not understand them; null: it does, or is not to be asked here."""
+    """Return why transformers rejects the settings; null: it accepts them, or could not be asked."""
     refused = query_subprocess("assay.worker.probes.generate_kwargs", dict(settings)).get("refused")
     return None if refused is None else str(refused)
 
 
 def validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer: ``refused``, where they make no sense."""
+    """Return the reply: ``refused``, if the settings are invalid."""
     from assay.workloads.generation.params import check_supported_settings
 
     try:
@@ -33,8 +33,8 @@ def validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Answer the settings on standard input with one line of JSON."""
-    print(json.dumps(validate_settings(json.load(sys.stdin))))  # noqa: T201 - the answer to the parent
+    """Validate the settings on standard input and print one line of JSON."""
+    print(json.dumps(validate_settings(json.load(sys.stdin))))  # noqa: T201 - the reply to the parent
     return 0
 
 

@@ -12,15 +12,15 @@ ELEMENTS = 1 << 20
 
 
 def smoke_test_gpus() -> dict[str, Any]:
-    """Return what a fresh process finds: ``torch``, its version, and ``gpus``, by UUID what came of touching each.
+    """Return the report of a fresh process: ``torch``, its version, and ``gpus``, the result of each by UUID.
 
-    GPUs are counted as NVML counts them. ``error`` is there where the process itself failed.
+    GPUs are numbered as by NVML. ``error`` is present if the process itself failed.
     """
     return query_subprocess("assay.worker.probes.gpu_smoke_test", environment={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
 
 
 def main() -> int:
-    """Touch every GPU, and print what came of it as one line of JSON."""
+    """Test every GPU, and print the results as one line of JSON."""
     report: dict[str, Any] = {"torch": None, "cuda": None, "gpus": {}}
     try:
         import torch
@@ -30,12 +30,12 @@ def main() -> int:
         report |= {"torch": torch.__version__, "cuda": torch.version.cuda}
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         report["gpus"] = dict(_test_gpu(torch, index) for index in range(count))
-    print(json.dumps(report))  # noqa: T201 - the answer to the parent
+    print(json.dumps(report))  # noqa: T201 - the reply to the parent
     return 0
 
 
 def _test_gpu(torch: Any, index: int) -> tuple[str, dict[str, Any]]:
-    """Return the UUID of a GPU, and what it said."""
+    """Return the UUID of a GPU, and its result."""
     result: dict[str, Any] = {"index": index, "error": None}
     uuid = f"cuda:{index}"
     try:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def query_model_fit(params: Params, device: str, uuids: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what is foreseen of a generation on a device of ours, among these GPUs.
+    """Return the predicted memory of a generation on a device, among these GPUs.
 
     It is ``sizes`` (of the model), ``needs_bytes`` (with this batch), ``weights_bytes`` by place, and ``notes``; or
-    ``refused``, why it cannot be; or ``error``, why nothing is known.
+    ``refused``, why it is impossible; or ``error``, why nothing is known.
     """
     environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
     request: dict[str, Any] = {"params": params, "device": device}
@@ -30,7 +30,7 @@ def query_model_fit(params: Params, device: str, uuids: Sequence[str] = ()) -> d
 
 
 def predict_model_fit(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a wish."""
+    """Return the reply to a request."""
     from assay.workloads.generation.params import Generation
 
     generation = Generation.of(request["params"])
@@ -47,7 +47,7 @@ def predict_model_fit(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan_model(generation: Generation, device: str) -> tuple[ModelSizes, PlacementPlan | None]:
-    """Return what a model takes, and where its parts would lie; null where ranks share every part."""
+    """Return a model's sizes and its placement plan; the plan is null if ranks share every part."""
     from assay.workloads.generation.loading import load_empty_model, plan_for_free_memory
 
     empty, sizes, visible = load_empty_model(generation, device)
@@ -55,8 +55,8 @@ def _plan_model(generation: Generation, device: str) -> tuple[ModelSizes, Placem
 
 
 def main() -> int:
-    """Answer the wish on standard input with one line of JSON."""
-    print(json.dumps(predict_model_fit(json.load(sys.stdin))))  # noqa: T201 - the answer to the parent
+    """Answer the request on standard input with one line of JSON."""
+    print(json.dumps(predict_model_fit(json.load(sys.stdin))))  # noqa: T201 - the reply to the parent
     return 0
 
 

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from assay.core.results import Finding
 
 TESTED_PYTORCH = ((2, 11), (2, 13))
-"""The versions of PyTorch that Assay is tested with, first and last."""
+"""The first and last version of PyTorch that Assay is tested with."""
 
 
 def query_software() -> dict[str, Any]:
-    """Return what a fresh process finds out about torch, CUDA, Triton and Helion."""
+    """Return what a fresh process reports about torch, CUDA, Triton and Helion."""
     return query_subprocess("assay.worker.probes.software")
 
 
 def check_software(report: dict[str, Any], *, gpus: int) -> list[Finding]:
-    """Judge what the probe said: is torch there, does it see the GPUs, are Triton and Helion of use."""
+    """Evaluate the report: is torch installed, does it see the GPUs, are Triton and Helion installed."""
     if "error" in report:
         return [
             make_check("PyTorch can be imported", "no", str(report["error"]), fix=_INSTALL_COMMAND, topic="software")
@@ -58,7 +58,7 @@ def check_software(report: dict[str, Any], *, gpus: int) -> list[Finding]:
 
 
 def _check_clocks(report: dict[str, Any]) -> list[Finding]:
-    """Judge the GPUs' clocks."""
+    """Evaluate the GPUs' clocks."""
     broken = [clock["error"] for clock in report["clocks"] if "error" in clock]
     good = [calibration.ClockCalibration.model_validate(clock) for clock in report["clocks"] if "error" not in clock]
     unsure = [make_check("The GPU's clock can be looked at", "unsure", str(reason), topic="clock") for reason in broken]
@@ -95,7 +95,7 @@ def _module_version(module: str) -> str | None:
 
 
 def _read_clock(index: int) -> dict[str, Any]:
-    """Return what a GPU's clock shows of itself, or why it cannot be looked at."""
+    """Return the calibration of a GPU's clock, or why it is impossible."""
     from assay.timing.calibration import calibrate_gpu_clock
 
     try:
@@ -105,7 +105,7 @@ def _read_clock(index: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print what can be found out, as one line of JSON."""
+    """Print the report as one line of JSON."""
     report: dict[str, Any] = {
         "torch": _module_version("torch"),
         "cuda": None,
@@ -122,7 +122,7 @@ def main() -> int:
         report["devices"] = [torch.cuda.get_device_name(index) for index in range(count)]
         report["clocks"] = [_read_clock(index) for index in range(count)]
     report |= {name: _module_version(name) for name in ("triton", "helion")}
-    print(json.dumps(report))  # noqa: T201 - the answer to the parent
+    print(json.dumps(report))  # noqa: T201 - the reply to the parent
     return 0
 
 

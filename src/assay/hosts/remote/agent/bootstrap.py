@@ -1,4 +1,4 @@
-"""Create an environment: this very version unpacked, and its missing dependencies beside it."""
+"""Create an environment: exactly this version, unpacked, and its missing dependencies beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, PathDistribution, version
 from pathlib import Path
 from shlex import quote
 
-from assay.hosts.remote.agent import folder as its
+from assay.hosts.remote.agent import folder as job_folder
 
 VERSION = "version"
 UNUSED_S = 30 * 24 * 3600.0
@@ -23,12 +23,12 @@ PIP_LAST_LINES = 3
 
 
 def main(base: Path, key: str, wheel: Path) -> int:
-    """Make the environment unless somebody has; other ones that were not used for a month are removed."""
+    """Create the environment unless it exists; remove others that were not used for a month."""
     environment = base / "env" / key
     try:
         with (base / "env" / f".{key}.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (environment / its.ENV).exists():
+            if not (environment / job_folder.ENV).exists():
                 _make_environment(environment, wheel)
         _remove_unused(base / "env", keep=key)
     except OSError as error:
@@ -43,7 +43,7 @@ def main(base: Path, key: str, wheel: Path) -> int:
 
 
 class MissingDependency(Exception):
-    """Something is not installed and cannot be had."""
+    """A dependency is not installed and cannot be installed."""
 
 
 def _make_environment(environment: Path, wheel: Path) -> None:
@@ -51,18 +51,18 @@ def _make_environment(environment: Path, wheel: Path) -> None:
     contents = environment / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(contents)
-    lacking = missing_requirements(contents)
-    python = _create_venv(lacking, environment / "venv") if lacking else Path(sys.executable)
+    missing = missing_requirements(contents)
+    python = _create_venv(missing, environment / "venv") if missing else Path(sys.executable)
     (environment / VERSION).write_text(sys.version)
     part = environment / ".env"
     part.write_text(f"python={quote(str(python))}\nPYTHONPATH={quote(str(contents))}\nexport PYTHONPATH\n")
-    part.rename(environment / its.ENV)
+    part.rename(environment / job_folder.ENV)
 
 
 def missing_requirements(contents: Path) -> list[str]:
-    """Return what an unpacked wheel needs that is not installed, or is too old."""
-    (described,) = contents.glob("*.dist-info")
-    requirements = PathDistribution(described).requires or []
+    """Return the requirements of an unpacked wheel that are not installed in a suitable version."""
+    (dist_info,) = contents.glob("*.dist-info")
+    requirements = PathDistribution(dist_info).requires or []
     return [requirement for requirement in requirements if ";" not in requirement and not _is_installed(requirement)]
 
 
@@ -72,44 +72,42 @@ def _is_installed(requirement: str) -> bool:
         installed = _numbers(version(name))
     except PackageNotFoundError:
         return False
-    limited = re.findall(r"(>=|<)\s*([\w.]+)", limits)
-    return all((sign == ">=") == (installed >= _numbers(limit)) for sign, limit in limited)
+    bounds = re.findall(r"(>=|<)\s*([\w.]+)", limits)
+    return all((sign == ">=") == (installed >= _numbers(bound)) for sign, bound in bounds)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
 
 
-def _create_venv(lacking: list[str], folder: Path) -> Path:
-    """Return the interpreter of a virtual environment that sees all of this one's packages, and has the rest."""
-    names = ", ".join(re.split(r"[<>=!~ \[]", requirement)[0] for requirement in lacking)
-    beginning = f"{names} {'is' if len(lacking) == 1 else 'are'} not installed for {sys.executable}, and "
+def _create_venv(missing: list[str], folder: Path) -> Path:
+    """Create a virtual environment with this one's packages and the missing ones; return its interpreter."""
+    names = ", ".join(re.split(r"[<>=!~ \[]", requirement)[0] for requirement in missing)
+    prefix = f"{names} {'is' if len(missing) == 1 else 'are'} not installed for {sys.executable}, and "
     python = folder / "bin" / "python"
-    _run_checked([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(folder)], beginning)
+    _run_checked([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(folder)], prefix)
     (packages,) = folder.glob("lib/python*/site-packages")
     site_folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
     (packages / "seen.pth").write_text("\n".join(site_folders) + "\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
-    _run_checked([*pip, "install", "--quiet", "--no-input", "--disable-pip-version-check", *lacking], beginning)
+    _run_checked([*pip, "install", "--quiet", "--no-input", "--disable-pip-version-check", *missing], prefix)
     return python
 
 
-def _run_checked(command: list[str], beginning: str) -> None:
+def _run_checked(command: list[str], prefix: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
     )
-    if done.returncode != 0:
-        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        telling = [line for line in lines if line.startswith("ERROR")] or lines
-        raise MissingDependency(
-            f"{beginning}{command[2]} could not get them: {' '.join(telling[-PIP_LAST_LINES:])[:600]}"
-        )
+    if result.returncode != 0:
+        lines = [line.strip() for line in (result.stdout + result.stderr).splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines
+        raise MissingDependency(f"{prefix}{command[2]} could not get them: {' '.join(errors[-PIP_LAST_LINES:])[:600]}")
 
 
 def _remove_unused(folder: Path, *, keep: str) -> None:
     for path in folder.iterdir():
-        marker = path / its.ENV
+        marker = path / job_folder.ENV
         if path.is_dir() and path.name != keep and marker.exists() and time.time() - marker.stat().st_mtime > UNUSED_S:
             shutil.rmtree(path, ignore_errors=True)
 

@@ -1,6 +1,6 @@
-"""A job's folder on the machine where it runs, the processes that belong to it.
+"""A job's folder on the machine where it runs, and the processes that belong to it.
 
-The safe unpacking of what is uploaded.
+Also the safe unpacking of uploads.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ JOB, ENV, SUPERVISOR, HEARTBEAT, GONE, ENDED, LOG, RUN, WORK = (
 )  # fmt: skip
 
 NO_ENVIRONMENT, WRONG_GPU, NOTHING_THERE = 44, 45, 47
-"""Exit codes that say more than that something failed."""
+"""Exit codes with a specific meaning."""
 
 
 def write_atomically(path: Path, content: dict[str, Any]) -> None:
-    """Write a file whole or not at all."""
+    """Write a JSON file atomically."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(json.dumps(content))
     part.replace(path)
 
 
 def read_or_none(path: Path) -> dict[str, Any] | None:
-    """Return what a file says; null when it is not there."""
+    """Return the content of a JSON file; null when it is missing or not valid."""
     try:
         data: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -40,7 +40,7 @@ def read_or_none(path: Path) -> dict[str, Any] | None:
 
 
 def process_started_at(pid: int) -> str | None:
-    """Return when a process began, by the kernel's count; null when it is not there or only waits to be counted."""
+    """Return a process's start time in the kernel's clock ticks; null when it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -49,7 +49,7 @@ def process_started_at(pid: int) -> str | None:
 
 
 def supervisor_of(folder: Path) -> int | None:
-    """Return the process that watches over an order; null when there is none."""
+    """Return the process id of a job's supervisor; null when there is none."""
     record = read_or_none(folder / SUPERVISOR)
     if record is None or process_started_at(record["pid"]) != record["started"]:
         return None
@@ -57,7 +57,7 @@ def supervisor_of(folder: Path) -> int | None:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Return the processes of an order, wherever they have gone: all inherited its folder's name."""
+    """Return the processes of a job, even detached ones: all inherited the variable with its folder."""
     mark = os.fsencode(f"{FOLDER_VARIABLE}={folder}")
     pids = []
     for entry in Path("/proc").iterdir():
@@ -70,9 +70,9 @@ def processes_of(folder: Path) -> list[int]:
     return pids
 
 
-def wait_until_gone(folder: Path, patience_s: float) -> bool:
-    """Wait until an order's processes have gone by themselves, kill those that have not; return whether all have."""
-    deadline = time.monotonic() + patience_s
+def wait_until_gone(folder: Path, grace_s: float) -> bool:
+    """Wait until a job's processes have exited, kill the rest after the grace period; return whether all are gone."""
+    deadline = time.monotonic() + grace_s
     while left := processes_of(folder):
         late_s = time.monotonic() - deadline
         if late_s > 0:
@@ -88,12 +88,12 @@ def wait_until_gone(folder: Path, patience_s: float) -> bool:
 
 
 def unpack(stream: IO[bytes], folder: Path) -> None:
-    """Unpack a tar, as it comes, into a folder.
+    """Unpack a tar stream into a folder.
 
     Raises:
-        tarfile.TarError: It is none, or was cut off.
-        ValueError: It holds what it should not.
-        OSError: It cannot be written.
+        tarfile.TarError: It is not a tar, or is truncated.
+        ValueError: A member leads out of the folder, or is neither a file nor a folder.
+        OSError: A file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=stream, mode="r|*") as archive:

@@ -1,4 +1,4 @@
-"""Stream the output of a job from where the last client stopped until the job has ended."""
+"""Stream the output of a job, from where the last client stopped, until the job has ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from assay.hosts.remote.agent import folder as its
+from assay.hosts.remote.agent import folder as job_folder
 
 BEAT_S = 3.0
 UNSUPERVISED_S = 5.0
@@ -20,25 +20,25 @@ _NONBLOCK_CLOEXEC = 0o2004000
 
 
 def main(folder: Path, out_at: int, err_at: int) -> int:
-    """Follow to the end."""
+    """Stream the output to the end."""
     write_frame("f", os.fsencode(folder))
-    waiting = FileEvents(folder, folder / "ranks")
+    events = FileEvents(folder, folder / "ranks")
     files = {"o": (folder / "ranks/0.out", out_at), "e": (folder / "ranks/0.err", err_at)}
-    kept_at = time.monotonic()
+    supervised_at = time.monotonic()
     while True:
-        ended = its.read_or_none(folder / its.ENDED)
+        ended = job_folder.read_or_none(folder / job_folder.ENDED)
         for kind, (path, at) in files.items():
             files[kind] = (path, at + _pass_on(kind, path, at))
         if ended is not None:
-            write_frame("x", json.dumps({**ended, "log": _last_words(folder / its.LOG)}).encode())
+            write_frame("x", json.dumps({**ended, "log": _last_line(folder / job_folder.LOG)}).encode())
             return 0
-        if its.supervisor_of(folder) is not None:
-            kept_at = time.monotonic()
-        elif time.monotonic() - kept_at > UNSUPERVISED_S and not (folder / its.ENDED).exists():
+        if job_folder.supervisor_of(folder) is not None:
+            supervised_at = time.monotonic()
+        elif time.monotonic() - supervised_at > UNSUPERVISED_S and not (folder / job_folder.ENDED).exists():
             write_frame("x", json.dumps({"code": None, "why": "unkept", "log": "", "answered": False}).encode())
             return 0
-        (folder / its.HEARTBEAT).touch()
-        if not waiting.wait(BEAT_S):
+        (folder / job_folder.HEARTBEAT).touch()
+        if not events.wait(BEAT_S):
             write_frame(".", b"")
 
 
@@ -60,7 +60,7 @@ def _pass_on(kind: str, path: Path, at: int) -> int:
     return len(data)
 
 
-def _last_words(log: Path) -> str:
+def _last_line(log: Path) -> str:
     try:
         lines = log.read_bytes()[-4000:].decode(errors="replace").split("\n")
     except OSError:
@@ -69,7 +69,7 @@ def _last_words(log: Path) -> str:
 
 
 class FileEvents:
-    """Wakes when a file in one of some folders changes; where the kernel does not tell, now and then."""
+    """Waits for file changes in some folders by inotify; polls where the kernel does not support it."""
 
     def __init__(self, *folders: Path) -> None:
         library = ctypes.CDLL(None)
@@ -82,7 +82,7 @@ class FileEvents:
                 break
 
     def wait(self, longest_s: float) -> bool:
-        """Sleep until something changes; return whether it did."""
+        """Sleep until something changes, or for ``longest_s``; return whether something may have changed."""
         if self._events < 0:
             select.select([], [], [], WITHOUT_EVENTS_S)
             return True
