@@ -248,6 +248,8 @@ def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, ma
         gpus_after=outcome.gpus_after,
         energy=observed.energy,
         energy_note=observed.energy_note,
+        energy_missing=observed.energy_missing,
+        energy_window=observed.energy_window,
         sensors=observed.sensors,
         during=observed.during,
         lost_gpus=observed.lost_gpus,

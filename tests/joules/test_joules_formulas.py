@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Missing
 from assay.joules.observations import (
     average_observations,
     combine_observations,
@@ -49,7 +49,8 @@ def test_packages_are_added_and_what_is_within_them_is_not() -> None:
     told = estimate_package_energy(readings(package_0=20.0, package_1=10.0, core=15.0), [(S, 9 * S)])
     assert told.energy is not None
     assert told.energy.value == pytest.approx(240.0)
-    each, _ = estimate_host_domains(readings(package_0=20.0, core=15.0), [(S, 9 * S)])
+    each = estimate_host_domains(readings(package_0=20.0, core=15.0), [(S, 9 * S)])
+    assert not isinstance(each, Missing)
     assert {name: found.value for name, found in each.items()} == pytest.approx({"package-0": 160.0, "core": 120.0})
 
 
@@ -59,16 +60,18 @@ def test_packages_are_added_and_what_is_within_them_is_not() -> None:
 )
 def test_what_a_processors_counter_cannot_say_is_refused(windows: list[tuple[int, int]], code: str) -> None:
     told = estimate_package_energy(readings(package_0=20.0), windows)
-    assert (told.energy, told.refusal) == (None, code)
+    assert (told.energy, told.missing and told.missing.code) == (None, code)
 
 
 def test_four_readings_are_enough_where_their_edges_are_a_quarter_at_most() -> None:
     told = estimate_package_energy(readings(package_0=20.0), [(4 * S, 7 * S)])
-    assert (told.energy, told.refusal) == (None, "too_wide")  # ±20 J of 60 J
+    assert (told.energy, told.missing and told.missing.code) == (None, "too_wide")  # ±20 J of 60 J
     told = estimate_package_energy(readings(package_0=20.0), [(4 * S, 8 * S)])
     assert told.energy is not None  # ±20 J of 80 J: just a quarter
     back = [*readings(package_0=20.0)[:6], *(host(t, package_0=1.0) for t in range(6, 11))]
-    assert estimate_package_energy(back, [(S, 9 * S)]).refusal == "counter_reset"
+    reset = estimate_package_energy(back, [(S, 9 * S)]).missing
+    assert reset is not None
+    assert reset.code == "counter_reset"
 
 
 def part(value: float, error: float, systematic: float = 0.0) -> WindowEnergy:

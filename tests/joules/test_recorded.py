@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from assay.core.results import Missing
 from assay.joules.trial_energy import (
     estimate_gpu_windows,
     estimate_host_domains,
@@ -60,20 +61,20 @@ def test_several_windows_add_up_and_one_that_cannot_be_told_refuses_all() -> Non
     assert told.energy.value == pytest.approx(3000.0, rel=0.02)
     short = energy(lines, [(2 * S, 6 * S), (10 * S, 10 * S + 30_000_000)])
     assert short.energy is None
-    assert short.note is not None
-    assert "too short" in short.note
+    assert short.missing is not None
+    assert short.missing.code == "too_few_ticks"
 
 
 def test_a_counter_that_went_back_is_refused_with_the_reason() -> None:
     told = energy(watched(300.0, 12.0, back_at_s=5.0), [(2 * S, 9 * S)])
     assert told.energy is None
-    assert told.note is not None
-    assert "went back" in told.note
+    assert told.missing is not None
+    assert told.missing.code == "counter_reset"
 
 
 def test_without_readings_or_windows_nothing_is_told() -> None:
     assert energy([header(gpus=1)], [(0, S)]).energy is None
-    assert energy(watched(1.0, 3.0), []).note == "nothing was timed"
+    assert energy(watched(1.0, 3.0), []).missing == Missing(code="not_covered", detail="nothing was timed")
     assert gpu_readings(watched(1.0, 1.0), 1) == []
 
 
@@ -90,14 +91,14 @@ def test_processors_are_told_by_their_counters_and_the_edges_are_in_the_interval
     assert estimate_package_energy(lines, [(round(0.05 * S), round(0.15 * S))]).energy is None
     assert estimate_package_energy(lines, [(15 * S, 60 * S)]).energy is None
     unread = estimate_package_energy([HostSample(t_ns=0, tick=0)], [(0, S)])
-    assert unread.note is not None
-    assert "not there, or may not be read" in unread.note
+    assert unread.missing is not None
+    assert unread.missing.code == "no_sensor"
 
 
 def test_a_processors_counter_read_fewer_than_four_times_in_a_window_is_refused() -> None:
     lines = [package(t / 2, 10.0 * t / 2) for t in range(40)]
     told = estimate_package_energy(lines, [(round(3.1 * S), round(4.6 * S))])
-    assert (told.energy, told.refusal) == (None, "too_few_ticks")
+    assert (told.energy, told.missing and told.missing.code) == (None, "too_few_ticks")
     assert estimate_package_energy(lines, [(round(3.1 * S), round(9.1 * S))]).energy is not None
 
 
@@ -106,8 +107,8 @@ def test_a_processors_counter_that_vanishes_is_not_extrapolated_and_takes_no_sum
     for place in range(40, 100):
         lines[place] = lines[place].model_copy(update={"package_energy_j": {"package-0": 10.0 * place / 5}})
     told = estimate_package_energy(lines, [(3 * S, 13 * S)])
-    assert (told.energy, told.refusal) == (None, "not_covered")
-    assert estimate_host_domains(lines, [(3 * S, 13 * S)])[0] == {}
+    assert (told.energy, told.missing and told.missing.code) == (None, "not_covered")
+    assert isinstance(estimate_host_domains(lines, [(3 * S, 13 * S)]), Missing)
     before = estimate_package_energy(lines, [(S, 7 * S)]).energy
     assert before is not None
     assert before.value == pytest.approx(120.0, rel=0.02)

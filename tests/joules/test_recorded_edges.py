@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Missing
 from assay.joules import readings, trial_energy, window_energy
 from assay.joules.load import CpuCallLoad
 from assay.joules.observations import (
@@ -110,11 +110,11 @@ def test_a_sum_has_all_methods_once_and_leaves_out_what_is_not_known() -> None:
     assert (found.energy.value, found.energy.low, found.energy.high) == (35.0, 32.0, 38.0)
     assert (found.energy.method, found.energy.n, found.energy.unit) == ("counter; RAPL", 15, "J")
     assert found.note == "of it; beside the interval the sensor may be off by ±1 J"
-    assert found.refusal is None
+    assert found.missing is None
     refused = WindowEnergy(joules=None, reason="it was dark", code="no_sensor", window_s=1.0)
     told = sum_window_energies([part(1.0), refused], "of it")
-    assert (told.energy, told.note, told.refusal) == (None, "not told: it was dark", "no_sensor")
-    assert sum_window_energies([], "of it").note == "nothing was timed"
+    assert (told.energy, told.missing) == (None, Missing(code="no_sensor", detail="it was dark"))
+    assert sum_window_energies([], "of it").missing == Missing(code="not_covered", detail="nothing was timed")
 
 
 def host(t_s: float, **joules: float) -> HostSample:
@@ -125,22 +125,23 @@ def uneven(moments: Sequence[float], joules: Sequence[float]) -> list[RecordingL
     return [host(t, package_0=j) for t, j in zip(moments, joules, strict=True)]
 
 
-NOT_THERE = "not told: the processor's energy counters are not there, or may not be read"
+NOT_THERE = "the processor's energy counters are not there, or may not be read"
 
 
 def test_only_what_the_host_said_of_its_energy_counts() -> None:
     others: list[RecordingLine] = [GpuSample(t_ns=0, tick=0, gpu=0), HostSample(t_ns=0, tick=0)]
     for found in (estimate_package_energy(others, [(0, S)]), estimate_package_energy([], [(0, S)])):
-        assert (found.energy, found.note, found.refusal) == (None, NOT_THERE, "no_sensor")
-    assert estimate_host_domains(others, [(0, S)]) == ({}, NOT_THERE)
+        assert (found.energy, found.missing) == (None, Missing(code="no_sensor", detail=NOT_THERE))
+    assert estimate_host_domains(others, [(0, S)]) == Missing(code="no_sensor", detail=NOT_THERE)
     only = estimate_package_energy([host(0, psys=1.0)], [(0, S)])
-    assert (only.note, only.refusal) == ("not told: no energy counter of a processor package answers", "no_sensor")
+    assert only.missing == Missing(code="no_sensor", detail="no energy counter of a processor package answers")
     mixed = [*others, *uneven(range(6), range(6))]
     whole = estimate_package_energy(mixed, [(0, 5 * S)]).energy
     assert whole is not None
     assert (whole.value, whole.n) == (5.0, 6)
-    each, how = estimate_host_domains(mixed, [(0, 5 * S)])
-    assert (each["package-0"].value, how) == (5.0, "of whoever ran on the processors")
+    domains = estimate_host_domains(mixed, [(0, 5 * S)])
+    assert not isinstance(domains, Missing)
+    assert domains["package-0"].value == 5.0
 
 
 def told_of(lines: list[RecordingLine], start_s: float, end_s: float) -> Any:
@@ -160,31 +161,33 @@ def test_edges_are_as_open_as_the_readings_around_them_which_may_be_the_first_an
     assert (inner.energy.value, inner.energy.low, inner.energy.high, inner.energy.n) == (91.0, 82.0, 100.0, 4)
     for start_s, end_s in ((-0.01, 6.0), (0.0, 6.01)):
         refused = told_of(lines, start_s, end_s)
-        assert (refused.note, refused.refusal) == ("not told: the window was not watched to its ends", "not_covered")
+        assert (refused.missing.detail, refused.missing.code) == (
+            "the window was not watched to its ends",
+            "not_covered",
+        )
 
 
 def test_two_readings_cover_a_window_and_are_too_few_for_it() -> None:
     few = told_of(uneven([0.0, 1.0], [0.0, 5.0]), 0.0, 1.0)
-    assert few.refusal == "too_few_ticks"
-    assert few.note == (
-        "not told: a window of 1 s is too short for a counter that was read every 1 s: "
-        "4 readings at least must fall into it"
+    assert few.missing.code == "too_few_ticks"
+    assert few.missing.detail == (
+        "a window of 1 s is too short for a counter that was read every 1 s: 4 readings at least must fall into it"
     )
-    assert told_of(uneven([0.0], [0.0]), 0.0, 0.0).refusal == "not_covered"
+    assert told_of(uneven([0.0], [0.0]), 0.0, 0.0).missing.code == "not_covered"
 
 
 def test_a_window_whose_edges_are_more_than_a_quarter_is_too_short() -> None:
     """The readings are 0.5 s apart in the middle; 8 J at each end of 30 J."""
     moments = [0.0, 0.5, 1.0, 1.5, 4.0]
     wide = told_of(uneven(moments, [0.0, 8.0, 15.0, 22.0, 30.0]), 0.0, 4.0)
-    expected = "not told: a window of 4 s is too short for a counter that was read every 0.5 s"
-    assert (wide.note, wide.refusal) == (expected, "too_wide")
+    expected = "a window of 4 s is too short for a counter that was read every 0.5 s"
+    assert wide.missing == Missing(code="too_wide", detail=expected)
     assert told_of(uneven(moments, [0.0, 8.0, 16.0, 24.0, 32.0]), 0.0, 4.0).energy is not None  # just a quarter
     still = told_of(uneven(moments, [5.0] * 5), 0.0, 4.0)
     assert (still.energy.value, still.energy.low) == (0.0, 0.0)
     back = told_of(uneven(moments, [0.0, 8.0, 7.0, 24.0, 32.0]), 0.0, 4.0)
-    expected = "not told: the processor's energy counter went back meanwhile"
-    assert (back.note, back.refusal) == (expected, "counter_reset")
+    expected = "the processor's energy counter went back meanwhile"
+    assert back.missing == Missing(code="counter_reset", detail=expected)
 
 
 def test_a_processors_energy_says_how_far_it_may_be_off_and_what_power_that_is() -> None:
@@ -199,17 +202,20 @@ def test_a_processors_energy_says_how_far_it_may_be_off_and_what_power_that_is()
 
 def test_a_domain_that_cannot_be_told_takes_the_others_with_it_and_says_why() -> None:
     lines: list[RecordingLine] = [host(t, core=5.0 * t, package_0=10.0 * t if t < 3 else 1.0) for t in range(6)]
-    expected = "not told: the processor's energy counter went back meanwhile"
-    assert estimate_host_domains(lines, [(0, 5 * S)]) == ({}, expected)
+    expected = "the processor's energy counter went back meanwhile"
+    assert estimate_host_domains(lines, [(0, 5 * S)]) == Missing(code="counter_reset", detail=expected)
     two: list[RecordingLine] = [host(t, core=5.0 * t, package_0=10.0 * t) for t in range(11)]
-    each, _ = estimate_host_domains(two, [(0, 5 * S), (6 * S, 10 * S)])
+    each = estimate_host_domains(two, [(0, 5 * S), (6 * S, 10 * S)])
+    assert not isinstance(each, Missing)
     assert {name: found.value for name, found in each.items()} == {"core": 45.0, "package-0": 90.0}
 
 
 def test_domains_that_the_first_reading_does_not_have_are_left_out() -> None:
     more: list[RecordingLine] = [host(t, package_0=10.0 * t, package_1=5.0 * t) for t in range(1, 6)]
     lines = [host(0, package_0=0.0), *more]
-    assert set(estimate_host_domains(lines, [(0, 5 * S)])[0]) == {"package-0"}
+    domains = estimate_host_domains(lines, [(0, 5 * S)])
+    assert not isinstance(domains, Missing)
+    assert set(domains) == {"package-0"}
     assert told_of(lines, 0.0, 5.0).energy.value == 50.0
 
 

@@ -97,9 +97,9 @@ def test_where_what_was_timed_is_too_short_the_energy_is_that_of_the_whole_trial
         seen = monitoring.end(planned, replace(outcome, series=[short]))
     assert seen.energy is not None
     assert seen.energy.value == pytest.approx(1000.0, rel=0.15)
-    assert "of the whole trial, start-up included (not told: a window of 0.03 s is too short" in (
-        seen.energy_note or ""
-    )
+    assert seen.energy_window == "whole_trial"
+    assert seen.energy_missing is not None
+    assert seen.energy_missing.code == "too_few_ticks"
 
 
 def test_on_a_cpu_the_host_is_watched_and_untold_energy_has_its_reason(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_on_a_cpu_the_host_is_watched_and_untold_energy_has_its_reason(tmp_path:
     assert seen.during is not None
     assert seen.during.samples > 0
     assert seen.during.gpus == ()
-    assert (seen.energy is None) == ("not told" in (seen.energy_note or ""))
+    assert (seen.energy is None) == (seen.energy_missing is not None and seen.energy_window == "timed")
 
 
 def test_a_recorder_that_is_killed_harms_no_trial_and_the_next_has_a_new_one(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ EnergyRefusal = Literal[
 FailureCode = Literal["error", "out_of_memory", "machine_cannot", "bad_input", "peer_lost"]
 """Why a worker could not measure: `peer_lost` is what a rank sees when another one is gone."""
 
+MISSING_ENERGY = "Why there is none, by an EnergyRefusal or not_watched, not_metered; null: there is."
+
 NOT_REACHED = "not_reached"
 """The code of a subject in pairs or stages whose turn never came."""
 
@@ -377,7 +379,8 @@ class GpuWindowStats(Value):
     energy: Estimate | None = Field(
         default=None, description="Of this GPU while the trial was timed; null: not reported."
     )
-    energy_note: str | None = Field(default=None, description="How the energy was measured, or why it is not reported.")
+    energy_note: str | None = Field(default=None, description="How the energy was measured.")
+    energy_missing: Missing | None = Field(default=None, description=MISSING_ENERGY)
 
 
 class SettlingResult(Value):
@@ -425,14 +428,12 @@ class Stage(Value):
         default=None, description="With the energy of each GPU; null: no monitor was running."
     )
     energy: Estimate | None = Field(default=None, description="Of all GPUs together; null where it cannot be measured.")
-    energy_note: str | None = Field(default=None, description="How the energy was measured, or why it is not reported.")
-    energy_refusal: EnergyRefusal | None = Field(
-        default=None, description="Why the sensor gave no energy, for programs; null: it did, or none was read."
-    )
+    energy_note: str | None = Field(default=None, description="How the energy was measured.")
+    energy_missing: Missing | None = Field(default=None, description=MISSING_ENERGY)
     host_energy: dict[str, Estimate] = Field(
         default_factory=dict, description="Of processors and memory, by RAPL's names: package-0, package-0/dram."
     )
-    host_note: str | None = Field(default=None, description="How it was measured, or why it is not reported.")
+    host_missing: Missing | None = Field(default=None, description=MISSING_ENERGY)
 
 
 class GpuSnapshot(Value):
@@ -489,7 +490,12 @@ class Record(Value):
     energy: Estimate | None = Field(
         default=None, description="Of its devices while it was timed; null where it cannot be measured."
     )
-    energy_note: str | None = Field(default=None, description="How the energy was measured, or why it is not reported.")
+    energy_note: str | None = Field(default=None, description="How the energy was measured.")
+    energy_missing: Missing | None = Field(default=None, description=MISSING_ENERGY)
+    energy_window: Literal["timed", "whole_trial"] = Field(
+        default="timed",
+        description="whole_trial: start-up is included, as the timed windows alone gave no energy, for energy_missing.",
+    )
     sensors: str | None = Field(default=None, description="The monitor's file; null where no monitor was running.")
     sensors_bytes: int | None = Field(default=None, ge=0, description="Size of that file at the end of the trial.")
     sensors_digest: str | None = Field(default=None, description="SHA-256 of its first ``sensors_bytes`` bytes.")

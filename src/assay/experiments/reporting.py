@@ -272,7 +272,7 @@ def monitor_table(records: Records, labels: Mapping[str, str]) -> list[Element]:
         for row in _monitor_rows(record, labels.get(record.trial, record.block), on_gpu=on_gpu)
     ]
     disturbed = [bool(record.disturbed) for record in monitored for _ in range(_row_count(record))]
-    energy_notes = dict.fromkeys(record.energy_note for record in monitored if record.energy_note)
+    energy_notes = dict.fromkeys(note for record in monitored for note in _energy_notes(record))
     return [
         Table(
             title="What the monitor saw while each trial was timed",
@@ -282,12 +282,20 @@ def monitor_table(records: Records, labels: Mapping[str, str]) -> list[Element]:
             note="; ".join(
                 [
                     "Marked: disturbed beyond what a measurement bears",
-                    *(f"energy {note}" for note in list(energy_notes)[:2]),
+                    *list(energy_notes)[:2],
                 ]
             )
             + ".",
         )
     ]
+
+
+def _energy_notes(record: Record) -> list[str]:
+    """Return how the energy of a trial was measured, or why it is missing, as clauses."""
+    if record.energy is None:
+        return [] if record.energy_missing is None else [f"no energy: {record.energy_missing.detail}"]
+    whole = " of the whole trial, start-up included" if record.energy_window == "whole_trial" else ""
+    return [f"energy{whole}: {record.energy_note}"] if record.energy_note or whole else []
 
 
 def _row_count(record: Record) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Missing
 from assay.joules.per_call import GAIN_SHARE
 from assay.joules.readings import MeterReading
 from assay.joules.results import WindowEnergy
@@ -41,11 +41,19 @@ TimeWindows = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class TrialEnergy:
-    """The energy of a trial's devices, or why it is not reported."""
+    """The energy of a trial's devices, and how it was measured; or why there is none."""
 
     energy: Estimate | None
-    note: str | None
-    refusal: EnergyRefusal | None = None
+    note: str | None = None
+    missing: Missing | None = None
+
+
+def without_energy(code: str, detail: str) -> TrialEnergy:
+    """Return that there is no energy, and why."""
+    return TrialEnergy(None, missing=Missing(code=code, detail=detail))
+
+
+NO_COUNTERS = Missing(code="no_sensor", detail="the processor's energy counters are not there, or may not be read")
 
 
 @dataclass(frozen=True)
@@ -85,33 +93,32 @@ def estimate_package_energy(lines: Sequence[RecordingLine], windows: TimeWindows
     """Return the energy of the processors in some windows, by their own counters."""
     hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
     if not hosts:
-        return TrialEnergy(
-            None, "not told: the processor's energy counters are not there, or may not be read", "no_sensor"
-        )
+        return TrialEnergy(None, missing=NO_COUNTERS)
     t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
     domains = [name for name in hosts[0].package_energy_j if name.startswith("package")]
     if not domains:
-        return TrialEnergy(None, "not told: no energy counter of a processor package answers", "no_sensor")
+        return without_energy("no_sensor", "no energy counter of a processor package answers")
     spent_j = np.array([math.fsum(host.package_energy_j.get(name, math.nan) for name in domains) for host in hosts])
     parts = [_interpolate_counter(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
     return sum_window_energies(parts, "of the processor's packages, whoever ran on them")
 
 
-def estimate_host_domains(lines: Sequence[RecordingLine], windows: TimeWindows) -> tuple[dict[str, Estimate], str]:
-    """Return the energy of each domain of the processors' counters in some windows, and a note on how, or why not."""
+def estimate_host_domains(lines: Sequence[RecordingLine], windows: TimeWindows) -> dict[str, Estimate] | Missing:
+    """Return the energy of each domain of the processors' counters in some windows, or why there is none."""
     hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
     if not hosts:
-        return {}, "not told: the processor's energy counters are not there, or may not be read"
+        return NO_COUNTERS
     t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
     estimates: dict[str, Estimate] = {}
     for domain in hosts[0].package_energy_j:
         spent_j = np.array([host.package_energy_j.get(domain, math.nan) for host in hosts])
         parts = [_interpolate_counter(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
         total = sum_window_energies(parts, domain)
-        if total.energy is None:
-            return {}, total.note or "not told"
-        estimates[domain] = total.energy
-    return estimates, "of whoever ran on the processors"
+        if total.missing is not None:
+            return total.missing
+        if total.energy is not None:
+            estimates[domain] = total.energy
+    return estimates
 
 
 def _interpolate_counter(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> WindowEnergy:
@@ -182,10 +189,10 @@ def gpu_readings(lines: Sequence[RecordingLine], gpu: int) -> list[MeterReading]
 def sum_window_energies(parts: list[WindowEnergy], note: str) -> TrialEnergy:
     """Return the sum over windows and devices; if one was refused, all are."""
     if not parts:
-        return TrialEnergy(None, "nothing was timed")
+        return without_energy("not_covered", "nothing was timed")
     refused = next((part for part in parts if part.joules is None), None)
     if refused is not None:
-        return TrialEnergy(None, f"not told: {refused.reason}", refused.code)
+        return without_energy(refused.code or "no_readings", refused.reason or "the sensor gave no energy")
     estimates = [part.joules for part in parts if part.joules is not None]
     value = math.fsum(estimate.value for estimate in estimates)
     error = math.fsum(estimate.value - estimate.low for estimate in estimates if estimate.low is not None)

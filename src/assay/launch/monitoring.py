@@ -9,11 +9,11 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from assay.core.errors import AssayError
 from assay.core.files import replace_atomically, translate_os_errors
-from assay.core.results import LostGpu
+from assay.core.results import LostGpu, Missing
 from assay.joules.sensor_model import load_sensor_model
 from assay.joules.trial_energy import (
     TrialEnergy,
@@ -63,6 +63,8 @@ class TrialObservations:
     during: WindowStats | None = None
     energy: Estimate | None = None
     energy_note: str | None = None
+    energy_missing: Missing | None = None
+    energy_window: Literal["timed", "whole_trial"] = "timed"
     stages: tuple[Stage, ...] = ()
     lost_gpus: tuple[LostGpu, ...] = ()
     note: str | None = None
@@ -143,7 +145,10 @@ class TrialMonitor:
             ended = [line for line in self.recording.latest() if isinstance(line, GpuLost)]
         except AssayError as error:
             reason = f"the monitor is gone: {str(error).rstrip('.')}"
-            return TrialObservations(note=reason, stages=stages.stages_without_energy(trial, outcome.series, reason))
+            return TrialObservations(
+                note=reason,
+                stages=stages.stages_without_energy(trial, outcome.series, Missing(code="not_watched", detail=reason)),
+            )
         lost = find_lost_gpus(ended, metered_gpus(self.machine, trial), outcome.start_ns, outcome.end_ns)
         return replace(self._observe(trial, outcome, timed, last_end_ns), lost_gpus=lost)
 
@@ -156,12 +161,11 @@ class TrialMonitor:
         driver = self.machine.driver or "unknown"
         gpu_energies = estimate_gpu_windows(lines, gpus, timed, driver)
         energy = sum_gpu_energy(gpu_energies.values()) if gpus else estimate_package_energy(lines, timed)
+        is_whole = False
         if energy.energy is None and timed:
             whole = self._whole_trial_energy(lines, gpus, (outcome.start_ns, outcome.end_ns))
             if whole.energy is not None:
-                energy = TrialEnergy(
-                    whole.energy, f"of the whole trial, start-up included ({energy.note}); {whole.note}"
-                )
+                energy, is_whole = replace(whole, missing=energy.missing), True
         window_stats = (
             summarise_windows(lines, timed, before if exclusive and before[1] > before[0] else None, gpus)
             if timed
@@ -172,6 +176,8 @@ class TrialMonitor:
             during=None if window_stats is None else stages.add_gpu_energies(window_stats, gpu_energies),
             energy=energy.energy,
             energy_note=energy.note,
+            energy_missing=energy.missing,
+            energy_window="whole_trial" if is_whole else "timed",
             stages=stages.stages_with_energy(trial, outcome.series, lines, gpus, driver) if trial.in_stages else (),
         )
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.results import Stage, Summary
-from assay.joules.trial_energy import estimate_gpu_windows, estimate_host_domains, sum_gpu_energy
+from assay.core.results import Missing, Stage, Summary
+from assay.joules.trial_energy import TrialEnergy, estimate_gpu_windows, estimate_host_domains, sum_gpu_energy
 from assay.monitor.samples import RecordingHeader
 from assay.monitor.window import summarise_windows
 from assay.stats.sensor_intervals import ProcessReading, estimate_joules, rate_spread
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
 MARGIN_NS = 1_300_000_000
 """Readings this far around a stage help to interpolate the edges of its energy."""
-NO_MONITOR = "no monitor watched"
+NOT_WATCHED = Missing(code="not_watched", detail="no monitor watched")
+NOT_METERED = Missing(code="not_metered", detail="no GPU is metered")
 
 
-def stages_without_energy(trial: Trial, series: Iterable[RawSeries], why: str = NO_MONITOR) -> tuple[Stage, ...]:
+def stages_without_energy(
+    trial: Trial, series: Iterable[RawSeries], missing: Missing = NOT_WATCHED
+) -> tuple[Stage, ...]:
     """Return the stages of a trial with their windows alone; of several ranks, those of the first."""
     names = {role.name for role in trial.roles if role.in_stages}
     return tuple(
@@ -43,8 +46,8 @@ def stages_without_energy(trial: Trial, series: Iterable[RawSeries], why: str = 
             start_ns=entry.start_ns,
             end_ns=entry.end_ns,
             calls=len(entry.data) // 8,
-            energy_note=f"not told: {why}",
-            host_note=f"not told: {why}",
+            energy_missing=missing,
+            host_missing=missing,
         )
         for entry in series
         if entry.role in names and entry.rank == 0 and entry.quantity == START_US
@@ -69,30 +72,28 @@ def stages_with_energy(
 def _with_energy(stage: Stage, lines: Sequence[RecordingLine], gpus: dict[int, str], driver: str) -> Stage:
     window = [(stage.start_ns, stage.end_ns)]
     gpu_energies = estimate_gpu_windows(lines, gpus, window, driver)
-    energy, note, refusal = None, "not told: no GPU is metered", None
-    if gpus:
-        result = sum_gpu_energy(gpu_energies.values())
-        energy, note, refusal = result.energy, result.note or "not told", result.refusal
-    host, host_note = estimate_host_domains(lines, window)
+    result = sum_gpu_energy(gpu_energies.values()) if gpus else TrialEnergy(None, missing=NOT_METERED)
+    host = estimate_host_domains(lines, window)
     return stage.model_copy(
         update={
             "during": add_gpu_energies(summarise_windows(lines, window, None, gpus), gpu_energies),
-            "energy": energy,
-            "energy_note": note,
-            "energy_refusal": refusal,
-            "host_energy": host,
-            "host_note": host_note,
+            "energy": result.energy,
+            "energy_note": result.note,
+            "energy_missing": result.missing,
+            "host_energy": {} if isinstance(host, Missing) else host,
+            "host_missing": host if isinstance(host, Missing) else None,
         }
     )
 
 
-def add_gpu_energies(window_stats: WindowStats, gpu_energies_by_index: Mapping[int, GpuWindowEnergies]) -> WindowStats:
+def add_gpu_energies(window_stats: WindowStats, energies_by_index: Mapping[int, GpuWindowEnergies]) -> WindowStats:
     """Return the window statistics with the energy of each GPU, or why there is none."""
-    gpu_energies = [(gpu, sum_gpu_energy([gpu_energies_by_index[gpu.gpu]])) for gpu in window_stats.gpus]
-    energies = [
-        gpu.model_copy(update={"energy": total.energy, "energy_note": total.note}) for gpu, total in gpu_energies
+    totals = [(gpu, sum_gpu_energy([energies_by_index[gpu.gpu]])) for gpu in window_stats.gpus]
+    gpus = [
+        gpu.model_copy(update={"energy": total.energy, "energy_note": total.note, "energy_missing": total.missing})
+        for gpu, total in totals
     ]
-    return window_stats.model_copy(update={"gpus": tuple(energies)})
+    return window_stats.model_copy(update={"gpus": tuple(gpus)})
 
 
 TOKEN_QUANTITIES = {"output_tokens": "output_token_j", "input_tokens": "input_token_j"}

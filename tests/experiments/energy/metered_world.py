@@ -25,6 +25,7 @@ from assay.core.results import (
 from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.options import EnergyOptions, build_energy_options
 from assay.experiments.energy.plan import replay_run
+from assay.launch.stages import NOT_METERED, NOT_WATCHED
 from assay.workloads.generation.params import Generation
 from assay.workloads.generation.roofline import PROFILED_STEPS
 from tests.experiments.remembered import Remembered
@@ -44,7 +45,9 @@ STEP_S = {"eager": 0.02, "graphs": 0.004}
 PREFILL_TOKEN_S = 2e-5
 DECODE_W, PREFILL_W, IDLE_W = 200.0, 600.0, 80.0
 """Of all GPUs together."""
-TOO_SHORT = "not told: a window of 0.5 s is too short: the sensor ticks every 100 ms"
+TOO_SHORT = Missing(code="too_wide", detail="a window of 0.5 s is too short: the sensor ticks every 100 ms")
+NO_SENSOR = Missing(code="no_sensor", detail="this device shows neither its energy nor its power")
+NO_COUNTERS = Missing(code="no_sensor", detail="the processor's energy counters are not there")
 
 
 def gpus(count: int, **changes: Any) -> Machine:
@@ -194,29 +197,28 @@ class World:
         numbers = [int(name.removeprefix("cuda:")) for name in trial.watched if name.startswith("cuda")]
         seen = [self._gpu(number, power_w / len(numbers), window_s) for number in numbers]
         whole = bool(numbers) and self.watched and all(gpu.energy is not None for gpu in seen)
-        note = next((gpu.energy_note for gpu in seen if gpu.energy_note), "not told: no GPU is metered")
+        missing = next((gpu.energy_missing for gpu in seen if gpu.energy_missing), NOT_METERED)
         return Stage(
             role="model", subject=place[0], restart=place[1], start_ns=window[0], end_ns=window[1], calls=calls,
             during=WindowStats(observed_s=window_s, samples=9, gpus=tuple(seen), power_sum_max_w=1.2 * power_w)
             if self.watched
             else None,
             energy=joules(power_w * window_s, self.sensor(window_s)) if whole else None,
-            energy_note=(None if whole else note) if self.watched else "not told: no monitor watched",
-            energy_refusal="too_wide" if self.watched and bool(numbers) and self.refused(window_s) else None,
+            energy_missing=(None if whole else missing) if self.watched else NOT_WATCHED,
             host_energy={
                 name: joules(share * self.host_w * window_s, 0.1)
                 for name, share in (("package-0", 0.75), ("package-0/dram", 0.25), ("psys", 2.0))
             }
             if self.host_w is not None
             else {},
-            host_note=None if self.host_w is not None else "not told: the processor's energy counters are not there",
+            host_missing=None if self.host_w is not None else NO_COUNTERS,
         )  # fmt: skip
 
     def _gpu(self, number: int, power_w: float, window_s: float) -> GpuWindowStats:
         if number in self.silent:
             return GpuWindowStats(
                 gpu=number, uuid=f"GPU-{number}", utilisation_percent=50.0, memory_used_mib=4000.0,
-                energy_note="not told: this device shows neither its energy nor its power",
+                energy_missing=NO_SENSOR,
             )  # fmt: skip
         refused = self.refused(window_s)
         return GpuWindowStats(
@@ -224,7 +226,7 @@ class World:
             utilisation_percent=50.0, utilisation_max_percent=60.0 + number, memory_used_mib=4000.0 + number,
             temperature_c=70.0, temperature_mean_c=60.0,
             energy=None if refused else joules(power_w * window_s, self.sensor(window_s)),
-            energy_note=TOO_SHORT if refused else None,
+            energy_missing=TOO_SHORT if refused else None,
         )  # fmt: skip
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.plan import Subject
-from assay.core.results import Estimate, Evidence, GpuWindowStats, Record, Series, SubjectFacts, Window, WindowStats
+from assay.core.results import (
+    Estimate,
+    Evidence,
+    GpuWindowStats,
+    Missing,
+    Record,
+    Series,
+    SubjectFacts,
+    Window,
+    WindowStats,
+)
 from assay.experiments.power.sweep.options import SweepOptions, SweepPoint
 from assay.experiments.power.sweep.plan import build_block
 from assay.machine.model import Gpu
@@ -222,5 +232,5 @@ def _seen(number: int, truth: Truth, power_w: float | None, timed_s: float) -> G
             method="counter",
             n=100,
         ),
-        energy_note="of the GPU" if energy_j is not None else "not told: no counter",
+        energy_missing=None if energy_j is not None else Missing(code="no_sensor", detail="no counter"),
     )

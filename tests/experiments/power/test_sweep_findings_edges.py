@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.core.results import Estimate, Record, Window
+from assay.core.results import Estimate, Missing, Record, Window
 from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep, SweepStudy
 from assay.experiments.power.sweep.findings import (
     axis_name,
@@ -38,7 +38,7 @@ def about(value: float, low: float | None = None, high: float | None = None, uni
 def reading(trial: str = "t", **changes: Any) -> SweepReading:
     told: dict[str, Any] = {
         "device": "cuda:0", "point": 1, "block": "b", "trial": trial, "quantity": "span_us",
-        "samples": (np.ones(2),), "calls": 10, "timed_s": 1.0, "energy_j": None, "energy_note": None, "flop": None,
+        "samples": (np.ones(2),), "calls": 10, "timed_s": 1.0, "energy_j": None, "energy_missing": None, "flop": None,
         "bytes_moved": None, "power_w": None, "sm_mhz": None, "temperature_c": None, "utilisation_percent": None,
         "held_back": None,
     }  # fmt: skip
@@ -319,8 +319,8 @@ def test_words_and_duties_have_places_of_their_own(judged: Any) -> None:
 def test_without_energy_it_is_said_why(judged: Any) -> None:
     joules = about(1.0, unit="J")
     told = (
-        reading(energy_note="of the GPU", energy_j=joules), reading(), reading(energy_note="no counter"),
-        reading(energy_note="no sensor"),
+        reading(energy_j=joules), reading(), reading(energy_missing=Missing(code="no_sensor", detail="no counter")),
+        reading(energy_missing=Missing(code="no_sensor", detail="no sensor")),
     )  # fmt: skip
     (found,) = judged(curve(step(1, 200.0, readings=told)))["best_energy"]
     assert found.claim == "sgemm@torch on cuda:0: the step that spends the least energy per call is known"

@@ -259,7 +259,7 @@ def test_without_sensors_or_yardsticks_there_is_a_reason_and_no_number() -> None
         assert said in (ring[name].reason or "")
     metered = asked.model_copy(update={"energy": True})
     (ring,) = analyse_scaling(FOUR_CORES, metered, World().run(metered)).scaled
-    assert ring["energy_per_token"].reason == "energy no monitor watched"
+    assert ring["energy_per_token"].reason == "no energy: no monitor watched"
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,7 @@ def sensor_share(estimate: Estimate) -> float | None:
 
 def explain_missing_energy(windows: tuple[PhaseWindow, ...]) -> str:
     """Say why windows have no energy: as the first of them says."""
-    note = next((window.stage.energy_note for window in windows if window.stage.energy_note), None)
-    return (note or "no counter to read").removeprefix("not told: ")
+    return next((w.stage.energy_missing.detail for w in windows if w.stage.energy_missing), "no counter to read")
 
 
 def _window_energy_figure(
@@ -326,8 +325,7 @@ def _host_energy(cell: CellObservations) -> DrawsOrReason:
         for window in windows
         if (energy := window.host_energy) is not None and window.count("output_tokens") > 0
     ]
-    note = next((window.stage.host_note for window in windows if window.stage.host_note), None)
-    return draws or (note or "no counter to read").removeprefix("not told: ")
+    return draws or next((w.stage.host_missing.detail for w in windows if w.stage.host_missing), "no counter to read")
 
 
 FIGURE_FUNCTIONS: dict[str, FigureFunction] = {

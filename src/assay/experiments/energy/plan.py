@@ -422,7 +422,10 @@ def _needs_longer(options: EnergyOptions, cell: CellObservations, phase: str) ->
         return False
     estimate = estimate_figure(cell, ENERGY_FIGURES.get(phase, ENERGY_FIGURES["whole"]))
     if isinstance(estimate, str):
-        return any(window.stage.energy_refusal in LONGER_WINDOW_HELPS for window in windows)
+        return any(
+            window.stage.energy_missing is not None and window.stage.energy_missing.code in LONGER_WINDOW_HELPS
+            for window in windows
+        )
     half = estimate.relative_half_width
     return half is None or half > options.config.scenario.precision
 

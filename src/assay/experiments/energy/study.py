@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Missing
 from assay.experiments.energy.cell_notes import GPUS_ONLY_METERED, collect_cell_notes
 from assay.experiments.energy.estimates import estimate_figures, estimate_over_processes
 from assay.experiments.energy.observations import describe_incomplete_answers, describe_length_mismatch
 from assay.experiments.energy.plan import list_cells, observe_cell, replay_run
 from assay.experiments.energy.result import EnergyResult, EnergyRow, GpuStats
 from assay.experiments.reporting import overall_origin
-from assay.launch.stages import NO_MONITOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,10 +94,10 @@ def _maximum(pairs: GpuWindows, name: str) -> float | None:
 def _gpu_note(gpu: Gpu, pairs: GpuWindows, windows: int) -> str | None:
     """Say where it was not seen, or why its energy is not told."""
     parts = [f"not seen in {windows - len(pairs)} of {windows} windows"] if len(pairs) < windows else []
-    untold = [gpu_window.energy_note for _, gpu_window in pairs if gpu_window.energy is None]
-    if untold:
-        reason = (untold[0] or "no counter to read").removeprefix("not told: ")
-        parts.append(f"energy not told in {len(untold)} of {len(pairs)} windows: {reason}")
+    without = [gpu_window.energy_missing for _, gpu_window in pairs if gpu_window.energy is None]
+    if without:
+        reason = "no counter to read" if without[0] is None else without[0].detail
+        parts.append(f"no energy in {len(without)} of {len(pairs)} windows: {reason}")
     samples = sum(gpu_window.samples or 0 for _, gpu_window in pairs)
     with_power = sum(gpu_window.power_samples or 0 for _, gpu_window in pairs if gpu_window.samples)
     parts += [f"{with_power} of {samples} samples had power"] if 0 < with_power < samples else []
@@ -171,6 +170,18 @@ def format_gpu_names(gpus: Sequence[Gpu]) -> str | None:
     return ", ".join(f"{count} × {name}" for name, count in counts.items()) or None
 
 
+def _with_energy_disabled(cell: CellObservations) -> CellObservations:
+    """Return a cell whose windows have no energy because none was asked for."""
+    missing = Missing(code="disabled", detail=ENERGY_DISABLED)
+
+    def disabled(window: PhaseWindow) -> PhaseWindow:
+        update = {"energy_missing": missing, "host_missing": missing}
+        return replace(window, stage=window.stage.model_copy(update=update))
+
+    windows = {phase: tuple(map(disabled, several)) for phase, several in cell.windows.items()}
+    return replace(cell, windows=windows, idle={process: disabled(window) for process, window in cell.idle.items()})
+
+
 def _build_row(
     options: EnergyOptions,
     cell: CellObservations,
@@ -178,9 +189,7 @@ def _build_row(
     expected: Counter[CellPhase],
     gpus: Sequence[Gpu],
 ) -> EnergyRow:
-    estimates = estimate_figures(cell)
-    if not options.monitored:
-        estimates = {name: ENERGY_DISABLED if value == NO_MONITOR else value for name, value in estimates.items()}
+    estimates = estimate_figures(cell if options.monitored else _with_energy_disabled(cell))
     records = {value.record.trial: value.record for several in cell.windows.values() for value in several}
     placement = next(
         (e.facts.placement for s in cell.windows.values() for e in s if e.facts and e.facts.placement), None

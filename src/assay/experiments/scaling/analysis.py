@@ -152,10 +152,12 @@ def _energy_per_token(options: ScalingOptions, timings: ScalingTimings, shape: S
     timing = next(iter(timings.timings_of("energy", shape).values()), None)
     if timing is None:
         return ScalingNumber(reason=timings.missing_reason("energy", shape))
-    energy, note = timing.record.energy, timing.record.energy_note or "no monitor watched"
+    record = timing.record
+    energy = record.energy
     if energy is None:
-        return ScalingNumber(reason=f"energy {note}")
-    if "start-up included" in note:
+        reason = "no monitor watched" if record.energy_missing is None else record.energy_missing.detail
+        return ScalingNumber(reason=f"no energy: {reason}")
+    if record.energy_window == "whole_trial":
         return ScalingNumber(reason="energy is known only of the whole trial, start-up included")
     calls = timing.by_rank["total"].shape[1]
     work = calls * shape_work(options, shape)
@@ -164,7 +166,7 @@ def _energy_per_token(options: ScalingOptions, timings: ScalingTimings, shape: S
         "low": None if energy.low is None else energy.low / work,
         "high": None if energy.high is None else energy.high / work,
         "unit": "J",
-        "method": f"{QUANTITIES['energy_per_token'].words}: {note}; {energy.method}",
+        "method": f"{QUANTITIES['energy_per_token'].words}: {record.energy_note}; {energy.method}",
     }
     return ScalingNumber(energy.model_copy(update=scaled))
 

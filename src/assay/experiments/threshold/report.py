@@ -291,7 +291,7 @@ def build_study(options: ThresholdOptions, records: Records) -> ThresholdStudy:
     """Return what the records say."""
     progress = replay_run(options, records)
     return ThresholdStudy(
-        progress, tuple(build_answer(judged, options.decide_on) for judged in progress.judge(options))
+        progress, tuple(build_answer(judgement, options.decide_on) for judgement in progress.judge(options))
     )
 
 

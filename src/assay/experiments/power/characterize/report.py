@@ -345,13 +345,13 @@ def _missing_power_notes(study: PowerStudy) -> list[Element]:
     if not any(gpu.one.device.startswith("cuda") for gpu in study.gpus):
         return [Text(text="Groups of cores have no sensors of their own: watts, clocks and heat are told of GPUs.")]
     notes = dict.fromkeys(
-        stats.energy_note
+        stats.energy_missing.detail
         for _, record in study.pairs
         if record.during is not None and record.status == "ok"
         for stats in record.during.gpus
-        if stats.energy is None and stats.energy_note
+        if stats.energy_missing is not None
     )
-    return [Text(text=f"Some energy: {note}.", tone="unsure") for note in list(notes)[:2]]
+    return [Text(text=f"Some energy is missing: {note}.", tone="unsure") for note in list(notes)[:2]]
 
 
 def _mixed_models_note(study: PowerStudy) -> list[Element]:

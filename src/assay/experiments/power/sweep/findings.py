@@ -394,7 +394,7 @@ def missing_energy_reason(curve: SweepCurve) -> str:
     if curve.unit is None:
         return "calls of different sizes do different work, and this workload does not tell how much"
     notes = dict.fromkeys(
-        r.energy_note for step in curve.steps for r in step.readings if r.energy_note and r.energy_j is None
+        r.energy_missing.detail for step in curve.steps for r in step.readings if r.energy_missing is not None
     )
     return next(iter(notes), "no energy was measured")
 

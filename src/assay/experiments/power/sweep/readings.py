@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from assay.core.results import Missing
 from assay.experiments.estimates import primary_time
 from assay.experiments.power.sweep.plan import visits_by_trial
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     Samples = NDArray[np.float64]
 
-WHOLE_TRIAL = "whole trial"
 """Energy that is told so includes the start of the workers, and says nothing of calls."""
 
 
@@ -49,7 +49,7 @@ class SweepReading:
     calls: int
     timed_s: float
     energy_j: Estimate | None
-    energy_note: str | None
+    energy_missing: Missing | None
     flop: float | None
     bytes_moved: float | None
     power_w: float | None
@@ -98,7 +98,8 @@ def _build_reading(records: Records, record: Record, visit: SweepVisit, device: 
     if not series or timed_s <= 0:
         return None
     stats = _gpu_stats(record, device)
-    energy, note = _device_energy(record, visit, device, stats)
+    energy = _device_energy(record, visit, device, stats)
+    energy_j = None if isinstance(energy, Missing) else energy
     facts = _subject_facts(record, device)
     observed_s = record.during.observed_s if record.during is not None else timed_s
     power_w = stats.power_w if stats is not None else None
@@ -111,11 +112,11 @@ def _build_reading(records: Records, record: Record, visit: SweepVisit, device: 
         samples=tuple(records.samples(s) for s in series),
         calls=sum(s.n * s.calls_per_sample for s in series),
         timed_s=timed_s,
-        energy_j=energy,
-        energy_note=note,
+        energy_j=energy_j,
+        energy_missing=energy if isinstance(energy, Missing) else None,
         flop=(facts.flop or None) if facts is not None else None,
         bytes_moved=(facts.bytes_moved or None) if facts is not None else None,
-        power_w=energy.value / observed_s if energy is not None else power_w,
+        power_w=energy_j.value / observed_s if energy_j is not None else power_w,
         sm_mhz=stats.sm_mhz_mean if stats is not None else None,
         temperature_c=stats.temperature_mean_c if stats is not None else None,
         utilisation_percent=stats.utilisation_percent if stats is not None else None,
@@ -130,19 +131,17 @@ def _gpu_stats(record: Record, device: str) -> GpuWindowStats | None:
     return next((stats for stats in gpus if kind == "cuda" and number == str(stats.gpu)), None)
 
 
-def _device_energy(
-    record: Record, visit: SweepVisit, device: str, stats: GpuWindowStats | None
-) -> tuple[Estimate | None, str | None]:
-    """Return the energy of a device while it was timed, and how it was told or why not."""
+def _device_energy(record: Record, visit: SweepVisit, device: str, stats: GpuWindowStats | None) -> Estimate | Missing:
+    """Return the energy of a device while it was timed, or why there is none."""
     if device.startswith("cuda"):
-        if stats is None:
-            return None, "not told: no sensor of this GPU was read"
-        return stats.energy, stats.energy_note
+        no_sensor = Missing(code="no_sensor", detail="no sensor of this GPU was read")
+        return no_sensor if stats is None else stats.energy or stats.energy_missing or no_sensor
     if len(visit.devices) > 1:
-        return None, "not told: groups of cores that are timed at once share the processor's counters"
-    if record.energy is None or WHOLE_TRIAL in (record.energy_note or ""):
-        return None, record.energy_note or "not told: nobody watched"
-    return record.energy, record.energy_note
+        detail = "groups of cores that are timed at once share the processor's counters"
+        return Missing(code="shared_counters", detail=detail)
+    if record.energy is None or record.energy_window == "whole_trial":
+        return record.energy_missing or Missing(code="not_watched", detail="no monitor watched")
+    return record.energy
 
 
 def _subject_facts(record: Record, device: str) -> SubjectFacts | None:
