@@ -291,7 +291,7 @@ def build_study(options: ThresholdOptions, records: Records) -> ThresholdStudy:
     """Return what the records say."""
     progress = replay_run(options, records)
     return ThresholdStudy(
-        progress, tuple(build_answer(judgement, options.decide_on) for judgement in progress.judge(options))
+        progress, tuple(build_answer(threshold, options.decide_on) for threshold in progress.judge(options))
     )
 
 
