@@ -7,14 +7,15 @@
     python benchmarks/mutants.py verify                 compute the tables again from what was kept
 
 Faults are drawn alike from every module of `stats`, `timing`, `joules`, `isolation`, of what experiments find, and of
-the choice among offers (see `MODULES`). Each goes into a copy of the source, and the tests that run its line are run on
-that copy, the quickest first, until one fails. A fault that no test notices is a survivor; `mutants_equivalent.json`
-beside the results names those that change nothing, with the reason.
+the choice among offers (see `MODULES`, `REPORTS` and `ON_GPU`). Each goes into a copy of the source, and the tests that
+run its line are run on that copy, the quickest first, until one fails. A fault that no test notices is a survivor;
+`mutants_equivalent.json` beside the results names those that change nothing, with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import json
 import math
@@ -33,25 +34,40 @@ from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.stats.ratios import Proportion
 from benchmarks.mutant_operators import Fault, faults
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "assay"
 MODULES = (
-    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/choose.py",
-    "experiments/**/findings.py", "experiments/**/claims.py", "experiments/**/effects.py",
-    "experiments/**/headline.py", "experiments/**/analysis.py",
+    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/choose.py", "machine/cuda_devices.py",
+    "experiments/**/findings.py", "experiments/**/effects.py", "experiments/**/analysis.py",
+    "experiments/compare/kernels.py", "experiments/power/characterize/study.py",
 )  # fmt: skip
-ON_GPU = ("timing/cuda/", "joules/cuda_")
-"""How modules begin that only a GPU runs; no faults are drawn from them, as `pytest -m gpu` has their tests."""
+"""Modules that decide in every line."""
+REPORTS = ("experiments/**/report.py", "experiments/compare/kernel_report.py")
+"""Modules that also draw pages: of these, faults are drawn from what their conclusions are made of."""
+CONCLUSIONS = ("analyse", "finding", "headline")
+"""What the names of functions contain that conclude."""
+ON_GPU = (
+    "timing/cuda/",
+    "timing/continuous.py:StreamEvent", "timing/continuous.py:_QueuedSample", "timing/continuous.py:EventCallStream",
+    "joules/load.py:CudaCallLoad",
+    "joules/devices.py:open_cuda_device", "joules/devices.py:CudaEnergyDevice", "joules/devices.py:CudaLoadBuilder",
+    "joules/devices.py:_capability_notes", "joules/devices.py:_repeat_call", "joules/devices.py:_replay_s",
+    "joules/devices.py:_host_gap_s", "joules/devices.py:_launch_s", "joules/devices.py:matmul_load",
+)  # fmt: skip
+"""Modules and definitions that only a GPU runs; no faults are drawn from them, as `pytest -m gpu` has their tests."""
 TESTS = (
     "tests/stats", "tests/timing", "tests/joules", "tests/isolation", "tests/experiments",
-    "tests/hosts/test_choosing.py", "tests/hosts/test_choosing_edges.py",
+    "tests/hosts/test_choosing.py", "tests/hosts/test_choosing_edges.py", "tests/machine/test_order.py",
 )  # fmt: skip
 TRACE = ROOT / ".mutants"
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
@@ -70,15 +86,46 @@ Kept = dict[str, Any]
 
 def modules() -> list[str]:
     """Return the modules that faults are put into, by their path below the package."""
-    found = {path for pattern in MODULES for path in SOURCE.glob(pattern) if path.name != "__init__.py"}
-    names = sorted(str(path.relative_to(SOURCE)) for path in found)
+    paths = {path for pattern in (*MODULES, *REPORTS) for path in SOURCE.glob(pattern) if path.name != "__init__.py"}
+    names = sorted(str(path.relative_to(SOURCE)) for path in paths)
     return [name for name in names if not name.startswith(ON_GPU)]
+
+
+def module_faults(name: str) -> list[Fault]:
+    """Return the faults of a module: in a report, of its conclusions; nowhere, of what only a GPU runs."""
+    source = (SOURCE / name).read_text(encoding="utf-8")
+    definitions = dict(_definitions(ast.parse(source)))
+    skipped = {entry.partition(":")[2] for entry in ON_GPU if entry.startswith(f"{name}:")}
+    if name.endswith("report.py"):
+        skipped |= definitions.keys() - _conclusions(definitions)
+    lines = {n for gone in skipped for n in range(definitions[gone].lineno, (definitions[gone].end_lineno or 0) + 1)}
+    return [fault for fault in faults(source) if fault.line not in lines]
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name, node
+            case ast.Assign(targets=[target]):
+                yield ast.unparse(target), node
+
+
+def _conclusions(definitions: dict[str, ast.stmt]) -> set[str]:
+    """Return the functions that conclude, and all definitions that they use, directly or not."""
+    reached: set[str] = set()
+    new = {name for name in definitions if any(part in name for part in CONCLUSIONS)}
+    while new:
+        reached |= new
+        used = {node.id for name in new for node in ast.walk(definitions[name]) if isinstance(node, ast.Name)}
+        new = (used & definitions.keys()) - reached
+    return reached
 
 
 def drawn(seed: int, count: int) -> list[tuple[str, Fault]]:
     """Return so many faults, alike from every module as far as it has some, in random order."""
     chance = random.Random(seed)
-    left = {name: faults((SOURCE / name).read_text(encoding="utf-8")) for name in modules()}
+    left = {name: module_faults(name) for name in modules()}
     for of_module in left.values():
         chance.shuffle(of_module)
     found: list[tuple[str, Fault]] = []
@@ -155,16 +202,24 @@ def run(seed: int, count: int) -> None:
 
 def run_by_hand() -> None:
     """Try every fault that was written by hand."""
-    wanted = []
-    for fault in json.loads(BY_HAND.read_text(encoding="utf-8")):
-        source = (SOURCE / fault["module"]).read_text(encoding="utf-8")
-        if source.count(fault["before"]) != 1:
-            print(f"gone: {fault['module']}: {fault['before']!r}")
-            continue
-        line = 1 + source[: source.index(fault["before"])].count("\n")
-        changed = source.replace(fault["before"], fault["after"])
-        wanted.append({**fault, "line": line, "operator": fault["kind"], "source": changed})
+    wanted = [
+        {**fault, "operator": fault["kind"], **place_by_hand(fault)}
+        for fault in json.loads(BY_HAND.read_text(encoding="utf-8"))
+    ]
     _try_all(wanted, {"took_s": 0.0, "mutants": []}, BY_HAND_RESULTS)
+
+
+def place_by_hand(fault: Kept) -> Kept:
+    """Return the line of a fault that was written by hand, and the source with the fault in it.
+
+    Raises:
+        ValueError: What it replaces does not occur exactly once in its module.
+    """
+    source = (SOURCE / fault["module"]).read_text(encoding="utf-8")
+    before, *after = source.split(fault["before"])
+    if len(after) != 1:
+        raise ValueError(f"{fault['module']} has {fault['before']!r} {len(after)} times instead of once")
+    return {"line": 1 + before.count("\n"), "source": before + fault["after"] + after[0]}
 
 
 def survey(names: list[str]) -> None:
@@ -172,7 +227,7 @@ def survey(names: list[str]) -> None:
     wanted = []
     for name in names:
         source = (SOURCE / name).read_text(encoding="utf-8")
-        wanted += [{"module": name, **asdict(fault), "source": fault.put_into(source)} for fault in faults(source)]
+        wanted += [{"module": name, **asdict(fault), "source": fault.put_into(source)} for fault in module_faults(name)]
     with tempfile.TemporaryDirectory() as place:
         _try_all(wanted, {"took_s": 0.0, "mutants": []}, Path(place) / "survey.json", within_s=SURVEY_S)
 

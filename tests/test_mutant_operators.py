@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
 
 import assay.stats.intervals
-from benchmarks.mutant_operators import faults
+from benchmarks.mutant_operators import Fault, faults
+from benchmarks.mutants import BY_HAND, ON_GPU, SOURCE, TESTS, module_faults, place_by_hand
 
 
 def mutants(source: str) -> set[str]:
@@ -52,3 +54,43 @@ def test_a_fault_that_fits_no_more_is_said() -> None:
     (fault,) = faults("x = -a")
     with pytest.raises(ValueError, match="line 1 has no '-' at 4"):
         fault.put_into("x = a")
+
+
+def test_every_fault_written_by_hand_has_its_place_and_parses() -> None:
+    for fault in json.loads(BY_HAND.read_text(encoding="utf-8")):
+        ast.parse(place_by_hand(fault)["source"])
+
+
+def test_a_fault_written_by_hand_that_fits_no_more_or_twice_is_refused() -> None:
+    fault = {"module": "stats/intervals.py", "before": "no such text", "after": ""}
+    with pytest.raises(ValueError, match="0 times instead of once"):
+        place_by_hand(fault)
+    with pytest.raises(ValueError, match="times instead of once"):
+        place_by_hand({**fault, "before": "return"})
+
+
+def test_what_only_a_gpu_runs_and_the_tests_of_the_trace_exist() -> None:
+    for entry in ON_GPU:
+        module, _, name = entry.partition(":")
+        source = SOURCE / module
+        assert source.is_dir() or any(f"\n{kind} {name}" in source.read_text() for kind in ("class", "def")), entry
+    assert all((SOURCE.parents[1] / part).exists() for part in TESTS)
+
+
+@pytest.mark.parametrize(
+    ("module", "included", "excluded"),
+    [
+        ("experiments/run/report.py", "_subject_finding", "build_page"),
+        ("joules/load.py", "DeviceActivity", "CudaCallLoad"),
+    ],
+)
+def test_no_faults_are_drawn_from_what_draws_a_page_or_needs_a_gpu(module: str, included: str, excluded: str) -> None:
+    source = (SOURCE / module).read_text(encoding="utf-8")
+    spans = {node.name: (node.lineno, node.end_lineno) for node in ast.parse(source).body if hasattr(node, "name")}
+
+    def lines_in(name: str, all_faults: list[Fault]) -> list[int]:
+        first, last = spans[name]
+        return [fault.line for fault in all_faults if first <= fault.line <= last]
+
+    assert lines_in(included, module_faults(module)) == lines_in(included, faults(source)) != []
+    assert lines_in(excluded, module_faults(module)) == [] != lines_in(excluded, faults(source))
