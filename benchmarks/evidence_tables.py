@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.core.units import format_time
+from assay.core.format import format_time
 
 Findings = dict[str, Any]
 TIMES = {"busy_us": "kernels", "call_us": "call"}

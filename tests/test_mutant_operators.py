@@ -86,7 +86,11 @@ def test_what_only_a_gpu_runs_and_the_tests_of_the_trace_exist() -> None:
 )
 def test_no_faults_are_drawn_from_what_draws_a_page_or_needs_a_gpu(module: str, included: str, excluded: str) -> None:
     source = (SOURCE / module).read_text(encoding="utf-8")
-    spans = {node.name: (node.lineno, node.end_lineno) for node in ast.parse(source).body if hasattr(node, "name")}
+    spans = {
+        node.name: (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
 
     def lines_in(name: str, all_faults: list[Fault]) -> list[int]:
         first, last = spans[name]

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.core.units import (
-    MAX_DURATION_S,
-    format_duration,
-    format_significant,
-    format_time,
-    parse_duration_s,
-    parse_fraction,
-    unit_of,
-)
+from assay.core.units import MAX_DURATION_S, parse_duration_s, parse_fraction, unit_of
 
 
 @pytest.mark.parametrize(
@@ -114,73 +105,6 @@ def test_what_is_not_a_percentage_is_bad_input_that_shows_how_to_write_one(text:
 )
 def test_a_quantity_carries_its_unit_at_the_end_of_its_name(quantity: str, unit: str) -> None:
     assert unit_of(quantity) == unit
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0"), (1234.5, "1234"), (12.3456, "12.35"), (0.00012345, "0.0001234"), (-2.5, "-2.500"), (98765.4, "98765")],
-)
-def test_a_number_is_written_with_four_digits_that_mean_something(value: float, text: str) -> None:
-    assert format_significant(value) == text
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "text"), [(999.97, "1.000 ms"), (999.9, "999.9 µs"), (999_970.0, "1.000 s"), (1.5e6, "1.500 s")]
-)
-def test_a_time_that_rounds_up_to_a_thousand_takes_the_next_unit(microseconds: float, text: str) -> None:
-    assert format_time(microseconds) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.99999, "1.000"), (9.99996, "10.00"), (999.96, "1000")])
-def test_rounding_up_to_the_next_power_of_ten_adds_no_digit(value: float, text: str) -> None:
-    assert format_significant(value) == text
-
-
-@given(st.floats(min_value=1e-9, max_value=1e12) | st.floats(min_value=-1e12, max_value=-1e-9), st.integers(1, 8))
-def test_a_written_number_is_near_the_number_and_has_no_exponent(value: float, digits: int) -> None:
-    text = format_significant(value, digits)
-    assert "e" not in text
-    assert float(text) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - digits) * 1.001)
-
-
-def test_what_is_not_finite_is_written_as_such() -> None:
-    assert [format_significant(value) for value in (math.inf, -math.inf, math.nan)] == ["inf", "-inf", "nan"]
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "text"),
-    [
-        (0.0, "0 µs"),
-        (0.5, "500.0 ns"),
-        (12.34, "12.34 µs"),
-        (1234.0, "1.234 ms"),
-        (2.5e6, "2.500 s"),
-        (-1500, "-1.500 ms"),
-    ],
-)
-def test_a_time_is_written_in_the_unit_that_reads_best(microseconds: float, text: str) -> None:
-    assert format_time(microseconds) == text
-
-
-def test_a_time_that_is_not_finite_is_still_written() -> None:
-    assert format_time(math.inf) == "inf µs"
-    assert format_time(math.nan) == "nan µs"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0.0 s"),
-        (2.34, "2.3 s"),
-        (42.4, "42 s"),
-        (59.7, "1 min 0 s"),
-        (185.0, "3 min 5 s"),
-        (3599.7, "1 h 0 min"),
-        (7800.0, "2 h 10 min"),
-    ],
-)
-def test_a_span_is_written_in_two_units_at_most(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
 
 
 def test_a_percentage_without_its_sign_is_shown_with_it() -> None:

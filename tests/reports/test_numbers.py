@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.reports.text import (
-    format_cell,
-    format_column,
-    format_count,
-    format_interval,
-    format_matrix,
-    format_ticks,
-    typeset_minus,
-)
+from assay.reports.text import format_cell, format_column, format_interval, format_matrix, format_ticks
 
 ordinary = st.floats(min_value=1e-3, max_value=999_000).flatmap(lambda x: st.sampled_from([x, -x]))
 any_float = st.floats(allow_nan=True, allow_infinity=True)
@@ -101,7 +93,7 @@ def test_a_useless_last_zero_of_a_column_is_dropped() -> None:
 
 
 def test_an_interval_is_written_like_its_value() -> None:
-    assert format_interval(1.23456, 1.2, 1.26) == "1.235 [1.200, 1.260]"
+    assert format_interval(1.23456, 1.2, 1.26) == "1.235 (1.200–1.260)"
     assert format_interval(1.5, None, None) == "1.50"
     assert format_interval(None, None, None) == "–"
 
@@ -123,8 +115,3 @@ def test_ticks_have_only_the_decimals_that_tell_them_apart() -> None:
 @settings(deadline=None)
 def test_no_tick_is_ever_minus_zero(ticks: list[float]) -> None:
     assert not any(re.fullmatch(r"-0(\.0*)?", text) for text in format_ticks(ticks))
-
-
-def test_counts_and_minus_signs_are_set_for_reading() -> None:
-    assert format_count(20000) == "20,000"
-    assert typeset_minus("-1.5") == "−1.5"

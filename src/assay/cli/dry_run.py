@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.core.format import format_duration
 from assay.core.plan import Done
-from assay.core.units import format_duration
 from assay.core.values import SCHEMA_VERSION
 from assay.launch.placement import TrialPlacement, compute_placements, predict_isolation
 from assay.reports.progress import describe_trial

@@ -32,6 +32,7 @@ from assay.cli.params import (
     what_to_measure,
 )
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -357,11 +358,10 @@ def model_fit_lines(fit: Mapping[str, Any]) -> list[str]:
     sizes = fit["sizes"]
     what = f"{_format_count(sizes['parameters'])} parameters in {sizes['dtype']}"
     takes = (
-        f"{_format_bytes(sizes['weights_bytes'])} of weights, about {_format_bytes(fit['needs_bytes'])} "
-        f"for {fit['cell']}"
+        f"{format_bytes(sizes['weights_bytes'])} of weights, about {format_bytes(fit['needs_bytes'])} for {fit['cell']}"
     )
     lines = [f"{sizes['model']}: {what}, {takes}"]
-    lines += [f"  {device}: {_format_bytes(size)} of weights" for device, size in (fit["weights_bytes"] or {}).items()]
+    lines += [f"  {device}: {format_bytes(size)} of weights" for device, size in (fit["weights_bytes"] or {}).items()]
     return [*lines, *(f"  note: {note}" for note in fit["notes"])]
 
 
@@ -370,7 +370,3 @@ def _format_count(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {word}"
     return f"{count:g}"
-
-
-def _format_bytes(size: float) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.1f} MiB"

@@ -170,7 +170,7 @@ def refuse_undecidable_budget(restarts: int, duration_s: float, budget_s: float)
     Raises:
         BadInput: Not even the restarts themselves fit, their starting not counted.
     """
-    from assay.core.units import format_duration
+    from assay.core.format import format_duration
 
     if restarts * duration_s > budget_s:
         raise BadInput(

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from assay.cli import show
-from assay.core.units import format_duration
+from assay.core.format import format_duration
 from assay.monitor.samples import GpuLost, GpuProcesses, GpuSample, HostSample
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
 
 def build_options(flags: dict[str, Any], machine: Machine) -> CharacterizeOptions:
     """Return the options that file and flags mean on this machine; anything that makes no sense is said here."""
-    from assay.core.units import format_duration
+    from assay.core.format import format_duration
     from assay.experiments.power.cases import read_cases
     from assay.experiments.power.characterize.options import fit_budget, resolve_options
     from assay.isolation.devices import choose_devices, kind_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_duration
 from assay.core.page import Column, Page, Section, Table, Text
-from assay.core.units import format_duration
 from assay.core.values import SCHEMA_VERSION
 from assay.hosts import offers as auto
 from assay.hosts import registry
@@ -163,7 +163,7 @@ class FallbackHost:
 
 def announce_rental(candidate: OfferCandidate) -> str:
     """Say what is being rented, at which price, and what it may come to."""
-    from assay.core.units import format_duration
+    from assay.core.format import format_duration
     from assay.hosts.choose import format_usd
 
     offer = candidate.offer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from assay.core.errors import BadInput
-from assay.core.units import format_duration
+from assay.core.format import format_duration
 from assay.core.values import Value
 from assay.hosts import offers as auto
 from assay.hosts.choose import OfferChoice, RentalRequest, choose_offer, format_usd

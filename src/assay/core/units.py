@@ -1,8 +1,7 @@
-"""Units: how quantities are named, parsed from the command line, and formatted for people."""
+"""Units: how quantities are named and parsed from the command line."""
 
 from __future__ import annotations
 
-import math
 import re
 
 from assay.core.errors import BadInput
@@ -72,35 +71,3 @@ def parse_fraction(text: str) -> float:
 def unit_of(quantity: str) -> str:
     """Return the unit in a quantity's name: ``call_us`` is in µs; "" when it has none."""
     return _UNIT_SUFFIXES.get(quantity.rsplit("_", 1)[-1].lower(), "") if "_" in quantity else ""
-
-
-def format_significant(value: float, digits: int = 4) -> str:
-    """Format a number with this many significant digits and no exponent: 1234.5 → "1234"."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else str(value)
-    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
-    decimals = max(0, digits - 1 - exponent)
-    return f"{value:.{decimals}f}"
-
-
-def format_time(microseconds: float) -> str:
-    """Format a time in the most readable unit: 1.234 ms rather than 1234 µs."""
-    if microseconds == 0 or not math.isfinite(microseconds):
-        return f"{format_significant(microseconds)} µs"
-    for scale, unit in ((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")):
-        number = format_significant(microseconds / scale)
-        if abs(float(number)) < 1000:
-            return f"{number} {unit}"
-    return f"{format_significant(microseconds / 1e6)} s"
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration for people: "42 s", "3 min 5 s", "2 h 10 min"."""
-    whole = round(seconds)
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.units import format_duration
+from assay.core.format import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -58,12 +58,3 @@ def share_estimate(share: Proportion, what: str) -> Estimate | None:
         method=f"{what}: {share.count} of {share.n} comparisons, Clopper–Pearson",
         n=share.n,
     )
-
-
-UNINFORMATIVE_RATIO = 100.0
-"""Ends that are further apart than this many times."""
-
-
-def is_uninformative(low: float, high: float) -> bool:
-    """Return whether the interval of a ratio leaves anything open."""
-    return high > UNINFORMATIVE_RATIO * low

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import AwareDatetime, Field
 
+from assay.core.format import format_change, format_percent
 from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text
 from assay.core.results import Estimate, Origin
 from assay.core.values import SCHEMA_VERSION, Value
@@ -240,10 +241,7 @@ def change_point_text(step: ChangePoint) -> str:
 
 def change_text(step: ChangePoint) -> str:
     """Write a ratio as the change it is, with its interval."""
-    value, low, high = (
-        100 * (ratio - 1) for ratio in (step.ratio.value, step.ratio.low or 0.0, step.ratio.high or 0.0)
-    )
-    return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
+    return format_change(step.ratio.value, step.ratio.low, step.ratio.high)
 
 
 def commit_range(step: ChangePoint) -> str | None:
@@ -528,5 +526,5 @@ def coverage_text(report: RegressionReport) -> str:
             f"Without a step, but far from where they began: {', '.join(report.drifted)}; "
             "`assay history plot KEY` shows one."
         )
-    texts.append(f"Of the steps that are told, {100 * report.fdr:.3g} % may be false.")
+    texts.append(f"Of the steps that are told, {format_percent(report.fdr, digits=3)} may be false.")
     return " ".join(texts)

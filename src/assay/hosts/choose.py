@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field
 
-from assay.core.units import format_duration
+from assay.core.format import format_duration
 from assay.core.values import Value
 from assay.hosts.base import Offer
 from assay.hosts.gpu_types import reason_unsupported, satisfies, types_in

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.units import format_duration
+from assay.core.format import format_duration
 from assay.hosts.base import Job, Offer, Rental
 from assay.hosts.remote import remote_job
 from assay.hosts.remote.connection import RemoteConnectionLost, SshConnection

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, get_args
 from pydantic import Field
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
+from assay.core.format import format_list
 from assay.core.plan import HOST, Isolation
 from assay.core.results import IsolationLimit
 from assay.core.values import Value
@@ -394,7 +395,7 @@ def _shared_cores(
     return IsolationLimit(
         code="shared_cores",
         level="gpu" if worker.gpus else "none",
-        message=f"{worker.name} shares {shared} with {_join_names(names)}",
+        message=f"{worker.name} shares {shared} with {format_list(names, most=3)}",
         shared_with=names,
         cpus=cpus,
     )
@@ -408,11 +409,5 @@ def _shared_gpus(workers: Sequence[RunningWorker], index: int, others: Sequence[
     shared_uuids = {uuid for other in sharing for uuid in workers[other].gpus}
     gpus = sorted(device for uuid, device in worker.gpus.items() if uuid in shared_uuids)
     names = tuple(workers[other].name for other in sharing)
-    message = f"{worker.name} shares {', '.join(gpus)} with {_join_names(names)}"
+    message = f"{worker.name} shares {', '.join(gpus)} with {format_list(names, most=3)}"
     return IsolationLimit(code="shared_gpu", level="none", message=message, shared_with=names)
-
-
-def _join_names(names: Sequence[str], most: int = 3) -> str:
-    """Return "a, b and c", or "a, b, c and 5 more"."""
-    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
-    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

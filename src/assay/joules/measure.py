@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
+from assay.core.format import format_time
 from assay.core.results import Estimate
-from assay.core.units import format_time
 from assay.joules import devices
 from assay.joules.per_call import MIN_TICKS_IN_CALLS, REST_SHARE, estimate_call_energy, unseen_energy_share
 from assay.joules.results import Energy

@@ -6,41 +6,20 @@ from typing import Literal
 
 from pydantic import Field
 
+from assay.core.format import format_count, format_joules, format_percent, format_time
 from assay.core.results import EnergyRefusal, Estimate, Origin
-from assay.core.units import format_significant, format_time
 from assay.core.values import Value
 from assay.joules.load import CallBoundary
 from assay.joules.readings import MeterReading
 from assay.joules.sensor_model import SensorModel
 
-_UNITS = ((1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"))
-
-
-def format_joules(joules: float) -> str:
-    """Format an energy in the most readable unit: 12.34 mJ rather than 0.01234 J."""
-    for scale, unit in _UNITS:
-        number = format_significant(joules / scale)
-        if abs(float(number)) < 1000:
-            return f"{number} {unit}"
-    return f"{format_significant(joules / 1e6)} MJ"
-
-
-def format_percent(share: float) -> str:
-    """Format a share as a percentage with two digits."""
-    percent = 100 * share
-    return f"{percent:.2g} %" if percent >= 0.1 else "0.1 %"
-
 
 def format_energy_estimate(estimate: Estimate, systematic_j: float | None) -> str:
     """Format an energy with both its bounds."""
-    half = estimate.relative_half_width
-    statistical = "" if half is None else f" ± {format_percent(half)}"
+    text = format_joules(estimate.value, estimate.low, estimate.high)
     if not systematic_j or not estimate.value:
-        return f"{format_joules(estimate.value)}{statistical}"
-    return (
-        f"{format_joules(estimate.value)}{statistical}, systematic "
-        f"±{format_percent(systematic_j / abs(estimate.value))}"
-    )
+        return text
+    return f"{text}, systematic ±{format_percent(systematic_j / abs(estimate.value))}"
 
 
 def format_energy(energy: Energy) -> str:
@@ -48,7 +27,7 @@ def format_energy(energy: Energy) -> str:
     idle = "idle power was not seen" if energy.idle_w is None else f"{energy.idle_w:.0f} W idle"
     subtracted = "" if energy.idle_w is None else ", subtracted" if energy.net else ", not subtracted"
     running = f"{energy.power_w:.0f} W while it runs back to back, {format_time(energy.call_us)} a call"
-    calls = f"{energy.calls:,} call{'' if energy.calls == 1 else 's'} in {energy.window_s:.2g} s"
+    calls = f"{format_count(energy.calls, 'call')} in {energy.window_s:.2g} s"
     target = f"±{format_percent(energy.precision_wanted)}"
     reached = "reached" if energy.stopped == "precise enough" else "not reached"
     lines = [
@@ -62,7 +41,7 @@ def format_energy(energy: Energy) -> str:
 
 def _format_evidence(ticks: int | None, coverage: float | None, crosscheck: float | None) -> str:
     checked = "" if crosscheck is None else f"; integrated power says {crosscheck:.2f} of it"
-    return f"{ticks} ticks, coverage {coverage or 0:.0%}{checked}"
+    return f"{ticks} ticks, coverage {format_percent(coverage or 0)}{checked}"
 
 
 def format_window_energy(window: WindowEnergy) -> str:

@@ -26,8 +26,8 @@ import numpy as np
 from scipy import linalg
 
 from assay.core.errors import BadInput
+from assay.core.format import format_duration, format_percent
 from assay.core.results import Estimate
-from assay.core.units import format_duration
 from assay.joules.observations import (
     KrigingTarget,
     Observations,
@@ -41,7 +41,7 @@ from assay.joules.observations import (
 )
 from assay.joules.per_call import GAIN_SHARE, MAX_GAP_SHARE
 from assay.joules.readings import POWER_KINDS
-from assay.joules.results import WindowEnergy, format_percent
+from assay.joules.results import WindowEnergy
 from assay.joules.sensor_selection import EnergyRefused, SensorView, find_power_ticks, open_stream, select_sensor_views
 from assay.stats.numerics import t_quantile
 

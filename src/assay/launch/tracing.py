@@ -23,9 +23,9 @@ from pydantic import Field
 from assay.core import leases
 from assay.core.errors import AssayError, MachineCannot, TrialFailed
 from assay.core.files import translate_os_errors
+from assay.core.format import format_duration
 from assay.core.plan import Subject
 from assay.core.processes import mark_environment
-from assay.core.units import format_duration
 from assay.core.values import Value
 from assay.launch.one_shot import TICK_S, OneShotProcess, subprocess_environment
 from assay.machine import doctor as tools

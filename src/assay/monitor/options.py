@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 from pydantic import Field, model_validator
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_duration
 from assay.core.results import Origin
-from assay.core.units import format_duration
 from assay.core.values import Value
 from assay.monitor.samples import WatchedGpu
 

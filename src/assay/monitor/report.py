@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
+from assay.core.format import format_duration
 from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text, Timeline, TimelineBar
-from assay.core.units import format_duration
 from assay.monitor.samples import POWER_QUANTITIES, GpuSample, HostSample, RecordingHeader, quantity_info, source_of
 from assay.monitor.statistics import RunningStatistics
 

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from assay.core.files import replace_atomically, translate_os_errors
+from assay.core.format import typeset_minus
 from assay.core.page import Table, Text
 from assay.reports.figures import save_png, svg_and_remarks
 from assay.reports.markdown import to_markdown
@@ -25,7 +26,6 @@ from assay.reports.text import (
     origin_warning,
     row_tones,
     split_code,
-    typeset_minus,
     visible_text,
 )
 

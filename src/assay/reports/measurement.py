@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table as RichTable
 from rich.text import Text as Words
 
-from assay.core.units import format_time
+from assay.core.format import format_count, format_percent, format_time
 from assay.reports.terminal import TONE_STYLES, Grid, print_encodable, print_grid
 from assay.reports.text import DASH, TONE_MARKS, one_line, visible_text
 from assay.timing.results import (
@@ -16,9 +16,7 @@ from assay.timing.results import (
     describe_precision,
     describe_slow_noise,
     format_clock,
-    format_count,
     format_elapsed,
-    format_percent,
 )
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from assay.core.units import format_duration, format_time
+from assay.core.format import format_duration, format_time
 from assay.experiments.estimates import primary_time
 from assay.reports.text import one_line
 

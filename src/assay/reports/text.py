@@ -13,6 +13,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_range
 from assay.core.page import HeatMap, LinePlot, ScatterPlot, StripPlot
 
 if TYPE_CHECKING:
@@ -64,18 +65,13 @@ def format_matrix(numbers: Sequence[float]) -> tuple[str, ...]:
 
 
 def format_interval(value: float | None, low: float | None, high: float | None) -> str:
-    """Format an estimate and its interval: ``1.234 [1.220, 1.251]``; without an interval the value alone."""
+    """Format an estimate and its interval: ``1.234 (1.220–1.251)``; without an interval the value alone."""
     if value is None:
         return DASH
     if low is None or high is None:
         return format_cell(value)
     middle, left, right = format_column([float(value), float(low), float(high)])
-    return f"{middle} [{left}, {right}]"
-
-
-def format_count(count: int) -> str:
-    """Format a count for a sentence: ``20,000``."""
-    return f"{count:,}"
+    return f"{middle} ({format_range(left, right)})"
 
 
 def format_ticks(values: Sequence[float]) -> tuple[str, ...]:
@@ -86,11 +82,6 @@ def format_ticks(values: Sequence[float]) -> tuple[str, ...]:
         return tuple(_format_exponent(value, shortest=True) if value else "0" for value in values)
     decimals = next((d for d in range(7) if all(abs(round(v, d) - v) <= largest * 1e-9 for v in finite)), 7)
     return tuple(_format_fixed(value, decimals) for value in values)
-
-
-def typeset_minus(number_text: str) -> str:
-    """Replace the hyphen of a formatted number with a true minus sign."""
-    return number_text.replace("-", "−")
 
 
 def _is_plain(number: float) -> bool:

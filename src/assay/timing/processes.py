@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from assay.core.errors import TrialFailed
+from assay.core.format import format_list
 from assay.core.results import Estimate
 from assay.stats.intervals import CONFIDENCE, restarts_interval
 from assay.stats.ratios import log_estimate_of_draws
@@ -30,7 +31,7 @@ from assay.timing.interleaved import TINY_US
 from assay.timing.results import ClockSummary, ComparedFunction, Comparison, Measurement, ProcessTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from assay.timing.results import Verdict
 
@@ -103,7 +104,7 @@ def merge_measurements(measurements: Sequence[Measurement], by_process: Sequence
                 (measurement.unsteady for measurement in measurements if measurement.unsteady is not None), None
             ),
             "no_interval": None,
-            "method": _join_distinct(measurement.method for measurement in measurements),
+            "method": format_list([*dict.fromkeys(measurement.method for measurement in measurements)]),
             "instrument_error_us": max(
                 (e for measurement in measurements if (e := measurement.instrument_error_us) is not None), default=None
             ),
@@ -111,7 +112,7 @@ def merge_measurements(measurements: Sequence[Measurement], by_process: Sequence
             "stopped": "precise enough"
             if reached is not None and reached <= first.precision_wanted
             else "all processes",
-            "shape": _join_distinct(measurement.shape for measurement in measurements),
+            "shape": format_list([*dict.fromkeys(measurement.shape for measurement in measurements)]),
             "warmed_up": all(measurement.warmed_up for measurement in measurements),
             "clock": _merge_clocks([measurement.clock for measurement in measurements]),
             "samples": sum(measurement.samples for measurement in measurements),
@@ -137,7 +138,8 @@ def merge_comparisons(comparisons: Sequence[Comparison], by_process: Sequence[Pr
             "first_us": combine_processes([comparison.first_us for comparison in comparisons]),
             "others": tuple(_merge_compared(comparisons, index, clock) for index in range(len(first.others))),
             "methods": {
-                name: _join_distinct(comparison.methods[name] for comparison in comparisons) for name in first.methods
+                name: format_list([*dict.fromkeys(comparison.methods[name] for comparison in comparisons)])
+                for name in first.methods
             },
             "pairs": sum(comparison.pairs for comparison in comparisons),
             "stopped": "all processes",
@@ -207,10 +209,6 @@ def _merge_clocks(clocks: Sequence[ClockSummary]) -> ClockSummary:
         throttled_share=float(np.mean(shares)) if shares else None,
         locked_mhz=clocks[0].locked_mhz,
     )
-
-
-def _join_distinct(values: Iterable[str]) -> str:
-    return " and ".join(dict.fromkeys(values))
 
 
 def _merge_notes(results: Sequence[ResultT]) -> tuple[str, ...]:

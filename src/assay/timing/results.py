@@ -6,8 +6,16 @@ from typing import Literal
 
 from pydantic import Field
 
+from assay.core.format import (
+    format_bounds,
+    format_change,
+    format_count,
+    format_duration,
+    format_percent,
+    format_ratio,
+    format_time,
+)
 from assay.core.results import Estimate, GpuSnapshot, Scope
-from assay.core.units import format_duration, format_time
 from assay.core.values import Params, Value
 
 QUANTITY_MEANINGS = {
@@ -52,20 +60,9 @@ def describe_slow_noise() -> str:
 
 
 def format_time_estimate(estimate: Estimate) -> str:
-    """Return a time with its interval: ``13.6 µs ± 0.4 %``."""
-    value = format_time(estimate.value)
-    half = estimate.relative_half_width
-    if half is None:
-        return f"{value} (no interval)"
-    return f"{value} ± {format_percent(half)}"
-
-
-def format_percent(share: float) -> str:
-    """Return a share as a percentage with two digits: ``0.41 %``."""
-    percent = 100 * share
-    if 0 < percent < 0.01:
-        return "under 0.01 %"
-    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:.0f} %"
+    """Return a time with its interval: ``13.60 µs (13.55–13.65)``."""
+    text = format_time(estimate.value, estimate.low, estimate.high)
+    return f"{text} (no interval)" if estimate.low is None else text
 
 
 def format_clock(clock: ClockSummary) -> str:
@@ -74,7 +71,7 @@ def format_clock(clock: ClockSummary) -> str:
         return ""
     if clock.mhz_high - clock.mhz_low < 0.01 * clock.mhz:
         return f"{clock.mhz:.0f} MHz"
-    return f"{clock.mhz:.0f} MHz ({clock.mhz_low:.0f} to {clock.mhz_high:.0f})"
+    return format_bounds(f"{clock.mhz:.0f} MHz", clock.mhz_low, clock.mhz_high, "{:.0f}".format)
 
 
 def describe_precision(measurement: Measurement) -> str:
@@ -103,7 +100,7 @@ def format_comparison(comparison: Comparison) -> str:
     ]
     for other in comparison.others:
         line = f"{other.name}: {format_time_estimate(other.time_us)}, {describe_verdict(other.verdict, comparison)}"
-        lines.append(f"{line}, {format_ratio(other.ratio, other.low, other.high)}")
+        lines.append(f"{line}, {format_ratio(other.ratio, other.low, other.high)} its time")
         if other.reason:
             lines.append(f"  {other.reason}")
     rounds = format_count(comparison.pairs, "round")
@@ -114,12 +111,6 @@ def format_comparison(comparison: Comparison) -> str:
         lines.append(f"  not covered: {describe_slow_noise()}")
     lines.extend(f"  note: {note}" for note in comparison.notes)
     return "\n".join(lines)
-
-
-def format_ratio(ratio: float, low: float | None, high: float | None) -> str:
-    """Return a ratio of times with its interval."""
-    within = "" if low is None or high is None else f" ({low:.4g} to {high:.4g})"
-    return f"{ratio:.4g} × its time{within}"
 
 
 def describe_verdict(verdict: str, comparison: Comparison) -> str:
@@ -141,7 +132,7 @@ def format_pick(pick: Pick) -> str:
     sure = f"within {format_percent(pick.tolerance)} of the best with probability {pick.probability:.3g}"
     lines.append(f"  {sure}, expected regret {format_percent(pick.expected_regret)}")
     shown = [c for c in pick.ranking if c.status == "ok" and c.name != pick.winner][:4]
-    lines.extend(f"  {c.name}: {100 * (c.behind or 0):+.1f} %" for c in shown)
+    lines.extend(f"  {c.name}: {format_change(1 + (c.behind or 0))}" for c in shown)
     failed = [c for c in pick.ranking if c.status != "ok"]
     if failed:
         first = f"first {failed[0].name}: {failed[0].reason}"
@@ -164,7 +155,7 @@ def format_one_line(result: Measurement | Comparison | Pick) -> str:
     if isinstance(result, Comparison):
         others = (
             f"{other.name} is {describe_verdict(other.verdict, result)}, "
-            f"{format_ratio(other.ratio, other.low, other.high)}"
+            f"{format_ratio(other.ratio, other.low, other.high)} its time"
             for other in result.others
         )
         return "\n".join(others)
@@ -175,11 +166,6 @@ def format_one_line(result: Measurement | Comparison | Pick) -> str:
 def format_elapsed(result: Measurement | Comparison | Pick) -> str:
     """Return how long it took to obtain a result."""
     return f"{result.took_s:.2g} s" if result.took_s < 10 else format_duration(result.took_s)
-
-
-def format_count(number: int, what: str) -> str:
-    """Return a count with its noun: ``1 sample``, ``16 samples``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 Cache = Literal["cold", "warm"]

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.core.format import (
+    change_cell,
+    format_change,
+    format_percent,
+    format_range,
+    format_ratio,
+    format_time,
+    is_uninformative,
+    ratio_cell,
+)
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.results import Finding, Findings
-from assay.core.units import format_time
 from assay.experiments.compare.kernels import describe_not_comparable
-from assay.experiments.estimates import is_uninformative, share_estimate
+from assay.experiments.estimates import share_estimate
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
@@ -112,15 +121,17 @@ def time_text(ratio: Estimate | None, minimum_effect: float) -> str:
     if ratio is None:
         return "has no times to compare"
     if ratio.low is None or ratio.high is None:
-        return f"takes {ratio.value:.3f}× as long as the baseline, of which too few results say how sure that is"
+        return (
+            f"takes {format_ratio(ratio.value)} as long as the baseline, of which too few results say how sure that is"
+        )
+    interval = format_ratio(ratio.value, ratio.low, ratio.high)
     if is_uninformative(ratio.low, ratio.high):
-        return f"takes {ratio.value:.3f}× as long as the baseline, or any: there are too few results to say"
-    interval = f"{ratio.value:.3f}× [{ratio.low:.3f}, {ratio.high:.3f}]"
+        return f"takes {interval} as long as the baseline: there are too few results to say"
     if ratio.low > 1 + minimum_effect:
         return f"takes longer than the baseline, {interval}"
     if ratio.high < 1 / (1 + minimum_effect):
         return f"takes less time than the baseline, {interval}"
-    return f"shows no sure difference in time beyond {100 * minimum_effect:g} %, {interval}"
+    return f"shows no sure difference in time beyond {format_percent(minimum_effect, digits=3)}, {interval}"
 
 
 VERDICT_TONES: dict[Verdict, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
@@ -157,20 +168,19 @@ def times_table(kernels: tuple[ComparedKernel, ...], minimum_effect: float) -> T
             kernel.name,
             _ms_text(kernel.times.baseline_ms),
             _ms_text(kernel.times.concurrent_ms),
-            _ratio_text(kernel.times.ratio),
-            _interval_text(kernel.times.ratio),
+            ratio_cell(kernel.times.ratio),
             f"{kernel.times.results[0]} and {kernel.times.results[1]}",
         )
         for kernel in kernels
     )
     return Table(
         title="Best time",
-        columns=_columns("kernel", "baseline", "concurrent", "ratio", "95 % interval", "results", text=1),
+        columns=_columns("kernel", "baseline", "concurrent", "ratio", "results", text=1),
         rows=rows,
         tones=tuple(VERDICT_TONES[ratio_verdict(kernel.times.ratio, minimum_effect)] for kernel in kernels),
         note=(
             "The best time that tuner or timing saw, in whatever configuration. Each device is held against itself. "
-            "Marked: whether it takes longer, is known not to, or is unsure. “Or any”: too few results to say."
+            "Marked: whether it takes longer, is known not to, or is unsure. Inconclusive: too few results to say."
         ),
     )
 
@@ -182,9 +192,7 @@ def spread_table(kernels: tuple[ComparedKernel, ...], minimum_effect: float) -> 
     for kernel in kernels:
         spreads = kernel.spreads
         baseline, concurrent = _spread_text(spreads.baseline), _spread_text(spreads.concurrent)
-        rows.append(
-            (kernel.name, "repeats", baseline, concurrent, _ratio_text(spreads.ratio), _interval_text(spreads.ratio))
-        )
+        rows.append((kernel.name, "repeats", baseline, concurrent, ratio_cell(spreads.ratio)))
         tones.append(VERDICT_TONES[ratio_verdict(spreads.ratio, minimum_effect)])
         if spreads.samples != (None, None):
             within = [None if cv is None else f"{cv:.3f}" for cv in spreads.samples]
@@ -193,14 +201,13 @@ def spread_table(kernels: tuple[ComparedKernel, ...], minimum_effect: float) -> 
                     kernel.name,
                     "samples",
                     *within,
-                    _ratio_text(spreads.samples_ratio),
-                    _interval_text(spreads.samples_ratio),
+                    ratio_cell(spreads.samples_ratio),
                 )
             )
             tones.append(VERDICT_TONES[ratio_verdict(spreads.samples_ratio, minimum_effect)])
     return Table(
         title="Coefficient of variation",
-        columns=_columns("kernel", "of", "baseline", "concurrent", "ratio", "95 % interval", text=2),
+        columns=_columns("kernel", "of", "baseline", "concurrent", "ratio", text=2),
         rows=tuple(rows),
         tones=tuple(tones),
         note=(
@@ -256,15 +263,7 @@ def _cost_text(device: DevicePicks) -> str | None:
     cost = device.cost
     if cost is None:
         return None
-    if cost.low is None or cost.high is None:
-        return f"{_added_percent(cost.value)} % (timed once)"
-    if is_uninformative(cost.low, cost.high):
-        return f"{_added_percent(cost.value)} % (or any)"
-    return f"{_added_percent(cost.value)} % ({_added_percent(cost.low)} – {_added_percent(cost.high)})"
-
-
-def _added_percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f}"
+    return f"{format_change(cost.value)} (timed once)" if cost.low is None else change_cell(cost)
 
 
 def _changes_text(device: DevicePicks) -> str:
@@ -292,7 +291,7 @@ def _agreement_rows(kernel: str, side: str, agreement: GroupAgreement | None) ->
     if agreement is None:
         return []
     same = None if agreement.same_pick is None else f"{agreement.same_pick.count} of {agreement.same_pick.n}"
-    apart = f"{100 * (agreement.slowest_over_fastest - 1):.1f} %"
+    apart = format_percent(agreement.slowest_over_fastest - 1)
     return [(kernel, side, agreement.devices, agreement.slowest, agreement.fastest, apart, same)]
 
 
@@ -325,16 +324,6 @@ def _ms_text(milliseconds: float | None) -> str | None:
     return None if milliseconds is None else format_time(1e3 * milliseconds)
 
 
-def _ratio_text(estimate: Estimate | None) -> str | None:
-    return None if estimate is None else f"{estimate.value:.3f}"
-
-
-def _interval_text(estimate: Estimate | None) -> str | None:
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return None
-    return "or any" if is_uninformative(estimate.low, estimate.high) else f"{estimate.low:.3f} – {estimate.high:.3f}"
-
-
 def _spread_text(spread: RepeatSpread | None) -> str | None:
     return None if spread is None else f"{spread.cv:.3f}"
 
@@ -343,7 +332,7 @@ def _share_text(share: Proportion) -> str | None:
     interval = share.interval()
     if interval is None or share.value is None:
         return None
-    return f"{share.count} of {share.n} ({100 * interval[0]:.0f} – {100 * interval[1]:.0f} %)"
+    return f"{share.count} of {share.n} ({format_range(*map(format_percent, interval))})"
 
 
 def _config_text(config: Config) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from assay.core.format import format_percent, format_ratio, format_value
 from assay.core.page import Column, Page, Section, Text
 from assay.core.page import Table as Grid
 from assay.core.results import Estimate, Origin
 from assay.core.results import Verdict as Claim
-from assay.core.units import format_significant, format_time
 from assay.core.values import SCHEMA_VERSION, Value
 from assay.experiments.compare.adapters import THRESHOLD_QUANTITY
 from assay.experiments.compare.alignment import Difference, View, describe_differences, name_text
@@ -23,7 +22,6 @@ from assay.experiments.compare.verdicts import (
     judge_pairs,
     on_same_model,
 )
-from assay.experiments.estimates import is_uninformative
 from assay.stats import ratios
 from assay.store.identity import MODEL
 
@@ -66,41 +64,19 @@ def _ratio_level(number: Number) -> LogEstimate | None:
     return ratios.log_estimate(number.value, number.low, number.high, number.processes)
 
 
-def format_number(value: float | None, unit: str) -> str | None:
-    """Write a number with its unit."""
-    if value is None:
-        return None
-    if unit in UNIT_US:
-        return format_time(value * UNIT_US[unit])
-    if not unit and value == int(value):
-        return str(int(value))
-    return f"{format_significant(value)}{'' if unit in {'', '×'} else ' '}{unit}"
-
-
 def format_numbers(numbers: Sequence[Number]) -> str | None:
-    """Write what a result says, with half its interval in percent; or why it says nothing."""
+    """Write what a result says, with its interval; or why it says nothing."""
     if not numbers:
         return None
     value, ends = combine_devices(numbers)
     if value is None:
         return numbers[0].reason
-    text = format_number(value, numbers[0].unit)
-    if ends is None or not value:
-        return text
-    return f"{text} ± {format_significant(50 * (ends[1] - ends[0]) / abs(value), 2)} %"
+    return format_value(value, numbers[0].unit, *(ends or (None, None)))
 
 
-def ratio_text(ratio: LogEstimate | None) -> str | None:
-    """Write a ratio."""
-    return None if ratio is None else f"{ratio.value:.3f}"
-
-
-def interval_text(ratio: LogEstimate | None) -> str | None:
-    """Write the interval of a ratio; null where there is none."""
-    ends = None if ratio is None else ratio.interval()
-    if ends is None:
-        return None
-    return "or any" if is_uninformative(*ends) else f"{ends[0]:.3f} – {ends[1]:.3f}"
+def format_log_estimate(ratio: LogEstimate | None) -> str | None:
+    """Write a ratio with its interval; null where there is none."""
+    return None if ratio is None else format_ratio(ratio.value, *(ratio.interval() or (None, None)))
 
 
 def headline(
@@ -118,7 +94,9 @@ def headline(
         many = f"{len(pairs)} number{'' if len(pairs) == 1 else 's'}"
         sentences.append(f"Of {many} in common with {baseline}: {counts_text}{_largest_change(pairs)}.")
         if all(pair.verdict == "same" for pair in pairs):
-            sentences[-1] = f"All of {many} in common with {baseline} are the same to {100 * minimum_effect:g} %."
+            sentences[-1] = (
+                f"All of {many} in common with {baseline} are the same to {format_percent(minimum_effect, digits=3)}."
+            )
     rose = [rise.name for rise in rising if rise.rose == "yes"]
     sentences += [f"The threshold of {' and of '.join(rose)} rose."] if rose else []
     if different and not table.shared:
@@ -143,8 +121,7 @@ def _largest_change(pairs: Sequence[ComparedPair]) -> str:
         return ""
     most = max(changed, key=lambda pair: abs(pair.ratio.log) if pair.ratio else 0.0)
     name = name_text(most.name, [pair.name for pair in pairs])
-    value = math.nan if most.ratio is None else most.ratio.value
-    return f"; the largest change is {name} ({most.name.quantity}), {value:.3f}× ({interval_text(most.ratio)})"
+    return f"; the largest change is {name} ({most.name.quantity}), {format_log_estimate(most.ratio)}"
 
 
 def _models_text(table: ResultTable, index: int) -> str:
@@ -437,22 +414,21 @@ def _pairs_table(pairs: Sequence[ComparedPair], baseline: str, other: str, minim
             pair.name.quantity,
             format_numbers(pair.first),
             format_numbers(pair.second),
-            ratio_text(pair.ratio),
-            interval_text(pair.ratio),
+            format_log_estimate(pair.ratio),
             pair.verdict,
         )
         for pair in pairs
     )
-    titles = ("what", "quantity", "baseline", "other", "ratio", "95 % interval", "verdict")
+    titles = ("what", "quantity", "baseline", "other", "ratio", "verdict")
     return Grid(
         title=f"{other} against {baseline}",
-        columns=tuple(Column(title=title, numeric=2 <= index < 6) for index, title in enumerate(titles)),
+        columns=tuple(Column(title=title, numeric=2 <= index < 5) for index, title in enumerate(titles)),
         rows=rows,
         tones=tuple(map(pair_tone, pairs)),
         note=(
-            f"A verdict needs more than {100 * minimum_effect:g} % of difference, or surely less; all of them together "
-            "hold with 95 % confidence (Holm). The interval of a ratio is by itself. “Or any”: too little was measured "
-            "to say."
+            f"A verdict needs more than {format_percent(minimum_effect, digits=3)} of difference, or surely less; "
+            "all of them together hold with 95 % confidence (Holm). The interval of a ratio is by itself. "
+            "Inconclusive: too little was measured to say."
         ),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_percent
 from assay.core.results import Estimate, Finding
 from assay.experiments.budget import overrun_text
 from assay.experiments.contention.effects import (
@@ -127,11 +128,11 @@ def effect_reason(effect: ContentionEffect, minimum_effect: float) -> str:
         return "there is no A/A control to hold it against"
     if ratio.low is None:
         return "one block has no interval; more --repeat or a longer --budget gives one"
-    limit = f"the same thing measured twice differs by up to {floor:.1%} over {ratio.blocks} blocks"
+    limit = f"the same thing measured twice differs by up to {format_percent(floor)} over {ratio.blocks} blocks"
     if effect.verdict == "yes":
         return f"the interval excludes 1, and {limit}"
     if effect.verdict == "no":
-        return f"all of the interval lies within ±{minimum_effect:.0%}, or within what A/A shows; {limit}"
+        return f"all of the interval lies within ±{format_percent(minimum_effect)}, or within what A/A shows; {limit}"
     return f"not decided: {limit}; more --repeat or a longer --budget narrows the interval"
 
 
@@ -185,7 +186,7 @@ def variation_findings(options: ContentionOptions, analysis: ContentionAnalysis)
         )
         yield Finding(
             kind="variation",
-            claim=f"{PHASE_LABELS[phase].capitalize()}, repeats vary by less than {STEADY_CV:.0%}",
+            claim=f"{PHASE_LABELS[phase].capitalize()}, repeats vary by less than {format_percent(STEADY_CV)}",
             estimate=estimate,
             verdict="yes" if (cv.high or 1.0) < STEADY_CV else "no" if (cv.low or 0.0) > STEADY_CV else "unsure",
             records=supporting_trials(analysis, phase),

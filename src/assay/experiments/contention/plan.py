@@ -17,8 +17,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, TypeVar
 
+from assay.core.format import format_duration
 from assay.core.plan import HOST, UNREACHABLE_PRECISION, Block, Method, Role, Trial, Tuner
-from assay.core.units import format_duration
 from assay.experiments.budget import (
     BLOCKS_FOR_DURATION,
     BUDGET_S,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.format import format_duration, format_list, format_percent, format_ratio
 from assay.core.page import Page, Section, StripPlot, StripRow, Text, Timeline, TimelineBar
-from assay.core.units import format_duration
 from assay.experiments.budget import block_durations_s
 from assay.experiments.contention.effects import baseline_differences, level_table
 from assay.experiments.contention.noise import NOISE_PARTS
@@ -21,14 +21,13 @@ from assay.experiments.contention.regret import RETIMED, retiming_block
 from assay.experiments.contention.tables import (
     devices_table,
     noise_table,
-    percent_text,
     placement_table,
     sensors_table,
     slots_table,
     times_table,
 )
 from assay.experiments.contention.tuner_agreement import pick_elements
-from assay.experiments.estimates import TIME_AXES, is_uninformative
+from assay.experiments.estimates import TIME_AXES
 from assay.experiments.reporting import (
     EFFECT_TONES,
     compose_page,
@@ -68,7 +67,7 @@ def headline(machine: Machine, options: ContentionOptions, analysis: ContentionA
     """Return the answer."""
     if not analysis.layout.cells:
         return "Nothing could be measured."
-    subjects = _join_words([s.label for s in options.subjects])
+    subjects = format_list([s.label for s in options.subjects])
     takes = f"{subjects} take{'s' if len(options.subjects) == 1 else ''}"
     if not options.has_concurrency:
         alone = f"Nothing runs side by side here, with one device and one worker; {_repeat_text(analysis, takes)}"
@@ -136,16 +135,8 @@ def _overall_effect(analysis: ContentionAnalysis, phase: Phase, quantity: str | 
 
 
 def _effect_text(effect: ContentionEffect) -> str:
-    """Write "1.93× (1.71 – 2.18×)"; where too few blocks leave anything open, "1.93× (or any)"."""
     ratio = effect.ratio
-    if ratio is None:
-        return "–"
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f}×"
-    if is_uninformative(ratio.low, ratio.high):
-        return f"{ratio.value:.2f}× (or any)"
-    digits = 3 if max(abs(ratio.low - 1), abs(ratio.high - 1)) < 0.1 else 2
-    return f"{ratio.value:.{digits}f}× ({ratio.low:.{digits}f} – {ratio.high:.{digits}f}×)"
+    return "–" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
 
 
 def _repeat_text(analysis: ContentionAnalysis, takes: str) -> str:
@@ -166,7 +157,7 @@ def _spread_and_picks_text(analysis: ContentionAnalysis) -> str:
         parts.append(f"repeats spread {spread.overall.ratio.value:.1f}× as much")
     mismatch, loss = analysis.mismatches.get("naive"), analysis.losses.get("naive")
     if loss is not None and loss.overall.verdict == "yes" and loss.overall.ratio is not None:
-        parts.append(f"the picks lose {loss.overall.ratio.value - 1:.0%}")
+        parts.append(f"the picks lose {format_percent(loss.overall.ratio.value - 1)}")
     elif mismatch is not None and mismatch.verdict == "yes":
         parts.append(f"{mismatch.share.count} of {mismatch.share.n} picks are others")
     return "".join(f", {part}" for part in parts)
@@ -174,7 +165,7 @@ def _spread_and_picks_text(analysis: ContentionAnalysis) -> str:
 
 def _cause_text(machine: Machine, options: ContentionOptions) -> str:
     cores = len(machine.cores)
-    loads = _join_words(list(dict.fromkeys(load.subject.workload for load in options.aggressors)))
+    loads = format_list(list(dict.fromkeys(load.subject.workload for load in options.aggressors)))
     if options.processes > cores:
         among = f", {loads} among them," if loads else ""
         return f", as {options.processes} processes{among} share {cores} core{'' if cores == 1 else 's'}"
@@ -198,7 +189,7 @@ def _largest_noise_text(analysis: ContentionAnalysis) -> str:
         return ""
     part = budget.largest
     return (
-        f"; most noise arises {NOISE_PARTS[part]}, a spread of {percent_text(budget.spread(part))} %, and "
+        f"; most noise arises {NOISE_PARTS[part]}, a spread of {format_percent(budget.spread(part))}, and "
         f"{REMEDIES[part]}"
     )
 
@@ -208,11 +199,6 @@ def _baseline_doubt(again: ContentionEffect | None) -> str:
     if again is not None and again.verdict == "yes":
         return f"; but measured twice alone it takes {_effect_text(again)} too: this machine changes by itself"
     return ""
-
-
-def _join_words(words: list[str]) -> str:
-    """Write "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 MAX_ROWS = 24

@@ -9,14 +9,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from assay.core.format import (
+    UNINFORMATIVE_RATIO,
+    format_percent,
+    format_time,
+    percent_cell,
+    ratio_cell,
+)
 from assay.core.page import Column, Table
-from assay.core.units import format_time
 from assay.experiments.contention.effects import cv_table, level_table, median_table, typical_level
 from assay.experiments.contention.findings import SIGNIFICANT_P
 from assay.experiments.contention.noise import NOISE_PARTS
 from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES, PHASE_LABELS
 from assay.experiments.contention.plan import role_name
-from assay.experiments.estimates import UNINFORMATIVE_RATIO, is_uninformative
 from assay.experiments.reporting import EFFECT_TONES, isolation_text
 
 if TYPE_CHECKING:
@@ -25,7 +30,6 @@ if TYPE_CHECKING:
     from assay.experiments.contention.findings import ContentionAnalysis
     from assay.experiments.contention.layout import WorkerSlot
     from assay.experiments.contention.options import ContentionOptions, Phase
-    from assay.stats.blocks import BlockRatio
 
 
 def verdict_text(effect: ContentionEffect) -> str:
@@ -33,61 +37,16 @@ def verdict_text(effect: ContentionEffect) -> str:
     return {"yes": "yes", "no": "no", "unsure": "not decided"}[effect.verdict]
 
 
-def ratio_cells(effect: ContentionEffect | None) -> tuple[Cell, Cell]:
-    """Return a ratio and its interval for two cells."""
-    if effect is None or effect.ratio is None:
-        return None, None
-    return ratio_cell(effect.ratio), _interval_text(effect.ratio)
-
-
-def ratio_cell(ratio: BlockRatio | None) -> str | None:
-    """Write a ratio: close to 1 with three decimals."""
-    return None if ratio is None else f"{ratio.value:.{_digits(ratio)}f}"
-
-
-def _interval_text(ratio: BlockRatio) -> str | None:
-    if ratio.low is None or ratio.high is None:
-        return None
-    if is_uninformative(ratio.low, ratio.high):
-        return "or any"
-    return f"{ratio.low:.{_digits(ratio)}f} – {ratio.high:.{_digits(ratio)}f}"
-
-
-def _digits(ratio: BlockRatio) -> int:
-    far = max(abs(end - 1) for end in (ratio.value, ratio.low or 1.0, ratio.high or 1.0))
-    return 3 if far < 0.1 else 2
-
-
 def effect_cell(effect: ContentionEffect | None) -> str | None:
     """Write a ratio and its interval into one cell."""
-    value, ends = ratio_cells(effect)
-    return None if value is None else f"{value} ({ends})" if ends is not None else str(value)
+    return None if effect is None else ratio_cell(effect.ratio)
 
 
 def floor_cell(effect: ContentionEffect) -> str | None:
     """Write how far A/A strays."""
     if effect.floor is None:
         return None
-    return f"±{effect.floor:.1%}" if effect.floor < UNINFORMATIVE_RATIO else "anything"
-
-
-def percent_text(share: float) -> str:
-    """Write a share in percent, with two digits or as many whole ones as it has."""
-    value = 100 * share
-    if value < 0.005:
-        return "0"
-    return f"{value:.{0 if value >= 9.95 else 1 if value >= 0.995 else 2}f}"
-
-
-def percent_cell(ratio: BlockRatio | None) -> str | None:
-    """Write a coefficient of variation and its interval in percent."""
-    if ratio is None:
-        return None
-    if ratio.low is None or ratio.high is None:
-        return f"{percent_text(ratio.value)} %"
-    if is_uninformative(ratio.low, ratio.high):
-        return f"{percent_text(ratio.value)} % (or any)"
-    return f"{percent_text(ratio.value)} % ({percent_text(ratio.low)} – {percent_text(ratio.high)})"
+    return f"±{format_percent(effect.floor)}" if effect.floor < UNINFORMATIVE_RATIO else "anything"
 
 
 TIME_KINDS = {"busy_us": "kernels", "span_us": "first to last kernel", "call_us": "call"}
@@ -165,8 +124,8 @@ def slots_table(options: ContentionOptions, analysis: ContentionAnalysis) -> Tab
         rows=tuple(rows),
         tones=tuple(tones),
         note=(
-            "Typical over blocks, with 95 % intervals over them; “or any”: too few blocks to say. × alone is taken "
-            "within each block, over the mean of alone and alone again; alone again is over alone."
+            "Typical over blocks, with 95 % intervals over them; “inconclusive”: too few blocks to say. × alone is "
+            "taken within each block, over the mean of alone and alone again; alone again is over alone."
         ),
     )
 
@@ -221,14 +180,14 @@ def noise_table(analysis: ContentionAnalysis) -> list[Element]:
         return []
     conditions = [PHASE_LABELS.get(budget.condition, budget.condition) for budget in analysis.budgets]
     rows: list[tuple[Cell, ...]] = [
-        (words, *(percent_text(budget.spread(part)) for budget in analysis.budgets))
+        (words, *(format_percent(budget.spread(part)) for budget in analysis.budgets))
         for part, words in NOISE_PARTS.items()
     ]
-    rows.append(("all together", *(percent_text(math.expm1(math.sqrt(b.total))) for b in analysis.budgets)))
+    rows.append(("all together", *(format_percent(math.expm1(math.sqrt(b.total))) for b in analysis.budgets)))
     return [
         Table(
             title="Noise budget: how far a single timing lies from the quiet level, in % of the time",
-            columns=(Column(title="part"), *(Column(title=f"{c}, %", numeric=True) for c in conditions)),
+            columns=(Column(title="part"), *(Column(title=c, numeric=True) for c in conditions)),
             rows=tuple(rows),
             note=(
                 "Standard deviations; neighbours shift the level, and count with the size of the shift. Parts add up "

@@ -10,8 +10,8 @@ from itertools import pairwise
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_change, format_time
 from assay.core.page import Column, Table, Text
-from assay.core.units import format_time
 from assay.experiments.contention.layout import WorkerSlot
 from assay.experiments.contention.options import CONCURRENT_PHASES, PHASE_LABELS
 from assay.experiments.contention.regret import pick_regret
@@ -232,9 +232,7 @@ def _regret_cell(regrets: SlotRegrets, key: str) -> str | None:
 
 def regret_text(estimate: Estimate) -> str:
     """Write a regret in percent, with its interval."""
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value - 1:+.1%}"
-    return f"{estimate.value - 1:+.1%} ({100 * (estimate.low - 1):+.1f} – {100 * (estimate.high - 1):+.1f})"
+    return format_change(estimate.value, estimate.low, estimate.high)
 
 
 def _picks_table(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_significant
 from assay.core.results import Note
-from assay.core.units import format_significant
 from assay.experiments.energy import observations as answers
 from assay.experiments.energy.estimates import measure_busy_share
 from assay.experiments.energy.result import FIGURES

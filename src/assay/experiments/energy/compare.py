@@ -12,11 +12,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from assay.core.format import format_bounds, ratio_cell
 from assay.core.page import Column, Page, ScatterPlot, ScatterPoint, Section, Table, Text
 from assay.stats import ratios
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from assay.core.page import Cell, Element, Tone
     from assay.core.results import Origin
@@ -59,6 +60,15 @@ class PointValue:
     def is_bare(self) -> bool:
         """Whether it has no interval."""
         return self.low is None or self.high is None
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether its interval does not reach far beyond the number."""
+        return (
+            self.low is None
+            or self.high is None
+            or (self.high <= UNINFORMATIVE_FACTOR * self.value and self.low * UNINFORMATIVE_FACTOR >= self.value)
+        )
 
     def over(self, divisor: float) -> PointValue:
         """Return the same, divided by a count."""
@@ -278,29 +288,17 @@ def needs_log_axis(values: Sequence[float]) -> bool:
 
 
 def format_value(point_value: PointValue | None) -> str | None:
-    """Write a number and its interval, with as many decimals: ``0.170 [0.165, 0.175]``."""
+    """Write a number and its interval, with as many decimals: ``0.170 (0.165–0.175)``."""
     if point_value is None:
         return None
     decimals = max(0, 2 - math.floor(math.log10(abs(point_value.value)))) if point_value.value else 0
-    return _format_interval(point_value, lambda number: f"{number:,.{decimals}f}")
 
+    def write(number: float) -> str:
+        return f"{number:,.{decimals}f}"
 
-def _format_interval(point_value: PointValue, write: Callable[[float], str], unit: str = "") -> str:
-    """Write a number and its interval; one that reaches far beyond the number says only that it does."""
-    value = f"{write(point_value.value)}{unit}"
-    if point_value.low is None or point_value.high is None:
-        return value
-    if (
-        point_value.high > UNINFORMATIVE_FACTOR * point_value.value
-        or point_value.low * UNINFORMATIVE_FACTOR < point_value.value
-    ):
-        return f"{value} [any]"
-    return f"{value} [{write(point_value.low)}, {write(point_value.high)}]"
-
-
-def format_ratio(point_value: PointValue | None) -> str | None:
-    """Write a ratio: ``0.25× [0.24, 0.26]``."""
-    return None if point_value is None else _format_interval(point_value, lambda number: f"{number:#.3g}", "×")
+    return format_bounds(
+        write(point_value.value), point_value.low, point_value.high, write, informative=point_value.is_informative
+    )
 
 
 def name_point(point: ComparedPoint, points: Sequence[ComparedPoint]) -> str:
@@ -564,8 +562,8 @@ def change_tables(points: Sequence[ComparedPoint], by: ComparedBy) -> list[Table
     columns: list[tuple[Column, list[Cell]]] = [
         (Column(title="from"), [change.first for change in changed]),
         (Column(title="to"), [change.second for change in changed]),
-        (Column(title="tokens/s", numeric=True), [format_ratio(change.rate) for change in changed]),
-        (Column(title="J/token", numeric=True), [format_ratio(change.joules) for change in changed]),
+        (Column(title="tokens/s", numeric=True), [ratio_cell(change.rate) for change in changed]),
+        (Column(title="J/token", numeric=True), [ratio_cell(change.joules) for change in changed]),
     ]
     if any(change.fixed for change in changed):
         columns.insert(0, (Column(title="at"), [change.fixed for change in changed]))

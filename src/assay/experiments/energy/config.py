@@ -356,13 +356,13 @@ def _check_devices(config: EnergyConfig) -> Iterator[ConfigProblem]:
     mapped = backend.device_map.items() if isinstance(backend.device_map, dict) else ()
     for part, gpu in mapped:
         if isinstance(gpu, int) and gpu not in ids:
-            there = _join_numbers(ids)
+            there = ", ".join(map(str, ids))
             yield ("backend", "device_map", part), f"device_map has {part!r} on GPU {gpu}, and device_ids are {there}"
     for gpu in backend.max_memory or ():
         if isinstance(gpu, int) and gpu not in ids:
             yield (
                 ("backend", "max_memory", str(gpu)),
-                f"max_memory has GPU {gpu}, and device_ids are {_join_numbers(ids)}",
+                f"max_memory has GPU {gpu}, and device_ids are {', '.join(map(str, ids))}",
             )
 
 
@@ -438,7 +438,3 @@ def _is_http_url(text: str) -> bool:
 
 def _field_default(model: type[Any], name: str) -> Any:
     return model.model_fields[name].get_default(call_default_factory=True)
-
-
-def _join_numbers(numbers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, numbers))

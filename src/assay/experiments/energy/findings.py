@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_significant
 from assay.core.results import Estimate, Finding, Findings
-from assay.core.units import format_significant
 from assay.experiments.energy.cell_notes import HOST_BOUND, PHASE_SUM_TOLERANCE, end_sentence, format_half_width
 from assay.experiments.energy.observations import SERVER_STALLED
 from assay.experiments.energy.result import HEADLINE_FIGURE

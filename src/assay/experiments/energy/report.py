@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.format import format_duration
 from assay.core.page import (
     Column,
     LinePlot,
@@ -20,7 +21,6 @@ from assay.core.page import (
     TimelineBar,
 )
 from assay.core.plan import Done
-from assay.core.units import format_duration
 from assay.experiments.energy import tables
 from assay.experiments.energy import tables as gpu_tables
 from assay.experiments.energy.cell_notes import end_sentence

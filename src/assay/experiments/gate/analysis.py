@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.units import format_time, unit_of
+from assay.core.format import format_value
+from assay.core.units import unit_of
 from assay.experiments.estimates import TIME_QUANTITIES
 from assay.launch.schedules import TURNS
 from assay.stats.blocks import LimitDecision, decide_limit
@@ -47,9 +48,7 @@ class GateQuestion:
 
     def format_value(self, value: float) -> str:
         """Write a value with its unit."""
-        return (
-            format_time(value) if self.quantity in TIME_QUANTITIES else f"{value:.4g} {unit_of(self.quantity)}".strip()
-        )
+        return format_value(value, "us" if self.quantity in TIME_QUANTITIES else unit_of(self.quantity))
 
 
 @dataclass(frozen=True)

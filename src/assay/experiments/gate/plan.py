@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
+from assay.core.format import format_duration
 from assay.core.plan import Block, Cache, Done, InterferencePolicy, Isolation, Method, Role, Subject, Trial
-from assay.core.units import format_duration
 from assay.core.values import Value
 from assay.experiments.budget import DEFAULT_WORKER_START_S, TRIAL_OVERHEAD_S, WORKER_START_S, block_durations_s
 from assay.experiments.gate.analysis import BASE, HEAD, build_answers, overall_verdict

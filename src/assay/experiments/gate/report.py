@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, Section, StripPlot, StripRow, Table, Text
-from assay.core.results import Estimate, Finding
+from assay.core.format import format_change, format_percent
+from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text
+from assay.core.results import Estimate, Finding, Findings
 from assay.experiments.base import Report
 from assay.experiments.gate.analysis import build_answers, overall_verdict
 from assay.experiments.gate.plan import expected_restart_s, head_first, next_restart
@@ -31,15 +32,6 @@ SAFETY_FACTOR = 1.3
 """Of the time that is reckoned to be needed: more than that is advised."""
 
 
-def percent_change(ratio: float) -> str:
-    """Write a ratio as a change: +4.9 %, −0.3 %."""
-    change = 100 * (ratio - 1)
-    digits = 1 if abs(change) < 99.95 else 0
-    text = f"{abs(change):.{digits}f}"
-    sign = "" if float(text) == 0 else "+" if change > 0 else "−"
-    return f"{sign}{text} %"
-
-
 def limit_text(options: GateOptions, question: GateQuestion) -> str:
     """Write how much of a change is too much."""
     edge = 1 + options.minimum_effect
@@ -53,9 +45,7 @@ def change_text(answer: GateAnswer) -> str:
     if ratio is None:
         return answer.reason or "not measured"
     value, low, high = ratio
-    if low is None or high is None:
-        return f"{percent_change(value)}, a single restart"
-    return f"{percent_change(value)} ({percent_change(low)} to {percent_change(high)})"
+    return f"{format_change(value)}, a single restart" if low is None else format_change(value, low, high)
 
 
 def headline(options: GateOptions, results: Sequence[GateAnswer], records: Records) -> str:
@@ -156,8 +146,8 @@ def _answer_row(options: GateOptions, answer: GateAnswer) -> tuple[Cell, ...]:
         return (question.name, None, None, None, None, limit_text(options, question), answer.reason or verdict)
     value, low, high = ratio
     base = sorted(pair.base for pair in answer.pairs)[len(answer.pairs) // 2]
-    interval = None if low is None or high is None else f"{percent_change(low)} to {percent_change(high)}"
-    cells = (question.format_value(base), question.format_value(base * value), percent_change(value), interval)
+    interval = None if low is None or high is None else f"{format_change(low)} to {format_change(high)}"
+    cells = (question.format_value(base), question.format_value(base * value), format_change(value), interval)
     return (question.name, *cells, limit_text(options, question), verdict)
 
 
@@ -197,7 +187,7 @@ def _restarts_table(options: GateOptions, answer: GateAnswer) -> Table:
             "head" if head_first(options, number - 1) else "base",
             format_value(pair.base),
             format_value(pair.head),
-            None if pair.ratio is None else percent_change(pair.ratio),
+            None if pair.ratio is None else format_change(pair.ratio),
         )
         for pair in answer.pairs
         for number in [int(pair.block.rpartition("-")[2])]
@@ -241,7 +231,7 @@ def _gate_finding(options: GateOptions, results: Sequence[GateAnswer], sentence:
     is_failed = verdict == "no" or (verdict == "unsure" and options.unsure == "fail")
     return Finding(
         kind="gate",
-        claim=f"head is not worse than base by more than {100 * options.minimum_effect:.3g} %",
+        claim=f"head is not worse than base by more than {format_percent(options.minimum_effect, digits=3)}",
         estimate=None,
         verdict=verdict,
         reason=sentence,

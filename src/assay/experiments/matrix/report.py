@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.page import Column, HeatMap, Section, StripPlot, StripRow, Table, Text
+from assay.core.format import (
+    format_count,
+    format_list,
+    format_percent,
+    format_ratio,
+    format_significant,
+    is_uninformative,
+    ratio_cell,
+)
+from assay.core.page import Column, HeatMap, Page, Section, StripPlot, StripRow, Table, Text
 from assay.core.results import Finding, Findings
 from assay.experiments.base import Report
 from assay.experiments.budget import overrun_text
-from assay.experiments.estimates import TIME_AXES, is_uninformative
+from assay.experiments.estimates import TIME_AXES
 from assay.experiments.matrix.analysis import MEASURES, aggressor_loads, build_matrix, victim_samples
 from assay.experiments.reporting import (
     compose_page,
@@ -27,8 +36,6 @@ from assay.experiments.reporting import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
-
     from assay.core.page import Cell as Shown
     from assay.core.page import Element, Page, Tone
     from assay.core.results import Estimate, Evidence, Verdict
@@ -61,31 +68,13 @@ def row_label(options: MatrixOptions, row: VictimRow) -> str:
     return f"{name} on {row.device}" if len(options.devices) > 1 else name
 
 
-def percent_text(ratio: float) -> str:
-    """Write a ratio as the percentage it adds: 1.034 is "3.4 %"."""
-    added = 100 * (ratio - 1)
-    return f"{added:.0f} %" if abs(added) >= 10 else f"{added:.1f} %"
-
-
-def ratio_text(estimate: Estimate | None) -> str | None:
-    """Write a ratio with its interval: "1.92 [1.80, 2.05]"; null where it was not measured."""
-    if estimate is None:
-        return None
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.2f}"
-    if is_uninformative(estimate.low, estimate.high):
-        return f"{estimate.value:.2f} [or any]"
-    digits = 3 if max(abs(estimate.low - 1), abs(estimate.high - 1)) < 0.1 else 2
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-
-
 def outcome_text(cell: MatrixCell) -> str:
     """Write what a cell came to, with the bound that belongs to it."""
     naive, isolated = cell.naive, cell.isolated
     if cell.outcome == "no effect seen" and naive and naive.high is not None:
-        return f"no effect seen (at most {percent_text(max(naive.high, 1.0))})"
+        return f"no effect seen (at most {format_percent(max(naive.high, 1.0) - 1)})"
     if cell.outcome == "cured by isolation" and isolated and isolated.high is not None:
-        return f"cured by isolation (≤ {percent_text(max(isolated.high, 1.0))} left)"
+        return f"cured by isolation (≤ {format_percent(max(isolated.high, 1.0) - 1)} left)"
     if cell.outcome == "not cured" and cell.reduction and cell.reduction.low is not None and cell.reduction.low > 1:
         return "not cured, but eased"
     if cell.outcome == "hurts":
@@ -103,11 +92,6 @@ def _unknown_reason(cell: MatrixCell) -> str:
     if is_uninformative(cell.naive.low, cell.naive.high):
         return "not known: it may be anything"
     return f"not known: anything from {cell.naive.low:.2g} to {cell.naive.high:.2g}"
-
-
-def join_words(words: list[str]) -> str:
-    """Write "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
 
 
 MAX_NAMED_VICTIMS = 3
@@ -234,7 +218,7 @@ def _aggressors_text(options: MatrixOptions, cells: list[MatrixCell], outcome: O
         else f"{worst.aggressor} beside " + row_label(options, worst.row)
     )
     return (
-        f"{words} {join_words(names)} ({'worst ' if len(matching) > 1 else ''}{cell_text}: {_both_ratios_text(worst)})"
+        f"{words} {format_list(names)} ({'worst ' if len(matching) > 1 else ''}{cell_text}: {_both_ratios_text(worst)})"
     )
 
 
@@ -247,7 +231,7 @@ def _both_ratios_text(cell: MatrixCell) -> str:
 
 
 def _short_ratio_text(estimate: Estimate | None) -> str:
-    return "not measured" if estimate is None else f"{estimate.value:.2f}×"
+    return "not measured" if estimate is None else format_ratio(estimate.value)
 
 
 def _no_effect_text(cells: list[MatrixCell], *, everywhere: bool) -> str:
@@ -256,7 +240,7 @@ def _no_effect_text(cells: list[MatrixCell], *, everywhere: bool) -> str:
     rest = "" if everywhere else " elsewhere"
     at_most = max((c.naive.high for c in cells if c.naive and c.naive.high is not None), default=1.0)
     names = list(dict.fromkeys(cell.aggressor for cell in cells))
-    return f"no effect is seen of {join_words(names)}{rest} (at most {percent_text(max(at_most, 1.0))})"
+    return f"no effect is seen of {format_list(names)}{rest} (at most {format_percent(max(at_most, 1.0) - 1)})"
 
 
 def _noise_text(cells: list[MatrixCell]) -> str:
@@ -264,7 +248,8 @@ def _noise_text(cells: list[MatrixCell]) -> str:
     beyond = max((c.beyond for c in cells if math.isfinite(c.beyond)), default=1.0)
     if beyond <= 1 + NOISY_MARGIN:
         return ""
-    return f" Alone, the same measurement differs by up to {percent_text(beyond)} here: smaller effects cannot be seen."
+    most = format_percent(beyond - 1)
+    return f" Alone, the same measurement differs by up to {most} here: smaller effects cannot be seen."
 
 
 def _unknown_text(options: MatrixOptions, cells: list[MatrixCell]) -> str:
@@ -277,7 +262,7 @@ def _unknown_text(options: MatrixOptions, cells: list[MatrixCell]) -> str:
     for aggressor, victims in by_aggressor.items():
         by_victims.setdefault(tuple(victims), []).append(aggressor)
     everyone = {row_label(options, cell.row) for cell in cells}
-    texts = [f"{join_words(names)} beside {_victims_text(victims, everyone)}" for victims, names in by_victims.items()]
+    texts = [f"{format_list(names)} beside {_victims_text(victims, everyone)}" for victims, names in by_victims.items()]
     return f"nothing can be said yet of {', nor of '.join(texts)}" if texts else ""
 
 
@@ -285,7 +270,7 @@ def _victims_text(victims: tuple[str, ...], everyone: set[str]) -> str:
     if len(victims) == len(everyone) > MAX_NAMED_VICTIMS:
         return "any victim"
     more = len(victims) - MAX_NAMED_VICTIMS
-    return join_words([*victims[:MAX_NAMED_VICTIMS], f"{more} more"] if more > 0 else list(victims))
+    return format_list([*victims[:MAX_NAMED_VICTIMS], f"{more} more"] if more > 0 else list(victims))
 
 
 def method_elements(options: MatrixOptions, matrix: ContentionMatrix, records: Records) -> tuple[Element, ...]:
@@ -314,9 +299,9 @@ def load_table(options: MatrixOptions, matrix: ContentionMatrix) -> list[Element
             a.name,
             a.subject.label,
             level,
-            _significant_text(load.cores),
-            _significant_text(load.gb_s),
-            _significant_text(load.gflops),
+            None if load.cores is None else format_significant(load.cores, 3),
+            None if load.gb_s is None else format_significant(load.gb_s, 3),
+            None if load.gflops is None else format_significant(load.gflops, 3),
         )
         for a in options.aggressors
         for level in ("naive", "isolated")
@@ -338,14 +323,10 @@ def load_table(options: MatrixOptions, matrix: ContentionMatrix) -> list[Element
     ]
 
 
-def _significant_text(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3g}"
-
-
 def baseline_table(options: MatrixOptions, matrix: ContentionMatrix) -> list[Element]:
     """Return what two equal measurements differ by, and what pinning by itself changes."""
     rows: list[tuple[Shown, ...]] = [
-        (row_label(options, q.row), ratio_text(q.repeated), ratio_text(q.unpinned))
+        (row_label(options, q.row), ratio_cell(q.repeated), ratio_cell(q.unpinned))
         for q in matrix.baselines
         if q.measure == "median"
     ]
@@ -442,8 +423,8 @@ def build_page(
         machine,
         records,
         title=(
-            f"assay contention matrix: {_count_text(options.victims, 'victim')}, "
-            f"{_count_text(options.aggressors, 'aggressor')}"
+            f"assay contention matrix: {format_count(len(options.victims), 'victim')}, "
+            f"{format_count(len(options.aggressors), 'aggressor')}"
         ),
         lead=findings.headline,
         lead_tone="plain" if matrix.cells else "bad",
@@ -460,10 +441,6 @@ def build_page(
         },
         trial_labels={record.trial: pair_text(options, pair) for pair, record in matrix.pairs},
     )
-
-
-def _count_text(things: Sized, name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def _results(options: MatrixOptions, matrix: ContentionMatrix, findings: Findings) -> tuple[Element, ...]:
@@ -540,8 +517,8 @@ def matrix_table(options: MatrixOptions, matrix: ContentionMatrix, what: Measure
     rows: tuple[tuple[Shown, ...], ...] = tuple(
         (
             f"{row_label(options, cell.row)}, {cell.aggressor}",
-            ratio_text(cell.naive),
-            ratio_text(cell.isolated),
+            ratio_cell(cell.naive),
+            ratio_cell(cell.isolated),
             outcome_text(cell),
         )
         for cell in cells

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_percent, format_range, percent_cell
 from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text
 from assay.core.results import Estimate, Finding, Findings
 from assay.experiments.power.budget import budget_frontier
@@ -17,20 +18,13 @@ if TYPE_CHECKING:
     from assay.experiments.power.budget import BudgetPlan, GpuShare, RepeatEstimate, SweptWork
 
 
-def percent_interval(sure: RepeatEstimate) -> str:
-    """Write a share with its interval: ``3.2 % (2.9 – 3.5)``."""
-    if sure.low is None or sure.high is None:
-        return f"{100 * sure.value:z.1f} %".replace("-", "−")
-    return f"{100 * sure.value:z.1f} % ({100 * sure.low:z.1f} – {100 * sure.high:z.1f})".replace("-", "−")
-
-
 def budget_headline(plan: BudgetPlan) -> str:
     """Return the answer in a sentence or two."""
     gpus = f"{len(plan.shares)} GPU{'' if len(plan.shares) == 1 else 's'}"
     left = f"{plan.watts - plan.overhead_w:g} W"
     if not plan.binds:
         return f"{left} do not bind: {gpus} need no more than {plan.needed_w:.0f} W together; no cap is needed."
-    lost = f"Under {left} the best caps for {gpus} lose {percent_interval(plan.loss)} of the work they do without caps"
+    lost = f"Under {left} the best caps for {gpus} lose {percent_cell(plan.loss)} of the work they do without caps"
     if plan.loss.low is None:
         lost += " (how surely is not known: nothing was measured twice)"
     if plan.against_equal is None:
@@ -38,7 +32,7 @@ def budget_headline(plan: BudgetPlan) -> str:
     gain = plan.against_equal
     if gain.value < 5e-4:
         return f"{lost}; an equal split does as well."
-    return f"{lost}, and do {percent_interval(gain)} more than an equal split."
+    return f"{lost}, and do {percent_cell(gain)} more than an equal split."
 
 
 def cap_commands(plan: BudgetPlan) -> Iterator[tuple[str, str]]:
@@ -159,8 +153,8 @@ def caps_table(plan: BudgetPlan) -> Table:
                 curve_source(share),
                 f"{share.cap_w:.0f}" if plan.binds else None,
                 f"{share.watts:.0f}",
-                f"{100 * share.share:.1f} %",
-                f"{share.curve.fit.low:.0f} – {share.curve.fit.x[-1]:.0f}",
+                format_percent(share.share, digits=3),
+                format_range(f"{share.curve.fit.low:.0f}", f"{share.curve.fit.x[-1]:.0f}"),
             )
             for share in plan.shares
         ),

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.page import Column, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
+from assay.core.format import format_list, format_percent, format_time
+from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
 from assay.core.results import Finding, Findings
-from assay.core.units import format_time, unit_of
+from assay.core.units import unit_of
 from assay.experiments.base import Report
 from assay.experiments.estimates import CLOCK_QUANTITIES, TIME_AXES, TIME_QUANTITIES, primary_time
 from assay.experiments.reporting import (
@@ -129,11 +130,9 @@ def _subject_finding(options: RunOptions, result: SubjectResult, records: Record
     facts = subject_facts(good, role)
     rates = compute_rates(facts, time_estimate.value)
     verdict, reason = _judge_precision(time_estimate, options.precision)
+    target = format_percent(options.precision, digits=3)
     return Finding(
-        claim=(
-            f"{label} on {role}, {options.mode}: {TIME_QUANTITIES[result.quantity]} is known to "
-            f"±{options.precision:.2%}"
-        ),
+        claim=f"{label} on {role}, {options.mode}: {TIME_QUANTITIES[result.quantity]} is known to ±{target}",
         estimate=time_estimate,
         verdict=verdict,
         reason=reason,
@@ -170,7 +169,10 @@ def _judge_precision(time_estimate: Estimate, precision: float) -> tuple[Verdict
         return "unsure", f"{time_estimate.method}; more processes (--restarts, a longer --duration) give one over them"
     if half_width <= precision:
         return "yes", None
-    return "no", f"it is known to ±{half_width:.2%}; a longer --duration or more --repeat narrows it"
+    return (
+        "no",
+        f"it is known to ±{format_percent(half_width, digits=3)}; a longer --duration or more --repeat narrows it",
+    )
 
 
 def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
@@ -189,7 +191,7 @@ def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
     parts = [f"{workload} takes {_join_results(texts)}" for workload, texts in times_by_workload.items()]
     more = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
     half_widths = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
-    sure = f" The widest interval is ±{max(half_widths):.1%}." if half_widths else ""
+    sure = f" The widest interval is ±{format_percent(max(half_widths))}." if half_widths else ""
     refused = len(measured) - len(half_widths)
     if refused:
         sure += f" {refused} ha{'s' if refused == 1 else 've'} no interval; the table says why."
@@ -200,7 +202,7 @@ def _join_results(texts: list[str]) -> str:
     """Write "a, b and c", and of many only the first few."""
     if len(texts) > 4:
         return f"{', '.join(texts[:3])} and so on"
-    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+    return format_list(texts)
 
 
 def build_page(
@@ -209,7 +211,7 @@ def build_page(
     """Return the whole page."""
     nothing = all(finding.estimate is None for finding in findings.findings)
     elements: list[Element] = [
-        results_table(findings, 100 * options.precision),
+        results_table(findings, options.precision),
         *_without_interval(findings),
         *sample_figures(options, results),
         *rates_table(findings),
@@ -233,13 +235,6 @@ def build_page(
     )
 
 
-def interval_text(estimate: Estimate) -> str:
-    """Write an interval as people read it: "1.02 – 1.05 ms"; a dash when there is none."""
-    if estimate.low is None or estimate.high is None:
-        return "–"
-    return f"{format_time(estimate.low)} – {format_time(estimate.high)}"
-
-
 PRECISION_TONES: dict[Verdict, Tone] = {**CLAIM_TONES, "no": "plain"}
 
 
@@ -249,13 +244,14 @@ def results_table(findings: Findings, precision: float) -> Table:
     extra_titles = ("call", "clock") if on_gpu else ()
     note = (
         "Samples in so many processes; the interval is over them where there were several, else within the one, "
-        f"and says nothing of the next start. ✓: known to ±{precision:.2g} % as asked; ?: no interval."
+        f"and says nothing of the next start. "
+        f"✓: known to ±{format_percent(precision, digits=3)} as asked; ?: no interval."
     )
     if on_gpu:
         note += " The median is that of the kernels, with the launches queued; a caller waits as long as the call."
     return Table(
         title="Time of the kernels of one call" if on_gpu else "Time of one call",
-        columns=table_columns("workload", "device", "median", "95 % interval", "±", *extra_titles, "samples", words=2),
+        columns=table_columns("workload", "device", "median", "±", *extra_titles, "samples", words=2),
         rows=tuple(_result_row(f, on_gpu=on_gpu) for f in findings.findings),
         tones=tuple("bad" if f.estimate is None else PRECISION_TONES[f.verdict] for f in findings.findings),
         note=note,
@@ -275,7 +271,7 @@ def _result_row(finding: Finding, *, on_gpu: bool) -> tuple[Cell, ...]:
     facts, time_estimate = finding.facts, finding.estimate
     workload, device = str(facts["workload"]), str(facts["device"])
     if time_estimate is None:
-        return (workload, device, str(facts["status"]), None, None, *((None, None) if on_gpu else ()), None)
+        return (workload, device, str(facts["status"]), None, *((None, None) if on_gpu else ()), None)
     half, call_us, mhz = time_estimate.relative_half_width, facts.get("call_us"), facts.get("clock_mhz")
     extra_cells = (
         format_time(call_us) if isinstance(call_us, float) else None,
@@ -284,9 +280,8 @@ def _result_row(finding: Finding, *, on_gpu: bool) -> tuple[Cell, ...]:
     return (
         workload,
         device,
-        format_time(time_estimate.value),
-        interval_text(time_estimate),
-        None if half is None else f"{half:.1%}",
+        format_time(time_estimate.value, time_estimate.low, time_estimate.high),
+        None if half is None else format_percent(half),
         *(extra_cells if on_gpu else ()),
         f"{time_estimate.n} in {facts['processes']}",
     )

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.units import format_significant, format_time
-from assay.experiments.estimates import is_uninformative
+from assay.core.format import (
+    RATE_SCALES,
+    format_joules,
+    format_percent,
+    format_ratio,
+    format_scaled,
+    format_time,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,78 +105,39 @@ def build_number(basis: TimingBasis, name: str, values: NDArray[np.float64]) -> 
     return ScalingNumber(estimate, None if estimate is not None else "it comes out as no number")
 
 
-_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_SMALL_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-
-
-def format_cell(number: ScalingNumber, write: Callable[[float], str], unit: str = "") -> str | None:
-    """Write a number, its interval behind it and its unit last; null where there is no number."""
-    if number.value is None:
-        return None
-    value = write(number.value)
-    return f"{value}{unit}{format_interval(number, write)}"
-
-
-def format_interval(number: ScalingNumber, write: Callable[[float], str]) -> str:
-    """Write an interval in brackets, with a space before it; nothing where there is none."""
-    if number.bounds is None or number.value is None:
-        return ""
-    low, high = number.bounds
-    if low > 0 and is_uninformative(low, high):
-        return " (or any)"
-    return f" ({write(low)} – {write(high)})"
+def format_number(number: ScalingNumber, write: Callable[[float, float | None, float | None], str]) -> str | None:
+    """Write a number with its bounds; null where there is no number."""
+    return None if number.value is None else write(number.value, *(number.bounds or (None, None)))
 
 
 def format_time_cell(number: ScalingNumber) -> str | None:
-    """Write a time, all in the unit that reads best for it: ``1.234 ms (1.220 – 1.251)``."""
-    if number.value is None:
-        return None
-    unit = format_time(abs(number.value)).rpartition(" ")[2]
-    scale = {"ns": 1e-3, "µs": 1.0, "ms": 1e3, "s": 1e6}[unit]
-    return format_cell(number, lambda us: _format_signed(us / scale), f" {unit}")
-
-
-def _format_signed(value: float) -> str:
-    return f"−{format_significant(-value)}" if value < 0 else format_significant(value)
+    """Write a time: ``1.234 ms (1.220–1.251)``."""
+    return format_number(number, format_time)
 
 
 def format_percent_cell(number: ScalingNumber) -> str | None:
-    """Write a share in percent: ``81 % (78 – 85)``."""
-    return format_cell(number, lambda share: f"{_format_percent(100 * share)}", " %")
-
-
-def _format_percent(percent: float) -> str:
-    digits = 0 if abs(percent) >= 9.95 else 1 if abs(percent) >= 0.095 else 2
-    return f"{percent:.{digits}f}".replace("-", "−")
+    """Write a share: ``81 % (78–85)``."""
+    return format_number(number, format_percent)
 
 
 def format_ratio_cell(number: ScalingNumber) -> str | None:
-    """Write a ratio: ``1.62 (1.55 – 1.70)``."""
-    return format_cell(number, lambda ratio: f"{ratio:.2f}".replace("-", "−"))
+    """Write a ratio: ``1.62× (1.55–1.70)``."""
+    return format_number(number, format_ratio)
 
 
 def format_factor_cell(number: ScalingNumber) -> str | None:
-    """Write a factor of efficiency, very close to 1 with three decimals; what is 1 by its nature has no more to it."""
-    if number.value == 1 and number.bounds in {None, (1.0, 1.0)}:
-        return "1"
-    far = max((abs(end - 1) for end in (number.value or 1.0, *(number.bounds or ()))), default=0.0)
-    return format_cell(number, lambda factor: f"{factor:.{3 if far < 0.02 else 2}f}")
+    """Write a factor of efficiency; what is 1 by its nature has no more to it."""
+    return "1" if number.value == 1 and number.bounds in {None, (1.0, 1.0)} else format_ratio_cell(number)
 
 
 def format_rate_cell(number: ScalingNumber) -> str | None:
-    """Write a rate with a prefix: ``166 k (163 – 170)``."""
-    if number.value is None:
-        return None
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(number.value) >= s), _PREFIXES[-1])
-    return format_cell(number, lambda rate: format_significant(rate / scale, 3), f" {prefix}" if prefix else "")
+    """Write a rate with a prefix: ``166 k (163–170)``."""
+    return format_number(number, lambda rate, low, high: format_scaled(rate, RATE_SCALES, low, high, 3))
 
 
-def format_small_cell(number: ScalingNumber, unit: str) -> str | None:
-    """Write a small number with a prefix: ``1.2 µJ (1.1 – 1.3)``."""
-    if number.value is None:
-        return None
-    scale, prefix = next(((s, p) for s, p in _SMALL_PREFIXES if abs(number.value) >= s), _SMALL_PREFIXES[-1])
-    return format_cell(number, lambda small: format_significant(small / scale, 3), f" {prefix}{unit}")
+def format_energy_cell(number: ScalingNumber) -> str | None:
+    """Write joules: ``1.20 µJ (1.10–1.30)``."""
+    return format_number(number, lambda joules, low, high: format_joules(joules, low, high, 3))
 
 
 def without_interval(number: ScalingNumber) -> ScalingNumber:
@@ -178,36 +145,3 @@ def without_interval(number: ScalingNumber) -> ScalingNumber:
     if number.estimate is None:
         return number
     return ScalingNumber(number.estimate.model_copy(update={"low": None, "high": None}))
-
-
-def format_bytes(count: float | None) -> str | None:
-    """Write a number of bytes."""
-    if count is None:
-        return None
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if count >= s), _PREFIXES[-1])
-    return f"{format_significant(count / scale, 4)} {prefix}B" if count else "0 B"
-
-
-def format_ratio(number: ScalingNumber) -> str:
-    """Write a ratio for a sentence: ``1.62× (1.55 – 1.70×)``."""
-    if number.value is None:
-        return "–"
-    text = f"{number.value:.2f}×"
-    if number.bounds is None:
-        return text
-    return (
-        f"{text} (or any)"
-        if is_uninformative(*number.bounds)
-        else f"{text} ({number.bounds[0]:.2f} – {number.bounds[1]:.2f}×)"
-    )
-
-
-def format_share(number: ScalingNumber) -> str:
-    """Write a share for a sentence: ``81 % (78 – 85 %)``."""
-    if number.value is None:
-        return "–"
-    text = f"{_format_percent(100 * number.value)} %"
-    if number.bounds is None:
-        return text
-    low, high = (_format_percent(100 * end) for end in number.bounds)
-    return f"{text} (or any)" if is_uninformative(*number.bounds) else f"{text} ({low} – {high} %)"

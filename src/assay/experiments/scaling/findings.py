@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
+from assay.core.format import format_percent, format_time
 from assay.core.results import Estimate, Finding
-from assay.core.units import format_time
 from assay.experiments.scaling.estimates import (
     EFFICIENCY_FACTORS,
     QUANTITIES,
+    format_percent_cell,
     format_rate_cell,
-    format_ratio,
-    format_share,
+    format_ratio_cell,
 )
 from assay.experiments.scaling.plan import ScalingShape, describe_skipped, format_shape, list_skipped
 
@@ -74,8 +74,8 @@ def name_ranks(options: ScalingOptions, scaled: AnalysedShape) -> str:
 def _speedup_clause(options: ScalingOptions, scaled: AnalysedShape) -> str:
     weak = options.mode == "weak" and options.is_attention
     at = f" at {scaled.shape.sequence} tokens{' a rank' if weak else ''}" if scaled.shape.sequence else ""
-    done = f"{name_ranks(options, scaled)} get through {format_ratio(scaled['speedup'])} as much as one{at}"
-    return f"{done}, an efficiency of {format_share(scaled['efficiency'])}"
+    done = f"{name_ranks(options, scaled)} get through {format_ratio_cell(scaled['speedup']) or '–'} as much as one{at}"
+    return f"{done}, an efficiency of {format_percent_cell(scaled['efficiency']) or '–'}"
 
 
 def _limit_clause(scaled: AnalysedShape) -> str:
@@ -104,7 +104,9 @@ def _other_lengths(analysis: ScalingAnalysis, main: AnalysedShape) -> list[str]:
         for result in analysis.measured
         if (result.shape.world, result.shape.ring) == (shape.world, shape.ring) and result.shape != shape
     ]
-    clauses = [f"{format_share(result['efficiency'])} at {result.shape.sequence}" for result in others[:2]]
+    clauses = [
+        f"{format_percent_cell(result['efficiency']) or '–'} at {result.shape.sequence}" for result in others[:2]
+    ]
     return [f"It is {' and '.join(clauses)}"] if clauses else []
 
 
@@ -186,13 +188,13 @@ def evaluate_gate(options: ScalingOptions, analysis: ScalingAnalysis) -> Scaling
     least = options.min_efficiency
     if least is None:
         return None
-    requirement = f"an efficiency of at least {least:.0%}"
+    requirement = f"an efficiency of at least {format_percent(least, digits=3)}"
     if not analysis.scaled:
         return ScalingGate("unsure", f"Unsure of {requirement}: nothing was measured with more than one rank.")
     by_verdict: dict[str, list[str]] = {"no": [], "unsure": [], "yes": []}
     for result in analysis.scaled:
         number = result["efficiency"]
-        value = format_share(number) if number.value is not None else (number.reason or "not measured")
+        value = format_percent_cell(number) if number.value is not None else (number.reason or "not measured")
         why = "" if number.value is None or number.is_over_starts else ", without an interval over starts"
         clause = f"{format_shape(result.shape, is_attention=options.is_attention)}: {value}{why}"
         by_verdict[judge_gated_efficiency(number, least)].append(clause)
@@ -244,15 +246,16 @@ def _finding_trials(analysis: ScalingAnalysis, result: AnalysedShape) -> tuple[s
 
 def _gate_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> Iterator[Finding]:
     answer = evaluate_gate(options, analysis)
-    if answer is not None:
+    least = options.min_efficiency
+    if answer is not None and least is not None:
         yield Finding(
             kind="gate",
-            claim=f"Every shape has an efficiency of at least {options.min_efficiency:.0%}",
+            claim=f"Every shape has an efficiency of at least {format_percent(least, digits=3)}",
             estimate=None,
             verdict=answer.verdict,
             reason=answer.sentence,
             records=analysis.timings.trials(*(result.shape for result in analysis.all)),
-            facts={"min_efficiency": options.min_efficiency},
+            facts={"min_efficiency": least},
             gate="failed" if answer.verdict == "no" else "passed",
         )
 
@@ -260,8 +263,8 @@ def _gate_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> Iterat
 def _judged_findings(options: ScalingOptions, analysis: ScalingAnalysis, result: AnalysedShape) -> Iterator[Finding]:
     """Return what is claimed of a shape of several ranks: that it is faster, efficient, and waits for little."""
     least = options.min_efficiency or EXPECTED_EFFICIENCY
-    efficient = f"each rank is worth at least {least:.0%} of one alone"
-    hidden = f"communication that is not hidden takes less than {SMALL_SHARE:.0%} of the time"
+    efficient = f"each rank is worth at least {format_percent(least, digits=3)} of one alone"
+    hidden = f"communication that is not hidden takes less than {format_percent(SMALL_SHARE)} of the time"
     claims: tuple[tuple[str, str, Verdict], ...] = (
         ("speedup", "more ranks get through more than one", _judge_above(result["speedup"], 1.0)),
         ("efficiency", efficient, judge_efficiency(result["efficiency"], least)),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, Section, Table, Text
+from assay.core.format import BYTE_SCALES, format_change, format_percent, format_scaled
+from assay.core.page import Column, Page, Section, Table, Text
 from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table, table_columns
 from assay.experiments.scaling.estimates import (
     EFFICIENCY_FACTORS,
     ScalingNumber,
-    format_bytes,
+    format_energy_cell,
     format_factor_cell,
     format_percent_cell,
     format_rate_cell,
     format_ratio_cell,
-    format_small_cell,
     format_time_cell,
     without_interval,
 )
@@ -85,7 +85,8 @@ def speedup_table(options: ScalingOptions, analysis: ScalingAnalysis) -> Table:
         tones=tuple(tones),
         note=(
             f"Time: median over iterations of the slowest rank{passes}. Speedup: {unit} over one rank's; efficiency: "
-            f"speedup over ranks. {describe_intervals(options, analysis)} Marked against an efficiency of {least:.0%}."
+            f"speedup over ranks. {describe_intervals(options, analysis)} Marked against an "
+            f"efficiency of {format_percent(least, digits=3)}."
         ),
     )
 
@@ -122,6 +123,11 @@ def factor_table(options: ScalingOptions, analysis: ScalingAnalysis, *, with_int
     ]
 
 
+def _received_cell(result: AnalysedShape) -> str | None:
+    received = None if result.facts is None else result.facts.received_bytes
+    return None if received is None else format_scaled(received, BYTE_SCALES)
+
+
 def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
     """Return the three runs of one plan: all of it, computing only, transfers only; and what follows from them."""
     sent = [result for result in analysis.scaled if result["communication"].estimate is not None]
@@ -154,7 +160,7 @@ def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> 
                     format_time_cell(result["exposed"]),
                     format_percent_cell(result["exposed_share"]),
                     format_percent_cell(result["overlap"]),
-                    format_bytes(result.facts.received_bytes if result.facts is not None else None),
+                    _received_cell(result),
                 )
                 for result in sent
             ),
@@ -349,7 +355,7 @@ def energy_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Ele
     if measured:
         unit = "J a token" if options.is_attention else "J a call"
         rows = tuple(
-            (label_shape(options, result), format_small_cell(result["energy_per_token"], "J")) for result in measured
+            (label_shape(options, result), format_energy_cell(result["energy_per_token"])) for result in measured
         )
         method = measured[0]["energy_per_token"].estimate
         note = None if method is None else f"{method.method}."
@@ -387,7 +393,7 @@ def _prediction_row(options: ScalingOptions, score: PredictionScore) -> tuple[Ce
         format_shape_short(score.shape, is_attention=options.is_attention),
         format_time_cell(in_us),
         format_time_cell(score.measured),
-        None if score.error is None else f"{100 * score.error:+.0f} %".replace("-", "−"),
+        None if score.error is None else format_change(1 + score.error),
         OUTCOME_TITLES[score.outcome],
     )
 

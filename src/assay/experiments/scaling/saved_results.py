@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from assay.core.errors import BadInput, DamagedFile
 from assay.core.files import read_json
+from assay.core.format import format_percent, format_time, percent_cell
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.results import Estimate, Finding, Findings
-from assay.core.units import format_time
 from assay.core.values import first_problem
 from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from assay.core.page import Cell, Element
     from assay.core.results import Verdict
     from assay.experiments.scaling.figures import ScalingFigures
-    from assay.experiments.scaling.result_rows import NumberSpan, ScalingRow
+    from assay.experiments.scaling.result_rows import ScalingRow
 
 
 ItemT = TypeVar("ItemT")
@@ -233,8 +233,7 @@ def write_headline(rows: Sequence[ScalingRow], judged_rows: Sequence[JudgedRow],
     worst = min(with_efficiency, key=lambda one: one.row.efficiency.value if one.row.efficiency else 0.0)
     share = worst.row.efficiency
     lowest = (
-        f"; the lowest is {format_percent_span(share)} at {worst.row.requested_length:,} tokens over "
-        f"{worst.row.world} ranks"
+        f"; the lowest is {percent_cell(share)} at {worst.row.requested_length:,} tokens over {worst.row.world} ranks"
         if share
         else ""
     )
@@ -253,18 +252,6 @@ def _count_verdicts(judged_rows: Sequence[JudgedRow], least: float) -> str:
     clauses += [f"{no} {'is' if no == 1 else 'are'} not"] if no else []
     clauses += [f"of {unsure} it cannot be told"] if unsure else []
     return ", ".join(clauses)
-
-
-def format_percent(share: float) -> str:
-    """Write a share in percent."""
-    return f"{100 * share:.0f} %"
-
-
-def format_percent_span(span: NumberSpan) -> str:
-    """Write a share and its interval in percent."""
-    if span.low is None or span.high is None or span.low == span.high:
-        return format_percent(span.value)
-    return f"{format_percent(span.value)} ({100 * span.low:.0f} – {100 * span.high:.0f})"
 
 
 def _build_finding(one: JudgedRow, label: str, least: float) -> Finding:
@@ -350,7 +337,7 @@ def _result_cells(row: ScalingRow, name: str) -> tuple[Cell, ...]:
         format_time(row.time_ms.value * 1e3),
         None if row.throughput is None else f"{row.throughput.value:,.0f}",
         None if row.speedup is None else f"{row.speedup.value:.3g}×",
-        None if row.efficiency is None else format_percent_span(row.efficiency),
+        percent_cell(row.efficiency),
         None if row.communication_ms is None else format_time(row.communication_ms * 1e3),
         row.memory_gib,
     )

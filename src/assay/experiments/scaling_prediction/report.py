@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import LinePlot, PlotLine, Section, Table, Text
-from assay.core.results import Finding
-from assay.core.units import format_significant, format_time
+from assay.core.format import BYTE_SCALES, format_percent, format_scaled, format_time, format_value
+from assay.core.page import LinePlot, Page, PlotLine, Section, Table, Text
+from assay.core.results import Finding, Findings
 from assay.experiments.base import Report
-from assay.experiments.reporting import CLAIM_TONES, compose_page, gather_findings, monitor_table, table_columns
+from assay.experiments.reporting import (
+    CLAIM_TONES,
+    compose_page,
+    gather_findings,
+    monitor_table,
+    table_columns,
+)
 from assay.experiments.scaling.estimates import (
     ScalingNumber,
-    format_bytes,
-    format_cell,
+    format_number,
     format_percent_cell,
-    format_ratio,
     format_ratio_cell,
-    format_share,
     format_time_cell,
 )
 from assay.experiments.scaling.prediction import NOTHING_SENT, describe_link
@@ -62,8 +65,8 @@ def write_headline(options: PredictionOptions, predictions: Sequence[CellForecas
     if last.efficiency is None:
         return f"{text}; how efficient that is cannot be said: {last.reason}."
     doubt = "" if last.efficiency.low is not None else ", all without an interval"
-    much = "" if last.speedup is None else f", {format_ratio(ScalingNumber(last.speedup))} as fast as one"
-    return f"{text}{much}, an efficiency of {format_share(ScalingNumber(last.efficiency))}{doubt}."
+    much = "" if last.speedup is None else f", {format_ratio_cell(ScalingNumber(last.speedup))} as fast as one"
+    return f"{text}{much}, an efficiency of {format_percent_cell(ScalingNumber(last.efficiency))}{doubt}."
 
 
 def name_cell(options: PredictionOptions, cell: PredictionCell) -> str:
@@ -120,7 +123,7 @@ def _refused_finding(options: PredictionOptions, impossible: ImpossibleCell) -> 
 
 
 def _cell_claim(options: PredictionOptions, cell: PredictionCell) -> str:
-    enough = f"{100 * options.required_efficiency:.0f} %"
+    enough = format_percent(options.required_efficiency, digits=3)
     return f"Predicted: {name_cell(options, cell)} over {options.link.name} are at least {enough} efficient"
 
 
@@ -218,7 +221,7 @@ def time_table(options: PredictionOptions, predictions: Sequence[CellForecast]) 
             CLAIM_TONES[judge_share(prediction.efficiency, options.required_efficiency)] for prediction in predictions
         ),
         note=(
-            f"Marked by whether at least {100 * options.required_efficiency:.0f} % efficiency is sure, "
+            f"Marked by whether at least {format_percent(options.required_efficiency, digits=3)} efficiency is sure, "
             "surely missed, or neither."
         ),
     )
@@ -236,7 +239,7 @@ def _time_row(options: PredictionOptions, prediction: CellForecast) -> tuple[Cel
 
 def parts_table(options: PredictionOptions, predictions: Sequence[CellForecast]) -> Table:
     """Return what each prediction is made of, and what a device holds."""
-    titles = ("shard", "computes", "transfers", "messages", "received", "memory, MiB", "peak alone, MiB")
+    titles = ("shard", "computes", "transfers", "messages", "received", "memory", "peak alone, MiB")
     return Table(
         title="Of the busiest rank, in one call",
         columns=table_columns("shape", *titles),
@@ -257,8 +260,8 @@ def _parts_row(options: PredictionOptions, prediction: CellForecast) -> tuple[Ce
         None if time is None else format_time(time.compute_s * 1e6),
         None if time is None else format_time(time.communication_s * 1e6),
         prediction.traffic.messages,
-        format_bytes(prediction.traffic.received_bytes),
-        format_cell(ScalingNumber(prediction.memory_mib), format_significant),
+        format_scaled(prediction.traffic.received_bytes, BYTE_SCALES),
+        format_number(ScalingNumber(prediction.memory_mib), lambda mib, low, high: format_value(mib, "MiB", low, high)),
         prediction.peak_mib,
     )
 

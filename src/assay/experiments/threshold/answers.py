@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_list, format_ratio
 from assay.experiments.threshold.cells import list_unpassed_points, threshold_parity
 from assay.experiments.threshold.options import MIN_BLOCKS, TIME_KINDS
 
@@ -48,7 +49,7 @@ def format_location(location: ThresholdLocation) -> str:
     return (
         f"{location.size:g}"
         if location.low == location.high
-        else f"{location.size:g} ({location.low:g} to {location.high:g})"
+        else f"{location.size:g} ({location.low:g}–{location.high:g})"
     )
 
 
@@ -58,14 +59,7 @@ def format_speedup(bound: SpeedupBound | None) -> str:
         return "not measured"
     if not math.isfinite(bound.mean):
         return "not working"
-    return f"{math.exp(bound.mean):.2f}× ({math.exp(bound.low):.2f} to {math.exp(bound.high):.2f})"
-
-
-def format_ratio(bound: SpeedupBound | None) -> str | None:
-    """Write a speed-up with its bounds, in a cell of a table."""
-    if bound is None or not math.isfinite(bound.mean):
-        return None
-    return f"{math.exp(bound.mean):.2f} ({math.exp(bound.low):.2f}–{math.exp(bound.high):.2f})"
+    return format_ratio(math.exp(bound.mean), math.exp(bound.low), math.exp(bound.high))
 
 
 def name_point(judged_threshold: JudgedThreshold, point: GridPoint) -> str:
@@ -113,7 +107,9 @@ def _decided_reasons(judged_threshold: JudgedThreshold, location: ThresholdLocat
     some = [cell for cell in cells[decision.low : decision.index] if not _is_clearing(cell)]
     if some:
         speeds = ", ".join(format_speedup(cell.decisive) for cell in some)
-        sentences.append(f"Whether it already is at {_join_sizes(some)} could not be told: {speeds}.")
+        sentences.append(
+            f"Whether it already is at {format_list([f'{cell.size:g}' for cell in some])} could not be told: {speeds}."
+        )
     if decision.low:
         below = cells[decision.low - 1]
         sentences.append(f"At {below.size:g} it is not: {format_speedup(below.decisive)}.")
@@ -142,7 +138,8 @@ def _unsure_reasons(judged_threshold: JudgedThreshold, location: ThresholdLocati
 def _single_process_reasons(alone: Sequence[SizeCell]) -> list[str]:
     if not alone:
         return []
-    return [f"Only one process measured {_join_sizes(alone)}, and what differs between processes is not seen in one."]
+    sizes = format_list([f"{cell.size:g}" for cell in alone])
+    return [f"Only one process measured {sizes}, and what differs between processes is not seen in one."]
 
 
 def _range_reasons(ranges: Sequence[tuple[float, float]]) -> list[str]:
@@ -185,10 +182,6 @@ def _left_out_reasons(judged_threshold: JudgedThreshold) -> list[str]:
 def _name_points(judged_threshold: JudgedThreshold, points: Sequence[GridPoint]) -> str:
     more = f" (and {len(points) - 1} more)" if len(points) > 1 else ""
     return f"{name_point(judged_threshold, points[0])}{more}"
-
-
-def _join_sizes(cells: Sequence[SizeCell]) -> str:
-    return " and ".join(f"{cell.size:g}" for cell in cells)
 
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, LinePlot, PlotLine, Section, Table, Text
+from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text
 from assay.core.plan import Done
-from assay.core.results import Estimate, Finding
+from assay.core.results import Estimate, Finding, Findings
 from assay.experiments.base import Report
 from assay.experiments.reporting import compose_page, gather_findings, monitor_table, notes_table
-from assay.experiments.threshold.answers import build_answer, format_location, format_ratio
+from assay.experiments.threshold.answers import build_answer, format_location, format_speedup
 from assay.experiments.threshold.cells import point_parity
 from assay.experiments.threshold.options import TIME_KINDS
 from assay.experiments.threshold.plan import replay_run
@@ -172,7 +172,7 @@ def _point_row(
         point.size,
         *(_table_cell(point.params.get(axis)) for axis in axes),
         _describe_state(judged_point),
-        *(format_ratio(judged_point.bounds[time]) if time in by_time else None for time in times),
+        *(format_speedup(judged_point.bounds[time]) if time in by_time else None for time in times),
         *(f"{by_time[time].masked_ms:.3g} → {by_time[time].fa2_ms:.3g}" if time in by_time else None for time in times),
         f"{pairs} in {judged_point.processes}" if pairs else None,
     )

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from assay.core.errors import StopRequested
+from assay.core.format import format_count
 from assay.core.guardian import Guardian
 from assay.core.signals import stop_on_signals
 from assay.hosts.fleet import state
@@ -94,7 +95,7 @@ def _run_array(folder: FleetFolder, arrays: ArrayHost, nodes: tuple[str, ...], s
     rental: Rental | None = None
     try:
         rental = arrays.create(job, nodes, folder.fleet.rounds, folder.fleet.at_once)
-        say(f"{rental.host.capitalize()} array {rental.number}: {state.count_text(len(nodes), 'node')}")
+        say(f"{rental.host.capitalize()} array {rental.number}: {format_count(len(nodes), 'node')}")
         arrays.watch(rental, {node: folder.job_of(node) for node in nodes}, report)
     except BaseException as error:
         if rental is not None:

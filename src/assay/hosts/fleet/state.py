@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from assay.core.errors import EXIT_INTERNAL_ERROR, EXIT_STOPPED, BadInput, MachineCannot
+from assay.core.format import format_count, format_list
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Value
 from assay.hosts.base import Job
@@ -192,7 +193,7 @@ def fleet_headline(fleet: FleetState) -> str:
     complete = len(fleet.posts) - len(missing)
     of = "" if not missing else f" of {len(fleet.posts)}"
     measured = f"{complete}{of} {'node is' if (complete, of) == (1, '') else 'nodes are'} measured"
-    gpus = f", {count_text(len(fleet.gpus), 'GPU')}" if fleet.gpus else ""
+    gpus = f", {format_count(len(fleet.gpus), 'GPU')}" if fleet.gpus else ""
     return f"{measured}{gpus}." if not missing else f"{measured}{gpus}; missing: {join_nodes(p.node for p in missing)}."
 
 
@@ -216,11 +217,4 @@ def unavailable_text(out_of_order: Mapping[str, str | None]) -> str:
 
 def join_nodes(nodes: Iterable[str]) -> str:
     """Join node names; after the first dozen, count the rest."""
-    names = list(nodes)
-    more = len(names) - MAX_NAMES
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:MAX_NAMES])} and {more} more"
-
-
-def count_text(number: int, what: str) -> str:
-    """Return a number with its noun, in the plural where needed."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return format_list(list(nodes), MAX_NAMES)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import EXIT_STOPPED, MachineCannot, StopRequested
 from assay.core.files import replace_atomically, translate_os_errors
+from assay.core.format import format_duration
 from assay.core.results import STAND_IN
-from assay.core.units import format_duration
 from assay.hosts.base import JobEnd, JobProgress
 from assay.hosts.remote.agent.folder import GONE, NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
 from assay.hosts.remote.connection import RemoteConnectionLost

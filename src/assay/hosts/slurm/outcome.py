@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from assay.core.errors import EXIT_STOPPED, EndedEarly, MachineCannot
-from assay.core.units import format_duration
+from assay.core.format import format_duration
 from assay.hosts import run_job as traces
 from assay.hosts.base import JobEnd
 from assay.hosts.slurm import commands as queue

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from assay.core.format import format_time
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.results import Origin
-from assay.core.units import format_time
 from assay.core.values import SCHEMA_VERSION, Params, Value
 from assay.monitor.kernel_trace import kineto
 from assay.monitor.kernel_trace.rows import calls_as_rows

@@ -10,6 +10,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 
+from assay.core.format import typeset_minus
 from assay.reports.drawing.sheet import (
     LABEL_CHARACTERS,
     LINE_IN,
@@ -20,7 +21,7 @@ from assay.reports.drawing.sheet import (
     readable_on,
 )
 from assay.reports.scales import FULL_COLOUR, Floats, finite, shade_scale
-from assay.reports.text import format_cell, format_matrix, one_line, typeset_minus, wrap_label
+from assay.reports.text import format_cell, format_matrix, one_line, wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,7 +28,7 @@ from assay.reports.drawing.sheet import (
     readable_on,
 )
 from assay.reports.scales import Floats, decimate, finite
-from assay.reports.text import format_count, one_line, wrap_label
+from assay.reports.text import one_line, wrap_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ def thinning_remarks(lines: Sequence[PlotLine]) -> list[str]:
     longest = max((len(line.x) for line in lines), default=0)
     if longest <= MAX_POINTS:
         return []
-    return [f"Of lines with up to {format_count(longest)} points the lows and highs of equal stretches are drawn."]
+    return [f"Of lines with up to {longest:,} points the lows and highs of equal stretches are drawn."]
 
 
 def _marker(line: PlotLine, index: int, *, markers: bool) -> str:

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import Formatter, LogLocator, MaxNLocator, NullLocator
 
-from assay.reports.text import format_cell, format_ticks, origin_warning, typeset_minus, wrap_label
+from assay.core.format import typeset_minus
+from assay.reports.text import format_cell, format_ticks, origin_warning, wrap_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

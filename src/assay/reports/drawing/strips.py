@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.patheffects import withStroke
 
+from assay.core.format import typeset_minus
 from assay.reports.drawing.sheet import AXIS_CHARACTERS, LABEL_CHARACTERS, LINE_IN, new_sheet, number_axis
 from assay.reports.scales import Axis, Floats, bin_counts, finite, strip_axis, thin_samples
-from assay.reports.text import format_cell, format_count, format_interval, typeset_minus, with_unit, wrap_label
+from assay.reports.text import format_cell, format_interval, with_unit, wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,10 +140,10 @@ def _draw_strays(axes: Axes, samples: Floats, middle: float, axis: Axis, theme: 
     """Note at the edges how many samples lie beyond them and how far they reach."""
     below, above = samples[samples < axis.low], samples[samples > axis.high]
     if len(below):
-        note = f"◂ {format_count(len(below))}, down to {typeset_minus(format_cell(float(below.min())))}"
+        note = f"◂ {len(below):,}, down to {typeset_minus(format_cell(float(below.min())))}"
         _note_at_edge(axes, note, (0.0, middle), theme)
     if len(above):
-        note = f"{format_count(len(above))}, up to {typeset_minus(format_cell(float(above.max())))} ▸"
+        note = f"{len(above):,}, up to {typeset_minus(format_cell(float(above.max())))} ▸"
         _note_at_edge(axes, note, (1.0, middle), theme)
 
 
@@ -172,7 +173,7 @@ def _remarks(strips: StripPlot, axis: Axis) -> list[str]:
     largest = max(len(finite(strip.samples)) for strip in strips.strips)
     remarks = []
     if largest > MAX_DOTS:
-        remarks.append(f"{MAX_DOTS} dots per row, evenly ranked among up to {format_count(largest)} samples.")
+        remarks.append(f"{MAX_DOTS} dots per row, evenly ranked among up to {largest:,} samples.")
     if any(np.any((s < axis.low) | (s > axis.high)) for s in (finite(strip.samples) for strip in strips.strips)):
         remarks.append("▸ counts samples beyond the axis.")
     if any(strip.low is not None for strip in strips.strips):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.format import format_value
 from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table
-from assay.core.units import format_significant, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +135,7 @@ def series_lead(series: SeriesHistory) -> str:
         return f"{runs}; none of them measured it."
     missing = len(series) - len(measured)
     missing_text = f", {missing} without a value" if missing else ""
-    return f"{runs}{missing_text}; the last value is {_format_value(float(series.value[measured[-1]]), series.unit)}."
+    return f"{runs}{missing_text}; the last value is {format_value(float(series.value[measured[-1]]), series.unit)}."
 
 
 def series_line(series: SeriesHistory) -> LinePlot:
@@ -240,10 +240,6 @@ def _last_values(series: SeriesHistory) -> tuple[Cell, ...]:
 
 def _last_versions(series: SeriesHistory) -> str:
     return ", ".join(f"{name} {text}" for name, text in series.runs[-1].versions.items() if text) or "not known"
-
-
-def _format_value(value: float, unit: str) -> str:
-    return format_time(value) if unit == "µs" else f"{format_significant(value)} {unit}".rstrip()
 
 
 def _finite_or_null(value: float) -> float | None:

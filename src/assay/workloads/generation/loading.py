@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_bytes
 from assay.workloads.generation.memory import (
     CPU,
     DISK,
@@ -23,7 +24,6 @@ from assay.workloads.generation.memory import (
     BatchLoad,
     context_tokens_of,
     describe_device,
-    format_bytes,
     gpu_device,
     model_sizes,
 )

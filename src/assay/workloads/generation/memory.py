@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
+from assay.core.format import format_bytes, format_list
 from assay.core.values import Value
 from assay.workloads.generation.models import DTYPE_BYTES
 
@@ -161,7 +162,11 @@ def parse_device(key: int | str, device_ids: Sequence[int], what: str) -> str:
     if not text.isdecimal():
         raise BadInput(f"{what}: {key!r} is no place; name a GPU by its number, or cpu or disk.")
     if int(text) not in device_ids:
-        there = f"backend.device_ids has {_join_numbers(device_ids)}" if device_ids else "the model is not on GPUs"
+        there = (
+            f"backend.device_ids has {format_list([*map(str, device_ids)])}"
+            if device_ids
+            else "the model is not on GPUs"
+        )
         raise BadInput(f"{what} names GPU {text}, and {there}.")
     return gpu_device(int(text))
 
@@ -179,10 +184,6 @@ def parse_limits(max_memory: Mapping[int | str, int | str] | None, device_ids: S
             raise BadInput(f"max_memory names {device} twice.")
         limits[device] = parse_bytes(value, f"max_memory of {key}")
     return limits
-
-
-def _join_numbers(numbers: Sequence[int]) -> str:
-    return " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))
 
 
 GIB = 2**30
@@ -279,11 +280,6 @@ def describe_device(device: str) -> str:
     if device.startswith("cuda:"):
         return f"GPU {device.removeprefix('cuda:')}"
     return "the host's memory" if device == CPU else "the disk"
-
-
-def format_bytes(size: float) -> str:
-    """Return bytes for people."""
-    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.1f} MiB"
 
 
 def _free_memory_text(room: MemoryBudget, device: str) -> str:

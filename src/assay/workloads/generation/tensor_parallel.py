@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_bytes
 from assay.core.processes import temporary_variable
 from assay.core.results import Note
 from assay.workloads import torch_ranks
-from assay.workloads.generation.memory import USABLE_SHARE, format_bytes
+from assay.workloads.generation.memory import USABLE_SHARE
 from assay.workloads.generation.models import is_random
 from assay.workloads.generation.weights import draw_weight, put_weight, read_checkpoint, weight_std
 from assay.workloads.torch_device import import_torch

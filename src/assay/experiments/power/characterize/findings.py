@@ -8,9 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.core.format import (
+    change_cell,
+    format_change,
+    format_joules,
+    format_list,
+    format_percent,
+    format_range,
+    format_time,
+)
 from assay.core.results import Finding, Findings
-from assay.core.units import format_significant, format_time
-from assay.experiments.estimates import TIME_QUANTITIES, is_uninformative
+from assay.experiments.estimates import TIME_QUANTITIES
 from assay.experiments.power.characterize.study import least_contended_case
 from assay.experiments.reporting import overall_origin
 
@@ -20,52 +28,6 @@ if TYPE_CHECKING:
     from assay.experiments.power.characterize.gpu_cases import GpuCase
     from assay.experiments.power.characterize.options import CharacterizeOptions
     from assay.experiments.power.characterize.study import CaseEffect, ModelSpread, PowerStudy
-
-
-def signed_percent(ratio: float) -> str:
-    """Write how far a ratio is from 1 as a percentage with its sign: 1.022 is "+2.2 %"."""
-    change = 100 * (ratio - 1)
-    decimals = 0 if abs(change) >= 10 else 1 if abs(change) >= 1 else 2
-    return f"{change:+.{decimals}f} %".replace("-", "−")
-
-
-def change_text(ratio: Estimate | None) -> str | None:
-    """Write a ratio with its interval as percentages: "+2.2 % [+1.8, +2.6]"; null where it was not measured."""
-    if ratio is None:
-        return None
-    if ratio.low is None or ratio.high is None:
-        return signed_percent(ratio.value)
-    if is_uninformative(ratio.low, ratio.high):
-        return f"{signed_percent(ratio.value)} [or any]"
-    ends = ", ".join(signed_percent(end).removesuffix(" %") for end in (ratio.low, ratio.high))
-    return f"{signed_percent(ratio.value)} [{ends}]"
-
-
-def share_text(value: float) -> str:
-    """Write a share as a percentage: 0.01 is "1 %"."""
-    return f"{100 * value:.2g} %"
-
-
-def joules_text(value: float) -> str:
-    """Write an energy in the unit that reads best: "662 J", "1.2 mJ"."""
-    for scale, unit in ((1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ")):
-        text = format_significant(value / scale, 3)
-        if abs(float(text)) < 1000:
-            return f"{text} {unit}"
-    return f"{format_significant(value / 1e6, 3)} MJ"
-
-
-def span_text(low: str, high: str) -> str:
-    """Write two amounts as one: "1.2 – 1.4 ms", or one of them where they read alike."""
-    if low == high:
-        return low
-    number, _, unit = low.partition(" ")
-    return f"{number if unit and high.endswith(f' {unit}') else low} – {high}"
-
-
-def join_words(words: list[str]) -> str:
-    """Write "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
 
 
 NOTHING_MEASURED = "Nothing could be measured."
@@ -93,15 +55,15 @@ def _cost_sentence(gpus: list[GpuCase]) -> str:
     size = f" (n = {one.params['n']})" if isinstance(one.params.get("n"), int) else ""
     models = list(dict.fromkeys(gpu.one.model for gpu in gpus))
     many = f"{len(gpus)} × " if len(gpus) > 1 else ""
-    parts = [span_text(format_time(times[0]), format_time(times[-1]))]
+    parts = [format_range(format_time(times[0]), format_time(times[-1]))]
     energies = sorted(gpu.energy.value for gpu in gpus if gpu.energy is not None)
     watts = sorted(power for gpu in gpus if (power := gpu.mean("power_w")) is not None)
     if energies:
-        parts.append(span_text(joules_text(energies[0]), joules_text(energies[-1])))
+        parts.append(format_range(format_joules(energies[0], digits=3), format_joules(energies[-1], digits=3)))
     if watts:
-        parts.append(f"at {span_text(f'{watts[0]:.0f} W', f'{watts[-1]:.0f} W')}")
+        parts.append(f"at {format_range(f'{watts[0]:.0f} W', f'{watts[-1]:.0f} W')}")
     spread = [gpu.cv for gpu in gpus if gpu.cv is not None]
-    steady = f", CV {max(spread):.2%}" if spread else ""
+    steady = f", CV {format_percent(max(spread))}" if spread else ""
     return f"{one.workload}{size} takes {', '.join(parts)} on {many}{' and '.join(models)}{steady}."
 
 
@@ -112,12 +74,12 @@ def _spread_sentence(study: PowerStudy, case: str) -> str:
         return ""
     worst = max(case_spreads, key=lambda spread: spread.ratio.value)
     if worst.verdict == "yes":
-        change_phrase = change_text(worst.ratio) or ""
+        change_phrase = change_cell(worst.ratio) or ""
         return f"{worst.slowest} is the slowest: {change_phrase.replace('+', '')} beyond {worst.fastest}."
     if worst.verdict == "no":
-        return f"None is slower than another by what counts ({signed_percent(worst.ratio.value)} at most)."
+        return f"None is slower than another by what counts ({format_change(worst.ratio.value)} at most)."
     return (
-        f"How unequal they are is not decided yet ({change_text(worst.ratio)} between {worst.slowest} and "
+        f"How unequal they are is not decided yet ({change_cell(worst.ratio)} between {worst.slowest} and "
         f"{worst.fastest})."
     )
 
@@ -129,10 +91,10 @@ def _contention_sentence(options: CharacterizeOptions, study: PowerStudy) -> str
     changed = sorted((e for e in study.contention if e.verdict == "yes"), key=_effect_size, reverse=True)
     if changed:
         more = f", and {len(changed) - 1} more cases change it" if len(changed) > 1 else ""
-        return f"Company counts: {changed[0].case}: {change_text(changed[0].time)}{more}."
+        return f"Company counts: {changed[0].case}: {change_cell(changed[0].time)}{more}."
     open_ones = [e for e in study.contention if e.verdict == "unsure"]
     if not open_ones:
-        return f"No company changes it by {share_text(options.minimum_effect)} or more."
+        return f"No company changes it by {format_percent(options.minimum_effect)} or more."
     return (
         f"What company does is not decided in {len(open_ones)} of {len(study.contention)} cases; more --repeat decides."
     )
@@ -145,7 +107,7 @@ def _effect_size(effect: CaseEffect) -> float:
 def _distance_sentence(study: PowerStudy) -> str:
     """Say whether far neighbours do something else than near ones."""
     effects = [e for e in study.distance if e.verdict == "yes"]
-    return f"Far instead of near neighbours: {change_text(effects[0].time)}." if effects else ""
+    return f"Far instead of near neighbours: {change_cell(effects[0].time)}." if effects else ""
 
 
 def _skipped_sentence(options: CharacterizeOptions, study: PowerStudy) -> str:
@@ -156,13 +118,13 @@ def _skipped_sentence(options: CharacterizeOptions, study: PowerStudy) -> str:
     unfit = len(study.skipped)
     parts = [f"{unfit} of {every} cases do{'es' if unfit == 1 else ''} not fit here"] if unfit else []
     parts += [f"{len(failed)} of {every} went wrong"] if failed else []
-    return f"{join_words(parts)}." if parts else ""
+    return f"{format_list(parts)}." if parts else ""
 
 
 def _idle_sentence(study: PowerStudy) -> str:
     """Say what was drawn when nothing was done, where that is all that was measured."""
     powers = [f"{gpu.name} {power:.0f} W" for gpu in study.gpus if (power := gpu.mean("power_w")) is not None]
-    return f"Only idle power was measured: {join_words(powers)}." if powers else ""
+    return f"Only idle power was measured: {format_list(powers)}." if powers else ""
 
 
 def build_findings(options: CharacterizeOptions, study: PowerStudy) -> Findings:
@@ -201,9 +163,10 @@ class _FindingWriter:
         records, origin = self._evidence(gpu.case, device=gpu.one.device)
         precision = self.options.minimum_effect
         verdict, reason = judge_precision(gpu.time, precision)
+        time = TIME_QUANTITIES[gpu.one.quantity]
         return Finding(
             kind="gpu",
-            claim=f"{gpu.case}, {gpu.name}: {TIME_QUANTITIES[gpu.one.quantity]} is known to ±{share_text(precision)}",
+            claim=f"{gpu.case}, {gpu.name}: {time} is known to ±{format_percent(precision)}",
             estimate=gpu.time,
             verdict=verdict,
             reason=reason,
@@ -335,7 +298,7 @@ def judge_precision(time: Estimate, precision: float) -> tuple[Verdict, str | No
         return "unsure", f"{format_time(time.value)} without an interval: {time.method}; more --repeat gives one"
     if half <= precision:
         return "yes", None
-    return "no", f"it is known to ±{half:.2%}; more --repeat or a longer --duration narrows it"
+    return "no", f"it is known to ±{format_percent(half)}; more --repeat or a longer --duration narrows it"
 
 
 def unsure_reason(ratio: Estimate, verdict: Verdict, minimum_effect: float) -> str | None:
@@ -344,4 +307,4 @@ def unsure_reason(ratio: Estimate, verdict: Verdict, minimum_effect: float) -> s
         return None
     if ratio.low is None:
         return "one repeat has no interval; more --repeat decides"
-    return f"{change_text(ratio)} holds both none and more than {share_text(minimum_effect)}; more --repeat decides"
+    return f"{change_cell(ratio)} holds both none and more than {format_percent(minimum_effect)}; more --repeat decides"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
+from assay.core.format import format_duration
 from assay.core.plan import InterferencePolicy, Isolation, Subject
-from assay.core.units import format_duration
 from assay.core.values import Value
 from assay.experiments.power.cases import IDLE, Placement
 from assay.experiments.power.characterize.plan import build_trial, is_idle, misfit_reason, place_cases, trial_duration_s

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, Section, Table, Text
-from assay.core.units import format_duration, format_time
+from assay.core.format import (
+    change_cell,
+    format_change,
+    format_duration,
+    format_joules,
+    format_percent,
+    format_range,
+    format_time,
+)
+from assay.core.page import Column, Page, Section, Table, Text
 from assay.experiments.budget import overrun_text
 from assay.experiments.power.characterize import figures
 from assay.experiments.power.characterize.figures import read_timeline
-from assay.experiments.power.characterize.findings import (
-    NOTHING_MEASURED,
-    change_text,
-    joules_text,
-    share_text,
-    signed_percent,
-    span_text,
-)
+from assay.experiments.power.characterize.findings import NOTHING_MEASURED
 from assay.experiments.power.characterize.gpu_cases import gpu_name
 from assay.experiments.power.characterize.plan import distance_text, is_idle
 from assay.experiments.power.characterize.study import least_contended_case
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from assay.core.page import Cell, Element, Page, Tone
-    from assay.core.results import Estimate, Findings, Record, Verdict
+    from assay.core.results import Findings, Record, Verdict
     from assay.experiments.power.characterize.figures import SensorTimeline
     from assay.experiments.power.characterize.gpu_cases import GpuCase
     from assay.experiments.power.characterize.options import CharacterizeOptions
@@ -52,16 +53,15 @@ def time_table(study: PowerStudy, *, idle: set[str]) -> list[Element]:
         (
             gpu.case,
             gpu.name,
-            format_time(gpu.time.value),
-            _interval_text(gpu.time),
-            f"{(gpu.quartiles_us[2] - gpu.quartiles_us[0]) / gpu.time.value:.2%}",
-            None if gpu.cv is None else f"{gpu.cv:.2%}",
+            format_time(gpu.time.value, gpu.time.low, gpu.time.high),
+            format_percent((gpu.quartiles_us[2] - gpu.quartiles_us[0]) / gpu.time.value),
+            None if gpu.cv is None else format_percent(gpu.cv),
         )
         for gpu in busy
     ]
     return _build_table(
         "Time of one kernel",
-        ("case", DEVICE_COLUMN, "median", "95 % interval", "IQR", "CV"),
+        ("case", DEVICE_COLUMN, "median", "IQR", "CV"),
         rows,
         note=(
             "The interval is over repeats where there are several, else over starts of the worker, else within it. "
@@ -76,15 +76,8 @@ def _sample_count_text(gpus: Sequence[GpuCase]) -> str:
     calls, processes = [sorted(counts) for counts in ([g.n for g in gpus], [g.processes for g in gpus])]
     if not gpus:
         return "never"
-    ranges = [span_text(str(counts[0]), str(counts[-1])) for counts in (calls, processes)]
+    ranges = [format_range(str(counts[0]), str(counts[-1])) for counts in (calls, processes)]
     return f"{ranges[0]} calls in {ranges[1]} process{'' if processes[-1] == 1 else 'es'} each"
-
-
-def _interval_text(estimate: Estimate) -> str | None:
-    if estimate.low is None or estimate.high is None:
-        return None
-    low, high = format_time(estimate.low), format_time(estimate.high)
-    return f"{low.partition(' ')[0]} – {high}" if low == high else span_text(low, high)
 
 
 def power_table(study: PowerStudy) -> list[Element]:
@@ -95,11 +88,11 @@ def power_table(study: PowerStudy) -> list[Element]:
             gpu.case,
             gpu.name,
             _rounded_text(gpu.mean("power_w")),
-            _energy_text(gpu.energy),
+            None if gpu.energy is None else format_joules(gpu.energy.value, gpu.energy.low, gpu.energy.high, digits=3),
             _rounded_text(gpu.mean("gflop_per_j"), 1),
             _rounded_text(gpu.mean("sm_mhz")),
             _rounded_text(gpu.mean("temperature_c"), 1),
-            "; ".join(f"{reason} {part:.0%}" for reason, part in gpu.held_back().items()) or None,
+            "; ".join(f"{reason} {format_percent(part)}" for reason, part in gpu.held_back().items()) or None,
         )
         for gpu in gpus
     ]
@@ -120,13 +113,6 @@ def _rounded_text(value: float | None, decimals: int = 0) -> str | None:
     return None if value is None else f"{value:.{decimals}f}"
 
 
-def _energy_text(energy: Estimate | None) -> str | None:
-    if energy is None:
-        return None
-    half = energy.relative_half_width
-    return joules_text(energy.value) if half is None else f"{joules_text(energy.value)} ±{half:.1%}"
-
-
 def device_noun(options: CharacterizeOptions) -> str:
     """Return what the devices are called."""
     return "GPUs" if options.devices[0].startswith("cuda") else "groups of cores"
@@ -137,7 +123,7 @@ def contention_tables(options: CharacterizeOptions, study: PowerStudy) -> list[E
     note = (
         f"The same {device_noun(options)} in the same repeats, with intervals over repeats. It counts where "
         "the interval "
-        f"excludes none and the change is more than {share_text(options.minimum_effect)}."
+        f"excludes none and the change is more than {format_percent(options.minimum_effect)}."
     )
     return [
         *_effect_table("What company changes", "against", study.contention, note),
@@ -150,10 +136,10 @@ def _effect_table(title: str, against: str, effects: tuple[CaseEffect, ...], not
         (
             effect.case,
             effect.against,
-            change_text(effect.time),
+            change_cell(effect.time),
             VERDICT_TEXTS[effect.verdict],
-            change_text(effect.energy),
-            None if effect.clock is None else signed_percent(effect.clock.value),
+            change_cell(effect.energy),
+            None if effect.clock is None else format_change(effect.clock.value),
             None if effect.hotter_c is None else f"{effect.hotter_c:+.1f}".replace("-", "−"),
         )
         for effect in effects
@@ -176,9 +162,9 @@ def spread_table(options: CharacterizeOptions, study: PowerStudy) -> list[Elemen
             f"{spread.case}, {spread.model}" if several else spread.case,
             spread.slowest,
             spread.fastest,
-            change_text(spread.ratio),
+            change_cell(spread.ratio),
             VERDICT_TEXTS[spread.verdict],
-            f"{spread.cv:.2%}",
+            format_percent(spread.cv),
             spread.gpus,
         )
         for spread in study.spreads
@@ -191,7 +177,7 @@ def spread_table(options: CharacterizeOptions, study: PowerStudy) -> list[Elemen
             f"Of {device_noun(options)} of one model in the same repeats. The interval is widened, as the "
             "two were picked "
             "among all; it counts where it excludes none and the difference is more than "
-            f"{share_text(options.minimum_effect)}. `assay power variability` says more, over many runs."
+            f"{format_percent(options.minimum_effect)}. `assay power variability` says more, over many runs."
         ),
         words=3,
         tones=tuple(VERDICT_TONES[spread.verdict] for spread in study.spreads),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.units import format_duration
+from assay.core.format import format_duration
 from assay.core.values import Value
 from assay.experiments.power.sweep.options import join_settings
 from assay.experiments.power.sweep.plan import next_block

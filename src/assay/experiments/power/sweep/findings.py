@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_joules, format_list, format_percent, format_range
 from assay.core.results import Estimate, Finding, Findings
 from assay.experiments.power.sweep.options import (
     KNOB_AXES,
     KNOB_UNITS,
     axis_value,
     join_settings,
-    join_words,
-    joules_text,
     more_or_less_text,
-    percent_text,
     setting_phrase,
     setting_text,
 )
@@ -79,7 +77,7 @@ def _optimum_clause(options: SweepOptions, curve: SweepCurve) -> str:
     if step.binds == "does not bind":
         return f"{where} spends the least energy where no cap binds"
     cost = (
-        f" ({joules_text(step.cost_j.value)} {WORK_UNIT_PHRASES[curve.unit or 'call']})"
+        f" ({format_joules(step.cost_j.value)} {WORK_UNIT_PHRASES[curve.unit or 'call']})"
         if step.cost_j is not None
         else ""
     )
@@ -134,13 +132,13 @@ def _saving_clause(step: SweepStep) -> str:
 
 
 def _interval_text(ratio: Estimate) -> str:
-    """Write the interval of what is saved: " (16 to 20 %)"."""
+    """Write the interval of what is saved: " (16–20 %)"."""
     if ratio.low is None or ratio.high is None:
         return ""
     ends = sorted((abs(ratio.low - 1), abs(ratio.high - 1)))
     if (ratio.low - 1) * (ratio.high - 1) < 0:
         return " (or the same)"
-    return f" ({percent_text(ends[0]).removesuffix(' %')} to {percent_text(ends[1])})"
+    return f" ({format_range(*map(format_percent, ends))})"
 
 
 def _tied_steps_clause(options: SweepOptions, curve: SweepCurve) -> str:
@@ -154,11 +152,11 @@ def _tied_steps_clause(options: SweepOptions, curve: SweepCurve) -> str:
 def _spread_clause(steps: Sequence[SweepStep]) -> str:
     """Say how far apart steps lie that cannot be told apart."""
     costs = [step.cost_j.value for step in steps if step.cost_j is not None]
-    return f" (they lie within {percent_text(max(costs) / min(costs) - 1)})" if len(costs) > 1 else ""
+    return f" (they lie within {format_percent(max(costs) / min(costs) - 1)})" if len(costs) > 1 else ""
 
 
 def _cap_clauses(options: SweepOptions, curve: SweepCurve) -> list[str]:
-    most = f"{100 * options.max_slowdown:g} %"
+    most = f"{format_percent(options.max_slowdown, digits=3)}"
     within = curve.within(options.max_slowdown)
     has_bounds = any(step.longer_at_most is not None for step in curve.steps)
     clauses = []
@@ -190,7 +188,7 @@ def _devices_sentence(options: SweepOptions, curves: Sequence[SweepCurve]) -> st
     rest = len(curves) - len(clear)
     dearer = f"; on {len(best) - len(settings)} none is cheaper than as found" if len(best) > len(settings) else ""
     unsure = f"; of {rest} it cannot be told" if rest else ""
-    where = f"{join_words(numbers)} on {len(settings)} devices"
+    where = f"{format_list(numbers)} on {len(settings)} devices"
     return f"{options.workload} spends the least energy at {where}{dearer}{unsure}."
 
 
@@ -277,7 +275,7 @@ def _energy_delay_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
 def _slowdown_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     """Return the lowest step that surely costs no more than the slowdown that is allowed."""
     step = curve.within(options.max_slowdown)
-    most = f"{100 * options.max_slowdown:g} %"
+    most = f"{format_percent(options.max_slowdown, digits=3)}"
     facts: Params = {
         "device": curve.device,
         "knob": options.knob,

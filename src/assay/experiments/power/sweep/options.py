@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from assay.core.errors import BadInput
+from assay.core.format import format_list, format_percent
 from assay.core.plan import InterferencePolicy, Isolation, Subject
-from assay.core.units import format_significant, format_time
 from assay.core.values import Scalar, Value
 from assay.experiments.power.rows import Knob
 from assay.workloads import registry
@@ -21,8 +21,6 @@ from assay.workloads.function import is_function_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from assay.core.results import Estimate
 
 
 CAP_KNOBS: frozenset[Knob] = frozenset({"power_limit_w", "sm_mhz"})
@@ -287,7 +285,7 @@ def join_settings(knob: Knob, settings: Sequence[Scalar], among: Sequence[Scalar
     for run in _neighbour_runs(settings, among):
         words = [setting_text(knob, setting).removesuffix(f" {unit}" if unit else "") for setting in run]
         parts += [f"{words[0]} to {words[-1]}"] if len(run) > 2 else words
-    return f"{join_words(parts)} {unit}" if unit else join_words(parts)
+    return f"{format_list(parts)} {unit}" if unit else format_list(parts)
 
 
 def _neighbour_runs(settings: Sequence[Scalar], among: Sequence[Scalar]) -> list[list[Scalar]]:
@@ -305,46 +303,11 @@ def _neighbour_runs(settings: Sequence[Scalar], among: Sequence[Scalar]) -> list
     return runs
 
 
-def join_words(words: Sequence[str]) -> str:
-    """Write "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
-
-
 def axis_value(knob: Knob, setting: Scalar) -> float:
     """Return where a setting stands on its axis; a duty is shown in percent."""
     return (100.0 if knob == "duty" else 1.0) * float(str(setting))
 
 
-def percent_text(share: float) -> str:
-    """Write a share: "3.4 %", "12 %"."""
-    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
-
-
 def more_or_less_text(ratio: float, more: str = "more", less: str = "less") -> str:
     """Write a ratio as what it adds or saves: 0.82 is "18 % less"."""
-    return f"{percent_text(ratio - 1)} {more}" if ratio >= 1 else f"{percent_text(1 - ratio)} {less}"
-
-
-def ratio_text(estimate: Estimate | None) -> str | None:
-    """Write a ratio with its interval: "0.82 [0.80, 0.84]"; null where there is none."""
-    if estimate is None:
-        return None
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.3f}"
-    digits = 3 if max(abs(estimate.low - 1), abs(estimate.high - 1)) < 0.1 else 2
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-
-
-def joules_text(joules: float | None) -> str | None:
-    """Write joules in the unit that reads best: "12.3 mJ"; null where they are not known."""
-    if joules is None:
-        return None
-    for scale, unit in ((1e-12, "pJ"), (1e-9, "nJ"), (1e-6, "µJ"), (1e-3, "mJ")):
-        if abs(joules) < 1000 * scale:
-            return f"{format_significant(joules / scale)} {unit}"
-    return f"{format_significant(joules)} J"
-
-
-def time_text(microseconds: float | None) -> str | None:
-    """Write a time in the unit that reads best; null where it is not known."""
-    return None if microseconds is None else format_time(microseconds)
+    return f"{format_percent(ratio - 1)} {more}" if ratio >= 1 else f"{format_percent(1 - ratio)} {less}"

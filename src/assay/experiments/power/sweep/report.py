@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from assay.core.format import format_joules, format_percent, format_time, ratio_cell
 from assay.core.page import Column, LinePlot, PlotLine, Section, StripPlot, StripRow, Table, Text
 from assay.experiments.base import Report
 from assay.experiments.budget import overrun_text
@@ -17,17 +18,7 @@ from assay.experiments.power.rows import SWEEP_FILE, SweepRow, rows_to_csv
 from assay.experiments.power.sweep.cap_changes import persistence_note
 from assay.experiments.power.sweep.curve import POWER_CAP_REASON, build_study
 from assay.experiments.power.sweep.findings import build_findings
-from assay.experiments.power.sweep.options import (
-    KNOB_AXES,
-    axis_value,
-    joules_text,
-    percent_text,
-    ratio_text,
-    setting_phrase,
-    setting_text,
-    step_text,
-    time_text,
-)
+from assay.experiments.power.sweep.options import KNOB_AXES, axis_value, setting_phrase, setting_text, step_text
 from assay.experiments.reporting import compose_page, monitor_table, notes_table, overall_origin
 from assay.machine.cuda_devices import gpu_targets
 
@@ -213,7 +204,7 @@ def _sensor_note(study: SweepStudy) -> list[Element]:
     present = [half for half in halves if half is not None]
     if not present:
         return []
-    open_share = percent_text(float(np.median(present)))
+    open_share = format_percent(float(np.median(present)))
     text = f"Beside chance, the sensor leaves ±{open_share} of the energy of a trial open"
     return [Text(text=f"{text}; what is common to all steps cancels between them. Longer trials leave less open.")]
 
@@ -413,12 +404,12 @@ def curve_table(options: SweepOptions, curve: SweepCurve, *, several: bool) -> T
 def _answer_columns(options: SweepOptions, steps: Sequence[SweepStep]) -> Cells:
     """Return what answers the question, each under its heading."""
     columns: Cells = {
-        "a call": [time_text(step.time_us.value) for step in steps],
+        "a call": [format_time(step.time_us.value) for step in steps],
         "energy of a call": [_joules_cell(step.energy_j, bare=options.reference is not None) for step in steps],
     }
     if options.reference is not None:
-        columns["× time"] = [ratio_text(step.slowdown) for step in steps]
-        columns["× energy"] = [ratio_text(step.energy_ratio) for step in steps]
+        columns["× time"] = [ratio_cell(step.slowdown) for step in steps]
+        columns["× energy"] = [ratio_cell(step.energy_ratio) for step in steps]
     else:
         columns |= _work_columns(steps)
     return _measured_columns(columns)
@@ -479,16 +470,16 @@ def _rounded_text(value: float | None) -> str | None:
 
 
 def _joules_cell(estimate: Estimate | None, *, bare: bool) -> str | None:
-    """Write an energy, with half its interval where no ratio stands beside it."""
+    """Write an energy, with its interval where no ratio stands beside it."""
     if estimate is None:
         return None
-    half = None if bare else estimate.relative_half_width
-    return f"{joules_text(estimate.value)}{'' if half is None else f' ±{percent_text(half)}'}"
+    low, high = (None, None) if bare else (estimate.low, estimate.high)
+    return format_joules(estimate.value, low, high)
 
 
 def _throttled_cell(step: SweepStep) -> str | None:
     reported = any(reading.held_back is not None for reading in step.readings)
-    return f"{100 * step.held_back().get(POWER_CAP_REASON, 0.0):.0f} %" if reported else None
+    return format_percent(step.held_back().get(POWER_CAP_REASON, 0.0)) if reported else None
 
 
 def _step_remarks(options: SweepOptions, curve: SweepCurve, step: SweepStep) -> str:
@@ -505,7 +496,7 @@ def _step_remarks(options: SweepOptions, curve: SweepCurve, step: SweepStep) -> 
         remarks.append("least energy × time")
     within = curve.within(options.max_slowdown) if options.capped else None
     if within is not None and within.index == step.index:
-        remarks.append(f"lowest within {100 * options.max_slowdown:g} %")
+        remarks.append(f"lowest within {format_percent(options.max_slowdown, digits=3)}")
     if step.binds == "does not bind":
         remarks.append("does not bind")
     return ", ".join(remarks)

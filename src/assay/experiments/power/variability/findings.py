@@ -5,6 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from assay.core.format import (
+    format_bounds,
+    format_change,
+    format_count,
+    format_list,
+    format_percent,
+    percent_cell,
+    typeset_minus,
+)
 from assay.core.results import Estimate, Finding, Findings
 from assay.experiments.power.variability.measures import MEASURES
 
@@ -23,12 +32,14 @@ MAX_NAMES = 5
 
 
 def difference_text(measure: GpuMeasure, value: float, low: float | None = None, high: float | None = None) -> str:
-    """Write a difference with its interval: ``+52.1 % (+50.0 – +54.2)``, or in °C."""
-    unit = "%" if measure.relative else "°C"
-    numbers = [number if number is None else scale_difference(measure, number) for number in (value, low, high)]
-    if numbers[1] is None or numbers[2] is None:
-        return f"{_signed_text(numbers[0])} {unit}"
-    return f"{_signed_text(numbers[0])} {unit} ({_signed_text(numbers[1])} – {_signed_text(numbers[2])})"
+    """Write a difference with its interval: ``+52.1 % (+50.0 to +54.2)``, or in °C."""
+    if measure.relative:
+        return format_change(math.exp(value), *(None if end is None else math.exp(end) for end in (low, high)))
+    return format_bounds(f"{_signed_degrees(value)} °C", low, high, _signed_degrees)
+
+
+def _signed_degrees(value: float) -> str:
+    return typeset_minus(f"{value:+z.1f}")
 
 
 def scale_difference(measure: GpuMeasure, value: float) -> float:
@@ -36,37 +47,9 @@ def scale_difference(measure: GpuMeasure, value: float) -> float:
     return 100 * math.expm1(value) if measure.relative else value
 
 
-def _signed_text(number: float | None) -> str:
-    return "" if number is None else f"{number:+z.1f}".replace("-", "−")
-
-
-def percent_text(share: float, digits: int = 1) -> str:
-    """Write a share in percent."""
-    return f"{100 * share:z.{digits}f} %".replace("-", "−")
-
-
-def gain_text(gain: TimeGain) -> str:
-    """Write how much less time something takes: ``1.2 % (0.9 – 1.5)``."""
-    if gain.low is None or gain.high is None:
-        return percent_text(gain.value)
-    return f"{percent_text(gain.value)} ({100 * gain.low:z.1f} – {100 * gain.high:z.1f})".replace("-", "−")
-
-
 def ordinal_text(slot: int) -> str:
     """Return which GPU of its host sits in a slot: that in slot 0 is the 1st."""
     return {0: "1st", 1: "2nd", 2: "3rd"}.get(slot, f"{slot + 1}th")
-
-
-def join_names(names: Sequence[str], joint: str = "and") -> str:
-    """Write names in a row: a, b and c; of many how many more there are."""
-    if len(names) > MAX_NAMES:
-        return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more"
-    return f" {joint} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def count_text(number: int, noun: str) -> str:
-    """Write a number of things: 1 GPU, 10,000 GPUs."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def advice_sentence(looked: FleetAnalysis) -> str:
@@ -82,16 +65,16 @@ def _advice_clause(looked: FleetAnalysis) -> str:
     advice = looked.advice
     if advice.answer == "one" or advice.gain is None:
         return "There is one GPU only, and nothing to choose between"
-    gain = gain_text(advice.gain)
+    gain = format_percent(advice.gain.value, advice.gain.low, advice.gain.high)
     if advice.answer == "slot" and advice.slot is not None:
         slot = int(advice.slot.name)
         return (
             f"Ask for slot {slot}, the {ordinal_text(slot)} GPU of a host: over "
-            f"{count_text(advice.slot.members, 'host')} "
+            f"{format_count(advice.slot.members, 'host')} "
             f"it takes {gain} less time than a random one"
         )
     if advice.answer == "gpu":
-        named = join_names([looked.fleet.name(gpu) for gpu in advice.best], "or")
+        named = format_list([looked.fleet.name(gpu) for gpu in advice.best], MAX_NAMES, "or")
         return f"Ask for {named}: {_confidence_clause(looked)}, and takes {gain} less time than a random one"
     if advice.answer == "unknown":
         return _unknown_clause(looked, gain)
@@ -108,7 +91,7 @@ def _advice_clause(looked: FleetAnalysis) -> str:
 
 
 def _unknown_clause(looked: FleetAnalysis, gain: str) -> str:
-    count = count_text(len(looked.fleet.gpus), "GPU")
+    count = format_count(len(looked.fleet.gpus), "GPU")
     if looked.advice.unit is not None:
         reason = f"the likeliest takes {gain} less time than a random one"
         return f"Which of {count} to ask for cannot be told from these runs: {reason}"
@@ -122,13 +105,13 @@ def _missing_data_reason(looked: FleetAnalysis) -> str:
     if len(fleet.rows) <= len(fleet.gpus):
         return "nothing was measured twice"
     runs, cases = (
-        count_text(len(set(codes.tolist())), what) for codes, what in ((fleet.run, "run"), (fleet.case, "case"))
+        format_count(len(set(codes.tolist())), what) for codes, what in ((fleet.run, "run"), (fleet.case, "case"))
     )
     return f"too little was measured to tell GPUs from chance ({runs} of {cases})"
 
 
 def _confidence_clause(looked: FleetAnalysis) -> str:
-    advice, count = looked.advice, count_text(len(looked.fleet.gpus), "GPU")
+    advice, count = looked.advice, format_count(len(looked.fleet.gpus), "GPU")
     if len(advice.best) == 1:
         return f"it is the fastest of {count} with {_confidence_text(advice.confidence)} confidence"
     first = looked.fleet.name(advice.best[0])
@@ -136,18 +119,18 @@ def _confidence_clause(looked: FleetAnalysis) -> str:
 
 
 def _confidence_text(confidence: float | None) -> str:
-    return "some" if confidence is None else "over 99 %" if confidence > 0.99 else percent_text(confidence, 0)
+    return "some" if confidence is None else "over 99 %" if confidence > 0.99 else format_percent(confidence)
 
 
 def _spread_clause(looked: FleetAnalysis) -> str:
     """Say how near to each other most GPUs are."""
     spread = looked.spread
-    count = count_text(len(looked.fleet.gpus), "GPU")
+    count = format_count(len(looked.fleet.gpus), "GPU")
     if spread is not None and spread.middle is not None:
-        return f"nine tenths of {count} are within {percent_text(spread.middle - 1)} of each other"
+        return f"nine tenths of {count} are within {format_percent(spread.middle - 1)} of each other"
     if spread is None:
         return count
-    return f"{count} are within {percent_text((spread.high or spread.ratio) - 1)} of each other"
+    return f"{count} are within {format_percent((spread.high or spread.ratio) - 1)} of each other"
 
 
 def fourth_gpu_sentence(looked: FleetAnalysis) -> str | None:
@@ -156,16 +139,18 @@ def fourth_gpu_sentence(looked: FleetAnalysis) -> str | None:
     if gain is None or gain.low is None or gain.high is None:
         return None
     question = "Can I save money by just asking for the 4th GPU always?"
-    where = "on this host" if len(looked.fleet.hosts) == 1 else f"over {count_text(len(looked.fleet.hosts), 'host')}"
-    least = percent_text(looked.minimum_effect, 0)
+    where = "on this host" if len(looked.fleet.hosts) == 1 else f"over {format_count(len(looked.fleet.hosts), 'host')}"
+    least = format_percent(looked.minimum_effect)
     if gain.low > 0:
         slot = looked.advice.slot
         better = f"; slot {slot.name} saves more" if slot is not None and slot.name != "3" else ""
         small = f", which is less than {least}" if gain.high < looked.minimum_effect else ""
-        return f"{question} Yes: {where} it takes {gain_text(gain)} less time than a random one{small}{better}."
+        return f"{question} Yes: {where} it takes {percent_cell(gain)} less time than a random one{small}{better}."
     if gain.high < looked.minimum_effect:
-        return f"{question} No: {where} it saves {gain_text(gain)} of the time of a random one, which is below {least}."
-    return f"{question} It cannot be told: {where} it takes {gain_text(gain)} less time than a random one."
+        return (
+            f"{question} No: {where} it saves {percent_cell(gain)} of the time of a random one, which is below {least}."
+        )
+    return f"{question} It cannot be told: {where} it takes {percent_cell(gain)} less time than a random one."
 
 
 OUTLIER_METHOD = (
@@ -185,25 +170,29 @@ def fleet_headline(all_looked: Sequence[FleetAnalysis]) -> str:
     """Return the answer: what stands out, and which GPU to ask for."""
     first = all_looked[0]
     more = len(all_looked) - 1
-    others = f" So says {first.fleet.kind.label}; {count_text(more, 'other kind')} of rows below." if more else ""
+    others = f" So says {first.fleet.kind.label}; {format_count(more, 'other kind')} of rows below." if more else ""
     return f"{_outlier_sentence(first)} {advice_sentence(first)}{others}"
 
 
 def _outlier_sentence(looked: FleetAnalysis) -> str:
     """Say how many GPUs and places stand out."""
     outliers_by_kind = {measure.high: len(own) for measure in MEASURES if (own := looked.surely(measure))}
-    count = count_text(len(looked.fleet.gpus), "GPU")
+    count = format_count(len(looked.fleet.gpus), "GPU")
     if len(looked.fleet.gpus) == 1:
-        runs = count_text(len(set(looked.fleet.run.tolist())), "run")
+        runs = format_count(len(set(looked.fleet.run.tolist())), "run")
         return f"One GPU in {runs}: how GPUs differ cannot be told."
     locations = {(effect.what, effect.name) for effect in looked.location_effects if effect.verdict == "yes"}
     kinds = [(what, sum(one == what for one, _ in locations)) for what in ("rack", "host", "slot")]
-    strays = [count_text(number, what) for what, number in kinds if number]
-    rest = f"; {join_names(strays)} stray{'s' if sum(n for _, n in kinds) == 1 else ''} as a whole" if strays else ""
+    strays = [format_count(number, what) for what, number in kinds if number]
+    rest = (
+        f"; {format_list(strays, MAX_NAMES)} stray{'s' if sum(n for _, n in kinds) == 1 else ''} as a whole"
+        if strays
+        else ""
+    )
     if not outliers_by_kind:
         few = " (fewer than 4 have no peers to speak of)" if len(looked.fleet.gpus) < 4 else ""
         return f"No single one of {count} stands out against its peers{few}{rest}."
-    outlier_counts = join_names([f"{number:,} {high}" for high, number in outliers_by_kind.items()])
+    outlier_counts = format_list([f"{number:,} {high}" for high, number in outliers_by_kind.items()], MAX_NAMES)
     return f"Of {count} {outlier_counts} stand{'s' if sum(outliers_by_kind.values()) == 1 else ''} out{rest}."
 
 
@@ -263,12 +252,12 @@ def _spread_findings(looked: FleetAnalysis) -> Iterator[Finding]:
     if spread.low is not None and spread.high is not None:
         verdict = "yes" if spread.low > least else "no" if spread.high < least else "unsure"
     names = {"slowest": looked.fleet.name(spread.slowest), "fastest": looked.fleet.name(spread.fastest)}
-    claim = f"the slowest GPU takes over {percent_text(looked.minimum_effect, 0)} longer than the fastest"
+    claim = f"the slowest GPU takes over {format_percent(looked.minimum_effect)} longer than the fastest"
     method = "ratio of the largest to the smallest time of a GPU; Tukey's studentised range over runs"
     estimate = _to_estimate(spread.ratio, (spread.low, spread.high), "×", method, n)
     yield _build_finding(looked, claim, verdict, estimate, _fleet_facts(looked, **names), kind="spread")
     if spread.middle is not None:
-        claim = f"nine tenths of the GPUs are within {percent_text(looked.minimum_effect, 0)}"
+        claim = f"nine tenths of the GPUs are within {format_percent(looked.minimum_effect)}"
         ends = spread.middle_low, spread.middle_high
         verdict = "unsure"
         if ends[0] is not None and ends[1] is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.format import format_count
 from assay.core.page import LinePlot, Page, PlotLine, Section, StripPlot, StripRow, Text
 from assay.experiments.power.variability import findings as words
 from assay.experiments.power.variability.measures import TIME_MEASURE, remove_case_effects
@@ -272,15 +273,12 @@ def _fleet_sections(looked: FleetAnalysis, index: int, all_looked: Sequence[Flee
     with_figures = index < MAX_FLEETS_DRAWN
     mark = f"_{index + 1}" if len(all_looked) > 1 else ""
     title = looked.fleet.kind.label
-    runs = words.count_text(len({row.run for row in looked.fleet.rows}), "run")
-    sizes = [words.count_text(len(looked.fleet.gpus), "GPU"), words.count_text(len(looked.fleet.hosts), "host"), runs]
+    runs = format_count(len({row.run for row in looked.fleet.rows}), "run")
+    sizes = [format_count(len(looked.fleet.gpus), "GPU"), format_count(len(looked.fleet.hosts), "host"), runs]
     savings = words.fourth_gpu_sentence(looked)
     elements: list[Element] = [
         Text(
-            text=(
-                f"{', '.join(sizes)}, {words.count_text(len(looked.fleet.rows), 'row')}. "
-                f"{words.advice_sentence(looked)}"
-            )
+            text=(f"{', '.join(sizes)}, {format_count(len(looked.fleet.rows), 'row')}. {words.advice_sentence(looked)}")
         ),
         *([Text(text=savings)] if savings else []),
         *gpus_table(looked),

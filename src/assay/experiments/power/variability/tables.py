@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.format import format_count, format_percent, format_time
 from assay.core.page import Column, Table, Text
-from assay.core.units import format_time
 from assay.experiments.power.variability import findings as words
 from assay.experiments.power.variability.measures import MEASURES, MIN_TEMPERATURE_DIFFERENCE_C, TIME_MEASURE
 from assay.stats.numerics import t_quantile
@@ -100,7 +100,7 @@ def outliers_table(looked: FleetAnalysis) -> list[Element]:
             tones=tuple("unsure" if one.verdict != "yes" else _outlier_tone(one) for one in shown),
             note=(
                 f"{more}Unlikely among its peers at a false rate of 5 % over all GPUs, and beyond "
-                f"{words.percent_text(looked.minimum_effect, 0)} (heat: {MIN_TEMPERATURE_DIFFERENCE_C:g} °C) "
+                f"{format_percent(looked.minimum_effect)} (heat: {MIN_TEMPERATURE_DIFFERENCE_C:g} °C) "
                 "in its whole interval; unsure "
                 "where its interval reaches into that. What is slow or hungry also spends more energy on each call."
             ),
@@ -168,7 +168,7 @@ def _location_tone(effect: LocationEffect) -> Tone:
 def _no_locations_text(looked: FleetAnalysis) -> str:
     hosts = len(looked.fleet.hosts)
     if hosts < 3:
-        return f"Of {words.count_text(hosts, 'host')} it cannot be told whether it is the slot or the GPU in it."
+        return f"Of {format_count(hosts, 'host')} it cannot be told whether it is the slot or the GPU in it."
     return "No slot, host or rack surely strays as a whole."
 
 
@@ -206,24 +206,14 @@ def components_table(looked: FleetAnalysis) -> list[Element]:
 def _deviation_text(one: VarianceComponent) -> str | None:
     if one.variance is None:
         return None
-    value = share_text(math.sqrt(one.variance))
-    if one.low is None or one.high is None:
-        return value
-    low, high = (100 * math.sqrt(end) for end in (one.low, one.high))
-    return f"{value} (or any)" if high > WIDE_INTERVAL * 100 else f"{value} ({low:.2g} – {high:.2g})"
-
-
-def share_text(share: float) -> str:
-    """Write a small share in percent with two digits."""
-    return f"{100 * share:.2g} %"
+    low, high = (None if end is None else math.sqrt(end) for end in (one.low, one.high))
+    return format_percent(math.sqrt(one.variance), low, high)
 
 
 def _share_cell(one: VarianceComponent) -> str | None:
     if one.share is None:
         return None
-    if one.share_low is None or one.share_high is None:
-        return words.percent_text(one.share, 0)
-    return f"{words.percent_text(one.share, 0)} ({100 * one.share_low:.0f} – {100 * one.share_high:.0f})"
+    return format_percent(one.share, one.share_low, one.share_high)
 
 
 def _component_note(shown: Sequence[VarianceComponent]) -> str:

@@ -1,0 +1,220 @@
+"""How numbers and lists are written for people: one notation in every report, message and terminal.
+
+    1.93× (1.71–2.18)          a ratio; behind it the bounds of its interval
+    806.9 µs (799.5–855.3)     a time; the bounds are in the unit of the value
+    81 % (78–85)               a share
+    +4.9 % (−0.3 to +9.8)      a change; bounds with a sign are joined by "to"
+    1.93× (inconclusive)       bounds so far apart that they say nothing
+
+``low`` and ``high`` are null where there is no interval; the value then stands alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    class HasBounds(Protocol):
+        """A number with the bounds of its interval, null where there is none."""
+
+        @property
+        def value(self) -> float:
+            """The number itself."""
+
+        @property
+        def low(self) -> float | None:
+            """The lower bound."""
+
+        @property
+        def high(self) -> float | None:
+            """The upper bound."""
+
+
+Scales = tuple[tuple[float, str], ...]
+
+TIME_SCALES: Scales = ((1e-3, "ns"), (1.0, "µs"), (1e3, "ms"), (1e6, "s"))
+"""Of microseconds."""
+ENERGY_SCALES: Scales = ((1e-12, "pJ"), (1e-9, "nJ"), (1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"))
+BYTE_SCALES: Scales = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"))
+RATE_SCALES: Scales = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"))
+
+UNINFORMATIVE_RATIO = 100.0
+"""Bounds of a ratio that are further apart than this factor say nothing."""
+INCONCLUSIVE = "inconclusive"
+SMALLEST_PERCENT = 0.01
+"""A smaller percentage is written as less than this."""
+NEAR_ONE = 0.1
+"""A ratio whose bounds are all closer to 1 than this has a third decimal."""
+
+_MICROSECONDS = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def format_significant(value: float, digits: int = 4) -> str:
+    """Write a number with so many significant digits and no exponent: 1234.5 → "1234"."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else typeset_minus(str(value))
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return typeset_minus(f"{value:.{max(0, digits - 1 - exponent)}f}")
+
+
+def typeset_minus(number_text: str) -> str:
+    """Set a written number for print: a true minus sign instead of a hyphen."""
+    return number_text.replace("-", "−")
+
+
+def format_range(low: str, high: str) -> str:
+    """Write two bounds: "1.71–2.18", "−0.3 to +9.8"; one where they read alike. A common unit stands once."""
+    if low == high:
+        return low
+    number, _, unit = low.partition(" ")
+    first = number if unit and high.endswith(f" {unit}") else low
+    return f"{first} to {high}" if low[:1] in "+−" or high[:1] in "+−" else f"{first}–{high}"
+
+
+def is_uninformative(low: float, high: float) -> bool:
+    """Return whether the interval of a ratio says nothing."""
+    return high > UNINFORMATIVE_RATIO * low
+
+
+def format_bounds(
+    value: str, low: float | None, high: float | None, write: Callable[[float], str], *, informative: bool = True
+) -> str:
+    """Write a value that is already formatted and, in brackets, the bounds of its interval."""
+    if low is None or high is None:
+        return value
+    return f"{value} ({format_range(write(low), write(high)) if informative else INCONCLUSIVE})"
+
+
+def format_scaled(
+    value: float, scales: Scales, low: float | None = None, high: float | None = None, digits: int = 4
+) -> str:
+    """Write a quantity in the unit that reads best for its value, its bounds in the same unit."""
+    scale, unit = _pick_scale(value, scales, digits)
+
+    def write(number: float) -> str:
+        return format_significant(number / scale, digits)
+
+    return format_bounds(f"{write(value)} {unit}".rstrip(), low, high, write)
+
+
+def format_time(microseconds: float, low: float | None = None, high: float | None = None) -> str:
+    """Write a time in the unit that reads best: "1.234 ms (1.220–1.251)"; 0 and what is not finite in µs."""
+    return format_scaled(microseconds, TIME_SCALES, low, high)
+
+
+def format_joules(joules: float, low: float | None = None, high: float | None = None, digits: int = 4) -> str:
+    """Write an energy in the unit that reads best: 12.34 mJ rather than 0.01234 J."""
+    return format_scaled(joules, ENERGY_SCALES, low, high, digits)
+
+
+def format_bytes(size: float) -> str:
+    """Write a size of memory in binary units: "1.5 GiB"."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"
+
+
+def format_value(value: float, unit: str, low: float | None = None, high: float | None = None) -> str:
+    """Write a value of any unit: times in the unit that reads best, whole counts whole, others with four digits."""
+    if unit in _MICROSECONDS:
+        scale = _MICROSECONDS[unit]
+        return format_time(value * scale, *(None if end is None else end * scale for end in (low, high)))
+
+    def write(number: float) -> str:
+        is_count = not unit and number == int(number)
+        return str(int(number)) if is_count else format_significant(number)
+
+    return format_bounds(f"{write(value)}{'' if unit == '×' else ' '}{unit}".rstrip(), low, high, write)
+
+
+def format_duration(seconds: float) -> str:
+    """Write how long something lasts: "42 s", "3 min 5 s", "2 h 10 min"."""
+    whole = round(seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_percent(share: float, low: float | None = None, high: float | None = None, *, digits: int = 2) -> str:
+    """Write a share with so many significant digits, without zeros at the end: "81 % (78–85)", "0.5 %", "<0.01 %"."""
+
+    def write(number: float) -> str:
+        percent = 100 * number
+        if 0 < percent < SMALLEST_PERCENT:
+            return f"<{SMALLEST_PERCENT:g}"
+        text = format_significant(percent, digits)
+        return text.rstrip("0").rstrip(".") if "." in text else text
+
+    informative = low is None or high is None or low <= 0 or not is_uninformative(low, high)
+    return format_bounds(f"{write(share)} %", low, high, write, informative=informative)
+
+
+def format_change(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """Write a ratio as the change it is: 1.049 is "+4.9 %", 0.997 is "−0.3 %"; a zero has no sign."""
+
+    def write(number: float) -> str:
+        percent = 100 * (number - 1)
+        decimals = 1 if abs(percent) < 99.95 else 0
+        text = f"{percent:+z.{decimals}f}"
+        return typeset_minus(text.lstrip("+") if float(text) == 0 else text)
+
+    informative = low is None or high is None or not is_uninformative(low, high)
+    return format_bounds(f"{write(ratio)} %", low, high, write, informative=informative)
+
+
+def format_ratio(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """Write a ratio: "1.93× (1.71–2.18)"; close to 1 with three decimals, below a tenth with two digits."""
+    decimals = _ratio_decimals(ratio, low, high)
+
+    def write(number: float) -> str:
+        return typeset_minus(f"{number:z.{decimals}f}")
+
+    informative = low is None or high is None or not is_uninformative(low, high)
+    return format_bounds(f"{write(ratio)}×", low, high, write, informative=informative)
+
+
+def ratio_cell(ratio: HasBounds | None) -> str | None:
+    """Write a ratio and its bounds for a table; null where there is none."""
+    return None if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
+
+
+def change_cell(ratio: HasBounds | None) -> str | None:
+    """Write a ratio as a change for a table; null where there is none."""
+    return None if ratio is None else format_change(ratio.value, ratio.low, ratio.high)
+
+
+def percent_cell(share: HasBounds | None) -> str | None:
+    """Write a share for a table; null where there is none."""
+    return None if share is None else format_percent(share.value, share.low, share.high)
+
+
+def format_count(number: int, noun: str) -> str:
+    """Write a number of things: "1 sample", "16 samples", "20,000 samples"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_list(items: Sequence[str], most: int | None = None, word: str = "and") -> str:
+    """Write "a, b and c"; of more than ``most`` the first and how many more: "a, b and 5 more"."""
+    if most is not None and len(items) > most:
+        return f"{', '.join(items[:most])} {word} {len(items) - most} more"
+    return f" {word} ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def _pick_scale(value: float, scales: Scales, digits: int) -> tuple[float, str]:
+    """Return the first scale at which the written number is below 1000; of 0 and what is not finite that of 1."""
+    if value == 0 or not math.isfinite(value):
+        return next(pair for pair in scales if pair[0] == 1.0)
+    fitting = (pair for pair in scales if abs(float(f"{value / pair[0]:.{digits - 1}e}")) < 1000)
+    return next(fitting, scales[-1])
+
+
+def _ratio_decimals(ratio: float, low: float | None, high: float | None) -> int:
+    if max(abs(number - 1) for number in (ratio, low, high) if number is not None) < NEAR_ONE:
+        return 3
+    return 2 if not 0 < abs(ratio) < 0.1 else 1 - math.floor(math.log10(abs(ratio)))
