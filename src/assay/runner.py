@@ -78,7 +78,7 @@ class RunProgress(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run came to; ``baselines`` are the ids of trials that are no result by themselves."""
+    """The result of a run; ``baselines`` are the IDs of trials that are no result on their own."""
 
     findings: Findings
     page: Page
@@ -94,7 +94,7 @@ class RunResult:
         if any(finding.gate == "failed" for finding in self.findings.findings):
             return 1
         states = {record.status for record in self.records}
-        if self._is_senseless(states):
+        if self._is_invalid_request(states):
             return BadInput.exit_code
         if "failed" in states or self.untuned or self._has_failed_stage():
             return 4
@@ -105,7 +105,7 @@ class RunResult:
         counted = {record.status for record in self.records if record.trial not in self.baselines}
         return 0 if "ok" in (counted or states) else 3
 
-    def _is_senseless(self, states: set[Status]) -> bool:
+    def _is_invalid_request(self, states: set[Status]) -> bool:
         """Return whether nothing was measured, in stages, because the request is impossible."""
         if states == {"failed"}:
             return all(record.invalid_request for record in self.records)
@@ -116,7 +116,7 @@ class RunResult:
         return any(missing.code != "machine_cannot" for missing in skipped)
 
     def _all_stages_are(self, code: FailureCode) -> bool:
-        """Return whether there are stages, and all of them were left out for one reason."""
+        """Return whether there are stages, and all of them were skipped for one reason."""
         later = [facts.skipped for facts in self._staged if facts.subject]
         return bool(later) and all(missing is not None and missing.code == code for missing in later)
 

@@ -191,8 +191,8 @@ class GitHubApi:
         """Change something, once.
 
         Raises:
-            NoResponse: It may be done or not.
-            MachineCannot: It is not done, and the sentence says why.
+            NoResponse: It may have been done or not.
+            MachineCannot: It was not done; the message says why.
         """
         return self._request(method, path, what, content=content)
 

@@ -184,8 +184,8 @@ class JobResults:
     """The output of one job.
 
     Attributes:
-        gpu: The kind that was asked for; null for a file that somebody gave.
-        measured: Its results; null where there are none that can be used.
+        gpu: The requested kind; null for a file given directly.
+        measured: Its results; null where there are no usable ones.
         missing: Why there are none; null where there are. The codes are no_results and invalid_results.
     """
 
@@ -196,7 +196,7 @@ class JobResults:
 
     @property
     def is_invalid(self) -> bool:
-        """Whether results are there that fail their check."""
+        """Whether there are results that failed their check."""
         return self.missing is not None and self.missing.code == "invalid_results"
 
     @property

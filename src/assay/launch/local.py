@@ -89,7 +89,7 @@ def count_oom_kills() -> int:
 
 
 def describe_exit(code: int, *, process: str = "the worker", out_of_memory: bool = False) -> Missing:
-    """Return how a process ended that owed an answer: by the code out_of_memory or error."""
+    """Return how a process ended that should have replied; the code is out_of_memory or error."""
     if code >= 0:
         return Missing(code="error", detail=f"{process} ended without an answer (exit code {code})")
     cause = signal.Signals(-code)

@@ -148,8 +148,8 @@ class OneShotProcess:
         Raises:
             BadInput: The request is invalid.
             MachineCannot: This machine cannot do it.
-            TrialFailed: A subject fails, is wrong, never returns, or takes the process with it.
-            AssayDefect: Assay itself broke.
+            TrialFailed: A subject fails, is wrong, never returns, or crashes the process.
+            AssayDefect: Assay itself failed.
         """
         deadline = time.monotonic() + self._doing.within_s
         with selectors.DefaultSelector() as selector:
@@ -335,7 +335,7 @@ def time_in_processes(
     Raises:
         AssayError: The first process failed, too few succeeded, or a result was wrong: then no time is published.
         StopRequested: A signal came.
-        AssayDefect: Assay itself broke.
+        AssayDefect: Assay itself failed.
     """
     outcome = ProcessOutcomes(request.processes)
     for process in range(1, request.processes + 1):

@@ -275,7 +275,7 @@ class RemoteWorker:
         return say.read_frame(self._connection, self._decoder)
 
     def exit_status(self) -> Missing:
-        """Return how it ended, as its agent tells."""
+        """Return how it ended, as reported by its agent."""
         self.stop()
         return self._ended.exit_status if self._ended else self._agent_gone()
 

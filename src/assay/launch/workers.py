@@ -38,9 +38,9 @@ class WorkerFailure:
     """Why a worker gave no reply.
 
     Attributes:
-        worker: The worker.
-        reason: Why.
-        code: The same for programs: a FailureCode.
+        worker: The worker's name.
+        reason: The reason, in words.
+        code: The reason for programs: a FailureCode.
     """
 
     worker: str
@@ -88,7 +88,7 @@ class WorkerHandle(Protocol):
         ...
 
     def exit_status(self) -> Missing:
-        """Return in words how it ended, once its line is closed."""
+        """Return how it ended, once its connection is closed."""
         ...
 
     def stop(self) -> None:
@@ -194,8 +194,8 @@ def sort_by_root_cause(failures: Iterable[WorkerFailure]) -> list[WorkerFailure]
 def all_refused(failures: Iterable[WorkerFailure]) -> bool:
     """Return whether the machine cannot do it, on every rank that failed for a reason of its own."""
     all_failures = list(failures)
-    own = [failure for failure in all_failures if failure.code != "peer_lost"]
-    return all(failure.code == "machine_cannot" for failure in own or all_failures)
+    root_failures = [failure for failure in all_failures if failure.code != "peer_lost"]
+    return all(failure.code == "machine_cannot" for failure in root_failures or all_failures)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def run_git(folder: Path, *arguments: str, extra: Mapping[str, str] | None = Non
     """Return the output of a git command in a folder, without the last newline.
 
     Raises:
-        GitError: It ended badly; its own words, without its "fatal:".
+        GitError: It failed; with git's own message, without its "fatal:".
         MachineCannot: There is no git.
     """
     environment = {**drop_repository_variables(os.environ), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(extra or {})}

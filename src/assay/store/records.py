@@ -73,11 +73,11 @@ def _read_verified(path: Path, digest: str | None) -> bytes:
 
 
 MAX_HELD_BYTES = 1 << 30
-"""Sample files that are held in memory at most, in bytes; beyond that, files are read again."""
+"""Maximum size of the sample files cached in memory, in bytes; beyond that, files are read again."""
 
 
 class SampleFiles:
-    """The sample files of a run folder; each is opened and verified once, and held in memory from then on."""
+    """The sample files of a run folder; each is opened and verified once, and cached in memory from then on."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,7 +86,7 @@ class SampleFiles:
         self._held_bytes = 0
 
     def hold(self, file: str, data: bytes) -> bytes:
-        """Hold a file that was just written, or read and verified."""
+        """Cache a file that was just written, or read and verified."""
         self._verified.add(file)
         if file not in self._held and self._held_bytes + len(data) <= MAX_HELD_BYTES:
             self._held[file] = data
@@ -94,11 +94,11 @@ class SampleFiles:
         return data
 
     def verify(self, file: str, digest: str | None) -> None:
-        """Make sure, once, that a file is as it was written; null: it has no digest, and only has to be there.
+        """Verify, once, that a file is as it was written; null: it has no digest, and only has to exist.
 
         Raises:
             DamagedFile: It is not, or is missing.
-            BadInput: It lies elsewhere.
+            BadInput: It is outside the run folder.
         """
         if file not in self._verified:
             self.hold(file, _read_verified(path_inside(self._folder, file), digest))
@@ -107,8 +107,8 @@ class SampleFiles:
         """Return the samples of a series, read-only, in the order they were taken.
 
         Raises:
-            DamagedFile: They are not as they were written, are missing, or no measurement gives them.
-            BadInput: They are elsewhere.
+            DamagedFile: They are not as they were written, are missing, or cannot be the result of a measurement.
+            BadInput: They are outside the run folder.
         """
         path = path_inside(self._folder, series.file)
         held = self._held.get(series.file)
@@ -220,7 +220,7 @@ class Records(Sequence["Record"]):
     """Records of one run in the order they were taken; samples are read from their files on request.
 
     ``files`` are shared by all records of a run folder, so that each file is opened once. ``sealed`` is how far
-    recordings are read, in bytes, by their names; those that it does not name are read whole.
+    recordings are read, in bytes by name; those that it does not contain are read whole.
     """
 
     def __init__(

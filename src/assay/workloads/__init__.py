@@ -1,1 +1,1 @@
-"""Workloads: what is measured. The registry, the built-in operators, and any function or command of the user's."""
+"""Workloads, the programs that are measured: the registry, built-in operators, user functions and commands."""

@@ -1,8 +1,8 @@
-"""What a workload is: a name and an implementation that prepares a call ready to be timed.
+"""The interface of a workload: a name and an implementation that prepares a call ready to be timed.
 
-Inside ``with sharing_data():`` data that several calls of ``prepare`` would each draw or allocate is made once, so that
-many configurations of one problem fit into memory. It is for configurations that run one after another, as outputs are
-shared too.
+Inside ``with sharing_data():`` data that several calls of ``prepare`` would each draw or allocate is created once, so
+that many configurations of one problem fit into memory. The configurations must run one after another, as they share
+outputs too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 Extras = Mapping[str, float]
-"""What one call reported beside its time, each under a name that ends in its unit: ``max_rss_mib``."""
+"""Numbers that one call reports beside its time, under names that end in the unit: ``max_rss_mib``."""
 
 StageExtras = Mapping[str, "float | Sequence[float]"]
-"""The same of one call in a stage, where a name may have several numbers a call: ``gap_us``, one for each token."""
+"""The same for one call in a stage, where a name may have several numbers per call: ``gap_us``, one per token."""
 
 
 def _do_nothing() -> None:
@@ -33,7 +33,7 @@ def _do_nothing() -> None:
 
 @dataclass(frozen=True)
 class LaunchedKernels:
-    """What one call really launched: the kernels in order, and the library they show to have done the work."""
+    """The kernels that one call launched, in order, and the library that they come from; null where unknown."""
 
     kernels: tuple[str, ...]
     backend: str | None = None
@@ -46,21 +46,22 @@ class PreparedWorkload:
     Attributes:
         call: One unit of work. It may return extras, which are kept as series of their own.
         check: Compares one call's output with a float64 reference; null where there is none.
-        parity: Judges one call's output, as that of a fast path, by what it stands for; null where that is not known.
-        tolerance: The relative error that passes where it is compared with another function; null: that of its dtype.
-        launched_kernels: Makes one call and looks at what it launched; a backend other than the one asked for is a
-        failure. flop: Floating-point operations of one call; null where it is not known.
-        bytes_moved: The least bytes one call must read and write; null where it is not known.
-        measured: Makes one call and says what it was seen to do; null where there is nothing to say.
-        align: Waits until all ranks are here, called before each call that is timed; null for what needs no others.
+        parity: Compares one call's output, of a fast path, with that of its reference; null where there is none.
+        tolerance: Relative error that passes when it is compared with another function; null: that of its dtype.
+        launched_kernels: Makes one call and returns what it launched; another backend than the requested one is a
+            failure.
+        flop: Floating-point operations of one call; null where it is not known.
+        bytes_moved: Least number of bytes one call must read and write; null where it is not known.
+        measured: Makes one call and returns what it measured about it; null where there is nothing to report.
+        align: Waits until all ranks are ready, before each timed call; null where there are no other ranks.
         synchronize: Waits until the work of all calls so far is finished.
-        close: Gives back whatever was held open.
-        reports_extras: What a call returns are numbers to keep, its own time among them.
-        synchronizes_itself: The user said how to wait for the work, so the host's clock is what is meant.
-        agree_to_stop: Of several ranks in a stage: whether any of them would stop, asked by all after each call.
-        placement: Which part of a model really lies on which device; null where it is not of parts.
-        dtype: Of a model's weights, as they were loaded: ``bfloat16``; null where there is none to tell.
-        notes: What its user should know about how it was put in place.
+        close: Releases whatever is held open.
+        reports_extras: Whether a call returns numbers to keep, its own time among them.
+        synchronizes_itself: Whether the user's own synchronization is used, so that the host clock times the call.
+        agree_to_stop: Of several ranks in a stage: whether any of them would stop, called by all after each call.
+        placement: Actual device of each part of a model; null where it has no parts.
+        dtype: Dtype of a model's weights as loaded: ``bfloat16``; null where there is none.
+        notes: What the user should know about the preparation.
     """
 
     call: Callable[[], object]
@@ -97,7 +98,7 @@ class Workload(Protocol):
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the parameters and their default values, which also fix their types.
 
-        The names and types are the same on every kind of device; sizes may differ, to be work enough for it.
+        The names and types are the same on every kind of device; sizes may differ, to give the device enough work.
         """
         ...
 
@@ -106,25 +107,25 @@ class Workload(Protocol):
         ...
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the data in place; ``params`` are complete and of the right types."""
+        """Create the data; ``params`` are complete and of the right types."""
         ...
 
 
 @runtime_checkable
 class ParamsChecker(Protocol):
-    """A workload whose parameters have rules between them, looked at before anything is started."""
+    """A workload with rules between its parameters, which are checked before anything is started."""
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse parameters that break a rule, in one sentence."""
+        """Refuse parameters that break a rule, with a one-sentence error."""
         ...
 
 
 @runtime_checkable
 class RankAware(Protocol):
-    """A workload that several ranks compute together, looked at before anything is started."""
+    """A workload that several ranks compute together; its parameters are adapted before anything is started."""
 
     def for_ranks(self, params: Params, ranks: int, explicit: Collection[str]) -> Params:
-        """Return the parameters for so many ranks, those given unchanged, or refuse in one sentence what cannot be."""
+        """Return the parameters for ``ranks`` ranks, explicit ones unchanged; refuse an impossible combination."""
         ...
 
 
@@ -134,16 +135,16 @@ _SHARED: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def sharing_data() -> Iterator[None]:
-    """Share data until the end of the block; then nothing of it is held here any more."""
-    before = _SHARED.set({})
+    """Share data until the end of the block, then release it."""
+    token = _SHARED.set({})
     try:
         yield
     finally:
-        _SHARED.reset(before)
+        _SHARED.reset(token)
 
 
 def shared_data(key: Hashable, make: Callable[[], _T]) -> _T:
-    """Return what was made for this key in this block; made now where it was not, or nothing is shared."""
+    """Return the data for this key, created once per block; created anew where nothing is shared."""
     store = _SHARED.get()
     if store is None:
         return make()

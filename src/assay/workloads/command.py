@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 RESULT_VARIABLE = "ASSAY_RESULT"
 SCRATCH_VARIABLE = "ASSAY_SCRATCH"
-"""Names the worker's own folder for temporary files, which goes when the worker goes, however that is."""
+"""Environment variable with the worker's folder for temporary files, removed however the worker ends."""
 _TAIL_CHARACTERS = 4000
 
 
 def read_metric(text: str) -> tuple[str, str]:
-    """Return name and pattern from ``NAME=REGEX``; the pattern needs a group that holds the number."""
+    """Parse a name and a pattern from ``NAME=REGEX``; the pattern needs a group around the number."""
     name, equals, pattern = text.partition("=")
     if not equals or not name.strip():
         raise BadInput(f"A metric is written NAME=REGEX, not {text!r}.")
@@ -43,12 +43,12 @@ def read_metric(text: str) -> tuple[str, str]:
 
 
 def prepare_command(command: Command) -> PreparedWorkload:
-    """Return a call that runs the command once and reports what it used and printed."""
+    """Return a call that runs the command once and reports its resource usage and the numbers it prints."""
     return PreparedWorkload(call=partial(run_command, command), reports_extras=True)
 
 
 def run_command(command: Command) -> dict[str, float]:
-    """Run the command to its end; its time, resources and metrics, or a failure that says how it ended."""
+    """Run the command to its end; return its time, resource usage and metrics, or raise how it ended."""
     with tempfile.TemporaryDirectory(prefix="command-", dir=os.environ.get(SCRATCH_VARIABLE)) as folder:
         result, output = Path(folder) / "result.json", Path(folder) / "stdout"
         with output.open("wb") as out:
@@ -63,19 +63,19 @@ def run_command(command: Command) -> dict[str, float]:
 
 
 def _collect_metrics(command: Command, status: int, printed: str, result: Path) -> dict[str, float]:
-    """Return the numbers that a command printed and wrote; one that ended badly has none."""
+    """Return the numbers that a command printed and wrote; raise if it failed."""
     if status != 0:
         raise TrialFailed(f"the command {describe_exit(status)}")
     return {metric.name: find_metric(metric, printed) for metric in command.metrics} | _read_result_file(result)
 
 
 def _run_and_wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], int]:
-    """Run the command; return what it used, and how it ended.
+    """Run the command; return its resource usage and its exit code.
 
-    Linux counts the memory of whoever starts a process into its peak, so a peak that is no higher than ours is not
-    the command's and is left out.
+    Linux counts the memory of the parent into a process's peak, so a peak that is no higher than ours is not the
+    command's and is left out.
     """
-    begin = time.perf_counter_ns()
+    begin_ns = time.perf_counter_ns()
     try:
         process = subprocess.Popen(
             command.argv,
@@ -86,10 +86,10 @@ def _run_and_wait(command: Command, out: int, result: Path) -> tuple[dict[str, f
     except OSError as error:
         raise MachineCannot(f"the command {command.argv[0]!r} cannot be started: {error.strerror}") from None
     _, status, usage = os.wait4(process.pid, 0)
-    end = time.perf_counter_ns()
+    end_ns = time.perf_counter_ns()
     process.returncode = os.waitstatus_to_exitcode(status)
     extras = {
-        "call_us": (end - begin) / 1000,
+        "call_us": (end_ns - begin_ns) / 1000,
         "cpu_user_s": usage.ru_utime,
         "cpu_system_s": usage.ru_stime,
     }
@@ -99,7 +99,7 @@ def _run_and_wait(command: Command, out: int, result: Path) -> tuple[dict[str, f
 
 
 def describe_exit(status: int) -> str:
-    """Return in words how a command ended."""
+    """Return how a command ended, as a clause."""
     if status < 0:
         signal_names = {number.value: number.name for number in signal.Signals}
         return f"was killed by {signal_names.get(-status, f'signal {-status}')}"
@@ -107,7 +107,7 @@ def describe_exit(status: int) -> str:
 
 
 def find_metric(metric: Metric, printed: str) -> float:
-    """Return the number that the pattern's last match holds."""
+    """Return the number in the pattern's last match."""
     matches = list(re.finditer(metric.pattern, printed, re.MULTILINE))
     if not matches:
         raise TrialFailed(

@@ -29,17 +29,17 @@ _MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def is_function_spec(spec: str) -> bool:
-    """Return whether a word names a function in a file or a module."""
+    """Return whether a text names a function in a file or a module."""
     location, colon, name = spec.rpartition(":")
     return bool(colon and name.isidentifier() and (location.endswith(".py") or _MODULE_NAME.fullmatch(location)))
 
 
 class FunctionWorkload:
-    """A function of the user's, called with the parameters as keyword arguments.
+    """A user function, called with the parameters as keyword arguments.
 
-    Data belongs at module level or in a cache of the function: whatever the call does is timed. A function
-    with an attribute ``synchronize`` has that called before the clock is read. One with an attribute ``tolerance`` may
-    be off by that relative error where its output is compared with that of another.
+    Data belongs at module level or in a cache of the function: whatever the call does is timed. The function's
+    attribute ``synchronize`` is called before the clock is read. Its attribute ``tolerance`` is the relative error that
+    passes when its output is compared with that of another function.
     """
 
     impl = "python"
@@ -52,24 +52,24 @@ class FunctionWorkload:
         self.summary = f"the function {self.name}"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return no parameters: those of a function are the user's."""
+        """Return no parameters: the user supplies those of a function."""
         return {}
 
     def check_source(self, params: Params) -> None:
-        """Make sure, without running anything of the user's, that the function is there and takes the parameters."""
+        """Check, without running user code, that the function exists and takes the parameters."""
         if self._location.endswith(".py"):
             self._check_file(Path(self._location), params)
         elif not _module_exists(self._location.partition(".")[0]):
             raise BadInput(f"There is no module {self._location!r} to be found by this interpreter.")
 
     def digest(self) -> str | None:
-        """Return a hash of the file that the function is in; null for a module, whose file is not known yet."""
+        """Return a hash of the function's file; null for a module, whose file is not known yet."""
         if not self._location.endswith(".py"):
             return None
         return hashlib.sha256(Path(self._location).read_bytes()).hexdigest()[:16]
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: a function is not tuned."""
+        """Return no configurations: a function is not tuned."""
         return ()
 
     def prepare(
@@ -89,7 +89,7 @@ class FunctionWorkload:
         except TypeError as error:
             raise BadInput(f"{self.name} cannot be called with {params or 'no arguments'}: {error}.") from None
         except ValueError:
-            pass  # some functions written in C do not say what they take
+            pass  # some C functions have no signature
         synchronize = getattr(function, "synchronize", None)
         call, tolerance = partial(function, **params), self._tolerance(function)
         if callable(synchronize):
@@ -97,7 +97,7 @@ class FunctionWorkload:
         return PreparedWorkload(call=call, tolerance=tolerance)
 
     def _tolerance(self, function: Callable[..., object]) -> float | None:
-        """Return the relative error that a function says it may have; null where it says nothing."""
+        """Return the function's own tolerance, a relative error; null where it has none."""
         value = getattr(function, "tolerance", None)
         if value is None:
             return None
@@ -134,7 +134,7 @@ class FunctionWorkload:
 
 
 def _check_signature(function: ast.FunctionDef, params: Params, name: str) -> None:
-    """Compare parameters with a function's signature, as it is written."""
+    """Check parameters against a function's signature in the source."""
     arguments = function.args
     positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
     required = positional[: len(positional) - len(arguments.defaults)]
@@ -153,9 +153,9 @@ def _check_signature(function: ast.FunctionDef, params: Params, name: str) -> No
 def _defined_names(tree: ast.Module) -> list[str]:
     """Return the names a module binds at its top level, by definition, assignment or import."""
     names: list[str] = []
-    unseen: list[ast.AST] = list(tree.body)
-    while unseen:
-        node = unseen.pop()
+    pending: list[ast.AST] = list(tree.body)
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.append(node.name)
             continue
@@ -163,14 +163,14 @@ def _defined_names(tree: ast.Module) -> list[str]:
             names.append(node.id)
         elif isinstance(node, ast.alias):
             names.append((node.asname or node.name).partition(".")[0])
-        unseen.extend(ast.iter_child_nodes(node))
+        pending.extend(ast.iter_child_nodes(node))
     return names
 
 
 def _module_exists(module: str) -> bool:
-    """Return whether a module can be found, in the working folder too, as the worker will."""
-    here = [str(Path.cwd())]
-    return importlib.util.find_spec(module) is not None or PathFinder.find_spec(module, here) is not None
+    """Return whether a module can be found, in the working folder too, as in the worker."""
+    search_path = [str(Path.cwd())]
+    return importlib.util.find_spec(module) is not None or PathFinder.find_spec(module, search_path) is not None
 
 
 def _import_module(name: str) -> ModuleType:
@@ -179,7 +179,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Run a file as a module, with its own folder first on the path, as Python would."""
+    """Import a file as a module, with its own folder first on the path, as Python does."""
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(f"assay_user_{path.stem}", path)
     if spec is None or spec.loader is None:

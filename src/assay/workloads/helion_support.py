@@ -1,4 +1,4 @@
-"""What Helion workloads share: version checks, configurations as plain values, and bound kernels.
+"""Shared code of Helion workloads: version checks, configurations as plain values, and bound kernels.
 
 On a CPU they run only under Helion's interpreter (``HELION_INTERPRET=1``): correct, slow, and not worth timing.
 """
@@ -32,7 +32,7 @@ HELION_DTYPES = ("bfloat16", "float16", "float32")
 HELION_CHOICES = {"dtype": HELION_DTYPES, "distribution": DISTRIBUTIONS}
 
 OLDEST_HELION = (1, 0)
-"""Made for Helion 1.0 and what came after it, up to 1.5."""
+"""Oldest supported version; written for Helion 1.0 to 1.5."""
 
 PRODUCT_OPERATOR = "aten::mm.dtype"
 COMPATIBLE_VERSIONS = "Helion 1.0 fits PyTorch 2.11, later ones want later ones"
@@ -40,20 +40,20 @@ COMPATIBLE_VERSIONS = "Helion 1.0 fits PyTorch 2.11, later ones want later ones"
 
 @dataclass(frozen=True)
 class HelionProblem:
-    """A kernel by its name, the data it is called with, and the settings that its arithmetic needs."""
+    """A kernel's name, its arguments, and the settings that its arithmetic needs."""
 
     kernel: str
     args: tuple[Any, ...]
     settings: Mapping[str, Any]
 
     def bound(self, **settings: Any) -> Any:
-        """Return the kernel bound to the data, with more settings; each time anew, so that nothing is known of it."""
+        """Return the kernel newly bound to the data, with more settings; nothing is cached between calls."""
         helion = import_helion()
         decorated = getattr(importlib.import_module("assay.workloads.kernels.helion_ops"), self.kernel)
         return helion.kernel(decorated.fn, **self.settings, **settings).bind(self.args)
 
     def call(self, config: Params | None) -> Callable[[], Tensor]:
-        """Return what launches the kernel in one configuration, by default Helion's own."""
+        """Return a call that launches the kernel in one configuration, by default Helion's own."""
         bound = self.bound()
         if is_helion_interpreted():
             _register_cpu_product()
@@ -63,10 +63,10 @@ class HelionProblem:
 
 
 class HelionWorkload(Protocol):
-    """What workloads in Helion offer to its auto-tuner beside what all workloads do."""
+    """The additional interface of Helion workloads, for Helion's auto-tuner."""
 
     def problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
-        """Put the data in place, and return the kernel with it."""
+        """Create the data, and return the kernel with it."""
         ...
 
 
@@ -81,10 +81,10 @@ def helion_device_kinds() -> frozenset[str]:
 
 
 def helion_version() -> tuple[int, int]:
-    """Return the major and minor version of the Helion that is installed, without importing it.
+    """Return the major and minor version of the installed Helion, without importing it.
 
     Raises:
-        MachineCannot: It is missing, or older than our kernels were made for.
+        MachineCannot: It is missing, or older than our kernels support.
     """
     try:
         text = version("helion")
@@ -99,10 +99,10 @@ def helion_version() -> tuple[int, int]:
 
 
 def import_helion() -> Any:
-    """Return the module ``helion``, or say why it is of no use here.
+    """Return the module ``helion``.
 
     Raises:
-        MachineCannot: It is missing, older than ours were made for, or does not fit the PyTorch that is installed.
+        MachineCannot: It is missing, too old, or incompatible with the installed PyTorch.
     """
     helion_version()
     try:
@@ -113,17 +113,17 @@ def import_helion() -> Any:
 
 
 def describe_versions() -> str:
-    """Return which Helion and which PyTorch are here, and which fit each other."""
+    """Return the installed versions of Helion and PyTorch, and which are compatible."""
     return f"Helion {version('helion')} with PyTorch {version('torch')}; {COMPATIBLE_VERSIONS}"
 
 
 def config_to_params(config: Mapping[str, object]) -> Params:
-    """Return a configuration of Helion's as plain values: each setting as JSON text."""
+    """Return a Helion configuration as plain values: each setting as JSON text."""
     return {name: json.dumps(value) for name, value in sorted(config.items())}
 
 
 def params_to_config(params: Params) -> dict[str, Any]:
-    """Return the configuration that plain values stand for."""
+    """Return the Helion configuration of plain values."""
     config: dict[str, Any] = {}
     for name, value in params.items():
         try:
@@ -134,7 +134,7 @@ def params_to_config(params: Params) -> dict[str, Any]:
 
 
 def _set_config(bound: Any, config: Any) -> None:
-    """Compile a kernel in one configuration, or say that it is none for this kernel."""
+    """Compile a kernel in one configuration; refuse one that is not valid for this kernel."""
     helion = import_helion()
     try:
         bound.set_config(config)
@@ -145,9 +145,9 @@ def _set_config(bound: Any, config: Any) -> None:
 
 @cache
 def _register_cpu_product() -> None:
-    """Add a product into another dtype, which Helion's interpreter needs and PyTorch may have for GPUs only."""
+    """Register a CPU product into another dtype, which Helion's interpreter needs and PyTorch may lack."""
     torch = import_torch()
-    if torch._C._dispatch_has_kernel_for_dispatch_key(PRODUCT_OPERATOR, "CPU"):  # noqa: SLF001 - there is no public way to ask
+    if torch._C._dispatch_has_kernel_for_dispatch_key(PRODUCT_OPERATOR, "CPU"):  # noqa: SLF001 - there is no public API for it
         return
 
     def product(a: Tensor, b: Tensor, out_dtype: Any) -> Tensor:
@@ -157,15 +157,16 @@ def _register_cpu_product() -> None:
 
 
 def prepare_helion_work(work: TensorWork, *, where: str, seed: int) -> PreparedWorkload:
-    """Return a kernel's work ready to be timed; a configuration too large for the GPU is refused when checked."""
-    ready = work.prepare(where=where, seed=seed)
+    """Prepare a kernel's work to be timed; its check refuses a configuration that is too large for the GPU."""
+    prepared = work.prepare(where=where, seed=seed)
 
     def check() -> Check:
         return check_within_limits(partial(work.check, seed))
 
-    return replace(ready, check=check, launched_kernels=None if is_helion_interpreted() else ready.launched_kernels)
+    launched_kernels = None if is_helion_interpreted() else prepared.launched_kernels
+    return replace(prepared, check=check, launched_kernels=launched_kernels)
 
 
 def helion_backend(kernels: tuple[str, ...]) -> str | None:
-    """Return the library that did the work; null where no kernels were seen."""
+    """Return the library of the launched kernels; null where none were recorded."""
     return "helion" if any(name.startswith("_helion_") for name in kernels) else library_of_kernels(kernels)

@@ -37,12 +37,12 @@ def draw_normal(shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) ->
 
 
 def draw_uniform(shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) -> Floats:
-    """Return values spread evenly over -1 to 1."""
+    """Return values uniformly distributed from -1 to 1."""
     return _generator(seed, stream).uniform(-1.0, 1.0, shape).astype(dtype)
 
 
 def draw_zeros(shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) -> Floats:  # noqa: ARG001 (one signature for all)
-    """Return zeros: data that costs a chip the least power, whatever the seed."""
+    """Return zeros, whatever the seed: the data with the lowest power draw."""
     return np.zeros(shape, dtype)
 
 
@@ -54,11 +54,11 @@ _DRAW_FUNCTIONS: Mapping[str, Callable[..., Floats]] = {
 DISTRIBUTIONS = tuple(_DRAW_FUNCTIONS)
 
 NUMPY_CHOICES = {"dtype": NUMPY_DTYPES, "distribution": DISTRIBUTIONS}
-"""The words that parameters of the numpy workloads may take."""
+"""Allowed values of text parameters of the numpy workloads."""
 
 
 def draw_array(distribution: Scalar, shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) -> Floats:
-    """Return data of the named distribution; the inputs of one call each take a stream of their own."""
+    """Return data of the named distribution; each input of a call uses its own stream."""
     make = partial(
         _DRAW_FUNCTIONS[check_choice("distribution", distribution, DISTRIBUTIONS)], shape, dtype, seed, stream=stream
     )
@@ -84,8 +84,8 @@ TOLERANCES: Mapping[str, float] = {
 }
 """The largest relative error that passes, by the dtype of the output: some ten times its rounding.
 
-That of float32 is below what TF32 reaches, so a product rounded to TF32 on the way does not pass as float32; where
-it was asked for, the result is judged as ``tf32``.
+That of float32 is below the accuracy of TF32, so a product rounded to TF32 on the way does not pass as float32; where
+TF32 was requested, the tolerance is that of ``tf32``.
 """
 
 _QUERIES_AT_A_TIME = 512
@@ -154,7 +154,7 @@ def tolerance_of(dtype: str) -> float:
 
 
 def check_output(out: NDArray[Any], ref: NDArray[Any], dtype: str) -> Check:
-    """Return how far an output computed in ``dtype`` is from its reference, and how far it may be."""
+    """Return the relative error of an output computed in ``dtype``, and its tolerance."""
     return Check(error=relative_error(out, ref), tolerance=tolerance_of(dtype), measure=RELATIVE_ERROR)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_choice(name: str, value: Scalar, choices: Iterable[str]) -> str:
-    """Return a value that is among the known ones."""
+    """Return a value that is one of the choices, or refuse it."""
     choices = tuple(choices)
     if isinstance(value, str) and value in choices:
         return value
@@ -35,7 +35,7 @@ def read_size(values: Params, name: str) -> int:
 
 
 def read_flag(values: Params, name: str) -> bool:
-    """Return a yes or no."""
+    """Return a boolean."""
     value = values[name]
     if not isinstance(value, bool):
         raise BadInput(f"{name} is true or false, not {value!r}.")
@@ -43,12 +43,12 @@ def read_flag(values: Params, name: str) -> bool:
 
 
 def block_sizes(candidates: Iterable[int], limit: int) -> tuple[int, ...]:
-    """Return the candidates in their order, none larger than the problem and none twice."""
+    """Return the candidates in order, clipped to the size of the problem and without duplicates."""
     return tuple(dict.fromkeys(min(candidate, limit) for candidate in candidates))
 
 
 def complete_config(config: Params | None, default: Params) -> Params:
-    """Return the configuration with what it leaves out taken from the default."""
+    """Return the configuration, completed from the default."""
     for key in config or {}:
         if key not in default:
             raise BadInput(
@@ -89,7 +89,7 @@ class GemmProblem:
 
 @dataclass(frozen=True)
 class RowsProblem:
-    """Something done to every row of a rows × cols matrix."""
+    """An operation on every row of a rows × cols matrix."""
 
     rows: int
     cols: int
@@ -118,7 +118,7 @@ class SoftmaxProblem(RowsProblem):
 
     @property
     def flop(self) -> float:
-        """Floating-point operations: five an element.
+        """Floating-point operations: five per element.
 
         They are a comparison for the maximum, a subtraction, an exponential (counted as one), an addition to the
         sum and a scaling by it. What an online form adds for each block of columns is not counted.
@@ -128,11 +128,11 @@ class SoftmaxProblem(RowsProblem):
 
 @dataclass(frozen=True)
 class RmsNormProblem(RowsProblem):
-    """Every row divided by the root of its mean square, then multiplied by weights, one a column."""
+    """Every row divided by the root of its mean square, then multiplied by weights, one per column."""
 
     @property
     def flop(self) -> float:
-        """Floating-point operations: four an element.
+        """Floating-point operations: four per element.
 
         They are a square, an addition to the sum, a scaling by the root and one by the weight.
         """
@@ -146,11 +146,11 @@ class RmsNormProblem(RowsProblem):
 
 @dataclass(frozen=True)
 class LayerNormProblem(RowsProblem):
-    """Every row brought to mean 0 and variance 1, then scaled by weights and shifted by biases, one a column."""
+    """Every row brought to mean 0 and variance 1, then scaled by weights and shifted by biases, one per column."""
 
     @property
     def flop(self) -> float:
-        """Floating-point operations: seven an element.
+        """Floating-point operations: seven per element.
 
         They are an addition to the mean, its subtraction, a square, an addition to the variance, a scaling by its
         root, one by the weight, and the addition of the bias.
@@ -206,7 +206,7 @@ class AttentionProblem:
 
 @dataclass(frozen=True)
 class VectorProblem:
-    """Something done to every one of n elements."""
+    """An elementwise operation on n elements."""
 
     n: int
     dtype: str
@@ -217,5 +217,5 @@ class VectorProblem:
         return cls(read_size(params, "n"), check_choice("dtype", params["dtype"], dtypes))
 
     def bytes_of(self, vectors: int) -> float:
-        """Return the bytes of so many vectors, each read or written once."""
+        """Return the bytes of this many vectors, each read or written once."""
         return float(vectors * self.n * ITEM_BYTES[self.dtype])

@@ -37,34 +37,34 @@ EPSILON: Mapping[str, float] = {
     "float32": 2.0**-23,
     "float64": 2.0**-52,
 }
-"""By which factor neighbouring numbers of a dtype differ from 1."""
+"""Machine epsilon: the distance from 1 to the next larger number of a dtype."""
 
 FLOAT16_MEAN_LIMIT = 2e-4
 MAX_ERROR_RATIO = 2.0
 ACCUMULATION_FACTOR = 8.0
-"""What sums in the precision of the output add to its rounding."""
+"""Allowance for sums that are accumulated in the precision of the output."""
 
 LEAST_ROUNDING = 0.1
-"""Of epsilon and the size of the output: masked attention of a few keys may happen to be without error."""
+"""Smallest assumed error, in epsilons of the output's magnitude: masked attention of few keys may have none."""
 
 REPEATS = 3
 """Calls whose bits are compared with those of the first."""
 
 
 def mean_error_limit(dtype: str) -> float:
-    """Return how large the mean absolute error of attention in a dtype may be."""
+    """Return the limit of the mean absolute error of attention in a dtype."""
     limit = FLOAT16_MEAN_LIMIT * EPSILON[dtype] / EPSILON["float16"]
     return limit * ACCUMULATION_FACTOR if dtype in {"float32", "float64"} else limit
 
 
 def max_error_limit(dtype: str, dense: float, size: float) -> float:
-    """Return how large the largest error may be beside that of masked attention; ``size`` is the output's own."""
+    """Return the limit of the largest error from that of masked attention; ``size`` is the output's magnitude."""
     return MAX_ERROR_RATIO * max(dense, LEAST_ROUNDING * EPSILON[dtype] * size)
 
 
 @dataclass(frozen=True)
 class OutputErrors:
-    """What was seen of a fast path: its errors, over which rows, and whether all of the output is a number."""
+    """The errors of a fast path, over how many rows, and whether all of its output is finite."""
 
     mean_error: float
     max_error: float
@@ -108,7 +108,7 @@ def compare_with_limits(
 
 
 def unchecked_parity(measure: str, reason: str) -> Parity:
-    """Return that nothing could be compared, and why."""
+    """Return a parity that was not checked, with the reason."""
     return Parity(passed=None, reason=reason, measure=measure)
 
 
@@ -117,7 +117,7 @@ def _finite_or_none(value: float) -> float | None:
 
 
 MAX_ERROR_FACTOR = 10.0
-"""The worst of many errors is several times their mean."""
+"""The largest of many errors is several times their mean."""
 
 REFERENCE, FAST = "the reference", "the fast function"
 OF_REFERENCE = "of the reference"
@@ -130,12 +130,12 @@ _ELEMENTS_AT_ONCE = 2**22
 
 
 class IncomparableOutput(Exception):
-    """Two outputs cannot be compared; why."""
+    """Two outputs cannot be compared; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class CallOutput:
-    """One array that a function returned, kept apart from what later calls write."""
+    """A copy of one array that a function returned, so that later calls cannot overwrite it."""
 
     flat: Any
     shape: tuple[int, ...]
@@ -143,17 +143,17 @@ class CallOutput:
 
     @property
     def whole(self) -> bool:
-        """Whether its elements are whole numbers or truth values."""
+        """Whether its elements are integers or booleans."""
         return self.dtype.startswith(_EXACT_DTYPES)
 
     def parts(self) -> Iterator[Any]:
-        """Yield its elements in float64, some at a time."""
+        """Yield its elements in float64, in chunks."""
         for start in range(0, self.flat.shape[0], _ELEMENTS_AT_ONCE):
-            some = self.flat[start : start + _ELEMENTS_AT_ONCE]
-            yield np.asarray(some.double().cpu().numpy() if _is_tensor(some) else some, dtype=np.float64)
+            chunk = self.flat[start : start + _ELEMENTS_AT_ONCE]
+            yield np.asarray(chunk.double().cpu().numpy() if _is_tensor(chunk) else chunk, dtype=np.float64)
 
     def same_bits(self, other: CallOutput) -> bool:
-        """Return whether two outputs hold the same bits."""
+        """Return whether two outputs are bitwise equal."""
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             return False
         if _is_tensor(self.flat) and _is_tensor(other.flat):
@@ -165,9 +165,9 @@ class CallOutput:
 def compare_outputs(
     reference: Callable[[], object], fast: Callable[[], object], *, tolerance: float | None = None
 ) -> Parity:
-    """Call both, and return whether the fast one gave what the reference gave; each call waits for its own work.
+    """Call both and compare the fast function's output with the reference's; each call waits for its own work.
 
-    Of several arrays the first that does not pass is told, or the one that came nearest to its limits.
+    Of several arrays, return the first that fails, else the one closest to its limits.
     """
     try:
         expected, actual = read_outputs(reference(), REFERENCE), read_outputs(fast(), FAST)
@@ -179,29 +179,29 @@ def compare_outputs(
     names = [""] if len(expected) == 1 else [f" {number}" for number in range(1, len(expected) + 1)]
     parities = [
         _compare_output(
-            mine,
-            truth,
+            output,
+            reference_output,
             tolerance,
             deterministic=deterministic,
             measure=f"absolute error against output{name} {OF_REFERENCE}",
         )
-        for mine, truth, name in zip(actual, expected, names, strict=True)
+        for output, reference_output, name in zip(actual, expected, names, strict=True)
     ]
     return next((parity for parity in parities if not parity.passed), None) or max(parities, key=_limit_share)
 
 
-def _same_bits(actual: tuple[CallOutput, ...], again: tuple[CallOutput, ...]) -> bool:
-    return len(actual) == len(again) and all(map(CallOutput.same_bits, actual, again))
+def _same_bits(actual: tuple[CallOutput, ...], repeated: tuple[CallOutput, ...]) -> bool:
+    return len(actual) == len(repeated) and all(map(CallOutput.same_bits, actual, repeated))
 
 
 def _limit_share(parity: Parity) -> float:
-    """Return how much of its limits an error took."""
+    """Return the larger ratio of an error to its limit."""
     shares = ((parity.mean_error, parity.mean_limit), (parity.max_error, parity.max_limit))
     return max(error / limit if error and limit else 0.0 for error, limit in shares)
 
 
 def read_outputs(returned: object, whose: str) -> tuple[CallOutput, ...]:
-    """Return what a function returned as arrays of its own, or say that they are none."""
+    """Return copies of the arrays that a function returned; raise if they cannot be compared."""
     several = returned if isinstance(returned, tuple | list) else (returned,)
     return tuple(_read_output(value, whose) for value in several)
 
@@ -220,7 +220,7 @@ def _read_output(value: Any, whose: str) -> CallOutput:
 
 
 def _read_array(value: object, whose: str) -> np.ndarray[Any, Any]:
-    """Return a copy of what says that it can be read as an array."""
+    """Return a copy of a value that supports ``__array__``."""
     try:
         return np.array(value)
     except (TypeError, ValueError) as error:
@@ -236,18 +236,18 @@ def _dtype_name(value: object) -> str:
 def _compare_output(
     actual: CallOutput, expected: CallOutput, tolerance: float | None, *, deterministic: bool, measure: str
 ) -> Parity:
-    """Judge one array against the reference's."""
+    """Compare one array with the reference's."""
     if actual.shape != expected.shape:
         reason = f"its output has the shape {actual.shape}, that of the reference {expected.shape}"
         return Parity(passed=False, reason=reason, measure=measure, deterministic=deterministic)
     count, total, largest, size, most = math.prod(expected.shape), 0.0, 0.0, 0.0, 0.0
     finite = True
-    for mine, reference in zip(actual.parts(), expected.parts(), strict=True):
+    for output, reference in zip(actual.parts(), expected.parts(), strict=True):
         if not np.isfinite(reference).all():
             return unchecked_parity(measure, "the output of the reference has a NaN or an infinity")
-        finite = finite and bool(np.isfinite(mine).all())
+        finite = finite and bool(np.isfinite(output).all())
         with np.errstate(invalid="ignore", over="ignore"):
-            errors = np.abs(mine - reference)
+            errors = np.abs(output - reference)
             total, largest = total + float(errors.sum()), max(largest, float(errors.max()))
             size, most = size + float(np.abs(reference).sum()), max(most, float(np.abs(reference).max()))
     if not count:
@@ -263,7 +263,7 @@ def _compare_output(
 
 
 def _default_tolerance(actual: CallOutput, expected: CallOutput) -> float:
-    """Return the relative error that passes: that of the coarser dtype; none for whole numbers."""
+    """Return the relative error that passes: that of the coarser dtype; 0 for integers."""
     if actual.whole and expected.whole:
         return 0.0
     kinds = [output.dtype for output in (actual, expected) if not output.whole]

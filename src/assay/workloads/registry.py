@@ -1,4 +1,4 @@
-"""Find a workload by what the user wrote: ``softmax``, ``softmax@numpy``, ``file.py:function``, or a plug-in's name."""
+"""Find a workload from the command line: ``softmax``, ``softmax@numpy``, ``file.py:function``, a plug-in's name."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ BUILT_IN = {
 ALIASES = {"flash_attention_v2": "flash_attention", "gemm_benchmark": "gemm"}
 
 PREFERRED = {"cuda": ("torch",), "cpu": ("torch", "numpy")}
-"""Which implementation a device takes when none is named, best first; only installed ones count."""
+"""Default implementations by kind of device, best first; only installed ones count."""
 
 ENTRY_POINTS = "assay.workloads"
 
 LARGEST_SIZE = 2**48
-"""No dimension is larger: a number beyond is a slip of the finger, and no memory holds it."""
+"""Largest allowed dimension: a larger one is a typing error, as no memory can hold it."""
 
 
 @dataclass(frozen=True)
 class WorkloadEntry:
-    """A workload that can be loaded: its key ``name@impl`` and where it lives."""
+    """A registered workload: its key ``name@impl`` and its ``module:attribute``."""
 
     key: str
     target: str
@@ -86,7 +86,7 @@ class WorkloadEntry:
         return self.key.partition("@")[2]
 
     def load(self) -> Workload:
-        """Import the workload; an ``ImportError`` says what is missing."""
+        """Import the workload; raise an ``ImportError`` that names what is missing."""
         module, _, attribute = self.target.partition(":")
         workload: Workload | None = getattr(importlib.import_module(module), attribute, None)
         if workload is None:
@@ -117,7 +117,7 @@ def find_workload(name: str, impl: str) -> Workload:
 def resolve_subject(
     spec: str, *, device_kind: str, explicit: Mapping[str, str] | None = None, ranks: int = 1
 ) -> Subject:
-    """Return the subject that a user's words mean on a kind of device and so many ranks, its parameters complete."""
+    """Return the subject of a spec on a kind of device and a number of ranks, with complete parameters."""
     name, _, impl = (spec, "", "") if is_function_spec(spec) else spec.partition("@")
     name = _canonical_name(name)
     if is_function_spec(name):
@@ -138,11 +138,11 @@ def resolve_subject(
 
 
 def _canonical_name(name: str) -> str:
-    """Return the registered name that a word means: older names, and dashes for underscores."""
-    plainly = name.replace("-", "_")
-    if plainly in ALIASES:
-        return ALIASES[plainly]
-    return plainly if any(entry.name == plainly for entry in registered_workloads().values()) else name
+    """Return the registered name for an alias or a name with dashes."""
+    normalized = name.replace("-", "_")
+    if normalized in ALIASES:
+        return ALIASES[normalized]
+    return normalized if any(entry.name == normalized for entry in registered_workloads().values()) else name
 
 
 def _default_impl(name: str, device_kind: str) -> str:
@@ -162,7 +162,7 @@ def _default_impl(name: str, device_kind: str) -> str:
 def complete_params(
     workload: Workload, explicit: Mapping[str, str], device_kind: str = "cpu", ranks: int = 1
 ) -> Params:
-    """Return a workload's parameters: the device's defaults, with the given ones read as the default's type."""
+    """Return a workload's parameters: the device's defaults and the explicit ones, parsed as the default's type."""
     params = dict(workload.defaults(device_kind))
     for name, text in explicit.items():
         if name not in params:
@@ -180,9 +180,9 @@ def check_params(
     ranks: int = 1,
     explicit: Collection[str] | None = None,
 ) -> Params:
-    """Look at the parameters before anything is started: sizes are positive, words known, the workload's rules kept.
+    """Check the parameters before anything is started: positive sizes, known choices, the workload's own rules.
 
-    Returned are the parameters for so many ranks; those that were ``explicit``, all unless told, are as they were.
+    Return them adapted to the number of ranks; ``explicit`` ones, all where it is null, are unchanged.
     """
     for name, value in params.items():
         if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= LARGEST_SIZE:
@@ -201,11 +201,11 @@ def check_params(
 
 
 def parse_as(default: Scalar, text: str, name: str) -> Scalar:
-    """Return text as the type of a default value, or say which type it must be."""
+    """Parse text as the type of a default value, or refuse it with the required type."""
     if isinstance(default, bool):
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if text.lower() in words:
-            return words[text.lower()]
+        booleans = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() in booleans:
+            return booleans[text.lower()]
         raise BadInput(f"Parameter {name} must be true or false, not {text!r}.")
     if isinstance(default, int | float):
         try:
@@ -220,7 +220,7 @@ def parse_as(default: Scalar, text: str, name: str) -> Scalar:
 
 
 def parse_scalar(text: str) -> Scalar:
-    """Return text as the plainest value it can be read as: a finite number, true or false, or itself."""
+    """Parse text as an integer, a finite number or a boolean; otherwise return it unchanged."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 Tensor: TypeAlias = Any
-"""A ``torch.Tensor``; PyTorch is not there for the type checker, as it need not be there for the user."""
+"""A ``torch.Tensor``; the type checker does not see PyTorch, which is an optional dependency."""
 
 _GPU_NAME = re.compile(r"cuda:(?P<index>[0-9]+)(/(?P<instance>[0-9]+))?")
 
 
 def torch_device(device: str) -> str:
-    """Return PyTorch's name for a device of ours: ``cpu:1``, ``cuda:3``, or ``cuda:3/0`` for a MIG instance.
+    """Return PyTorch's name of an Assay device: ``cpu:1``, ``cuda:3``, or ``cuda:3/0`` for a MIG instance.
 
-    All groups of cores are PyTorch's one ``cpu``: a process's cores are its own. A GPU or an instance that was left
-    alone in ``CUDA_VISIBLE_DEVICES`` is ``cuda:0`` to PyTorch, whatever its number on the machine.
+    Every group of cores is PyTorch's ``cpu``: the process is pinned to its cores. The only GPU or instance in
+    ``CUDA_VISIBLE_DEVICES`` is ``cuda:0`` to PyTorch, whatever its number on the machine.
     """
     if device.partition(":")[0] == "cpu":
         return "cpu"
@@ -45,7 +45,7 @@ def torch_device(device: str) -> str:
 
 
 def import_torch() -> Any:
-    """Return the module ``torch``, or say that it is missing."""
+    """Return the module ``torch``; raise if it is missing."""
     try:
         import torch
     except ImportError as error:
@@ -54,9 +54,9 @@ def import_torch() -> Any:
 
 
 def open_device(device: str) -> str:
-    """Return PyTorch's name for a device that is there, having made it the current one where it is a GPU.
+    """Return PyTorch's name of an existing device; make a GPU the current device.
 
-    GPUs are counted as NVML counts them, by their place on the PCI bus.
+    GPUs are numbered as in NVML, by PCI bus order.
     """
     where = torch_device(device)
     torch = import_torch()
@@ -75,9 +75,9 @@ def open_device(device: str) -> str:
 
 @cache
 def _warm_up_vector_functions() -> None:
-    """Have the CPU's vector functions called once by one thread.
+    """Call the CPU's vector functions once from one thread.
 
-    They look up the processor at their first call. Where several threads make it at once, MKL has been seen to compute
+    They detect the processor at their first call. When several threads make it at once, MKL was observed to compute
     a thread's part of ``exp`` in float64 to 9 digits only.
     """
     torch = import_torch()
@@ -88,7 +88,7 @@ def _warm_up_vector_functions() -> None:
 
 
 def synchronizer(where: str) -> Callable[[], None]:
-    """Return what waits for all work on a device: nothing on a CPU, whose calls return when they are done."""
+    """Return a function that waits for all work on a device; it does nothing on a CPU, whose calls are synchronous."""
     if where == "cpu":
         return _do_nothing
     return partial(import_torch().cuda.synchronize, where)
@@ -103,7 +103,7 @@ MIB = 2**20
 
 
 def free_bytes(where: str) -> int:
-    """Return the bytes that tensors may still take: of a GPU what the driver and PyTorch's own store have left."""
+    """Return the bytes available to tensors: on a GPU, free memory of the driver and of PyTorch's caching allocator."""
     if where == "cpu":
         return free_host_bytes(ROOT)
     cuda = import_torch().cuda
@@ -112,7 +112,7 @@ def free_bytes(where: str) -> int:
 
 
 def free_host_bytes(root: Path) -> int:
-    """Return what the kernel calls available, and no more than the control group allows this process at all."""
+    """Return the kernel's available memory in bytes, limited by the memory limit of the control group."""
     lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
     available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     allowed = read_limits(root).memory_mib
@@ -129,14 +129,14 @@ _LIBRARIES = (
     ("softmax_warp", "aten"),
     ("memcpy", "cuda"),
 )
-"""What stands in a kernel's name, and the library that such kernels come with; the first that fits decides."""
+"""A part of a kernel's name and the library of such kernels; the first match decides."""
 
 
 def list_kernels(call: Callable[[], object], where: str) -> tuple[str, ...]:
     """Make a call twice and return what the second launched, in order.
 
-    On a GPU these are its kernels and copies; on a CPU, where there are none, PyTorch's operators, those that others
-    called among them. Nothing is returned where the profiler sees nothing, as when another one is at work.
+    On a GPU these are its kernels and copies; on a CPU, which has none, PyTorch's operators, nested ones included.
+    The result is empty where the profiler records nothing, as when another profiler is active.
     """
     from torch.autograd.profiler import profile
 
@@ -154,9 +154,9 @@ def list_kernels(call: Callable[[], object], where: str) -> tuple[str, ...]:
 
 
 def kernel_spans(call: Callable[[], object], where: str) -> list[tuple[float, float]]:
-    """Make a call and return when each kernel and copy of it began and ended on a GPU, in microseconds.
+    """Make a call and return the start and end of each of its kernels and copies on a GPU, in microseconds.
 
-    Only the GPU is watched, which slows the host the least.
+    Only the GPU is profiled, which slows the host the least.
     """
     from torch.autograd.profiler import profile
 
@@ -174,6 +174,6 @@ def _is_on_gpu(event: Any) -> bool:
 
 
 def library_of_kernels(kernels: tuple[str, ...]) -> str | None:
-    """Return the library that kernels on a GPU come from; null where their names do not show it, as on a CPU."""
+    """Return the library of GPU kernels; null where their names do not show it, as on a CPU."""
     names = [kernel.lower() for kernel in kernels]
     return next((library_name for mark, library_name in _LIBRARIES if any(mark in name for name in names)), None)

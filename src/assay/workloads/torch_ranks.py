@@ -1,7 +1,7 @@
 """The process group of a role's ranks: created once per worker, shared by its subjects, closed with the last of them.
 
-Ranks rendezvous over gloo, which needs nothing but the host. Where each rank has a GPU of its own, tensors go over
-NCCL; ranks that share a GPU, which NCCL refuses, use gloo too.
+Ranks rendezvous over gloo, which needs only the host. Where each rank has its own GPU, tensors go over NCCL; ranks that
+share a GPU, which NCCL refuses, use gloo for tensors too.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Ranks:
-    """Who this process is among the ranks; ``group`` carries tensors, null for the one that gloo made."""
+    """This process's rank; ``group`` is the group for tensors, null for the default gloo group."""
 
     rank: int = 0
     size: int = 1
     group: Any = None
 
     def align(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have reached this point."""
         if self.size > 1:
             import_torch().distributed.barrier()
 
 
 @dataclass
 class _GroupState:
-    """The ranks of this process while someone uses them."""
+    """The ranks of this process and their number of users."""
 
     ranks: Ranks | None = None
     users: int = 0
@@ -45,7 +45,7 @@ _GROUP = _GroupState()
 
 
 def join_ranks(where: str) -> Ranks:
-    """Return the ranks, met now unless they were before; ``where`` is PyTorch's name of this rank's device."""
+    """Return the ranks, after a rendezvous at the first call; ``where`` is PyTorch's name of this rank's device."""
     if _GROUP.ranks is None:
         _GROUP.ranks = _init_ranks(where, os.environ)
     _GROUP.users += 1
@@ -53,7 +53,7 @@ def join_ranks(where: str) -> Ranks:
 
 
 def leave_ranks() -> None:
-    """Be done with the ranks; the last to say so closes the group."""
+    """Stop using the ranks; the last user closes the group."""
     _GROUP.users -= 1
     if _GROUP.users > 0 or _GROUP.ranks is None:
         return
@@ -74,13 +74,13 @@ def _init_ranks(where: str, environment: Mapping[str, str]) -> Ranks:
 
 
 def _nccl_group(where: str, size: int) -> Any:
-    """Return a group over NCCL where every rank has a GPU of its own; null where not all do."""
+    """Return an NCCL group if every rank has its own GPU, else null."""
     torch = import_torch()
     dist = torch.distributed
-    mine = None if where == "cpu" else f"{socket.gethostname()} {torch.cuda.get_device_properties(where).uuid}"
-    everyones: list[str | None] = [None] * size
-    dist.all_gather_object(everyones, mine)
-    if None in everyones or len(set(everyones)) < size or not dist.is_nccl_available():
+    gpu_id = None if where == "cpu" else f"{socket.gethostname()} {torch.cuda.get_device_properties(where).uuid}"
+    gpu_ids: list[str | None] = [None] * size
+    dist.all_gather_object(gpu_ids, gpu_id)
+    if None in gpu_ids or len(set(gpu_ids)) < size or not dist.is_nccl_available():
         return None
     group = dist.new_group(backend="nccl")
     dist.barrier(group, device_ids=[torch.device(where).index])

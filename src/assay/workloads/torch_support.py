@@ -1,10 +1,10 @@
-"""What PyTorch workloads share: seeded tensors, float64 references, checks against them, and the prepared call.
+"""Shared code of PyTorch workloads: seeded tensors, float64 references, checks against them, and the prepared call.
 
-A reference takes the inputs and the rows of the output that are needed (a slice or a tensor of indices) and does not
-change the inputs. It is computed in float64 where the tensors are, which makes checking a large problem on a GPU fast;
-where checking everything would take long, rows spread over the whole output are checked.
+A reference takes the inputs and the required rows of the output (a slice or a tensor of indices) and does not change
+the inputs. It is computed in float64 on the tensors' device, which makes checking a large problem on a GPU fast; where
+checking everything would take long, rows spread over the whole output are checked.
 
-Up to ``MOST_FROM_NUMPY`` elements inputs are those of ``numpy_support``, so the same in every implementation. Larger
+Inputs of up to ``MOST_FROM_NUMPY`` elements are those of ``numpy_support``, so the same in every implementation. Larger
 ones are drawn on the device, in float64 as well, by PyTorch's generator: the same for one seed, one version of PyTorch
 and one GPU model, but different from those of a CPU.
 """
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 MOST_FLOP = {"cuda": 4e11, "cpu": 5e9}
-"""What a check may take, by kind of device: well under a second."""
+"""FLOP that a check may take, by kind of device: well under a second."""
 
 FLOP_PER_ELEMENT = 100.0
-"""What an element read and written counts for beside the arithmetic."""
+"""Cost of reading and writing an element, in FLOP, beside the arithmetic."""
 
 FEWEST_ROWS, MOST_ROWS = 64, 2**20
-"""How many rows are judged where it is not all of them."""
+"""Limits of the number of rows to check where not all are."""
 
 _ELEMENTS_AT_ONCE = 2**25
 """256 MiB of float64."""
@@ -49,13 +49,13 @@ _ELEMENTS_AT_ONCE = 2**25
 
 @dataclass(frozen=True)
 class TensorReference:
-    """The reference of an output, by its rows, which are the first axis.
+    """The reference of an output by rows, which are the first axis.
 
     Attributes:
-        rows: How many there are.
+        rows: Number of rows.
         compute_rows: Returns some of them in float64.
-        flop_per_row: Floating-point operations to compute one.
-        elements_per_row: Float64 elements held while one is computed.
+        flop_per_row: Floating-point operations to compute one row.
+        elements_per_row: Float64 elements held while one row is computed.
     """
 
     rows: int
@@ -64,14 +64,14 @@ class TensorReference:
     elements_per_row: float
 
     def rows_within(self, flop: float) -> int:
-        """Return how many rows are judged for so many operations: all, or not too few and not too many."""
+        """Return the number of rows to check within this many FLOP: all, or a number within the limits."""
         cost = self.flop_per_row + FLOP_PER_ELEMENT * self.elements_per_row
         affordable = max(FEWEST_ROWS, int(flop / cost))
         return self.rows if affordable >= self.rows else min(affordable, MOST_ROWS)
 
 
 def compare_with_reference(out: Tensor, reference: TensorReference, *, tolerance: float, seed: int) -> Check:
-    """Return the relative error of an output, and which rows it was taken over where not over all.
+    """Return the relative error of an output, with the rows it was computed over where not all.
 
     A wrong shape, and a NaN or an infinity anywhere, give infinity, which no tolerance admits.
     """
@@ -103,12 +103,12 @@ def _relative_error(out: Tensor, reference: TensorReference, chosen: NDArray[np.
         return math.inf
     difference = norm = 0.0
     for which in _row_chunks(reference, chosen, out.device):
-        right = reference.compute_rows(which)
+        expected = reference.compute_rows(which)
         values = out[which].double()
-        if values.shape != right.shape:
+        if values.shape != expected.shape:
             return math.inf
-        difference += float((values - right).square().sum())
-        norm += float(right.square().sum())
+        difference += float((values - expected).square().sum())
+        norm += float(expected.square().sum())
     if norm == 0:
         return 0.0 if difference == 0 else math.inf
     error = math.sqrt(difference / norm)
@@ -116,7 +116,7 @@ def _relative_error(out: Tensor, reference: TensorReference, chosen: NDArray[np.
 
 
 def _row_chunks(reference: TensorReference, chosen: NDArray[np.int64] | None, device: object) -> Iterator[RowSelection]:
-    """Yield the rows to judge, as many at a time as memory allows."""
+    """Yield the rows to check, as many at a time as memory allows."""
     step = max(1, int(_ELEMENTS_AT_ONCE / reference.elements_per_row))
     if chosen is None:
         for start in range(0, reference.rows, step):
@@ -128,7 +128,7 @@ def _row_chunks(reference: TensorReference, chosen: NDArray[np.int64] | None, de
 TORCH_DTYPES = ("bfloat16", "float16", "float32", "float64")
 
 EPS = 1e-5
-"""What norms add to a mean square before they take its root."""
+"""The epsilon that norms add to a mean square before the square root."""
 
 
 def _identity(out: Tensor) -> Tensor:
@@ -137,17 +137,17 @@ def _identity(out: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TensorWork:
-    """One call's work on tensors that are in place.
+    """One call's work on existing tensors.
 
     Attributes:
         call: Does the work and returns its output.
-        reference: What the output must be.
+        reference: The expected output.
         tolerance: The largest relative error that passes.
         flop: Floating-point operations of one call; null where there are none.
-        bytes_moved: The least bytes one call must read and write.
-        out: The output, where the call writes into one that is kept.
+        bytes_moved: Least number of bytes one call must read and write.
+        out: The output tensor, where calls write into the same one; null: each returns its own.
         by_rows: Returns the output with the rows of ``reference`` as its first axis.
-        backend: Returns which library kernels belong to.
+        backend: Returns the library of kernels.
     """
 
     call: Callable[[], Tensor]
@@ -160,19 +160,19 @@ class TensorWork:
     backend: Callable[[tuple[str, ...]], str | None] = library_of_kernels
 
     def check(self, seed: int) -> Check:
-        """Make one call, its kept output spoilt before, and compare; the rows judged depend on the seed."""
+        """Make one call, with its output buffer overwritten by NaN before, and compare; the seed selects the rows."""
         if self.out is not None:
             self.out.fill_(math.nan)
         out = self.by_rows(self.call())
         return compare_with_reference(out, self.reference, tolerance=self.tolerance, seed=seed)
 
     def launched_kernels(self, where: str) -> LaunchedKernels:
-        """Make calls, and look at what one of them launched."""
+        """Make calls, and return what one of them launched."""
         kernels = list_kernels(self.call, where)
         return LaunchedKernels(kernels, self.backend(kernels))
 
     def prepare(self, *, where: str, seed: int) -> PreparedWorkload:
-        """Return the work ready to be timed."""
+        """Return the workload ready to be timed."""
         return PreparedWorkload(
             call=self.call,
             check=lambda: self.check(seed),
@@ -184,19 +184,19 @@ class TensorWork:
 
 
 class TorchWorkload:
-    """What all workloads of PyTorch's own operators have in common: they run everywhere and have nothing to tune."""
+    """Base class of workloads of PyTorch's own operators: they run on every device and have nothing to tune."""
 
     impl = "torch"
     device_kinds = frozenset({"cpu", "cuda"})
     choices: Mapping[str, tuple[str, ...]] = {"dtype": TORCH_DTYPES, "distribution": DISTRIBUTIONS}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: PyTorch chooses for itself."""
+        """Return no configurations: PyTorch chooses its own."""
         return ()
 
 
 def uses_tf32(params: Params, dtype: str) -> bool:
-    """Return whether float32 products may be rounded to TF32, which is asked for and means nothing otherwise."""
+    """Return whether TF32 is requested for float32 products; refuse it for other dtypes."""
     requested = read_flag(params, "tf32")
     if requested and dtype != "float32":
         raise BadInput(f"tf32 is a way to multiply float32, not {dtype}.")
@@ -204,11 +204,11 @@ def uses_tf32(params: Params, dtype: str) -> bool:
 
 
 RowSelection: TypeAlias = "slice | Tensor"
-"""Rows of an output: a slice, or a tensor of their numbers."""
+"""Rows of an output: a slice, or a tensor of row indices."""
 
 
 def reference_matmul_rows(a: Tensor, b: Tensor, which: RowSelection) -> Tensor:
-    """Return rows of a·b, as two products of half the depth: for float64 it is not the very call that is checked."""
+    """Return rows of a·b, as two products of half the depth, so that float64 is not checked against the same call."""
     rows, half = a[which].double(), b.shape[0] // 2
     return rows[:, :half] @ b[:half].double() + rows[:, half:] @ b[half:].double()
 
@@ -225,7 +225,7 @@ def reference_rms_norm_rows(x: Tensor, weight: Tensor, eps: float, which: RowSel
 
 
 def reference_layer_norm_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float, which: RowSelection) -> Tensor:
-    """Return rows of x with mean 0 and variance 1, but for eps, times the weights, plus the biases."""
+    """Return rows of x normalized to mean 0 and variance 1 (up to eps), times the weights, plus the biases."""
     rows = x[which].double()
     rows = rows - rows.mean(-1, keepdim=True)
     return rows * (rows.square().mean(-1, keepdim=True) + eps).rsqrt() * weight.double() + bias.double()
@@ -249,7 +249,7 @@ def _softmax_float64(x: Tensor) -> Tensor:
 
 
 MOST_FROM_NUMPY = 2**22
-"""Elements; numpy draws so many in about a tenth of a second."""
+"""Elements; numpy draws this many in about a tenth of a second."""
 
 _ELEMENTS_PER_DRAW = 2**24
 """Elements; 128 MiB of float64 are held beside the tensor while it is filled."""
@@ -258,13 +258,13 @@ _ELEMENTS_PER_DRAW = 2**24
 def draw_tensor(
     distribution: Scalar, shape: data.ArrayShape, dtype: str, seed: int, *, where: str, stream: int = 0
 ) -> Tensor:
-    """Return a tensor on a device; the inputs of one call each take a stream of their own."""
+    """Return a tensor on a device; each input of a call uses its own stream."""
     make = partial(_draw_new, distribution, shape, dtype, seed, where=where, stream=stream)
     return shared_data(("torch", distribution, shape, dtype, seed, where, stream), make)
 
 
 def empty_output(like: Tensor, shape: data.ArrayShape) -> Tensor:
-    """Return a tensor to write into, of the device and dtype of another."""
+    """Return an uninitialized output tensor with the device and dtype of another."""
     return shared_data(("output", shape, like.dtype, like.device), lambda: like.new_empty(shape))
 
 
@@ -289,5 +289,5 @@ def _fill_tensor(out: Tensor, name: str, seed: int, stream: int) -> None:
     generator = torch.Generator(device=out.device)
     generator.manual_seed(int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]))
     for part in out.view(-1).split(_ELEMENTS_PER_DRAW):
-        wide = torch.empty_like(part, dtype=torch.float64)
-        part.copy_(wide.normal_(generator=generator) if name == "normal" else wide.uniform_(-1, 1, generator=generator))
+        draw = torch.empty_like(part, dtype=torch.float64)
+        part.copy_(draw.normal_(generator=generator) if name == "normal" else draw.uniform_(-1, 1, generator=generator))

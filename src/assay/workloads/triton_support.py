@@ -1,4 +1,4 @@
-"""What Triton workloads share.
+"""Shared code of Triton workloads.
 
 Supported devices, kernel launches, limits of a configuration, and row-wise configurations.
 
@@ -36,23 +36,23 @@ TRITON_DTYPES = ("bfloat16", "float16", "float32")
 TRITON_CHOICES = {"dtype": TRITON_DTYPES, "distribution": DISTRIBUTIONS}
 
 MOST_SHARED_BYTES = 200 * 1024
-"""Shared memory that a configuration may need by our estimate: what fits a Hopper; smaller GPUs refuse some."""
+"""Limit of a configuration's estimated shared memory: what fits a Hopper GPU; smaller GPUs refuse some."""
 
 SMALLEST_DOT = 16
-"""Triton multiplies tiles of at least this side."""
+"""Smallest side of a tile that Triton's ``dot`` multiplies."""
 
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """How a kernel is launched over data that is in place, in whichever configuration.
+    """The launch of a kernel on existing data, in any configuration.
 
     Attributes:
-        kernel: Its name.
-        args: Tensors and numbers, by their place.
-        out: The tensor that it writes.
-        fixed: Settings that all configurations have in common.
-        settings: Returns those of a configuration, but for its warps and stages.
-        grid: Returns how many programs there are, from all settings.
+        kernel: The kernel's name.
+        args: Positional arguments: tensors and numbers.
+        out: The output tensor.
+        fixed: Settings shared by all configurations.
+        settings: Returns the settings of a configuration, except its warps and stages.
+        grid: Returns the number of programs from all settings.
     """
 
     kernel: str
@@ -63,24 +63,24 @@ class TritonLaunch:
     grid: Callable[[Mapping[str, Any]], tuple[int]]
 
     def call(self, config: Params) -> Callable[[], Tensor]:
-        """Return what launches the kernel in one configuration; its first call compiles it."""
+        """Return a call that launches the kernel in one configuration; its first call compiles it."""
         settings = {**self.fixed, **self.settings(config)}
-        launched = partial(
+        launch = partial(
             load_kernel(self.kernel)[self.grid(settings)], *self.args, **settings, **launch_options(config)
         )
 
         def call() -> Tensor:
-            launched()
+            launch()
             return self.out
 
         return call
 
 
 class TritonWorkload(Protocol):
-    """What workloads in Triton offer to an auto-tuner beside what all workloads do."""
+    """The additional interface of Triton workloads, for auto-tuners."""
 
     def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Put the data in place, and return how the kernel is launched over it."""
+        """Create the data, and return the kernel's launch on it."""
         ...
 
 
@@ -101,7 +101,7 @@ def triton_device_kinds() -> frozenset[str]:
 
 
 def load_kernel(name: str, module: str = "triton_ops") -> Any:
-    """Return one of our kernels, not yet compiled, from a module of `kernels`; or say what is missing."""
+    """Return one of our kernels, not yet compiled, from a module of `kernels`; raise if Triton is missing."""
     try:
         return getattr(importlib.import_module(f"assay.workloads.kernels.{module}"), name)
     except ImportError as error:
@@ -109,17 +109,17 @@ def load_kernel(name: str, module: str = "triton_ops") -> Any:
 
 
 def launch_options(config: Params) -> dict[str, int]:
-    """Return how a kernel is compiled and launched: warps to a program, and stages of the pipeline of its loads."""
+    """Return a kernel's compile options: warps per program and pipeline stages of its loads."""
     return {name: read_size(config, name) for name in ("num_warps", "num_stages")}
 
 
 def next_power_of_two(least: int, *, at_least: int = SMALLEST_DOT) -> int:
-    """Return the smallest power of two that is no less than both."""
+    """Return the smallest power of two that is at least both."""
     return 1 << (max(least, at_least) - 1).bit_length()
 
 
 def tile_side(config: Params, name: str) -> int:
-    """Return one side of a tile, which Triton wants to be a power of two and not too small."""
+    """Return one side of a tile, which must be a power of two and not too small for Triton."""
     side = read_size(config, name)
     if side < SMALLEST_DOT or side != next_power_of_two(side):
         raise BadInput(f"{name} is a power of two of at least {SMALLEST_DOT}, not {side}.")
@@ -127,22 +127,23 @@ def tile_side(config: Params, name: str) -> int:
 
 
 def multiply_unit(params: Params, dtype: str) -> str:
-    """Return what multiplies tiles: ``threads`` where float32 is to stay exact, otherwise ``tensor cores``."""
+    """Return the unit that multiplies tiles: ``threads`` where float32 stays exact, otherwise ``tensor cores``."""
     return "threads" if dtype == "float32" and not uses_tf32(params, dtype) else "tensor cores"
 
 
 def prepare_triton_work(work: TensorWork, *, where: str, seed: int) -> PreparedWorkload:
-    """Return a kernel's work ready to be timed; a configuration too large for the GPU is refused when checked."""
-    ready = work.prepare(where=where, seed=seed)
+    """Prepare a kernel's work to be timed; its check refuses a configuration that is too large for the GPU."""
+    prepared = work.prepare(where=where, seed=seed)
 
     def check() -> Check:
         return check_within_limits(partial(work.check, seed))
 
-    return replace(ready, check=check, launched_kernels=None if is_triton_interpreted() else ready.launched_kernels)
+    launched_kernels = None if is_triton_interpreted() else prepared.launched_kernels
+    return replace(prepared, check=check, launched_kernels=launched_kernels)
 
 
 def check_within_limits(check: Callable[[], Check]) -> Check:
-    """Make a check; a kernel that asks for more than the GPU has is refused in words."""
+    """Run a check; refuse a kernel that needs more resources than the GPU has."""
     try:
         return check()
     except Exception as error:
@@ -152,7 +153,7 @@ def check_within_limits(check: Callable[[], Check]) -> Check:
 
 
 def triton_backend(kernels: tuple[str, ...]) -> str | None:
-    """Return the library that did the work: the kernels are our own; null where none were seen."""
+    """Return the library of the kernels, which are our own; null where none were recorded."""
     return "triton" if kernels else None
 
 
@@ -161,11 +162,11 @@ LOOPED_COLS = (1024, 2048, 4096)
 NUM_WARPS = (8, 4, 16, 2, 1)
 LOOPED_STAGES = (2, 4)
 MOST_PER_THREAD = 64
-"""Elements that one thread holds in registers at a time."""
+"""Most elements that one thread holds in registers at a time."""
 
 
 def row_configs(problem: RowsProblem) -> list[Params]:
-    """Return blocks that hold whole rows, then blocks that loop over the columns; at least one of them fits."""
+    """Return blocks of whole rows, then blocks that loop over the columns; at least one of them fits."""
     return list(itertools.chain(_whole_row_configs(problem), _looped_row_configs(problem)))
 
 
@@ -184,12 +185,12 @@ def _looped_row_configs(problem: RowsProblem) -> Iterator[Params]:
 
 
 def row_grid(problem: RowsProblem, settings: Mapping[str, Any]) -> tuple[int]:
-    """Return how many programs take the rows."""
+    """Return the number of programs for all rows."""
     return (-(-problem.rows // settings["block_rows"]),)
 
 
 def row_settings(problem: RowsProblem, config: Params) -> dict[str, int | bool]:
-    """Return the settings that a configuration means."""
+    """Return the kernel settings of a configuration."""
     rows, cols = (read_size(config, name) for name in ("block_rows", "block_cols"))
     for name, value in (("block_rows", rows), ("block_cols", cols)):
         if value & (value - 1):

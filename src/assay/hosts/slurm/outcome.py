@@ -40,7 +40,7 @@ def job_outcome(entry: QueueEntry | None, job_traces: JobTraces, job: Job) -> Jo
     if code == 0:
         return JobEnd(exit_code=0)
     if entry is None:
-        return _job_end(EndedEarly, "Slurm no longer knows the job, and it job_traces no result")
+        return _job_end(EndedEarly, "Slurm no longer knows the job, and it left no result")
     if entry.state not in {"COMPLETED", "FAILED"}:
         return _job_end(EndedEarly, _ended_by_slurm_reason(entry, job_traces, job))
     if code is None:
