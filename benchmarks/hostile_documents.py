@@ -15,7 +15,7 @@ from tests.experiments.power.simulated_fleets import Setting, simulate
 from tests.experiments.power.simulated_sweeps import sweep_rows
 from tests.experiments.scaling.results import content
 from tests.experiments.test_older_files import OLDEST
-from tests.experiments.threshold.test_threshold_saved import OLDER
+from tests.experiments.threshold.test_threshold_results import OLDER
 
 if TYPE_CHECKING:
     import random

@@ -67,7 +67,7 @@ ON_GPU = (
 """Modules and definitions that only a GPU runs; no faults are drawn from them, as `pytest -m gpu` has their tests."""
 TESTS = (
     "tests/stats", "tests/timing", "tests/joules", "tests/isolation", "tests/experiments",
-    "tests/hosts/test_choosing.py", "tests/hosts/test_choosing_edges.py", "tests/machine/test_order.py",
+    "tests/hosts/test_choose.py", "tests/hosts/test_choose_edges.py", "tests/machine/test_cuda_devices.py",
 )  # fmt: skip
 TRACE = ROOT / ".mutants"
 RESULTS = Path(__file__).parent / "results" / "mutants.json"

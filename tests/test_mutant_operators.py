@@ -86,15 +86,11 @@ def test_what_only_a_gpu_runs_and_the_tests_of_the_trace_exist() -> None:
 )
 def test_no_faults_are_drawn_from_what_draws_a_page_or_needs_a_gpu(module: str, included: str, excluded: str) -> None:
     source = (SOURCE / module).read_text(encoding="utf-8")
-    spans = {
-        node.name: (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
+    definitions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    spans = {node.name: range(node.lineno, (node.end_lineno or 0) + 1) for node in definitions}
 
     def lines_in(name: str, all_faults: list[Fault]) -> list[int]:
-        first, last = spans[name]
-        return [fault.line for fault in all_faults if first <= fault.line <= last]
+        return [fault.line for fault in all_faults if fault.line in spans[name]]
 
     assert lines_in(included, module_faults(module)) == lines_in(included, faults(source)) != []
     assert lines_in(excluded, module_faults(module)) == [] != lines_in(excluded, faults(source))

@@ -17,10 +17,10 @@ from tests.experiments import tunings as contention
 from tests.experiments.comparisons import a_run, run_of, with_gpus
 from tests.experiments.scaling import worlds
 from tests.experiments.scaling.results import content as scaled
-from tests.experiments.scaling.test_run_sources import kept
+from tests.experiments.scaling.test_scaling_sources import kept
 from tests.experiments.test_older_files import OLDEST
-from tests.experiments.threshold.test_threshold_saved import OLDER as SEED
-from tests.experiments.threshold.test_threshold_saved import written as threshold_results
+from tests.experiments.threshold.test_threshold_results import OLDER as SEED
+from tests.experiments.threshold.test_threshold_results import written as threshold_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,11 +31,11 @@ from assay.experiments.threshold.report import build_study as build_threshold_st
 from assay.store import records as store
 from assay.store.records import Records, samples_to_bytes
 from tests.experiments import matrices
-from tests.experiments import test_run_experiment as runs
 from tests.experiments.contention import worlds as contention
 from tests.experiments.energy import metered_world as energy
 from tests.experiments.gate import revisions as gates
 from tests.experiments.power import characterized, sweeps
+from tests.experiments.run import test_run_experiment as runs
 from tests.experiments.scaling import test_scaling_prediction as prediction
 from tests.experiments.scaling import worlds as scaling
 from tests.experiments.threshold import crossings

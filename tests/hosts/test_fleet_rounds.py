@@ -23,7 +23,7 @@ from assay.hosts.run_job import FOLDER_VARIABLE
 from assay.machine.detect import detect
 from assay.machine.model import Gpu
 from assay.store.run_folder import RunFolder, RunPlan
-from tests.hosts.test_fleet_book import ORDER
+from tests.hosts.test_fleet_state import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

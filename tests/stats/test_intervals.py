@@ -14,7 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.stats.intervals import autocorrelation, effective_size, mean_interval, median_interval, restarts_interval
+from assay.stats.intervals import (
+    ONE_PROCESS_METHOD,
+    RESAMPLES,
+    autocorrelation,
+    draw_indices,
+    draws_interval,
+    effective_size,
+    estimate_median,
+    explain_no_process_interval,
+    mean_interval,
+    median_interval,
+    medians_of_draws,
+    repeats_interval,
+    restarts_interval,
+    summarize_samples,
+)
+from tests.stats.chances import at_least
 from tests.stats.noise_families import FAMILIES, Family, related
 from tests.stats.simulations import fixed_intervals
 
@@ -225,3 +241,179 @@ def test_two_levels_of_equal_weight_are_refused() -> None:
     draw = np.random.default_rng(6)
     half = np.repeat(np.arange(50) % 2 == 0, 20)
     assert median_interval(1 + 0.03 * draw.standard_normal(1000) + 0.1 * half) is None
+
+
+def noisy(seed: int, centre: float = 100.0, n: int = 200) -> Samples:
+    return centre * np.exp(0.02 * np.random.default_rng(seed).standard_normal(n))
+
+
+def test_one_process_speaks_for_itself_only() -> None:
+    samples = noisy(1)
+    found = estimate_median([samples], "µs")
+    assert found.scope == "process"
+    assert found.value == np.median(samples)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.value < found.high
+    assert (found.unit, found.n, found.confidence) == ("µs", 200, 0.95)
+    assert found.method == "median, order statistics at the effective sample size, widened where the samples wander"
+
+
+def test_samples_that_are_each_a_process_speak_for_the_run() -> None:
+    assert estimate_median([noisy(1)], "µs", scope_of_one="run").scope == "run"
+
+
+def test_several_restarts_speak_for_the_run() -> None:
+    restarts = [noisy(seed, centre) for seed, centre in enumerate((95.0, 100.0, 105.0))]
+    found = estimate_median(restarts, "µs")
+    assert found.scope == "run"
+    assert found.n == 600
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 95.0 < found.value < 105.0 < found.high
+    assert "3 processes" in found.method
+
+
+def test_more_samples_within_the_same_few_processes_do_not_narrow_the_interval_of_a_run() -> None:
+    few, many = ([noisy(seed, 90.0 + 10 * seed, n) for seed in range(3)] for n in (200, 20_000))
+    narrow, wide = (estimate_median(restarts, "µs").relative_half_width for restarts in (few, many))
+    assert narrow == pytest.approx(wide, rel=0.1)
+
+
+def test_too_few_samples_give_a_value_and_say_why_there_is_no_interval() -> None:
+    found = estimate_median([np.array([1.0, 2.0, 9.0])], "µs")
+    assert (found.value, found.low, found.high, found.n) == (2.0, None, None, 3)
+    assert found.method == f"{ONE_PROCESS_METHOD}; no interval: too few effective samples"
+
+
+def test_a_clock_on_two_levels_has_no_interval_and_the_estimate_names_the_levels() -> None:
+    found = estimate_median([np.concatenate([noisy(seed, 100.0 + 10 * (seed % 2), 50) for seed in range(6)])], "µs")
+    assert (found.low, found.high) == (None, None)
+    assert "; no interval: two levels, " in found.method
+    assert found.method.endswith("% of the time)")
+
+
+def test_restarts_of_one_sample_each_still_have_an_interval() -> None:
+    found = estimate_median([np.array([x]) for x in (1.0, 2.0, 4.0)], "s")
+    assert found.value == pytest.approx(2.0)
+    assert found.low is not None
+
+
+def test_a_summary_describes_the_samples_of_all_restarts() -> None:
+    restarts = [np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0])]
+    found = summarize_samples("timed", 1, "call_us", "µs", restarts)
+    assert (found.role, found.subject, found.quantity, found.n) == ("timed", 1, "call_us", 5)
+    assert (found.minimum, found.maximum, found.mean) == (1.0, 5.0, 3.0)
+    assert found.quartiles == (2.0, 3.0, 4.0)
+    assert found.cv == pytest.approx(np.sqrt(2.5) / 3)
+    assert found.estimate.unit == "µs"
+    assert found.estimate.n == 5
+
+
+def test_one_sample_has_neither_spread_nor_autocorrelation() -> None:
+    found = summarize_samples("timed", 0, "call_us", "µs", [np.array([7.0])], scope_of_one="run")
+    assert (found.cv, found.autocorrelation) == (None, None)
+    assert found.quartiles == (7.0, 7.0, 7.0)
+    assert (found.estimate.scope, found.estimate.low) == ("run", None)
+
+
+def test_a_constant_series_has_no_spread_and_an_interval_of_one_point() -> None:
+    found = summarize_samples("timed", 0, "call_us", "µs", [np.full(50, 0.1)])
+    assert found.cv == pytest.approx(0.0, abs=1e-12)
+    assert found.autocorrelation is None
+    assert (found.estimate.low, found.estimate.value, found.estimate.high) == (0.1, 0.1, 0.1)
+
+
+def test_samples_around_zero_have_no_relative_spread() -> None:
+    assert summarize_samples("timed", 0, "drift_us", "µs", [np.array([-1.0, 1.0])]).cv is None
+
+
+def test_the_autocorrelation_is_that_within_processes_not_across_them() -> None:
+    """Two processes on very different levels: pooled they would look related, each alone is not."""
+    restarts = [noisy(seed, centre) for seed, centre in enumerate((100.0, 1000.0))]
+    found = summarize_samples("timed", 0, "call_us", "µs", restarts)
+    assert found.autocorrelation == pytest.approx(0.0, abs=0.15)
+
+
+@given(n=st.integers(1, 60), seed=st.integers(0, 5))
+def test_the_first_draw_is_all_samples_as_they_came(n: int, seed: int) -> None:
+    samples = np.random.default_rng(seed).normal(100.0, 1.0, n)
+    chosen = draw_indices(samples, seed)
+    assert chosen.shape == (RESAMPLES + 1, n)
+    assert (chosen[0] == np.arange(n)).all()
+    assert ((chosen >= 0) & (chosen < n)).all()
+    assert medians_of_draws(samples, chosen)[0] == np.median(samples)
+    assert (chosen == draw_indices(samples, seed)).all(), "the same whenever it is looked at"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("n", [8, 10, 30])
+def test_a_ratio_of_two_medians_lies_within_as_often_as_is_said(n: int) -> None:
+    chance = np.random.default_rng(n)
+    hits = tries = 0
+    for seed in range(200):
+        one, other = (np.exp(chance.normal(0.0, 0.05, n)) for _ in range(2))
+        if explain_no_process_interval(one) or explain_no_process_interval(other):
+            continue
+        ends = draws_interval(
+            medians_of_draws(one, draw_indices(one, 2 * seed))
+            / medians_of_draws(other, draw_indices(other, 2 * seed + 1))
+        )
+        assert ends is not None
+        tries += 1
+        hits += ends[0] <= 1.0 <= ends[1]
+    assert tries > 60
+    assert hits >= at_least(0.95, tries)
+
+
+def test_samples_that_resemble_their_neighbours_are_drawn_in_runs_and_widen_the_interval() -> None:
+    chance = np.random.default_rng(1)
+    slow = np.repeat(chance.normal(100.0, 1.0, 20), 10)
+    mixed = chance.permutation(slow)
+    widths = []
+    for samples in (slow, mixed):
+        ends = draws_interval(medians_of_draws(samples, draw_indices(samples, 0)))
+        assert ends is not None
+        widths.append(ends[1] - ends[0])
+    assert widths[0] > 1.5 * widths[1]
+
+
+def test_what_is_drawn_together_cancels_together() -> None:
+    chance = np.random.default_rng(2)
+    shared = chance.normal(0.0, 5.0, 30)
+    full, compute = 110.0 + shared, 100.0 + shared
+    chosen = draw_indices(full, 0)
+    ends = draws_interval(medians_of_draws(full, chosen) - medians_of_draws(compute, chosen))
+    assert ends == pytest.approx((10.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (np.ones(1), "1 sample of one process are too few"),
+        (np.ones(5), "5 samples"),
+        (np.tile(np.repeat([1.0, 2.0], 50), 6) * np.linspace(1, 1.01, 600), "two levels"),
+    ],
+)
+def test_too_little_is_refused_with_the_reason(
+    samples: np.ndarray[tuple[int], np.dtype[np.float64]], said: str
+) -> None:
+    assert said in (explain_no_process_interval(samples) or "")
+
+
+def test_enough_is_not_refused() -> None:
+    assert explain_no_process_interval(np.random.default_rng(0).normal(100.0, 1.0, 10)) is None
+
+
+def test_a_draw_without_a_number_leaves_no_interval() -> None:
+    assert draws_interval(np.array([1.0, 2.0, np.inf])) is None
+
+
+def test_repeats_are_averaged_as_ratios_where_all_are_positive_and_as_they_are_otherwise() -> None:
+    centre, low, high = repeats_interval(np.array([1.0, 4.0]))
+    assert centre == pytest.approx(2.0)
+    assert low < 1.0
+    assert high > 4.0
+    centre, low, high = repeats_interval(np.array([-1.0, 1.0, 3.0]))
+    assert centre == pytest.approx(1.0)
+    assert (low + high) / 2 == pytest.approx(1.0)

@@ -29,7 +29,7 @@ from assay.timing.wall import TimedSubject, WallTimer
 from tests.timing.faking import KnownRig, VirtualTime, nothing
 from tests.timing.machine_clock import VirtualMachine
 from tests.timing.test_measure_edges import Tape
-from tests.timing.test_over_processes import compared, measured, merged_all, us
+from tests.timing.test_timing_processes import compared, measured, merged_all, us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,9 +21,9 @@ from assay.timing.results import Comparison, Measurement, PickCandidate, Process
 from assay.timing.sampling import SampleBatch
 from tests.machines import machine
 from tests.timing.faking import KnownRig, nothing
-from tests.timing.test_over_processes import compared, measured
-from tests.timing.test_pairs_in_turns import taken
-from tests.timing.test_picks import pick
+from tests.timing.test_interleaved_pairs import taken
+from tests.timing.test_saved_picks import pick
+from tests.timing.test_timing_processes import compared, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from assay.timing.sampling import group_durations
 from assay.timing.wall import TimedSubject
 from tests.timing.machine_clock import VirtualMachine
 from tests.timing.test_continuous import Host
-from tests.timing.test_over_processes import measured
+from tests.timing.test_timing_processes import measured
 
 if TYPE_CHECKING:
     from tests.timing.faking import VirtualTime

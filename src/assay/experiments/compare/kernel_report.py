@@ -21,6 +21,7 @@ from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.results import Finding, Findings
 from assay.experiments.compare.kernels import describe_not_comparable
 from assay.experiments.estimates import share_estimate
+from assay.experiments.reporting import EFFECT_TONES
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
@@ -134,9 +135,6 @@ def time_text(ratio: Estimate | None, minimum_effect: float) -> str:
     return f"shows no sure difference in time beyond {format_percent(minimum_effect, digits=3)}, {interval}"
 
 
-VERDICT_TONES: dict[Verdict, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
-
-
 def build_page(
     kernels: tuple[ComparedKernel, ...],
     findings: Findings,
@@ -177,7 +175,7 @@ def times_table(kernels: tuple[ComparedKernel, ...], minimum_effect: float) -> T
         title="Best time",
         columns=_columns("kernel", "baseline", "concurrent", "ratio", "results", text=1),
         rows=rows,
-        tones=tuple(VERDICT_TONES[ratio_verdict(kernel.times.ratio, minimum_effect)] for kernel in kernels),
+        tones=tuple(EFFECT_TONES[ratio_verdict(kernel.times.ratio, minimum_effect)] for kernel in kernels),
         note=(
             "The best time that tuner or timing saw, in whatever configuration. Each device is held against itself. "
             "Marked: whether it takes longer, is known not to, or is unsure. Inconclusive: too few results to say."
@@ -193,7 +191,7 @@ def spread_table(kernels: tuple[ComparedKernel, ...], minimum_effect: float) -> 
         spreads = kernel.spreads
         baseline, concurrent = _spread_text(spreads.baseline), _spread_text(spreads.concurrent)
         rows.append((kernel.name, "repeats", baseline, concurrent, ratio_cell(spreads.ratio)))
-        tones.append(VERDICT_TONES[ratio_verdict(spreads.ratio, minimum_effect)])
+        tones.append(EFFECT_TONES[ratio_verdict(spreads.ratio, minimum_effect)])
         if spreads.samples != (None, None):
             within = [None if cv is None else f"{cv:.3f}" for cv in spreads.samples]
             rows.append(
@@ -204,7 +202,7 @@ def spread_table(kernels: tuple[ComparedKernel, ...], minimum_effect: float) -> 
                     ratio_cell(spreads.samples_ratio),
                 )
             )
-            tones.append(VERDICT_TONES[ratio_verdict(spreads.samples_ratio, minimum_effect)])
+            tones.append(EFFECT_TONES[ratio_verdict(spreads.samples_ratio, minimum_effect)])
     return Table(
         title="Coefficient of variation",
         columns=_columns("kernel", "of", "baseline", "concurrent", "ratio", text=2),
@@ -250,7 +248,7 @@ def picks_tables(kernels: tuple[ComparedKernel, ...]) -> list[Element]:
         title="How often picks differ",
         columns=_columns("kernel", "from the baseline", "baseline from itself", text=1),
         rows=tuple((k.name, _share_text(k.picks.mismatch), _share_text(k.picks.baseline_mismatch)) for k in tuned),
-        tones=tuple(VERDICT_TONES[mismatch_verdict(*k.picks.shares)] for k in tuned),
+        tones=tuple(EFFECT_TONES[mismatch_verdict(*k.picks.shares)] for k in tuned),
         note="With exact 95 % intervals. A dash: without repeats of the baseline it is not known.",
     )
     return [picked, mismatch]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import Cell, Element, Tone
-    from assay.core.results import Verdict
     from assay.experiments.power.variability.analysis import FleetAnalysis
     from assay.experiments.power.variability.measures import GpuNumbers
     from assay.experiments.power.variability.outliers import GpuOutlier, LocationEffect
@@ -32,7 +31,6 @@ MAX_GPUS_LISTED = 16
 MAX_OUTLIERS_PER_KIND, MAX_LOCATIONS = 10, 30
 WIDE_INTERVAL = 1.0
 """A standard deviation of all of the time: an interval that reaches so far says nothing."""
-VERDICT_TONES: dict[Verdict, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
 
 
 def gpus_table(looked: FleetAnalysis) -> list[Element]:

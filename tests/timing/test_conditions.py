@@ -9,7 +9,7 @@ import pytest
 from assay.core.errors import MachineCannot
 from assay.core.results import GpuSnapshot
 from assay.machine.nvidia import GpuSnapshotReader
-from assay.timing.conditions import READ_INTERVAL_S, ClockWatch, locked_clock
+from assay.timing.conditions import READ_INTERVAL_S, ClockWatch, ContextSwitchCounter, describe_switches, locked_clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,3 +95,17 @@ def test_without_a_wish_nothing_is_held(fake_nvml: FakeNvml, fake_pynvml: object
     with locked_clock(ClockWatch(GpuSnapshotReader(UUID)), None):
         assert fake_nvml.gpu(0).sm_lock_max_mhz == before
         assert not (assay_home / "leases").exists()
+
+
+def test_a_core_that_was_taken_away_often_is_told_of() -> None:
+    (note,) = describe_switches(100, 2.0)
+    assert note.startswith("others are busy here: the core was taken away 100 times in 2 s")
+
+
+def test_a_few_switches_or_seldom_ones_are_not_worth_a_word() -> None:
+    assert describe_switches(4, 0.001) == ()
+    assert describe_switches(100, 10.0) == ()
+
+
+def test_nothing_is_said_right_after_the_counting_began() -> None:
+    assert ContextSwitchCounter().notes() == ()

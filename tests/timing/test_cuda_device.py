@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.timing.cuda.device import CYCLE_COUNTER_BELOW_NS, StampPairs, read_stamps
+from assay.timing.cuda.device import (
+    ASSUMED_CALIBRATION,
+    CYCLE_COUNTER_BELOW_NS,
+    REFERENCE_NS,
+    TIMER_ERROR_US,
+    StampPairs,
+    TimerCalibration,
+    read_stamps,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,3 +78,21 @@ def test_some_of_the_pairs_can_be_taken_out() -> None:
     assert some.cycles is not None
     assert some.cycles.tolist() == [10.0, 30.0]
     assert StampPairs(stamps.ns, None).select(np.array([True, False, False])).cycles is None
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_what_is_assumed_is_complete(cache: str) -> None:
+    assert {f"spin {cache}", f"wide {cache}"} <= set(ASSUMED_CALIBRATION.reference_us)
+    assert {f"graph {cache}", f"queue {cache}"} <= set(ASSUMED_CALIBRATION.boundary_us)
+
+
+def test_a_reference_takes_at_least_as_long_as_it_spins() -> None:
+    assert all(us >= REFERENCE_NS / 1000 for us in ASSUMED_CALIBRATION.reference_us.values())
+
+
+def test_what_is_assumed_is_less_sure_than_what_is_known() -> None:
+    assert all(ASSUMED_CALIBRATION.error_us[method] > error_us for method, error_us in TIMER_ERROR_US.items())
+
+
+def test_what_is_known_survives_the_way_through_a_file() -> None:
+    assert TimerCalibration.model_validate_json(ASSUMED_CALIBRATION.model_dump_json()) == ASSUMED_CALIBRATION

@@ -12,7 +12,7 @@ from assay.core.plan import Subject
 from assay.core.results import SubjectFacts
 from assay.launch.one_shot import time_in_processes
 from assay.worker.request import TimeRequest, TimeResult
-from tests.timing.test_over_processes import compared, measured
+from tests.timing.test_timing_processes import compared, measured
 
 if TYPE_CHECKING:
     from assay.launch.one_shot import ProcessFailure, ProcessOutcomes, ProgressWatcher

@@ -21,7 +21,7 @@ from assay.isolation.binding import (
     recheck_isolation,
 )
 from assay.isolation.placement import Allotment
-from tests.isolation.test_probe_edges import limit
+from tests.isolation.test_probe import limit
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -29,13 +29,13 @@ from assay.timing.results import (
 )
 from assay.timing.sampling import SampleBatch
 from assay.timing.setup import BoundCall, CudaTimerSetup, FirstCalls, calls_per_batch, set_up_wall_timer
-from tests.launch.test_several import Starts, ran, timed
+from tests.launch.test_one_shot import Starts, ran, timed
 from tests.timing.faking import Known, KnownRig, VirtualTime, noisy, nothing
 from tests.timing.machine_clock import VirtualMachine
-from tests.timing.test_over_processes import T_OF_2, compared, measured, merged, merged_all, us
+from tests.timing.test_interleaved import rigged
 from tests.timing.test_timing_edges import Tape
-from tests.timing.test_timing_wording import comparison, measurement
-from tests.timing.test_turns import rigged
+from tests.timing.test_timing_processes import T_OF_2, compared, measured, merged, merged_all, us
+from tests.timing.test_timing_results import comparison, measurement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

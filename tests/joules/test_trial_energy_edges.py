@@ -42,7 +42,7 @@ from assay.joules.trial_energy import (
 from assay.joules.window_energy import PowerVariation, expected_error_j, fit_window_energy
 from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 from tests.joules.test_joules_edges import MS, Turned
-from tests.joules.test_joules_edges_more import AtOnce, Waits
+from tests.joules.test_window_energy_edges import AtOnce, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
