@@ -61,7 +61,7 @@ def test_what_was_measured_is_listed_at_the_end_by_test(pytester: pytest.Pyteste
             "test_it.py::test_how_long",
             "  summing: * (call on cpu, by wall)",
             "test_it.py::test_which_is_faster[[]3[]]",
-            "  more is slower than once by more than 1 %, * × its time (* to *)",
+            "  more is slower than once by more than 1 %, *× (*–*) its time",
             "test_it.py::test_which_is_faster[[]5[]]",
             "test_it.py::test_which_is_best",
             "  short: *, of 2 within 1 % of the best with probability *",

@@ -100,7 +100,7 @@ def mended(naive: ContentionEffect, isolated: ContentionEffect | None, **asked: 
 
 
 ALONE = {"devices": ("cpu:0",)}
-LONG = "softmax@numpy takes 2.00× (1.75 – 2.25×) as long as alone on average"
+LONG = "softmax@numpy takes 2.00× (1.75–2.25) as long as alone on average"
 UNTRIED = "what isolation would do could not be measured"
 
 
@@ -110,7 +110,7 @@ def test_without_company_the_answer_is_what_measuring_twice_shows() -> None:
 
     start = "Nothing runs side by side here, with one device and one worker; "
     end = f"; {CONCURRENCY_HINT}."
-    takes = "softmax@numpy takes 1.000× (0.969 – 1.031×) as long"
+    takes = "softmax@numpy takes 1.000× (0.969–1.031) as long"
     assert said({"again": CALM}) == f"{start}measured twice alone in 4 blocks, {takes}{end}"
     once = over(1.5, None, None, "unsure", blocks=1)
     assert said({"again": once}) == f"{start}measured twice alone in 1 block, softmax@numpy takes 1.50× as long{end}"
@@ -161,9 +161,9 @@ def test_the_answer_is_noisy_not_noisy_or_not_decided() -> None:
         return company(told={"times": {"busy_us": compared(naive=effect)}, **changes})
 
     assert said(NOISY) == f"Noisy side by side: {LONG}, as 2 processes run at once; {UNTRIED}."
-    calm = "softmax@numpy takes 1.000× (0.969 – 1.031×) as long as alone on average"
+    calm = "softmax@numpy takes 1.000× (0.969–1.031) as long as alone on average"
     assert said(CALM) == f"Not noisy side by side: {calm}."
-    open_ = "side by side softmax@numpy takes 1.25× (0.75 – 1.75×) as long as alone on average."
+    open_ = "side by side softmax@numpy takes 1.25× (0.75–1.75) as long as alone on average."
     assert said(OPEN) == f"Not decided after 4 blocks: {open_}"
     once = "side by side softmax@numpy takes 1.50× as long as alone on average."
     assert said(over(1.5, None, None, "unsure", blocks=1)) == f"Not decided after 1 block: {once}"
@@ -176,24 +176,24 @@ def test_a_machine_that_changes_by_itself_is_doubted() -> None:
 
     assert said() == said(again=CALM) == said(again=OPEN) == "."
     assert said(again=NOISY) == (
-        "; but measured twice alone it takes 2.00× (1.75 – 2.25×) too: this machine changes by itself."
+        "; but measured twice alone it takes 2.00× (1.75–2.25) too: this machine changes by itself."
     )
 
 
 @pytest.mark.parametrize(
     ("value", "low", "high", "written"),
     [
-        (1.0, 0.9375, 1.0625, "1.000× (0.938 – 1.062×)"),
-        (1.0, 0.9375, 1.1875, "1.00× (0.94 – 1.19×)"),
-        (1.0, 0.8125, 1.0625, "1.00× (0.81 – 1.06×)"),
-        (1.0, 0.88, 1.12, "1.00× (0.88 – 1.12×)"),
-        (1.0, 0.95, 1.12, "1.00× (0.95 – 1.12×)"),
-        (3.0, 2.5, 3.5, "3.00× (2.50 – 3.50×)"),
+        (1.0, 0.9375, 1.0625, "1.000× (0.938–1.062)"),
+        (1.0, 0.9375, 1.1875, "1.00× (0.94–1.19)"),
+        (1.0, 0.8125, 1.0625, "1.00× (0.81–1.06)"),
+        (1.0, 0.88, 1.12, "1.00× (0.88–1.12)"),
+        (1.0, 0.95, 1.12, "1.00× (0.95–1.12)"),
+        (3.0, 2.5, 3.5, "3.00× (2.50–3.50)"),
         (1.5, None, None, "1.50×"),
         (1.5, 1.0, None, "1.50×"),
         (1.5, None, 2.0, "1.50×"),
-        (2.0, 0.125, 12.5, "2.00× (0.12 – 12.50×)"),
-        (2.0, 0.125, 13.0, "2.00× (or any)"),
+        (2.0, 0.125, 12.5, "2.00× (0.12–12.50)"),
+        (2.0, 0.125, 13.0, "2.00× (inconclusive)"),
     ],
 )
 def test_a_ratio_close_to_one_has_three_decimals(
@@ -223,8 +223,8 @@ def test_who_waits_for_calls_is_told_where_kernels_are_spared() -> None:
     calls = compared(naive=NOISY, isolated=isolated)
     said = company(told={"times": {"busy_us": compared(naive=CALM, isolated=NOISY), "call_us": calls}})
     assert said == (
-        "Noisy side by side for who waits: a call of softmax@numpy takes 2.00× (1.75 – 2.25×) as long as alone, as 2 "
-        "processes run at once, while its kernels take 1.000× (0.969 – 1.031×); isolated it takes 1.00× (0.75 – 1.25×),"
+        "Noisy side by side for who waits: a call of softmax@numpy takes 2.00× (1.75–2.25) as long as alone, as 2 "
+        "processes run at once, while its kernels take 1.000× (0.969–1.031); isolated it takes 1.00× (0.75–1.25),"
         " so `--isolation full` mends it."
     )
     unknown = analysed({"call_us": calls})
@@ -243,7 +243,7 @@ def test_what_else_company_does_is_said_where_it_is_sure() -> None:
     unmeasured = ContentionEffect(None, None, "yes")
     assert also(spreads=spread(over(3.0, 2.0, 4.0, "yes"))) == ", repeats spread 3.0× as much"
     assert also(spreads=spread(OPEN)) == also(spreads=spread(unmeasured)) == also() == ""
-    assert also(losses=compared(naive=over(1.25, 1.1, 1.4, "yes"))) == ", the picks lose 25%"
+    assert also(losses=compared(naive=over(1.25, 1.1, 1.4, "yes"))) == ", the picks lose 25 %"
     assert also(losses=compared(naive=OPEN)) == also(losses=compared(naive=unmeasured)) == ""
     often = PickMismatch(Proportion(9, 12), Proportion(0, 12), Proportion(9, 12), 0)
     seldom = PickMismatch(Proportion(1, 12), Proportion(0, 12), Proportion(1, 12), 0)
@@ -254,7 +254,7 @@ def test_what_else_company_does_is_said_where_it_is_sure() -> None:
     loses = compared(naive=over(1.25, 1.1, 1.4, "yes"))
     spreads = spread(over(3.0, 2.0, 4.0, "yes"))
     assert also(mismatches={"naive": often}, losses=loses, spreads=spreads) == (
-        ", repeats spread 3.0× as much, the picks lose 25%"
+        ", repeats spread 3.0× as much, the picks lose 25 %"
     )
 
 
@@ -274,7 +274,7 @@ def test_noise_is_put_down_to_too_few_cores_to_loads_or_to_company() -> None:
 
 def test_isolation_still_noisy_is_mended_by_measuring_one_after_another() -> None:
     noisy = over(1.5, 1.25, 1.75, "yes")
-    still = "isolated it still takes 1.50× (1.25 – 1.75×): "
+    still = "isolated it still takes 1.50× (1.25–1.75): "
     assert mended(NOISY, noisy) == f"{still}measuring one after another, removes it"
     assert mended(NOISY, noisy, workers=2) == f"{still}one worker a device, or measuring one after another, removes it"
 
@@ -406,8 +406,8 @@ def test_several_rings_are_counted() -> None:
 
 def test_the_answer_tells_what_ranks_buy_and_at_which_length() -> None:
     numbers: Any = {"speedup": number(1.5, 1.25, 1.75), "efficiency": number(0.75, 0.625, 0.875)}
-    gets = "get through 1.50× (1.25 – 1.75×) as much as one"
-    end = ", an efficiency of 75 % (62 – 88 %); what limits it is not known: it was not measured."
+    gets = "get through 1.50× (1.25–1.75) as much as one"
+    end = ", an efficiency of 75 % (62–88); what limits it is not known: it was not measured."
     ring, plain = scaled(ScalingShape(64, 2, 2), **numbers), scaled(ScalingShape(0, 2, 1), **numbers)
     assert ranks(ring) == f"2 ranks in one ring {gets} at 64 tokens{end}"
     assert ranks(ring, mode="weak") == f"2 ranks in one ring {gets} at 64 tokens a rank{end}"
@@ -463,8 +463,8 @@ def test_the_same_ranks_are_told_at_two_other_lengths() -> None:
         return scaled(ScalingShape(length, world, ring), efficiency=number(0.5, 0.25, 0.75))
 
     assert elsewhere() == elsewhere(at(64, 2, 2), at(64, 4, 1)) == "."
-    assert elsewhere(at(64)) == ". It is 50 % (25 – 75 %) at 64."
-    assert elsewhere(at(64), at(128)) == ". It is 50 % (25 – 75 %) at 64 and 50 % (25 – 75 %) at 128."
+    assert elsewhere(at(64)) == ". It is 50 % (25–75) at 64."
+    assert elsewhere(at(64), at(128)) == ". It is 50 % (25–75) at 64 and 50 % (25–75) at 128."
     assert elsewhere(at(64), at(128), at(256)) == elsewhere(at(64), at(128))
 
 

@@ -15,7 +15,7 @@ from assay.core.results import Estimate
 from assay.joules import sensor_model as probing
 from assay.joules.load import CpuCallLoad
 from assay.joules.readings import GpuPowerMeter, HostMonotonicClock, MeterReading, RaplMeter
-from assay.joules.results import Energy, format_energy_estimate, format_joules, format_percent
+from assay.joules.results import Energy, format_energy_estimate
 from assay.joules.sensor_model import (
     CounterModel,
     PowerModel,
@@ -196,13 +196,6 @@ def test_short_calls_are_put_together_up_to_a_millisecond(call_s: float, calls: 
     keeper = CpuCallLoad(lambda: None, Turned(), call_s)
     keeper.run(0.0)
     assert [knot.calls for knot in keeper.boundaries()] == [0, calls]
-
-
-def test_energy_is_written_in_the_unit_that_has_up_to_three_digits_before_the_point() -> None:
-    joules = (5e-6, 999.9e-6, 1e-3, 5e-3, 5.0, 1000.0, 5e3, 1e6)
-    texts = ["5.000 µJ", "999.9 µJ", "1.000 mJ", "5.000 mJ", "5.000 J", "1.000 kJ", "5.000 kJ", "1.000 MJ"]
-    assert [format_joules(one) for one in joules] == texts
-    assert [format_percent(share) for share in (0.99, 0.0012, 0.0001)] == ["99 %", "0.12 %", "0.1 %"]
 
 
 def estimate(value: float) -> Estimate:

@@ -96,7 +96,7 @@ def test_a_strip_shows_where_its_samples_lie() -> None:
     lines = printed(Page(title="p", lead="l", sections=(Section(title="s", elements=(strips,)),))).split("\n")
     low, high = (next(line for line in lines if line.startswith(name)) for name in ("low", "high"))
     assert low.index("█") < high.index("█")
-    assert "1.00 [0.90, 1.10]" in low
+    assert "1.00 (0.90–1.10)" in low
     assert "2 – 2" in high
 
 

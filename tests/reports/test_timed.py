@@ -88,7 +88,7 @@ def test_how_it_was_measured_stands_below() -> None:
     text = squeezed(printed(MEASURED, width=80))
     for words in (
         "±1 % reached, with 95 % confidence", "1,234 in 0.31 s", "graph: it can be captured",
-        "2 kernels, copies and fills", "good to ±300.0 ns", "1800 MHz (1500 to 1980), 26,900 cycles", "power cap",
+        "2 kernels, copies and fills", "good to ±300.0 ns", "1800 MHz (1500–1980), 26,900 cycles", "power cap",
     ):  # fmt: skip
         assert squeezed(words) in text
 

@@ -142,17 +142,30 @@ def format_duration(seconds: float) -> str:
 
 
 def format_percent(share: float, low: float | None = None, high: float | None = None, *, digits: int = 2) -> str:
-    """Write a share with so many significant digits, without zeros at the end: "81 % (78–85)", "0.5 %", "<0.01 %"."""
+    """Write a share with so many significant digits, without zeros at the end: "81 % (78–85)", "0.5 %", "<0.01 %".
 
-    def write(number: float) -> str:
-        percent = 100 * number
-        if 0 < percent < SMALLEST_PERCENT:
-            return f"<{SMALLEST_PERCENT:g}"
-        text = format_significant(percent, digits)
-        return text.rstrip("0").rstrip(".") if "." in text else text
+    Bounds that would read alike have more digits, up to four: "24 % (23.6–24.3)".
+    """
+    if low is None or high is None:
+        return f"{_percent_number(share, digits)} %"
+    enough = (more for more in range(digits, 5) if _percent_number(low, more) != _percent_number(high, more))
+    shown = next(enough, digits)
+    informative = low <= 0 or not is_uninformative(low, high)
+    return format_bounds(
+        f"{_percent_number(share, shown)} %",
+        low,
+        high,
+        lambda end: _percent_number(end, shown),
+        informative=informative,
+    )
 
-    informative = low is None or high is None or low <= 0 or not is_uninformative(low, high)
-    return format_bounds(f"{write(share)} %", low, high, write, informative=informative)
+
+def _percent_number(share: float, digits: int) -> str:
+    percent = 100 * share
+    if 0 < percent < SMALLEST_PERCENT:
+        return f"<{SMALLEST_PERCENT:g}"
+    text = format_significant(percent, digits)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def format_change(ratio: float, low: float | None = None, high: float | None = None) -> str:

@@ -218,7 +218,9 @@ def test_one_result_each_gives_a_ratio_and_no_interval() -> None:
 
 def test_an_interval_that_leaves_anything_open_is_told_in_words() -> None:
     wide = Estimate(value=1.5, low=0.01, high=200.0, unit="×", scope="run", method="m", n=4)
-    assert time_text(wide, 0.01) == "takes 1.500× as long as the baseline, or any: there are too few results to say"
+    assert (
+        time_text(wide, 0.01) == "takes 1.50× (inconclusive) as long as the baseline: there are too few results to say"
+    )
 
 
 def test_intervals_of_the_ratio_cover_the_truth_as_often_as_they_say() -> None:

@@ -15,7 +15,6 @@ from assay.experiments.energy.compare import (
     choose_compared_by,
     comparison_page,
     compute_changes,
-    format_ratio,
     format_value,
     group_comparable,
     pareto_front_path,
@@ -179,11 +178,10 @@ def test_placements_are_said_as_they_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_an_interval_that_tells_nothing_is_said_to() -> None:
-    assert format_value(PointValue(0.17, 0.165, 0.1751)) == "0.170 [0.165, 0.175]"
-    assert format_value(PointValue(724.0, 0.0, 6e8)) == "724 [any]"
+    assert format_value(PointValue(0.17, 0.165, 0.1751)) == "0.170 (0.165–0.175)"
+    assert format_value(PointValue(724.0, 0.0, 6e8)) == "724 (inconclusive)"
     assert format_value(PointValue(3900.4)) == "3,900"
-    assert format_ratio(PointValue(0.25, 0.24, 0.26)) == "0.250× [0.240, 0.260]"
-    assert format_ratio(None) is None
+    assert format_value(None) is None
 
 
 def test_whole_requests_are_compared_where_phases_are_not_known() -> None:

@@ -9,7 +9,6 @@ from assay.core.plan import Block, Done
 from assay.experiments.gate import EXPERIMENT
 from assay.experiments.gate.analysis import build_answers, paired_ratio
 from assay.experiments.gate.plan import head_first
-from assay.experiments.gate.report import percent_change
 from assay.runner import RunResult
 from tests.experiments.gate.revisions import MACHINE, World, options, revision
 from tests.experiments.remembered import Remembered
@@ -147,10 +146,3 @@ def test_nothing_measured_is_told_as_that() -> None:
     found = judged(World(fails_in=1))
     assert build_answers(options(), found.records)[0].change is None
     assert "time of a call not measured" in found.findings.headline
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"), [(1.05, "+5.0 %"), (0.997, "−0.3 %"), (1.0, "0.0 %"), (0.99999, "0.0 %"), (3.5, "+250 %")]
-)
-def test_a_ratio_is_written_as_a_change(ratio: float, text: str) -> None:
-    assert percent_change(ratio) == text

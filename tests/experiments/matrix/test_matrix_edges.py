@@ -270,7 +270,7 @@ def test_the_worst_cell_is_the_one_with_the_largest_ratio_of_either_level() -> N
     wide = cell("not cured", "cpu", 0, naive=ratio(3.0), isolated=ratio(1.0))
     even = cell("not cured", "cpu", 1, naive=ratio(2.0), isolated=ratio(1.5))
     assert said(even, wide, victims=2) == (
-        "Isolation does not cure cpu (worst beside v0@numpy: 3.00× without, 1.00× with)."
+        "Isolation does not cure cpu (worst beside v0@numpy: 3.00× without, 1.000× with)."
     )
     other = cell("not cured", "memory", 1, naive=None, isolated=ratio(4.0))
     assert said(even, wide, other, victims=2) == (
@@ -295,10 +295,10 @@ def test_no_effect_is_told_with_the_largest_that_may_be_there() -> None:
 
     assert said(calm(1.034)) == "No effect is seen of cpu (at most 3.4 %)."
     assert said(calm(1.01), calm(1.2, "memory"), calm(1.1)) == ("No effect is seen of cpu and memory (at most 20 %).")
-    assert said(calm(0.9)) == "No effect is seen of cpu (at most 0.0 %)."
-    assert said(calm(None)) == "No effect is seen of cpu (at most 0.0 %)."
+    assert said(calm(0.9)) == "No effect is seen of cpu (at most 0 %)."
+    assert said(calm(None)) == "No effect is seen of cpu (at most 0 %)."
     assert said(calm(None), calm(1.034)) == "No effect is seen of cpu (at most 3.4 %)."
-    assert said(cell("no effect seen", naive=None)) == "No effect is seen of cpu (at most 0.0 %)."
+    assert said(cell("no effect seen", naive=None)) == "No effect is seen of cpu (at most 0 %)."
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_a_headline_of_power_goes_from_the_fastest_to_the_slowest() -> None:
     asked = power.options(power.ALONE, power.TWO)
     gpus = (gpu("alone", 2000.0, 5.0, 150.0), gpu("alone", 1000.0, 4.0, 100.0), gpu("alone", 3000.0, 6.0, 200.0))
     said = study_headline(asked, study(gpu("two", 9.0, None, None, "X"), *gpus))
-    assert said == "sgemm@torch (n = 2000) takes 1.000 – 3.000 ms, 4.00 – 6.00 J, at 100 – 200 W on 3 × M."
+    assert said == "sgemm@torch (n = 2000) takes 1.000–3.000 ms, 4.00–6.00 J, at 100–200 W on 3 × M."
     assert study_headline(asked, study(gpus[0])) == "sgemm@torch (n = 2000) takes 2.000 ms, 5.00 J, at 150 W on M."
     assert "on 2 × M" in study_headline(asked, study(*gpus[:2]))
     assert study_headline(asked, study()) == NOTHING_MEASURED
@@ -243,11 +243,11 @@ def test_a_headline_of_power_tells_the_largest_change() -> None:
 
     assert told() == ""
     worst = (unequal("alone", 1.5, "yes"), unequal("alone", 1.2, "no"), unequal("two", 3.0, "no"))
-    assert told(spreads=worst).startswith("GPU 1 is the slowest: 50 %")
+    assert told(spreads=worst).startswith("GPU 1 is the slowest: 50.0 %")
     assert told(spreads=(unequal("alone", 1.5, "no"),)).startswith("None is slower")
     assert told(spreads=(unequal("alone", 1.5, "unsure"),)).startswith("How unequal")
     changed = (company("a", 1.3, "yes"), company("b", 0.5, "yes"), company("c", 9.0, "unsure"))
-    assert told(contention=changed) == "Company counts: b: −50 %, and 1 more cases change it."
+    assert told(contention=changed) == "Company counts: b: −50.0 %, and 1 more cases change it."
     assert told(contention=(changed[1], company("d", 1.8, "yes"))).startswith("Company counts: d: +80 %")
     assert told(contention=changed[:1]) == "Company counts: a: +30 %."
     assert told(contention=(company("a", 1.0, "no"),)).startswith("No company")

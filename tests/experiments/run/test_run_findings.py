@@ -147,7 +147,7 @@ def test_a_time_rests_on_the_records_that_worked_and_tells_the_other_times_besid
     world.add(planned[1], ("cuda:0", "busy_us", 0, [1.0]), call, span, clock, evidence=(told,), origin="fake")
     world.add(planned[2], ("cuda:0", "busy_us", 0, [1.0]), call, span, clock, origin="simulated")
     (one,) = analyse(wanted, world.all).findings
-    assert one.claim == "softmax@numpy on cuda:0, sequential: the median time of its kernels is known to ±6.25%"
+    assert one.claim == "softmax@numpy on cuda:0, sequential: the median time of its kernels is known to ±6.25 %"
     assert (one.verdict, one.reason, one.origin) == ("yes", None, "fake")
     assert one.records == (planned[1].id, planned[2].id)
     assert one.estimate is not None
@@ -193,8 +193,8 @@ def test_what_was_never_tried_is_no_finding() -> None:
     ("off", "judged"),
     [
         (0.0625, ("yes", None)),
-        (0.09375, ("no", "it is known to ±9.38%; a longer --duration or more --repeat narrows it")),
-        (0.125, ("no", "it is known to ±12.50%; a longer --duration or more --repeat narrows it")),
+        (0.09375, ("no", "it is known to ±9.38 %; a longer --duration or more --repeat narrows it")),
+        (0.125, ("no", "it is known to ±12.5 %; a longer --duration or more --repeat narrows it")),
         (None, ("unsure", "made; more processes (--restarts, a longer --duration) give one over them")),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_time_is_known_well_enough_up_to_the_precision_that_was_asked_for(
 )
 def test_the_answer_says_how_it_was_measured(changes: dict[str, Any], how: str) -> None:
     said = report._headline(options(**changes), (finding("a", "cpu:0"),))
-    assert said == f"a takes 2.000 µs on cpu:0 ({how}). The widest interval is ±0.0%."
+    assert said == f"a takes 2.000 µs on cpu:0 ({how}). The widest interval is ±0 %."
 
 
 def test_the_answer_names_three_workloads_and_counts_the_others() -> None:
@@ -225,7 +225,7 @@ def test_the_answer_names_three_workloads_and_counts_the_others() -> None:
         return report._headline(options(), tuple(finding(f"w{n}", "cpu:0", 1.0 + n) for n in range(count)))
 
     first = "w0 takes 1.000 µs on cpu:0; w1 takes 2.000 µs on cpu:0"
-    end = " (alone). The widest interval is ±0.0%."
+    end = " (alone). The widest interval is ±0 %."
     assert said(2) == f"{first}{end}"
     assert said(3) == f"{first}; w2 takes 3.000 µs on cpu:0{end}"
     assert said(4) == f"{first}; w2 takes 3.000 µs on cpu:0; and 1 more{end}"
@@ -245,7 +245,7 @@ def test_the_answer_names_three_workloads_and_counts_the_others() -> None:
 )
 def test_the_answer_lists_up_to_four_devices_and_of_more_the_first_three(count: int, listed: str) -> None:
     said = report._headline(options(), tuple(finding("a", str(n)) for n in range(count)))
-    assert said == f"a takes {listed} (alone). The widest interval is ±0.0%."
+    assert said == f"a takes {listed} (alone). The widest interval is ±0 %."
 
 
 def test_the_answer_has_the_widest_interval_and_counts_those_without_one() -> None:
@@ -253,10 +253,10 @@ def test_the_answer_has_the_widest_interval_and_counts_those_without_one() -> No
         text = report._headline(options(), tuple(finding("a", "0", 1.0, off) for off in offs))
         return text.partition(" (alone).")[2]
 
-    assert said(0.25, 0.5, 0.125) == " The widest interval is ±50.0%."
-    assert said(0.25, None) == " The widest interval is ±25.0%. 1 has no interval; the table says why."
-    assert said(None, 0.25, None) == " The widest interval is ±25.0%. 2 have no interval; the table says why."
+    assert said(0.25, 0.5, 0.125) == " The widest interval is ±50 %."
+    assert said(0.25, None) == " The widest interval is ±25 %. 1 has no interval; the table says why."
+    assert said(None, 0.25, None) == " The widest interval is ±25 %. 2 have no interval; the table says why."
     assert said(None) == " 1 has no interval; the table says why."
     refused = Finding(claim="c", estimate=None, verdict="no", records=())
     both = report._headline(options(), (refused, finding("a", "0", 1.0, 0.25)))
-    assert both == "a takes 1.000 µs on 0 (alone). The widest interval is ±25.0%."
+    assert both == "a takes 1.000 µs on 0 (alone). The widest interval is ±25 %."

@@ -80,8 +80,8 @@ def test_a_prediction_is_told_of_the_most_tokens_over_the_most_gpus() -> None:
         forecast(8192, 2),
         forecast(9216, 9, time=None),
     ]
-    own = "Predicted, not measured: 8,192 tokens on 8 GPUs over nvlink4 take 250.0 ms (125.0 – 500.0)"
-    speed, used = ", 4.00× (3.00 – 5.00×) as fast as one", ", an efficiency of 62 % (50 – 75 %)."
+    own = "Predicted, not measured: 8,192 tokens on 8 GPUs over nvlink4 take 250.0 ms (125.0–500.0)"
+    speed, used = ", 4.00× (3.00–5.00) as fast as one", ", an efficiency of 62 % (50–75)."
     assert write_headline(asked(), several) == f"{own}{speed}{used}"
     one = [forecast(8192, 8, speedup=None)]
     assert write_headline(asked(), one) == f"{own}{used}"
@@ -158,16 +158,16 @@ def test_a_prediction_without_an_interval_says_why(predicted: Any) -> None:
 @pytest.mark.parametrize(("low", "high"), [(None, 1.25), (2.0, None)])
 def test_a_ratio_of_which_one_end_is_missing_is_unsure(low: float | None, high: float | None) -> None:
     assert ratio_verdict(half(1.75, low, high), 0.5) == "unsure"
-    said = "takes 1.750× as long as the baseline, of which too few results say how sure that is"
+    said = "takes 1.75× as long as the baseline, of which too few results say how sure that is"
     assert time_text(half(1.75, low, high), 0.5) == said
 
 
 def test_times_are_compared_in_a_sentence() -> None:
-    same = "shows no sure difference in time beyond 25 %, 1.250× [1.000, 1.500]"
+    same = "shows no sure difference in time beyond 25 %, 1.25× (1.00–1.50)"
     assert time_text(about(1.25, 1.0, 1.5), 0.25) == same
-    assert time_text(about(1.5, 1.375, 1.625), 0.25) == "takes longer than the baseline, 1.500× [1.375, 1.625]"
-    assert time_text(about(0.5, 0.25, 0.75), 0.25) == "takes less time than the baseline, 0.500× [0.250, 0.750]"
-    wide = "takes 1.250× as long as the baseline, or any: there are too few results to say"
+    assert time_text(about(1.5, 1.375, 1.625), 0.25) == "takes longer than the baseline, 1.50× (1.38–1.62)"
+    assert time_text(about(0.5, 0.25, 0.75), 0.25) == "takes less time than the baseline, 0.50× (0.25–0.75)"
+    wide = "takes 1.25× (inconclusive) as long as the baseline: there are too few results to say"
     assert time_text(about(1.25, 0.01, 50.0), 0.25) == wide
     # 1 / 1.25 is 0.8 to the last digit.
     assert time_text(about(0.5, 0.25, 0.8), 0.25).startswith("shows no sure")
@@ -207,7 +207,7 @@ def test_all_that_changed_between_groups_is_claimed() -> None:
         "kernel": "gemm", "what": "picks", "differ": 2, "of": 4, "baseline_differs": 1, "baseline_of": 3,
         "settings": None,
     }  # fmt: skip
-    longer_text = "gemm takes longer than the baseline, 2.000× [1.750, 2.250], and 2 of 4 picks differ"
+    longer_text = "gemm takes longer than the baseline, 2.00× (1.75–2.25), and 2 of 4 picks differ"
     assert found.headline == f"{longer_text}; softmax has no times to compare."
 
 

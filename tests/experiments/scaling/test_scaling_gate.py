@@ -11,11 +11,11 @@ from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.analysis import analyse_scaling
 from assay.experiments.scaling.estimates import (
     ScalingNumber,
+    format_energy_cell,
     format_factor_cell,
     format_percent_cell,
     format_rate_cell,
     format_ratio_cell,
-    format_small_cell,
     format_time_cell,
 )
 from assay.experiments.scaling.findings import evaluate_gate, judge_efficiency
@@ -125,15 +125,15 @@ def test_a_shape_that_failed_has_no_row_in_the_older_file() -> None:
 
 
 def test_numbers_are_written_with_their_intervals_in_one_unit() -> None:
-    assert format_time_cell(known(1234.5, 1220.0, 12500.0)) == "1.234 ms (1.220 – 12.50)"
-    assert format_time_cell(known(-3.2, -5.0, 1.0)) == "−3.200 µs (−5.000 – 1.000)"
-    assert format_percent_cell(known(0.812, 0.78, 0.85)) == "81 % (78 – 85)"
-    assert format_percent_cell(known(0.05)) == "5.0 %"
-    assert format_ratio_cell(known(1.623, 1.55, 1.7)) == "1.62 (1.55 – 1.70)"
-    assert format_ratio_cell(known(1.5, 0.001, 200.0)) == "1.50 (or any)"
-    assert format_factor_cell(known(0.9876, 0.981, 0.99)) == "0.988 (0.981 – 0.990)"
-    assert format_factor_cell(known(0.62, 0.49, 0.78)) == "0.62 (0.49 – 0.78)"
+    assert format_time_cell(known(1234.5, 1220.0, 12500.0)) == "1.234 ms (1.220–12.50)"
+    assert format_time_cell(known(-3.2, -5.0, 1.0)) == "−3.200 µs (−5.000 to 1.000)"
+    assert format_percent_cell(known(0.812, 0.78, 0.85)) == "81 % (78–85)"
+    assert format_percent_cell(known(0.05)) == "5 %"
+    assert format_ratio_cell(known(1.623, 1.55, 1.7)) == "1.62× (1.55–1.70)"
+    assert format_ratio_cell(known(1.5, 0.001, 200.0)) == "1.50× (inconclusive)"
+    assert format_factor_cell(known(0.9876, 0.981, 0.99)) == "0.988× (0.981–0.990)"
+    assert format_factor_cell(known(0.62, 0.49, 0.78)) == "0.62× (0.49–0.78)"
     assert format_factor_cell(known(1.0, 1.0, 1.0)) == "1"
-    assert format_rate_cell(known(165_730.0, 163_000.0, 170_000.0)) == "166 k (163 – 170)"
-    assert format_small_cell(known(1.25e-6, 1.1e-6, 1.4e-6), "J") == "1.25 µJ (1.10 – 1.40)"
+    assert format_rate_cell(known(165_730.0, 163_000.0, 170_000.0)) == "166 k (163–170)"
+    assert format_energy_cell(known(1.25e-6, 1.1e-6, 1.4e-6)) == "1.25 µJ (1.10–1.40)"
     assert format_time_cell(ScalingNumber(reason="not measured")) is None

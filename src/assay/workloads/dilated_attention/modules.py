@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from assay.workloads.torch_device import Tensor
 
 
-class DilatedAttention(nn.Module):  # type: ignore[misc]  # PyTorch is not there for the type checker
+class DilatedAttention(nn.Module):  # type: ignore[misc]  # the type checker does not see PyTorch
     """Dilated attention on one device, its options checked once; it has no weights of its own.
 
     Args:
@@ -125,7 +125,7 @@ class RingDilatedAttention(DilatedAttention):
         )
 
 
-class AttendFunction(Function):  # type: ignore[misc]  # PyTorch is not there for the type checker
+class AttendFunction(Function):  # type: ignore[misc]  # the type checker does not see PyTorch
     """A job's output, and its gradients: exact, or with the weights of branches held constant."""
 
     @staticmethod

@@ -1,13 +1,13 @@
-"""Generation by replays of one CUDA graph: a step is launched as a whole, so that the GPU does not wait for the host.
+"""Generation by replays of a CUDA graph: each step is one launch, so that the GPU does not wait for the host.
 
     host   launch 1 │ launch 2 │ wait for 1 ⏱ │ launch 3 │ wait for 2 ⏱ │ …
     GPU              step 1 → token to the host, step 2 → token to the host, step 3 → …
 
 One step is always queued behind the running one. A token's time is when its copy has arrived in host memory.
 
-While a step is captured, the small kernels of each layer are fused by ``torch.compile``. All layers are the same
-program with different weights; compiled as they are they would be compiled one by one, as each has its own index into
-the KV cache. Here each gets a cache of its own as index 0, so that one is compiled for all.
+While a step is captured, ``torch.compile`` fuses the small kernels of each layer. All layers are the same program with
+different weights, but would be compiled one by one, as each has its own index into the KV cache. Here each gets its own
+cache with index 0, so that one compilation serves all.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 MAX_VARIANTS = 256
-"""Of one layer: another is compiled for each batch size and length of the cache."""
+"""Limit of compiled variants of a layer: one per batch size and cache length."""
 
 
 @cache
 def _compile_forward(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """Return a layer's program, compiled when it is first called; kept, so that later stages find it."""
+    """Return a layer's compiled forward, cached for later stages; its first call compiles it."""
     compiled: Callable[..., Any] = import_torch().compile(forward, backend=backend, fullgraph=True, dynamic=False)
     return compiled
 
 
 def model_layers(model: Any) -> list[Any]:
-    """Return a model's layers, in order: the modules that it says are not to be split."""
+    """Return a model's layers, in order: its outermost ``_no_split_modules``."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     candidates = [module for module in model.modules() if type(module).__name__ in names]
     return [
@@ -59,10 +59,10 @@ def model_layers(model: Any) -> list[Any]:
 
 @contextmanager
 def fuse_layers(model: Any, cache_of_all: Any, backend: str = "inductor") -> Iterator[None]:
-    """Have a model's layers run compiled, each on its own part of a cache; as before when it is left.
+    """Run a model's layers compiled, each on its own layer of the cache, until the block ends.
 
     Raises:
-        ValueError: The model's layers are not one for each part of the cache.
+        ValueError: The model and the cache have different numbers of layers.
     """
     from assay.workloads.generation.static_cache import one_layer_cache
 
@@ -92,36 +92,36 @@ def _layer_program(layer: Any, cache_of_all: Any, own: Any, backend: str) -> Cal
 
 
 def _swap_forward(layer: Any, program: Callable[..., Any], undo: ExitStack) -> None:
-    """Put a program in a layer's place, and number 0 in that of its own."""
-    hooked = vars(layer).get("forward")
+    """Replace a layer's forward and set its index into the cache to 0."""
+    original = vars(layer).get("forward")
     layer.forward = program
-    undo.callback(_restore_forward, layer, hooked)
+    undo.callback(_restore_forward, layer, original)
     for part in layer.modules():
         if isinstance(number := vars(part).get("layer_idx"), int):
             part.layer_idx = 0
             undo.callback(setattr, part, "layer_idx", number)
 
 
-def _restore_forward(layer: Any, hooked: Any) -> None:
-    if hooked is None:
+def _restore_forward(layer: Any, original: Any) -> None:
+    if original is None:
         del layer.forward
     else:
-        layer.forward = hooked
+        layer.forward = original
 
 
 WARM_UP_STEPS = 3
 LOGITS_TOLERANCE = {"float32": 0.01, "float64": 0.01}
 HALF_LOGITS_TOLERANCE = 0.1
-"""How far fused layers may be from plain ones, as a share of all logits: rounding is far below, and an error above."""
+"""Largest relative error of the logits of fused layers: rounding is far below it, and a defect above."""
 
 MAX_REASON = 160
 
 
 def check_graph_support(loaded: LoadedModel) -> None:
-    """Say why a model cannot be decoded by graphs.
+    """Refuse a model that cannot be decoded by CUDA graphs.
 
     Raises:
-        MachineCannot: It is on no GPU, on several, or partly in the host's memory.
+        MachineCannot: It is on no GPU, on several, or partly in host memory.
     """
     if loaded.device.type != "cuda":
         raise MachineCannot("CUDA graphs need a GPU, so that graphs is not measured here.")
@@ -134,11 +134,11 @@ def check_graph_support(loaded: LoadedModel) -> None:
 
 
 class GraphLoop:
-    """The phases of a generation over a cache of fixed size; prompts are read by plain launches.
+    """The phases of a generation over a cache of fixed size; the prefill uses plain launches.
 
     Attributes:
-        notes: What happened while the step was captured.
-        compile_s: Seconds until it was; null where no layers were fused.
+        notes: Notes on the capture of the step.
+        compile_s: Seconds that the capture with compilation took; null where no layers were fused.
     """
 
     mode = "graphs"
@@ -152,7 +152,7 @@ class GraphLoop:
         *,
         compile: bool = True,  # noqa: A002 - as the scenario names it
     ) -> None:
-        chosen = resolve_sampling(loaded.model.generation_config.to_dict(), settings)
+        sampling = resolve_sampling(loaded.model.generation_config.to_dict(), settings)
         self._device = loaded.device
         self._batches = batches
         self._output_tokens = output_tokens
@@ -163,7 +163,7 @@ class GraphLoop:
             loaded.device,
             batch=rows,
             columns=batches.columns + output_tokens,
-            choose=chosen.make_sampler(loaded.vocabulary, loaded.device),
+            choose=sampling.make_sampler(loaded.vocabulary, loaded.device),
         )
         self._arrivals = _TokenCopies(loaded.device, rows, output_tokens)
         self._player: Callable[[], None] | None = None
@@ -172,21 +172,21 @@ class GraphLoop:
         self.compile_s: float | None = None
 
     def prefill(self) -> TokenExtras:
-        """Read a batch of prompts and make the first token of each."""
+        """Process a batch of prompts and generate the first token of each."""
         batch = self._batches.next()
         begin_ns = time.perf_counter_ns()
         self._prefill_batch(batch)
         return prefill_extras(begin_ns, time.perf_counter_ns(), batch.tokens)
 
     def read(self) -> None:
-        """Read the first batch of prompts, and have the step captured: what decoding needs."""
+        """Process the first batch of prompts and capture the step, which decoding needs."""
         self._prefill_batch(self._batches.pool[0])
         captured = capture_step(self._active_step, self._device, fuse=self._compile)
         self._graph, self._player = captured.graph, captured.graph.replay
         self.notes, self.compile_s = captured.notes, captured.compile_s
 
     def decode(self, steps: int | None = None) -> TokenExtras:
-        """Make all tokens after the first, or so many, without reading the prompts again."""
+        """Generate all tokens after the first, or ``steps`` of them, without another prefill."""
         if self._player is None:
             self.read()
         self._active_step.rewind()
@@ -195,7 +195,7 @@ class GraphLoop:
         return decode_extras([begin_ns, *at_ns], len(self._active_step.token))
 
     def whole(self) -> TokenExtras:
-        """Answer a batch of prompts."""
+        """Generate complete answers for a batch of prompts."""
         if self._player is None:
             self.read()
         batch = self._batches.next()
@@ -205,7 +205,7 @@ class GraphLoop:
         return whole_extras(begin_ns, at_ns, len(batch.ids), batch.tokens)
 
     def occupied_us(self, steps: int) -> float:
-        """Make so many steps and return how long the GPU was at them: within a graph nothing waits for the host."""
+        """Run ``steps`` steps and return their GPU time in us: within a graph nothing waits for the host."""
         torch, play = import_torch(), self._replay
         pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(steps)]
         self._active_step.rewind()
@@ -217,7 +217,7 @@ class GraphLoop:
         return sum(float(begin.elapsed_time(end)) * 1e3 for begin, end in pairs)
 
     def close(self) -> None:
-        """Give the graph and the cache back."""
+        """Release the graph and the cache."""
         if self._graph is not None:
             import_torch().cuda.synchronize(self._device)
             self._graph.reset()
@@ -225,7 +225,7 @@ class GraphLoop:
 
     @property
     def last(self) -> Any:
-        """Tokens of the latest call, one row a sequence, in the host's memory."""
+        """Tokens of the latest call, one row per sequence, in host memory."""
         return self._arrivals.tokens()
 
     @property
@@ -241,14 +241,14 @@ class GraphLoop:
         return cast("Callable[[], None]", self._player)
 
     def _prefill_batch(self, batch: PromptBatch) -> None:
-        """Read a batch, and return when its first tokens are on the host."""
+        """Process a batch, and return once its first tokens are on the host."""
         token = self._active_step.prefill(batch)
         self._arrivals.send(0, token)
         self._arrivals.wait(0)
         self._arrivals.count = 1
 
     def _decode_tokens(self, steps: int) -> list[int]:
-        """Make so many tokens more; return when each was on the host."""
+        """Run ``steps`` steps; return the time in ns at which each token was on the host."""
         play, arrivals, token, at_ns = self._replay, self._arrivals, self._active_step.token, []
         for step in range(1, steps + 1):
             play()
@@ -264,7 +264,7 @@ class GraphLoop:
 
 
 class _TokenCopies:
-    """Tokens on their way to the host, one place for each step of an answer."""
+    """Asynchronous copies of tokens to the host, one slot per step of an answer."""
 
     def __init__(self, device: Any, batch: int, tokens: int) -> None:
         torch = import_torch()
@@ -274,13 +274,13 @@ class _TokenCopies:
         self.count = 0
 
     def send(self, step: int, token: Any) -> None:
-        """Have the tokens of a step copied, when what was launched so far is done."""
+        """Enqueue a copy of the tokens of a step."""
         self._host[step].copy_(token, non_blocking=True)
         if self._events:
             self._events[step].record()
 
     def wait(self, step: int) -> None:
-        """Return when the tokens of a step are here."""
+        """Wait until the tokens of a step are on the host."""
         if self._events:
             self._events[step].synchronize()
 
@@ -291,7 +291,7 @@ class _TokenCopies:
 
 @dataclass(frozen=True)
 class CapturedStep:
-    """A step that is replayed, and how it came to be one."""
+    """A captured step, with notes and the time of its compilation; null: not compiled."""
 
     graph: Any
     notes: tuple[Note, ...] = ()
@@ -299,17 +299,17 @@ class CapturedStep:
 
 
 def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> CapturedStep:
-    """Capture a decoding step of prompts that were read; with its layers fused where that works.
+    """Capture a decoding step after a prefill, with its layers fused where that works.
 
     Raises:
         TrialFailed: A step of this model cannot be captured.
     """
     notes: tuple[Note, ...] = ()
     if fuse:
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         try:
             graph = _capture_graph(stepper, device, partial(fuse_layers, stepper.model, stepper.cache))
-            return CapturedStep(graph, compile_s=time.perf_counter() - begun)
+            return CapturedStep(graph, compile_s=time.perf_counter() - start_s)
         except Exception as error:  # noqa: BLE001 - a compiler fails in many ways, and there is a way without it
             message = f"torch.compile failed ({_shorten(error)}); the layers' own kernels were captured"
             notes = (Note(code="not_compiled", message=message),)
@@ -324,7 +324,7 @@ def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> CapturedSte
 
 
 def _capture_graph(stepper: DecodeStep, device: Any, fusing: Callable[[], AbstractContextManager[None]]) -> Any:
-    """Return a graph of one step, which was made a few times before, beside the graph's own stream."""
+    """Return a graph of one step, captured on its own stream after a few warm-up steps."""
     torch = import_torch()
     graph, stream = torch.cuda.CUDAGraph(), _capture_stream(str(device))
     with step_implementations(stepper.model, on_gpu=True):
@@ -348,15 +348,15 @@ def _capture_graph(stepper: DecodeStep, device: Any, fusing: Callable[[], Abstra
 
 @cache
 def _capture_stream(device: str) -> Any:
-    """Return the stream that steps are captured on: one for all, as each has memory of its own for products."""
+    """Return the stream for captures: one for all, as each stream has its own workspace for matrix products."""
     return import_torch().cuda.Stream(device)
 
 
-def _check_logits(plain: Any, fused_: Any) -> None:
-    """Refuse fused layers that say something else than plain ones."""
-    error = float((fused_.float() - plain.float()).norm() / plain.float().norm())
-    most = LOGITS_TOLERANCE.get(str(plain.dtype).removeprefix("torch."), HALF_LOGITS_TOLERANCE)
-    if not error <= most:
+def _check_logits(plain: Any, fused: Any) -> None:
+    """Refuse fused layers whose logits differ from those of plain ones."""
+    error = float((fused.float() - plain.float()).norm() / plain.float().norm())
+    limit = LOGITS_TOLERANCE.get(str(plain.dtype).removeprefix("torch."), HALF_LOGITS_TOLERANCE)
+    if not error <= limit:
         raise ValueError(f"logits of compiled layers are off by {error:.2g} of their size")
 
 

@@ -1,11 +1,11 @@
-"""One decoding step with fixed work at fixed addresses, which a CUDA graph can hold, and the sampling of its token.
+"""One decoding step with fixed work at fixed addresses, which a CUDA graph can capture, and the sampling of its token.
 
-``prefill`` reads prompts and makes the first token; ``step`` makes the next one from what the last one left;
-``rewind`` goes back to the state after the prompts. Nothing in a step synchronizes with the host, so that it can be
-captured; uncaptured it is the same on a CPU.
+``prefill`` processes prompts and generates the first token; ``step`` generates the next token; ``rewind`` restores the
+state after the prefill. Nothing in a step synchronizes with the host, so that it can be captured; without a graph it
+works the same on a CPU.
 
-Tokens are chosen greedily or by temperature, top-k and top-p, as ``generate`` does. ``torch.multinomial`` reads its
-input on the host first, so tokens are sampled by dividing probabilities by exponential noise.
+Tokens are chosen greedily or by temperature, top-k and top-p, as in ``generate``. ``torch.multinomial`` synchronizes
+with the host, so tokens are sampled by dividing probabilities by exponential noise.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 COLUMN_STEP = 64
-"""Columns of the cache come in multiples of this, which suits the kernels of attention."""
+"""The cache length is rounded up to a multiple of this, which suits attention kernels."""
 
 GROUPED_ATTENTION = "assay_grouped"
 REPLACEABLE_ATTENTION = ("sdpa", "eager")
 
 
 class DecodeStep:
-    """A model with a cache of its own, one token a step.
+    """A model with its own cache that generates one token per sequence and step.
 
     Attributes:
-        token: The ids that were made last, one column; a step reads and replaces them.
+        token: The last token ids, one column; a step reads and replaces them.
         slot: The column of the cache that the next step writes.
     """
 
@@ -51,7 +51,7 @@ class DecodeStep:
             raise TrialFailed(
                 "graphs need a cache that keeps every token, and this model's has sliding windows or states of its own"
             )
-        if model.config._attn_implementation not in REPLACEABLE_ATTENTION:  # noqa: SLF001 - it has no other name
+        if model.config._attn_implementation not in REPLACEABLE_ATTENTION:  # noqa: SLF001 - there is no public name
             raise TrialFailed(
                 f"graphs need attention by {' or '.join(REPLACEABLE_ATTENTION)}, "
                 f"and this model has {model.config._attn_implementation}"  # noqa: SLF001
@@ -71,7 +71,7 @@ class DecodeStep:
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
     def prefill(self, prompts: PromptBatch) -> Tensor:
-        """Read prompts, as a plain ``generate`` does, and return the first tokens; steps go on from there."""
+        """Process prompts as a plain ``generate`` does, and return the first tokens; steps continue from there."""
         torch = import_torch()
         length = prompts.ids.shape[1]
         with torch.no_grad():
@@ -93,21 +93,21 @@ class DecodeStep:
         return self.token
 
     def rewind(self) -> None:
-        """Go back to where the prompts were read and the first token was made."""
+        """Restore the state after the prefill and the first token."""
         if self._start is None:
             raise TrialFailed("no prompt was read yet")
-        for now, then in zip((self.token, self._position, self.slot), self._start, strict=True):
-            now.copy_(then)
+        for current, saved in zip((self.token, self._position, self.slot), self._start, strict=True):
+            current.copy_(saved)
 
     def step(self) -> None:
-        """Make the next token of every sequence, in place."""
+        """Generate the next token of every sequence, in place."""
         with import_torch().no_grad():
             self.token.copy_(self._choose(self.logits()))
             self._position.add_(1)
             self.slot.add_(1)
 
     def logits(self) -> Tensor:
-        """Return what the model says of the next token, having written the last one into the cache."""
+        """Return the logits of the next token, after writing the last one into the cache."""
         open_columns = self._attended & (self._columns <= self.slot)
         output = self.model(
             input_ids=self.token,
@@ -121,7 +121,7 @@ class DecodeStep:
 
 @contextmanager
 def step_implementations(model: Any, *, on_gpu: bool) -> Iterator[None]:
-    """Have a model's attention and experts work as suits one token a sequence, while steps are made or captured."""
+    """Select implementations of attention and experts for one token per sequence, while steps run or are captured."""
     torch = import_torch()
     with ExitStack() as stack:
         decoding: Any = getattr(model, "_optimize_model_for_decode", nullcontext)
@@ -144,16 +144,16 @@ def _can_group(config: Any) -> Iterator[None]:
     from assay.workloads.generation.static_cache import grouped_attention
 
     AttentionInterface.register(GROUPED_ATTENTION, grouped_attention)
-    before = config._attn_implementation  # noqa: SLF001 - it has no other name
+    previous = config._attn_implementation  # noqa: SLF001 - there is no public name
     config._attn_implementation = GROUPED_ATTENTION  # noqa: SLF001
     try:
         yield
     finally:
-        config._attn_implementation = before  # noqa: SLF001
+        config._attn_implementation = previous  # noqa: SLF001
 
 
 Sampler = Callable[[Tensor], Tensor]
-"""From logits of the last place, one row a sequence, to token ids, one column."""
+"""Maps the logits of the last position, one row per sequence, to token ids, one column."""
 
 UNSUPPORTED_SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "bad_words_ids": (),
@@ -175,12 +175,12 @@ UNSUPPORTED_SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "typical_p": (1.0,),
     "watermarking_config": (),
 }
-"""Settings that change a choice in ways that a graph here does not know, and values with which they change nothing."""
+"""Sampling settings that graphs do not support, and their values without effect."""
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How tokens are chosen; ``suppressed`` never are, so that an answer has its full length."""
+    """How tokens are sampled; ``suppressed`` ones never are, so that an answer has its full length."""
 
     sample: bool = False
     temperature: float = 1.0
@@ -189,7 +189,7 @@ class SamplingSettings:
     suppressed: tuple[int, ...] = ()
 
     def make_sampler(self, vocabulary: int, device: Any) -> Sampler:
-        """Return it as a function on a device."""
+        """Return the sampler for a device."""
         torch = import_torch()
         bias = torch.zeros(vocabulary, dtype=torch.float32, device=device)
         bias[list(self.suppressed)] = -math.inf
@@ -199,23 +199,23 @@ class SamplingSettings:
 
         def sampled(logits: Tensor) -> Tensor:
             scores = (logits.float() + bias) / self.temperature
-            most = min(self.top_k, vocabulary) if self.top_k else vocabulary
-            best, ids = scores.topk(most) if most < vocabulary else scores.sort(descending=True)
-            chances = best.softmax(-1)
+            top_k = min(self.top_k, vocabulary) if self.top_k else vocabulary
+            best, ids = scores.topk(top_k) if top_k < vocabulary else scores.sort(descending=True)
+            probabilities = best.softmax(-1)
             if self.top_p < 1:
-                before = chances.cumsum(-1) - chances
-                chances = chances.masked_fill(before >= self.top_p, 0.0)
-            noise = torch.empty_like(chances).exponential_()
-            return ids.gather(-1, (chances / noise).argmax(-1, keepdim=True))
+                preceding = probabilities.cumsum(-1) - probabilities
+                probabilities = probabilities.masked_fill(preceding >= self.top_p, 0.0)
+            noise = torch.empty_like(probabilities).exponential_()
+            return ids.gather(-1, (probabilities / noise).argmax(-1, keepdim=True))
 
         return sampled if self.sample else greedy
 
 
 def resolve_sampling(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> SamplingSettings:
-    """Return the choice that a model's own settings and those given make together; a given one wins.
+    """Merge a model's own sampling settings with the given ones, which take precedence.
 
     Raises:
-        BadInput: One of them asks for what a graph does not do.
+        BadInput: One of them is not supported by graphs.
     """
     merged = {**{name: value for name, value in defaults.items() if value is not None}, **settings}
     for name, neutral in UNSUPPORTED_SETTINGS.items():

@@ -1,6 +1,6 @@
-"""Generation by a plain ``generate`` loop.
+"""Generation by a plain ``generate`` loop, with token timestamps.
 
-A growing KV cache, every kernel launched by the host; and token timestamps.
+The KV cache grows, and the host launches every kernel.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TokenExtras = dict[str, float | list[float]]
 
 
 class TokenStamps:
-    """What ``generate`` hands its tokens to, each a tensor in the host's memory: it notes when they came.
+    """A streamer for ``generate`` that records when each token arrived in host memory.
 
-    ``generate`` waits for each token on the host anyway, to see whether an answer has ended, so that to be handed them
-    costs one more small copy a step, and they come when they are there. The prompt comes first.
+    ``generate`` waits for each token on the host anyway, to see whether an answer has ended, so the streamer costs one
+    more small copy per step and gets tokens without delay. The prompt comes first.
     """
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -35,25 +35,25 @@ class TokenStamps:
         self.at_ns: list[int] = []
 
     def put(self, value: Tensor) -> None:
-        """Note the time."""
+        """Record the time."""
         self.at_ns.append(self._clock())
 
     def end(self) -> None:
-        """Do nothing: the last token came by itself."""
+        """Do nothing: the last token came through `put`."""
 
 
 def prefill_extras(begin_ns: int, first_ns: int, input_tokens: int) -> TokenExtras:
-    """Return what a call says that read prompts and made their first tokens."""
+    """Return the extras of a prefill call."""
     return {"first_token_us": [(first_ns - begin_ns) / 1e3], "input_tokens": float(input_tokens)}
 
 
 def decode_extras(at_ns: Sequence[int], batch: int) -> TokenExtras:
-    """Return what a call says that made tokens at these times, the first of which is when it set to work."""
+    """Return the extras of a decoding call from its start and the times of its tokens, in ns."""
     return {"gap_us": gaps_us(at_ns), "output_tokens": float(batch * (len(at_ns) - 1))}
 
 
 def whole_extras(begin_ns: int, at_ns: Sequence[int], batch: int, input_tokens: int) -> TokenExtras:
-    """Return what a call says that answered prompts with tokens at these times."""
+    """Return the extras of a call for complete answers, from the times of its tokens in ns."""
     return {
         **prefill_extras(begin_ns, at_ns[0], input_tokens),
         "gap_us": gaps_us(at_ns),
@@ -63,12 +63,12 @@ def whole_extras(begin_ns: int, at_ns: Sequence[int], batch: int, input_tokens: 
 
 
 def gaps_us(at_ns: Sequence[int]) -> list[float]:
-    """Return the microseconds from each time to the next."""
+    """Return the gaps between successive times, in us."""
     return [(after - before) / 1e3 for before, after in pairwise(at_ns)]
 
 
 class EagerLoop:
-    """The phases of a generation, each a call of ``generate``; ``last`` are the tokens of the latest."""
+    """The phases of a generation, each a call of ``generate``; ``last`` has the tokens of the latest call."""
 
     mode = "eager"
     compile_s: float | None = None
@@ -85,24 +85,24 @@ class EagerLoop:
         self.notes: tuple[Note, ...] = ()
 
     def prefill(self) -> TokenExtras:
-        """Read a batch of prompts and make the first token of each."""
+        """Process a batch of prompts and generate the first token of each."""
         batch, stamps = self._batches.next(), TokenStamps()
         begin_ns = time.perf_counter_ns()
         self._generate(batch.ids, batch.mask, 1, stamps)
         return prefill_extras(begin_ns, stamps.at_ns[1], batch.tokens)
 
     def whole(self) -> TokenExtras:
-        """Answer a batch of prompts."""
+        """Generate complete answers for a batch of prompts."""
         batch, stamps = self._batches.next(), TokenStamps()
         begin_ns = time.perf_counter_ns()
         self._generate(batch.ids, batch.mask, self._output_tokens, stamps)
         return whole_extras(begin_ns, stamps.at_ns[1:], len(batch.ids), batch.tokens)
 
     def read(self) -> None:
-        """Read the first batch of prompts, to decode from there again and again.
+        """Process the first batch of prompts, to decode from there repeatedly.
 
         Raises:
-            TrialFailed: What the model keeps of a prompt cannot be gone back to.
+            TrialFailed: The model's cache cannot be rewound to the prompt.
         """
         if self._settings.get("use_cache") is False:
             raise BadInput("Without a cache (generate_kwargs.use_cache) there is no decoding without reading again.")
@@ -115,14 +115,14 @@ class EagerLoop:
         return cast("_PromptCache", self._cached_prompt)
 
     def decode(self, steps: int | None = None) -> TokenExtras:
-        """Make all tokens after the first, or so many, without reading the prompts again."""
-        read, count, stamps = self._prompt_cache, steps or self._output_tokens - 1, TokenStamps()
-        read.rewind()
-        self._generate(read.ids, read.mask, count, stamps, past_key_values=read.cache)
-        return decode_extras(stamps.at_ns, len(read.ids))
+        """Generate all tokens after the first, or ``steps`` of them, without another prefill."""
+        prompt, count, stamps = self._prompt_cache, steps or self._output_tokens - 1, TokenStamps()
+        prompt.rewind()
+        self._generate(prompt.ids, prompt.mask, count, stamps, past_key_values=prompt.cache)
+        return decode_extras(stamps.at_ns, len(prompt.ids))
 
     def close(self) -> None:
-        """Forget the cache."""
+        """Release the cache."""
         self._cached_prompt = None
         self.last = None
 
@@ -141,7 +141,7 @@ class EagerLoop:
 
 
 class _PromptCache:
-    """Prompts that were read, their first tokens, and the cache as it was then."""
+    """Prompts after the prefill: their first tokens, and the cache, which can be rewound to this state."""
 
     def __init__(self, ids: Tensor, mask: Tensor, cache: Any, length: int) -> None:
         self.ids = ids
@@ -151,7 +151,7 @@ class _PromptCache:
 
     @classmethod
     def of(cls, batch: PromptBatch, generate: Any, output_tokens: int) -> _PromptCache:
-        """Read a batch."""
+        """Process a batch."""
         output = generate(batch.ids, batch.mask, 1, None, return_dict_in_generate=True)
         cache, length = getattr(output, "past_key_values", None), int(batch.ids.shape[1])
         if cache is None or not _can_rewind(cache, length + output_tokens):
@@ -161,14 +161,14 @@ class _PromptCache:
         return cls(output.sequences, import_torch().nn.functional.pad(batch.mask, (0, 1), value=1), cache, length)
 
     def rewind(self) -> None:
-        """Have the cache hold the prompts alone."""
+        """Cut the cache back to the prompts."""
         more = int(self.cache.get_seq_length()) - self._length
         if more > 0:
             self.cache.crop(-more)
 
 
 def _can_rewind(cache: Any, length: int) -> bool:
-    """Return whether a cache that has grown to a length can be cut back to what it was."""
+    """Return whether a cache that has grown to a length can be cut back."""
     layers = getattr(cache, "layers", ())
     windows = [getattr(layer, "sliding_window", None) for layer in layers if getattr(layer, "is_sliding", False)]
     plain = bool(layers) and all(hasattr(layer, "crop") and hasattr(layer, "keys") for layer in layers)

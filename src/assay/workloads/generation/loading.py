@@ -1,6 +1,6 @@
-"""Load a model once per process: plan its placement, load its weights, verify where they lie.
+"""Load a model once per process: plan its placement, load its weights, verify the placement.
 
-Before a batch runs, its KV cache is checked against free memory. CUDA numbers the GPUs that a process sees from 0:
+Before a batch runs, its KV cache is checked against free memory. CUDA numbers the visible GPUs of a process from 0:
 
     device_ids [2, 0]     CUDA_VISIBLE_DEVICES=GPU-of-2,GPU-of-0     in this process
     cuda:2, cuda:0        ──────────────────────────────────────▶    cuda:0, cuda:1
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 
 def check_kv_cache(loaded: LoadedModel, generation: Generation) -> None:
-    """Refuse a batch whose keys and values alone are more than what is free; what only may not fit is tried.
+    """Refuse a batch whose KV cache alone exceeds the free memory; a batch that might fit is tried.
 
     Raises:
-        MachineCannot: They are.
+        MachineCannot: The KV cache does not fit.
     """
     load = BatchLoad(generation.batch, generation.input_tokens, generation.output_tokens)
     main = loaded.visible_devices.machine_name(str(loaded.device))
@@ -68,7 +68,7 @@ def check_kv_cache(loaded: LoadedModel, generation: Generation) -> None:
 
 
 def kv_cache_by_device(sizes: ModelSizes, placement: Mapping[str, str], main: str, load: BatchLoad) -> dict[str, int]:
-    """Return the bytes of keys and values on each place: with their layers, or where those compute."""
+    """Return the bytes of the KV cache by device: that of its layer, or where an offloaded layer computes."""
     layers = [name for name in sizes.parts_bytes if name.rpartition(".")[2].isdecimal()]
     if len(layers) != sizes.layers:
         return {main: sizes.kv_bytes(load.batch, load.tokens)} if len(set(placement.values())) == 1 else {}
@@ -83,7 +83,7 @@ def kv_cache_by_device(sizes: ModelSizes, placement: Mapping[str, str], main: st
 
 @dataclass(frozen=True)
 class VisibleDevices:
-    """The places of a model: by the machine's names in the order of the pipeline, and as PyTorch names them here."""
+    """The devices of a model, by the machine's names in pipeline order, and their PyTorch names in this process."""
 
     device: str
     device_ids: tuple[int, ...]
@@ -91,26 +91,26 @@ class VisibleDevices:
 
     @property
     def worker_device(self) -> str:
-        """The device of this worker, as PyTorch names it."""
+        """PyTorch's name of this worker's device."""
         return next(iter(self.local_names.values()))
 
     def accelerate_key(self, name: str) -> int | str:
-        """Return how accelerate names a place: a GPU by its number here."""
+        """Return accelerate's key of a device: for a GPU its index in this process."""
         return int(self.local_names[name].removeprefix("cuda:")) if name.startswith("cuda") else name
 
     def display_name(self, name: str) -> str:
-        """Return a place as people name it: the worker's own GPU may be an instance of one."""
+        """Return a device's display name: the worker's own GPU may be a MIG instance."""
         return self.device if "/" in self.device and name == next(iter(self.local_names)) else name
 
     def machine_name(self, where: str) -> str:
-        """Return the machine's name of what PyTorch names so."""
+        """Return the machine's name for PyTorch's name of a device."""
         return next(
             (machine_name for machine_name, local_name in self.local_names.items() if local_name == where), where
         )
 
 
 def device_ids_of(generation: Generation, device: str) -> tuple[int, ...]:
-    """Return the GPUs of a generation in order, the worker's own first; none for a CPU."""
+    """Return the GPU numbers of a generation in order, the worker's own first; none for a CPU."""
     if not device.startswith("cuda"):
         return ()
     own = int(device.removeprefix("cuda:").partition("/")[0])
@@ -123,10 +123,10 @@ def device_ids_of(generation: Generation, device: str) -> tuple[int, ...]:
 
 
 def find_visible_devices(device: str, device_ids: Sequence[int]) -> VisibleDevices:
-    """Return the places that this process has, having made the worker's own device the current one.
+    """Return the devices of this process, and make the worker's own device the current one.
 
     Raises:
-        MachineCannot: Fewer GPUs are to be seen than are named.
+        MachineCannot: Some of the named GPUs are not visible.
     """
     if not device_ids:
         return VisibleDevices(device, (), {CPU: open_device(device), DISK: DISK})
@@ -145,10 +145,10 @@ def find_visible_devices(device: str, device_ids: Sequence[int]) -> VisibleDevic
 
 
 def local_indices(device_ids: Sequence[int], count: int, visible: str | None) -> tuple[int, ...]:
-    """Return CUDA's numbers of GPUs in a process that sees so many: by position where it was given just these.
+    """Return the CUDA indices of GPUs in this process: by position if exactly these are visible.
 
     Raises:
-        MachineCannot: They are not all to be seen, or it is not clear which is which.
+        MachineCannot: Not all are visible, or their order is ambiguous.
     """
     named = [name for name in (visible or "").split(",") if name.strip()]
     if named and len(named) == len(device_ids) == count:
@@ -163,25 +163,25 @@ def local_indices(device_ids: Sequence[int], count: int, visible: str | None) ->
 
 @dataclass
 class LoadedModel:
-    """A model ready to be asked.
+    """A loaded model.
 
     Attributes:
-        model: In evaluation mode, its weights fixed.
-        tokenizer: Null where it has none: random models speak in token ids.
-        device: Where its inputs go, as PyTorch names it here.
-        dtype: Of its weights.
-        placement: Which part really lies on which device, in the machine's names: ``{"model.layers.0": "cuda:2"}``.
-        notes: What its user should know about how it was put in place.
-        load_s: Seconds until its weights were in place, without the import of libraries.
-        config: Its configuration, as transformers has it.
+        model: The model in evaluation mode, without gradients.
+        tokenizer: Null where it has none: random models use token ids.
+        device: PyTorch's name of the device of its inputs.
+        dtype: Dtype of its weights.
+        placement: Actual device of each part, by the machine's names: ``{"model.layers.0": "cuda:2"}``.
+        notes: What the user should know about its placement.
+        load_s: Seconds to load the weights, without the import of libraries.
+        config: Its transformers configuration.
         context_tokens: The most tokens of a prompt and its answer together.
-        vocabulary: Token ids go from 0 to one less.
-        sizes: What it takes, as it was told before it was loaded.
-        rank: This process among those that compute the model together.
-        ranks: How many those are.
-        agree_to_stop: Whether any rank would stop, asked by all of them.
-        visible_devices: Its places, by the machine's names and as PyTorch names them here.
-        offloaded: Parts lie in the host's memory or on disk, and are copied when their turn comes.
+        vocabulary: Number of token ids.
+        sizes: Its sizes, as computed before it was loaded.
+        rank: This process's tensor-parallel rank.
+        ranks: Number of tensor-parallel ranks.
+        agree_to_stop: Whether any rank would stop; a collective call.
+        visible_devices: Its devices, by the machine's names and PyTorch's names in this process.
+        offloaded: Whether parts are in host memory or on disk, and are copied when they are used.
     """
 
     model: Any
@@ -204,17 +204,17 @@ class LoadedModel:
 
     @property
     def parameters(self) -> int:
-        """How many numbers its weights are, over all ranks, each tied one once."""
+        """Number of parameters over all ranks; tied ones count once."""
         return self.sizes.parameters
 
     @property
     def weights_bytes(self) -> int:
-        """What they take, over all devices."""
+        """Bytes of the weights over all devices."""
         return self.sizes.weights_bytes
 
     def release(self) -> None:
-        """Forget the model and give its memory back."""
-        for key in [key for key, one in _LOADED_MODELS.items() if one is self]:
+        """Release the model and its memory."""
+        for key in [key for key, loaded in _LOADED_MODELS.items() if loaded is self]:
             del _LOADED_MODELS[key]
         self.model = self.tokenizer = None
         while self.closing:
@@ -236,18 +236,18 @@ _KEY_PARAMS = (
     "device_ids",
     "tp_plan",
 )
-"""What a loaded model depends on; the rest is asked of it."""
+"""Parameters that a loaded model depends on."""
 
 
 def load_model(generation: Generation, device: str, seed: int) -> LoadedModel:
-    """Return the model of a generation in place on a device of ours (``cpu:0``, ``cuda:3``), loaded now or before.
+    """Return the model of a generation on an Assay device (``cpu:0``, ``cuda:3``), loaded now or before.
 
-    One model is kept at a time. Where it is loaded now, room is left for what this generation asks; where it was
-    loaded before, there must still be room for it.
+    One model is kept at a time. Loading reserves memory for this generation's batch; for a model that was loaded
+    before, there must still be enough free memory.
 
     Raises:
-        BadInput: What is asked for makes no sense.
-        MachineCannot: The model is not to be had, or does not fit, or the device cannot compute in its type.
+        BadInput: The parameters are not valid.
+        MachineCannot: The model is not available or does not fit, or the device does not support its dtype.
         TrialFailed: It was not placed as planned.
     """
     key = json.dumps([device, seed, *(getattr(generation, name) for name in _KEY_PARAMS)])
@@ -260,17 +260,17 @@ def load_model(generation: Generation, device: str, seed: int) -> LoadedModel:
 
 
 def release_models() -> None:
-    """Forget every model of this process."""
-    for one in list(_LOADED_MODELS.values()):
-        one.release()
+    """Release every model of this process."""
+    for loaded in list(_LOADED_MODELS.values()):
+        loaded.release()
 
 
 def _load_new(generation: Generation, device: str, seed: int) -> LoadedModel:
     check_tp_plan(generation.tp_plan)
     empty, sizes, devices = load_empty_model(generation, device)
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     if generation.tp_plan:
-        return _load_in_ranks(generation, empty, sizes, devices, seed=seed, begun=begun)
+        return _load_in_ranks(generation, empty, sizes, devices, seed=seed, start_s=start_s)
     planned = plan_for_free_memory(generation, empty, sizes, devices)
     with _explain_out_of_memory(sizes, devices):
         model, closing = place_weights(generation, empty, planned, devices, seed)
@@ -278,7 +278,7 @@ def _load_new(generation: Generation, device: str, seed: int) -> LoadedModel:
         generation,
         model,
         sizes,
-        begun,
+        start_s,
         visible_devices=devices,
         device=devices.local_names[planned.main_device],
         placement={
@@ -291,7 +291,7 @@ def _load_new(generation: Generation, device: str, seed: int) -> LoadedModel:
 
 
 def load_empty_model(generation: Generation, device: str) -> tuple[Any, ModelSizes, VisibleDevices]:
-    """Return a generation's model without its weights, what it takes, and the places it may have in this process."""
+    """Return a generation's model without weights, its sizes, and its possible devices in this process."""
     import_transformers()
     trusted = generation.trust_remote_code
     devices = find_visible_devices(device, device_ids_of(generation, device))
@@ -305,7 +305,7 @@ def load_empty_model(generation: Generation, device: str) -> tuple[Any, ModelSiz
 def plan_for_free_memory(
     generation: Generation, empty: Any, sizes: ModelSizes, devices: VisibleDevices
 ) -> PlacementPlan:
-    """Return where the parts of a model are to lie, from what is free now."""
+    """Plan the placement of a model from the memory that is free now."""
     return plan_placement(
         empty,
         sizes,
@@ -320,9 +320,9 @@ def plan_for_free_memory(
 
 
 def _load_in_ranks(
-    generation: Generation, empty: Any, sizes: ModelSizes, devices: VisibleDevices, *, seed: int, begun: float
+    generation: Generation, empty: Any, sizes: ModelSizes, devices: VisibleDevices, *, seed: int, start_s: float
 ) -> LoadedModel:
-    """Return this rank's share of a model that several compute together."""
+    """Return this rank's shard of a tensor-parallel model."""
     check_share_fits(sizes, free_bytes(devices.worker_device))
     with _explain_out_of_memory(sizes, devices):
         shared = load_share(generation, empty, devices.worker_device, seed)
@@ -330,7 +330,7 @@ def _load_in_ranks(
         generation,
         shared.model,
         sizes,
-        begun,
+        start_s,
         visible_devices=devices,
         device=devices.worker_device,
         placement={"": devices.device},
@@ -343,15 +343,15 @@ def _load_in_ranks(
 
 
 def _finish_loading(
-    generation: Generation, model: Any, sizes: ModelSizes, begun: float, *, device: str, **more: Any
+    generation: Generation, model: Any, sizes: ModelSizes, start_s: float, *, device: str, **more: Any
 ) -> LoadedModel:
-    """Return a model that is in place, settled and told of."""
+    """Return a placed model, ready for use, with its facts."""
     torch = import_torch()
     model.eval().requires_grad_(False)
     model.generation_config.pad_token_id = _padding_token(model)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    load_s = time.perf_counter() - begun
+    load_s = time.perf_counter() - start_s
     return LoadedModel(
         model=model,
         tokenizer=load_tokenizer(generation.model, generation.revision, trust_remote_code=generation.trust_remote_code),
@@ -367,7 +367,7 @@ def _finish_loading(
 
 
 def _padding_token(model: Any) -> int:
-    """Return the token that fills up short prompts: the model's own, or one that ends a text, or the first."""
+    """Return the padding token: the model's own, else its end token, else 0."""
     for source in (model.generation_config, model.config.get_text_config()):
         for name in ("pad_token_id", "eos_token_id"):
             value = getattr(source, name, None)
@@ -378,7 +378,7 @@ def _padding_token(model: Any) -> int:
 
 
 def _parse_mapping(text: str) -> Any:
-    """Return a map from its JSON, or the text that is none: what is wrong with it is said where it is used."""
+    """Parse a JSON map; return text that is not JSON unchanged, as its user reports what is wrong with it."""
     try:
         mapping = json.loads(text)
     except ValueError:
@@ -390,7 +390,7 @@ def _parse_mapping(text: str) -> Any:
 
 @contextmanager
 def _explain_out_of_memory(sizes: ModelSizes, devices: VisibleDevices) -> Iterator[None]:
-    """Say in one sentence that memory ran out while a model was loaded, how much it needs and how much is free."""
+    """Turn an out-of-memory error during loading into one that states the required and the free memory."""
     torch = import_torch()
     try:
         yield

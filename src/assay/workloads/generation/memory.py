@@ -1,7 +1,7 @@
-"""How much memory a model takes, whether it fits, and what would, known before anything is loaded.
+"""How much memory a model takes, whether it fits, and what would make it fit, before anything is loaded.
 
-Sizes come from a copy of the model that has shapes and no weights. ``max_memory`` limits how much of the weights may
-lie on each device.
+Sizes come from a copy of the model that has shapes and no weights. ``max_memory`` limits the bytes of weights on each
+device.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 
 class ModelSizes(Value):
-    """What a model will take, in bytes.
+    """The memory that a model needs, in bytes.
 
-    Weights are exact, and so is the cache of keys and values where every layer keeps all tokens. What a call needs
-    besides is an estimate: the widest layer's activations, the scores of a vocabulary in float32.
+    Weights are exact, and so is the KV cache where every layer keeps all tokens. The working memory of a call is an
+    estimate: the widest layer's activations, and the logits in float32.
     """
 
     model: str
     dtype: str
-    parameters: int = Field(description="Each tied one once.")
+    parameters: int = Field(description="Number of parameters; tied ones count once.")
     weights_bytes: int
-    parts_bytes: dict[str, int] = Field(description="Of weights, by layer and other parts that are never split.")
+    parts_bytes: dict[str, int] = Field(description="Bytes of weights, by layer and other parts that are never split.")
     layers: int
     kv_bytes_per_token: int = Field(description="Keys and values of one token of one sequence, over all layers.")
     hidden: int
-    widest: int = Field(description="Numbers of one token inside a layer, at most.")
+    widest: int = Field(description="Most elements per token inside a layer.")
     context_tokens: int
     vocabulary: int
 
     def kv_bytes(self, batch: int, tokens: int) -> int:
-        """Return what keys and values of so many sequences of so many tokens take."""
+        """Return the bytes of the KV cache of ``batch`` sequences of ``tokens`` tokens."""
         return self.kv_bytes_per_token * batch * tokens
 
     def working_bytes(self, batch: int, input_tokens: int) -> int:
-        """Return about what a call needs while prompts of so many tokens are read."""
+        """Return the approximate working memory of a prefill, in bytes."""
         item_bytes = DTYPE_BYTES[self.dtype]
         activations = batch * input_tokens * (6 * self.hidden + 3 * self.widest) * item_bytes
         scores = 2 * batch * self.vocabulary * 4
         return activations + scores
 
     def needs_bytes(self, batch: int, input_tokens: int, output_tokens: int) -> int:
-        """Return about what it takes on one device to answer a batch."""
+        """Return the approximate total memory to answer a batch on one device, in bytes."""
         return (
             self.weights_bytes
             + self.kv_bytes(batch, input_tokens + output_tokens)
@@ -65,7 +65,7 @@ class ModelSizes(Value):
 
 
 def model_sizes(model: str, empty: Any, dtype: str) -> ModelSizes:
-    """Return what a model takes whose parameters are not in memory."""
+    """Return the sizes of a model whose parameters are not in memory."""
     config = empty.config.get_text_config()
     parts = {name: sum(map(_weight_bytes, weights)) for name, weights in _weights_by_part(empty).items()}
     heads = config.num_attention_heads
@@ -87,7 +87,7 @@ def model_sizes(model: str, empty: Any, dtype: str) -> ModelSizes:
 
 
 def context_tokens_of(config: ModelConfig) -> int:
-    """Return the most tokens of a prompt and its answer together, as a configuration says."""
+    """Return the context length of a configuration: the most tokens of a prompt and its answer together."""
     text = config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         if isinstance(getattr(text, name, None), int):
@@ -111,7 +111,7 @@ def _walk_parts(name: str, module: Any, whole: set[str]) -> Iterator[tuple[str, 
 
 
 def _weights_by_part(model: Any) -> dict[str, list[Any]]:
-    """Return the weights of each part; those that are tied are of the first."""
+    """Return the weights of each part; tied ones belong to the first."""
     counted: set[int] = set()
     weights: dict[str, list[Any]] = {}
     for name, part in model_parts(model):
@@ -127,7 +127,7 @@ def _weight_bytes(weight: Any) -> int:
 
 CPU, DISK = "cpu", "disk"
 OFFLOAD_DEVICES = (CPU, DISK)
-"""Places that are no GPU: parts there are copied to one when their turn comes."""
+"""Devices other than GPUs: parts there are copied to a GPU when they are used."""
 
 _SIZE_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -139,7 +139,7 @@ def gpu_device(number: int) -> str:
 
 
 def parse_bytes(value: int | str, what: str = "max_memory") -> int:
-    """Return bytes, from a number of them or text such as 20GB, 18GiB or 500 MB."""
+    """Parse a size in bytes, from a number or text such as 20GB, 18GiB or 500 MB."""
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     elif isinstance(value, str) and value.strip().isdecimal():
@@ -155,7 +155,7 @@ def parse_bytes(value: int | str, what: str = "max_memory") -> int:
 
 
 def parse_device(key: int | str, device_ids: Sequence[int], what: str) -> str:
-    """Return the place that a key or value names: a GPU of ``device_ids`` by its number, ``cpu`` or ``disk``."""
+    """Return the device of a key or value: a GPU of ``device_ids`` by its number, ``cpu`` or ``disk``."""
     text = str(key).strip().removeprefix("cuda:")
     if text in OFFLOAD_DEVICES:
         return text
@@ -172,10 +172,10 @@ def parse_device(key: int | str, device_ids: Sequence[int], what: str) -> str:
 
 
 def parse_limits(max_memory: Mapping[int | str, int | str] | None, device_ids: Sequence[int]) -> dict[str, int]:
-    """Return the most bytes of weights by place: ``{"cuda:2": 20000000000, "cpu": …}``; what is not named is not in it.
+    """Return the limits of bytes of weights by device, ``{"cuda:2": 20000000000, "cpu": …}``, of the named ones only.
 
     Raises:
-        BadInput: A size cannot be read, or a place is not one of the model's.
+        BadInput: A size is not valid, or a device is not one of the model's.
     """
     limits: dict[str, int] = {}
     for key, value in (max_memory or {}).items():
@@ -188,12 +188,12 @@ def parse_limits(max_memory: Mapping[int | str, int | str] | None, device_ids: S
 
 GIB = 2**30
 USABLE_SHARE = 0.95
-"""Of what is free: libraries take their share, and a store of tensors has holes."""
+"""Usable share of free memory: libraries need some, and the allocator fragments."""
 
 
 @dataclass(frozen=True)
 class BatchLoad:
-    """What is asked of a model at once."""
+    """The batch that a model runs at once."""
 
     batch: int = 1
     input_tokens: int = 1
@@ -201,18 +201,18 @@ class BatchLoad:
 
     @property
     def tokens(self) -> int:
-        """Of one sequence, at its end."""
+        """Tokens of one sequence at its end."""
         return self.input_tokens + self.output_tokens
 
     @property
     def description(self) -> str:
-        """It, for people."""
+        """The batch as text."""
         return f"a batch of {self.batch} with {self.input_tokens} + {self.output_tokens} tokens"
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """What is free where, and what is to go there."""
+    """The free memory and the limits of each device, and the model and batch to place."""
 
     sizes: ModelSizes
     gpus: Sequence[str]
@@ -222,12 +222,12 @@ class MemoryBudget:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where parts may lie: GPUs in order, then what was named besides; without GPUs, the CPU."""
+        """Possible devices of parts: GPUs in order, then those named in the limits; without GPUs, the CPU."""
         offload = [device for device in OFFLOAD_DEVICES if device in self.limits]
         return (*self.gpus, *offload) if self.gpus else (CPU, *(device for device in offload if device != CPU))
 
     def weights_capacity(self, device: str, *, loaded: bool) -> int:
-        """Return the bytes of weights that a place takes, with room for the load beside them or without it."""
+        """Return the bytes of weights that fit on a device, with or without memory for the batch."""
         most = self.limits.get(device)
         if device == DISK:
             return 2**62 if most is None else most
@@ -240,14 +240,14 @@ class MemoryBudget:
         return self.sizes.working_bytes(self.load.batch, self.load.input_tokens)
 
     def _share_of_weights(self) -> float:
-        """Return the share of weights in what a layer takes, the other part being its keys and values."""
+        """Return the share of weights in a layer's memory; the rest is its KV cache."""
         layer = median(self.sizes.parts_bytes.values())
         cache = self.sizes.kv_bytes(self.load.batch, self.load.tokens) / self.sizes.layers
         return layer / (layer + cache)
 
 
 def overfull_error(room: MemoryBudget, weights: Mapping[str, int]) -> AssayError | None:
-    """Return which place gets more than it takes, by a map; null where none does."""
+    """Return an error for a device that gets more weights than fit, by a map; null where none does."""
     for device, size in weights.items():
         if size > room.weights_capacity(device, loaded=False):
             error = BadInput if size > room.limits.get(device, size) else MachineCannot
@@ -260,7 +260,7 @@ def overfull_error(room: MemoryBudget, weights: Mapping[str, int]) -> AssayError
 
 
 def fit_error(room: MemoryBudget) -> MachineCannot:
-    """Return that a model does not fit, and what would."""
+    """Return the error that a model does not fit, with suggestions."""
     sizes = room.sizes
     there = " and ".join(_free_memory_text(room, device) for device in room.devices)
     suggestions = [
@@ -276,7 +276,7 @@ def fit_error(room: MemoryBudget) -> MachineCannot:
 
 
 def describe_device(device: str) -> str:
-    """Return a place for people."""
+    """Return the display name of a device."""
     if device.startswith("cuda:"):
         return f"GPU {device.removeprefix('cuda:')}"
     return "the host's memory" if device == CPU else "the disk"
@@ -290,7 +290,7 @@ def _free_memory_text(room: MemoryBudget, device: str) -> str:
 
 
 def _suggest_gpus(room: MemoryBudget) -> str | None:
-    """Return how many GPUs like the best of these would do, the largest part being one that is not split."""
+    """Suggest a number of GPUs like the best of these, given that the largest part is not split."""
     if not room.gpus:
         return None
     if any(gpu in room.limits for gpu in room.gpus):
@@ -306,7 +306,7 @@ def _suggest_gpus(room: MemoryBudget) -> str | None:
 
 
 def _suggest_dtype(room: MemoryBudget) -> str | None:
-    """Return that a smaller type would do, where it would."""
+    """Suggest a smaller dtype, where it would fit."""
     there = sum(room.weights_capacity(device, loaded=True) for device in room.devices)
     if DTYPE_BYTES[room.sizes.dtype] <= 2 or room.sizes.weights_bytes / 2 > there:
         return None
@@ -314,7 +314,7 @@ def _suggest_dtype(room: MemoryBudget) -> str | None:
 
 
 def _suggest_host_memory(room: MemoryBudget) -> str | None:
-    """Return that the host's memory would do, where it would, and what that costs."""
+    """Suggest host memory, where it would fit, with its cost."""
     if not room.gpus or CPU in room.limits:
         return None
     host = room.weights_capacity(CPU, loaded=False) if CPU in room.free_bytes else 0

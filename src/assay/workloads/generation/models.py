@@ -1,8 +1,8 @@
-"""Models by name: of the hub, of a folder, or ``random:NAME``, a known shape with random weights.
+"""Models by name: from the hub, from a folder, or ``random:NAME``, a known shape with random weights.
 
-Their configuration, tokenizer and weight dtype are read here; why a model cannot be read is explained in one sentence.
-A random model computes and reads exactly what the real one would, and needs no network. ``random:llama-8b?layers=4`` is
-one with fewer layers.
+This module loads their configuration, tokenizer and weight dtype; a one-sentence error explains why a model cannot be
+loaded. A random model does exactly the computation and memory traffic of the real one, and needs no network.
+``random:llama-8b?layers=4`` has fewer layers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 ModelConfig: TypeAlias = Any
-"""A ``transformers.PreTrainedConfig``: transformers need not be there for the type checker."""
+"""A ``transformers.PreTrainedConfig``; the type checker does not see transformers."""
 
 RANDOM = "random:"
 MAX_DIGITS = 9
@@ -41,12 +41,12 @@ _LLAMA_3 = {
 
 
 _FAMILY_OVERRIDES: Mapping[str, Mapping[str, object]] = {"Mistral": {"sliding_window": None}}
-"""What a family's configuration class would say by itself, and the model as published does not."""
+"""Overrides of defaults of a family's configuration class that differ from the published model."""
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What makes a random model: the sizes that a configuration of transformers has, under short names."""
+    """The shape of a random model: sizes of a transformers configuration, under short names."""
 
     layers: int
     hidden: int
@@ -61,7 +61,7 @@ class ModelShape:
     rope: Mapping[str, object] = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
 
     def config(self) -> ModelConfig:
-        """Return it as the configuration class of its family."""
+        """Return the shape as its family's configuration class."""
         transformers = import_transformers()
         return getattr(transformers, f"{self.family}Config")(
             num_hidden_layers=self.layers,
@@ -99,11 +99,11 @@ CHANGEABLE = {
     "layers": 1000, "hidden": 1 << 20, "heads": 1 << 16, "kv_heads": 1 << 16, "ffn": 1 << 22, "vocab": 1 << 24,
     "context": 1 << 24,
 }  # fmt: skip
-"""What may be changed behind a question mark, and up to which size."""
+"""Sizes that may be changed after a question mark, and their limits."""
 
 
 def import_transformers() -> Any:
-    """Return the module ``transformers``, which keeps its bars and its advice to itself, or say that it is missing."""
+    """Return the module ``transformers``, with progress bars and advice disabled; raise if it is missing."""
     for name, value in (
         ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
         ("HF_HUB_DISABLE_TELEMETRY", "1"),
@@ -158,9 +158,9 @@ AUTO_DTYPE = "auto"
 
 
 def resolve_dtype(requested: str, config: ModelConfig, kind: str) -> str:
-    """Return the name of the type that weights have on a kind of device, ``cpu`` or ``cuda``.
+    """Return the name of the weights' dtype on a kind of device, ``cpu`` or ``cuda``.
 
-    ``auto`` is that of the checkpoint; random weights are bfloat16 on a GPU and float32 on a CPU.
+    ``auto`` is the checkpoint's dtype; random weights are bfloat16 on a GPU and float32 on a CPU.
     """
     if requested == AUTO_DTYPE:
         own = getattr(config, "dtype", None)
@@ -181,10 +181,10 @@ def resolve_dtype(requested: str, config: ModelConfig, kind: str) -> str:
 
 
 def usable_dtype(name: str, where: str) -> Any:
-    """Return PyTorch's type of that name, having seen that a device, by PyTorch's name, multiplies and attends in it.
+    """Return PyTorch's dtype of a name, after a test of matrix products and attention in it on the device ``where``.
 
     Raises:
-        MachineCannot: It does not, or only by computing in another type.
+        MachineCannot: The device does not support it, or only by emulation.
     """
     torch = import_torch()
     dtype = getattr(torch, name)
@@ -209,7 +209,7 @@ _MISSING_MESSAGES = ("couldn't connect", "can't load", "does not appear to have 
 
 
 def load_error(model: str, revision: str, error: Exception) -> AssayError:
-    """Return why a model of the hub or of a folder could not be read."""
+    """Return the error for a model of the hub or of a folder that could not be loaded."""
     if isinstance(error, AssayError):
         return error
     of = f"{model}{f' at revision {revision}' if revision else ''}"
@@ -222,7 +222,7 @@ def load_error(model: str, revision: str, error: Exception) -> AssayError:
 
 
 def _is_hub_error(name: str) -> Callable[[list[BaseException]], bool]:
-    """Return what finds an error of the hub's client, by the name of its kind."""
+    """Return a predicate that finds an error class of the hub's client, by name."""
 
     def matches(causes: list[BaseException]) -> bool:
         from huggingface_hub import errors
@@ -288,20 +288,20 @@ _REASONS: tuple[tuple[Callable[[list[BaseException]], bool], Callable[[str], Ass
 
 
 def _error_chain(error: BaseException) -> list[BaseException]:
-    """Return an error and all that led to it."""
+    """Return an error and its chain of causes and contexts."""
     causes: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in causes:
-        causes.append(one)
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
     return causes
 
 
 def load_config(model: str, revision: str = "", *, trust_remote_code: bool = False) -> ModelConfig:
-    """Return the configuration of a model; what is in the cache of the hub needs no network.
+    """Return the configuration of a model; one in the hub's cache needs no network.
 
     Raises:
-        BadInput: There is no such random model or folder, or the name is none.
+        BadInput: There is no such random model or folder, or the name is not valid.
         MachineCannot: The hub does not have it or cannot be reached, or its code is not trusted.
     """
     if is_random(model):
@@ -323,7 +323,7 @@ def local_folder(model: str) -> Path | None:
     """Return the folder of a model, or null for a name of the hub.
 
     Raises:
-        BadInput: It is a path, and there is no model.
+        BadInput: It is a path without a model.
     """
     path = Path(model).expanduser()
     looks_local = model.startswith((".", "/", "~")) or model.count("/") > 1 or path.is_dir()
@@ -356,7 +356,7 @@ def load_tokenizer(model: str, revision: str = "", *, trust_remote_code: bool = 
 
 
 def is_offline() -> bool:
-    """Return whether the hub is not to be asked, as the user said so or as there is no way to it."""
+    """Return whether the hub must not be used, by the user's setting, or cannot be reached."""
     from huggingface_hub import is_offline_mode
 
     return bool(is_offline_mode()) or _hub_unreachable()
@@ -364,7 +364,7 @@ def is_offline() -> bool:
 
 @cache
 def _hub_unreachable() -> bool:
-    """Return whether the hub's name leads nowhere; it is then not asked, again and again, for half a minute."""
+    """Return whether the hub's host name does not resolve, which avoids retries of half a minute."""
     from huggingface_hub.constants import ENDPOINT
 
     if getproxies():

@@ -1,6 +1,6 @@
 """The parameters of a generation, and its ``generate_kwargs``: known names, types, bounds, and conflicts.
 
-Parameters are complete and plain, so that a subject has an identity. The usual settings are known without
+Parameters are complete and plain values, so that a subject has an identity. Common settings are checked without
 transformers.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 Phase = Literal["idle", "prefill", "decode", "whole", "served"]
-"""idle: in place, nothing to do. prefill: a prompt is read and its first token made. decode: all tokens after that,
-without reading the prompt again. whole: both, as a user sees it. served: whole requests of a server, under load."""
+"""idle: loaded, without work. prefill: process a prompt and generate its first token. decode: all tokens after that,
+without another prefill. whole: both, as a user sees it. served: whole requests to a server, under load."""
 
 
 class Generation(Value):
-    """What ``generate@pytorch`` and ``generate@openai`` are told; lists and maps are JSON text, as params are plain."""
+    """Parameters of ``generate@pytorch`` and ``generate@openai``; lists and maps are JSON text, as params are plain."""
 
     model: str = "random:llama-tiny"
     phase: Phase = "whole"
@@ -36,21 +36,19 @@ class Generation(Value):
     batch: int = Field(default=1, ge=1)
     input_tokens: int = Field(default=64, ge=1)
     output_tokens: int = Field(default=32, ge=1)
-    prompts: str = Field(default="random", description="random, or a file as scenario.prompts says.")
+    prompts: str = Field(default="random", description="random, or a file as in scenario.prompts.")
     text_column_name: str = "text"
     num_samples: int = Field(default=0, ge=0, description="0: all.")
     truncation: bool = False
     generate_kwargs: str = "{}"
-    reasoning: str = Field(default="{}", description="What a chat template or a request is told of it, as JSON.")
+    reasoning: str = Field(default="{}", description="Settings for a chat template or a request, as JSON.")
     revision: str = ""
     trust_remote_code: bool = False
     torch_dtype: str = "auto"
     attn_implementation: str = ""
     device_map: str = Field(default="auto", description="A name, or JSON of an explicit map.")
-    max_memory: str = Field(default="", description="JSON, by GPU number, cpu or disk; empty: what is free.")
-    device_ids: str = Field(
-        default="", description="JSON: the GPUs by number, in the order that layers go over them; empty: one."
-    )
+    max_memory: str = Field(default="", description="JSON, by GPU number, cpu or disk; empty: all free memory.")
+    device_ids: str = Field(default="", description="JSON: GPU numbers in pipeline order; empty: one GPU.")
     tp_plan: str = ""
     endpoint: str = ""
     api_key_env: str = ""
@@ -60,22 +58,22 @@ class Generation(Value):
 
     @classmethod
     def of(cls, params: Params) -> Self:
-        """Return them as a value, from a subject's."""
+        """Create it from a subject's parameters."""
         return cls.model_validate(params)
 
     def as_params(self) -> Params:
-        """Return them as those of a subject."""
+        """Return it as a subject's parameters."""
         return self.model_dump()
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of the generation, as the scenario gave them."""
+        """The ``generate_kwargs`` of the scenario."""
         return dict(json.loads(self.generate_kwargs))
 
 
 @dataclass(frozen=True)
 class SettingBounds:
-    """Of a number: the least and the most it may be; ``above``: more than the least."""
+    """Bounds of a numeric setting; ``above`` excludes the lower one."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -84,7 +82,7 @@ class SettingBounds:
 
     @property
     def description(self) -> str:
-        """What it must be, in words."""
+        """The bounds as text."""
         kind = "a whole number" if self.integer else "a number"
         if math.isfinite(self.high):
             begin = f"above {self.low:g}, and at most" if self.above else f"from {self.low:g} to"
@@ -93,7 +91,7 @@ class SettingBounds:
         return f"{kind}{least if math.isfinite(self.low) else ''}"
 
     def contains(self, value: Any) -> bool:
-        """Return whether a value is one of them."""
+        """Return whether a value is within the bounds."""
         if isinstance(value, bool) or not isinstance(value, int if self.integer else int | float):
             return False
         return math.isfinite(value) and self.low <= value <= self.high and not (self.above and value == self.low)
@@ -131,14 +129,14 @@ BOOLEAN_SETTINGS = frozenset(
 OTHER_SETTINGS = frozenset(
     {"eos_token_id", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias", "early_stopping"}
 )
-"""Known by name; their values are the model's affair."""
+"""Settings of which only the name is checked; their values depend on the model."""
 
 
 def normalize_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings, whole numbers as fractions where transformers takes no others.
+    """Return settings with integers converted to floats where transformers requires floats.
 
     Raises:
-        BadInput: One cannot be what it says.
+        BadInput: A value is not valid.
     """
     for name, value in settings.items():
         if value is None:
@@ -161,7 +159,7 @@ def _normalize_setting(name: str, value: Any) -> Any:
 
 
 def unusual_settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the settings that only transformers can tell of."""
+    """Return the settings that only transformers can check."""
     return tuple(name for name in settings if name not in {*NUMERIC_SETTINGS, *BOOLEAN_SETTINGS, *OTHER_SETTINGS})
 
 
@@ -196,7 +194,7 @@ RESERVED_SETTINGS: Mapping[str, str] = {
     "return_dict_in_generate": "what is returned is not kept",
     "seed": "the seed is scenario.seed",
 }
-"""Settings that are not the user's here, and why."""
+"""Settings that users must not set, and why."""
 
 SINGLE_SEQUENCE_SETTINGS = {
     "num_beams": "tokens of a beam search have no time of arrival",
@@ -207,7 +205,7 @@ SINGLE_SEQUENCE_SETTINGS = {
 
 
 def parse_settings(text: str) -> dict[str, Any]:
-    """Return settings from JSON; those that cannot be, or would contradict what is measured, are refused."""
+    """Parse settings from JSON; refuse invalid ones and those that contradict what is measured."""
     try:
         settings = json.loads(text or "{}")
     except ValueError as error:
@@ -232,11 +230,11 @@ def check_known_settings(settings: Mapping[str, Any], supported: Collection[str]
 
 
 def check_supported_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that transformers, as it is here, does not know or cannot take.
+    """Refuse settings that the installed transformers does not know or accept.
 
     Raises:
         BadInput: There is such a setting.
-        MachineCannot: transformers is not here.
+        MachineCannot: transformers is not installed.
     """
     check_known_settings(settings, supported_settings())
     try:
@@ -246,6 +244,6 @@ def check_supported_settings(settings: Mapping[str, Any]) -> None:
 
 
 def supported_settings() -> frozenset[str]:
-    """Return the settings that this transformers knows."""
+    """Return the settings that the installed transformers knows."""
     config = import_transformers().GenerationConfig()
     return frozenset(name for name in vars(config) if not name.startswith("_") and name != "transformers_version")

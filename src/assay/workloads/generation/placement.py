@@ -1,12 +1,12 @@
-"""Device placement: which part of a model lies on which device; planned before loading, verified after.
+"""Device placement: which part of a model is on which device; planned before loading, verified after.
 
     embed  layer 0 … 15 │ layer 16 … 31  norm  head      a naive pipeline: one GPU works at a time
     ───── cuda:2 ────── │ ───────── cuda:0 ────────
 
-accelerate places the parts; this checks and explains. Nothing lies outside of ``device_ids``. Parts go to host memory
-or to disk only where ``max_memory`` or a full ``device_map`` says so: their weights would be copied over PCIe for every
-token, and that would be what is measured. GPUs are ordered so that neighbours in the pipeline are linked as well as
-possible.
+accelerate places the parts; this module checks and explains. Nothing is placed outside of ``device_ids``. Parts go to
+host memory or to disk only by ``max_memory`` or a full ``device_map``: their weights are copied over PCIe for every
+token, which would then dominate the measurement. GPUs are ordered so that neighbours in the pipeline have the best
+links.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 
 WHOLE_MODEL = ""
-"""The name of all of a model."""
+"""The name of the whole model."""
 _MAX_SHOWN = 3
 
 
 def check_device_map(empty: Any, device_map: Mapping[str, int | str], device_ids: Sequence[int]) -> dict[str, str]:
-    """Return a map with the machine's names of places.
+    """Return a device map with the machine's names of devices.
 
     Raises:
-        BadInput: It names what is no part or no place of the model, a part twice, or not every part.
+        BadInput: It has an unknown part or device, a part twice, or not every part.
     """
     _check_part_names(empty, device_map)
     _check_nesting(empty, device_map)
@@ -70,7 +70,7 @@ def check_device_map(empty: Any, device_map: Mapping[str, int | str], device_ids
 
 
 def device_of(name: str, devices: Mapping[str, str]) -> str | None:
-    """Return where a part or a weight is, from a map that names it or what it lies in; null where neither is there."""
+    """Return the device of a part or a weight, from a map with it or a part that contains it; null: in neither."""
     while name not in devices:
         if not name:
             return None
@@ -94,7 +94,7 @@ def _check_nesting(empty: Any, device_map: Mapping[str, int | str]) -> None:
             raise BadInput(f"device_map: {name} lies within another part that is named too; name each part once.")
     never_split = [name for name, part in model_parts(empty) if list(part.children())]
     for name in device_map:
-        layer = next((one for one in never_split if name.startswith(f"{one}.")), None)
+        layer = next((part for part in never_split if name.startswith(f"{part}.")), None)
         if layer is not None:
             raise BadInput(f"device_map: {name} is within {layer}, which is not split: place {layer} as a whole.")
 
@@ -112,7 +112,7 @@ def _has_weights(part: Any) -> bool:
 
 
 UNEVEN_RATIO = 1.3
-"""A GPU with so many times its even share of the weights is told."""
+"""A note reports a GPU with this multiple of its even share of the weights."""
 
 
 def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequence[str], main: str) -> tuple[Note, ...]:
@@ -173,11 +173,11 @@ def _offload_note(sizes: ModelSizes, weights: Mapping[str, int], main: str) -> t
 
 AUTO_MAP, SEQUENTIAL, BALANCED_LOW_0 = "auto", "sequential", "balanced_low_0"
 DEVICE_MAPS = (AUTO_MAP, "balanced", BALANCED_LOW_0, SEQUENTIAL)
-"""As accelerate has them: auto is balanced; sequential fills one GPU after another."""
+"""The names of accelerate: auto is balanced; sequential fills one GPU after another."""
 
 
 class PlacementPlan(Value):
-    """Where the parts of a model are to lie, by the machine's names of places: ``cuda:2``, ``cpu``, ``disk``."""
+    """The planned device of each part of a model, by the machine's names: ``cuda:2``, ``cpu``, ``disk``."""
 
     devices: dict[str, str] = Field(description="By part, from inputs to outputs; the one named '' is all of it.")
     weights_bytes: dict[str, int] = Field(description="By place.")
@@ -186,12 +186,12 @@ class PlacementPlan(Value):
 
     @property
     def offloaded(self) -> bool:
-        """Whether parts lie elsewhere than they compute."""
+        """Whether parts are stored on another device than they compute on."""
         return any(device in OFFLOAD_DEVICES and device != self.main_device for device in self.devices.values())
 
     @property
     def is_split(self) -> bool:
-        """Whether it lies on more than one place."""
+        """Whether the model is on more than one device."""
         return len(set(self.devices.values())) > 1
 
 
@@ -205,20 +205,20 @@ def plan_placement(
     max_memory: Mapping[int | str, int | str] | None = None,
     load: BatchLoad | None = None,
 ) -> PlacementPlan:
-    """Return where the parts of a model are to lie.
+    """Plan the device of each part of a model.
 
     Args:
         empty: The model without its weights.
-        sizes: What it takes.
-        device_ids: GPUs by their number, in the order that layers go over them; none: the CPU.
-        free_bytes: What is free, by the machine's name of each place.
-        device_map: A name, or where each part is to lie: a GPU's number, cpu or disk.
-        max_memory: The most bytes of weights by GPU number, cpu or disk; places that are no GPU are used where named.
-        load: What will be asked of it; room is left for that.
+        sizes: Its sizes.
+        device_ids: GPU numbers in pipeline order; none: the CPU.
+        free_bytes: Free memory by the machine's name of each device.
+        device_map: A name, or the device of each part: a GPU number, cpu or disk.
+        max_memory: Limits of bytes of weights by GPU number, cpu or disk; cpu and disk are used only where named.
+        load: The batch to leave memory for.
 
     Raises:
-        BadInput: The map or the limits make no sense for this model.
-        MachineCannot: It does not fit; the sentence says what would.
+        BadInput: The map or the limits are not valid for this model.
+        MachineCannot: The model does not fit; the message suggests what would.
     """
     limits = parse_limits(max_memory, device_ids)
     gpus = [gpu_device(number) for number in device_ids]
@@ -242,7 +242,7 @@ def plan_placement(
 
 
 def weights_by_device(sizes: ModelSizes, devices: Mapping[str, str]) -> dict[str, int]:
-    """Return the bytes of weights on each place of a map."""
+    """Return the bytes of weights on each device of a map."""
     weights = dict.fromkeys(devices.values(), 0)
     for name, size in sizes.parts_bytes.items():
         weights[device_of(name, devices) or ""] += size
@@ -250,7 +250,7 @@ def weights_by_device(sizes: ModelSizes, devices: Mapping[str, str]) -> dict[str
 
 
 def main_device(devices: Mapping[str, str], gpus: Sequence[str]) -> str:
-    """Return where inputs go: to the first part's GPU, or to the first GPU where that part lies on none."""
+    """Return the device of the inputs: the first part's GPU, or the first GPU where that part is on none."""
     first = next(iter(devices.values()))
     if first in gpus:
         return first
@@ -276,7 +276,7 @@ def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str
 
 
 def _infer_one_map(empty: Any, room: MemoryBudget, strategy: str, *, loaded: bool) -> dict[str, str] | None:
-    """Return one map, or null where parts would lie on a place that is not for them, or has no room."""
+    """Return one map, or null where a part would be on a device that is not allowed or has no memory for it."""
     budgets = {device: room.weights_capacity(device, loaded=loaded) for device in room.devices}
     only = room.devices[0]
     if len(room.devices) == 1:
@@ -297,7 +297,7 @@ def _accelerate_key(device: str, number: int) -> int | str:
 
 
 def _accelerate_map(empty: Any, most: dict[int | str, int], strategy: str) -> dict[str, int | str]:
-    """Return accelerate's map; what fits nowhere it puts on disk, whether that was named or not."""
+    """Return accelerate's map; it puts parts that fit nowhere on disk, whether that is allowed or not."""
     from accelerate import infer_auto_device_map
     from accelerate.utils import get_balanced_memory
 
@@ -316,7 +316,7 @@ UNKNOWN_DEVICE = "nowhere"
 
 
 def actual_placement(model: Any, visible: VisibleDevices) -> dict[str, str]:
-    """Return where each part of a model lies, by the machine's names, from its tensors and not from what was asked."""
+    """Return the actual device of each part of a model from its tensors, by the machine's names."""
     devices = {}
     for name, part in model_parts(model):
         part_devices = {
@@ -328,10 +328,10 @@ def actual_placement(model: Any, visible: VisibleDevices) -> dict[str, str]:
 
 
 def verify_placement(model: Any, plan: PlacementPlan, visible: VisibleDevices) -> dict[str, str]:
-    """Return the map of a loaded model, part by part as it was planned.
+    """Return the planned map of a loaded model, after checking every part.
 
     Raises:
-        TrialFailed: A part lies elsewhere than planned.
+        TrialFailed: A part is on another device than planned.
     """
     for name, device in actual_placement(model, visible).items():
         planned = device_of(name, plan.devices)
@@ -341,7 +341,7 @@ def verify_placement(model: Any, plan: PlacementPlan, visible: VisibleDevices) -
 
 
 def _weight_devices(module: Any) -> Iterator[str]:
-    """Yield where the weights of a module itself are; what accelerate took away lies where its hook finds it."""
+    """Yield the devices of a module's own weights; accelerate's hook knows those of offloaded ones."""
     for name, weight in module.named_parameters(recurse=False):
         yield str(weight.device) if weight.device.type != "meta" else _offload_device(module, name)
 
@@ -359,7 +359,7 @@ def _offload_device(module: Any, name: str) -> str:
 
 
 def _accelerate_hooks(hook: Any) -> Iterator[Any]:
-    """Yield a hook of accelerate's, or those that it is made of."""
+    """Yield an accelerate hook, or the hooks that it is composed of."""
     if hook is not None:
         yield from getattr(hook, "hooks", (hook,))
 
@@ -369,17 +369,17 @@ def _machine_device(where: str, visible: VisibleDevices) -> str:
 
 
 ALL_ORDERS_UP_TO = 8
-"""Of so many GPUs every order is looked at; of more, the best next one is taken each time."""
+"""Up to this many GPUs every order is evaluated; with more, a greedy search is used."""
 
 _LINK_PATHS: tuple[str, ...] = get_args(LinkPath)
 _NVLINK_WORTH = 1000
-"""A pair with NVLinks is worth more than any without; of two such pairs the one with more of them."""
+"""A pair with NVLink ranks above any without; of two such pairs, the one with more links ranks higher."""
 
 
 def order_gpus(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[int, ...]:
-    """Return the same GPUs so that neighbours are linked as well as can be; of equal orders the first, from that given.
+    """Return the GPUs in the order with the best links between neighbours; of equal orders, the closest to the given.
 
-    The way between two GPUs is as good as its NVLinks, and without any as what they share on PCIe.
+    A link is ranked by its number of NVLinks, and without any by its PCIe path.
     """
     worth = {link.gpus: _link_worth(link) for link in links}
     if len(device_ids) > ALL_ORDERS_UP_TO:
@@ -388,7 +388,7 @@ def order_gpus(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[int
 
 
 def link_notes(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[str, ...]:
-    """Return, of neighbours in a pipeline, which are not linked, for people; nothing where no link is known."""
+    """Return notes on neighbours in a pipeline without NVLink; none where links are not known."""
     link_of = {link.gpus: link for link in links}
     notes = []
     for one, other in pairwise(device_ids):
@@ -403,11 +403,11 @@ def _total_worth(order: Sequence[int], worth: dict[tuple[int, int], int]) -> int
 
 
 def _greedy_order(device_ids: Sequence[int], worth: dict[tuple[int, int], int]) -> tuple[int, ...]:
-    order, left = [device_ids[0]], list(device_ids[1:])
-    while left:
-        after = max(left, key=lambda gpu: worth.get(_pair(order[-1], gpu), 0))
-        left.remove(after)
-        order.append(after)
+    order, remaining = [device_ids[0]], list(device_ids[1:])
+    while remaining:
+        best = max(remaining, key=lambda gpu: worth.get(_pair(order[-1], gpu), 0))
+        remaining.remove(best)
+        order.append(best)
     return tuple(order)
 
 

@@ -1,6 +1,6 @@
-"""Prompts: read from a file, written in a chat template, and batched as token ids.
+"""Prompts: read from a file, formatted by a chat template, and batched as token ids.
 
-A file has one prompt a line, or one column of JSON, CSV, Parquet or a data set saved in a folder. Every call gets the
+A file has one prompt per line, or a column of JSON, CSV, Parquet or a data set saved in a folder. Every call gets the
 next batch in turn, so that none can reuse what an earlier one left in a cache.
 """
 
@@ -35,11 +35,11 @@ MAX_SHOWN = 60
 
 
 def read_prompts(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
-    """Return the prompts of a file or folder, at most so many where that is not 0; lines without text are left out.
+    """Return the prompts of a file or folder, at most ``most`` unless that is 0; blank ones are skipped.
 
     Raises:
-        BadInput: It is not there, has no prompts, no such column, or cannot be read as what its name says.
-        MachineCannot: What reads such files is not installed.
+        BadInput: It does not exist, has no prompts or no such column, or its content does not match its suffix.
+        MachineCannot: The reader of such files is not installed.
     """
     path = Path(name).expanduser()
     if not path.exists():
@@ -116,7 +116,7 @@ def _read_arrow(path: Path, column: str) -> Iterator[str]:
 
 
 def _read_folder(path: Path, column: str) -> Iterator[str]:
-    """Read a data set as ``datasets`` saves it; of several parts the one named train, or the first."""
+    """Read a data set saved by ``datasets``; of several splits the one named train, else the first."""
     parts = sorted(part.parent for part in path.glob("*/state.json"))
     if parts and not (path / "state.json").exists():
         path = next((part for part in parts if part.name == "train"), parts[0])
@@ -191,11 +191,11 @@ def apply_chat_template(
 ) -> tuple[list[list[int]], tuple[Note, ...]]:
     """Return texts as token ids, and what the user should know of it.
 
-    Without settings texts go in as they are. With them each is a user's message in the model's chat template, which is
-    given the settings by their names.
+    Without settings the texts are tokenized unchanged. With settings each is a user message in the model's chat
+    template, which gets the settings by name.
 
     Raises:
-        BadInput: There are settings, and the model has no such template, or it refuses them.
+        BadInput: There are settings, and the model has no chat template, or it refuses them.
     """
     if not reasoning:
         return [list(tokenizer(text)["input_ids"]) for text in texts], ()
@@ -216,7 +216,7 @@ def _template_tokens(text: str, tokenizer: Any, model: str, reasoning: Mapping[s
     message = [{"role": "user", "content": text}]
     try:
         return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **reasoning))
-    except Exception as error:  # a template is a program of the model's own
+    except Exception as error:  # a template is a program from the model
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise BadInput(
             f"The chat template of {model} cannot write a prompt with {dict(reasoning)}: {reason}."
@@ -224,12 +224,12 @@ def _template_tokens(text: str, tokenizer: Any, model: str, reasoning: Mapping[s
 
 
 BATCH_POOL = 4
-"""Random batches are so many, in turn."""
+"""Number of random batches, used in turn."""
 
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """Token ids in rows, padded on the left; ``mask`` is 1 where a token is, and ``tokens`` is how many those are."""
+    """Token ids in rows, padded on the left; ``mask`` is 1 for tokens, and ``tokens`` is their number."""
 
     ids: Tensor
     mask: Tensor
@@ -237,7 +237,7 @@ class PromptBatch:
 
 
 class PromptBatches:
-    """Batches in turn, without end."""
+    """An endless cycle of batches."""
 
     def __init__(self, pool: Sequence[PromptBatch], notes: tuple[Note, ...] = ()) -> None:
         self.pool = tuple(pool)
@@ -251,7 +251,7 @@ class PromptBatches:
 
     @property
     def tokens(self) -> float:
-        """Tokens of a prompt, on average."""
+        """Mean tokens per prompt."""
         rows = sum(int(batch.ids.shape[0]) for batch in self.pool)
         return sum(batch.tokens for batch in self.pool) / rows
 
@@ -260,7 +260,7 @@ def make_batches(loaded: LoadedModel, generation: Generation, seed: int) -> Prom
     """Return the batches of a generation, on the model's device.
 
     Raises:
-        BadInput: A prompt and its answer are longer than the model can look back on, or than was asked for.
+        BadInput: A prompt is too long, or longer with its answer than the model's context.
     """
     check_context(generation, loaded.context_tokens)
     if generation.prompts == RANDOM:
@@ -282,7 +282,7 @@ def make_batches(loaded: LoadedModel, generation: Generation, seed: int) -> Prom
 
 
 def check_context(generation: Generation, context: int) -> None:
-    """Refuse random prompts that with their answers are longer than a model can look back on."""
+    """Refuse random prompts that with their answers exceed a model's context."""
     tokens_in, tokens_out = generation.input_tokens, generation.output_tokens
     if generation.prompts == RANDOM and tokens_in + tokens_out > context:
         raise BadInput(
@@ -292,18 +292,18 @@ def check_context(generation: Generation, context: int) -> None:
 
 
 def random_prompts(vocabulary: int, count: int, length: int, seed: int) -> list[list[int]]:
-    """Return so many prompts of seeded token ids."""
+    """Return ``count`` prompts of seeded random token ids."""
     tokens = np.random.default_rng([seed, length]).integers(0, vocabulary, (count, length))
     return [[int(token) for token in row] for row in tokens]
 
 
 def bytes_to_tokens(text: str, vocabulary: int) -> list[int]:
-    """Return a text as token ids where nobody knows better: a byte each."""
+    """Return a text as token ids for a model without a tokenizer: one per byte."""
     return [byte % vocabulary for byte in text.encode()]
 
 
 def fit_prompts(rows: Sequence[Sequence[int]], generation: Generation, context: int) -> list[list[int]]:
-    """Return prompts that are as long as they may be: cut where they may be cut, else refused.
+    """Return prompts within the allowed length: truncated where allowed, else refused.
 
     Raises:
         BadInput: One is longer than ``input_tokens``, or with its answer than the model's context, or has no tokens.
@@ -329,7 +329,7 @@ def fit_prompts(rows: Sequence[Sequence[int]], generation: Generation, context: 
 
 
 def group_prompts(rows: Sequence[list[int]], batch: int) -> list[list[list[int]]]:
-    """Return rows in batches until all were equally often in one; a batch larger than all rows has some twice."""
+    """Return rows in batches so that all occur equally often; a batch larger than all rows has some twice."""
     count = math.lcm(len(rows), batch) // batch
     return [[rows[(group * batch + index) % len(rows)] for index in range(batch)] for group in range(count)]
 

@@ -1,10 +1,10 @@
-"""Bounds of a generation's speed: its least work, the device's measured peaks, and how busy the GPU was.
+"""Roofline of a generation: its minimum work, the device's measured peaks, and how busy the GPU was.
 
-A decoding step reads every weight that it uses once, however many sequences it has, and the keys and values of every
-earlier token of every sequence. Of an input embedding only the rows of its tokens are read.
+A decoding step reads every weight that it uses once, whatever the batch size, and the keys and values of every earlier
+token of every sequence. Of the input embedding it reads only the rows of its tokens.
 
-Kernels take the same time whether they are profiled or not, but their launches do not: kernel time comes from a
-profiled call, and the call's length from one that is not.
+Profiling does not slow kernels, but it slows their launches: kernel time comes from a profiled call, and the call's
+duration from one that is not.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class ModelCost:
 
     Attributes:
         layers: Layers that keep keys and values.
-        heads: Of queries.
-        kv_heads: Of keys and values.
-        head_dim: Elements of a head.
-        hidden: Elements of a token's state.
-        shared_parameters: Parameters that every token goes through, without the first and last table.
-        expert_parameters: Parameters of experts, of which a token uses a share.
-        expert_share: That share.
+        heads: Query heads.
+        kv_heads: Key-value heads.
+        head_dim: Elements per head.
+        hidden: Size of the hidden state.
+        shared_parameters: Parameters used by every token, without the input embedding and the output projection.
+        expert_parameters: Parameters of all experts.
+        expert_share: Share of the experts that a token uses.
         embedding_parameters: Parameters of the input embedding.
-        output_parameters: Parameters of the output projection, a table of its own or the input embedding again.
-        element_bytes: Of one parameter.
-        cached_bytes: Of one element of keys and values.
-        windowed_layers: How many of the layers look back no further than ``window`` tokens.
+        output_parameters: Parameters of the output projection, its own or tied to the input embedding.
+        element_bytes: Bytes per parameter.
+        cached_bytes: Bytes per element of keys and values.
+        windowed_layers: Number of layers with sliding-window attention over ``window`` tokens.
     """
 
     layers: int
@@ -66,39 +66,39 @@ class ModelCost:
 
     @property
     def per_token(self) -> float:
-        """Parameters that a token is multiplied with, before the last table."""
+        """Parameters used per token, without the output projection."""
         return self.shared_parameters + self.expert_parameters * self.expert_share
 
     def weights_read(self, tokens: float) -> float:
-        """Return the least bytes of weights that one pass over so many tokens reads."""
+        """Return the least bytes of weights that a forward pass over this many tokens reads."""
         return (self.per_token + self.output_parameters + tokens * self.hidden) * self.element_bytes
 
     def attended_tokens(self, length: float) -> float:
-        """Return how many tokens the last of so many looks at, all layers together."""
+        """Return the number of tokens that the last of ``length`` tokens attends to, summed over all layers."""
         return (self.layers - self.windowed_layers) * length + self.windowed_layers * min(length, self.window)
 
     def step_read_bytes(self, batch: int, length: float) -> float:
-        """Return the least bytes that a decoding step reads, each sequence with so many tokens in the cache."""
+        """Return the least bytes that a decoding step reads, with ``length`` cached tokens per sequence."""
         return self.weights_read(batch) + batch * self.attended_tokens(length) * self.kv_bytes
 
     def step_flop(self, batch: int, length: float) -> float:
-        """Return the operations of a decoding step: products with weights, with keys, and of weights with values."""
+        """Return the FLOP of a decoding step: products with weights, with keys, and with values."""
         attention = 4.0 * self.heads * self.head_dim * self.attended_tokens(length)
         return batch * (2.0 * (self.per_token + self.output_parameters) + attention)
 
     def prefill_flop(self, batch: int, length: float) -> float:
-        """Return the operations of reading prompts of a length; only the last token of each goes to the last table."""
+        """Return the FLOP of a prefill; only the last token of each prompt goes through the output projection."""
         attention = 4.0 * self.heads * self.head_dim * self.attended_tokens((length + 1) / 2) * length
         return batch * (2.0 * self.per_token * length + 2.0 * self.output_parameters + attention)
 
 
 def mean_context(input_tokens: float, output_tokens: int) -> float:
-    """Return how many tokens a decoding step sees on average, its own among them."""
+    """Return the mean number of tokens that a decoding step attends to, its own included."""
     return input_tokens + output_tokens / 2
 
 
 def model_cost(model: Any) -> ModelCost | None:
-    """Return the sizes of a model of transformers; null for one that is not made of layers of attention."""
+    """Return the sizes of a transformers model; null for one without attention layers."""
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_attention_heads", None)
     if not heads:
@@ -127,7 +127,7 @@ def model_cost(model: Any) -> ModelCost | None:
 
 
 def _expert_share(config: Any) -> float:
-    """Return the share of its experts that a token uses."""
+    """Return the share of the experts that a token uses."""
     names = ("num_local_experts", "num_experts", "n_routed_experts")
     count = next((getattr(config, name) for name in names if getattr(config, name, None)), None)
     chosen = getattr(config, "num_experts_per_tok", None)
@@ -136,10 +136,10 @@ def _expert_share(config: Any) -> float:
 
 GIB, MIB = 2**30, 2**20
 COPY_BYTES = {"cuda": 2 * GIB, "cpu": 32 * MIB}
-"""Bytes of the original; its copy takes as many."""
+"""Size of the source buffer; the copy has the same size."""
 
 MATMUL_SIDE = {"cuda": 8192, "cpu": 384}
-"""Of the square matrices."""
+"""Side of the square matrices."""
 
 TRIES = {"cuda": 8, "cpu": 3}
 MIN_COPY_BYTES = 64 * MIB
@@ -147,7 +147,7 @@ MIN_COPY_BYTES = 64 * MIB
 
 @cache
 def measure_memory_bytes_per_s(where: str) -> float | None:
-    """Return the bytes a second that a large copy reads and writes, the best of several; null where none has room."""
+    """Return the bytes per second that a large copy reads and writes, the best of several; null without free memory."""
     torch = import_torch()
     kind = where.partition(":")[0]
     size = min(COPY_BYTES[kind], free_bytes(where) // 4)
@@ -167,7 +167,7 @@ def measure_memory_bytes_per_s(where: str) -> float | None:
 
 @cache
 def measure_compute_flop_per_s(where: str, dtype: Any) -> float | None:
-    """Return the operations a second of a large product in a model's dtype, the best of several."""
+    """Return the FLOP/s of a large product in a model's dtype, the best of several; null without free memory."""
     torch = import_torch()
     kind = where.partition(":")[0]
     side = MATMUL_SIDE[kind]
@@ -185,7 +185,7 @@ def measure_compute_flop_per_s(where: str, dtype: Any) -> float | None:
 
 
 def _best_s(call: Callable[[], object], where: str, tries: int) -> float:
-    """Return the shortest of several calls, in seconds; events time it on a GPU."""
+    """Return the shortest time of several calls, in seconds, by events on a GPU."""
     synchronize = synchronizer(where)
     call()
     synchronize()
@@ -202,9 +202,9 @@ def _best_s(call: Callable[[], object], where: str, tries: int) -> float:
 
 
 def _wall_s(call: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     call()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start_s
 
 
 def _release_cached(kind: str) -> None:
@@ -213,11 +213,11 @@ def _release_cached(kind: str) -> None:
 
 
 PROFILED_STEPS = 8
-"""Decoding steps that are looked at."""
+"""Number of decoding steps in a profiled call."""
 
 
 def union_us(spans: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of several spans lasted; they may overlap."""
+    """Return the total time covered by at least one of several spans, which may overlap."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, until))
@@ -226,10 +226,10 @@ def union_us(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def profile_busy(call: Callable[[], TokenExtras], where: str) -> dict[str, float]:
-    """Make a call unwatched, watched, and unwatched again; say how long kernels ran, and how long each call took.
+    """Make a call unprofiled, profiled, and unprofiled again; return the kernel time and the time of each call, in us.
 
-    The profiler is asked to let go of the driver afterwards: what stays attached slows every launch that follows, and
-    ``untraced_after_us`` shows whether something did. Nothing is said where it sees nothing, as on a CPU.
+    CUPTI is torn down afterwards: attached, it slows every later launch, and ``untraced_after_us`` shows whether it
+    still does. The result is empty where nothing is recorded, as on a CPU.
     """
     if where == "cpu":
         return {}
@@ -251,7 +251,7 @@ def profile_busy(call: Callable[[], TokenExtras], where: str) -> dict[str, float
 
 
 def replay_busy(loop: GraphLoop, steps: int) -> dict[str, float]:
-    """Say the same of replays, by events between them: no profiler has to look into a graph."""
+    """Return the same for graph replays, from events between them instead of a profiler."""
     loop.decode(steps)
     untraced = tokens_us(loop.decode(steps))
     busy = loop.occupied_us(steps)
@@ -259,5 +259,5 @@ def replay_busy(loop: GraphLoop, steps: int) -> dict[str, float]:
 
 
 def tokens_us(extras: TokenExtras) -> float:
-    """Return how long the tokens of a call took: until the first one, or from the first to the last."""
+    """Return the duration of a call's tokens in us: the sum of its gaps, else the time to the first token."""
     return sum(cast("list[float]", extras.get("gap_us") or extras["first_token_us"]))

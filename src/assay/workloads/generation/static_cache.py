@@ -1,8 +1,8 @@
 """A KV cache at fixed addresses, and attention of one token per sequence over it.
 
     columns   0 1 2 3 4 5 6 7 8 … length-1
-    prompt    █ █ █ █ █ · · · ·            written as a whole, once
-    step                ▲ slot             one column, for all layers; the step moves it on
+    prompt    █ █ █ █ █ · · · ·            written at once
+    step                ▲ slot             one column, for all layers; each step advances it
 
 Only functions import this module: PyTorch and transformers need not be installed.
 """
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from assay.workloads.torch_device import Tensor
 
 
-class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # transformers is not there for the type checker
-    """One layer's keys and values; the column to write is a tensor that all layers share.
+class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # the type checker does not see transformers
+    """One layer's keys and values; the column to write is a tensor shared by all layers.
 
-    A prompt is read as a cache that grows would have it read: attention gets the prompt's own keys and values, and no
-    columns that are still empty.
+    The prefill works as with a growing cache: attention gets the prompt's own keys and values, and no empty columns.
     """
 
     def __init__(self, length: int, slot: Tensor) -> None:
@@ -31,7 +30,7 @@ class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # transformers is no
         self.slot = slot
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Take the memory, in the shape that the first keys and values have."""
+        """Allocate the memory from the shape of the first keys and values."""
         batch, heads = key_states.shape[:2]
         self.dtype, self.device = key_states.dtype, key_states.device
         self.batch_size, self.num_heads = batch, heads
@@ -41,7 +40,7 @@ class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # transformers is no
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write a prompt from the first column on, or one token at the slot; return what attention is to look at."""
+        """Write a prompt from the first column on, or one token at the slot; return the keys and values to attend."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         count = key_states.shape[-2]
@@ -54,16 +53,16 @@ class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # transformers is no
         return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return how many columns attention sees, and the first of them."""
+        """Return the number of columns that attention sees, and the first of them."""
         return (query_length if query_length > 1 else self.max_cache_len), 0
 
     def get_seq_length(self) -> int:
-        """Return how many tokens came before those that are read: a prompt is always the first thing."""
+        """Return 0, the number of tokens before the prompt, which always comes first."""
         return 0
 
 
 def make_static_cache(config: Any, length: int, device: Any) -> tuple[Cache, Tensor] | None:
-    """Return a cache of so many columns and its slot; null for a model whose layers do not keep every token."""
+    """Return a cache of ``length`` columns and its slot; null for a model whose layers do not keep every token."""
     kinds = StaticCache(config=config, max_cache_len=length).layers
     if any(type(layer) is not StaticLayer for layer in kinds):
         return None
@@ -72,7 +71,7 @@ def make_static_cache(config: Any, length: int, device: Any) -> tuple[Cache, Ten
 
 
 def one_layer_cache(cache: Cache, index: int) -> Cache:
-    """Return a cache that holds one layer of another, as its first."""
+    """Return a cache with a single layer of another one."""
     return Cache(layers=[cache.layers[index]])
 
 
@@ -86,10 +85,10 @@ def grouped_attention(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Return what one token a sequence sees: heads that share keys are the rows of one small product.
+    """Return the attention of one token per sequence: heads that share keys are the rows of one small product.
 
-    With a mask, transformers has shared keys and values copied for each of their heads before PyTorch's attention,
-    which for a large batch reads and writes more than the weights are.
+    With a mask, transformers copies shared keys and values for each of their heads before PyTorch's attention, which
+    for a large batch moves more bytes than the weights have.
     """
     batch, heads, _one, width = query.shape
     shared = key.shape[1]

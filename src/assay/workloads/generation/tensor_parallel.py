@@ -1,7 +1,7 @@
-"""Tensor parallelism: a model that several processes compute together, as transformers plans it for each model.
+"""Tensor parallelism: several processes compute a model together, by transformers' plan for each model.
 
-Every rank has its share of each layer's weights and adds its partial result to the others'. Layers placed one after
-another on GPUs (``device_map``) are not that: there one GPU works at a time, in one process.
+Every rank has a shard of each layer's weights and adds its partial result to the others'. Layers placed one after
+another on GPUs (``device_map``) are different: there one GPU works at a time, in one process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankShare:
-    """This rank's share of a model, and how it speaks with the others."""
+    """This rank's shard of a model, and its process group."""
 
     model: Any
     ranks: Ranks
@@ -40,10 +40,10 @@ class RankShare:
 
 
 def check_tp_plan(tp_plan: str, environment: Mapping[str, str] | None = None) -> None:
-    """Refuse to load all of a model in each of several processes, and a share of it in a single one.
+    """Refuse several ranks without a plan, where each would load the whole model, and a plan with a single rank.
 
     Raises:
-        BadInput: Ranks and plan do not go together.
+        BadInput: The number of ranks and the plan are inconsistent.
     """
     size = _world_size(environment)
     if size > 1 and not tp_plan:
@@ -56,10 +56,10 @@ def check_tp_plan(tp_plan: str, environment: Mapping[str, str] | None = None) ->
 
 
 def check_share_fits(sizes: ModelSizes, free: int, environment: Mapping[str, str] | None = None) -> None:
-    """Refuse a model of which even an equal share is more than what is free for this rank.
+    """Refuse a model whose equal shard is larger than this rank's free memory.
 
     Raises:
-        MachineCannot: It is.
+        MachineCannot: It does not fit.
     """
     size = _world_size(environment)
     if sizes.weights_bytes / size > free * USABLE_SHARE:
@@ -72,10 +72,10 @@ def check_share_fits(sizes: ModelSizes, free: int, environment: Mapping[str, str
 
 
 def load_share(generation: Generation, empty: Any, where: str, seed: int) -> RankShare:
-    """Return this rank's share of a model, with its weights, having met the other ranks.
+    """Join the other ranks and return this rank's shard of a model, with its weights.
 
     Raises:
-        MachineCannot: Transformers has no plan for such a model, or its heads cannot be shared out evenly.
+        MachineCannot: Transformers has no plan for such a model, or its heads cannot be divided evenly.
     """
     ranks = torch_ranks.join_ranks(where)
     try:
@@ -94,10 +94,10 @@ def load_share(generation: Generation, empty: Any, where: str, seed: int) -> Ran
 
 
 def check_divisible(empty: Any, size: int) -> None:
-    """Refuse a model for which there is no plan, or whose heads so many ranks cannot share.
+    """Refuse a model without a plan, or whose heads cannot be divided by the number of ranks.
 
     Raises:
-        MachineCannot: It is one.
+        MachineCannot: Either is the case.
     """
     config = empty.config.get_text_config()
     if not getattr(empty, "tp_plan", None):
@@ -113,7 +113,7 @@ def _world_size(environment: Mapping[str, str] | None) -> int:
 
 
 def agree_to_stop(stop: int) -> bool:
-    """Return whether any rank would stop; all of them ask at once and hear the same."""
+    """Return whether any rank would stop; a collective call, with the same result on all ranks."""
     torch = import_torch()
     vote = torch.tensor([int(stop)])
     torch.distributed.all_reduce(vote, op=torch.distributed.ReduceOp.MAX)
@@ -121,7 +121,7 @@ def agree_to_stop(stop: int) -> bool:
 
 
 def _device_mesh(ranks: Ranks, where: str) -> Any:
-    """Return the ranks as PyTorch's mesh: over NCCL where each has a GPU of its own, over gloo otherwise."""
+    """Return the ranks as PyTorch's device mesh: over NCCL where each has its own GPU, over gloo otherwise."""
     from torch.distributed.device_mesh import DeviceMesh
 
     kind = where.partition(":")[0]
@@ -131,25 +131,25 @@ def _device_mesh(ranks: Ranks, where: str) -> Any:
 
 
 class _MeshManager:
-    """A mesh as later versions of transformers ask for it: there are no other kinds of ranks than these."""
+    """A mesh manager for later versions of transformers, with one mesh for every kind of parallelism."""
 
     def __init__(self, mesh: Any) -> None:
         self._mesh = mesh
 
     def get_mesh(self, _kinds: object) -> Any:
-        """Return the mesh, whichever kinds of ranks are asked for."""
+        """Return the mesh, whatever kinds of parallelism are requested."""
         return self._mesh
 
 
 def _manages_meshes() -> bool:
-    """Return whether this version of transformers makes its meshes itself."""
+    """Return whether this version of transformers takes a mesh manager."""
     from transformers import PreTrainedModel
 
     return "mesh_manager" in inspect.signature(PreTrainedModel.maybe_distribute_model).parameters
 
 
 def _random_share(model: Any, mesh: Any, size: int, where: str, seed: int) -> Any:
-    """Have transformers share an empty model out, then draw each weight whole on every rank, and keep a share of it."""
+    """Let transformers shard an empty model, then draw each whole weight on every rank and keep this rank's shard."""
     from accelerate.utils import find_tied_parameters
     from torch.distributed.tensor import DTensor, distribute_tensor
     from transformers.distributed.configuration_utils import DistributedConfig
@@ -170,10 +170,10 @@ def _random_share(model: Any, mesh: Any, size: int, where: str, seed: int) -> An
 
 
 def _read_share(generation: Generation, dtype: Any, mesh: Any, size: int, where: str) -> Any:
-    """Read this rank's share of a checkpoint; transformers takes the number of this rank's GPU from the environment."""
+    """Read this rank's shard of a checkpoint; transformers takes this rank's GPU from ``LOCAL_RANK``."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
     with temporary_variable("LOCAL_RANK", where.partition(":")[2] or "0"):
         plan = DistributedConfig(tp_size=size, tp_plan="auto")
-        ours = {} if _manages_meshes() else {"device_mesh": mesh}
-        return read_checkpoint(generation, dtype, distributed_config=plan, **ours)
+        mesh_argument = {} if _manages_meshes() else {"device_mesh": mesh}
+        return read_checkpoint(generation, dtype, distributed_config=plan, **mesh_argument)

@@ -1,8 +1,7 @@
-"""Weights of a planned model: random, or read from a checkpoint, then spread over the devices of the plan.
+"""Weights of a planned model: random, or read from a checkpoint, placed on the devices of the plan.
 
-Random weights are made where they are to lie: no copy in host memory, no float32 before. A weight depends on the seed,
-its name and the kind of device that draws it, not on where the model is placed, so that a model that is split is the
-same as one that is not.
+Random weights are drawn in their dtype without a copy in host memory. A weight depends on the seed, its name and the
+kind of device that draws it, not on the placement, so that a split model is the same as an unsplit one.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
 
 
 DEFAULT_STD = 0.02
-"""How far weights are from zero, where a configuration does not say."""
+"""Standard deviation of weights where the configuration has none."""
 
 
 def make_empty_model(config: ModelConfig, dtype: Any, attention: str = "", *, trust_remote_code: bool = False) -> Any:
-    """Return a model whose parameters take no memory; its buffers are there, in the host's memory, and right."""
+    """Return a model whose parameters take no memory; its buffers have their values, in host memory."""
     transformers = import_transformers()
     from accelerate import init_empty_weights
 
@@ -58,7 +57,7 @@ def make_empty_model(config: ModelConfig, dtype: Any, attention: str = "", *, tr
 
 
 def fill_random(model: Any, seed: int, where: str, device_of_weight: Callable[[str], str]) -> None:
-    """Draw all weights of an empty model on the device ``where``, and put each, and each buffer, in its place."""
+    """Draw all weights of an empty model on the device ``where``, and move each, and each buffer, to its device."""
     std = weight_std(model)
     for name, weight in list(model.named_parameters()):
         put_weight(model, name, draw_weight(name, weight, std, seed, where).to(device_of_weight(name)))
@@ -68,7 +67,7 @@ def fill_random(model: Any, seed: int, where: str, device_of_weight: Callable[[s
 
 
 def put_weight(model: Any, name: str, values: Tensor) -> None:
-    """Make values those of a weight or a buffer of a model."""
+    """Set a weight or a buffer of a model."""
     owner, _, short = name.rpartition(".")
     module = model.get_submodule(owner)
     if short in dict(module.named_parameters(recurse=False)):
@@ -77,19 +76,19 @@ def put_weight(model: Any, name: str, values: Tensor) -> None:
 
 
 def weight_std(model: Any) -> float:
-    """Return how far weights are from zero."""
+    """Return the standard deviation of a model's weights."""
     return float(getattr(model.config, "initializer_range", None) or DEFAULT_STD)
 
 
 def draw_weight(name: str, weight: Tensor, std: float, seed: int, where: str) -> Tensor:
-    """Return the values of one weight: scales of norms are 1, biases 0, all others normal."""
+    """Return the values of one weight: norm scales are 1, biases 0, all others normally distributed."""
     torch = import_torch()
     if name.endswith(".bias"):
         return torch.zeros(weight.shape, dtype=weight.dtype, device=where)
     if weight.dim() == 1:
         return torch.ones(weight.shape, dtype=weight.dtype, device=where)
-    own = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
-    generator = torch.Generator(device=where).manual_seed(own)
+    weight_seed = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
+    generator = torch.Generator(device=where).manual_seed(weight_seed)
     return torch.empty(weight.shape, dtype=weight.dtype, device=where).normal_(0.0, std, generator=generator)
 
 
@@ -99,7 +98,7 @@ _MAX_SHOWN = 3
 def place_weights(
     generation: Generation, empty: Any, plan: PlacementPlan, devices: VisibleDevices, seed: int
 ) -> tuple[Any, list[Callable[[], None]]]:
-    """Return a model with its weights where they were planned, and what is to be done when it is given back."""
+    """Return a model with its weights placed as planned, and the callbacks for its release."""
     closing: list[Callable[[], None]] = []
     folder = None
     if DISK in plan.devices.values():
@@ -116,7 +115,7 @@ def place_weights(
 
 
 def _place_random(model: Any, plan: PlacementPlan, devices: VisibleDevices, seed: int, folder: str | None) -> Any:
-    """Draw weights where they compute, put them where they lie, and have accelerate move what must be moved."""
+    """Draw weights on the main device and move them to theirs; accelerate handles split and offloaded parts."""
     from accelerate import dispatch_model
 
     def device_of_weight(name: str) -> str:
@@ -139,17 +138,17 @@ def _place_random(model: Any, plan: PlacementPlan, devices: VisibleDevices, seed
 def _place_checkpoint(
     generation: Generation, dtype: Any, plan: PlacementPlan, devices: VisibleDevices, folder: str | None
 ) -> Any:
-    """Return a model read from a checkpoint straight to its places."""
+    """Return a model read from a checkpoint directly onto its devices."""
     more = {"offload_folder": folder} if folder else {}
     device_map = {part: devices.accelerate_key(where) for part, where in plan.devices.items()}
     return read_checkpoint(generation, dtype, device_map=device_map, **more)
 
 
 def read_checkpoint(generation: Generation, dtype: Any, **more: Any) -> Any:
-    """Return the model of a folder or the hub, all of whose weights were there.
+    """Return the model of a folder or the hub, with all of its weights.
 
     Raises:
-        MachineCannot: It cannot be read, or weights are missing: they would be random, and nobody would know.
+        MachineCannot: It cannot be read, or weights are missing, which would silently be random.
     """
     transformers = import_transformers()
     local = local_folder(generation.model)

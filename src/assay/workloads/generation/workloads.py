@@ -1,7 +1,7 @@
-"""``generate@pytorch``: tokens of a language model by transformers in this process; ``generate@openai``: of a server.
+"""``generate@pytorch``: LLM inference by transformers in this process; ``generate@openai``: by a server.
 
 Servers are vLLM, SGLang, ``transformers serve`` and others with OpenAI's API. Beside its times a generation reports its
-least work, the peaks of its device, and how busy the GPU was.
+minimum work, the peaks of its device, and how busy the GPU was.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ OPENAI_PARAMS = (
     "model", "phase", "input_tokens", "output_tokens", "concurrency", "prompts", "text_column_name", "truncation",
     "generate_kwargs", "reasoning", "endpoint", "api_key_env", "request_timeout_s",
 )  # fmt: skip
-"""Parameters of a generation that a server knows of, but for those that may be 0, which no parameter by itself may."""
+"""Parameters of a generation for a server, without those that may be 0, which workload parameters may not be."""
 
 
 class GenerateOpenai:
-    """``generate@openai``: the worker is a client, so that its device is a CPU; the server's GPUs are metered."""
+    """``generate@openai``: the worker is a client, so its device is a CPU; the server's GPUs are metered."""
 
     name = "generate"
     impl = "openai"
@@ -62,7 +62,7 @@ class GenerateOpenai:
     summary = "Asks an OpenAI-compatible server for tokens, so many requests at once, and counts what arrives"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the parameters of a generation, as a server is asked for it."""
+        """Return the default parameters of a generation by a server."""
         params = Generation(model="default", phase="served", endpoint="http://127.0.0.1:8000/v1").as_params()
         return {name: params[name] for name in OPENAI_PARAMS}
 
@@ -71,11 +71,11 @@ class GenerateOpenai:
         return ()
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse what no server can be asked for."""
+        """Refuse parameters that no server supports."""
         parse_generation(params)
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Meet the server; where it is to be under load, put it under load and wait until that is steady."""
+        """Probe the server; unless it is to be idle, start the load and wait until it is steady."""
         from assay.workloads.generation.server import requests
 
         generation = parse_generation(params)
@@ -87,7 +87,7 @@ class GenerateOpenai:
 
 
 def parse_generation(params: Params) -> Generation:
-    """Return what the parameters mean, looked at as far as that goes without the server."""
+    """Parse the parameters, and check them as far as possible without the server."""
     try:
         generation = Generation.of(params)
     except ValidationError as error:
@@ -109,7 +109,7 @@ MIB = 2**20
 
 
 def model_facts(loaded: LoadedModel) -> dict[str, float]:
-    """Return what is known of a model in place."""
+    """Return the facts of a loaded model."""
     return {
         "load_s": loaded.load_s,
         "parameters_count": float(loaded.parameters),
@@ -121,43 +121,43 @@ def model_facts(loaded: LoadedModel) -> dict[str, float]:
 def phase_facts(
     loaded: LoadedModel, generation: Generation, batches: PromptBatches, loop: EagerLoop | GraphLoop
 ) -> dict[str, float]:
-    """Make a few calls of a phase, and return what is known of it."""
-    watched = _busy_facts(str(loaded.device), generation, loop, ranks=loaded.ranks)
-    facts = {**model_facts(loaded), **work_facts(loaded, generation, batches), **_peak_facts(loaded), **watched}
+    """Make a few calls of a phase, and return the facts of it."""
+    busy_facts = _busy_facts(str(loaded.device), generation, loop, ranks=loaded.ranks)
+    facts = {**model_facts(loaded), **work_facts(loaded, generation, batches), **_peak_facts(loaded), **busy_facts}
     if loop.compile_s is not None:
         facts["compile_s"] = loop.compile_s
     return {**facts, **_memory_facts(loaded)}
 
 
 def work_facts(loaded: LoadedModel, generation: Generation, batches: PromptBatches) -> dict[str, float]:
-    """Return the least work of a decoding step, or of a call that reads prompts."""
-    size, batch, length = model_cost(loaded.model), generation.batch, batches.tokens
-    if size is None:
+    """Return the minimum work of a decoding step, or of a prefill."""
+    cost, batch, length = model_cost(loaded.model), generation.batch, batches.tokens
+    if cost is None:
         return {}
     if generation.phase == "prefill":
         return {
-            "call_flop": size.prefill_flop(batch, length),
-            "call_read_bytes": size.weights_read(batch * length),
+            "call_flop": cost.prefill_flop(batch, length),
+            "call_read_bytes": cost.weights_read(batch * length),
         }
     context_tokens = mean_context(length, generation.output_tokens)
     return {
-        "step_flop": size.step_flop(batch, context_tokens),
-        "step_read_bytes": size.step_read_bytes(batch, context_tokens),
+        "step_flop": cost.step_flop(batch, context_tokens),
+        "step_read_bytes": cost.step_read_bytes(batch, context_tokens),
     }
 
 
 def _peak_facts(loaded: LoadedModel) -> dict[str, float]:
-    """Return the ceilings of the devices that work at the same time: those of all ranks, or of one device."""
+    """Return the measured peaks of the devices that work at the same time: those of all ranks, or of one device."""
     where = str(loaded.device)
-    both = {
+    peaks = {
         "memory_bytes_per_s": measure_memory_bytes_per_s(where),
         "compute_flop_per_s": measure_compute_flop_per_s(where, loaded.dtype),
     }
-    return {name: value * loaded.ranks for name, value in both.items() if value is not None}
+    return {name: value * loaded.ranks for name, value in peaks.items() if value is not None}
 
 
 def _busy_facts(where: str, generation: Generation, loop: EagerLoop | GraphLoop, *, ranks: int) -> dict[str, float]:
-    """Return how busy the GPU was; ranks call each other, so that they are not stopped to be looked at."""
+    """Return how busy the GPU was; empty for several ranks, which wait for each other and cannot be profiled alone."""
     steps = min(busy.PROFILED_STEPS, generation.output_tokens - 1)
     if where == "cpu" or ranks > 1 or generation.phase == "whole":
         return {}
@@ -169,7 +169,7 @@ def _busy_facts(where: str, generation: Generation, loop: EagerLoop | GraphLoop,
 
 
 def _memory_facts(loaded: LoadedModel) -> dict[str, float]:
-    """Return the most memory that tensors have taken of one GPU since this phase was put in place."""
+    """Return the peak memory of tensors on one GPU since this phase was prepared."""
     cuda = import_torch().cuda
     if loaded.device.type != "cuda":
         return {}
@@ -180,11 +180,11 @@ def _memory_facts(loaded: LoadedModel) -> dict[str, float]:
 IDLE_S = 0.1
 PYTORCH_PHASES = ("idle", "prefill", "decode", "whole")
 SERVER_PARAMS = ("endpoint", "api_key_env", "request_timeout_s", "concurrency", "num_samples", "warmup")
-"""Parameters of a generation that are a server's, or may be 0, which no parameter by itself may."""
+"""Parameters for a server, or that may be 0, which workload parameters may not be."""
 
 
 class GeneratePytorch:
-    """``generate@pytorch``: one phase of a generation, by a plain loop or by CUDA graphs."""
+    """``generate@pytorch``: one phase of a generation, by a plain loop or CUDA graphs."""
 
     name = "generate"
     impl = "pytorch"
@@ -193,7 +193,7 @@ class GeneratePytorch:
     summary = "Tokens of a language model by transformers: prefill, decode, or whole answers"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return a generation of the tiniest model, or on a GPU of a small one."""
+        """Return a generation with the smallest model, or on a GPU with a small one."""
         plain = {name: value for name, value in Generation().as_params().items() if name not in SERVER_PARAMS}
         return {**plain, "model": "random:llama-1b" if device_kind == "cuda" else "random:llama-tiny"}
 
@@ -202,7 +202,7 @@ class GeneratePytorch:
         return ()
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse what cannot be, as far as it is seen without the model."""
+        """Refuse invalid parameters, as far as they can be checked without the model."""
         generation = Generation.of(params)
         settings.parse_settings(generation.generate_kwargs)
         if generation.phase == "decode" and generation.output_tokens == 1:
@@ -213,7 +213,7 @@ class GeneratePytorch:
             check_context(generation, model_shape(generation.model).context)
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Load the model, unless it is here, and put one phase of a generation in place."""
+        """Load the model, unless it is loaded already, and prepare one phase of a generation."""
         self.check_params(params, device.partition(":")[0])
         generation = Generation.of(params)
         generate_kwargs = settings.parse_settings(generation.generate_kwargs)
@@ -281,7 +281,7 @@ def _prepare_phase(
 
 
 def _dtype_name(model: LoadedModel) -> str:
-    """Return the type of the weights, as they were loaded."""
+    """Return the dtype of the loaded weights."""
     return str(model.dtype).removeprefix("torch.")
 
 

@@ -1,1 +1,1 @@
-"""Two branches of native sparse attention, sliding and compressed, each by a mask and by flash kernels."""
+"""Two branches of native sparse attention, sliding and compressed, each with a mask and with flash kernels."""

@@ -10,7 +10,7 @@ The length of a branch is that of the query with the most keys; from a threshold
     compressed    the compressed tokens of the last query: 0 if S < block, else ⌊(S − block) / stride⌋ + 1
 
 Queries of heads in one group share the group's keys and values. A query without keys gives zeros. In memory queries
-lie as (batch, group, head, position, dim), keys and values as (batch, group, position, dim); kernels take views of
+are (batch, group, head, position, dim), keys and values as (batch, group, position, dim); kernels take views of
 them. Every path returns (batch, group, head, position, dim), in whichever order its kernel left it in memory.
 """
 
@@ -41,17 +41,17 @@ SLIDING, COMPRESSED = "sliding_attention", "compressed_attention"
 
 
 def sliding_length(sequence: int, window: int) -> int:
-    """Return the most keys that a query of a sequence sees through a window."""
+    """Return the largest number of keys per query of a sequence with a window."""
     return min(window, sequence)
 
 
 def compressed_length(sequence: int, block: int, stride: int) -> int:
-    """Return how many compressed tokens the last query of a sequence sees: those whose blocks are over."""
+    """Return the number of compressed tokens of the last query of a sequence: those with complete blocks."""
     return 0 if sequence < block else (sequence - block) // stride + 1
 
 
 def effective_length(params: Params) -> int:
-    """Return the length of the branch that has these parameters: of the sliding one where there is a window."""
+    """Return the length of the branch of these parameters: the sliding one if there is a window."""
     if "window" in params:
         return sliding_length(read_size(params, "sequence"), read_size(params, "window"))
     if "block" in params and "stride" in params:
@@ -100,30 +100,30 @@ class BranchShape(ABC):
     @property
     @abstractmethod
     def keys(self) -> int:
-        """How many keys a group has."""
+        """Number of keys per group."""
 
     @abstractmethod
     def key_range(self) -> tuple[Positions, Positions]:
-        """Return, for each query, the first key it sees and the first it sees no more; neither ever falls."""
+        """Return, for each query, the start and the end of its keys; neither ever decreases."""
 
     @abstractmethod
     def span(self, queries: int) -> int:
-        """Return how many keys so many neighbouring queries see together, at most."""
+        """Return the largest number of keys that ``queries`` neighbouring queries attend to together."""
 
     @property
     def queries_without_keys(self) -> int:
-        """How many queries, all at the beginning, see nothing."""
+        """Number of queries without keys, all at the beginning."""
         first, end = self.key_range()
         return int((end <= first).sum())
 
     @property
     def all_heads(self) -> int:
-        """Sequences of queries in all."""
+        """Total number of query sequences."""
         return self.batch * self.groups * self.heads
 
     @property
     def flop(self) -> float:
-        """Floating-point operations of the two products: four for each element of each pair that is seen."""
+        """Floating-point operations of the two products: four for each element of each attended pair."""
         first, end = self.key_range()
         return 4.0 * self.all_heads * self.head_dim * float((end - first).sum())
 
@@ -136,7 +136,7 @@ class BranchShape(ABC):
 
 @dataclass(frozen=True)
 class SlidingBranch(BranchShape):
-    """A query sees itself and those before it, ``window`` in all."""
+    """A query attends to itself and those before it, ``window`` in total."""
 
     window: int
 
@@ -147,29 +147,29 @@ class SlidingBranch(BranchShape):
 
     @property
     def keys(self) -> int:
-        """As many as there are queries."""
+        """Number of keys: that of the queries."""
         return self.sequence
 
     def key_range(self) -> tuple[Positions, Positions]:
-        """Return, for each query, the first key it sees and the first it sees no more."""
+        """Return, for each query, the start and the end of its keys."""
         t = np.arange(self.sequence, dtype=np.int64)
         return np.maximum(0, t - self.window + 1), t + 1
 
     def span(self, queries: int) -> int:
-        """Return how many keys so many neighbouring queries see together, at most."""
+        """Return the largest number of keys that ``queries`` neighbouring queries attend to together."""
         return min(self.keys, queries + self.window - 1)
 
 
 @dataclass(frozen=True)
 class CompressedBranch(BranchShape):
-    """A query sees the tokens whose blocks of keys are over."""
+    """A query attends to the tokens with complete blocks of keys."""
 
     block: int
     stride: int
 
     @classmethod
     def of(cls, params: Params) -> Self:
-        """Read the branch from the parameters, or say that no block ever is over."""
+        """Read the branch from the parameters; refuse one without a complete block."""
         branch = cls(
             **_read_sizes(params),
             dtype=_read_dtype(params),
@@ -188,12 +188,12 @@ class CompressedBranch(BranchShape):
         return compressed_length(self.sequence, self.block, self.stride)
 
     def key_range(self) -> tuple[Positions, Positions]:
-        """Return, for each query, the first token it sees, which is the first of all, and the first it sees not yet."""
+        """Return, for each query, the start of its tokens, which is 0, and their end."""
         t = np.arange(self.sequence, dtype=np.int64)
         return np.zeros_like(t), np.where(t + 1 < self.block, 0, (t + 1 - self.block) // self.stride + 1)
 
     def span(self, queries: int) -> int:
-        """Return how many tokens so many neighbouring queries see together, at most: all."""
+        """Return the number of tokens that neighbouring queries attend to together: all."""
         return self.keys
 
 
@@ -217,7 +217,7 @@ class BranchInputs:
     v: Tensor
 
     def by_groups(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (batch · group, head, position, dim) for each; heads of a group see the same keys in memory."""
+        """Return (batch · group, head, position, dim) for each; heads of a group share the same keys in memory."""
         heads = self.q.shape[2]
         shared = (x.flatten(0, 1)[:, None].expand(-1, heads, -1, -1) for x in (self.k, self.v))
         return self.q.flatten(0, 1), *shared
@@ -243,7 +243,7 @@ def make_inputs(branch: Branch, distribution: Scalar, *, where: str, seed: int) 
 
 
 def pool_blocks(x: Tensor, block: int, stride: int) -> Tensor:
-    """Return the sums of blocks of positions over √block, one block every so many positions.
+    """Return the sums of blocks of positions over √block, one block every ``stride`` positions.
 
     It stands for a learned compression: block means, but as large as what they stand for, so that scores are as spread
     as those of any attention.
@@ -257,7 +257,7 @@ def queries_first(out: Tensor) -> Tensor:
 
 
 def visible_mask(branch: Branch, queries: slice, keys: slice, *, where: str) -> Tensor:
-    """Return which of some keys some queries see, as booleans of (query, key)."""
+    """Return which keys the queries attend to, as booleans of (query, key)."""
     torch = import_torch()
     first, end = (torch.from_numpy(bounds[queries]).to(where)[:, None] for bounds in branch.key_range())
     positions = torch.arange(branch.keys, device=where)[keys]

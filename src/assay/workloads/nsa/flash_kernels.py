@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assay.workloads.torch_device import Tensor
 
 FlashAttend: TypeAlias = "Callable[[Tensor, Tensor, Tensor, int], Tensor]"
-"""Causal attention of q, k, v, to at most so many keys to the left of the last one seen; to any where negative."""
+"""Causal attention of q, k, v, over at most this many keys left of the last one; negative: all."""
 
 KERNELS = ("aten", "flash_attn")
 FLASH_DTYPES = ("float16", "bfloat16")
@@ -28,14 +28,14 @@ LEAST_CAPABILITY = (8, 0)
 
 _FLASH_MARK = "flash_fwd"
 _PYTORCH_MARK = "pytorch_flash"
-"""What stands in the names of flash kernels, and of those that come with PyTorch."""
+"""Parts of the names of flash kernels, and of those from PyTorch."""
 
 _MISSING_MESSAGES = ("USE_FLASH_ATTENTION", "FlashAttention", "Could not run", "no kernel image")
-"""How PyTorch says that it has no flash kernels for this."""
+"""PyTorch's messages for the lack of flash kernels."""
 
 
 def check_head_dim(head_dim: int) -> None:
-    """Refuse a size of heads that flash kernels do not know."""
+    """Refuse a head dimension that flash kernels do not support."""
     if head_dim % HEAD_STEP or head_dim > LARGEST_HEAD:
         raise BadInput(
             f"Flash kernels take heads of a multiple of {HEAD_STEP} up to {LARGEST_HEAD} elements, not of {head_dim}."
@@ -43,7 +43,7 @@ def check_head_dim(head_dim: int) -> None:
 
 
 def check_capability(gpu: str, capability: tuple[int, int]) -> None:
-    """Refuse a GPU that is older than flash kernels."""
+    """Refuse a GPU that is too old for flash kernels."""
     if tuple(capability) < LEAST_CAPABILITY:
         least, actual = (".".join(map(str, version)) for version in (LEAST_CAPABILITY, capability))
         raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {actual}.")
@@ -63,7 +63,7 @@ def load_flash_kernel(kernel: str) -> FlashAttend:
 
 
 def _call_aten(aten: Any, q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
-    return aten._flash_attention_forward(  # noqa: SLF001 - there is no other way to a window
+    return aten._flash_attention_forward(  # noqa: SLF001 - no public function supports a window
         q, k, v, None, None, q.shape[1], k.shape[1], 0.0, True, False, window_size_left=left, window_size_right=0
     )[0]
 
@@ -73,7 +73,7 @@ def _call_package(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor
 
 
 def try_flash_call(call: Callable[[], Tensor]) -> None:
-    """Make one call, or say that there are no flash kernels for it here."""
+    """Make one call; raise if there are no flash kernels for it here."""
     try:
         call()
     except RuntimeError as error:
@@ -84,7 +84,7 @@ def try_flash_call(call: Callable[[], Tensor]) -> None:
 
 
 def check_kernel_used(kernel: str, kernels: tuple[str, ...]) -> str | None:
-    """Return whose flash kernels ran, or fail when it were none, or another's; null where nothing was seen."""
+    """Return the flash kernels that ran; raise if none or other ones did; null where nothing was recorded."""
     if not kernels:
         return None
     flash = [name for name in kernels if _FLASH_MARK in name]

@@ -1,4 +1,4 @@
-"""The ways to compute a branch: flash kernels, a written-out mask, and chunks of queries on a CPU.
+"""Paths to compute a branch: flash kernels, an explicit mask, and chunks of queries on a CPU.
 
 masked      ``scaled_dot_product_attention`` with the mask written out, the baseline. The mask is made before anything
             is timed, as a model keeps it. The heads of a group get the same keys in memory, which costs nothing;
@@ -43,7 +43,7 @@ LAYOUTS = ("columns", "groups")
 
 
 def flash_call(branch: Branch, inputs: BranchInputs, *, kernel: str, layout: str) -> Callable[[], Tensor]:
-    """Return the call, tried out once, or say why this GPU or this PyTorch cannot make it."""
+    """Return the call after one test; raise if this GPU or this PyTorch does not support it."""
     cuda = import_torch().cuda
     kernels.check_capability(cuda.get_device_name(inputs.q.device), cuda.get_device_capability(inputs.q.device))
     if isinstance(branch, SlidingBranch):
@@ -69,11 +69,11 @@ def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: kernels.F
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """How the queries of the compressed branch are laid out in columns.
+    """Layout of the queries of the compressed branch in columns.
 
     Attributes:
-        before: Rows of padding, so that the first query that sees something is in the first column.
-        rows: Rows of all columns, the last perhaps not full: as many more than tokens as rows see nothing.
+        before: Rows of padding, so that the first query with keys is in the first column.
+        rows: Rows of all columns, the last perhaps incomplete: the tokens plus the rows without keys.
     """
 
     before: int
@@ -89,7 +89,7 @@ class ColumnLayout:
 def flash_by_columns(
     branch: CompressedBranch, inputs: BranchInputs, attend: kernels.FlashAttend
 ) -> Callable[[], Tensor]:
-    """Return the call of the compressed branch by columns; what the padding gives is never looked at."""
+    """Return the call of the compressed branch by columns; the output of the padding is ignored."""
     layout, dim = ColumnLayout.of(branch), branch.head_dim
     q = inputs.q.flatten(0, 2)
     heads, padded = q.shape[0], layout.rows * branch.stride
@@ -108,7 +108,7 @@ def flash_by_columns(
 
 
 def flash_by_groups(branch: CompressedBranch, inputs: BranchInputs, attend: Callable[..., Any]) -> Callable[[], Tensor]:
-    """Return the call of the compressed branch by groups of queries that see as much.
+    """Return the call of the compressed branch by groups of queries with equally many keys.
 
     ``attend`` is PyTorch's operator for sequences of variable length. All of them begin at the first token.
     """
@@ -128,10 +128,10 @@ def flash_by_groups(branch: CompressedBranch, inputs: BranchInputs, attend: Call
 
 
 LARGEST_MASK = 2**31 - 1
-"""Elements; kernels count those of one mask in 32 bits, so that longer sequences take their queries in parts."""
+"""Elements of one mask, which kernels count in 32 bits; longer sequences split their queries."""
 
 _MASK_ELEMENTS_AT_ONCE = 2**26
-"""Elements of a mask; a few times as many bytes are held while they are made."""
+"""Elements of a mask built at a time, with a few times as many bytes of temporary memory."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ class MaskedCall:
 
     Attributes:
         torch: The module.
-        parts: Queries, and the mask for them: one part unless the mask would be too large.
+        parts: Queries and their masks: one part unless the mask would be too large.
         keys: The keys of all parts.
         values: Their values.
-        shape: Of the output.
+        shape: Shape of the output.
         zeroed: Queries at the beginning whose output is set to zero afterwards, as the backend does not give it.
     """
 
@@ -165,7 +165,7 @@ class MaskedCall:
 
 
 def masked_call(branch: Branch, inputs: BranchInputs, *, largest: int = LARGEST_MASK) -> MaskedCall:
-    """Return the call; it is made once, to see what the backend gives to queries that see nothing."""
+    """Return the call, after one test of the backend's output for queries without keys."""
     q, keys, values = inputs.by_groups()
     rows = max(1, largest // branch.keys)
     starts = range(0, branch.sequence, rows)
@@ -180,7 +180,7 @@ def masked_call(branch: Branch, inputs: BranchInputs, *, largest: int = LARGEST_
 
 
 def _build_mask(branch: Branch, part: slice, where: str) -> Tensor:
-    """Return the mask of some queries, made a little at a time."""
+    """Return the mask of some queries, built in pieces."""
     torch = import_torch()
     mask = torch.empty((part.stop - part.start, branch.keys), dtype=torch.bool, device=where)
     step = max(1, _MASK_ELEMENTS_AT_ONCE // branch.keys)
@@ -194,12 +194,12 @@ MIN_QUERIES, MAX_QUERIES = 64, 512
 """Queries of a chunk: as many as the window is long where that is between these, so that half of its work is of use."""
 
 COMPRESSED_QUERIES = 128
-"""Queries of a chunk of the compressed branch, which sees all tokens up to its end."""
+"""Queries per chunk of the compressed branch, which attends to all tokens up to its end."""
 
 
 @dataclass(frozen=True)
 class ChunkedCall:
-    """Attention of chunks of queries: their queries, keys, values and mask, null where all is seen."""
+    """Attention of chunks of queries: their queries, keys, values and mask; null: no mask."""
 
     torch: Any
     chunks: tuple[tuple[Tensor, Tensor, Tensor, Tensor | None], ...]

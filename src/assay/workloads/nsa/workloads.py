@@ -68,7 +68,7 @@ class BranchWorkload(ABC):
         return {**sizes, **_OWN_PARAMS[self.name], "dtype": "float16" if gpu else "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: there is nothing to tune."""
+        """Return no configurations: there is nothing to tune."""
         return ()
 
     def check_params(self, params: Params, device_kind: str) -> None:

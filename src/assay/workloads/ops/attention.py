@@ -63,16 +63,16 @@ _KERNEL_MARKS = (
     ("flash", ("flash_fwd", "pytorch_flash", "flashattn", "_flash_attention_for_cpu")),
     ("efficient", ("fmha_cutlass", "efficient")),
 )
-"""What stands in a fused backend's kernels. cuDNN comes first: its kernels have "flash" in their names too."""
+"""Parts of the kernel names of fused backends. cuDNN comes first: its kernels have "flash" in their names too."""
 
 _NO_KERNEL = ("No available kernel", "No viable backend", "Invalid backend")
 
 _WARNING_TITLES = {"flash": "Flash attention", "cudnn": "CuDNN attention", "efficient": "Memory efficient"}
-"""How PyTorch begins the warning whose next one says why a backend was not used."""
+"""Start of the PyTorch warning before the one with the reason why a backend was not used."""
 
 
 def attention_reference(q: Tensor, k: Tensor, v: Tensor, problem: AttentionProblem) -> TensorReference:
-    """Return what attention must give; its rows are the queries, each of every head."""
+    """Return the reference of attention; its rows are the queries, each over all heads."""
     scores = problem.batch * problem.heads * problem.sequence
     right = partial(torch_reference.reference_attention_rows, q, k, v, causal=problem.causal)
     return TensorReference(problem.sequence, right, flop_per_row=4.0 * scores * problem.dim, elements_per_row=scores)
@@ -84,7 +84,7 @@ def queries_first(out: Tensor) -> Tensor:
 
 
 def attention_backend(kernels: tuple[str, ...]) -> str | None:
-    """Return the backend that kernels, or a CPU's operators, belong to; null where none were seen."""
+    """Return the backend of kernels, or of a CPU's operators; null where none were recorded."""
     if not kernels:
         return None
     names = [kernel.lower() for kernel in kernels]
@@ -95,7 +95,7 @@ def attention_backend(kernels: tuple[str, ...]) -> str | None:
 
 
 def check_backend_used(requested: str, kernels: tuple[str, ...]) -> str | None:
-    """Return the backend that ran, or fail when it is another than the one asked for."""
+    """Return the backend that ran; raise if it is not the requested one."""
     backend = attention_backend(kernels)
     if requested != "auto" and backend not in {requested, None}:
         raise TrialFailed(f"attention was to run by backend {requested!r}, but the kernels are those of {backend!r}")
@@ -103,7 +103,7 @@ def check_backend_used(requested: str, kernels: tuple[str, ...]) -> str | None:
 
 
 def restrict_backend(call: Callable[[], Tensor], backend: str) -> Callable[[], Tensor]:
-    """Return the call with all backends but one switched off while it is made."""
+    """Return a call that runs with all other backends switched off."""
     if backend == "auto":
         return call
     switches = import_torch().backends.cuda
@@ -128,7 +128,7 @@ def restrict_backend(call: Callable[[], Tensor], backend: str) -> Callable[[], T
 
 
 def try_backend(call: Callable[[], Tensor], backend: str) -> None:
-    """Make one call, or say that PyTorch has no such backend for this problem and device."""
+    """Make one call; raise if PyTorch has no such backend for this problem and device."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -141,7 +141,7 @@ def try_backend(call: Callable[[], Tensor], backend: str) -> None:
 
 
 def find_warning_reason(messages: Sequence[str], backend: str) -> str:
-    """Return why a backend was not used, out of PyTorch's warnings: ``: because``, or nothing where they are silent."""
+    """Return why a backend was not used from PyTorch's warnings: ``: because``, or nothing where there are none."""
     title = _WARNING_TITLES.get(backend, backend)
     for heading, why in itertools.pairwise(messages):
         if heading.startswith(title):
@@ -165,7 +165,7 @@ class FlashAttentionTorch(TorchWorkload):
         return {**sizes, "causal": False, "backend": "auto", "dtype": dtype, "distribution": "normal"}
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw queries, keys and values, and try the backend out."""
+        """Draw queries, keys and values, and test the backend."""
         problem, where = AttentionProblem.of(params, TORCH_DTYPES), open_device(device)
         backend = check_choice("backend", params["backend"], SDPA_BACKENDS)
         q, k, v = (
@@ -195,7 +195,7 @@ LAYOUTS = ("bhsd", "bshd")
 
 @dataclass(frozen=True)
 class NumpyAttentionTiling:
-    """Queries and keys taken at a time, and the order of the axes in memory."""
+    """Block sizes of queries and keys, and the order of the axes in memory."""
 
     block_q: int
     block_k: int
@@ -210,16 +210,16 @@ class NumpyAttentionTiling:
 
 @dataclass(frozen=True)
 class AttentionScratch:
-    """What is remembered of the queries at hand, a row each.
+    """State of the online softmax for the current block of queries, one row per query.
 
     Attributes:
         queries: The queries, divided by √dim.
-        scores: Their products with one block of keys, then the powers of these.
-        hidden: Which scores the causal mask hides.
+        scores: Their products with one block of keys, then the exponentials of these.
+        hidden: Scores that the causal mask hides.
         peak: The maximum of the scores so far.
-        peak_before: The same without the latest block.
-        total: The sum of powers so far, relative to the peak.
-        factor: What older sums are multiplied by, for a higher peak.
+        peak_before: The maximum before the latest block.
+        total: The sum of exponentials so far, relative to the peak.
+        factor: Rescaling factor of older sums for a higher peak.
         output: The weighted values so far, not yet divided by the total.
         product: The weighted values of one block.
     """
@@ -236,7 +236,7 @@ class AttentionScratch:
 
     @classmethod
     def of(cls, problem: AttentionProblem, tiling: NumpyAttentionTiling) -> Self:
-        """Set memory aside for one block of queries."""
+        """Allocate memory for one block of queries."""
         rows, keys = min(tiling.block_q, problem.sequence), min(tiling.block_k, problem.sequence)
 
         def zeros(columns: int) -> Floats:
@@ -255,12 +255,12 @@ class AttentionScratch:
         )
 
     def first(self, rows: int) -> AttentionScratch:
-        """Return the part that the first rows need."""
+        """Return views of the first rows."""
         return AttentionScratch(**{name: array[:rows] for name, array in vars(self).items()})
 
 
 def key_blocks(queries: slice, sequence: int, block_k: int, *, causal: bool) -> list[slice]:
-    """Return the blocks of keys that these queries see; causal tiles wholly above the diagonal are left out."""
+    """Return the blocks of keys that these queries attend to, without causal tiles wholly above the diagonal."""
     end = queries.stop if causal else sequence
     return [slice(start, min(start + block_k, sequence)) for start in range(0, end, block_k)]
 
@@ -294,7 +294,7 @@ def attend_tiled(
 
 
 def _mask_later_keys(scores: Floats, hidden: NDArray[np.bool_], queries: slice, keys: slice) -> None:
-    """Take the keys that come after a query out of its scores."""
+    """Mask the keys after a query in its scores."""
     hidden = hidden[:, : scores.shape[1]]
     np.greater(np.arange(keys.start, keys.stop), np.arange(queries.start, queries.stop)[:, None], out=hidden)
     np.copyto(scores, -np.inf, where=hidden)
@@ -340,7 +340,7 @@ class FlashAttentionNumpy:
         return {**sizes, "causal": False, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return every mix of block sizes and layouts, at most 32."""
+        """Return every combination of block sizes and layouts, at most 32."""
         blocks = block_sizes(BLOCKS, AttentionProblem.of(params, data.NUMPY_DTYPES).sequence)
         return [
             {"block_q": block_q, "block_k": block_k, "layout": layout}
@@ -348,7 +348,7 @@ class FlashAttentionNumpy:
         ]
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw and lay out queries, keys and values, and set memory aside; the process's cores are the device."""
+        """Draw and lay out queries, keys and values, and allocate memory; the process's cores are the device."""
         problem = AttentionProblem.of(params, data.NUMPY_DTYPES)
         tiling = NumpyAttentionTiling.of(complete_config(config, self.configs(params)[0]))
 
@@ -383,16 +383,16 @@ FLASH_ATTENTION_NUMPY: Workload = FlashAttentionNumpy()
 BLOCK_Q = {"tensor cores": (128, 64), "threads": (64, 32, 16)}
 BLOCK_K = {"tensor cores": (64, 128, 32), "threads": (32, 16, 64)}
 MOST_SUMS_PER_THREAD = {"tensor cores": 160, "threads": 28}
-"""Float32 scores and outputs that a thread keeps in registers, by what multiplies; it has 255."""
+"""Float32 scores and outputs that a thread keeps in registers, by the unit that multiplies; a thread has 255."""
 
 WARPS_STAGES = ((8, 3), (4, 3), (8, 2), (4, 2), (4, 4))
 MOST_DIM = 256
-"""Elements of a head; beyond, no tile fits."""
+"""Largest head dimension for which a tile fits."""
 
 
 @dataclass(frozen=True)
 class TritonAttentionTiling:
-    """Queries and keys to a tile, the warps that work on it, and how many are loaded ahead."""
+    """Queries and keys per tile, warps, and pipeline stages."""
 
     block_q: int
     block_k: int
@@ -406,7 +406,7 @@ class TritonAttentionTiling:
         return cls(block_q, block_k, read_size(config, "num_warps"), read_size(config, "num_stages"))
 
     def fits(self, dim: int, dtype: str, multiplied_by: str) -> bool:
-        """Return whether it is likely to fit a large GPU's shared memory and registers."""
+        """Return whether it should fit the shared memory and registers of a large GPU."""
         block_d = next_power_of_two(dim)
         shared = block_d * (self.block_q + 2 * self.num_stages * self.block_k) * ITEM_BYTES[dtype]
         sums = self.block_q * (self.block_k + block_d) / (32 * self.num_warps)
@@ -450,7 +450,7 @@ class FlashAttentionTriton:
         return {**sizes, "causal": False, "dtype": dtype, "distribution": "normal", "tf32": False}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return tiles with warps and stages to each, no longer than the sequence: 27 by default."""
+        """Return tiles with warps and stages for each, no longer than the sequence: 27 by default."""
         problem = _problem(params)
         by = triton_common.multiply_unit(params, problem.dtype)
         most = next_power_of_two(problem.sequence)
@@ -461,7 +461,7 @@ class FlashAttentionTriton:
         return [asdict(tiling) for tiling in dict.fromkeys(tilings) if tiling.fits(problem.dim, problem.dtype, by)]
 
     def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Draw queries, keys and values, and set the output aside."""
+        """Draw queries, keys and values, and allocate the output."""
         problem, where = _problem(params), open_device(device)
         q, k, v = (
             draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=stream)
@@ -484,7 +484,7 @@ class FlashAttentionTriton:
         )
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the data in place; the kernel is compiled by the first call."""
+        """Create the data; the first call compiles the kernel."""
         problem, launch = _problem(params), self.launch(params, device=device, seed=seed)
         tf32 = uses_tf32(params, problem.dtype)
         q, k, v = launch.args[:3]

@@ -41,7 +41,7 @@ def check_alpha(alpha: object) -> float:
 
 
 def draw_indices(indices: str, rows: int, shape: ArrayShape, seed: int, *, alpha: float, where: str) -> Tensor:
-    """Return the numbers of the rows to look up, drawn by the host and so the same on every device."""
+    """Return the indices of the rows to look up, drawn by the host and so the same on every device."""
     generator = np.random.default_rng([seed, _STREAM])
     if indices == "uniform":
         return import_torch().from_numpy(generator.integers(0, rows, shape, dtype=np.int64)).to(where)
@@ -49,9 +49,9 @@ def draw_indices(indices: str, rows: int, shape: ArrayShape, seed: int, *, alpha
 
 
 def _zipf_rows(rows: int, samples: np.ndarray[tuple[int], np.dtype[np.float64]], alpha: float, where: str) -> Tensor:
-    """Return rows by Zipf's law: the r-th most wanted one is wanted 1/r^alpha times as often as the first.
+    """Return rows by Zipf's law: the r-th most frequent one occurs 1/r^alpha times as often as the first.
 
-    The most wanted ones are scattered over the table, as they are in a hashed one.
+    The most frequent ones are scattered over the table, as in a hashed one.
     """
     torch = import_torch()
     cumulative = torch.arange(1, rows + 1, dtype=torch.float64, device=where).pow_(-alpha).cumsum_(0)
@@ -60,7 +60,7 @@ def _zipf_rows(rows: int, samples: np.ndarray[tuple[int], np.dtype[np.float64]],
 
 
 def _coprime_step(rows: int) -> int:
-    """Return a step near the golden section of the rows that reaches every row before any row twice."""
+    """Return a step near the golden section of the rows and coprime to their number, so that it visits every row."""
     step = max(1, int(rows * 0.6180339887498949))
     while math.gcd(step, rows) != 1:
         step += 1
@@ -75,7 +75,7 @@ _GIB = 2**30
 class EmbeddingTorch(TorchWorkload):
     """``embedding@torch``. Its bytes are the distinct rows read once, the indices, and the bags written.
 
-    How much was looked up in all, repeated rows again, stands among what was measured: caches give the rest.
+    The bytes of all lookups, with repeated rows, are among the measured facts: caches serve the rest.
     """
 
     name = "embedding"
@@ -90,7 +90,7 @@ class EmbeddingTorch(TorchWorkload):
         return {**sizes, "indices": "uniform", "alpha": 1.05, "dtype": "float32", "distribution": "normal"}
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse an exponent that is none."""
+        """Refuse an invalid exponent."""
         check_alpha(params["alpha"])
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
@@ -122,7 +122,7 @@ class EmbeddingTorch(TorchWorkload):
 
 
 def embedding_reference(table: Tensor, indices: Tensor) -> TensorReference:
-    """Return what the bags must be: the sums of their rows."""
+    """Return the reference of the bags: the sums of their rows."""
     elements = float(indices.shape[1] * table.shape[1])
 
     def right(which: RowSelection) -> Tensor:

@@ -51,7 +51,7 @@ LAYOUTS = ("row", "column")
 
 @dataclass(frozen=True)
 class NumpyGemmTiling:
-    """How the product is cut, in rows and columns of elements, and how B lies in memory."""
+    """Tile sizes of the product in elements, and the layout of B in memory."""
 
     block_m: int
     block_n: int
@@ -98,7 +98,7 @@ class GemmNumpy:
         return {"m": 256, "n": 256, "k": 256, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return every mix of tile sizes and layouts, at most 54."""
+        """Return every combination of tile sizes and layouts, at most 54."""
         problem = GemmProblem.of(params, data.NUMPY_DTYPES)
         in_m, in_n, in_k = (block_sizes(BLOCKS, limit) for limit in (problem.m, problem.n, problem.k))
         return [
@@ -107,7 +107,7 @@ class GemmNumpy:
         ]
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw A and B, lay B out, and set memory aside; the process's cores are the device."""
+        """Draw A and B, lay B out, and allocate memory; the process's cores are the device."""
         problem = GemmProblem.of(params, data.NUMPY_DTYPES)
         tiling = NumpyGemmTiling.of(complete_config(config, self.configs(params)[0]))
         a = data.draw_array(params["distribution"], (problem.m, problem.k), problem.dtype, seed, stream=0)
@@ -131,7 +131,7 @@ GEMM_NUMPY: Workload = GemmNumpy()
 
 
 def gemm_reference(a: Tensor, b: Tensor, problem: GemmProblem) -> TensorReference:
-    """Return what the product of two matrices must be."""
+    """Return the reference of the product of two matrices."""
     flop_per_row, elements_per_row = 2.0 * problem.n * problem.k, problem.n + problem.k
     return TensorReference(
         problem.m, partial(torch_reference.reference_matmul_rows, a, b), flop_per_row, elements_per_row
@@ -141,8 +141,8 @@ def gemm_reference(a: Tensor, b: Tensor, problem: GemmProblem) -> TensorReferenc
 def make_matmul(a: Tensor, b: Tensor, out: Tensor, *, tf32: bool) -> Callable[[], Tensor]:
     """Return a call that writes a·b into ``out``.
 
-    TF32 is off for the whole process but for the calls that want it: they switch it on and off again, which costs
-    them about a microsecond.
+    TF32 is off for the whole process except for the calls that request it: they switch it on and off, which costs
+    about a microsecond.
     """
     torch = import_torch()
     torch.backends.cuda.matmul.fp32_precision = "ieee"
@@ -173,7 +173,7 @@ class GemmTorch(TorchWorkload):
         return {"m": side, "n": side, "k": side, "dtype": dtype, "distribution": "normal", "tf32": False}
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw A and B, and set C aside."""
+        """Draw A and B, and allocate C."""
         problem, where = GemmProblem.of(params, TORCH_DTYPES), open_device(device)
         tf32 = uses_tf32(params, problem.dtype)
         if tf32 and where == "cpu":
@@ -197,7 +197,7 @@ GEMM_TORCH: Workload = GemmTorch()
 BLOCK_MN = ((128, 256), (128, 128), (256, 128), (64, 256), (64, 128), (128, 64), (64, 64), (256, 64))
 BLOCK_K = {"tensor cores": (64, 32, 128), "threads": (32, 16, 64)}
 MOST_SUMS_PER_THREAD = {"tensor cores": 128, "threads": 64}
-"""Float32 sums that a thread keeps in registers, by what multiplies; it has 255, and threads need some for factors."""
+"""Float32 sums that a thread keeps in registers, by the unit that multiplies; it has 255, some of them for factors."""
 
 WARPS_STAGES = ((8, 3), (4, 4), (8, 4), (4, 3), (4, 2))
 GROUP_M = 8
@@ -205,7 +205,7 @@ GROUP_M = 8
 
 @dataclass(frozen=True)
 class TritonGemmTiling:
-    """Rows, columns and depth of a tile in elements, the warps that work on it, and how many are loaded ahead."""
+    """Rows, columns and depth of a tile in elements, warps, and pipeline stages."""
 
     block_m: int
     block_n: int
@@ -220,7 +220,7 @@ class TritonGemmTiling:
         return cls(m, n, k, read_size(config, "num_warps"), read_size(config, "num_stages"))
 
     def fits(self, dtype: str, multiplied_by: str) -> bool:
-        """Return whether it is likely to fit a large GPU's shared memory and registers."""
+        """Return whether it should fit the shared memory and registers of a large GPU."""
         shared = self.num_stages * self.block_k * (self.block_m + self.block_n) * ITEM_BYTES[dtype]
         sums = self.block_m * self.block_n / (32 * self.num_warps)
         return shared <= MOST_SHARED_BYTES and sums <= MOST_SUMS_PER_THREAD[multiplied_by]
@@ -252,7 +252,7 @@ class GemmTriton:
         return {"m": side, "n": side, "k": side, "dtype": dtype, "distribution": "normal", "tf32": False}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return tiles with warps and stages to each, no larger than the problem: 88 for a large one of 16 bits."""
+        """Return tiles with warps and stages for each, no larger than the problem: 88 for a large one of 16 bits."""
         problem = GemmProblem.of(params, triton_common.TRITON_DTYPES)
         by = triton_common.multiply_unit(params, problem.dtype)
         most_m, most_n, most_k = (next_power_of_two(side) for side in (problem.m, problem.n, problem.k))
@@ -263,7 +263,7 @@ class GemmTriton:
         return [asdict(tiling) for tiling in dict.fromkeys(tilings) if tiling.fits(problem.dtype, by)]
 
     def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Draw A and B, and set C aside."""
+        """Draw A and B, and allocate C."""
         problem, where = GemmProblem.of(params, triton_common.TRITON_DTYPES), open_device(device)
         a = draw_tensor(params["distribution"], (problem.m, problem.k), problem.dtype, seed, where=where, stream=0)
         b = draw_tensor(params["distribution"], (problem.k, problem.n), problem.dtype, seed, where=where, stream=1)
@@ -279,7 +279,7 @@ class GemmTriton:
         )
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the data in place; the kernel is compiled by the first call."""
+        """Create the data; the first call compiles the kernel."""
         problem, launch = (
             GemmProblem.of(params, triton_common.TRITON_DTYPES),
             self.launch(params, device=device, seed=seed),
@@ -304,7 +304,7 @@ GEMM_TRITON: Workload = GemmTriton()
 class GemmHelion:
     """``gemm@helion``. With ``tf32`` float32 is rounded to TF32 before products.
 
-    A configuration is Helion's, each setting as JSON text; without one, Helion's default.
+    A configuration is a Helion configuration, each setting as JSON text; the default is Helion's.
     """
 
     name = "gemm"
@@ -320,11 +320,11 @@ class GemmHelion:
         return {"m": side, "n": side, "k": side, "dtype": dtype, "distribution": "normal", "tf32": False}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: Helion's tuner draws configurations from a space of its own."""
+        """Return no configurations: Helion's tuner has its own search space."""
         return ()
 
     def problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
-        """Draw A and B; a call makes C."""
+        """Draw A and B; a call allocates C."""
         problem, where = GemmProblem.of(params, helion_common.HELION_DTYPES), open_device(device)
         a = draw_tensor(params["distribution"], (problem.m, problem.k), problem.dtype, seed, where=where, stream=0)
         b = draw_tensor(params["distribution"], (problem.k, problem.n), problem.dtype, seed, where=where, stream=1)
@@ -332,7 +332,7 @@ class GemmHelion:
         return HelionProblem("gemm", (a, b), {"static_shapes": True, "dot_precision": precision})
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the data in place; the kernel is compiled by the first call."""
+        """Create the data; the first call compiles the kernel."""
         problem, kernel = (
             GemmProblem.of(params, helion_common.HELION_DTYPES),
             self.problem(params, device=device, seed=seed),

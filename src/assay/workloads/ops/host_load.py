@@ -1,4 +1,4 @@
-"""Loads of the host: busy cores, busy memory, and idling for a while.
+"""Host loads: busy cores, busy memory, and idling.
 
 ``cpu_hog`` computes in registers and the first-level cache only, so that it takes nothing but cores; ``memory_hog`` is
 the triad a = b + 3·c over arrays larger than any cache. Each thread does its part of a call in C code that releases
@@ -37,7 +37,7 @@ LONGEST_IDLE_S = 60.0
 
 
 class IdlePython:
-    """``idle@python``. A GPU with an open context draws more than one without, so that it is said which is meant."""
+    """``idle@python``. A GPU with an open context draws more power than one without, so a parameter selects it."""
 
     name = "idle"
     impl = "python"
@@ -45,19 +45,19 @@ class IdlePython:
     summary = "Does nothing for period_s a call; on a GPU with a context open, or none"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return how long a call sleeps, and whether a GPU has a context open meanwhile."""
+        """Return how long a call sleeps, and whether a GPU context is open meanwhile."""
         return {"period_s": 0.05, "context": True}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: there is nothing to tune."""
+        """Return no configurations: there is nothing to tune."""
         return ()
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse a period that is none."""
+        """Refuse an invalid period."""
         _period_s(params)
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Open a context where one is asked for. A call returns when it has slept, so the host's clock is meant."""
+        """Open a context if requested; a call returns after its sleep, so the host clock times it."""
         if device.startswith("cuda") and read_flag(params, "context"):
             import_torch().zeros(1, device=open_device(device))
         return PreparedWorkload(call=partial(time.sleep, _period_s(params)), synchronizes_itself=True)
@@ -74,11 +74,11 @@ IDLE_PYTHON: Workload = IdlePython()
 
 
 ALL_THREADS = "all"
-"""As many threads as there are CPUs that the process may run on, where it runs."""
+"""As many threads as CPUs that the process may run on."""
 
 
 def count_threads(value: Scalar) -> int:
-    """Return how many threads are meant by ``all`` or a whole number."""
+    """Return the number of threads for ``all`` or an integer."""
     if value == ALL_THREADS:
         return len(os.sched_getaffinity(0))
     if isinstance(value, str) and value.isdecimal():
@@ -89,33 +89,33 @@ def count_threads(value: Scalar) -> int:
 
 
 class ThreadTeam:
-    """So many threads that wait for work."""
+    """A fixed number of worker threads."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="load")
 
     def do(self, part: Callable[[int], object]) -> None:
-        """Have every thread do its part, by its number, and wait until all have."""
+        """Run ``part`` in every thread with its number, and wait until all are done."""
         for done in [self._pool.submit(part, number) for number in range(self.threads)]:
             done.result()
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown()
 
 
 HASH_ROUNDS = 40_000
-"""Rounds of PBKDF2 with SHA-256 that a thread computes in one call: some tens of milliseconds, the GIL given up."""
+"""Rounds of PBKDF2 with SHA-256 that a thread computes per call: some tens of milliseconds, without the GIL."""
 
 
 def hash_rounds(_number: int) -> bytes:
-    """Do one thread's part of a call."""
+    """Run one thread's part of a call."""
     return hashlib.pbkdf2_hmac("sha256", b"assay", b"hog", HASH_ROUNDS)
 
 
 class CpuHogPython:
-    """``cpu_hog@python``: a load for the host. How much of one it was is the CPU time it used in the time it was up."""
+    """``cpu_hog@python``: a host load; its amount is the CPU time used in its running time."""
 
     name = "cpu_hog"
     impl = "python"
@@ -123,11 +123,11 @@ class CpuHogPython:
     summary = f"Keeps cores busy: each thread computes {HASH_ROUNDS} rounds of PBKDF2 a call, without touching memory"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return how many threads: as many as the CPUs it may run on."""
+        """Return the number of threads: one per CPU it may run on."""
         return {"threads": ALL_THREADS}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: there is nothing to tune."""
+        """Return no configurations: there is nothing to tune."""
         return ()
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
@@ -144,7 +144,7 @@ TRIAD_STREAMS = 5
 """Arrays read and written by one call: numpy computes a = 3·c, then a = a + b, and no cache holds a in between."""
 
 CACHE_MULTIPLE = 2
-"""Each array is this many times as large as the last-level caches together, at least."""
+"""Smallest size of each array, as a multiple of all last-level caches."""
 
 SMALLEST_MIB = 64
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
@@ -152,7 +152,7 @@ _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 @cache
 def last_level_cache_mib(cpus: Path = _CPU_FOLDER) -> float:
-    """Return how much the last-level caches of the machine hold together; 0 where the kernel does not say."""
+    """Return the total size of the machine's last-level caches; 0 where the kernel does not report it."""
     cache_mib: dict[tuple[int, str], float] = {}
     for folder in cpus.glob("cpu[0-9]*/cache/index*"):
         try:
@@ -165,7 +165,7 @@ def last_level_cache_mib(cpus: Path = _CPU_FOLDER) -> float:
 
 
 class MemoryHogNumpy:
-    """``memory_hog@numpy``: a load for the host. Its calls and their bytes tell how much it moved."""
+    """``memory_hog@numpy``: a host load; its amount is its number of calls times their bytes."""
 
     name = "memory_hog"
     impl = "numpy"
@@ -178,11 +178,11 @@ class MemoryHogNumpy:
         return {"mib": 1 << (least_mib - 1).bit_length(), "threads": ALL_THREADS}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: there is nothing to tune."""
+        """Return no configurations: there is nothing to tune."""
         return ()
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Set the arrays aside; each thread fills its part, so that it lies where the thread runs."""
+        """Allocate the arrays; each thread fills its part, which places it on the thread's NUMA node."""
         n = read_size(params, "mib") * 2**20 // 8
         team = ThreadTeam(count_threads(params["threads"]))
         a, b, c = (np.empty(n) for _ in range(3))

@@ -1,7 +1,7 @@
 """Memory traffic by PyTorch: a copy within device memory, the STREAM triad, and copies over PCIe.
 
 ``memcpy`` is ``Tensor.copy_`` from one tensor into another, ``triad`` is a = b + s·c by ``torch.add`` into a
-preallocated output, and ``pcie_copy`` moves pinned host memory to a GPU and back, both ways at once.
+preallocated output, and ``pcie_copy`` moves pinned host memory to a GPU and back, in both directions at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemcpyTorch(TorchWorkload):
         return {"n": n, "dtype": "float32", "distribution": "normal"}
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw what is copied, and set memory for the copy aside."""
+        """Draw the source, and allocate the copy."""
         problem, where = VectorProblem.of(params, TORCH_DTYPES), open_device(device)
         x = draw_tensor(params["distribution"], (problem.n,), problem.dtype, seed, where=where)
         out = x.new_empty((problem.n,))
@@ -72,7 +72,7 @@ class TriadTorch(TorchWorkload):
         return {"n": n, "dtype": "float32", "distribution": "normal"}
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw b and c, and set a aside."""
+        """Draw b and c, and allocate a."""
         problem, where = VectorProblem.of(params, TORCH_DTYPES), open_device(device)
         b, c = (
             draw_tensor(params["distribution"], (problem.n,), problem.dtype, seed, where=where, stream=stream)
@@ -102,24 +102,24 @@ DIFFERING_BYTES = "share of bytes that differ"
 
 
 class PcieCopyTorch:
-    """``pcie_copy@torch``. Its bytes are those that cross the bus, each counted once, both ways together."""
+    """``pcie_copy@torch``. Its bytes are those that cross the bus in both directions, each counted once."""
 
     name = "pcie_copy"
     impl = "torch"
     device_kinds = frozenset({"cuda"})
-    choices = {"direction": DIRECTIONS}  # noqa: RUF012 - nobody changes it
+    choices = {"direction": DIRECTIONS}  # noqa: RUF012 - never changed
     summary = "Copies pinned memory of the host to a GPU, from it, or both ways at once"
 
     def defaults(self, device_kind: str = "cuda") -> Params:
-        """Return the MiB that a call copies each way, and which ways."""
+        """Return the MiB that a call copies in each direction, and the directions."""
         return {"mib": 64, "direction": "both"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: there is nothing to tune."""
+        """Return no configurations: there is nothing to tune."""
         return ()
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Set pinned and device memory aside, a stream for each way."""
+        """Allocate pinned and device memory, and a stream for each direction."""
         direction = check_choice("direction", params["direction"], DIRECTIONS)
         amount = read_size(params, "mib") * 2**20
         where = open_device(device)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def rms_norm_reference(x: Tensor, weight: Tensor, problem: RmsNormProblem) -> TensorReference:
-    """Return what the norm of each row must be."""
+    """Return the reference of the norm of each row."""
     return TensorReference(
         problem.rows, partial(torch_reference.reference_rms_norm_rows, x, weight, EPS), 4.0 * problem.cols, problem.cols
     )
@@ -85,11 +85,11 @@ class RmsNormTriton:
         return {"rows": 64, "cols": 64, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return blocks of rows and columns with warps and stages to each; 18 by default."""
+        """Return blocks of rows and columns with warps and stages for each; 18 by default."""
         return triton_rows.row_configs(RmsNormProblem.of(params, triton_common.TRITON_DTYPES))
 
     def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Draw the input and the weights, and set the output aside."""
+        """Draw the input and the weights, and allocate the output."""
         problem, where = RmsNormProblem.of(params, triton_common.TRITON_DTYPES), open_device(device)
         x = draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=0)
         weight = draw_tensor(params["distribution"], (problem.cols,), problem.dtype, seed, where=where, stream=1)
@@ -104,7 +104,7 @@ class RmsNormTriton:
         )
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the data in place; the kernel is compiled by the first call."""
+        """Create the data; the first call compiles the kernel."""
         problem, launch = (
             RmsNormProblem.of(params, triton_common.TRITON_DTYPES),
             self.launch(params, device=device, seed=seed),

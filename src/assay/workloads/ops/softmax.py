@@ -51,7 +51,7 @@ LAYOUTS = ("row", "column")
 
 @dataclass(frozen=True)
 class SoftmaxTiling:
-    """Rows and columns taken at a time, and whether input and output lie in memory by rows or by columns."""
+    """Block sizes of rows and columns, and whether input and output are stored by rows or by columns."""
 
     block_rows: int
     block_cols: int
@@ -65,18 +65,18 @@ class SoftmaxTiling:
 
     @property
     def order(self) -> Literal["C", "F"]:
-        """The layout as numpy names it."""
+        """Numpy's name of the layout."""
         return "C" if self.layout == "row" else "F"
 
 
 @dataclass(frozen=True)
 class SoftmaxScratch:
-    """What is remembered of the rows at hand: a column of numbers each.
+    """State of the online softmax for the current block of rows: column vectors.
 
     Attributes:
         peaks: The maximum so far, after each block of columns: blocks × rows × 1.
-        total: The sum so far, of powers relative to the latest maximum: rows × 1.
-        factor: What older sums or outputs are multiplied by: rows × 1.
+        total: The sum so far, of exponentials relative to the latest maximum: rows × 1.
+        factor: Rescaling factor of older sums or outputs: rows × 1.
     """
 
     peaks: Floats
@@ -85,13 +85,13 @@ class SoftmaxScratch:
 
     @classmethod
     def of(cls, problem: SoftmaxProblem, tiling: SoftmaxTiling) -> Self:
-        """Set memory aside for one block of rows."""
+        """Allocate memory for one block of rows."""
         blocks = -(-problem.cols // tiling.block_cols)
         rows = min(tiling.block_rows, problem.rows)
         return cls(*(np.zeros(shape, problem.dtype) for shape in ((blocks, rows, 1), (rows, 1), (rows, 1))))
 
     def first(self, rows: int) -> SoftmaxScratch:
-        """Return the part that the first rows need."""
+        """Return views of the first rows."""
         return SoftmaxScratch(self.peaks[:, :rows], self.total[:rows], self.factor[:rows])
 
 
@@ -106,7 +106,7 @@ def softmax_tiled(x: Floats, out: Floats, scratch: SoftmaxScratch, tiling: Softm
 
 
 def _exponentiate(x: Floats, out: Floats, scratch: SoftmaxScratch, columns: list[slice]) -> None:
-    """Write each block's powers relative to the maximum known by then, and keep those maxima and the sum."""
+    """Write each block's exponentials relative to the maximum so far, and store those maxima and the sum."""
     total, factor = scratch.total, scratch.factor
     total.fill(0)
     for block, span in enumerate(columns):
@@ -125,7 +125,7 @@ def _exponentiate(x: Floats, out: Floats, scratch: SoftmaxScratch, columns: list
 
 
 def _normalize(out: Floats, scratch: SoftmaxScratch, columns: list[slice]) -> None:
-    """Bring each block's powers to the last maximum and divide them by the sum, in one scaling."""
+    """Rescale each block's exponentials to the final maximum and divide them by the sum, in one step."""
     factor = scratch.factor
     for peak, span in zip(scratch.peaks, columns, strict=True):
         np.subtract(peak, scratch.peaks[-1], out=factor)
@@ -148,7 +148,7 @@ class SoftmaxNumpy:
         return {"rows": 512, "cols": 1024, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return every mix of block sizes and layouts, at most 24; whole rows are among them."""
+        """Return every combination of block sizes and layouts, at most 24; whole rows are among them."""
         problem = SoftmaxProblem.of(params, data.NUMPY_DTYPES)
         block_rows = block_sizes(BLOCK_ROWS, problem.rows)
         block_cols = block_sizes((problem.cols, *BLOCK_COLS), problem.cols)
@@ -158,7 +158,7 @@ class SoftmaxNumpy:
         ]
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw and lay out the input, and set memory aside; the process's cores are the device."""
+        """Draw and lay out the input, and allocate memory; the process's cores are the device."""
         problem = SoftmaxProblem.of(params, data.NUMPY_DTYPES)
         tiling = SoftmaxTiling.of(complete_config(config, self.configs(params)[0]))
         x = data.draw_array(params["distribution"], (problem.rows, problem.cols), problem.dtype, seed)
@@ -181,7 +181,7 @@ SOFTMAX_NUMPY: Workload = SoftmaxNumpy()
 
 
 def softmax_reference(x: Tensor, problem: SoftmaxProblem) -> TensorReference:
-    """Return what the softmax of each row must be."""
+    """Return the reference of the softmax of each row."""
     return TensorReference(
         problem.rows, partial(torch_reference.reference_softmax_rows, x), 5.0 * problem.cols, problem.cols
     )
@@ -199,7 +199,7 @@ class SoftmaxTorch(TorchWorkload):
         return {"rows": side, "cols": side, "dtype": "float32", "distribution": "normal"}
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw the input, and set the output aside."""
+        """Draw the input, and allocate the output."""
         problem, where = SoftmaxProblem.of(params, TORCH_DTYPES), open_device(device)
         x = draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where)
         out = x.new_empty(problem.shape)
@@ -231,11 +231,11 @@ class SoftmaxTriton:
         return {"rows": side, "cols": side, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return blocks of rows and columns with warps and stages to each; 18 by default."""
+        """Return blocks of rows and columns with warps and stages for each; 18 by default."""
         return triton_rows.row_configs(SoftmaxProblem.of(params, triton_common.TRITON_DTYPES))
 
     def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Draw the input, and set the output aside."""
+        """Draw the input, and allocate the output."""
         problem, where = SoftmaxProblem.of(params, triton_common.TRITON_DTYPES), open_device(device)
         x = draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where)
         out = empty_output(x, problem.shape)
@@ -249,7 +249,7 @@ class SoftmaxTriton:
         )
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the data in place; the kernel is compiled by the first call."""
+        """Create the data; the first call compiles the kernel."""
         problem, launch = (
             SoftmaxProblem.of(params, triton_common.TRITON_DTYPES),
             self.launch(params, device=device, seed=seed),
@@ -270,7 +270,7 @@ SOFTMAX_TRITON: Workload = SoftmaxTriton()
 
 
 class SoftmaxHelion:
-    """``softmax@helion``. A configuration is Helion's, each setting as JSON text; without one, Helion's default."""
+    """``softmax@helion``. Configurations are Helion settings as JSON text; the default is Helion's."""
 
     name = "softmax"
     impl = "helion"
@@ -284,17 +284,17 @@ class SoftmaxHelion:
         return {"rows": side, "cols": side, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: Helion's tuner draws configurations from a space of its own."""
+        """Return no configurations: Helion's tuner has its own search space."""
         return ()
 
     def problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
-        """Draw the input; a call makes its output."""
+        """Draw the input; a call allocates the output."""
         problem, where = SoftmaxProblem.of(params, helion_common.HELION_DTYPES), open_device(device)
         x = draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where)
         return HelionProblem("softmax", (x,), {"static_shapes": True})
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the data in place; the kernel is compiled by the first call."""
+        """Create the data; the first call compiles the kernel."""
         problem, kernel = (
             SoftmaxProblem.of(params, helion_common.HELION_DTYPES),
             self.problem(params, device=device, seed=seed),

@@ -35,32 +35,32 @@ if TYPE_CHECKING:
 
 
 FILL = "fill"
-"""The word for a size that fills the device, which is known only where it runs."""
+"""Value of ``n`` for a size that fills the device, resolved on the device."""
 
 LARGEST_SIDE = 2**31 - 1
-"""cuBLAS counts rows and columns in 32 bits; the elements of a matrix are counted in 64."""
+"""cuBLAS uses 32-bit row and column counts, and 64-bit element counts."""
 
 TILE_ROWS, TILE_COLS = 128, 256
-"""What one multiprocessor computes of the result at a time, in cuBLAS's large kernels."""
+"""Output tile of one multiprocessor in cuBLAS's large kernels."""
 
 TARGET_SIDES: Mapping[str, int] = {"float16": 16384, "float32": 16384, "float64": 8192}
-"""About how large a product that fills a GPU is: a few to some hundred milliseconds on today's cards."""
+"""Approximate size that fills a GPU: a few to some hundred milliseconds on current GPUs."""
 
 TARGET_SIDE_SLOW_FLOAT64 = 4096
-"""The same for float64 on cards that have a double unit for every 32 or 64 others."""
+"""The same for float64 on GPUs with a float64 unit per 32 or 64 others."""
 
 FAST_FLOAT64_CAPABILITIES = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)})
-"""Compute capabilities of the cards that multiply float64 at half or all of the rate of float32."""
+"""Compute capabilities of GPUs with float64 at half or all of the float32 rate."""
 
 CPU_SIDE = 512
 MEMORY_SHARE = 0.5
-"""A size that fills takes at most this share of the device's memory."""
+"""Largest share of the device's memory for ``fill``."""
 
 CHECKED_AT_ONCE = 2**24
 """Elements of the second factor that are held in float64 at a time while a result is checked: 128 MiB."""
 
 EXTRA_BYTES = 2**29
-"""For what is there beside the matrices: the library's workspace, and data while it is drawn."""
+"""Memory beside the matrices: the library's workspace, and temporary data of the draw."""
 
 _WHOLE_NUMBER = re.compile(r"[0-9]+")
 _GIB = 2**30
@@ -68,7 +68,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class GpuShape:
-    """What of a GPU decides which size fills it."""
+    """The properties of a GPU that determine the size that fills it."""
 
     multiprocessors: int
     memory_bytes: int
@@ -76,7 +76,7 @@ class GpuShape:
 
 
 def read_side(value: Scalar) -> int | None:
-    """Return a size as it was written, or null for the one that fills the device."""
+    """Parse a size; null for the one that fills the device."""
     text = str(value).strip()
     if isinstance(value, bool) or (text != FILL and not (_WHOLE_NUMBER.fullmatch(text) and int(text) >= 1)):
         raise BadInput(f"n is the word {FILL} or a whole number of at least 1, not {value!r}.")
@@ -88,10 +88,10 @@ def read_side(value: Scalar) -> int | None:
 
 
 def filling_side(card: GpuShape, dtype: str) -> int:
-    """Return the n whose tiles fill a card's multiprocessors in waves with the fewest left idle in the last one.
+    """Return the n whose tiles fill a GPU's multiprocessors in waves with the fewest idle in the last one.
 
-    Of the multiples of a tile within a tenth of the target the one that leaves the smallest share idle, and of equal
-    ones the nearest to the target. A card with little memory gets the largest multiple that leaves enough of it.
+    It is the multiple of a tile within a tenth of the target with the smallest idle share, and of equal ones the
+    nearest to the target. A GPU with little memory gets the largest multiple that leaves enough of it.
     """
     few = dtype == "float64" and card.capability not in FAST_FLOAT64_CAPABILITIES
     target = TARGET_SIDE_SLOW_FLOAT64 if few else TARGET_SIDES[dtype]
@@ -103,20 +103,20 @@ def filling_side(card: GpuShape, dtype: str) -> int:
 
 
 def idle_share(n: int, multiprocessors: int) -> float:
-    """Return which share of the multiprocessors' time is lost in the last wave of tiles."""
+    """Return the share of the multiprocessors' time that is lost in the last wave of tiles."""
     tiles = -(-n // TILE_ROWS) * -(-n // TILE_COLS)
     waves = -(-tiles // multiprocessors)
     return 1 - tiles / (waves * multiprocessors)
 
 
 def needed_bytes(n: int, dtype: str) -> int:
-    """Return the memory that three matrices take, with what is held beside them while the result is checked."""
+    """Return the memory of three matrices and of the check of the result, in bytes."""
     wide = 2 * 8 * min(n * n, max(n, CHECKED_AT_ONCE))
     return 3 * n * n * ITEM_BYTES[dtype] + wide + (EXTRA_BYTES if n > CPU_SIDE else 0)
 
 
 def largest_side(free_bytes: int, dtype: str) -> int:
-    """Return the largest n whose matrices fit into so much memory; 0 where none does."""
+    """Return the largest n whose matrices fit into ``free_bytes``; 0 where none does."""
     low, high = 0, math.isqrt(max(0, free_bytes)) + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -125,7 +125,7 @@ def largest_side(free_bytes: int, dtype: str) -> int:
 
 
 def check_side_fits(n: int, dtype: str, free_bytes: int, *, name: str, device: str) -> None:
-    """Refuse a size that the memory does not hold, before any of it is taken."""
+    """Refuse a size that does not fit into memory, before allocating any."""
     needed = needed_bytes(n, dtype)
     if needed > free_bytes:
         raise MachineCannot(
@@ -135,15 +135,15 @@ def check_side_fits(n: int, dtype: str, free_bytes: int, *, name: str, device: s
 
 
 def gpu_shape(where: str) -> GpuShape:
-    """Return what of a GPU decides which size fills it."""
+    """Return the properties of a GPU that determine the size that fills it."""
     properties = import_torch().cuda.get_device_properties(where)
     return GpuShape(properties.multi_processor_count, properties.total_memory, (properties.major, properties.minor))
 
 
 def square_gemm_reference(a: Tensor, b: Tensor) -> TensorReference:
-    """Return what the product must be, summed over two or more parts of the depth.
+    """Return the reference of the product, summed over two or more parts of the depth.
 
-    So little of b is held in float64, and for float64 it is not the very call that is checked.
+    That limits the float64 copy of b, and avoids checking float64 against the same call.
     """
     n = a.shape[0]
     deep = max(1, min(CHECKED_AT_ONCE // n, (n + 1) // 2))
@@ -159,10 +159,10 @@ def square_gemm_reference(a: Tensor, b: Tensor) -> TensorReference:
 
 
 class SquareGemmTorch(TorchWorkload):
-    """A product of two n × n matrices into a kept third, ``repetitions`` times a call, one after another.
+    """A product of two n × n matrices into a preallocated third, ``repetitions`` times per call, one after another.
 
-    ``n`` is the word ``fill`` or a number. TF32 is off, always; a result that was rounded to it would not pass the
-    check. The n that ``fill`` came to stands among what was measured.
+    ``n`` is ``fill`` or a number. TF32 is always off; a result rounded to it would not pass the check. The resolved
+    n of ``fill`` is among the measured facts.
     """
 
     choices: Mapping[str, tuple[str, ...]] = {"distribution": DISTRIBUTIONS}
@@ -176,11 +176,11 @@ class SquareGemmTorch(TorchWorkload):
         return {"n": FILL, "repetitions": 1, "distribution": "normal"}
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse an n that is neither a size nor the word for one."""
+        """Refuse an n that is neither a size nor ``fill``."""
         read_side(params["n"])
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Find the size, make sure that it fits, draw A and B, and set C aside."""
+        """Resolve the size, check that it fits, draw A and B, and allocate C."""
         requested, repetitions, where = read_side(params["n"]), read_size(params, "repetitions"), open_device(device)
         n = requested or (CPU_SIDE if where == "cpu" else filling_side(gpu_shape(where), self._dtype))
         check_side_fits(n, self._dtype, free_bytes(where), name=self.name, device=device)
@@ -217,7 +217,7 @@ SGEMM_DTYPE = "float32"
 
 
 class SgemmNumpy:
-    """``sgemm@numpy``: a product of two n × n matrices into a kept third, ``repetitions`` times a call."""
+    """``sgemm@numpy``: a product of two n × n matrices into a preallocated third, ``repetitions`` times per call."""
 
     name = "sgemm"
     impl = "numpy"
@@ -230,15 +230,15 @@ class SgemmNumpy:
         return {"n": FILL, "repetitions": 1, "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: there is nothing to tune."""
+        """Return no configurations: there is nothing to tune."""
         return ()
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse an n that is neither a size nor the word for one."""
+        """Refuse an n that is neither a size nor ``fill``."""
         read_side(params["n"])
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Make sure that it fits, draw A and B, and set C aside."""
+        """Check that it fits, draw A and B, and allocate C."""
         n, repetitions = read_side(params["n"]) or CPU_SIDE, read_size(params, "repetitions")
         check_side_fits(n, SGEMM_DTYPE, free_host_bytes(Path("/")), name=self.name, device=device)
         a, b = (

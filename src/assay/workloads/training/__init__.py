@@ -1,1 +1,1 @@
-"""One training step as a workload: the models, how a step is made, what it costs, and whether it is correct."""
+"""One training step as a workload: the models, how a step runs, its costs, and its check."""

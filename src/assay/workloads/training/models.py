@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from assay.workloads.training.trainer import DecoderShape
 
 
-class Bottleneck(nn.Module):  # type: ignore[misc]  # PyTorch is not there for the type checker
-    """Three convolutions and what they are added to; the first of a stage also shrinks or widens that."""
+class Bottleneck(nn.Module):  # type: ignore[misc]  # the type checker does not see PyTorch
+    """Three convolutions with a shortcut; the first of a stage also downsamples or widens the shortcut."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
@@ -67,23 +67,23 @@ class ResNet50(nn.Module):  # type: ignore[misc]  # as above
         self.classes = nn.Linear(before, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return what speaks for each class, for every image."""
+        """Return the logits of the classes for every image."""
         return self.classes(self.pool(self.blocks(self.stem(images))).flatten(1))
 
 
 def _conv_norm(before: int, after: int, side: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:
-    """Return a convolution without bias and the normalisation that follows it, their weights drawn as He proposed."""
+    """Return a convolution without bias and its batch normalization, with He initialization."""
     convolution = nn.Conv2d(before, after, side, stride, padding=side // 2, bias=False)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     return convolution, nn.BatchNorm2d(after)
 
 
 INIT_DEVIATION = 0.02
-"""Standard deviation of the weights at the start."""
+"""Standard deviation of the initial weights."""
 
 
-class CausalSelfAttention(nn.Module):  # type: ignore[misc]  # PyTorch is not there for the type checker
-    """Attention of every position to itself and those before it. It has no weights, and is checked all the same."""
+class CausalSelfAttention(nn.Module):  # type: ignore[misc]  # the type checker does not see PyTorch
+    """Attention of every position to itself and those before it; it is checked although it has no weights."""
 
     checked = True
 
@@ -119,7 +119,7 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]  # as above
 
 
 class GptLikeDecoder(nn.Module):  # type: ignore[misc]  # as above
-    """The whole decoder; the embedding of tokens also says which comes next."""
+    """The whole decoder; the token embedding is tied to the output projection."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class GptLikeDecoder(nn.Module):  # type: ignore[misc]  # as above
                 nn.init.normal_(parameter, std=INIT_DEVIATION)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return what speaks for each token of the vocabulary to come next, as rows for all positions."""
+        """Return the logits of the next token, one row per position."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.layers(self.tokens(tokens) + self.positions(positions))
         return self.next(self.norm(x)).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""One training step: made without ever waiting for the device, its costs, and its check against float64.
+"""One training step, without synchronization with the device; its costs, and its check against float64.
 
     input ─▶ layer ─▶ output          the layer again in float64, from its actual input and output gradient:
           ◀─       ◀─ gradient        its output, the gradient of its input and those of its weights must agree
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
-"""In what products are made: float32 as it is, rounded to TF32, or bfloat16 by autocast. Weights are float32."""
+"""Precision of products: float32, rounded to TF32, or bfloat16 by autocast. Weights are float32."""
 
 
 class Trainer:
@@ -41,8 +41,8 @@ class Trainer:
 
     Args:
         model: A ``torch.nn.Module`` on its device.
-        optimizer_of: Makes the optimizer of some weights.
-        loss_of: Returns the mean loss of what a model put out, given the targets.
+        optimizer_of: Creates an optimizer for weights.
+        loss_of: Returns the mean loss of an output, given the targets.
         precision: One of ``PRECISIONS``.
     """
 
@@ -59,13 +59,13 @@ class Trainer:
         self._optimizer_of, self._loss_of = optimizer_of, loss_of
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Go forward and backward, move the weights, and return the loss before that, still on the device."""
+        """Run forward and backward, update the weights, and return the loss before the update, on the device."""
         loss = self.gradients(inputs, targets)
         self.optimizer.step()
         return loss
 
     def gradients(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Leave the gradients of the loss with the weights, and return the loss."""
+        """Compute the gradients of the weights, and return the loss."""
         torch = import_torch()
         self.optimizer.zero_grad(set_to_none=True)
         low = self.precision == "bfloat16"
@@ -76,7 +76,7 @@ class Trainer:
         return loss.detach()
 
     def double(self) -> tuple[list[Tensor], Any]:
-        """Return the weights in float64, and an optimizer of theirs in the same state as this one's."""
+        """Return the weights in float64, and an optimizer for them with the same state as this one."""
         weights = [weight.detach().double().requires_grad_() for weight in self.weights]
         optimizer = self._optimizer_of(weights)
         optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
@@ -84,14 +84,14 @@ class Trainer:
 
 
 def check_precision(precision: str, device_kind: str) -> None:
-    """Refuse to round to TF32 where no hardware does."""
+    """Refuse TF32 on devices without it."""
     if precision == "tf32" and device_kind == "cpu":
         raise BadInput("dtype tf32 is for GPUs; a CPU has no such products.")
 
 
 @contextmanager
 def tf32_rounding(*, tf32: bool) -> Iterator[None]:
-    """Let products and convolutions be rounded to TF32 inside the block, or not; outside of it they never are."""
+    """Switch TF32 for products and convolutions on or off in the block; outside of it TF32 is off."""
     _set_tf32(tf32=tf32)
     try:
         yield
@@ -100,7 +100,7 @@ def tf32_rounding(*, tf32: bool) -> Iterator[None]:
 
 
 def _set_tf32(*, tf32: bool) -> None:
-    """Set PyTorch's switches; cuDNN's older one too, without which PyTorch finds the two at odds and fails."""
+    """Set PyTorch's switches, and cuDNN's older one too, as PyTorch fails where the two are inconsistent."""
     backends, word = import_torch().backends, "tf32" if tf32 else "ieee"
     backends.cuda.matmul.fp32_precision = word
     backends.cudnn.allow_tf32 = tf32
@@ -109,7 +109,7 @@ def _set_tf32(*, tf32: bool) -> None:
 
 @contextmanager
 def seeded_init(seed: int, where: str) -> Iterator[None]:
-    """Make what is made inside the block on a device, from a seed, and leave other random numbers as they were."""
+    """Create modules of the block on a device from a seed, without affecting the global random state."""
     torch = import_torch()
     devices = [] if where == "cpu" else [torch.device(where)]
     with torch.random.fork_rng(devices=devices), torch.device(where):
@@ -121,14 +121,14 @@ TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "tf32": 3e-3, "bfloat16": 2e
 """The largest relative error of a layer that passes, by precision. That of float32 is below what TF32 reaches."""
 
 UPDATE_TOLERANCE = 1e-2
-"""The same for how the optimizer moved the weights, which it does in float32 whatever the precision."""
+"""The same for the optimizer's update of the weights, which is in float32 whatever the precision."""
 
 LAYER_ERROR = "largest relative error of a layer's output or gradient against float64"
 
 
 @dataclass
 class _LayerRecord:
-    """A layer and what passed through it: what it was given, what it put out, and the gradients of both."""
+    """A layer with its inputs, its output, and the gradients of both."""
 
     layer: Any
     input: Tensor
@@ -144,19 +144,19 @@ class _LayerRecord:
 
 
 class SquaredErrors:
-    """The squared difference of found from right values, and the squares of the right ones, tensor by tensor."""
+    """Sums of squared differences from the expected values and of squared expected values, tensor by tensor."""
 
     def __init__(self) -> None:
         self._difference = self._norm = 0.0
 
     def add(self, actual: Tensor, expected: Tensor) -> None:
-        """Take in a tensor and what it should be."""
+        """Add a tensor and its expected values."""
         self._difference += float((actual.detach().double() - expected).square().sum())
         self._norm += float(expected.square().sum())
 
     @property
     def error(self) -> float:
-        """The relative error; infinity where something is not finite, or should be zero throughout and is not."""
+        """The relative error; infinity for values that are not finite, or not zero where all expected ones are."""
         if self._norm == 0:
             return 0.0 if self._difference == 0 else math.inf
         error = math.sqrt(self._difference / self._norm)
@@ -164,9 +164,9 @@ class SquaredErrors:
 
 
 def check_step(trainer: Trainer, inputs: Tensor, targets: Tensor, what: str) -> Check:
-    """Make one step on these inputs, and return the error of its worst layer, or infinity where the update is wrong.
+    """Run one step on these inputs, and return the error of its worst layer, or infinity where the update is wrong.
 
-    ``what`` says what the inputs are, as ``4 images``.
+    ``what`` describes the inputs: ``4 images``.
     """
     records = _record_layers(trainer, inputs, targets)
     worst = 0.0
@@ -182,7 +182,7 @@ def check_step(trainer: Trainer, inputs: Tensor, targets: Tensor, what: str) -> 
 
 
 def relative_error(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return ‖found − right‖ / ‖right‖ over pairs of tensors."""
+    """Return ‖actual − expected‖ / ‖expected‖ over pairs of tensors."""
     squares = SquaredErrors()
     for actual, expected in pairs:
         squares.add(actual, expected)
@@ -190,14 +190,14 @@ def relative_error(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
 
 
 def _record_layers(trainer: Trainer, inputs: Tensor, targets: Tensor) -> list[_LayerRecord]:
-    """Leave the gradients of one pass with the weights, and return what passed through each layer, in order."""
+    """Compute the gradients of one pass, and return the record of each layer, in order."""
     records: list[_LayerRecord] = []
 
     def before(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (
             inputs[0].view_as(inputs[0]),
             *inputs[1:],
-        )  # a name of its own, so that its gradient is of this use alone
+        )  # its own tensor, so that its gradient is of this use only
 
     def after(layer: Any, inputs: tuple[Tensor, ...], out: Tensor) -> None:
         record = _LayerRecord(layer, inputs[0], out.detach().clone())
@@ -218,12 +218,12 @@ def _record_layers(trainer: Trainer, inputs: Tensor, targets: Tensor) -> list[_L
 
 
 def _is_checked(layer: Any) -> bool:
-    """Return whether a layer is one by itself: it has weights of its own, or says that it is to be checked."""
+    """Return whether a layer is checked: it has its own weights, or a flag for it."""
     return next(layer.parameters(recurse=False), None) is not None or getattr(layer, "checked", False)
 
 
 def _layer_error(record: _LayerRecord, right: dict[int, Tensor]) -> float:
-    """Return the error of a layer's output and of its input's gradient; add its weights' right ones to others' uses."""
+    """Return the error of a layer's output and input gradient; add its expected weight gradients to ``right``."""
     exact = copy.deepcopy(record.layer).double()
     layer_input = record.input.detach()
     layer_input = layer_input.double().requires_grad_() if layer_input.is_floating_point() else layer_input
@@ -241,7 +241,7 @@ def _layer_error(record: _LayerRecord, right: dict[int, Tensor]) -> float:
 
 
 def _update_error(trainer: Trainer) -> float:
-    """Have the optimizer move the weights, and return how far from where one in float64 moves them."""
+    """Run the optimizer, and return the relative error of its update against one in float64."""
     weights, optimizer = trainer.double()
     before = [weight.detach().clone() for weight in weights]
     for exact, weight in zip(weights, trainer.weights, strict=True):
@@ -255,7 +255,7 @@ def _update_error(trainer: Trainer) -> float:
 
 
 TrainingBatch: TypeAlias = tuple[Tensor, Tensor]
-"""What a model is given, and what it should say."""
+"""The inputs and targets of a model."""
 
 
 def prepare_step(
@@ -273,7 +273,7 @@ def prepare_step(
         return trainer.step(*feed())
 
     def ran() -> LaunchedKernels:
-        """Make calls, and look at what one launched: hundreds of kernels, of which each is named once."""
+        """Make calls, and return the distinct kernels that one of them launched, out of hundreds."""
         kernels = tuple(dict.fromkeys(list_kernels(call, where)))
         return LaunchedKernels(kernels, library_of_kernels(kernels))
 
@@ -297,14 +297,14 @@ STEM_WIDTH = 64
 STAGE_BLOCKS = (3, 4, 6, 3)
 STAGE_WIDTHS = (64, 128, 256, 512)
 EXPANSION = 4
-"""A bottleneck gives this many times as many channels as it is wide."""
+"""Ratio of a bottleneck's output channels to its width."""
 
 CLASSES = 1000
 RESNET50_WEIGHTS = 25_557_032
 """The published number of weights, which every definition of ResNet-50 with a thousand classes has."""
 
 SMALLEST_IMAGE = 32
-"""Pixels a side; the last stage of ResNet-50 sees a thirty-second of it."""
+"""Smallest image side in pixels; the last stage of ResNet-50 has a thirty-second of it."""
 
 
 def resnet_flop(
@@ -314,14 +314,14 @@ def resnet_flop(
     widths: Sequence[int] = STAGE_WIDTHS,
     classes: int = CLASSES,
 ) -> float:
-    """Return the operations of one step on square images of so many pixels a side, of ResNet-50 v1.5 unless told."""
+    """Return the FLOP of one step on square images of ``pixels`` a side, by default of ResNet-50 v1.5."""
     convolutions = list(_convolutions_flop(pixels, counts, widths))
     forward = sum(convolutions) + 2.0 * widths[-1] * EXPANSION * classes
     return batch * (3 * forward - convolutions[0])
 
 
 def _convolutions_flop(pixels: int, counts: Sequence[int], widths: Sequence[int]) -> Iterator[float]:
-    """Yield the operations of each convolution for one image, forward; the first is the stem's."""
+    """Yield the forward FLOP of each convolution for one image; the first is the stem's."""
     side = _halved_side(pixels)
     yield _convolution_flop(3, STEM_WIDTH, 7, side)
     side, before = _halved_side(side), STEM_WIDTH
@@ -342,7 +342,7 @@ def _convolution_flop(before: int, after: int, kernel: int, side: int) -> float:
 
 
 def _halved_side(side: int) -> int:
-    """Return the side after a stride of two, padded so that nothing is lost."""
+    """Return the side after a stride of two with padding."""
     return (side + 1) // 2
 
 
@@ -368,13 +368,13 @@ class DecoderShape:
 
     @property
     def weights(self) -> int:
-        """How many weights: embeddings of tokens and positions, layers of 12·width² and 13·width, the last norm."""
+        """Number of weights: embeddings of tokens and positions, layers of 12·width² and 13·width, the last norm."""
         w = self.width
         return (self.vocabulary + self.sequence) * w + self.layers * (12 * w * w + 13 * w) + 2 * w
 
     @property
     def flop(self) -> float:
-        """Operations of one step: three times the products forward, of which attention uses s·(s+1)/2 pairs."""
+        """FLOP of one step: three times the forward products, of which attention uses s·(s+1)/2 pairs."""
         w, s = self.width, self.sequence
         products = 2.0 * s * (self.layers * 12 * w * w + self.vocabulary * w)
         attention = 4.0 * self.layers * w * (s * (s + 1) // 2)

@@ -1,12 +1,12 @@
 """One training step of ResNet-50 or of a GPT-2-like decoder by PyTorch.
 
-ResNet-50 is the concurrent load of power studies. Its images are noise made in place, or those of a folder that has a
-subfolder for each class:
+ResNet-50 is the concurrent load of power studies. Its images are noise generated on the device, or those of a folder
+with a subfolder for each class:
 
     folder/n01440764/a.JPEG          the images of a class, in any depth below its folder
     folder/n01443537/images/b.JPEG
 
-Images are decoded once, into a few batches used in turn, so that the step and not the disk is what is timed.
+Images are decoded once, into a few batches used in turn, so that the step is timed and not the disk.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class TransformerStepTorch(TorchWorkload):
         return {**sizes, "dtype": "bfloat16" if device_kind == "cuda" else "float32"}
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse heads that do not divide the width, and a precision that the device has not."""
+        """Refuse heads that do not divide the width, and a precision that the device does not support."""
         DecoderShape.of(params)
         check_precision(check_choice("dtype", params["dtype"], PRECISIONS), device_kind)
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the weights and the tokens in place."""
+        """Create the weights and the tokens."""
         where = open_device(device)
         self.check_params(params, where.partition(":")[0])
         shape, torch = DecoderShape.of(params), import_torch()
@@ -117,18 +117,18 @@ TRANSFORMER_STEP_TORCH: Workload = TransformerStepTorch()
 
 
 IMAGE_BATCHES = 4
-"""How many batches of a folder take turns."""
+"""Number of batches of a folder, used in turn."""
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
 PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_DEVIATION = (58.395, 57.12, 57.375)
-"""Of ImageNet's red, green and blue, from 0 to 255; images are brought to mean 0 and deviation 1 by them."""
+"""Mean and standard deviation of ImageNet's red, green and blue, from 0 to 255, to normalize images."""
 
 
 def synthetic_images(
     batch: int, pixels: int, seed: int, *, where: str, channels_last: bool
 ) -> Callable[[], TrainingBatch]:
-    """Return what gives one batch of noise with random classes, which stays on the device."""
+    """Return a feed of one batch of noise with random classes, which stays on the device."""
     torch = import_torch()
     images = torch.randn((batch, 3, pixels, pixels), device=where, generator=torch.Generator(where).manual_seed(seed))
     images = _arrange_images(images, channels_last=channels_last)
@@ -140,7 +140,7 @@ def synthetic_images(
 def folder_images(
     folder: Path, batch: int, pixels: int, seed: int, *, where: str, channels_last: bool
 ) -> Callable[[], TrainingBatch]:
-    """Return what copies one batch after another to the device, from pinned memory where that is a GPU."""
+    """Return a feed that copies one batch after another to the device, from pinned memory for a GPU."""
     torch = import_torch()
     named = choose_images(folder, IMAGE_BATCHES * batch, seed)
     decoded = [_decode_images(named[i * batch : (i + 1) * batch], pixels) for i in range(IMAGE_BATCHES)]
@@ -159,7 +159,7 @@ def folder_images(
 
 
 def choose_images(folder: Path, count: int, seed: int) -> list[tuple[Path, int]]:
-    """Return so many images with the numbers of their classes, spread over the classes; too few are taken again."""
+    """Return ``count`` images with their class indices, spread over the classes; repeat images if there are too few."""
     classes = check_image_folder(folder)
     generator = np.random.default_rng(seed)
     some = generator.permutation(len(classes))[:count]
@@ -175,7 +175,7 @@ def choose_images(folder: Path, count: int, seed: int) -> list[tuple[Path, int]]
 
 
 def check_image_folder(folder: Path) -> list[Path]:
-    """Return the folders of the classes in order, or say what is wrong with the folder that holds them."""
+    """Return the class folders in order; refuse a folder that is not valid."""
     if not folder.is_dir():
         raise BadInput(f"folder is a folder of images with a subfolder for each class, and {folder} is none.")
     classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
@@ -189,7 +189,7 @@ def _image_files(folder: Path) -> Iterator[Path]:
 
 
 def _decode_images(named: list[tuple[Path, int]], pixels: int) -> tuple[Tensor, Tensor]:
-    """Return images as bytes (image, channel, row, column), cut to squares of so many pixels, and their classes."""
+    """Return images as bytes (image, channel, row, column), cropped to ``pixels`` squared, and their classes."""
     torch = import_torch()
     images = np.stack([_decode_image(path, pixels) for path, _ in named])
     return torch.from_numpy(images).permute(0, 3, 1, 2), torch.tensor([number for _, number in named])
@@ -215,7 +215,7 @@ def _arrange_images(images: Tensor, *, channels_last: bool) -> Tensor:
 MODELS = ("own", "torchvision")
 LABEL_SMOOTHING = 0.1
 RESNET_LEARNING_RATE, RESNET_MOMENTUM, RESNET_WEIGHT_DECAY = 0.005, 0.9, 5e-5
-"""Small enough that the same batch again and again, without a warm-up of the rate, stays finite for good."""
+"""Learning rate small enough that repeating one batch, without a warm-up of the rate, always stays finite."""
 
 CHECKED_IMAGES = 4
 
@@ -241,7 +241,7 @@ class ResNet50Torch(TorchWorkload):
         return {**sizes, "model": "own", "folder": ""}
 
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse images that nothing is left of, batches that have no variance, and a folder that is none."""
+        """Refuse images that are too small, batches without variance, and an invalid folder."""
         batch, pixels = read_size(params, "batch"), read_size(params, "size")
         check_precision(check_choice("dtype", params["dtype"], PRECISIONS), device_kind)
         if pixels < SMALLEST_IMAGE:
@@ -252,14 +252,16 @@ class ResNet50Torch(TorchWorkload):
             check_image_folder(Path(str(params["folder"])))
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Put the weights and the images in place."""
+        """Create the weights and the images."""
         where = open_device(device)
         self.check_params(params, where.partition(":")[0])
         batch, pixels, last = read_size(params, "batch"), read_size(params, "size"), read_flag(params, "channels_last")
         make = MODEL_OF[check_choice("model", params["model"], MODELS)]()
         torch = import_torch()
         if where != "cpu":
-            torch.backends.cudnn.benchmark = True  # the first calls try cuDNN's ways, and all others take the fastest
+            torch.backends.cudnn.benchmark = (
+                True  # the first calls benchmark cuDNN's algorithms, and all others use the fastest
+            )
         with seeded_init(seed, where):
             model = make()
         if last:
@@ -308,6 +310,6 @@ def _torchvision_resnet50() -> Callable[[], Any]:
 
 
 MODEL_OF: Mapping[str, Callable[[], Callable[[], Any]]] = {"own": _own_resnet50, "torchvision": _torchvision_resnet50}
-"""Where each definition comes from; asked for only when it is wanted."""
+"""The source of each definition, loaded only when it is used."""
 
 RESNET50_TORCH: Workload = ResNet50Torch()

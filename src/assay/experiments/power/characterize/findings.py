@@ -298,7 +298,7 @@ def judge_precision(time: Estimate, precision: float) -> tuple[Verdict, str | No
         return "unsure", f"{format_time(time.value)} without an interval: {time.method}; more --repeat gives one"
     if half <= precision:
         return "yes", None
-    return "no", f"it is known to ±{format_percent(half)}; more --repeat or a longer --duration narrows it"
+    return "no", f"it is known to ±{format_percent(half, digits=3)}; more --repeat or a longer --duration narrows it"
 
 
 def unsure_reason(ratio: Estimate, verdict: Verdict, minimum_effect: float) -> str | None:

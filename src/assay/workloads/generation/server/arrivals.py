@@ -1,8 +1,8 @@
-"""What arrived, and when: tokens of answers that are still coming, counted as they come; and stall detection.
+"""Arrivals under load: tokens of answers in progress, counted as they arrive; and stall detection.
 
 A server reports the number of tokens of an answer only at its end, and may send several at once. So each chunk counts,
-when it comes, for as many tokens as chunks had in the answers before it (one, unless the server showed otherwise), and
-at an answer's end the count is corrected by the server's own. Over a steady load nothing is lost or counted twice. A
+on arrival, for the mean number of tokens per chunk of earlier answers (one, until the server reports otherwise), and at
+an answer's end the count is corrected by the server's own. Over a steady load nothing is lost or counted twice. A
 prompt counts when its first token arrives, in the same way.
 
      begin        first token                          end
@@ -10,9 +10,9 @@ prompt counts when its first token arrives, in the same way.
        ├ first_token_us ┤ gap_us
        ├──────────────── request_us ────────────────────┤
 
-A window that ends while a server stalls would share the stall's energy among the tokens from before it. So slices grow
-until a stream that is silent for far longer than usual is heard again. That costs time only, so it may be wrong at
-times; only ``request_timeout_s`` ends a load.
+A window that ends while a server stalls would attribute the stall's energy to the tokens before it. So a slice is
+extended until a stream that is silent for far longer than usual sends again. That costs time only, so a wrong decision
+does no harm; only ``request_timeout_s`` ends a load.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class LoadArrivals:
-    """What came within a while.
+    """What arrived within an interval.
 
-    ``requests`` are those that ended in it, with ``answer_tokens`` in all; of them some were shorter or longer than
-    asked for, or without the server's own count. ``silence_us``: how long streams were silent that were so for far
-    longer than usual.
+    ``requests`` counts those that ended in it, with ``answer_tokens`` in total; some of them were shorter or longer
+    than requested, or without the server's own count. ``silence_us``: the silences of streams that stalled.
     """
 
     output_tokens: float = 0.0
@@ -53,7 +52,7 @@ class LoadArrivals:
     silence_us: list[float] = field(default_factory=list)
 
     def extras(self) -> StageExtras:
-        """Return it as what a call reports; input tokens are left out where the server does not count them."""
+        """Return the extras of a call; input tokens are left out where the server does not count them."""
         extras: dict[str, float | list[float]] = {
             "output_tokens": self.output_tokens,
             "requests": float(self.requests),
@@ -73,7 +72,7 @@ class LoadArrivals:
 
 @dataclass
 class TokenScale:
-    """What answers had so far, by the server's own count; until one has told, what is expected."""
+    """Tokens per chunk and per prompt of answers so far, by the server's counts; until there is one, as expected."""
 
     expected_per_chunk: float = 1.0
     expected_input: float | None = None
@@ -85,20 +84,20 @@ class TokenScale:
 
     @property
     def tokens_per_chunk(self) -> float:
-        """How many tokens came at once; one, unless told."""
+        """Mean tokens per chunk, as counted or else as expected."""
         return self.output / self.chunks if self.chunks and self.output else self.expected_per_chunk
 
     @property
     def input_tokens(self) -> float | None:
-        """Tokens of a prompt; null where the server does not tell."""
+        """Mean tokens per prompt; null where the server does not count them."""
         return self.input / self.prompts if self.prompts else self.expected_input
 
     def restart(self) -> TokenScale:
-        """Return one that expects what this one has seen, and has seen nothing itself."""
+        """Return an empty scale that expects this one's means."""
         return TokenScale(expected_per_chunk=self.tokens_per_chunk, expected_input=self.input_tokens)
 
     def learn(self, chunks: int, usage: TokenUsage | None) -> None:
-        """Take in an answer that came to its end."""
+        """Add a complete answer."""
         if usage is None:
             return
         self.chunks += chunks
@@ -110,23 +109,23 @@ class TokenScale:
 
 
 class StreamedAnswer:
-    """One answer as it comes; times are nanoseconds of one clock."""
+    """One answer in progress; times are nanoseconds of one clock."""
 
-    def __init__(self, begun_ns: int, asked_tokens: int, scale: TokenScale) -> None:
-        self.begin_ns = begun_ns
-        self.requested_tokens = asked_tokens
+    def __init__(self, begin_ns: int, requested_tokens: int, scale: TokenScale) -> None:
+        self.begin_ns = begin_ns
+        self.requested_tokens = requested_tokens
         self.chunks = 0
         self.finish: str | None = None
         self.model: str | None = None
         self._scale = scale
         self._usage: TokenUsage | None = None
         self._first_ns: int | None = None
-        self._last_ns = begun_ns
+        self._last_ns = begin_ns
         self._counted = 0.0
         self._counted_input = 0.0
 
     def count_chunk(self, stamp_ns: int, chunk: AnswerChunk, into: LoadArrivals) -> None:
-        """Count a chunk that came."""
+        """Count a chunk that arrived."""
         self._usage = chunk.usage or self._usage
         self.finish = chunk.finish or self.finish
         self.model = chunk.model or self.model
@@ -144,7 +143,7 @@ class StreamedAnswer:
         self._count_output(counted or self._counted + self._scale.tokens_per_chunk, into)
 
     def end(self, stamp_ns: int, into: LoadArrivals) -> None:
-        """Count an answer that came to its end, and set right what was counted on the way."""
+        """Count a complete answer, and correct what was counted before."""
         if self.usage is not None:
             self._count_output(self.usage.output, into)
             self._count_input(self.usage.input, into)
@@ -161,17 +160,17 @@ class StreamedAnswer:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """What the server counted last; null where it did not, or counted no token though text came."""
+        """The server's last counts; null where there are none, or no tokens are counted although text came."""
         return None if self._usage is None or (self.chunks and not self._usage.output) else self._usage
 
     @property
     def empty(self) -> bool:
-        """Whether no token came at all."""
+        """Whether no token came."""
         return not self.chunks and not (self.usage and self.usage.output)
 
     @property
     def short(self) -> bool:
-        """Whether it ended before all the tokens were there that were asked for."""
+        """Whether it has fewer tokens than requested."""
         if self.usage is not None:
             return self.usage.output < self.requested_tokens
         return self.finish == "stop" and self.chunks < self.requested_tokens
@@ -187,35 +186,35 @@ class StreamedAnswer:
 
 
 MIN_SILENCE_S = 0.25
-"""No shorter silence is remarked upon."""
+"""Shorter silences are never stalls."""
 STALL_FACTOR = 3.0
-"""A stream is late when it is silent for so many times what it usually takes at the most."""
+"""A stream stalls when it is silent for this multiple of its usual maximum."""
 STALL_FACTOR_ALL = 1.5
-"""All of them together are, when each is silent for so many times as long: that does not happen by chance."""
+"""All streams stall together when each is silent for this multiple: that does not happen by chance."""
 USUAL_QUANTILE = 0.95
 MIN_HISTORY = 64
 HISTORY_PER_STREAM = 40
-"""So many times are remembered, so that a stall of all streams at once does not pass for what is usual."""
+"""Size of the history per stream, large enough that a stall of all streams at once does not count as usual."""
 
 
 class StallDetector:
-    """What a load was seen to take lately."""
+    """Detects stalled streams from a load's recent times to the first token and gaps."""
 
     def __init__(self, streams: int) -> None:
-        most = max(MIN_HISTORY, HISTORY_PER_STREAM * streams)
-        self._first_us: deque[float] = deque(maxlen=most)
-        self._gap_us: deque[float] = deque(maxlen=most)
+        history = max(MIN_HISTORY, HISTORY_PER_STREAM * streams)
+        self._first_us: deque[float] = deque(maxlen=history)
+        self._gap_us: deque[float] = deque(maxlen=history)
         self._first_s = self._gap_s = math.inf
 
     def learn(self, arrivals: LoadArrivals) -> None:
-        """Take in what arrived within a while."""
+        """Add the arrivals of an interval to the history."""
         self._first_us.extend(arrivals.first_token_us)
         self._gap_us.extend(arrivals.gap_us)
         self._first_s = _usual_gap_s(self._first_us)
         self._gap_s = _usual_gap_s(self._gap_us)
 
     def late(self, silences: Iterable[tuple[float, bool]]) -> list[int]:
-        """Return which streams are late: each is silent for so many s, and waits for its first token or for another."""
+        """Return the indices of stalled streams from each one's silence in s and whether it awaits its first token."""
         usual = [(silent_s, self._usual_s(first=first)) for silent_s, first in silences]
         if len(usual) > 1 and all(
             silent_s > max(MIN_SILENCE_S, STALL_FACTOR_ALL * usual_s) for silent_s, usual_s in usual
@@ -228,7 +227,7 @@ class StallDetector:
         ]
 
     def _usual_s(self, *, first: bool) -> float:
-        """Return what it takes at the most, usually; where no token follows another, what a first one takes."""
+        """Return the usual maximum; for gaps without a history, that of the first token."""
         return self._first_s if first or not self._gap_us else self._gap_s
 
 

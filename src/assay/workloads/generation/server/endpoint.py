@@ -30,7 +30,7 @@ _LOOPBACK_HOSTS = {"127.0.0.1", "localhost", "::1"}
 
 @dataclass(frozen=True)
 class ServerEndpoint:
-    """One address under which a server may answer, its version included: ``http://127.0.0.1:8000/v1``."""
+    """A candidate URL of a server, with the API version: ``http://127.0.0.1:8000/v1``."""
 
     url: str
     key_variable: str = ""
@@ -38,55 +38,55 @@ class ServerEndpoint:
 
     @property
     def tls(self) -> bool:
-        """Whether it is spoken to under TLS."""
+        """Whether the connection uses TLS."""
         return self.url.startswith("https:")
 
     @property
     def host(self) -> str:
-        """The name or number of the machine."""
+        """The name or address of the machine."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
-        """Its port, as given or as usual."""
+        """The port, explicit or default."""
         return urlsplit(self.url).port or (443 if self.tls else 80)
 
     @property
     def path(self) -> str:
-        """What comes before ``/chat/completions`` on it."""
+        """The path before ``/chat/completions``."""
         return urlsplit(self.url).path
 
     @property
     def authority(self) -> str:
-        """Host and port as the address gives them."""
+        """Host and port as in the URL."""
         return urlsplit(self.url).netloc
 
     @property
     def root(self) -> str:
-        """The address without its version."""
+        """The URL without its version."""
         return _API_VERSION.sub("", self.url)
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request says of itself; the key among it."""
+        """The headers of every request, the API key among them."""
         headers = {"User-Agent": f"assay/{__version__}", "Accept-Encoding": "identity"}
         return {**headers, "Authorization": f"Bearer {self.key}"} if self.key else headers
 
     @property
     def sends_key_unencrypted(self) -> bool:
-        """Whether a key travels where others could read it."""
+        """Whether the API key is sent unencrypted over a network."""
         return bool(self.key) and not self.tls and self.host not in _LOOPBACK_HOSTS
 
     def redact(self, text: str) -> str:
-        """Return text of a server without the key, should it have been repeated."""
+        """Return a server's text with the API key removed, in case it repeats it."""
         return text.replace(self.key, "…") if self.key else text
 
 
 def candidate_urls(address: str) -> tuple[str, ...]:
-    """Return where a server may answer that was given with or without its version, the likeliest first.
+    """Return the candidate URLs for an address with or without its version, the likeliest first.
 
     Raises:
-        BadInput: It is no address, or has a password in it.
+        BadInput: It is not a URL of a server, or has a password in it.
     """
     text = address.strip()
     text = text if "://" in text else f"http://{text}"
@@ -106,10 +106,10 @@ def candidate_urls(address: str) -> tuple[str, ...]:
 
 
 def candidate_endpoints(generation: Generation) -> tuple[ServerEndpoint, ...]:
-    """Return where the server of a generation may answer, each with its key.
+    """Return the candidate endpoints of a generation's server, each with its API key.
 
     Raises:
-        BadInput: The address is none, or the key has characters that no header has.
+        BadInput: The address is not valid, or the key has characters that are not allowed in a header.
         MachineCannot: The key's variable is not set.
     """
     variable = generation.api_key_env
@@ -127,7 +127,7 @@ _NO_TLS_MARKS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST",
 
 
 def connection_fault(error: BaseException) -> str:
-    """Return why no connection came about, or what broke it, whoever noticed it."""
+    """Return why a connection failed or broke; works on the errors of sockets, TLS and httpx."""
     causes = list(_error_causes(error))
     tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
     if tls is not None:
@@ -147,25 +147,25 @@ CLOSED_EARLY = "closed the connection in the middle of an answer"
 
 
 def silence_fault(timeout_s: float) -> str:
-    """Return that no part of an answer came for so long, though signs of life may have."""
+    """Return that no part of an answer came within the timeout, though keep-alives may have."""
     return f"sent nothing of an answer for {timeout_s:g} s (backend.request_timeout_s)"
 
 
 def status_fault(status: int, body: str, endpoint: ServerEndpoint) -> str:
-    """Return what an answer other than 200 means; ``body`` is its body."""
-    words = f"{status}: {error_message(body)}" if error_message(body) else str(status)
+    """Return the meaning of a status other than 200; ``body`` is the response's body."""
+    reason = f"{status}: {error_message(body)}" if error_message(body) else str(status)
     if status in {401, 403}:
         hint = f"is the key in {endpoint.key_variable} right?" if endpoint.key_variable else "does it want a key?"
-        return endpoint.redact(f"does not let us in ({words}); {hint} backend.api_key_env names the variable of it")
+        return endpoint.redact(f"does not let us in ({reason}); {hint} backend.api_key_env names the variable of it")
     if status >= 500:
-        return endpoint.redact(f"is in trouble ({words})")
+        return endpoint.redact(f"is in trouble ({reason})")
     if 300 <= status < 400:
-        return endpoint.redact(f"points elsewhere ({words}); give the address that it points to")
-    return endpoint.redact(f"refuses the request ({words})")
+        return endpoint.redact(f"points elsewhere ({reason}); give the address that it points to")
+    return endpoint.redact(f"refuses the request ({reason})")
 
 
 def error_message(body: str) -> str:
-    """Return the first line of what a server says of an error: in OpenAI's form, another's, or plain text."""
+    """Return the first line of a server's error message: in OpenAI's format, another one, or plain text."""
     if is_web_page(body):
         return "a web page"
     try:
@@ -192,7 +192,7 @@ def message_in_error(body: Any) -> str | None:
 
 
 def is_web_page(body: str) -> bool:
-    """Return whether an answer is for a browser."""
+    """Return whether a response is an HTML page."""
     return body.lstrip()[:15].lower().startswith(("<!doctype", "<html"))
 
 
@@ -206,7 +206,7 @@ def _tls_fault(error: ssl.SSLError) -> str:
 
 
 def _error_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Return an error and what it came from, also where one hid the other."""
+    """Yield an error and its chain of causes and contexts."""
     visited: list[BaseException] = []
     while error is not None and error not in visited:
         visited.append(error)

@@ -1,4 +1,4 @@
-"""A steady load: concurrent streams in a closed loop, in a thread of their own, and what arrives, slice by slice.
+"""A steady load: concurrent streams in a closed loop, in a thread of their own, and their arrivals, slice by slice.
 
     stream 0  ▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒
     stream 1  ▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒
@@ -7,7 +7,7 @@
                            │ steady: slices ├────┼────┼────┤
 
 In each stream a request follows another as soon as its answer has ended. The first answers have different lengths, so
-that streams do not all read prompts at once, and then all decode.
+that the streams do not all prefill at once, and then all decode.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ if TYPE_CHECKING:
 
 MAX_ERROR_BYTES = 64 << 10
 REST_TIMEOUT_S = 1.0
-"""For the last bytes of HTTP behind an answer that has said that it ended; then a new connection is cheaper."""
+"""Timeout for the last bytes of HTTP after an answer's end; after that a new connection is cheaper."""
 
 
 class StreamOwner(Protocol):
-    """Whom a line belongs to: it says what to ask, and hears what became of it."""
+    """The owner of a stream: supplies its requests, and receives the outcomes."""
 
     endpoint: ServerEndpoint
     tls: ssl.SSLContext | None
     scale: TokenScale
     arrivals: LoadArrivals
     lock: threading.Lock
-    """Held while something is counted."""
+    """Held while arrivals are counted."""
     cpu_ns: int
-    """CPU time that the thread of the lines has taken."""
+    """CPU time of the streams' thread."""
 
-    def next_request(self, line: int, number: int) -> tuple[bytes, int]:
-        """Return a line's next request, and for how many tokens it asks."""
+    def next_request(self, stream: int, number: int) -> tuple[bytes, int]:
+        """Return a stream's next request and its number of output tokens."""
         ...
 
     def on_answer(self) -> None:
-        """Hear that an answer came to its end."""
+        """Record a complete answer."""
         ...
 
     def on_failure(self, clause: str) -> None:
-        """Hear that a request failed, and what the server did."""
+        """Record a failed request, with the server's fault."""
         ...
 
 
 class RequestStream:
-    """A stream in a closed loop; it never ends by itself."""
+    """One stream of requests in a closed loop; it never ends by itself."""
 
     def __init__(self, owner: StreamOwner, index: int) -> None:
         self.answered = 0
@@ -81,21 +81,21 @@ class RequestStream:
         self._owner = owner
         self._index = index
         self._request: _OpenRequest | None = None
-        self._begun_ns = time.perf_counter_ns()
+        self._begin_ns = time.perf_counter_ns()
 
     @property
     def last_activity_ns(self) -> int:
-        """When something of an answer came last, or was asked for."""
+        """When a part of an answer last came, or a request was last sent."""
         connection = self.connection
-        return self._begun_ns if connection is None else max(self._begun_ns, connection.last_activity_ns)
+        return self._begin_ns if connection is None else max(self._begin_ns, connection.last_activity_ns)
 
     @property
     def waits_for_first(self) -> bool:
-        """Whether no token of the answer has come that it waits for."""
+        """Whether it waits for the first token of its answer."""
         return self._request is None or not self._request.chunks
 
     async def run(self) -> None:
-        """Ask again and again, until cancelled."""
+        """Send requests until cancelled."""
         number = 0
         try:
             while True:
@@ -111,10 +111,10 @@ class RequestStream:
             await self._disconnect()
 
     async def _send_request(self, request: bytes, tokens: int) -> None:
-        """Ask once, over the connection that is there, or a new one where the server has closed it meanwhile."""
-        self._begun_ns = time.perf_counter_ns()
+        """Send one request, over the existing connection, or a new one where the server has closed it meanwhile."""
+        self._begin_ns = time.perf_counter_ns()
         open_request = self._request = _OpenRequest(
-            self._owner, StreamedAnswer(self._begun_ns, tokens, self._owner.scale)
+            self._owner, StreamedAnswer(self._begin_ns, tokens, self._owner.scale)
         )
         if self.connection is not None and await self._exchange(self.connection, request, open_request):
             return
@@ -124,7 +124,7 @@ class RequestStream:
             raise ConnectionFault("closed the connection without an answer")
 
     async def _exchange(self, connection: StampedConnection, request: bytes, open_request: _OpenRequest) -> bool:
-        """Send a request and take its answer in; return false where the connection was closed before it began."""
+        """Send a request and read its answer; return false where the connection was closed before it began."""
         connection.send(request)
         while not open_request.ended:
             try:
@@ -147,7 +147,7 @@ class RequestStream:
         return True
 
     async def _drain(self, connection: StampedConnection, reader: HttpReader) -> bool:
-        """Read what HTTP still owes behind an answer; return whether the connection can be used again."""
+        """Read the rest of the HTTP response after an answer; return whether the connection can be reused."""
         with suppress(TimeoutError, StreamClosed, ConnectionFault, NotHttpError):
             async with asyncio.timeout(REST_TIMEOUT_S):
                 while not reader.done:
@@ -162,7 +162,7 @@ class RequestStream:
 
 
 class _OpenRequest:
-    """One request on its way: bytes become events, events are counted."""
+    """One request in progress: parses its bytes into events and counts them."""
 
     def __init__(self, owner: StreamOwner, answer: StreamedAnswer) -> None:
         self.reader = HttpReader()
@@ -175,16 +175,16 @@ class _OpenRequest:
 
     @property
     def chunks(self) -> int:
-        """How many chunks with text have come."""
+        """Number of chunks with text so far."""
         return self._answer.chunks
 
     def receive(self, pieces: list[StampedBytes]) -> bool:
-        """Take in what came; return whether something of an answer was in it, and not signs of life alone.
+        """Process new data; return whether it had a part of an answer, and not only keep-alives.
 
         Raises:
             ConnectionFault: It is not an answer.
         """
-        self.received_any, some = True, False
+        self.received_any, any_events = True, False
         for stamp_ns, data in pieces:
             try:
                 body = self.reader.feed(data)
@@ -196,14 +196,14 @@ class _OpenRequest:
                 self._body = (self._body + body)[:MAX_ERROR_BYTES]
             if self.reader.status == 200:
                 events = self._events.feed(body)
-                some = some or bool(events)
+                any_events = any_events or bool(events)
                 self._count(stamp_ns, events)
             if self.reader.done and not self.ended:
                 self._finish(stamp_ns)
-        return some
+        return any_events
 
     def connection_closed(self) -> None:
-        """Hear that nothing more comes."""
+        """Process the end of the connection."""
         if not self.reader.closed():
             raise ConnectionFault(faults.CLOSED_EARLY)
         with self._owner.lock:
@@ -220,7 +220,7 @@ class _OpenRequest:
             self._answer.count_chunk(stamp_ns, chunk, self._owner.arrivals)
 
     def _finish(self, stamp_ns: int) -> None:
-        """Judge an answer whose HTTP has ended, though it has not said that it was the end."""
+        """Process the end of the HTTP response where the answer had no end marker."""
         body = self._body.decode(errors="replace")
         if self.reader.status != 200:
             raise ConnectionFault(faults.status_fault(self.reader.status, body, self._owner.endpoint))
@@ -244,17 +244,17 @@ FAILED_SHARE = 0.05
 FAILED_IN_A_ROW = 3
 CLOSE_TIMEOUT_S = 20.0
 POLL_S = 0.02
-"""While streams are waited for that are silent."""
+"""Polling interval while stalled streams are awaited."""
 STALL_CHECK_S = 1.0
 
 
 def too_many_failures(errors: int, in_a_row: int, ended: int) -> bool:
-    """Return whether so many failed requests, of all that ended, are more than bad luck."""
+    """Return whether too many of the ended requests have failed for a load to go on."""
     return in_a_row >= FAILED_IN_A_ROW or errors > max(1.0, FAILED_SHARE * ended)
 
 
 class ServerLoad:
-    """Streams that ask a server, from ``start`` to ``close``. Asked by one thread, it works in another."""
+    """Concurrent streams against a server, from ``start`` to ``close``; they run in a thread of their own."""
 
     def __init__(
         self,
@@ -291,29 +291,29 @@ class ServerLoad:
         self._slice_begin_ns = self._slice_begin_cpu_ns = 0
 
     def start(self) -> tuple[float, float]:
-        """Begin, and return when every stream has answered as often as it is warmed up.
+        """Start, and return once every stream has completed its warm-up answers.
 
-        Returned are the seconds it took, and the seconds of a core that the load took of them.
+        Return the seconds it took, and the load's CPU seconds.
 
         Raises:
-            TrialFailed: Too much went wrong before.
+            TrialFailed: Too many requests failed before.
         """
-        begun_ns = time.perf_counter_ns()
+        begin_ns = time.perf_counter_ns()
         self._thread.start()
         self._wakeup.wait()
         self._raise_failure()
         _, cpu_s = self._start_slice()
-        return (self._slice_begin_ns - begun_ns) / 1e9, cpu_s
+        return (self._slice_begin_ns - begin_ns) / 1e9, cpu_s
 
     def next_slice(self, slice_s: float) -> tuple[LoadArrivals, float]:
-        """Wait for a slice to pass; return what arrived within it, and the seconds of a core that the load took.
+        """Wait for a slice to pass; return its arrivals, and the load's CPU seconds.
 
-        The first slice begins when it is asked for, each other where the one before it ended: nothing falls between.
-        It is longer where streams are silent for far longer than usual: it ends when they are heard again. One in
-        which the load fails ends there; the failure is raised by the next.
+        The first slice begins with the call, each later one where the previous ended: nothing is lost in between. A
+        slice is extended while streams stall, until they send again. A slice in which the load fails ends there; the
+        next one raises the failure.
 
         Raises:
-            TrialFailed: Too much went wrong.
+            TrialFailed: Too many requests failed.
         """
         if not self._has_begun:
             self._has_begun = True
@@ -327,7 +327,7 @@ class ServerLoad:
         return arrivals, cpu_s
 
     def close(self) -> None:
-        """End all streams, their connections and the thread; nothing is left when this returns."""
+        """Stop all streams, their connections and the thread; nothing is left when this returns."""
         self._closed = True
         with self.lock:
             if self._loop is not None and self._close_requested is not None:
@@ -338,15 +338,15 @@ class ServerLoad:
                 raise TrialFailed(f"the load on {self.endpoint.url} did not end within {CLOSE_TIMEOUT_S:g} s")
 
     def on_answer(self) -> None:
-        """Hear of an answer that is whole; a line calls this."""
+        """Record a complete answer; a stream calls this."""
         self._requests += 1
         self._in_a_row = 0
-        if not self._is_steady and all(line.answered >= self._warm for line in self._request_streams):
+        if not self._is_steady and all(stream.answered >= self._warm for stream in self._request_streams):
             self._is_steady = True
             self._wakeup.set()
 
     def on_failure(self, clause: str) -> None:
-        """Hear of a request that failed; a line calls this."""
+        """Record a failed request; a stream calls this."""
         with self.lock:
             self.arrivals.errors += 1
         self._errors += 1
@@ -356,7 +356,7 @@ class ServerLoad:
             self._fail(f"{clause}{often}")
 
     def _fail(self, clause: str) -> None:
-        """Keep why the load has failed: the first reason."""
+        """Record the first reason of the load's failure."""
         if self._failure is None:
             self._failure = f"The server at {self.endpoint.url} {clause} (after {self._requests} whole answers)."
             self._wakeup.set()
@@ -364,23 +364,23 @@ class ServerLoad:
                 self._close_requested.set()
 
     def _wait_for_stalls(self) -> list[float]:
-        """Wait while streams are silent for far longer than usual, or the load fails; return how long they were, in us.
+        """Wait until no stream stalls, or the load fails; return the silences of stalled streams, in us.
 
-        Some that are late by turns, one or another at all times, are waited for as long as one may be silent.
+        If streams stall in turn without end, the wait is limited by the request timeout.
         """
         since: dict[RequestStream, int] = {}
         silence_us: list[float] = []
         until_ns = time.perf_counter_ns() + int((self._timeout_s + 2 * STALL_CHECK_S) * 1e9)
         while self._failure is None and self._defect is None and (now_ns := time.perf_counter_ns()) < until_ns:
-            for line, from_ns in list(since.items()):
-                if (heard_ns := line.last_activity_ns) > from_ns:
-                    silence_us.append((heard_ns - from_ns) / 1e3)
-                    del since[line]
-            heard = [(line, line.last_activity_ns) for line in self._request_streams]
+            for stream, from_ns in list(since.items()):
+                if (active_ns := stream.last_activity_ns) > from_ns:
+                    silence_us.append((active_ns - from_ns) / 1e3)
+                    del since[stream]
+            activity = [(stream, stream.last_activity_ns) for stream in self._request_streams]
             late = self._stall_detector.late(
-                ((now_ns - heard_ns) / 1e9, line.waits_for_first) for line, heard_ns in heard
+                ((now_ns - active_ns) / 1e9, stream.waits_for_first) for stream, active_ns in activity
             )
-            since = {**dict(heard[index] for index in late), **since}
+            since = {**dict(activity[index] for index in late), **since}
             if not since:
                 break
             self._wakeup.wait(POLL_S)
@@ -388,7 +388,7 @@ class ServerLoad:
         return [*silence_us, *((time.perf_counter_ns() - from_ns) / 1e3 for from_ns in since.values())]
 
     def _is_usable(self) -> bool:
-        """Return whether what came counts: also where the load has failed since, but once, and not where it stalled."""
+        """Return whether the slice counts; after a failure only the first one does, and only without a stall."""
         if self._failure is None and self._defect is None:
             return True
         reported, self._failure_reported = self._failure_reported, True
@@ -401,12 +401,12 @@ class ServerLoad:
             raise TrialFailed(self._failure)
 
     def _start_slice(self) -> tuple[LoadArrivals, float]:
-        """Begin a new slice; return what arrived in the last one, and the CPU time it took."""
+        """Begin a new slice; return the last one's arrivals and its CPU time in s."""
         if self._failure is None:
             self._wakeup.clear()
         with self.lock:
-            fresh = LoadArrivals(input_tokens=None if self.scale.input_tokens is None else 0.0)
-            arrivals, self.arrivals = self.arrivals, fresh
+            new_arrivals = LoadArrivals(input_tokens=None if self.scale.input_tokens is None else 0.0)
+            arrivals, self.arrivals = self.arrivals, new_arrivals
             self._slice_begin_ns = time.perf_counter_ns()
             spent_ns, self._slice_begin_cpu_ns = self.cpu_ns - self._slice_begin_cpu_ns, self.cpu_ns
         self._stall_detector.learn(arrivals)
@@ -415,7 +415,7 @@ class ServerLoad:
     def _run(self) -> None:
         try:
             asyncio.run(self._work())
-        except Exception as error:  # noqa: BLE001 - raised again where a slice is asked for
+        except Exception as error:  # noqa: BLE001 - raised again by the next slice
             self._defect = error
         self._wakeup.set()
 
@@ -425,7 +425,7 @@ class ServerLoad:
         self._request_streams = [RequestStream(self, index) for index in range(self._streams)]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(line.run()) for line in self._request_streams if not self._closed]
+                tasks = [group.create_task(stream.run()) for stream in self._request_streams if not self._closed]
                 tasks.append(group.create_task(self._watch()))
                 if not self._closed:
                     await self._close_requested.wait()
@@ -436,15 +436,15 @@ class ServerLoad:
                 self._loop = None
 
     async def _watch(self) -> None:
-        """Look for streams on which nothing comes any more."""
+        """Fail the connections on which nothing came within the timeout."""
         limit_ns = int(self._timeout_s * 1e9)
         while True:
             await asyncio.sleep(min(STALL_CHECK_S, self._timeout_s / 4))
             silent_since = time.perf_counter_ns() - limit_ns
-            open_ones = [line.connection for line in self._request_streams if line.connection is not None]
-            late = [candidate for candidate in open_ones if candidate.last_activity_ns < silent_since]
+            connections = [stream.connection for stream in self._request_streams if stream.connection is not None]
+            late = [connection for connection in connections if connection.last_activity_ns < silent_since]
             self._was_silent = self._was_silent or bool(late)
-            if late and len(late) == len(open_ones):
+            if late and len(late) == len(connections):
                 self._fail(faults.silence_fault(self._timeout_s))
             for connection in late:
                 connection.fail(faults.silence_fault(self._timeout_s))

@@ -1,7 +1,8 @@
 """Probe a server before anything is measured: is it up, does it have the model, which request format does it accept?
 
-GET /models ─▶ a short request ─▶ a long one ─▶ one as they will all be
-   known?        refused fields: without   tokens/word     warm, and its actual length
+GET /models ─▶  a short request ─▶  a long one ─▶  one as under load
+   known?       drops refused       tokens per     warm-up and
+                fields              word           actual length
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NOT_OPENAI_FAULT = "answers with what is no JSON, and does not speak OpenAI's pr
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that a server lists; the longest text it reads and writes, and who owns it, where it says so."""
+    """A model that a server lists; its context length and its owner, where reported."""
 
     name: str
     context_tokens: int | None = None
@@ -46,7 +47,7 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class ServerReply:
-    """What a request brought: an answer, or a refusal with what was said."""
+    """The result of a request: an answer, or a refusal with its text."""
 
     status: int
     text: str = ""
@@ -54,7 +55,7 @@ class ServerReply:
 
 
 class ServerClient:
-    """Asks a server, straight and without a proxy; whatever goes wrong on the way is one sentence."""
+    """Sends requests to a server, directly and without a proxy; every error has a one-sentence message."""
 
     def __init__(self, endpoint: ServerEndpoint, timeout_s: float) -> None:
         import httpx
@@ -65,7 +66,7 @@ class ServerClient:
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, faults.CONNECT_WITHIN_S)),
             headers=endpoint.headers,
             verify=make_tls_context() if endpoint.tls else False,
-            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one after a failure of its own
+            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one after its own failure
             follow_redirects=False,
             trust_env=False,
         )
@@ -77,14 +78,14 @@ class ServerClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._http.close()
 
     def models(self) -> tuple[ServedModel, ...] | None:
-        """Return the models that the server lists; none where it does not list any, null where the path is not known.
+        """Return the models that the server lists; none where it lists none, null where the path is unknown.
 
         Raises:
-            MachineCannot: It is not there, lets us not in, or speaks something else.
+            MachineCannot: The server is not reachable, denies access, or uses another protocol.
         """
         response = self._get(f"{self.endpoint.url}/models")
         status, text = response.status_code, response.text[:MAX_ERROR_BYTES]
@@ -97,17 +98,17 @@ class ServerClient:
         return _read_models(_read_json(response)) if status == 200 else ()
 
     def version(self) -> str:
-        """Return the program that serves and its version, as far as it tells."""
+        """Return the server's version; empty where it does not report it."""
         response = self._get(f"{self.endpoint.root}/version")
         body = _read_json(response)
         version = body.get("version") if isinstance(body, dict) and response.status_code == 200 else None
         return version if isinstance(version, str) else ""
 
     def request(self, form: RequestFormat, prompt: str, tokens: int) -> ServerReply:
-        """Ask for one answer and wait for its end.
+        """Request one answer and wait for its end.
 
         Raises:
-            MachineCannot: The server is not there, stalls, breaks off, or answers with what is no answer.
+            MachineCannot: The server is not reachable, stalls, breaks off, or sends an invalid answer.
         """
         import httpx
 
@@ -130,12 +131,12 @@ class ServerClient:
         return ServerReply(200, answer=answer)
 
     def error(self, clause: str) -> MachineCannot:
-        """Return an error that says of this server what is wrong."""
+        """Return an error about this server."""
         end = "" if clause.endswith("?") else "."
         return MachineCannot(f"The server at {self.endpoint.url} {self.endpoint.redact(clause)}{end}")
 
     def _check_streaming(self, response: httpx.Response) -> None:
-        """Make sure that an answer comes as a stream."""
+        """Check that an answer is streamed."""
         kind = response.headers.get("content-type", "")
         if "html" in kind:
             raise self.error(NOT_OPENAI_FAULT)
@@ -143,7 +144,7 @@ class ServerClient:
             raise self.error(f"does not stream its answers: {faults.error_message(self._error_text(response))}")
 
     def _read_answer(self, response: httpx.Response, answer: StreamedAnswer) -> bool:
-        """Take in an answer; return whether the server said that it was its end."""
+        """Read an answer; return whether it had an end marker."""
         events, into, late_s = EventParser(), LoadArrivals(), time.monotonic() + self.timeout_s
         for piece in response.iter_raw():
             if time.monotonic() > late_s:
@@ -179,7 +180,7 @@ class ServerClient:
 
 
 def make_tls_context() -> ssl.SSLContext:
-    """Return whom we trust, as the environment has it."""
+    """Return a TLS context with the trusted certificates of the environment."""
     import httpx
 
     return httpx.create_ssl_context()
@@ -222,7 +223,7 @@ PREFIX_NOTE = Note(
 
 @dataclass(frozen=True)
 class ServerProbe:
-    """A server that has answered: how it is asked, with which prompts, and what its user should know."""
+    """A server that has answered: its request format, its prompts, and notes for the user."""
 
     endpoint: ServerEndpoint
     request_format: RequestFormat
@@ -232,11 +233,11 @@ class ServerProbe:
 
 
 def probe_server(generation: Generation, seed: int, salt: str) -> ServerProbe:
-    """Ask a server until it has answered as it will be asked under load.
+    """Send requests to a server until it has answered one as under load.
 
     Raises:
-        MachineCannot: It is not there, or cannot do this.
-        BadInput: Prompts are longer than they may be, or there is none.
+        MachineCannot: The server is not reachable, or cannot do this.
+        BadInput: Prompts are too long, or there are none.
     """
     request_format = initial_format(generation)
     client, listed = _reach_server(generation)
@@ -248,7 +249,7 @@ def probe_server(generation: Generation, seed: int, salt: str) -> ServerProbe:
 
 
 def _reach_server(generation: Generation) -> tuple[ServerClient, tuple[ServedModel, ...]]:
-    """Return the server under the address where it lists its models, or the likeliest where it lists none."""
+    """Return a client for the URL that lists models, or for the likeliest where none does."""
     candidates = candidate_endpoints(generation)
     for endpoint in candidates:
         client = ServerClient(endpoint, generation.request_timeout_s)
@@ -264,18 +265,18 @@ def _reach_server(generation: Generation) -> tuple[ServerClient, tuple[ServedMod
 
 
 def _check_lengths(generation: Generation, listed: tuple[ServedModel, ...]) -> None:
-    """Refuse lengths that the server says it cannot do."""
-    most = next((model.context_tokens for model in listed if model.name == generation.model), None)
-    if most is not None and generation.input_tokens + generation.output_tokens > most:
+    """Refuse lengths that exceed the context length reported by the server."""
+    limit = next((model.context_tokens for model in listed if model.name == generation.model), None)
+    if limit is not None and generation.input_tokens + generation.output_tokens > limit:
         raise BadInput(
-            f"{generation.input_tokens} tokens in and {generation.output_tokens} out are more than the {most} that "
+            f"{generation.input_tokens} tokens in and {generation.output_tokens} out are more than the {limit} that "
             f"the server takes with {generation.model}."
         )
 
 
 @dataclass
 class _Prober:
-    """One conversation with a server; its form is as the server wants it once it has answered."""
+    """The requests of one probe; ``request_format`` is the accepted one once the server has answered."""
 
     generation: Generation
     client: ServerClient
@@ -287,7 +288,7 @@ class _Prober:
     served: str | None = None
 
     def random_prompts(self, seed: int) -> PromptSource:
-        """Return random prompts of about the length that is asked for."""
+        """Return random prompts of about the requested length."""
         target = self.generation.input_tokens
         few = self._input_tokens(wording.prompts_of_words(SHORT_PROMPT_WORDS, seed, self.salt), -1)
         if few is None:
@@ -311,14 +312,14 @@ class _Prober:
         return source
 
     def file_prompts(self, seed: int) -> PromptSource:
-        """Return the user's prompts; those that are too long are cut, where that is allowed."""
+        """Return the user's prompts, with long ones truncated where that is allowed."""
         generation = self.generation
         texts = prompts.read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
-        around = self._input_tokens(wording.prompts_of_texts([""], seed, self.salt), -1)
+        overhead = self._input_tokens(wording.prompts_of_texts([""], seed, self.salt), -1)
         longest = max(texts, key=len)
-        has = self._input_tokens(wording.prompts_of_texts([longest], seed, self.salt), -2)
-        if around is not None and has is not None and has - around > self.generation.input_tokens:
-            texts = self._truncate(texts, (has - around) / max(1, len(longest)))
+        most = self._input_tokens(wording.prompts_of_texts([longest], seed, self.salt), -2)
+        if overhead is not None and most is not None and most - overhead > self.generation.input_tokens:
+            texts = self._truncate(texts, (most - overhead) / max(1, len(longest)))
         source = wording.prompts_of_texts(texts, seed, self.salt)
         mean = self._warm_up(source)
         if mean is not None:
@@ -360,23 +361,23 @@ class _Prober:
         pairs = zip(texts, lengths, strict=True)
         return tuple(wording.cut_text(text, limit, has) if has > limit else text for text, has in pairs)
 
-    def _input_tokens(self, words: PromptSource, number: int) -> int | None:
-        """Ask for one token, and return how many the prompt had; null where the server does not tell."""
-        answer = self._request(words.prompt(number), 1)
+    def _input_tokens(self, source: PromptSource, number: int) -> int | None:
+        """Request one token, and return the tokens of the prompt; null where the server does not count them."""
+        answer = self._request(source.prompt(number), 1)
         return answer.usage.input if answer.usage is not None else None
 
-    def _warm_up(self, words: PromptSource) -> int | None:
-        """Ask as it will be asked under load, for few tokens; return how many the prompt had."""
-        answer = self._request(words.prompt(-3), min(WARM_TOKENS, self.generation.output_tokens))
+    def _warm_up(self, source: PromptSource) -> int | None:
+        """Send a request as under load, for few tokens; return the tokens of the prompt, null where not counted."""
+        answer = self._request(source.prompt(-3), min(WARM_TOKENS, self.generation.output_tokens))
         self.scale.learn(answer.chunks, answer.usage)
         return answer.usage.input if answer.usage is not None else None
 
     def _expect(self, tokens: int) -> None:
-        """Have prompts count for so many tokens until answers have told better."""
+        """Count prompts as this many tokens until answers report their own counts."""
         self.scale.prompts, self.scale.input = 1, tokens
 
     def _request(self, prompt: str, tokens: int) -> StreamedAnswer:
-        """Ask, and where some fields are refused ask without them; the server's last word is an error."""
+        """Send a request, and retry without refused fields; raise the server's final refusal."""
         while True:
             reply = self.client.request(self.request_format, prompt, tokens)
             if reply.answer is not None:
@@ -389,7 +390,7 @@ class _Prober:
             self.notes.append(Note(code="request_changed", message=f"the server was asked again: {note}"))
 
     def _check_model(self, answer: StreamedAnswer) -> None:
-        """Make sure that an unlisted model is really the one that answers: some servers answer to any name."""
+        """Check that an unlisted model is the one that answers: some servers accept any name."""
         name = self.generation.model
         self.served = answer.model or self.served
         names = [model.name for model in self.listed]
@@ -397,9 +398,9 @@ class _Prober:
             raise self._missing_model()
 
     def _refusal(self, status: int, body: str) -> AssayError:
-        words = faults.error_message(body)
+        message = faults.error_message(body)
         names = [model.name for model in self.listed]
-        if (status == 404 and "model" in words.lower()) or (names and self.generation.model not in names):
+        if (status == 404 and "model" in message.lower()) or (names and self.generation.model not in names):
             return self._missing_model()
         if status == 404:
             return self.client.error(

@@ -1,7 +1,7 @@
-"""How a request is written: path, fields, and prompts.
+"""The format of a request: path, fields, and prompts.
 
-Fields that a server refuses are left out or replaced. Every prompt begins differently, so that none is answered from a
-prefix cache.
+Fields that a server refuses are left out or replaced. Every prompt begins differently, so that none hits a prefix
+cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_USAGE_NOTE = "it refuses stream_options, so that it may not count its tokens"
 
 
 class RequestFormat(Value):
-    """A request but for its prompt and its length. ``whole`` are fields that make a server go on past an end token."""
+    """A request without its prompt and length; ``whole`` are fields that make a server ignore end tokens."""
 
     model: str
     chat: bool = True
@@ -48,10 +48,10 @@ class RequestFormat(Value):
     def of(
         cls, model: str, settings: dict[str, Any], output_tokens: int, reasoning: dict[str, Any] | None = None
     ) -> Self:
-        """Return how to ask at first; ``reasoning`` is for the chat template, but for an effort, which has its field.
+        """Return the initial format; ``reasoning`` goes to the chat template, except ``reasoning_effort``, a field.
 
         Raises:
-            BadInput: A setting says something else than the scenario, or would change what is measured.
+            BadInput: A setting contradicts the scenario, or would change what is measured.
         """
         _check_settings(settings, output_tokens)
         fields = {
@@ -69,11 +69,11 @@ class RequestFormat(Value):
 
     @property
     def path(self) -> str:
-        """Behind the server's address."""
+        """The path below the server's URL."""
         return CHAT if self.chat else COMPLETIONS
 
     def body(self, prompt: str, tokens: int) -> dict[str, Any]:
-        """Return a request for an answer of so many tokens."""
+        """Return the body of a request for this many tokens."""
         prompt_fields = {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
         extras = {"ignore_eos": True, "min_tokens": tokens}
         return {
@@ -87,14 +87,14 @@ class RequestFormat(Value):
         }
 
     def body_around_prompt(self, tokens: int) -> tuple[bytes, bytes]:
-        """Return a request's bytes before and after its prompt, which stands between them as JSON text."""
+        """Return the bytes of a request's body before and after its prompt, which is JSON text."""
         before, _, after = json.dumps(self.body(_PROMPT_MARK, tokens)).partition(json.dumps(_PROMPT_MARK))
         return before.encode(), after.encode()
 
     def fallback(self, status: int, body: str) -> tuple[RequestFormat, str] | None:
-        """Return how to ask again a server that refused this form, and what its user should know; null: it is final."""
-        words = error_message(body).lower()
-        if self.chat and "chat_template_kwargs" not in self.settings and _refuses_chat(status, words):
+        """Return the format to retry with after a refusal, and a note for the user; null: the refusal is final."""
+        message = error_message(body).lower()
+        if self.chat and "chat_template_kwargs" not in self.settings and _refuses_chat(status, message):
             return self.model_copy(update={"chat": False}), NO_CHAT_NOTE
         if status not in {400, 422}:
             return None
@@ -110,7 +110,7 @@ class RequestFormat(Value):
 
 
 def _check_settings(settings: dict[str, Any], output_tokens: int) -> None:
-    """Refuse settings that say something else than the scenario, or would change what is measured."""
+    """Refuse settings that contradict the scenario, or would change what is measured."""
     for name, where in _RESERVED_FIELDS.items():
         if name in settings:
             raise BadInput(f"generate_kwargs.{name} is not for you to set: it is {where}.")
@@ -129,10 +129,10 @@ def _check_settings(settings: dict[str, Any], output_tokens: int) -> None:
 
 
 def initial_format(generation: Generation) -> RequestFormat:
-    """Return how to ask for a generation at first.
+    """Return the initial format for a generation.
 
     Raises:
-        BadInput: Its settings cannot be read, or contradict it.
+        BadInput: Its settings are not valid, or contradict it.
     """
     maps = []
     for name in ("generate_kwargs", "reasoning"):
@@ -147,11 +147,11 @@ def initial_format(generation: Generation) -> RequestFormat:
     return RequestFormat.of(generation.model, maps[0], generation.output_tokens, maps[1])
 
 
-def _refuses_chat(status: int, words: str) -> bool:
-    """Return whether a server says that there is no chat here, or not with this model."""
-    if status in {400, 404, 422} and ("chat template" in words or "not a chat model" in words):
+def _refuses_chat(status: int, message: str) -> bool:
+    """Return whether a server does not support chat, in general or with this model."""
+    if status in {400, 404, 422} and ("chat template" in message or "not a chat model" in message):
         return True
-    return status in {404, 405, 501} and "model" not in words
+    return status in {404, 405, 501} and "model" not in message
 
 
 _COMMON = (
@@ -163,20 +163,20 @@ _COMMON = (
     "moment air teacher force education"
 )
 WORDS = tuple(_COMMON.split())
-"""Short and common: a token each for most models."""
+"""Short and common words: one token each for most models."""
 
 PREFIX_WORDS = 8
-"""Words that no two prompts begin with alike: about 50 bits of chance."""
+"""Words in the random prefix that makes each prompt unique: about 50 bits."""
 PROMPT_POOL = 64
-"""Texts that are made beforehand, so that a request costs no time when it is due."""
+"""Texts that are generated beforehand, so that building a request takes no time under load."""
 
 
 @dataclass(frozen=True)
 class PromptSource:
-    """Texts that requests take in turn, each behind a beginning of its own.
+    """Texts that requests take in turn, each after a unique prefix.
 
-    A seed gives the same texts again. The beginnings hang on ``salt`` too, as a server keeps what an earlier process
-    has sent it.
+    Texts depend on the seed only. Prefixes depend on ``salt`` too, as a server may cache what an earlier process has
+    sent.
     """
 
     texts: tuple[str, ...]
@@ -187,51 +187,51 @@ class PromptSource:
     def prompt(self, number: int) -> str:
         """Return the prompt of a request by its number."""
         text = self.texts[number % len(self.texts)]
-        begin = random_words(f"{self.salt} {self.seed} {number}", self.prefix_words)
-        return f"{begin} {text}" if text else begin
+        prefix = random_words(f"{self.salt} {self.seed} {number}", self.prefix_words)
+        return f"{prefix} {text}" if text else prefix
 
     def as_json(self, number: int) -> bytes:
-        """Return it as the bytes that stand in a request."""
+        """Return the prompt of a request as JSON bytes."""
         return json.dumps(self.prompt(number)).encode()
 
 
 def random_words(seed: str, count: int) -> str:
-    """Return so many random words."""
-    return " ".join(random.Random(seed).choices(WORDS, k=count))  # noqa: S311 - nothing is kept secret by it
+    """Return ``count`` random words."""
+    return " ".join(random.Random(seed).choices(WORDS, k=count))  # noqa: S311 - not used for security
 
 
 def prompts_of_words(count: int, seed: int, salt: str) -> PromptSource:
-    """Return prompts of so many random words in all."""
-    begin = min(PREFIX_WORDS, count)
-    texts = tuple(random_words(f"{seed} {number}", count - begin) for number in range(PROMPT_POOL))
-    return PromptSource(texts, seed, salt, begin)
+    """Return prompts of ``count`` random words, prefix included."""
+    prefix = min(PREFIX_WORDS, count)
+    texts = tuple(random_words(f"{seed} {number}", count - prefix) for number in range(PROMPT_POOL))
+    return PromptSource(texts, seed, salt, prefix)
 
 
 def prompts_of_texts(texts: Sequence[str], seed: int, salt: str) -> PromptSource:
-    """Return prompts of a user's texts, in their order and again from the first."""
+    """Return prompts of a user's texts, in order and cyclically."""
     return PromptSource(tuple(texts), seed, salt)
 
 
 @dataclass(frozen=True)
 class LengthFit:
-    """Tokens of a prompt as the server counts them: so many for a word, and so many around it."""
+    """A linear fit of a prompt's tokens, as counted by the server: tokens per word, and an overhead."""
 
     per_word: float
     overhead: float
 
     @classmethod
     def from_points(cls, few: tuple[int, int], many: tuple[int, int]) -> LengthFit:
-        """Return the line through two prompts, each its words and its tokens."""
+        """Return the line through two prompts, each given as (words, tokens)."""
         per_word = (many[1] - few[1]) / (many[0] - few[0])
         per_word = per_word if per_word > 0 else 1.0
         return cls(per_word, max(0.0, few[1] - few[0] * per_word))
 
     def words(self, tokens: int) -> int:
-        """Return how many words make about so many tokens; at least one."""
+        """Return the number of words for about this many tokens; at least one."""
         return max(1, round((tokens - self.overhead) / self.per_word))
 
 
 def cut_text(text: str, tokens: int, has: int) -> str:
-    """Return the beginning of a text of so many tokens of the ``has`` that it has, by words."""
+    """Truncate a text of ``has`` tokens to about ``tokens``, by words."""
     parts = text.split(" ")
     return " ".join(parts[: max(1, len(parts) * tokens // has)])

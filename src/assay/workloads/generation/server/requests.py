@@ -31,13 +31,13 @@ SPARE_FILES = 64
 
 
 def prepare_idle(generation: Generation, seed: int) -> PreparedWorkload:
-    """Return a server that has its model in place and is asked for nothing."""
+    """Return an idle server, with its model loaded."""
     probe = probe_server(generation, seed, secrets.token_hex(8))
     return PreparedWorkload(call=partial(time.sleep, IDLE_S), synchronizes_itself=True, notes=probe.notes[:1])
 
 
 def prepare_load(generation: Generation, seed: int) -> PreparedWorkload:
-    """Return a server under its load; a call is a slice of it."""
+    """Return a server under load; a call is a slice of the load."""
     _check_open_files(generation.concurrency)
     probe = probe_server(generation, seed, secrets.token_hex(8))
     scale = probe.scale.restart()
@@ -72,7 +72,7 @@ def prepare_load(generation: Generation, seed: int) -> PreparedWorkload:
 
 
 def request_maker(probe: ServerProbe, output_tokens: int, streams: int) -> Callable[[int, int], tuple[bytes, int]]:
-    """Return what makes the next request of a stream: the first of each for a share of the tokens, then for all."""
+    """Return a function for a stream's next request: the first for a share of the tokens, later ones for all."""
     start, numbers = connection.request_head(probe.endpoint, probe.request_format.path), itertools.count()
     whole = probe.request_format.body_around_prompt(output_tokens)
 
@@ -96,7 +96,7 @@ def cached_share(scale: TokenScale) -> tuple[Note, ...]:
 
 
 class LoadSlices:
-    """A load slice by slice, as a stage takes it: its window must not end before a token came."""
+    """A load in slices, as a stage calls it; its window must not end before a token came."""
 
     def __init__(self, load: ServerLoad) -> None:
         self._load = load
@@ -106,17 +106,17 @@ class LoadSlices:
         self._last_ns = 0
 
     def call(self) -> StageExtras:
-        """Wait for a slice to pass; return what arrived in it."""
+        """Wait for a slice to pass; return its arrivals."""
         self._last_ns = time.perf_counter_ns()
         arrivals, cpu_s = self._load.next_slice(SLICE_S)
         self._arrived_tokens = arrivals.output_tokens
         return {**arrivals.extras(), "client_cpu_s": cpu_s}
 
     def agree_to_stop(self, done: int) -> bool:
-        """Return whether the window ends with the slice before; it is asked after each slice that is measured.
+        """Return whether the window ends with the previous slice; called after each measured slice.
 
         Raises:
-            TrialFailed: It would end, and no token came in it.
+            TrialFailed: The window would end, and no token came in it.
         """
         self._begin_ns = self._last_ns if self._begin_ns is None else self._begin_ns
         self._any_tokens = self._any_tokens or self._arrived_tokens > 0
@@ -130,7 +130,7 @@ class LoadSlices:
 
 
 def _check_open_files(streams: int) -> None:
-    """Refuse more streams than this process may have connections."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY and streams + SPARE_FILES > most:
-        raise MachineCannot(f"{streams} requests at once need as many open files, and {most} are allowed (ulimit -n).")
+    """Refuse more streams than this process may open connections."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and streams + SPARE_FILES > limit:
+        raise MachineCannot(f"{streams} requests at once need as many open files, and {limit} are allowed (ulimit -n).")
