@@ -105,7 +105,7 @@ def test_the_gate_says_no_only_by_an_interval(assay: Assay, workplace: Path) -> 
     sure = (*run, "--repeat", 3, "--benchmark_runs", 3)
     no = assay(*sure, "--min-efficiency", "0.7")
     assert no.code == 1, no.err
-    assert "Gate: Below an efficiency of at least 70%" in no.err
+    assert "Gate: Below an efficiency of at least 70 %" in no.err
     yes = assay(*sure, "--min-efficiency", "20%")
     assert yes.code == 0, yes.err
     assert "Gate: Every shape has" in yes.err

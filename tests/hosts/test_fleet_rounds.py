@@ -110,7 +110,7 @@ def test_arrays_are_no_larger_than_slurm_takes_and_who_died_is_tried_again(make:
     assert {post.node: post.run for post in folder.fleet.posts} == {
         node: f"{node}/run-1" for node in ("n1", "n2", "n3")
     }
-    assert said[:3] == ["Slurm array 1: 2 nodes", "n1, n2 run", "n1 is done: code 0"]
+    assert said[:3] == ["Slurm array 1: 2 nodes", "n1 and n2 run", "n1 is done: code 0"]
     assert "n2 is tried again" in said
     wish = NodeRequest.model_validate_json((folder.path / "n2/order-2" / REQUEST_FILE).read_text())
     assert wish.words == ("run", "--output-dir", str(folder.path / "n2"), "--", "x", "--output-dir")

@@ -114,7 +114,7 @@ def test_what_cannot_do_without_a_missing_gpu_stops(backend: dict[str, Any], her
 
 def test_memory_that_others_use_is_told_where_we_compute() -> None:
     busy = cards(1, gpus=(card(0, used_mib=40 * 1024.0),))
-    assert look(config(backend={"device_ids": [0]}), busy)[1] == ("50% of the memory of GPU 0 is in use by others",)
+    assert look(config(backend={"device_ids": [0]}), busy)[1] == ("50 % of the memory of GPU 0 is in use by others",)
     server = config(backend={"type": "openai", "endpoint": "http://a/v1"}, metrics={"gpus": [0]})
     assert look(server, busy)[1] == ()
 

@@ -248,12 +248,12 @@ def test_a_headline_of_power_tells_the_largest_change() -> None:
     assert told(spreads=(unequal("alone", 1.5, "unsure"),)).startswith("How unequal")
     changed = (company("a", 1.3, "yes"), company("b", 0.5, "yes"), company("c", 9.0, "unsure"))
     assert told(contention=changed) == "Company counts: b: −50.0 %, and 1 more cases change it."
-    assert told(contention=(changed[1], company("d", 1.8, "yes"))).startswith("Company counts: d: +80 %")
-    assert told(contention=changed[:1]) == "Company counts: a: +30 %."
+    assert told(contention=(changed[1], company("d", 1.8, "yes"))).startswith("Company counts: d: +80.0 %")
+    assert told(contention=changed[:1]) == "Company counts: a: +30.0 %."
     assert told(contention=(company("a", 1.0, "no"),)).startswith("No company")
     assert "in 1 of 2 cases" in told(contention=(company("a", 1.0, "no"), company("b", 1.0, "unsure")))
     assert (
-        told(distance=(company("x", 2.0, "no"), company("y", 1.5, "yes"))) == "Far instead of near neighbours: +50 %."
+        told(distance=(company("x", 2.0, "no"), company("y", 1.5, "yes"))) == "Far instead of near neighbours: +50.0 %."
     )
     pairs = tuple(
         (Made(case=Made(name=name)), Made(status=status))

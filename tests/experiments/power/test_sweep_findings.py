@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 THREE = options(points=points(None, 200.0, 300.0, 400.0), max_slowdown=0.5)
 WHERE = "On cuda:0 sgemm@torch"
-SAVED = "20 % less than as found (10 to 30 %) for calls that take 25 % longer"
+SAVED = "20 % less than as found (10–30 %) for calls that take 25 % longer"
 
 
 def about(value: float, low: float | None = None, high: float | None = None, unit: str = "×") -> Estimate:
@@ -104,7 +104,7 @@ def test_a_step_is_called_cheaper_only_than_what_spends_more_as_found() -> None:
     assert of(once) == f"{spent}, {SAVED}."
     assert of(best(), slowdown=None) == of(best(), energy_ratio=None) == f"{least}."
     more = {"energy_ratio": about(1.0, 1.0, 1.25)}
-    dear = "0.0 % more than as found (0.0 to 25 %) for calls that take 25 % longer"
+    dear = "0 % more than as found (0–25 %) for calls that take 25 % longer"
     at = f"at a limit of 200 W it takes {dear}."
     assert of(best(), **more) == f"{WHERE}: no step is cheaper than as found; {at}"
     perhaps = {"energy_ratio": about(1.25, 0.75, 1.5)}
@@ -125,8 +125,8 @@ def test_a_step_is_called_cheaper_only_than_what_spends_more_as_found() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (0.75, 1.0, " (0.0 to 25 %)"), (1.0, 1.25, " (0.0 to 25 %)"), (0.75, 1.25, " (or the same)"),
-        (1.1, 1.2, " (10 to 20 %)"), (0.8, 0.9, " (10 to 20 %)"), (0.7, 0.8, " (20 to 30 %)"), (None, None, ""),
+        (0.75, 1.0, " (0–25 %)"), (1.0, 1.25, " (0–25 %)"), (0.75, 1.25, " (or the same)"),
+        (1.1, 1.2, " (10–20 %)"), (0.8, 0.9, " (10–20 %)"), (0.7, 0.8, " (20–30 %)"), (None, None, ""),
         (None, 0.8, ""), (0.8, None, ""),
     ],
 )  # fmt: skip
@@ -161,7 +161,7 @@ def test_a_best_step_that_cannot_be_told_is_one_of_several() -> None:
     assert of(may_be=(1,)) == f"{least} 200 W{worth}"
     assert of({"slowdown": None}) == f"{least} 200 or 300 W (they lie within 25 %)."
     surely = {"energy_ratio": about(1.25, 1.0, 1.5)}
-    dearer = "200 W takes 25 % more than as found (0.0 to 50 %) for calls that take 25 % longer."
+    dearer = "200 W takes 25 % more than as found (0–50 %) for calls that take 25 % longer."
     nearest = f"{WHERE}: no step is cheaper than as found; which comes nearest cannot be told, it may be"
     assert of(surely) == f"{nearest} 200 or 300 W; {dearer}"
     likely = {"energy_ratio": about(1.25, 0.875, 1.5)}

@@ -221,7 +221,7 @@ def test_the_headline_counts_the_verdicts_and_names_the_worst() -> None:
     found = build_findings(ScalingSources(rows, (), ()), 0.8)
     assert found.headline == (
         "Of 3 shapes of several ranks 2 are at least 80 % efficient, 1 is not; "
-        "the lowest is 73 % (72 – 74) at 16,384 tokens over 8 ranks."
+        "the lowest is 73 % (72–74) at 16,384 tokens over 8 ranks."
     )
     older = build_findings(ScalingSources(read(assay=None), (), ()), 0.8)
     assert "cannot be said: all are of the older tool" in older.headline

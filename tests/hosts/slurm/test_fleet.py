@@ -203,7 +203,7 @@ def test_a_node_that_is_out_of_order_before_its_turn_is_given_up(
     ("arguments", "code", "said"),
     [
         (("slurm:nowhere",), 3, "Slurm has no partition nowhere. Partitions that are up: main, side."),
-        (("slurm", "--nodelist", "n1,n9"), 3, "There is no node n9 in the partition main; it has n1, n2."),
+        (("slurm", "--nodelist", "n1,n9"), 3, "There is no node n9 in the partition main; it has n1 and n2."),
         (("slurm", "--nodes", "9"), 3, "9 nodes are asked for, and the partition main has 2."),
         (("slurm", "--nodes", "1", "--nodelist", "n1"), 2, "exclude each other"),
         (("slurm", "--nodelist", "n[1"), 2, "--nodelist n[1 is no list of nodes"),
@@ -242,7 +242,7 @@ def test_nodes_that_are_out_of_order_are_told_and_left_out(
     lost_nodes("n1")
     assert fleeting.main(["run", "bad.py:fine", "--on", "slurm"]) == 3
     assert (
-        "No node of the partition main takes work: n1 (down: unplugged), n2 (down: unplugged)" in capfd.readouterr().err
+        "No node of the partition main takes work: n1 (down: unplugged) and n2 (down: unplugged)" in capfd.readouterr().err
     )
     assert not (workplace / "runs").exists()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from assay.core.errors import MachineCannot
-from assay.core.format import format_list, format_percent
+from assay.core.format import format_percent
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.values import Value
 from assay.isolation.devices import choose_devices
@@ -271,11 +271,7 @@ def resolve_available_gpus(
     }
     present = tuple(gpu for gpu in requested if gpu not in missing)
     if missing and (not allow_missing or not present):
-        hint = (
-            f" GPU {format_list([*map(str, present)])} can be used: --allow-missing goes on with that alone."
-            if present
-            else ""
-        )
+        hint = f" GPU {_join_numbers(present)} can be used: --allow-missing goes on with that alone." if present else ""
         raise MachineCannot(f"{_describe_missing(missing)}.{hint}")
     used = [
         gpu
@@ -289,7 +285,7 @@ def resolve_available_gpus(
     if missing:
         notes = (
             (
-                f"GPU {format_list([*map(str, present)])} of {format_list([*map(str, requested)])} is used, "
+                f"GPU {_join_numbers(present)} of {_join_numbers(requested)} is used, "
                 f"with --allow-missing: {_describe_missing(missing)}"
             ),
             *notes,
@@ -321,14 +317,10 @@ def without_gpus(config: EnergyConfig, missing: tuple[int, ...]) -> EnergyConfig
     if isinstance(backend.device_map, dict):
         in_map = [gpu for gpu in missing if gpu in backend.device_map.values()]
         if in_map:
-            raise MachineCannot(
-                f"backend.device_map places parts on GPU {format_list([*map(str, in_map)])}, which is missing."
-            )
+            raise MachineCannot(f"backend.device_map places parts on GPU {_join_numbers(in_map)}, which is missing.")
     ids = None if backend.device_ids is None else tuple(gpu for gpu in backend.device_ids if gpu not in missing)
     if backend.tp_plan is not None and ids is not None and len(ids) < 2:
-        raise MachineCannot(
-            f"backend.tp_plan needs two GPUs at least, and {format_list([*map(str, ids)])} alone is there."
-        )
+        raise MachineCannot(f"backend.tp_plan needs two GPUs at least, and {_join_numbers(ids)} alone is there.")
     limits = None if backend.max_memory is None else {k: v for k, v in backend.max_memory.items() if k not in missing}
     gpus = None if metrics.gpus is None else tuple(gpu for gpu in metrics.gpus if gpu not in missing)
     return config.model_copy(
@@ -349,7 +341,7 @@ def _missing_reason(
     """Return why a GPU cannot be used; null: it can. What is only metered may be hidden from CUDA."""
     lost = [candidate.index for candidate in machine.lost]
     if gpu not in lost and gpu not in [candidate.index for candidate in machine.gpus]:
-        here = format_list([str(candidate.index) for candidate in machine.gpus]) or "none"
+        here = _join_numbers([candidate.index for candidate in machine.gpus])
         return f"; here is GPU {here}" if machine.gpus else f": {machine.gpu_note or 'no GPU is to be seen'}"
     try:
         choose_devices(machine, gpus=(str(gpu),), environment=environment if computes_on_gpus(config) else {})
@@ -362,7 +354,7 @@ def _missing_reason(
 def _describe_missing(missing: Mapping[int, str]) -> str:
     """Say which are missing and why, those that never were there in one."""
     absent = {gpu: why for gpu, why in missing.items() if why.startswith((";", ":"))}
-    never = [f"There is no GPU {format_list([*map(str, absent)])} here{next(iter(absent.values()))}"] if absent else []
+    never = [f"There is no GPU {_join_numbers(tuple(absent))} here{next(iter(absent.values()))}"] if absent else []
     return "; ".join([*never, *(why for gpu, why in missing.items() if gpu not in absent)])
 
 
@@ -370,3 +362,7 @@ def _memory_used_share(gpu: Gpu) -> float:
     """Return the share of a GPU's memory that is in use; 0 where it does not say."""
     used = None if gpu.state is None else gpu.state.memory_used_mib
     return used / gpu.memory_mib if used is not None and gpu.memory_mib else 0.0
+
+
+def _join_numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"

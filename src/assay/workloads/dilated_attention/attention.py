@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 BACKENDS = ("auto", "math", "flash", "cudnn", "triton")
-"""``math``: products of matrices, in float64 for float64 and in float32 otherwise. ``cudnn`` and ``flash``: PyTorch's.
+"""``math``: matrix products, in float64 for float64 and in float32 otherwise. ``cudnn`` and ``flash``: PyTorch's.
 
-``triton`` is no way to compute a block, but all that a rank can do alone, forward; blocks are then computed by flash.
+``triton`` does not compute single blocks, but all local work forward; blocks are then computed by flash.
 """
 
 MAX_SCORES = 2**26
-"""Scores that ``math`` holds at once."""
+"""Largest number of scores that ``math`` holds at once."""
 
 
 def resolve_backend(requested: str, q: Tensor, *, padded: bool) -> str:
@@ -48,7 +48,7 @@ def resolve_backend(requested: str, q: Tensor, *, padded: bool) -> str:
 
 
 def accumulation_dtype(dtype: Any) -> Any:
-    """Return the dtype in which outputs, their log-sum-exp and gradients are summed up."""
+    """Return the dtype for sums of outputs, log-sum-exp and gradients."""
     torch = import_torch()
     return torch.float64 if dtype == torch.float64 else torch.float32
 
@@ -56,7 +56,7 @@ def accumulation_dtype(dtype: Any) -> Any:
 def attend_block(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, hidden: Tensor | None, backend: str
 ) -> tuple[Tensor, Tensor]:
-    """Return the output and the log-sum-exp of the scores; where no key is seen they are 0 and minus infinity."""
+    """Return the output and the log-sum-exp of the scores; without keys they are 0 and minus infinity."""
     if backend == "math":
         return _attend_math(q, k, v, causal=causal, hidden=hidden)
     out, lse = attend_flat(*(flatten_heads(x, q.shape[3]) for x in (q, k, v)), causal=causal, backend=backend)
@@ -64,7 +64,7 @@ def attend_block(
 
 
 def attend_flat(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, backend: str) -> tuple[Tensor, Tensor]:
-    """Return output and log-sum-exp of (batch, head, position, dim) by a fused kernel of PyTorch's."""
+    """Return output and log-sum-exp of (batch, head, position, dim) by a fused PyTorch kernel."""
     aten = import_torch().ops.aten
     if backend == "cudnn":
         out, lse = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)[:2]  # noqa: SLF001
@@ -111,7 +111,7 @@ def attend_flat_backward(
     causal: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of (batch, head, position, dim) by a fused kernel of PyTorch's."""
+    """Return the gradients of (batch, head, position, dim) by a fused PyTorch kernel."""
     torch, (out, lse) = import_torch(), whole
     aten, inputs, lengths = torch.ops.aten, (gradient, q, k, v, out), (None, None, q.shape[2], k.shape[2])
     if backend == "cudnn":
@@ -175,7 +175,7 @@ def _attend_math_backward(
 
 
 def _row_blocks(q: Tensor, k: Tensor) -> Iterator[slice]:
-    """Yield the queries in blocks whose scores may be held at once."""
+    """Yield the queries in blocks whose scores fit the limit."""
     queries = q.shape[-2]
     block = max(1, MAX_SCORES // (math.prod(q.shape[:-2]) * k.shape[-2]))
     for start in range(0, queries, block):
@@ -192,7 +192,7 @@ def _scores(q: Tensor, k: Tensor, rows: slice, *, causal: bool, hidden: Tensor |
 
 
 def _exp_scores(scores: Tensor, lse: Tensor) -> Tensor:
-    """Return exp(scores - sums); 0 where nothing was summed."""
+    """Return exp(scores - lse); 0 where the log-sum-exp is minus infinity."""
     return (scores - lse.masked_fill(lse == -math.inf, math.inf)[..., None]).exp()
 
 
@@ -204,13 +204,13 @@ class MergedOutput(NamedTuple):
 
     @classmethod
     def empty(cls, q: Tensor) -> Self:
-        """Return what the merge of no parts is: 0, and minus infinity."""
+        """Return the merge of no parts: 0, and minus infinity."""
         torch, kind = import_torch(), accumulation_dtype(q.dtype)
         out = torch.zeros(q.shape, dtype=kind, device=q.device)
         return cls(out, torch.full(q.shape[:-1], -math.inf, dtype=kind, device=q.device))
 
     def at(self, part: BranchPart) -> MergedOutput:
-        """Return views of a part's rows, in the shape of blocks."""
+        """Return views of a part's rows, in block shape."""
         return MergedOutput(part_view(self.out, part), part_view(self.lse[..., None], part)[..., 0])
 
     def add(self, out: Tensor, lse: Tensor) -> None:
@@ -220,7 +220,7 @@ class MergedOutput(NamedTuple):
         self.lse.copy_(self.lse.logaddexp(lse.to(self.lse.dtype)))
 
     def share_of(self, other: MergedOutput) -> Tensor:
-        """Return the weight that another merge has in this one, 0 where nothing was merged."""
+        """Return the weight of another merge in this one, 0 where nothing was merged."""
         return (other.lse - self.lse.masked_fill(self.lse == -math.inf, math.inf)).exp()
 
 
@@ -233,14 +233,14 @@ def merge_outputs(several: Sequence[MergedOutput], q: Tensor) -> MergedOutput:
 
 
 def part_view(x: Tensor, part: BranchPart) -> Tensor:
-    """Return a part of (batch, position, key head, query head, dim) in the shape of blocks, without a copy."""
+    """Return a part of (batch, position, key head, query head, dim) in block shape, without a copy."""
     segments = x.shape[1] // part.segment
     split = x.unflatten(1, (segments, part.segment // part.rate, part.rate))
     return split[:, :, :, part.offset, part.heads].permute(0, 1, 3, 4, 2, 5)
 
 
 def flat_part_view(x: Tensor, part: BranchPart, query_heads: int) -> Tensor:
-    """Return a part as (batch · segment, head, position, dim): what ``view`` gives, where it can in one step."""
+    """Return a part as (batch · segment, head, position, dim): that of ``part_view``, in one step where possible."""
     batch, length, heads, shared, dim = x.shape
     if query_heads > 1 or shared > 1 or not x.is_contiguous():
         return flatten_heads(part_view(x, part), query_heads)

@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 
 
 class LocalBackend(Protocol):
-    """Computes all that a rank can do alone."""
+    """Computes all of a rank's local work."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> MergedOutput:
         """Return the merge of all its parts."""
         ...
 
     def backward(self, gradient: Tensor, qkv: tuple[Tensor, Tensor, Tensor], merged: MergedOutput) -> Gradients:
-        """Return what its parts give to the gradients of q, k and v, from that of the output and the whole merge."""
+        """Return its parts' contributions to the gradients of q, k and v, from the output's gradient and the merge."""
         ...
 
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """What is to be computed of tensors (batch, position, key head, query head of it, dim), whole or a shard.
+    """The plan of a call for tensors (batch, position, key head, query head of it, dim), whole or a shard.
 
     Attributes:
-        branches: How many there are.
+        branches: Number of branches.
         parts: The parts of the shard.
         causal: Whether a query sees only its own position and those before it.
         detached_weights: Whether gradients treat the weights of branches as constants, which is not exact.
-        backend: What computes blocks.
+        backend: Backend of blocks.
         mask: True for padded keys of the whole sequence, (batch, position).
-        ring_index: Which shard of the sequence this is.
+        ring_index: Index of the shard in the sequence.
         exchange: How keys, values and their gradients reach other ranks; without steps on one device.
-        local: What computes all parts of the shard at once; null where each is computed and merged for itself.
+        local: Backend of all parts of the shard at once; null where each is computed and merged separately.
     """
 
     branches: int
@@ -70,13 +70,13 @@ class AttentionCall:
     local: LocalBackend | None = None
 
     def block_options(self, part: BranchPart, index: int, q: Tensor) -> dict[str, Any]:
-        """Return how a part's blocks are computed over the keys of the shard at some place of the ring."""
+        """Return the options of a part's blocks over the keys of the shard at an index of the ring."""
         shard = None if self.mask is None else self.mask[:, index * q.shape[1] : (index + 1) * q.shape[1]]
         return {"hidden": mask_part_view(shard, part), "backend": self.backend}
 
 
 def forward(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor) -> tuple[MergedOutput, ...]:
-    """Return the merge of all branches; with detached weights, behind it that of each branch."""
+    """Return the merge of all branches; with detached weights, followed by that of each branch."""
     branches = tuple(MergedOutput.empty(q) for _ in range(call.branches)) if call.detached_weights else ()
     arriving = KeyArrivals(call.exchange, k, v)
     merged = branches or (call.local.forward(q, k, v) if call.local else MergedOutput.empty(q),) * call.branches
@@ -127,7 +127,7 @@ def backward(
 def _local_gradients(
     call: AttentionCall, qkv: tuple[Tensor, Tensor, Tensor], branches: Sequence[Callable[..., Gradients]]
 ) -> Gradients:
-    """Return what the parts of the shard give, one after another."""
+    """Return the gradients of the shard's parts, computed one after another."""
     q, k, v = qkv
     torch, kind = import_torch(), accumulation_dtype(q.dtype)
     lse = tuple(torch.zeros(x.shape, dtype=kind, device=x.device) for x in qkv)
@@ -142,10 +142,10 @@ def _local_gradients(
 def _branch_gradients(
     call: AttentionCall, gradient: Tensor, q: Tensor, merged: Sequence[MergedOutput]
 ) -> list[Callable[..., tuple[Tensor, Tensor, Tensor]]]:
-    """Return for each branch what gives the gradients of a part of it.
+    """Return for each branch a function for the gradients of a part of it.
 
-    It is given output and log-sum-exp of the whole merge. With detached weights it is given its own, and its share of
-    the gradient.
+    It uses output and log-sum-exp of the whole merge; with detached weights, the branch's own and its share of the
+    gradient.
     """
     if not call.detached_weights:
         return [partial(_part_gradient, gradient, q, merged[0])] * call.branches

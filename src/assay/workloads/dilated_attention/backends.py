@@ -1,4 +1,4 @@
-"""Backends for what a rank computes alone: the requested one, or on a GPU the fastest that is correct.
+"""Backends for a rank's local work: the requested one, or on a GPU the fastest that is correct.
 
 ``PartwiseBackend`` runs a fused PyTorch kernel per part and one Triton kernel to merge them; ``FusedBackend`` runs one
 Triton kernel for all branches. Both are exact forward and backward, as ``attention_call`` without a backend is; they
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 
 MERGE_ROWS = 32
-"""Rows of one head to a program that merges."""
+"""Rows of one head per program of the merge kernel."""
 
 QKV = tuple["Tensor", "Tensor", "Tensor"]
 
 
 @dataclass(frozen=True)
 class PartwiseBackend:
-    """Each part by a fused kernel of PyTorch's, all merged by one of ours.
+    """Each part by a fused PyTorch kernel, merged by one of our kernels.
 
     Attributes:
-        parts: The parts of what the rank has.
+        parts: The parts of the rank's shard.
         heads: The heads.
         causal: Whether a query sees only its own position and those before it.
-        backend: What computes blocks: ``cudnn`` or ``flash``.
-        merges_more: More is merged in afterwards, so that sums stay in float32.
+        backend: Backend of blocks: ``cudnn`` or ``flash``.
+        merges_more: Whether more is merged afterwards, so that sums stay in float32.
     """
 
     parts: tuple[BranchPart, ...]
@@ -59,7 +59,7 @@ class PartwiseBackend:
     merges_more: bool = False
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> MergedOutput:
-        """Return the merge of all parts, in the shapes of a job."""
+        """Return the merge of all parts, in the shapes of a call."""
         outs, lse = [], []
         for part in self.parts:
             views = [flat_part_view(x, part, self.heads.shared_by) for x in (q, k, v)]
@@ -74,7 +74,7 @@ class PartwiseBackend:
         return MergedOutput(out, merged)
 
     def backward(self, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
-        """Return the gradients of q, k and v that the parts give, from that of the output."""
+        """Return the parts' gradients of q, k and v, from that of the output."""
         q, k, v = qkv
         gradients = [self._part_gradients(part, gradient, qkv, merged) for part in self.parts]
         dq, dk, dv = zip(*gradients, strict=True)
@@ -104,7 +104,7 @@ class PartwiseBackend:
 
     @cached_property
     def _part_table(self) -> dict[str, Any]:
-        """Where the parts' rows and heads lie."""
+        """Return the strides and positions of the parts' rows and heads."""
         return {
             "segments": tuple(part.segment for part in self.parts),
             "rates": tuple(part.rate for part in self.parts),
@@ -117,7 +117,7 @@ class PartwiseBackend:
 
 @dataclass(frozen=True)
 class FusedTiling:
-    """Queries of one period and keys to a tile, the warps that work on it, and how many are loaded ahead."""
+    """Queries of one period and keys per tile, warps, and pipeline stages."""
 
     block_q: int = 128
     block_k: int = 64
@@ -125,18 +125,18 @@ class FusedTiling:
     num_stages: int = 3
 
     def fits(self, branch: DilatedBranch, period: int) -> bool:
-        """Return whether no tile of a branch lies across the end of a segment."""
+        """Return whether no tile of a branch crosses the end of a segment."""
         return branch.segment % (period * self.block_q) == 0 and branch.kept_positions % self.block_k == 0
 
 
 @dataclass(frozen=True)
 class FusedBackend:
-    """All branches in one kernel of ours, forward; backward as ``partwise`` does it.
+    """All branches in one of our kernels, forward; the backward pass is that of ``partwise``.
 
     Attributes:
-        schedule: The branches, no segment longer than what the rank has.
-        partwise: The way backward.
-        tiling: How the kernel is cut up.
+        schedule: The branches, with no segment longer than the rank's shard.
+        partwise: The backend of the backward pass.
+        tiling: The tiling of the kernel.
     """
 
     schedule: DilationSchedule
@@ -144,7 +144,7 @@ class FusedBackend:
     tiling: FusedTiling = FusedTiling()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> MergedOutput:
-        """Return the merge of all branches, in the shapes of a job."""
+        """Return the merge of all branches, in the shapes of a call."""
         heads = self.partwise.heads
         kind = accumulation_dtype(q.dtype) if self.partwise.merges_more else q.dtype
         flat = q.flatten(2, 3), k.squeeze(3), v.squeeze(3)
@@ -157,7 +157,7 @@ class FusedBackend:
 
 
 def check_kernel_support(q: Tensor, backend: str) -> None:
-    """Refuse what our kernels cannot do."""
+    """Refuse tensors that our kernels do not support."""
     name = str(q.dtype).removeprefix("torch.")
     if name not in triton_common.TRITON_DTYPES:
         raise BadInput(f"The backend {backend} takes {', '.join(triton_common.TRITON_DTYPES)}, not {name}.")
@@ -166,7 +166,7 @@ def check_kernel_support(q: Tensor, backend: str) -> None:
 
 
 def pack_heads(x: Tensor) -> Tensor:
-    """Return (batch · segment, position, head, dim) of what has heads before positions; a copy where need be."""
+    """Return (batch · segment, position, head, dim) of a tensor with heads first; a copy where needed."""
     return x.transpose(1, 2).contiguous()
 
 
@@ -186,7 +186,7 @@ def fused_forward(
     dtype: Any = None,
     tiling: FusedTiling | None = None,
 ) -> MergedOutput:
-    """Return output, in a dtype of choice, and log-sum-exp of q, k and v, each (batch, sequence, heads, dim)."""
+    """Return output, in the given dtype, and log-sum-exp of q, k and v, each (batch, sequence, heads, dim)."""
     torch, tiling = import_torch(), tiling or FusedTiling()
     q, k, v = (x.contiguous() for x in qkv)
     batch, sequence, _, dim = q.shape
@@ -226,12 +226,12 @@ if TYPE_CHECKING:
     QKVTensors = tuple[Tensor, Tensor, Tensor]
 
 RACE_S = 1.0
-"""About how long the ways are raced, once for each shape; their first calls, which may compile, come on top."""
+"""Approximate duration of a race of backends, once per shape, without their first calls, which may compile."""
 
 CHECKED_ROWS, MAX_DENSE_ROWS = 64, 16384
 PARTWISE_KERNELS = ("cudnn", "flash")
 MAX_ERROR = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
-"""The furthest that a row may be from float64, over the largest element: some roundings of the dtype."""
+"""Largest error of a row against float64, relative to the largest element: some roundings of the dtype."""
 
 TILINGS = (
     FusedTiling(128, 64, 4, 3),
@@ -239,12 +239,12 @@ TILINGS = (
     FusedTiling(128, 128, 4, 3),
     FusedTiling(128, 64, 8, 3),
 )
-"""Of the kernel of ours: the best of those tried on a Hopper first, and one for heads of more elements."""
+"""Tilings of our kernel: first the best of those tried on a Hopper GPU, then one for larger heads."""
 
 
 @dataclass(frozen=True)
 class CallShape:
-    """What decides which way is the fastest, beside the GPU and the dtype."""
+    """What determines the fastest backend, beside the GPU and the dtype."""
 
     schedule: DilationSchedule
     heads: AttentionHeads
@@ -254,20 +254,20 @@ class CallShape:
 
     @property
     def key(self) -> tuple[DilationSchedule, AttentionHeads, bool, bool]:
-        """What tells it from others of the same tensors."""
+        """The key that distinguishes it among calls of the same tensors."""
         return self.schedule, self.heads, self.causal, self.merges_more
 
     def partwise(self, backend: str) -> PartwiseBackend:
-        """Return the way of a kernel for each part."""
+        """Return the backend with a kernel per part."""
         return PartwiseBackend(self.parts, self.heads, self.causal, backend, self.merges_more)
 
     def fused(self, tiling: FusedTiling, backward: str) -> FusedBackend:
-        """Return the way of one kernel for all of it."""
+        """Return the backend with one kernel for all branches."""
         return FusedBackend(self.schedule, self.partwise(backward), tiling)
 
 
 def requested_backend(backend: str, q: Tensor, shape: CallShape) -> LocalBackend | None:
-    """Return the way of a backend that was asked for; null: parts are computed and merged one by one."""
+    """Return a requested backend; null: parts are computed and merged one by one."""
     if backend == "triton":
         check_kernel_support(q, backend)
         return shape.fused(TILINGS[0], "flash")
@@ -281,7 +281,7 @@ def requested_backend(backend: str, q: Tensor, shape: CallShape) -> LocalBackend
 
 
 def can_race_backends(q: Tensor) -> bool:
-    """Return whether ways can be raced for a tensor: on a GPU, in a dtype that its fused kernels have."""
+    """Return whether backends can be raced for a tensor: on a GPU, in a dtype of the fused kernels."""
     half = str(q.dtype).removeprefix("torch.") in MAX_ERROR
     shaped = q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
     return bool(
@@ -294,9 +294,9 @@ def can_race_backends(q: Tensor) -> bool:
 
 
 def fastest_backend(qkv: QKVTensors, shape: CallShape) -> LocalBackend:
-    """Return the fastest way that is right for these tensors, raced once for each shape and kept in this process.
+    """Return the fastest correct backend for these tensors, raced once per shape and cached in this process.
 
-    While a CUDA graph is captured nothing can be raced, and PyTorch's flash attention is taken.
+    While a CUDA graph is captured nothing can be raced, and PyTorch's flash attention is used.
     """
     torch, (q, k, v) = import_torch(), qkv
     backward = torch.is_grad_enabled() and any(x.requires_grad for x in qkv)
@@ -314,12 +314,12 @@ _races: list[dict[str, Any]] = []
 
 
 def past_races() -> list[dict[str, Any]]:
-    """Return what was raced in this process so far: for which shape, who won, and the times of all."""
+    """Return the races of this process so far: shape, winner, and all times."""
     return list(_races)
 
 
 def backend_candidates(shape: CallShape, *, backward: bool) -> dict[str, LocalBackend]:
-    """Return the ways that are raced, by name."""
+    """Return the backends to race, by name."""
     backends: dict[str, LocalBackend] = {backend: shape.partwise(backend) for backend in PARTWISE_KERNELS}
     for tiling in TILINGS:
         name = f"triton {tiling.block_q} x {tiling.block_k}, {tiling.num_warps} warps, {tiling.num_stages} ahead"
@@ -329,7 +329,7 @@ def backend_candidates(shape: CallShape, *, backward: bool) -> dict[str, LocalBa
 
 
 def race_backends(qkv: QKVTensors, shape: CallShape, *, backward: bool) -> LocalBackend:
-    """Return the fastest of the ways that run here and are right."""
+    """Return the fastest of the backends that run here and are correct."""
     from assay.timing.pick import pick
 
     backends = backend_candidates(shape, backward=backward)
@@ -355,14 +355,14 @@ def race_backends(qkv: QKVTensors, shape: CallShape, *, backward: bool) -> Local
 
 
 def _random_like(x: Tensor) -> Tensor:
-    """Return random numbers that leave the random numbers of whoever called alone."""
+    """Return random numbers without affecting the caller's random state."""
     torch = import_torch()
     source = torch.Generator(device=x.device).manual_seed(0)
     return torch.randn(x.shape, generator=source, dtype=torch.float32, device=x.device).to(x.dtype)
 
 
 def call_backend(backend: LocalBackend, qkv: QKVTensors, grad_out: Tensor | None) -> tuple[Tensor, ...]:
-    """Return the output and, given the gradient of it, those of q, k and v."""
+    """Return the output and, given its gradient, those of q, k and v."""
     merged = backend.forward(*qkv)
     rounded = merged._replace(out=merged.out.to(qkv[0].dtype))
     return (rounded.out,) if grad_out is None else (rounded.out, *backend.backward(grad_out, qkv, rounded))
@@ -370,7 +370,7 @@ def call_backend(backend: LocalBackend, qkv: QKVTensors, grad_out: Tensor | None
 
 @dataclass(frozen=True)
 class BackendReference:
-    """What must be found for the first sequence, as far as its longest segment reaches: some rows, or all of them."""
+    """The reference for the first sequence up to its longest segment: some rows, or all of them."""
 
     rows: Tensor
     expected: tuple[Tensor, ...]
@@ -378,7 +378,7 @@ class BackendReference:
 
     @classmethod
     def of(cls, qkv: QKVTensors, shape: CallShape, grad_out: Tensor | None) -> Self:
-        """Return it in float64: all rows and gradients where that is soon done, otherwise some rows of the output."""
+        """Compute it in float64: all rows and gradients where that is cheap, otherwise some rows of the output."""
         torch = import_torch()
         span = max(part.segment for part in shape.parts)
         q, k, v = (x[:1, :span].flatten(2, 3) for x in qkv)
@@ -393,7 +393,7 @@ class BackendReference:
         return cls(torch.arange(span, device=q.device), expected, furthest)
 
     def accepts(self, outputs: Any) -> bool:
-        """Return whether a way's output, and its gradients, are what they must be."""
+        """Return whether a backend's output and gradients match."""
         pairs = zip(self.expected, outputs, strict=False)
         return all(
             self._is_close(expected, output[:1].flatten(2, 3)[:, self.rows].double()) for expected, output in pairs

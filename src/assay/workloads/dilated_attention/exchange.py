@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NoTransfers:
-    """Stands for the group where nothing is sent: what would arrive is there already, drawn once and kept."""
+    """A group that sends nothing: data that would arrive is random, drawn once and kept."""
 
     _messages: dict[Any, Tensor] = field(default_factory=dict)
 
     def arrived(self, shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
-        """Return what would have arrived: numbers as good as any."""
+        """Return random data in place of a received message."""
         key = shape, dtype, str(device)
         if key not in self._messages:
             torch = import_torch()
@@ -38,27 +38,27 @@ class NoTransfers:
 
 @dataclass(frozen=True)
 class HostLanding:
-    """A message that comes to the host, and from there to where it is wanted as soon as it is waited for."""
+    """A message received in host memory, and copied to its destination by ``wait``."""
 
     work: Any
     host: Tensor
     target: Tensor
 
     def wait(self) -> None:
-        """Wait for the message, and put it where it is wanted."""
+        """Wait for the message, and copy it to its destination."""
         self.work.wait()
         self.target.copy_(self.host)
 
 
 def needs_host_copy(group: Any, tensor: Tensor) -> bool:
-    """Return whether a tensor can only be sent from host memory: gloo takes no others from one rank to another."""
+    """Return whether a tensor can only be sent from host memory: gloo supports nothing else point to point."""
     return bool(tensor.is_cuda) and import_torch().distributed.get_backend(group) == "gloo"
 
 
 def begin_transfers(
     group: Any, send: Tensor | None, send_to: int | None, receive: Tensor | None, receive_from: int | None
 ) -> list[Any]:
-    """Begin to send and to receive, where there is someone to; return what to wait for."""
+    """Start sending and receiving, where there are peers; return the works to wait for."""
     dist = import_torch().distributed
     operations, host = [], None
     if send_to is not None and send is not None:
@@ -76,7 +76,7 @@ def begin_transfers(
 
 @dataclass
 class Traffic:
-    """What really went over the group, counted as transfers are posted: bytes, and how many messages came."""
+    """The actual traffic over the group, counted as transfers are posted: bytes, and messages received."""
 
     keys_received: int = 0
     gradients_received: int = 0
@@ -85,15 +85,15 @@ class Traffic:
 
     @property
     def received(self) -> int:
-        """All bytes that came."""
+        """All bytes received."""
         return self.keys_received + self.gradients_received
 
 
 @dataclass(frozen=True)
 class RingExchange:
-    """A rank's way to the others of its ring, and the steps it takes with them.
+    """A rank's group and the steps of its ring.
 
-    The group may be ``transport.Still``: then the same steps are taken and nothing is sent.
+    The group may be ``NoTransfers``: then the same steps run and nothing is sent.
     """
 
     group: Any
@@ -108,7 +108,7 @@ class RingExchange:
     def post(
         self, send: Tensor | None, send_to: int | None, receive: Tensor | None, receive_from: int | None
     ) -> list[Any]:
-        """Begin to send and to receive, where there is someone to; return what to wait for."""
+        """Start sending and receiving, where there are peers; return the works to wait for."""
         if self.sends_nothing:
             return []
         if send_to is not None and send is not None:
@@ -116,7 +116,7 @@ class RingExchange:
         return begin_transfers(self.group, send, send_to, receive, receive_from)
 
     def receive_buffer(self, step: RingStep, like: Tensor, dtype: Any) -> Tensor:
-        """Return where a step's message is received; ``like`` is keys, or their gradients, of a whole shard."""
+        """Return the buffer for a step's message; ``like`` is keys, or their gradients, of a whole shard."""
         shape = self.shape(step, like)
         if isinstance(self.group, NoTransfers):
             return self.group.arrived(shape, dtype, like.device)
@@ -135,7 +135,7 @@ class RingExchange:
 
 
 class KeyArrivals:
-    """The steps with the keys and values that arrive for them; the first are under way as soon as this is made."""
+    """Iterates over the steps with their received keys and values; the first transfers start at once."""
 
     def __init__(self, exchange: RingExchange, k: Tensor, v: Tensor) -> None:
         self._exchange, self._k, self._v = exchange, k, v
@@ -153,7 +153,7 @@ class KeyArrivals:
             yield step, self._held
 
     def _post(self, number: int) -> None:
-        """Begin the transfers of a step: what is held is passed on, in a branch's first step what is the rank's own."""
+        """Start the transfers of a step: pass on the held keys, or in a branch's first step the rank's own."""
         self._works, self._incoming = [], None
         if number == len(self._exchange.steps):
             return
@@ -177,7 +177,7 @@ class KeyArrivals:
 
 
 class GradientReturns:
-    """Gradients of keys and values on their way to those who own them; what comes is added one step later."""
+    """Sends gradients of keys and values to their owners; received ones are added one step later."""
 
     def __init__(self, exchange: RingExchange, dk: Tensor, dv: Tensor, dtype: Any) -> None:
         self._exchange, self._totals, self._dtype = exchange, (dk, dv), dtype
@@ -187,7 +187,7 @@ class GradientReturns:
         self._works: list[Any] = []
 
     def swap(self, step: RingStep, gradients: Tensor | None) -> None:
-        """Send the owner what was found for it, and begin to receive what was found for this rank."""
+        """Send the owner its gradients, and start receiving those of this rank."""
         self.finish()
         self._step, self._sending = step, gradients
         if step.helper is not None:
@@ -197,14 +197,14 @@ class GradientReturns:
         self._works = self._exchange.post(gradients, step.owner, self._received, step.helper)
 
     def finish(self) -> None:
-        """Wait for what is under way, and add it to the sums."""
+        """Wait for the last transfers, and add them to the sums."""
         wait_for_transfers(self._works)
         if self._step is not None and self._received is not None:
             self.accumulate(self._step, self._received)
         self._step, self._sending, self._received, self._works = None, None, None, []
 
     def accumulate(self, step: RingStep, received: Tensor) -> None:
-        """Add what came to the sums."""
+        """Add received gradients to the sums."""
         for part in self._exchange.parts_of(step):
             for total, slot in zip(self._totals, received, strict=True):
                 part_view(total, part).add_(packed_part_view(slot, part))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Refuse what is not (batch, sequence, heads, dim) of one dtype and device."""
+    """Refuse tensors that are not (batch, sequence, heads, dim) of one dtype and device."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim != 4:
             raise BadInput(f"{name} has {x.ndim} axes, not the four of (batch, sequence, heads, dim).")
@@ -48,7 +48,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_mask(mask: Tensor | None, shape: tuple[int, int]) -> None:
-    """Refuse a mask of keys that is not one truth value to each position of each whole sequence."""
+    """Refuse a mask of keys without one boolean per position of each whole sequence."""
     if mask is not None and (tuple(mask.shape) != shape or str(mask.dtype) != "torch.bool"):
         raise BadInput(
             f"key_padding_mask is of shape {shape} and dtype bool, not {tuple(mask.shape)} and {mask.dtype}."
@@ -57,7 +57,7 @@ def check_mask(mask: Tensor | None, shape: tuple[int, int]) -> None:
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """What a caller asks for beside tensors; the public functions describe it."""
+    """The options of a call beside its tensors; the public functions describe them."""
 
     segment_lengths: Sequence[int]
     dilation_rates: Sequence[int]
@@ -77,7 +77,7 @@ def run_attention(
     group: Any,
     traffic: Traffic,
 ) -> Tensor:
-    """Return the attention of shards (batch, position, heads, dim), given where in a ring they lie."""
+    """Return the attention of shards (batch, position, heads, dim), given their position in a ring."""
     from assay.workloads.dilated_attention.modules import AttendFunction
 
     check_dropout(options.dropout)
@@ -99,7 +99,7 @@ def plan_call(
     group: Any,
     traffic: Traffic,
 ) -> AttentionCall:
-    """Return the job of tensors (batch, position, key head, query head of it, dim), all rules looked at."""
+    """Check all rules and return the plan for tensors (batch, position, key head, query head of it, dim)."""
     q = apart[0]
     schedule, mask = DilationSchedule.of(options.segment_lengths, options.dilation_rates), options.key_padding_mask
     sequence = q.shape[1] * position.ring_size
@@ -147,15 +147,15 @@ def dilated_attention(
         q: Queries.
         k: Keys; query heads may share them evenly, and then take the offset of the head they share.
         v: Values.
-        segment_lengths: Positions to a segment, one for each branch.
-        dilation_rates: Of how many positions a head keeps one, one for each branch.
+        segment_lengths: Positions per segment, one number per branch.
+        dilation_rates: A head keeps one of this many positions; one number per branch.
         causal: Whether a query sees only its own position and those before it.
-        offset: Which one it keeps: ``modulo`` (h mod r) or ``blocks`` (h // ceil(H / r)).
-        key_padding_mask: True for keys that nobody sees, (batch, sequence).
+        offset: Which one a head keeps: ``modulo`` (h mod r) or ``blocks`` (h // ceil(H / r)).
+        key_padding_mask: True for masked keys, (batch, sequence).
         detached_weights: Hold the weights of branches constant in the backward pass, as torchscale does: not exact.
         dropout: Refused unless it is 0.
-        backend: ``math``, ``flash``, ``cudnn``, or ``triton``: one kernel of ours for all branches. ``auto``: on a GPU,
-            in half precision, the fastest that is right, raced when a shape is first seen, which takes some seconds.
+        backend: ``math``, ``flash``, ``cudnn``, or ``triton``: our kernel for all branches. ``auto``: on a GPU,
+            in half precision, the fastest correct one, raced at the first call of a shape, which takes some seconds.
     """
     options = AttentionOptions(
         segment_lengths, dilation_rates, causal, offset, key_padding_mask, detached_weights, dropout, backend
@@ -183,23 +183,23 @@ def ring_dilated_attention(
     """Return this rank's shard of the dilated attention of sequences over a ring; gradients are exact.
 
     All ranks of a ring call it together, and go backward together. Branches no longer than a shard move nothing.
-    NCCL wants the first call of a group to be one of all its ranks: ``meet`` is such a call.
+    NCCL requires the first call of a group to be one of all its ranks: ``barrier`` is such a call.
 
     Args:
         q: This rank's queries (batch, position, heads, dim): the rank-th of the equal shards of a sequence.
         k: This rank's keys.
         v: This rank's values.
-        segment_lengths: Positions to a segment, one for each branch.
-        dilation_rates: Of how many positions a head keeps one, one for each branch.
+        segment_lengths: Positions per segment, one number per branch.
+        dilation_rates: A head keeps one of this many positions; one number per branch.
         group: The ranks; without one, all of them.
-        ring_size: Ranks to a ring; fewer than there are make several rings, each with sequences of its own.
+        ring_size: Ranks per ring; fewer than the group has form several rings, each with its own sequences.
         causal: Whether a query sees only its own position and those before it.
         offset: Which one a head keeps: ``modulo`` (h mod r) or ``blocks`` (h // ceil(H / r)).
-        key_padding_mask: True for keys that nobody sees, of the whole sequence: (batch, sequence), on every rank.
+        key_padding_mask: True for masked keys, of the whole sequence: (batch, sequence), on every rank.
         detached_weights: Hold the weights of branches constant in the backward pass, as torchscale does: not exact.
         dropout: Refused unless it is 0.
-        backend: ``auto``, ``math``, ``flash``, ``cudnn``, or ``triton`` for what a rank can do alone.
-        traffic: Counts the bytes that are moved, forward and backward.
+        backend: ``auto``, ``math``, ``flash``, ``cudnn``, or ``triton`` for a rank's local work.
+        traffic: Counts the transferred bytes, forward and backward.
     """
     options = AttentionOptions(
         segment_lengths, dilation_rates, causal, offset, key_padding_mask, detached_weights, dropout, backend
@@ -210,11 +210,11 @@ def ring_dilated_attention(
 
 
 def ring_position_in(group: Any, ring_size: int | None) -> RingPosition:
-    """Return where this rank sits in its ring."""
+    """Return this rank's position in its ring."""
     dist = import_torch().distributed
     return RingPosition.of(dist.get_rank(group), dist.get_world_size(group), ring_size)
 
 
 def barrier(group: Any = None) -> None:
-    """Wait until all ranks of a group are there: afterwards any two of them may exchange."""
+    """Wait until all ranks of a group have reached this point; afterwards any two may communicate."""
     import_torch().distributed.barrier(group)

@@ -36,13 +36,13 @@ class DilatedAttention(nn.Module):  # type: ignore[misc]  # the type checker doe
     Args:
         embed_dim: Elements of a position over all query heads.
         num_heads: Query heads.
-        segment_lengths: Positions to a segment, one for each branch.
-        dilation_rates: Of how many positions a head keeps one, one for each branch.
-        num_kv_heads: Heads of keys and values; as many as of queries unless told.
+        segment_lengths: Positions per segment, one number per branch.
+        dilation_rates: A head keeps one of this many positions; one number per branch.
+        num_kv_heads: Heads of keys and values; by default as many as query heads.
         causal: Whether a query sees only its own position and those before it.
         offset: ``modulo`` or ``blocks``.
         dropout: Refused unless it is 0.
-        use_flash_attention: Whether a fused kernel may compute blocks; otherwise products of matrices do.
+        use_flash_attention: Whether a fused kernel may compute blocks; otherwise matrix products do.
         detached_weights: Hold the weights of branches constant in the backward pass: not exact.
     """
 
@@ -82,7 +82,7 @@ class DilatedAttention(nn.Module):  # type: ignore[misc]  # the type checker doe
         return dilated_attention(q, k, v, key_padding_mask=key_padding_mask, **self.options)
 
     def check_heads(self, q: Tensor, k: Tensor) -> None:
-        """Refuse tensors of other heads than the module was made for."""
+        """Refuse tensors whose heads differ from the module's."""
         for name, x, heads in (("q", q, self.heads.queries), ("k", k, self.heads.keys)):
             if tuple(x.shape[2:]) != (heads, self.head_dim):
                 raise BadInput(f"{name} has shape {tuple(x.shape)}, but its heads are {heads} of {self.head_dim}.")
@@ -93,11 +93,11 @@ class DilatedAttention(nn.Module):  # type: ignore[misc]  # the type checker doe
 
 
 class RingDilatedAttention(DilatedAttention):
-    """Dilated attention over the ranks of a group; ``traffic`` counts the bytes that this rank moved.
+    """Dilated attention over the ranks of a group; ``traffic`` counts the bytes that this rank transferred.
 
     Args:
-        ring_size: Ranks to a ring; all of the group unless told.
-        group: The ranks; all there are unless told.
+        ring_size: Ranks per ring; by default the whole group.
+        group: The ranks; by default all.
         **options: Those of ``DilatedAttention``.
     """
 
@@ -126,7 +126,7 @@ class RingDilatedAttention(DilatedAttention):
 
 
 class AttendFunction(Function):  # type: ignore[misc]  # the type checker does not see PyTorch
-    """A job's output, and its gradients: exact, or with the weights of branches held constant."""
+    """A call's output and gradients: exact, or with the weights of branches held constant."""
 
     @staticmethod
     def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

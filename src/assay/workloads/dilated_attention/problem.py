@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 BACKWARD_FLOP = 2.5
-"""Operations of the backward pass to one of the forward pass: five products of matrices to two."""
+"""Ratio of backward to forward FLOP: five matrix products to two."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class DilatedAttentionProblem:
 
     @classmethod
     def of(cls, params: Params) -> Self:
-        """Read the problem, or say which rule it breaks."""
+        """Read the problem; refuse one that breaks a rule."""
         schedule = DilationSchedule.of(
             parse_numbers("segments", params["segments"]), parse_numbers("rates", params["rates"])
         )
@@ -209,7 +209,7 @@ class DilatedAttentionProblem:
         return self.costs.sequence // self.ring
 
     def ring_position(self, rank: int, world: int) -> RingPosition:
-        """Return where a rank sits.
+        """Return a rank's position.
 
         One process alone may compute what the last place of a ring computes, the busiest under a causal mask.
         """

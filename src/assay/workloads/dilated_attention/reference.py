@@ -1,6 +1,6 @@
-"""What dilated attention must give, in float64 and by another method.
+"""The reference of dilated attention, in float64 and by another method.
 
-The errors of plain attention to compare with.
+Also the errors of plain attention to compare with.
 
 Merging branches by their log-sum-exp equals one softmax in which a pair of positions counts as often as branches join
 it: softmax(Q·Kᵀ/√d + log M)·V, M whole numbers. Gradients are autograd's. Tensors are (batch, sequence, heads, dim).

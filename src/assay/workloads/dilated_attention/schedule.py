@@ -61,7 +61,7 @@ class DilationSchedule:
 
     @classmethod
     def of(cls, segment_lengths: Sequence[int], dilation_rates: Sequence[int]) -> Self:
-        """Return the ladder of segment lengths and dilation rates, one of both to a branch."""
+        """Return the schedule of segment lengths and dilation rates, one of each per branch."""
         if len(segment_lengths) != len(dilation_rates):
             raise BadInput(
                 f"There are {len(segment_lengths)} segment lengths but {len(dilation_rates)} dilation rates; "
@@ -83,7 +83,7 @@ class DilationSchedule:
             warnings.warn(text, UncoveredRowsWarning, stacklevel=5)
 
     def within(self, shard: int) -> DilationSchedule:
-        """Return what is left of the ladder inside a shard: no segment is longer than it."""
+        """Return the schedule within a shard, with segments clipped to its length."""
         return DilationSchedule(
             tuple(DilatedBranch(min(branch.segment, shard), branch.rate) for branch in self.branches)
         )
@@ -128,7 +128,7 @@ class BranchPart:
     """The heads of one offset in one branch, over all its segments: in memory, a strided view.
 
     Attributes:
-        branch: The number of the branch in the ladder.
+        branch: Index of the branch in the schedule.
         segment: Positions to a segment; of a shard where the branch's segment is longer.
         rate: The dilation rate.
         offset: The first position that is kept.
@@ -157,7 +157,7 @@ def branch_parts(schedule: DilationSchedule, heads: AttentionHeads, length: int)
 
 
 def check_sequence(schedule: DilationSchedule, sequence: int, ranks: int = 1) -> int:
-    """Return the length of a rank's shard of the sequence, or say which rule the three break."""
+    """Return the length of a rank's shard of the sequence, or refuse an inconsistent combination."""
     check_positive("The length of the sequence", sequence)
     check_positive("The number of ranks", ranks)
     for branch in schedule.branches:
@@ -201,7 +201,7 @@ class RingPosition:
 
     @classmethod
     def of(cls, rank: int, world: int, ring_size: int | None) -> Self:
-        """Return where a rank of the world sits; without a ring size the world is one ring."""
+        """Return the position of a rank of the world; without a ring size the world is one ring."""
         size = world if ring_size is None else ring_size
         check_positive("The ring size", size)
         if world % size:
@@ -214,7 +214,7 @@ class RingStep:
     """One step of a branch, as one rank sees it; ranks are those of the world, null where nothing is to be done.
 
     Attributes:
-        branch: The number of the branch in the ladder.
+        branch: Index of the branch in the schedule.
         number: Counts from 1.
         source: The place in the ring whose keys and values are attended to.
         receive_from: Who hands them over.

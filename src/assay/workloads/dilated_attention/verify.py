@@ -52,7 +52,7 @@ SCORES_AT_ONCE = 2**23
 
 
 class CheckUnit(NamedTuple):
-    """What is judged for itself."""
+    """A unit that is checked by itself."""
 
     block: int
     sequence: int
@@ -61,13 +61,13 @@ class CheckUnit(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """Judges what one rank computed.
+    """Checks one rank's results.
 
     Attributes:
         problem: What was to be computed.
-        position: Where the rank sits.
+        position: The rank's position.
         source: The data of its ring.
-        seed: Chooses the units.
+        seed: Selects the units.
     """
 
     problem: DilatedAttentionProblem
@@ -76,7 +76,7 @@ class ShardCheck:
     seed: int
 
     def check(self, outputs: tuple[Tensor, ...]) -> Check:
-        """Return how far the output, and the gradients behind it, are from what they must be."""
+        """Return the error of the output and of the gradients after it."""
         units = self.units
         chosen = self.choose_units(MOST_FLOP[self.source.where.partition(":")[0]])
         errors = RelativeErrors()
@@ -93,12 +93,12 @@ class ShardCheck:
 
     @property
     def units(self) -> list[CheckUnit]:
-        """All there is to be judged."""
+        """Return all units."""
         costs = self.problem.costs
         return [CheckUnit(b, s, h) for b in self._blocks for s in range(costs.batch) for h in range(costs.heads.keys)]
 
     def choose_units(self, most_flop: float) -> list[CheckUnit] | None:
-        """Return what is judged within so many operations, of every head something; null where that is too much."""
+        """Return the units to check within ``most_flop``, at least one per head; null where that is too much."""
         units, heads = self.units, self.problem.costs.heads.keys
         affordable = int(most_flop / self._unit_flop)
         if affordable >= len(units):
@@ -123,14 +123,14 @@ class ShardCheck:
 
     @property
     def _unit_flop(self) -> float:
-        """What judging one unit takes: gradients of keys need the scores of all rows of a block."""
+        """Return the FLOP to check one unit: gradients of keys need the scores of all rows of a block."""
         costs, backward = self.problem.costs, self.problem.backward
         rows = self._length if backward else min(self._length, self.problem.shard)
         flop_per_pair = (4.0 * costs.dim + FLOP_PER_ELEMENT) * (1 + BACKWARD_FLOP if backward else 1)
         return rows * self._length * costs.heads.shared_by * flop_per_pair
 
     def _worst_error(self, errors: list[float]) -> tuple[float, float, str]:
-        """Return the worst of some errors, how large it may be, and what it is called."""
+        """Return the worst error, its tolerance, and its name."""
         if self.problem.dtype in {"float32", "float64"}:
             return max(errors), tolerance_of(self.problem.dtype), f"worst {RELATIVE_ERROR}"
         tensors = [getattr(self.source.shard(self.position.index), name)[:1] for name in self._names]

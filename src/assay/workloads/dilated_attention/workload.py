@@ -39,7 +39,7 @@ class FullCall:
     def __init__(
         self, problem: DilatedAttentionProblem, position: RingPosition, shard: AttentionShard, group: Any
     ) -> None:
-        """Set it up; the group is a ``Still`` where nothing is to be sent."""
+        """Set it up; the group is a ``NoTransfers`` where nothing is to be sent."""
         schedule = problem.costs.schedule
         self._options = AttentionOptions(
             segment_lengths=[branch.segment for branch in schedule.branches],
@@ -58,11 +58,11 @@ class FullCall:
 
     @property
     def held(self) -> tuple[Tensor, ...]:
-        """What it is given, and keeps."""
+        """The tensors that it holds."""
         return self._qkv if self._gradient is None else (*self._qkv, self._gradient)
 
     def __call__(self, traffic: Traffic) -> tuple[Tensor, ...]:
-        """Make the call; what it moves is counted."""
+        """Make the call, and count its traffic."""
         torch = import_torch()
         if self._gradient is None:
             with torch.no_grad():
@@ -86,11 +86,11 @@ class TransferCall:
 
     @property
     def held(self) -> tuple[Tensor, ...]:
-        """What it is given, and keeps."""
+        """The tensors that it holds."""
         return self.shard.k, self.shard.v
 
     def __call__(self, traffic: Traffic) -> tuple[Tensor, ...]:
-        """Make the call; what it moves is counted."""
+        """Make the call, and count its traffic."""
         costs, shard = self.problem.costs, self.problem.shard
         ahead = ring_steps(costs.schedule, shard, self.position, causal=costs.causal)
         exchange = RingExchange(self.group, ahead, branch_parts(costs.schedule, costs.heads, shard), traffic)
@@ -106,16 +106,16 @@ class TransferCall:
 
 
 class DiscardedReturns(GradientReturns):
-    """Gradients that come and are not added up."""
+    """Receives gradients without adding them up."""
 
     def accumulate(self, step: RingStep, received: Tensor) -> None:
-        """Leave what came aside."""
+        """Discard received gradients."""
 
 
 def call_variant(
     problem: DilatedAttentionProblem, position: RingPosition, shard: AttentionShard, group: Any
 ) -> FullCall | TransferCall:
-    """Return the call that a problem asks for."""
+    """Return the call of a problem's variant."""
     if problem.only == "communication":
         return TransferCall(problem, position, shard, group)
     return FullCall(problem, position, shard, NoTransfers() if problem.only == "compute" else group)
@@ -123,7 +123,7 @@ def call_variant(
 
 MIB = 2.0**20
 OWN_KERNELS = ("dilated_attention", "merge_parts")
-"""What our own kernels are called."""
+"""Names of our own kernels."""
 
 
 class DilatedAttentionTorch:
@@ -167,7 +167,7 @@ class DilatedAttentionTorch:
         return params
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Meet the other ranks and draw this rank's shard."""
+        """Join the other ranks and draw this rank's shard."""
         problem, where = DilatedAttentionProblem.of(params), open_device(device)
         problem.check_device(where.partition(":")[0])
         ranks = torch_ranks.join_ranks(where)
@@ -179,7 +179,7 @@ class DilatedAttentionTorch:
 
 
 class _RankWorkload:
-    """What one rank does of a problem, and what is known of it."""
+    """One rank's part of a problem, with its facts."""
 
     def __init__(self, problem: DilatedAttentionProblem, ranks: Ranks, where: str, seed: int) -> None:
         self._problem, self._ranks, self._where, self._seed = problem, ranks, where, seed
@@ -190,7 +190,7 @@ class _RankWorkload:
         self._synchronize = synchronizer(where)
 
     def prepare(self) -> PreparedWorkload:
-        """Return it ready to be checked and timed."""
+        """Return the workload ready to be checked and timed."""
         problem, costs = self._problem, self._problem.costs
         computes = problem.only != "communication"
         forward = costs.flop_at(self._position.index, problem.ring)
@@ -210,7 +210,7 @@ class _RankWorkload:
         )
 
     def _launched_kernels(self) -> LaunchedKernels:
-        """Make calls, and look at what one launched; of a CPU's many operators each is named once."""
+        """Make calls, and return what one launched; a CPU's many operators are listed once each."""
         kernels = list_kernels(partial(self._call, Traffic()), self._where)
         if self._where == "cpu":
             return LaunchedKernels(tuple(dict.fromkeys(kernels)), attention_backend(kernels))
@@ -220,7 +220,7 @@ class _RankWorkload:
         )
 
     def _measured(self) -> Mapping[str, float]:
-        """Make one call, and say what it moved and held; bytes are of this rank, messages those that came."""
+        """Make one call, and return its traffic and memory: bytes of this rank, and messages received."""
         traffic = Traffic()
         peaks = self._peaks(partial(self._call, traffic))
         moved = {
@@ -236,7 +236,7 @@ class _RankWorkload:
         return sum(x.nbytes for x in self._call.held)
 
     def _expected_bytes(self) -> int:
-        """Return what the formula says that reaches this rank in one call."""
+        """Return the bytes that this rank should receive per call, by formula."""
         costs, ring, index = self._problem.costs, self._problem.ring, self._position.index
         if self._problem.only == "compute":
             return 0
