@@ -172,7 +172,7 @@ def test_a_fleet_goes_on_where_it_was_begun(
     folder = make("n1")
     for option in ("--nodes=2", "--sbatch-arg=--qos=high", "--partition=main"):
         assert main(["resume", str(folder.path), "--on", "slurm", option]) == 2
-        assert f"{option.partition('=')[0]} cannot change that" in capsys.readouterr().err
+        assert f"so {option.partition('=')[0]} cannot be changed" in capsys.readouterr().err
 
 
 def test_a_node_goes_on_with_its_run_only_where_it_is_the_machine_that_began_it(

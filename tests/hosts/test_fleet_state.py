@@ -126,7 +126,7 @@ def test_nodes_of_which_the_same_is_to_be_said_share_a_line() -> None:
         NodeProgress(node="n5", state="failed", reason="it burned"),
     ]
     assert state.progress_lines(steps) == [
-        "n1, n3 run",
+        "n1 and n3 run",
         "n2 waits: nodes are not free (Resources)",
         "n4 is done",
         "n5 failed: it burned",

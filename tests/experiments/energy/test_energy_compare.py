@@ -263,7 +263,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(tmp_path: Path) -> None:
     score = put(tmp_path / "run", every()) / "ai_energy_score.csv"
     with pytest.raises(BadInput, match=r"is a table of scores \(ai_energy_score\)"):
         read_sources([score])
-    with pytest.raises(BadInput, match=r"ends in \.html"):
+    with pytest.raises(BadInput, match=r"must end in \.html"):
         CliRunner().invoke(command, [str(other), "-o", "x.pdf"], catch_exceptions=False)
 
 

@@ -147,7 +147,7 @@ CLOSED_EARLY = "closed the connection in the middle of an answer"
 
 
 def silence_fault(timeout_s: float) -> str:
-    """Return that no part of an answer came within the timeout, though keep-alives may have."""
+    """Return that no part of an answer came within the timeout, though keep-alive lines may have."""
     return f"sent nothing of an answer for {timeout_s:g} s (backend.request_timeout_s)"
 
 

@@ -179,7 +179,7 @@ class _OpenRequest:
         return self._answer.chunks
 
     def receive(self, pieces: list[StampedBytes]) -> bool:
-        """Process new data; return whether it had a part of an answer, and not only keep-alives.
+        """Process new data; return whether it had a part of an answer, and not only keep-alive lines.
 
         Raises:
             ConnectionFault: It is not an answer.
