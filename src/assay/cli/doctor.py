@@ -33,7 +33,7 @@ def command(gpus: tuple[str, ...], as_json: bool) -> int:
 
 
 def run_doctor(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None], *, as_json: bool) -> int:
-    """Gather what the rooms say of a machine, and show it; how a GPU is touched is handed in."""
+    """Collect every package's checks of this machine and show them; how a GPU is touched is passed in."""
     from assay.cli import show
     from assay.core.values import SCHEMA_VERSION
     from assay.machine.doctor import build_doctor_page, build_inference_yaml

@@ -113,9 +113,9 @@ def build_options(flags: dict[str, Any], machine: Machine) -> CharacterizeOption
 
 def packaged_cases() -> Path:
     """Return the case file that comes with Assay."""
-    from assay.experiments import power as room
+    from assay.experiments import power
 
-    return Path(str(room.__file__)).with_name("cases.yaml")
+    return Path(str(power.__file__)).with_name("cases.yaml")
 
 
 def select_cases(cases: tuple[CaseSpec, ...], names: tuple[str, ...]) -> list[CaseSpec]:
