@@ -282,6 +282,17 @@ def test_a_dead_guardian_is_replaced_before_anything_that_needs_one_is_begun(eve
         assert guardian_of(os.getpid()) != killed
 
 
+def test_the_end_of_a_guardian_that_has_just_replaced_another_is_waited_for(eventually: Eventually) -> None:
+    with Guardian():
+        watch = Guardian._shared
+        assert watch is not None
+        with watch._starting:
+            _kill_guardian(eventually)
+            watch._start_again()
+            watch._ended = True
+    assert watch._process.returncode == 0
+
+
 def test_what_needs_a_guardian_is_not_begun_outside_of_one() -> None:
     with pytest.raises(RuntimeError, match="with Guardian"):
         Guardian.require()

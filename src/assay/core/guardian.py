@@ -158,15 +158,16 @@ class _GuardianProcess:
             died = self._process
             died.wait()
             with self._starting:
+                if self._process is not died:  # replaced by `require` while this thread waited: watch that one
+                    continue
                 if self._ended:
                     return
-                if self._process is died:
-                    try:
-                        self._start_again()
-                    except GuardianLost as error:
-                        self._supervising = False
-                        self._stop_if_required(error)
-                        return
+                try:
+                    self._start_again()
+                except GuardianLost as error:
+                    self._supervising = False
+                    self._stop_if_required(error)
+                    return
 
     def _start_again(self) -> None:
         """Start a guardian to replace a dead one; the caller holds the lock.
