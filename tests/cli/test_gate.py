@@ -291,7 +291,7 @@ def test_stopped_by_ctrl_c_it_goes_on_later_and_names_the_planted_slow_down(
     assert left(repository, assay_home) == []
     ran = assay("resume", "runs/latest", "--no-history", "--json")
     assert ran.code == ran.data["exit_code"] == 1, ran.err
-    assert ran.data["headline"].startswith("Fails: head against base, took_ms +5.0 % (+5.0 % to +5.0 %), the limit is")
+    assert ran.data["headline"].startswith("Fails: head against base, took_ms +5.0 % (+5.0), the limit is")
     gate = ran.data["findings"][0]
     assert (gate["verdict"], gate["facts"]["answer"], gate["facts"]["restarts"]) == ("no", "fails", 3)
     assert gate["facts"]["base"] == git(repository, "rev-parse", "base")

@@ -42,7 +42,7 @@ def test_a_prediction_measures_one_share_and_says_what_it_assumes(assay: Assay, 
     assert two["facts"]["communication_s"] == pytest.approx(3 * 5e-6 + two["facts"]["received_bytes"] / 100e9)
     low, value, high = (two["facts"][f"time_{end}s"] for end in ("low_", "", "high_"))
     assert low is high is None or low < value < high
-    assert (three["verdict"], three["facts"]["status"]) == ("no", "skipped")
+    assert (three["verdict"], three["kind"]) == ("no", "skipped")
     assert (run / "figures" / "predicted_efficiency.png").is_file()
     blocks = (run / "blocks.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(blocks) == 1

@@ -160,7 +160,7 @@ def test_a_client_that_is_killed_leaves_nothing_there_and_what_was_measured_come
         (("--on", "ssh:down"), 3, "down cannot be reached: it does not answer"),
         (("--on", "ssh:gpu1", "--partition", "x"), 2, "--partition is not supported with --on ssh"),
         (("--on", "ssh:gpu1", "--gpu-type", "L44"), 2, "Did you mean L4"),
-        (("--on", "ssh:gpu1", "--gpu-type", "L4,T4"), 2, "names several kinds"),
+        (("--on", "ssh:gpu1", "--gpu-type", "L4,T4"), 2, "names several GPU models"),
         (("--on", "ssh:gpu1", "--ship", "nope"), 2, "--ship nope: there is no such file"),
         ((*ON, "--gpu-type", "L4"), 3, "--gpu-type L4 was asked for, and on gpu1 there is no GPU"),
         ((*ON, "--device", "cpu:99"), 3, "There is no device cpu:99"),
