@@ -46,6 +46,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("self_comparison.py", "verify"),
         ("stop_signals.py", "verify"),
         ("time_coverage.py", "verify"),
+        ("mutants.py", "verify"),
     ],
     ids=" ".join,
 )
