@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from assay.core import page, plan, results
+from assay.core.page import build_table
 from assay.core.plan import Block, Command, Method, Metric, Role, SourceCheckout, Subject, Trial, Tuner
 from assay.core.results import Check, Estimate, Finding, Findings, Record, Window
 from assay.core.values import SCHEMA_VERSION, Value
@@ -407,3 +408,18 @@ def test_fields_that_came_later_leave_the_identity_as_it_was_until_they_are_used
     assert trial.id == "afb3c71d021f"
     assert trial.model_copy(update={"retakes": 1}).id != trial.id
     assert trial.model_copy(update={"profile": True}).id != trial.id
+
+
+def test_a_table_is_built_from_functions_of_its_rows() -> None:
+    table = build_table(
+        "Times",
+        [("add", 1.5), ("mul", None)],
+        {"name": lambda row: row[0], "us": lambda row: row[1]},
+        numeric={"us"},
+        tone=lambda row: "plain" if row[1] else "unsure",
+    )
+    assert table.rows == (("add", 1.5), ("mul", None))
+    assert [(column.title, column.numeric) for column in table.columns] == [("name", False), ("us", True)]
+    assert table.tones == ("plain", "unsure")
+    with pytest.raises(ValueError, match="no column ms"):
+        build_table("Times", [1], {"us": lambda row: row}, numeric={"ms"})

@@ -6,13 +6,17 @@ looks in a terminal, in Markdown, in HTML or in a PNG is up to the reports.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, FiniteFloat, model_validator
 
 from assay.core.results import Origin
 from assay.core.values import Value
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+Row = TypeVar("Row")
 Cell = str | float | int | None
 Tone = Literal["plain", "good", "bad", "unsure"]
 
@@ -49,6 +53,38 @@ class Table(Value):
         if self.tones is not None and len(self.tones) != len(self.rows):
             raise ValueError(f"table {self.title!r} has tones for other rows")
         return self
+
+
+def build_table(
+    title: str,
+    rows: Iterable[Row],
+    columns: Mapping[str, Callable[[Row], Cell]],
+    *,
+    numeric: Collection[str] = (),
+    tone: Callable[[Row], Tone] | None = None,
+    note: str | None = None,
+) -> Table:
+    """Return a table with one line per row, whose columns are functions of the row.
+
+    Args:
+        title: Of the table.
+        rows: Any values, one per line.
+        columns: The cell of each column, by the column's title, from left to right.
+        numeric: Titles of the columns that hold numbers (aligned right).
+        tone: The tone of a row; null: all rows are plain.
+        note: Shown below the table.
+
+    """
+    if unknown := set(numeric) - set(columns):
+        raise ValueError(f"table {title!r} has no column {', '.join(sorted(unknown))}")
+    all_rows = list(rows)
+    return Table(
+        title=title,
+        columns=tuple(Column(title=name, numeric=name in numeric) for name in columns),
+        rows=tuple(tuple(cell(row) for cell in columns.values()) for row in all_rows),
+        tones=None if tone is None else tuple(map(tone, all_rows)),
+        note=note,
+    )
 
 
 class StripRow(Value):

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.page import Column, Page, Section, Table, Text, build_table
 from assay.core.results import make_check
 from assay.machine.linux import read_text_or_none
 
@@ -419,11 +419,14 @@ def summarize_findings(findings: tuple[Finding, ...]) -> str:
 
 
 def _fix_table(findings: tuple[Finding, ...]) -> Element:
-    rows = [(f.claim, f.reason, _fix_of(f)) for f in findings if f.verdict != "yes" and f.facts.get("fix")]
-    if not rows:
+    fixable = [f for f in findings if f.verdict != "yes" and f.facts.get("fix")]
+    if not fixable:
         return Text(text="Nothing.", tone="good")
-    columns = tuple(Column(title=title) for title in ("does not hold", "because", "to mend it"))
-    return Table(title="Each with its fix", columns=columns, rows=tuple(rows))
+    return build_table(
+        "Each with its fix",
+        fixable,
+        {"does not hold": lambda f: f.claim, "because": lambda f: f.reason, "to mend it": _fix_of},
+    )
 
 
 def _fix_of(finding: Finding) -> str | None:
@@ -436,11 +439,11 @@ def _topic_sections(findings: tuple[Finding, ...]) -> list[Section]:
     for topic, title in _TOPICS.items():
         chosen = [f for f in findings if f.facts["topic"] == topic]
         if chosen:
-            table = Table(
-                title="Claims",
-                columns=(Column(title="claim"), Column(title="holds"), Column(title="seen")),
-                rows=tuple((f.claim, f.verdict, f.reason) for f in chosen),
-                tones=tuple(_TONES[f.verdict] for f in chosen),
+            table = build_table(
+                "Claims",
+                chosen,
+                {"claim": lambda f: f.claim, "holds": lambda f: f.verdict, "seen": lambda f: f.reason},
+                tone=lambda f: _TONES[f.verdict],
             )
             sections.append(Section(title=title, elements=(table,)))
     return sections
