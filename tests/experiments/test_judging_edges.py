@@ -118,7 +118,7 @@ def test_the_lowest_step_is_told_only_where_another_is_surely_worse() -> None:
     assert (apart.may_be, apart.is_clear) == ((0,), True)
 
 
-@pytest.mark.parametrize(("longest", "said"), [(1.05, "not clear"), (1.0, "does not bind"), (None, "does not bind")])
+@pytest.mark.parametrize(("longest", "said"), [(1.05, "unclear"), (1.0, "does_not_bind"), (None, "does_not_bind")])
 def test_a_cap_does_not_bind_only_where_calls_surely_take_no_longer(longest: float | None, said: str) -> None:
     step: Any = Made(
         setting=300.0, mean=lambda _: 200.0, readings=(Made(held_back=None),), slowdown=about(1.0, 0.99, 1.01),
@@ -249,7 +249,7 @@ def test_one_number_of_a_single_process_leaves_a_ratio_in_doubt() -> None:
     assert verdicts._find_doubt(ratio, [number(5)], [number(1, 2.0)]) is None
 
 
-@pytest.mark.parametrize(("left", "said"), [(0.4, None), (0.2, "taken back"), (0.3, None)])
+@pytest.mark.parametrize(("left", "said"), [(0.4, None), (0.2, "reverted"), (0.3, None)])
 def test_a_step_is_taken_back_only_where_surely_less_than_half_is_left(left: float, said: str | None) -> None:
     """The error of what is left is 0.2: an interval of 0.784 is 3.92 of it wide."""
     step: Any = Made(significant=True, low=0.6, high=1.384, left=left, direction=1, size=1.0)

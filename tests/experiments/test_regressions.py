@@ -90,7 +90,7 @@ def test_a_step_that_was_taken_back_is_no_regression_any_more(tmp_path: Path) ->
     logs = noise(8, DAYS, seed=4)
     logs[0, CHANGED : CHANGED + 12] += np.log(1.15)
     found = looked(Made(logs), tmp_path)
-    assert next(step.status for step in found.change_points if step.details.startswith("rows=0")) == "taken back"
+    assert next(step.status for step in found.change_points if step.details.startswith("rows=0")) == "reverted"
     assert not found.regressions
 
 

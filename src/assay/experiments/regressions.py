@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from pydantic import AwareDatetime, Field
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from assay.store.history.queries import SeriesHistory
 
 
-ChangePointStatus = Literal["regression", "improvement", "change", "confounded", "taken back", "small", "maybe chance"]
-"""What a step is called. ``change``: whether that is better cannot be said of its quantity."""
+ChangePointStatus = Literal["regression", "confounded", "change", "improvement", "reverted", "small", "chance"]
+"""What a change point is, in the order of reports. ``change``: neither direction of its quantity is better.
+
+``reverted``: at its end the series is back where it was; ``chance``: not significant among all series.
+"""
 
 
 class ChangePointRun(Value):
@@ -201,9 +204,9 @@ STATUS_PLURALS = {
     ),
     "change": ("change", "changes"),
     "improvement": ("improvement", "improvements"),
-    "taken back": ("step that was taken back", "steps that were taken back"),
+    "reverted": ("reverted change", "reverted changes"),
     "small": ("that is small", "that are small"),
-    "maybe chance": ("that may be chance", "that may be chance"),
+    "chance": ("that may be chance", "that may be chance"),
 }
 
 
@@ -372,12 +375,12 @@ def _change_point(
 def _unjudged_status(step: LevelShift, confounded: tuple[str, ...], minimum_effect: float) -> ChangePointStatus | None:
     """Say why a step is not to be judged; null when it is."""
     if not step.significant:
-        return "maybe chance"
+        return "chance"
     if confounded:
         return "confounded"
     error = (step.high - step.low) / (2 * 1.96)
     if step.left * step.direction + error < REVERTED_SHARE * abs(step.size):
-        return "taken back"
+        return "reverted"
     return "small" if abs(step.size) < np.log1p(minimum_effect) else None
 
 
@@ -406,10 +409,7 @@ def _change_point_run(run: HistoryRun) -> ChangePointRun:
 
 
 def _sort_key(step: ChangePoint) -> tuple[int, float]:
-    ranks: tuple[ChangePointStatus, ...] = (
-        "regression", "confounded", "change", "improvement", "taken back", "small", "maybe chance"
-    )  # fmt: skip
-    return ranks.index(step.status), -abs(float(np.log(step.ratio.value)))
+    return get_args(ChangePointStatus).index(step.status), -abs(float(np.log(step.ratio.value)))
 
 
 MAX_FIGURES = 12
@@ -417,7 +417,7 @@ STATUS_TONES: dict[ChangePointStatus, Tone] = {
     "regression": "bad",
     "improvement": "good",
     "confounded": "unsure",
-    "maybe chance": "unsure",
+    "chance": "unsure",
 }
 CHANGE_POINT_COLUMNS = (
     Column(title="it is"),

@@ -102,11 +102,11 @@ def test_caps_that_do_not_bind_are_marked_and_those_that_bind_are_not() -> None:
     ("truth", "binds"),
     [
         (Truth(0.02, 290.0, held=0.5), "binds"),
-        (Truth(0.02, 200.0), "does not bind"),
-        (Truth(0.03, 200.0), "not clear"),
-        (Truth(0.02, 299.0), "not clear"),
-        (Truth(0.02, None), "not clear"),
-        (Truth(0.02, 200.0, held=0.03), "not clear"),
+        (Truth(0.02, 200.0), "does_not_bind"),
+        (Truth(0.03, 200.0), "unclear"),
+        (Truth(0.02, 299.0), "unclear"),
+        (Truth(0.02, None), "unclear"),
+        (Truth(0.02, 200.0, held=0.03), "unclear"),
     ],
 )
 def test_a_cap_does_not_bind_only_where_all_signs_say_so(truth: Truth, binds: str) -> None:
@@ -120,9 +120,9 @@ def test_a_cap_does_not_bind_only_where_all_signs_say_so(truth: Truth, binds: st
     ("locked", "reached", "call_s", "binds"),
     [
         (1200.0, 1200.0, 0.03, "binds"),
-        (1200.0, 1100.0, 0.03, "not clear"),
-        (1980.0, 1950.0, 0.02, "does not bind"),
-        (1900.0, 1900.0, 0.0201, "not clear"),
+        (1200.0, 1100.0, 0.03, "unclear"),
+        (1980.0, 1950.0, 0.02, "does_not_bind"),
+        (1900.0, 1900.0, 0.0201, "unclear"),
     ],
 )
 def test_a_clock_binds_where_it_is_held_and_slower(locked: float, reached: float, call_s: float, binds: str) -> None:

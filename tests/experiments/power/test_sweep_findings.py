@@ -94,7 +94,7 @@ def test_four_devices_are_told_one_by_one_and_five_together() -> None:
 
 def test_a_step_is_called_cheaper_only_than_what_spends_more_as_found() -> None:
     def of(optimum: Optimum, **changes: Any) -> str:
-        return said(curve(*steps(changes, {"binds": "not clear"}), optimum=optimum))
+        return said(curve(*steps(changes, {"binds": "unclear"}), optimum=optimum))
 
     once = best(told=False, chance=False)
     spent = f"{WHERE} spent the least energy at a limit of 200 W, in a single repeat"
@@ -115,7 +115,7 @@ def test_a_step_is_called_cheaper_only_than_what_spends_more_as_found() -> None:
     bare = "at a limit of 200 W it takes 25 % more than as found for calls that take 25 % longer."
     assert of(best(), **alone) == f"{WHERE}: no step is surely cheaper than as found; {bare}"
     free = "calls take at most 50 % longer down to 200 W; 200 W does not bind."
-    unbound = {**more, "binds": "does not bind", "longer_at_most": 1.0}
+    unbound = {**more, "binds": "does_not_bind", "longer_at_most": 1.0}
     assert of(best(), **unbound) == f"{WHERE} spends the least energy where no cap binds; {free}"
     assert (
         of(once, **unbound) == f"{WHERE} spent the least energy at a limit of 200 W, in a single repeat, {dear}; {free}"
@@ -173,7 +173,7 @@ def test_a_best_step_that_cannot_be_told_is_one_of_several() -> None:
 
 
 def test_where_no_cap_binds_it_is_said_once() -> None:
-    free = {"binds": "does not bind", "longer_at_most": 1.0}
+    free = {"binds": "does_not_bind", "longer_at_most": 1.0}
     none = f"{WHERE}: no cap binds, so that none saves energy"
     optimum = best(told=False)
     one = curve(*steps(free), optimum=optimum)
@@ -211,7 +211,7 @@ def test_how_far_calls_can_be_held_back_is_said_of_caps() -> None:
     def of(*changes: dict[str, Any]) -> str:
         return said(curve(*steps(*changes), unit="call")).partition(f"{WHERE}: no energy is told")[2]
 
-    free, near = {"binds": "does not bind", "longer_at_most": 1.0}, {"longer_at_most": 1.5}
+    free, near = {"binds": "does_not_bind", "longer_at_most": 1.0}, {"longer_at_most": 1.5}
     far: dict[str, Any] = {"longer_at_most": 1.75}
     within = "; calls take at most 50 % longer down to"
     assert of(near, {}, {}) == f"{within} 200 W, 20 % less energy."
@@ -223,7 +223,7 @@ def test_how_far_calls_can_be_held_back_is_said_of_caps() -> None:
     assert of(free, free) == "."
     assert of(far, {}) == of({}, far) == "; no step is surely within 50 % of the time as found."
     assert of({}, {}) == "."
-    unknown = {"binds": "does not bind", "longer_at_most": None}
+    unknown = {"binds": "does_not_bind", "longer_at_most": None}
     assert of(unknown, {}) == "; 200 W does not bind."
     assert of(unknown, unknown) == "."
 
@@ -373,7 +373,7 @@ def test_caps_are_told_apart_by_whether_they_bind(judged: Any) -> None:
         found: Finding = judged(curve(*told, reference=reference))["binding"][0]
         return found
 
-    free, held, open_one = "does not bind", "binds", "not clear"
+    free, held, open_one = "does_not_bind", "binds", "unclear"
     found = binding(held, open_one, free, drawn=(300.0, None, 500.0, 700.0, 340.0))
     assert found.claim == "sgemm@torch on cuda:0 is held back by some step of the power limit"
     assert (found.verdict, found.reason) == ("yes", "400 W does not bind")
@@ -382,7 +382,7 @@ def test_caps_are_told_apart_by_whether_they_bind(judged: Any) -> None:
     assert (found.estimate.n, found.estimate.unit) == (4, "W")
     assert found.facts == {
         "device": "cuda:0", "knob": "power_limit_w", "binds": "200 W", "does_not_bind": "400 W",
-        "not_clear": "300 W",
+        "unclear": "300 W",
     }  # fmt: skip
     assert (binding(free, free, held).reason, binding(held, held, held).reason) == ("200 and 300 W do not bind", None)
     nothing = binding(open_one, free, free)

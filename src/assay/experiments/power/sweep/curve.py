@@ -89,7 +89,8 @@ def smooth_levels(levels: Samples, settings: Sequence[Scalar], measured: Sequenc
     return result
 
 
-CapBinding = Literal["binds", "does not bind", "not clear"]
+CapBinding = Literal["binds", "does_not_bind", "unclear"]
+"""Whether a cap changes anything; unclear: the measurements do not decide it."""
 
 POWER_CAP_REASON = "power cap"
 """The throttle reason of a limit that binds."""
@@ -125,18 +126,18 @@ def _power_limit_binding(step: SweepStep, cap_w: float, minimum_effect: float) -
     if held is None and at_limit and _is_slower(step, minimum_effect):
         return "binds"
     if power_w is None or at_limit or (held is not None and held > MAX_FREE_THROTTLE_SHARE):
-        return "not clear"
+        return "unclear"
     free = _is_as_fast(step, minimum_effect) or (held is not None and not _is_slower(step, minimum_effect))
-    return "does not bind" if free else "not clear"
+    return "does_not_bind" if free else "unclear"
 
 
 def _clock_binding(step: SweepStep, as_found: SweepStep, cap_mhz: float, minimum_effect: float) -> CapBinding:
     """A locked clock binds where the GPU is slower under it and holds it; it does not where it ran no faster anyway."""
     clock, clock_as_found = step.mean("sm_mhz"), as_found.mean("sm_mhz")
     if _is_slower(step, minimum_effect):
-        return "not clear" if clock is not None and clock < MIN_CLOCK_SHARE * cap_mhz else "binds"
+        return "unclear" if clock is not None and clock < MIN_CLOCK_SHARE * cap_mhz else "binds"
     free = clock_as_found is not None and clock_as_found <= cap_mhz / MIN_CLOCK_SHARE
-    return "does not bind" if free and _is_as_fast(step, minimum_effect) else "not clear"
+    return "does_not_bind" if free and _is_as_fast(step, minimum_effect) else "unclear"
 
 
 def _is_slower(step: SweepStep, minimum_effect: float) -> bool:
@@ -215,7 +216,7 @@ class SweepCurve:
     @property
     def unbound(self) -> tuple[SweepStep, ...]:
         """The caps that do not bind."""
-        return tuple(step for step in self.steps if step.binds == "does not bind")
+        return tuple(step for step in self.steps if step.binds == "does_not_bind")
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +257,7 @@ def _build_curve(
     delay = _log_table(options, device_readings, _energy_delay, without=options.reference) if options.capped else None
     settings = [point.setting for point in options.points]
     smooth = options.capped
-    free = tuple(step.index for step in plain if step.binds == "does not bind")
+    free = tuple(step.index for step in plain if step.binds == "does_not_bind")
     return SweepCurve(
         device=device,
         steps=plain,

@@ -68,13 +68,13 @@ def _optimum_clause(options: SweepOptions, curve: SweepCurve) -> str:
         return f"{where}: {_unclear_optimum_clause(options, curve, best)}"
     step = curve.at(best.index)
     at = setting_phrase(options.knob, step.setting)
-    if _costs_no_less(step) and step.binds != "does not bind":
+    if _costs_no_less(step) and step.binds != "does_not_bind":
         once = "" if best.chance else ", in a single repeat"
         cheaper = "cheaper" if _costs_no_less(step, surely=best.chance) else "surely cheaper"
         return f"{where}: no step is {cheaper} than as found{once}; at {at} it takes{_saving_clause(step)[1:]}"
     if not best.chance:
         return f"{where} spent the least energy at {at}, in a single repeat{_saving_clause(step)}"
-    if step.binds == "does not bind":
+    if step.binds == "does_not_bind":
         return f"{where} spends the least energy where no cap binds"
     cost = (
         f" ({format_joules(step.cost_j.value)} {WORK_UNIT_PHRASES[curve.unit or 'call']})"
@@ -164,7 +164,7 @@ def _cap_clauses(options: SweepOptions, curve: SweepCurve) -> list[str]:
         saved = within.energy_ratio
         worth = (
             f", {more_or_less_text(saved.value)} energy"
-            if saved is not None and within.binds != "does not bind"
+            if saved is not None and within.binds != "does_not_bind"
             else ""
         )
         clauses.append(f"calls take at most {most} longer down to {setting_text(options.knob, within.setting)}{worth}")
@@ -313,7 +313,7 @@ def _is_surely_slower(options: SweepOptions, step: SweepStep) -> bool:
 def _binding_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     """Return whether the caps do anything at all, with the most power that was seen."""
     binding = [step for step in curve.steps if step.binds == "binds"]
-    unclear = [step for step in curve.steps if step.binds == "not clear"]
+    unclear = [step for step in curve.steps if step.binds == "unclear"]
     verdict: Verdict = "yes" if binding else "unsure" if unclear else "no"
     powers_w = [
         reading.power_w for step in curve.all_reference for reading in step.readings if reading.power_w is not None
@@ -332,7 +332,7 @@ def _binding_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
             "knob": options.knob,
             "binds": _settings_or_none(options, binding),
             "does_not_bind": _settings_or_none(options, curve.unbound),
-            "not_clear": _settings_or_none(options, unclear),
+            "unclear": _settings_or_none(options, unclear),
         },
     )
 

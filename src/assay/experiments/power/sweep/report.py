@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Cell, Element, Page, Tone
     from assay.core.results import Estimate, Finding, Findings
-    from assay.experiments.power.sweep.curve import SweepCurve, SweepStep, SweepStudy
+    from assay.experiments.power.sweep.curve import CapBinding, SweepCurve, SweepStep, SweepStudy
     from assay.experiments.power.sweep.options import SweepOptions
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -38,6 +38,7 @@ LOG_AXIS_RATIO = 8.0
 JOULE_SCALES = ((1e-12, "pJ"), (1e-9, "nJ"), (1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"))
 BAND_NOTE = "The band is the 95 % interval over the repeats."
 MEAN_NOTE = "Mean over the repeats."
+BINDING_TEXTS: dict[CapBinding, str] = {"binds": "binds", "does_not_bind": "does not bind", "unclear": "unclear"}
 AXIS_UNIT_NAMES = {"call": "call", "FLOP": "FLOP", "byte": "byte", "item": "item of the batch"}
 
 
@@ -438,7 +439,7 @@ def activity_tables(options: SweepOptions, curve: SweepCurve, *, several: bool) 
             "SM clock, MHz": [_rounded_text(step.mean("sm_mhz")) for step in steps],
             "°C": [_rounded_text(step.mean("temperature_c")) for step in steps],
             "held by power": [_throttled_cell(step) for step in steps],
-            "cap": [step.binds for step in steps],
+            "cap": [None if step.binds is None else BINDING_TEXTS[step.binds] for step in steps],
         }
     )
     if not columns:
@@ -497,8 +498,8 @@ def _step_remarks(options: SweepOptions, curve: SweepCurve, step: SweepStep) -> 
     within = curve.within(options.max_slowdown) if options.capped else None
     if within is not None and within.index == step.index:
         remarks.append(f"lowest within {format_percent(options.max_slowdown, digits=3)}")
-    if step.binds == "does not bind":
-        remarks.append("does not bind")
+    if step.binds == "does_not_bind":
+        remarks.append(BINDING_TEXTS[step.binds])
     return ", ".join(remarks)
 
 
