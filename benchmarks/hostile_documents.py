@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.files import read_yaml
 from benchmarks.hostile_files import EXAMPLES, LONG
+from tests.compat.test_compat_contention import OLDEST
 from tests.experiments.energy.made_rows import result, row
 from tests.experiments.power.simulated_fleets import Setting, simulate
 from tests.experiments.power.simulated_sweeps import sweep_rows
 from tests.experiments.scaling.results import content
-from tests.experiments.test_older_files import OLDEST
 from tests.experiments.threshold.test_threshold_results import OLDER
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from assay.cli.main import main
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.core.results import Findings
 from benchmarks.resealing import reseal
+from tests.compat.test_compat_contention import OLDEST
 from tests.experiments import tunings as contention
 from tests.experiments.comparisons import a_run, run_of, with_gpus
 from tests.experiments.scaling import worlds
 from tests.experiments.scaling.results import content as scaled
 from tests.experiments.scaling.test_scaling_sources import kept
-from tests.experiments.test_older_files import OLDEST
 from tests.experiments.threshold.test_threshold_results import OLDER as SEED
 from tests.experiments.threshold.test_threshold_results import written as threshold_results
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.cli.main import main
+from assay.compat.contention import build_files
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.experiments.contention.layout import build_layout
-from assay.experiments.contention.older_files import older_files
+from tests.compat.test_compat_contention import FOUND, OLDEST
 from tests.experiments.comparisons import run_of
-from tests.experiments.test_older_files import FOUND, OLDEST
 from tests.experiments.tunings import MACHINE, folder_of, options
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_a_run_of_the_contention_experiment_is_compared_with_itself_and_by_its_o
     wanted = options()
     folder = folder_of(tmp_path / "runs", wanted)
     records = folder.records()
-    folder.keep_files(older_files(MACHINE, wanted, build_layout(MACHINE, wanted, records), FOUND, records))
+    folder.keep_files(build_files(MACHINE, wanted, build_layout(MACHINE, wanted, records), FOUND, records))
     code, out, err = variance("runs/latest", "--json")
     assert code == 0, err
     older = folder.path / "older"

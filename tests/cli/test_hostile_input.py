@@ -13,7 +13,7 @@ from assay.cli.main import cli
 from benchmarks.hostile_documents import documents, written
 from benchmarks.hostile_input import Outcome, Scratch, problem_of, table
 from benchmarks.hostile_lines import BASES, Line, draw_lines, verbs
-from tests.experiments.test_older_files import OLDEST
+from tests.compat.test_compat_contention import OLDEST
 from tests.experiments.tunings import folder_of, options
 
 if TYPE_CHECKING:

@@ -169,8 +169,8 @@ def run_parent(flags: dict[str, Any]) -> Iterator[Path]:
 
 def write_latest(run: Path, parent: Path) -> None:
     """Copy the older tool's file of a run to ``latest.json`` beside the run folders, in one step."""
+    from assay.compat.scaling import RESULTS_FILE
     from assay.core.files import replace_atomically, translate_os_errors
-    from assay.experiments.scaling.results_file import RESULTS_FILE
 
     file, latest = run / RESULTS_FILE, parent / "latest.json"
     if file.is_file():

@@ -18,7 +18,7 @@ from assay.core.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.compat.threshold_lines import PrintedLines
+    from assay.compat.threshold import PrintedLines
     from assay.core.page import Page
     from assay.experiments.threshold.answers import ThresholdAnswer
     from assay.experiments.threshold.saved_results import SavedThresholds
@@ -135,7 +135,7 @@ def parse_older_output(file: Path, output: Path | None) -> int:
     `assay threshold apply` and `assay compare` accept the result. Parity and GPU are not part of such lines and stay
     null.
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.compat.threshold_lines import parse_printed_lines
+    from assay.compat.threshold import parse_printed_lines
     from assay.core.files import replace_atomically
 
     name = "stdin" if file == STDIN else str(file)

@@ -1,1 +1,1 @@
-"""Files and formats of older tools, read and written; nothing in the main path imports this."""
+"""Files of the older tools, read and written: imported by the command line and by the functions that need one."""

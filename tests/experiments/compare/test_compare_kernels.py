@@ -38,8 +38,8 @@ from assay.experiments.compare.tunings import (
     read_group,
 )
 from assay.stats.ratios import Proportion
+from tests.compat.test_compat_contention import OLDEST
 from tests.experiments.matrices import folder_in
-from tests.experiments.test_older_files import OLDEST
 from tests.experiments.tunings import folder_of, options
 
 if TYPE_CHECKING:

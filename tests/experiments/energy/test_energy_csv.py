@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assay.compat.energy import build_files, older_row
 from assay.core.errors import BadInput
 from assay.experiments.energy.export import (
     CELL_COLUMNS,
@@ -25,7 +26,6 @@ from assay.experiments.energy.export import (
     format_part_counts,
     gpu_columns,
     merge_columns,
-    older_row,
     parse_csv_table,
     score_rows,
     total_columns,
@@ -263,11 +263,13 @@ def test_an_older_row_has_the_older_names_alone_and_true_units() -> None:
 
 
 def test_a_run_leaves_json_tables_and_the_older_file() -> None:
-    files = build_report_files(result(row(1), row(1, batch=8)))
+    found = result(row(1), row(1, batch=8))
+    files = {**build_report_files(found), **build_files(found)}
     assert set(files) == {"energy.json", "energy.csv", "ai_energy_score.csv", "older/results/made_results.csv"}
     assert EnergyResult.model_validate_json(files["energy.json"]) == result(row(1), row(1, batch=8))
     assert all(text.count("\n") == 3 for name, text in files.items() if name.endswith(".csv"))
     assert set(build_report_files(result())) == {"energy.json"}
+    assert build_files(result()) == {}
 
 
 def test_words_in_cells_are_short() -> None:

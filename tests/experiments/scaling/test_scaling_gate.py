@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from assay.compat.scaling import RESULTS_FILE
 from assay.core.results import Estimate
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.analysis import analyse_scaling
@@ -20,7 +21,6 @@ from assay.experiments.scaling.estimates import (
 )
 from assay.experiments.scaling.findings import evaluate_gate, judge_efficiency
 from assay.experiments.scaling.plan import ScalingShape
-from assay.experiments.scaling.results_file import RESULTS_FILE
 from tests.experiments.scaling.worlds import FOUR_CORES, World, about, found_in, options
 
 OLDER_KEYS = {

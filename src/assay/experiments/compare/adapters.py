@@ -272,7 +272,7 @@ def speedup_numbers(results: ThresholdResults) -> list[Number]:
 def _speedup_row_numbers(
     row: ThresholdRow, device: str | None, model: str | None, identity: Identity | None
 ) -> Iterator[Number]:
-    details = (*_parameter_details(row.params), *_threshold_details(identity, row.threshold))
+    details = (*parameter_details(row.params), *_threshold_details(identity, row.threshold))
     for time, timed in row.times.items():
         draws = [math.exp(sum(logs) / len(logs)) for logs in timed.log_speedups if logs]
         yield _draws_number(NumberName(row.threshold, details, f"speedup by {time}"), device, model, draws, "×")
@@ -305,7 +305,7 @@ def recommendation_numbers(content: Mapping[str, JsonValue], model: str | None) 
             NumberName(last, _threshold_details(identity, named.get(last)), THRESHOLD_QUANTITY),
             decided.get(last),
         )
-        size = None if decision == "disable" else _positive_float(value)
+        size = None if decision == "disable" else positive_float(value)
         reason = "never" if decision == "disable" else "not known" if size is None else None
         numbers.append(Number(name, None, model, size, reason=reason))
     return numbers
@@ -318,39 +318,15 @@ def _threshold_details(identity: Identity | None, name: str | None) -> tuple[Ide
     return identity_details(select_identity(identity, set() if name is None else {name}))
 
 
-def older_row_numbers(rows: Iterable[JsonValue], model: str | None) -> list[Number]:
-    """Return the speed-up and the two times of every row of the older form; what else a row holds is left aside."""
-    return [number for row in rows if isinstance(row, dict) for number in _older_row_number(row, model)]
-
-
-def _older_row_number(row: Mapping[str, JsonValue], model: str | None) -> Iterator[Number]:
-    params = row.get("params")
-    own = params if isinstance(params, dict) else {}
-    settings = {"S": row.get("sequence_length"), "w": row.get("window_size")}
-    if settings["S"] is None:
-        settings = own
-    elif row.get("branch") == "compressed":
-        sizes = {"l": ("block", 32), "d": ("stride", 16)}
-        settings |= {name: row.get(name) or own.get(longer) or usual for name, (longer, usual) in sizes.items()}
-    for quantity, unit in (("speedup", "×"), ("masked_ms", "ms"), ("fa2_ms", "ms")):
-        value = _positive_float(row.get(quantity))
-        name = NumberName(str(row.get("branch")), _parameter_details(settings), quantity)
-        if value is not None:
-            ends = (
-                (_positive_float(row.get("low")), _positive_float(row.get("high")))
-                if quantity == "speedup"
-                else (None, None)
-            )
-            yield Number(name, None, model, value, *(ends if None not in ends else (None, None)), unit=unit)
-
-
-def _positive_float(value: JsonValue) -> float | None:
+def positive_float(value: JsonValue) -> float | None:
+    """Return a number above zero; null for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < math.inf else None
 
 
-def _parameter_details(params: Mapping[str, object]) -> tuple[IdentityDetail, ...]:
+def parameter_details(params: Mapping[str, object]) -> tuple[IdentityDetail, ...]:
+    """Return parameters as what must agree; those without a value are left out."""
     return tuple(_parameter_detail(name, str(value)) for name, value in params.items() if value is not None)
 
 

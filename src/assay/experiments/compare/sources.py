@@ -174,6 +174,8 @@ def _read_findings(path: Path) -> list[Number]:
 
 def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
     """Return how a result of ``assay threshold``, or of the older tool, is read."""
+    from assay.compat.results import row_numbers
+
     data = content if isinstance(content, dict) else {"results": content}
     info, rows = data.get("device_info"), data.get("results")
     model = info.get("device_name") if isinstance(info, dict) else None
@@ -183,7 +185,7 @@ def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
     results = saved.read_saved(path).results if "schema" in data else None
     if results is not None:
         readers["speed-ups"] = lambda: [*recommended, *from_older.speedup_numbers(results)]
-    of_rows = from_older.older_row_numbers(rows if isinstance(rows, list) else [], named)
+    of_rows = row_numbers(rows if isinstance(rows, list) else [], named)
     if not of_rows and results is None:
         raise BadInput("it has no row with a speed-up or a time")
     readers["rows"] = lambda: [*recommended, *of_rows]
@@ -192,8 +194,10 @@ def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
 
 def _file_source(path: Path, content: JsonValue) -> ResultSource:
     """Return what a file holds, told by what is in it."""
+    from assay.compat.results import is_threshold_result
+
     name = str(path)
-    if _is_threshold_result(content):
+    if is_threshold_result(content):
         return ResultSource(name, "a result of a threshold tool", _threshold_readers(path, content))
     if not isinstance(content, dict):
         raise BadInput(f"{path} {NOT_COMPARABLE_TEXT}.")
@@ -208,18 +212,6 @@ def _file_source(path: Path, content: JsonValue) -> ResultSource:
     if isinstance(content.get("results"), list):
         return _shape_files(path)
     raise BadInput(f"{path} {NOT_COMPARABLE_TEXT}.")
-
-
-def _is_threshold_result(content: JsonValue) -> bool:
-    """Return whether this is a threshold tool's result, or a bare list of its rows."""
-    rows = content.get("results") if isinstance(content, dict) else content
-    if (
-        isinstance(content, dict)
-        and isinstance(rows, list)
-        and ("recommendation" in content or "device_info" in content)
-    ):
-        return True
-    return isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and "branch" in rows[0]
 
 
 def _folder_source(path: Path) -> ResultSource:

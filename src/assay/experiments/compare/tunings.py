@@ -1,22 +1,8 @@
-"""Tuning results of one kernel on one device.
-
-From an older analyser's file, or from the records of a run; and groups of them.
-
-    {"kernel_name": "softmax", "best_config": {"block": 64}, "best_time_ms": 0.1,
-     "all_benchmark_times": [{"config": {"block": 64}, "time_ms": 0.1, "repeats_ms": [0.1, 0.11]}, …],
-     "num_configs_tested": 24, "autotune_duration_seconds": 3.2}
-
-``all_benchmark_times`` of older files may hold bare numbers, each of another configuration. Files written by Assay also
-have ``repeats_ms`` (the same configuration timed in several processes), ``cv_of_samples`` (of each of these processes),
-``timed_by``, ``picks`` (what each of several tunings chose), ``device`` and ``identity`` (parameters, isolation and all
-else that must agree before two results may be compared).
-"""
+"""Tuning results: one kernel on one device, from the records of a run or an older tuner's file; and groups."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,15 +11,13 @@ import numpy as np
 from pydantic import JsonValue
 
 from assay.core.errors import BadInput, DamagedFile
-from assay.core.files import read_json
 from assay.core.values import Value
 from assay.experiments.estimates import primary_time
-from assay.store.identity import Identity, identity_of, parse_identity
+from assay.store.identity import Identity, identity_of
 from assay.store.run_folder import RunFolder
-from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from assay.core.plan import Role, Subject, Trial
@@ -44,15 +28,6 @@ if TYPE_CHECKING:
 
 Config = dict[str, JsonValue]
 """A configuration as a tuner writes it; values may be lists."""
-
-FILE_KEYS = (
-    "kernel_name",
-    "best_config",
-    "best_time_ms",
-    "all_benchmark_times",
-    "num_configs_tested",
-    "autotune_duration_seconds",
-)
 
 
 class TuningPick(Value):
@@ -88,126 +63,6 @@ class KernelTuning(Value):
     configs_tested: int | None = None
     identity: Identity | None = None
     notes: tuple[str, ...] = ()
-
-
-def parse_tuning(content: JsonValue) -> KernelTuning:
-    """Return what a file says.
-
-    Raises:
-        BadInput: It is not such a file, or holds nothing that can be used; the sentence has no file name.
-    """
-    if not isinstance(content, dict):
-        raise BadInput("it holds no JSON object with the keys of a tuning result")
-    kernel = content.get("kernel_name")
-    if not isinstance(kernel, str) or not kernel:
-        raise BadInput("it has no kernel_name" if "kernel_name" not in content else "its kernel_name is not a name")
-    notes: list[str] = []
-    missing = [key for key in FILE_KEYS if key not in content]
-    if missing:
-        notes.append(f"it lacks {', '.join(missing)}")
-    picks = _parse_picks(content, notes)
-    timed = _parse_times(content.get("all_benchmark_times"), notes)
-    if not picks and not timed:
-        raise BadInput("; ".join([*notes, "nothing in it can be used"]))
-    tested, device = content.get("num_configs_tested"), content.get("device")
-    return KernelTuning(
-        kernel=kernel,
-        device=device if isinstance(device, str) else None,
-        picks=picks,
-        timed=timed,
-        configs_tested=tested if isinstance(tested, int) else None,
-        identity=parse_identity(content.get("identity")),
-        notes=tuple(notes),
-    )
-
-
-def _parse_picks(content: Mapping[str, JsonValue], notes: list[str]) -> tuple[TuningPick, ...]:
-    """Return every tuning that the file tells of; without a list of them, the one it is about."""
-    several = content.get("picks")
-    entries = several if isinstance(several, list) else [dict(content)]
-    picks: list[TuningPick] = []
-    for entry in entries:
-        if not isinstance(entry, dict):
-            continue
-        config, time_ms = entry.get("best_config"), _positive_time(entry.get("best_time_ms"))
-        if time_ms is None and entry.get("best_time_ms") is not None:
-            notes.append(f"a best_time_ms of {entry['best_time_ms']!r} is no time")
-        if config is not None and not isinstance(config, dict):
-            notes.append("its best_config is not an object of names and values")
-            config = None
-        if config is not None or time_ms is not None:
-            picks.append(
-                TuningPick(
-                    config=config, time_ms=time_ms, tuning_s=_positive_time(entry.get("autotune_duration_seconds"))
-                )
-            )
-    return tuple(picks)
-
-
-def _parse_times(entries: JsonValue, notes: list[str]) -> tuple[RepeatedTimes, ...]:
-    """Return the configurations with their times; bare numbers name no configuration and are only counted."""
-    if entries is None:
-        return ()
-    if not isinstance(entries, list):
-        notes.append("its all_benchmark_times is not a list")
-        return ()
-    bare = sum(isinstance(entry, int | float) for entry in entries)
-    if bare > 1:
-        notes.append(f"its {bare} times are of different configurations, and their scatter is no variance")
-    results: list[RepeatedTimes] = []
-    useless = 0
-    for entry in entries:
-        if isinstance(entry, dict):
-            times = _positive_times(entry.get("repeats_ms")) or _positive_times([entry.get("time_ms")])
-            config, by = entry.get("config"), entry.get("timed_by")
-            useless += not times
-            if times and (config is None or isinstance(config, dict)):
-                cvs, by = _positive_times(entry.get("cv_of_samples")), by if isinstance(by, str) else None
-                results.append(RepeatedTimes(config=config, times_ms=times, cvs=cvs, timer=by))
-    if useless:
-        notes.append(f"{useless} of its configurations have no time above zero")
-    return tuple(results)
-
-
-def _positive_times(values: JsonValue) -> tuple[float, ...]:
-    return tuple(t for value in values if (t := _positive_time(value)) is not None) if isinstance(values, list) else ()
-
-
-def _positive_time(value: JsonValue) -> float | None:
-    """Return a time that can be divided by; null for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 < value < math.inf else None
-
-
-def tuning_as_json(older: KernelTuning) -> dict[str, JsonValue]:
-    """Return what the file holds; the first six keys are those of the older tool, summed up over several tunings."""
-    best = most_common_pick(older.picks)
-    timed: list[JsonValue] = [
-        {
-            "config": repeats.config,
-            "time_ms": median(repeats.times_ms),
-            "repeats_ms": list(repeats.times_ms),
-            "cv_of_samples": list(repeats.cvs),
-            "timed_by": repeats.timer,
-        }
-        for repeats in older.timed
-    ]
-    durations = [pick.tuning_s for pick in older.picks if pick.tuning_s is not None]
-    return {
-        "kernel_name": older.kernel,
-        "best_config": best.config if best else None,
-        "best_time_ms": best.time_ms if best else median(older.timed[0].times_ms) if older.timed else None,
-        "all_benchmark_times": timed,
-        "num_configs_tested": older.configs_tested,
-        "autotune_duration_seconds": median(durations) if durations else None,
-        "device": older.device,
-        "identity": None if older.identity is None else {name: dict(values) for name, values in older.identity.items()},
-        "picks": [
-            {"best_config": p.config, "best_time_ms": p.time_ms, "autotune_duration_seconds": p.tuning_s}
-            for p in older.picks
-        ],
-    }
 
 
 def most_common_pick(picks: tuple[TuningPick, ...]) -> TuningPick | None:
@@ -342,7 +197,6 @@ READABLE_EXPERIMENTS = {PHASED_EXPERIMENT, "run"}
 """The experiments whose runs can be compared."""
 
 RECORDS_FILE = "records.jsonl"
-_DEVICE_PATTERN = re.compile(r"(?:^|[^a-z])(gpu|cuda|cpu)[_:-]?([0-9]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -391,7 +245,7 @@ def _read_path(path: Path, phase: str) -> list[TuningSource]:
         return _read_folder(path, phase)
     if path.name == RECORDS_FILE:
         return _read_run(path.parent, phase)
-    return [_read_file(path)]
+    return [_read_older_file(path)]
 
 
 def _read_folder(path: Path, phase: str) -> list[TuningSource]:
@@ -401,24 +255,13 @@ def _read_folder(path: Path, phase: str) -> list[TuningSource]:
     files = sorted(path.glob("*.json"))
     if not files:
         raise BadInput(f"{path} is neither a run folder nor a folder of .json files.")
-    return [_read_file(file) for file in files]
+    return [_read_older_file(file) for file in files]
 
 
-def _read_file(path: Path) -> TuningSource:
-    """Read one older file; its name tells the device where it does not say so itself."""
-    if path.is_file() and not path.stat().st_size:
-        raise BadInput(f"{path} is empty.")
-    verify_file(path)
-    content = read_json(path)
-    try:
-        older = parse_tuning(content)
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}.") from None
-    named = _DEVICE_PATTERN.search(path.stem)
-    if older.device is None and named is not None:
-        kind = "cpu" if named[1].lower() == "cpu" else "cuda"
-        older = older.model_copy(update={"device": f"{kind}:{int(named[2])}"})
-    return TuningSource(str(path), older)
+def _read_older_file(path: Path) -> TuningSource:
+    from assay.compat.contention import read_tuning_file
+
+    return read_tuning_file(path)
 
 
 def _read_run(path: Path, phase: str) -> list[TuningSource]:

@@ -13,7 +13,6 @@ from assay.experiments.base import Report
 from assay.experiments.budget import MIN_BLOCKS, RETIMING_SHARE, block_durations_s, expected_trial_s
 from assay.experiments.contention.findings import analyse, build_findings
 from assay.experiments.contention.layout import build_layout
-from assay.experiments.contention.older_files import older_files
 from assay.experiments.contention.options import CONCURRENT_PHASES, ContentionOptions
 from assay.experiments.contention.plan import block_number, build_block
 from assay.experiments.contention.regret import RETIMED, retiming_block
@@ -90,12 +89,14 @@ class ContentionExperiment:
 
     def report(self, machine: Machine, options: ContentionOptions, records: Records) -> Report:
         """Return what contention does to times, spreads and picks, against A/A, and the older tool's files."""
+        from assay.compat.contention import build_files
+
         analysis = analyse(machine, options, records)
         findings = gather_findings(headline(machine, options, analysis), build_findings(options, analysis), records)
         return Report(
             findings,
             build_page(machine, options, analysis, findings, records),
-            older_files(machine, options, analysis.layout, findings, records),
+            build_files(machine, options, analysis.layout, findings, records),
         )
 
 

@@ -30,10 +30,12 @@ class EnergyExperiment:
 
     def report(self, machine: Machine, options: EnergyOptions, records: Records) -> Report:
         """Return what a token costs in each cell and how fast it comes, and the rows that other programs read."""
+        from assay.compat.energy import build_files
+
         study = build_study(machine, options, records)
         findings = build_findings(options, study)
         page = build_page(machine, options, findings, study, records)
-        return Report(findings, page, build_report_files(study.result))
+        return Report(findings, page, {**build_report_files(study.result), **build_files(study.result)})
 
 
 EXPERIMENT = EnergyExperiment()

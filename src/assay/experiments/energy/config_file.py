@@ -30,7 +30,6 @@ from assay.experiments.energy.config import (
     find_contradictions,
     find_ineffective_settings,
 )
-from assay.experiments.energy.older_config import OLDER_KEYS, translate_config
 from assay.experiments.file_locator import SHAPE_PROBLEMS, UNKNOWN_KEY, FileLocator
 from assay.workloads.generation.models import is_random, local_folder
 from assay.workloads.generation.prompts import read_prompts
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel, JsonValue
 
-    from assay.experiments.energy.older_config import ConfigTranslation
+    from assay.compat.energy import ConfigTranslation
     from assay.experiments.file_locator import KeyPath
 
 
@@ -215,6 +214,8 @@ def _quoted_choices(message: str) -> list[str]:
 
 def _unknown_key_message(steps: KeyPath) -> str:
     """Say that a key is not known, and which is near: here, or anywhere else."""
+    from assay.compat.energy import OLDER_KEYS
+
     name = str(steps[-1])
     section = next((str(step) for step in steps[:-1] if isinstance(step, str)), "")
     there = _field_names(section)
@@ -260,6 +261,8 @@ def read_config(
     Raises:
         BadInput: It cannot be read, or does not make sense; all that does not is told, with its places.
     """
+    from assay.compat.energy import translate_config
+
     overrides = parse_overrides(sets, flags)
     content = _read_content(path)
     translated_file = translate_config(content)

@@ -1,4 +1,4 @@
-"""The files a run leaves for other programs: ``energy.json``, CSV tables, and the older tool's table.
+"""The files a run leaves for other programs: ``energy.json`` and CSV tables.
 
 A table in a CSV file may be appended to for years: columns come and go, and every row stays aligned.
 
@@ -17,7 +17,6 @@ import csv
 import io
 import json
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -197,9 +196,6 @@ def format_csv_table(table: CsvTable) -> str:
 ACTIVE_PERCENT = 5.0
 """A GPU that was ever busier than this was active, as the older tool had it."""
 
-OLDER_CONFIG_KEYS = ("name", "backend", "model", "dataset", "num_samples", "device_ids")
-"""What the older tool told of a configuration."""
-
 GPU_STAT_NAMES = tuple(
     name for name in GpuStats.model_fields if name not in {"gpu", "uuid", "energy_j_per_request", "note"}
 )
@@ -257,30 +253,6 @@ def total_columns(row: EnergyRow) -> dict[str, Scalar]:
         "any_gpu_active": _any_active(busiest),
         "peak_of_sum_power_w": row.peak_power_w,
         **interval_columns("total_energy_j", row.energy_j),
-    }
-
-
-def older_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
-    """Return a row as the older tool wrote one, under its names alone."""
-    counted = row.tokens
-    read, made = counted.get("input_tokens"), counted.get("output_tokens")
-    both = None if read is None or made is None else read + made
-    carbon, joules = row.figures.get("carbon_g_per_1000_requests"), row.energy_j
-    requests = counted.get("requests")
-    config = {**config_columns(result), "config_dataset": result.config.get("prompts")}
-    return {
-        **{f"config_{name}": config.get(f"config_{name}") for name in OLDER_CONFIG_KEYS},
-        "summary_total_prompts": requests,
-        "summary_total_duration_seconds": row.measured_s,
-        "summary_total_tokens": both,
-        "summary_total_prompt_tokens": read,
-        "summary_total_completion_tokens": made,
-        "summary_throughput_tokens_per_second": both / row.measured_s if both and row.measured_s else None,
-        "energy_energy_wh": joules.value / 3600 if joules else None,
-        "energy_emissions_g_co2eq": carbon.value * requests / 1000 if carbon and requests is not None else None,
-        **total_columns(row),
-        **gpu_columns(row.gpus),
-        "timestamp": result.started_at,
     }
 
 
@@ -413,7 +385,6 @@ def build_report_files(result: EnergyResult) -> dict[str, str]:
     if result.rows:
         files[CSV_FILE] = rows_to_csv(flatten_rows(result))
         files[SCORE_FILE] = rows_to_csv(score_rows(result))
-        files[older_file_path(result.name)] = rows_to_csv([older_row(result, row) for row in result.rows])
     return files
 
 
@@ -425,9 +396,3 @@ def result_to_json(result: EnergyResult) -> str:
 def rows_to_csv(rows: Sequence[Mapping[str, Scalar]]) -> str:
     """Return rows as a CSV file of their own."""
     return format_csv_table(add_rows(CsvTable(), rows))
-
-
-def older_file_path(name: str) -> str:
-    """Return where the older tool's documents have results: ``results/NAME_results.csv``."""
-    safe = re.sub(r"[^\w.-]+", "_", name).strip("._") or "energy"
-    return f"older/results/{safe}_results.csv"

@@ -11,7 +11,6 @@ from assay.experiments.scaling.findings import build_findings, write_headline
 from assay.experiments.scaling.forecast import next_block
 from assay.experiments.scaling.options import ScalingOptions
 from assay.experiments.scaling.report import build_page
-from assay.experiments.scaling.results_file import build_older_files
 from assay.store.identity import machine_model
 
 if TYPE_CHECKING:
@@ -32,12 +31,14 @@ class ScalingExperiment:
 
     def report(self, machine: Machine, options: ScalingOptions, records: Records) -> Report:
         """Return what every shape is worth against one rank, where the rest goes, and the older tool's file."""
+        from assay.compat.scaling import build_files
+
         analysis = analyse_scaling(machine, options, records)
         findings = gather_findings(write_headline(options, analysis), build_findings(options, analysis), records)
         return Report(
             findings,
             build_page(machine, options, analysis, findings, records),
-            build_older_files(options, analysis, machine_model(machine)),
+            build_files(options, analysis, machine_model(machine)),
         )
 
 

@@ -11,8 +11,7 @@ from assay._version import __version__
 from assay.core.page import HeatMap, LinePlot, PlotLine, StripPlot, StripRow, Timeline, TimelineBar
 from assay.experiments.reporting import sensor_axis, sensor_lines
 from assay.experiments.scaling.plan import format_shape, sequence_lengths
-from assay.experiments.scaling.result_rows import NumberSpan, label_rows
-from assay.experiments.scaling.results_file import build_run_rows
+from assay.experiments.scaling.result_rows import NumberSpan, build_run_rows, label_rows
 from assay.experiments.scaling.timings import reduce_ranks
 from assay.stats.intervals import median_interval
 

@@ -18,8 +18,13 @@ from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
 from assay.experiments.scaling.figures import NOT_COMPARABLE
 from assay.experiments.scaling.options import ScalingOptions
-from assay.experiments.scaling.result_rows import add_speedups, label_rows, label_with_ranks, newest_rows
-from assay.experiments.scaling.results_file import build_run_rows, parse_results
+from assay.experiments.scaling.result_rows import (
+    add_speedups,
+    build_run_rows,
+    label_rows,
+    label_with_ranks,
+    newest_rows,
+)
 from assay.store.identity import machine_model
 from assay.store.run_folder import RunFolder, run_paths
 from assay.store.seal import verify_file
@@ -94,6 +99,8 @@ def _read_files(
     files: Sequence[Path], copies: Sequence[JsonValue], unusable: list[str], notes: list[str]
 ) -> list[tuple[str, tuple[ScalingRow, ...]]]:
     """Return what each file tells, and when it was written; one that says the same as another is read once."""
+    from assay.compat.scaling import parse_results
+
     texts = [json.dumps(copy, sort_keys=True) for copy in copies]
     result: list[tuple[str, tuple[ScalingRow, ...]]] = []
     for file in files:

@@ -1,13 +1,9 @@
-"""Read saved results: a run folder, its JSON, or a file of the older tool.
-
-The older tool's speedups have no interval: they decide only where they are a quarter above or below the margin.
-"""
+"""Read saved results: a run folder, its JSON, or a file of the older tool."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import ValidationError
@@ -18,100 +14,27 @@ from assay.core.plan import Subject
 from assay.core.results import Parity, SubjectFacts
 from assay.core.values import SCHEMA_VERSION, first_problem
 from assay.experiments.threshold.cells import (
-    NO_INTERVAL_FACTOR,
     PathTimes,
     PointMeasurement,
     PointObservations,
     judge_threshold,
 )
 from assay.experiments.threshold.options import GridPoint, Threshold
-from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdDevice, ThresholdResults
-from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
+from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults
 from assay.store.seal import verify_file
-from assay.workloads.nsa.branches import effective_length
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from assay.core.values import Params
     from assay.experiments.threshold.cells import JudgedThreshold, ParityState
     from assay.experiments.threshold.options import DecideOn
-    from assay.experiments.threshold.results_file import ThresholdEntry, ThresholdRow
-    from assay.experiments.threshold.spec import ThresholdSpec
-
-
-OlderRow = dict[str, Any]
-OLDER_BLOCK, OLDER_STRIDE = 32, 16
-"""Of the older tool's compressed branch, where a row does not say."""
-
-
-def load_older_thresholds(
-    content: Mapping[str, Any], file: Path
-) -> list[tuple[Threshold, tuple[PointObservations, ...]]]:
-    """Return both branches as far as a file has rows of them."""
-    rows = content.get("results")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadInput(f"{file} holds no results: it has no list of rows under the key results.")
-    passed = content.get("parity_passed")
-    parity: ParityState = "passed" if passed is True else "failed" if passed is False else "skipped"
-    result = []
-    for spec in load_thresholds(DEFAULT_SPEC_FILE):
-        mine = [row for row in rows if row.get("branch") == spec.size]
-        if mine:
-            result.append(
-                (_older_threshold(spec, mine, file), tuple(_older_observations(row, parity, file) for row in mine))
-            )
-    if not result:
-        raise BadInput(f"{file}: no row is of the branch sliding or compressed.")
-    return result
-
-
-def load_older_device(content: Mapping[str, Any]) -> ThresholdDevice:
-    """Return where it was measured, as far as the file says."""
-    info = content.get("device_info")
-    values = info if isinstance(info, dict) else {}
-    names = ("device_name", "torch_version", "cuda_version")
-    return ThresholdDevice(**{name: None if values.get(name) is None else str(values[name]) for name in names})
-
-
-def _older_threshold(spec: ThresholdSpec, rows: list[OlderRow], file: Path) -> Threshold:
-    reference, fast = parse_subject(spec.reference), parse_subject(spec.fast)
-    params = [_older_params(row, spec.size, file) for row in rows]
-    return Threshold(
-        name=spec.name,
-        key=spec.key,
-        never=spec.never,
-        margin=spec.margin,
-        axis=spec.size,
-        branch="sliding" if spec.size == "sliding" else "compressed",
-        points=tuple(GridPoint(size=effective_length(p), params=p, reference=reference, fast=fast) for p in params),
-    )
+    from assay.experiments.threshold.results_file import ThresholdDevice, ThresholdEntry, ThresholdRow
 
 
 def parse_subject(label: str) -> Subject:
     """Return a subject of which only the name is known."""
     name, at, impl = label.partition("@")
     return Subject(workload=name if at else label, impl=impl if at else "python")
-
-
-def _older_params(row: OlderRow, branch: str, file: Path) -> Params:
-    sizes = {"sequence": row.get("sequence_length")}
-    if branch == "sliding":
-        sizes["window"] = row.get("window_size")
-    else:
-        sizes |= {"block": row.get("l") or OLDER_BLOCK, "stride": row.get("d") or OLDER_STRIDE}
-    wrong = next((name for name, size in sizes.items() if not isinstance(size, int) or size < 1), None)
-    if wrong is not None:
-        raise BadInput(f"{file}: a row of the {branch} branch has the {wrong} {sizes[wrong]!r}, which is no size.")
-    return dict(sizes)
-
-
-def _older_observations(row: OlderRow, parity: ParityState, file: Path) -> PointObservations:
-    speedup = row.get("speedup")
-    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not math.isfinite(speedup) or speedup <= 0:
-        raise BadInput(f"{file}: a row has the speedup {speedup!r}, which is no number above zero.")
-    return PointObservations(single=math.log(speedup), checked=build_parity_facts(parity, None))
 
 
 def build_parity_facts(parity: ParityState, reason: str | None) -> tuple[SubjectFacts, ...]:
@@ -121,12 +44,6 @@ def build_parity_facts(parity: ParityState, reason: str | None) -> tuple[Subject
     passed = {"passed": True, "failed": False, "skipped": None}[parity]
     why = None if passed else reason or "its file says so"
     return (SubjectFacts(subject=1, parity=Parity(passed=passed, reason=why, measure="read from a file")),)
-
-
-NO_INTERVALS_NOTE = (
-    f"These speed-ups carry no interval: one counts only where it is {NO_INTERVAL_FACTOR:g} "
-    "times above the margin, or below it."
-)
 
 
 @dataclass(frozen=True)
@@ -169,14 +86,9 @@ def read_saved(path: Path) -> SavedThresholds:
     if not isinstance(content, dict):
         raise BadInput(f"{file} holds no results: it must be a mapping.")
     if "schema" not in content:
-        return SavedThresholds(
-            load_older_device(content),
-            tuple(load_older_thresholds(content, file)),
-            "call",
-            None,
-            None,
-            (NO_INTERVALS_NOTE,),
-        )
+        from assay.compat.threshold import load_results
+
+        return load_results(content, file)
     version = content["schema"]
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise BadInput(f"{file} was written by a newer Assay (schema {version}, here {SCHEMA_VERSION}); update Assay.")

@@ -1,4 +1,4 @@
-"""The rows of a run, and the JSON file they are written to and read from: the older tool's format with intervals added.
+"""The JSON file of the older scaling suite, read and written, with intervals added.
 
     {"config": {"batch_size": 2, "segment_lengths": [...], ...}, "world_size": 4, "timestamp": "20231215_143052",
      "results": [{"seq_length": 16384, "ring_size": 4, "world_size": 4, "rank": 0, "total_time_ms": 43.68, …}, …]}
@@ -24,8 +24,14 @@ import numpy as np
 
 from assay._version import __version__
 from assay.core.errors import BadInput
-from assay.experiments.scaling.plan import has_transfers, ring_length
-from assay.experiments.scaling.result_rows import DEVICE_SETTING, NumberSpan, ScalingRow
+from assay.experiments.scaling.plan import ring_length
+from assay.experiments.scaling.result_rows import (
+    DEVICE_SETTING,
+    SETTING_KEYS,
+    NumberSpan,
+    ScalingRow,
+    build_run_rows,
+)
 from assay.workloads.dilated_attention.problem import parse_numbers
 
 if TYPE_CHECKING:
@@ -33,9 +39,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.values import Params
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.estimates import ScalingNumber
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.result_rows import RowSetting
     from assay.experiments.scaling.timings import ShapeTiming
@@ -43,12 +47,6 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Entry = Mapping[str, JsonValue]
-
-SETTING_KEYS = (
-    "embed_dim", "num_heads", "num_kv_heads", "segment_lengths", "dilation_rates", "dtype", "causal", "offset",
-    "backend", "isolation", DEVICE_SETTING,
-)  # fmt: skip
-"""What must be the same in two files, beside the batch, for their times to be held against each other."""
 
 GIB_OF_GB = 1e9 / 2**30
 SMALLEST_POSITIVE = math.ulp(0.0)
@@ -212,100 +210,11 @@ def _parse_count(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
 
 
-US_OF_MS = 1e3
-MIB_OF_GIB = 1024.0
-
-
-def build_run_rows(
-    options: ScalingOptions, analysis: ScalingAnalysis, source: str, version: str, model: str
-) -> tuple[ScalingRow, ...]:
-    """Return a row for each shape that has a time; ``model`` is that of the devices."""
-    setting = (
-        *_run_setting(options, options.subject.params),
-        ("isolation", options.isolation),
-        (DEVICE_SETTING, model),
-    )
-    rows = (_build_row(options, result, source, version, setting) for result in analysis.all)
-    return tuple(row for row in rows if row is not None)
-
-
-def _build_row(
-    options: ScalingOptions, result: AnalysedShape, source: str, version: str, setting: RowSetting
-) -> ScalingRow | None:
-    time_ms = _number_span(result["time"], 1 / US_OF_MS)
-    if time_ms is None:
-        return None
-    shape, params, weak = result.shape, options.subject.params, options.mode == "weak"
-    alone = NumberSpan(1.0, 1.0, 1.0) if shape.world == 1 else None
-    batch = params.get("batch")
-    efficiency = result["efficiency"].estimate
-    over_starts = efficiency is not None and efficiency.scope == "run"
-    return ScalingRow(
-        source=source,
-        assay_version=version,
-        setting=setting,
-        tokens=shape.sequence * (shape.ring if weak else 1),
-        batch=batch if isinstance(batch, int) and options.is_attention else None,
-        world=shape.world,
-        ring=shape.ring,
-        weak=weak,
-        over_starts=over_starts,
-        time_ms=time_ms,
-        throughput=_number_span(result["throughput"]),
-        speedup=alone or _number_span(result["speedup"]),
-        efficiency=alone or _number_span(result["efficiency"]),
-        communication_ms=_transfer_ms(options, result),
-        memory_gib=_max_gib([] if result.facts is None else [m.allocated_mib for m in result.facts.memory]),
-        note=result["efficiency"].unsure_reason if shape.world > 1 else None,
-    )
-
-
-def _transfer_ms(options: ScalingOptions, result: AnalysedShape) -> float | None:
-    """Return what the transfers take by themselves; 0 where nothing is sent, null where it is not known."""
-    if options.is_attention and not has_transfers(options, result.shape):
-        return 0.0
-    known_us = result["communication"].value
-    return None if known_us is None else known_us / US_OF_MS
-
-
-def _number_span(number: ScalingNumber, scale: float = 1.0) -> NumberSpan | None:
-    if number.value is None:
-        return None
-    low, high = number.bounds or (None, None)
-    return NumberSpan(
-        number.value * scale, None if low is None else low * scale, None if high is None else high * scale
-    )
-
-
-def _max_gib(mib: Sequence[float | None]) -> float | None:
-    return max((value / MIB_OF_GIB for value in mib if value is not None), default=None)
-
-
-def _run_setting(options: ScalingOptions, params: Params) -> RowSetting:
-    """Return the parameters by the names that the older files have for them; of another workload, all of them."""
-    if not options.is_attention:
-        config = ((f"config {name}", str(value)) for name, value in (options.subject.config or {}).items())
-        return (("workload", options.subject.label), *((name, str(value)) for name, value in params.items()), *config)
-    heads, dim = params["heads"], params["dim"]
-    values = {
-        "embed_dim": int(str(heads)) * int(str(dim)),
-        "num_heads": heads,
-        "num_kv_heads": None if params["key_heads"] == heads else params["key_heads"],
-        "segment_lengths": str(params["segments"]).replace(",", "/"),
-        "dilation_rates": str(params["rates"]).replace(",", "/"),
-        "dtype": params["dtype"],
-        "causal": str(params["causal"]).lower(),
-        "offset": None if params["offset"] == "modulo" else params["offset"],
-        "backend": params["backend"],
-    }
-    return tuple((name, str(values[name])) for name in SETTING_KEYS if values.get(name) is not None)
-
-
 RESULTS_FILE = "older/scaling.json"
 GB_OF_MIB = 2**20 / 1e9
 
 
-def build_older_files(options: ScalingOptions, analysis: ScalingAnalysis, model: str) -> dict[str, str]:
+def build_files(options: ScalingOptions, analysis: ScalingAnalysis, model: str) -> dict[str, str]:
     """Return the text of the older file, by its path within the run folder; nothing of another workload."""
     if not options.is_attention or not analysis.timings.attempts:
         return {}

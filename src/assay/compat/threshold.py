@@ -1,20 +1,117 @@
-"""Parse the lines printed by an older benchmark, one for each point of its grid.
+"""Results of the older threshold benchmark: its JSON file, and the lines it printed, one for each point of its grid.
 
     S=256 w=32 sliding masked 0.12 ms  fa2 0.10 ms  speedup x1.20
     S=256 l=32 d=16 compressed masked 0.12 ms  fa2 0.10 ms  speedup x1.20
 
-Times are in milliseconds, printed with two decimals. The speedup was computed before they were rounded, so it may be
-anything that the rounded times allow.
+Times are in milliseconds, printed with two decimals. The speed-up was computed before they were rounded, so it may be
+anything that the rounded times allow. Speed-ups of the file have no interval: they decide only where they are a quarter
+above or below the margin.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.core.errors import BadInput
+from assay.experiments.threshold.cells import NO_INTERVAL_FACTOR, PointObservations
+from assay.experiments.threshold.options import GridPoint, Threshold
+from assay.experiments.threshold.results_file import ThresholdDevice
+from assay.experiments.threshold.saved_results import SavedThresholds, build_parity_facts, parse_subject
+from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
+from assay.workloads.nsa.branches import effective_length
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from pydantic import JsonValue
+
+    from assay.core.values import Params
+    from assay.experiments.threshold.cells import ParityState
+    from assay.experiments.threshold.spec import ThresholdSpec
+
+OlderRow = dict[str, Any]
+OLDER_BLOCK, OLDER_STRIDE = 32, 16
+"""Of the older tool's compressed branch, where a row does not say."""
+
+NO_INTERVALS_NOTE = (
+    f"These speed-ups carry no interval: one counts only where it is {NO_INTERVAL_FACTOR:g} "
+    "times above the margin, or below it."
+)
+
+
+def load_results(content: Mapping[str, Any], file: Path) -> SavedThresholds:
+    """Return what a file says of both branches.
+
+    Raises:
+        BadInput: It has no row of a branch, or a row has no size or speed-up.
+    """
+    thresholds = tuple(_load_thresholds(content, file))
+    return SavedThresholds(_load_device(content), thresholds, "call", None, None, (NO_INTERVALS_NOTE,))
+
+
+def _load_thresholds(content: Mapping[str, Any], file: Path) -> list[tuple[Threshold, tuple[PointObservations, ...]]]:
+    """Return both branches as far as a file has rows of them."""
+    rows = content.get("results")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f"{file} holds no results: it has no list of rows under the key results.")
+    passed = content.get("parity_passed")
+    parity: ParityState = "passed" if passed is True else "failed" if passed is False else "skipped"
+    result = []
+    for spec in load_thresholds(DEFAULT_SPEC_FILE):
+        mine = [row for row in rows if row.get("branch") == spec.size]
+        if mine:
+            result.append(
+                (_older_threshold(spec, mine, file), tuple(_older_observations(row, parity, file) for row in mine))
+            )
+    if not result:
+        raise BadInput(f"{file}: no row is of the branch sliding or compressed.")
+    return result
+
+
+def _load_device(content: Mapping[str, Any]) -> ThresholdDevice:
+    """Return where it was measured, as far as the file says."""
+    info = content.get("device_info")
+    values = info if isinstance(info, dict) else {}
+    names = ("device_name", "torch_version", "cuda_version")
+    return ThresholdDevice(**{name: None if values.get(name) is None else str(values[name]) for name in names})
+
+
+def _older_threshold(spec: ThresholdSpec, rows: list[OlderRow], file: Path) -> Threshold:
+    reference, fast = parse_subject(spec.reference), parse_subject(spec.fast)
+    params = [_older_params(row, spec.size, file) for row in rows]
+    return Threshold(
+        name=spec.name,
+        key=spec.key,
+        never=spec.never,
+        margin=spec.margin,
+        axis=spec.size,
+        branch="sliding" if spec.size == "sliding" else "compressed",
+        points=tuple(GridPoint(size=effective_length(p), params=p, reference=reference, fast=fast) for p in params),
+    )
+
+
+def _older_params(row: OlderRow, branch: str, file: Path) -> Params:
+    sizes = {"sequence": row.get("sequence_length")}
+    if branch == "sliding":
+        sizes["window"] = row.get("window_size")
+    else:
+        sizes |= {"block": row.get("l") or OLDER_BLOCK, "stride": row.get("d") or OLDER_STRIDE}
+    wrong = next((name for name, size in sizes.items() if not isinstance(size, int) or size < 1), None)
+    if wrong is not None:
+        raise BadInput(f"{file}: a row of the {branch} branch has the {wrong} {sizes[wrong]!r}, which is no size.")
+    return dict(sizes)
+
+
+def _older_observations(row: OlderRow, parity: ParityState, file: Path) -> PointObservations:
+    speedup = row.get("speedup")
+    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not math.isfinite(speedup) or speedup <= 0:
+        raise BadInput(f"{file}: a row has the speedup {speedup!r}, which is no number above zero.")
+    return PointObservations(single=math.log(speedup), checked=build_parity_facts(parity, None))
+
 
 _NUMBER_PATTERN = r"(\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _LINE_PATTERN = re.compile(

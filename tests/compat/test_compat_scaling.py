@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from assay.compat.scaling import OLDER_NOTE, parse_results
 from assay.core.errors import BadInput
 from assay.experiments.scaling.figures import draw_figures
 from assay.experiments.scaling.result_rows import NumberSpan, ScalingRow, add_speedups, label_rows, newest_rows
-from assay.experiments.scaling.results_file import OLDER_NOTE, parse_results
 from assay.experiments.scaling.saved_results import (
     NO_INTERVAL_REASON,
     ScalingSources,

@@ -1,17 +1,21 @@
-"""Translate configurations of the older tool: its keys become ours, each with a note on what changed.
+"""The older energy tool: its configuration files translated into ours, and its table of results.
 
-Keys whose name and meaning did not change are left alone. Nothing is dropped without a note.
+Keys of a configuration whose name and meaning did not change are left alone. Nothing is dropped without a note.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import suggest_nearest
+from assay.experiments.energy.export import config_columns, gpu_columns, rows_to_csv, total_columns
 
 if TYPE_CHECKING:
+    from assay.core.values import Scalar
+    from assay.experiments.energy.result import EnergyResult, EnergyRow
     from assay.experiments.file_locator import KeyPath
 
 OLDER_KEYS: dict[str, tuple[str, ...]] = {
@@ -213,3 +217,44 @@ def _note_changed_meanings(translation: ConfigTranslation) -> None:
 
 def _dotted_path(steps: KeyPath) -> str:
     return ".".join(map(str, steps))
+
+
+OLDER_CONFIG_KEYS = ("name", "backend", "model", "dataset", "num_samples", "device_ids")
+"""The keys of a configuration that its table has."""
+
+
+def build_files(result: EnergyResult) -> dict[str, str]:
+    """Return the table of a run by its path within the run folder; nothing where there is no row."""
+    if not result.rows:
+        return {}
+    return {results_path(result.name): rows_to_csv([older_row(result, row) for row in result.rows])}
+
+
+def older_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
+    """Return a row as the older tool wrote one, under its names alone."""
+    counted = row.tokens
+    read, made = counted.get("input_tokens"), counted.get("output_tokens")
+    both = None if read is None or made is None else read + made
+    carbon, joules = row.figures.get("carbon_g_per_1000_requests"), row.energy_j
+    requests = counted.get("requests")
+    config = {**config_columns(result), "config_dataset": result.config.get("prompts")}
+    return {
+        **{f"config_{name}": config.get(f"config_{name}") for name in OLDER_CONFIG_KEYS},
+        "summary_total_prompts": requests,
+        "summary_total_duration_seconds": row.measured_s,
+        "summary_total_tokens": both,
+        "summary_total_prompt_tokens": read,
+        "summary_total_completion_tokens": made,
+        "summary_throughput_tokens_per_second": both / row.measured_s if both and row.measured_s else None,
+        "energy_energy_wh": joules.value / 3600 if joules else None,
+        "energy_emissions_g_co2eq": carbon.value * requests / 1000 if carbon and requests is not None else None,
+        **total_columns(row),
+        **gpu_columns(row.gpus),
+        "timestamp": result.started_at,
+    }
+
+
+def results_path(name: str) -> str:
+    """Return where the older tool's documents have results: ``results/NAME_results.csv``."""
+    safe = re.sub(r"[^\w.-]+", "_", name).strip("._") or "energy"
+    return f"older/results/{safe}_results.csv"

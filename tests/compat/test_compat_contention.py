@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assay.compat.contention import FILE_KEYS, build_files, parse_tuning, tuning_as_json
 from assay.core.errors import BadInput
 from assay.core.plan import Subject
 from assay.core.results import Findings
 from assay.experiments.compare.kernel_report import analyse_kernels
 from assay.experiments.compare.kernels import compare_kernels
 from assay.experiments.compare.tunings import (
-    FILE_KEYS,
     KernelTuning,
     RepeatedTimes,
     TuningPick,
     most_common_pick,
-    parse_tuning,
     read_group,
-    tuning_as_json,
 )
 from assay.experiments.contention.layout import build_layout
-from assay.experiments.contention.older_files import older_files
 from tests.experiments.tunings import MACHINE, SOFTMAX, folder_of, options
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ OLDEST: dict[str, Any] = {
 
 def written(folder: RunFolder, wanted: ContentionOptions) -> dict[str, Any]:
     records = folder.records()
-    files = older_files(MACHINE, wanted, build_layout(MACHINE, wanted, records), FOUND, records)
+    files = build_files(MACHINE, wanted, build_layout(MACHINE, wanted, records), FOUND, records)
     folder.keep_files(files)
     return {name: json.loads(text) for name, text in files.items()}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.compat.threshold_lines import parse_printed_lines
+from assay.compat.threshold import parse_printed_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
