@@ -208,7 +208,7 @@ def test_its_kernels_are_right_under_its_interpreter() -> None:
 @pytest.mark.parametrize("name", ["softmax", "gemm"])
 def test_its_kernels_become_code_in_a_configuration_that_was_kept(name: str) -> None:
     workload: Any = registry.find_workload(name, "helion")
-    bound = workload.problem(workload.defaults("cpu"), device="cpu:0", seed=0).bound()
+    bound = workload.helion_problem(workload.defaults("cpu"), device="cpu:0", seed=0).bound()
     kept = config_to_params(dict(bound.config_spec.default_config()))
     assert f"def _helion_{name}(" in bound.to_triton_code(params_to_config(kept))
     with pytest.raises(BadInput, match="is not a configuration of this Helion kernel"):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from assay.core.values import Params
     from assay.tuners.base import TuningJob
-    from assay.workloads.helion_support import HelionProblem, HelionWorkload
+    from assay.workloads.helion_support import HelionOperator, HelionProblem
 
 
 LOG_COLUMNS = ("status", "perf_ms", "config")
@@ -110,8 +110,8 @@ def tune(job: TuningJob) -> TuningResult:
     helion_common.import_helion()
     if helion_common.is_helion_interpreted() or not job.device.startswith("cuda"):
         raise MachineCannot(f"Helion tunes compiled kernels on a GPU, not {job.device} or its interpreter")
-    workload = cast("HelionWorkload", registry.find_workload(job.subject.workload, job.subject.impl))
-    problem = workload.problem(job.subject.params, device=job.device, seed=job.seed)
+    workload = cast("HelionOperator[Any]", registry.find_workload(job.subject.workload, job.subject.impl))
+    problem = workload.helion_problem(job.subject.params, device=job.device, seed=job.seed)
     return search_configs(problem, seed=job.seed, budget_s=job.tuner.budget_s)
 
 

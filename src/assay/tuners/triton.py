@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from assay.core.values import Params
     from assay.tuners.base import TuningJob
-    from assay.workloads.triton_support import TritonLaunch, TritonWorkload
+    from assay.workloads.triton_support import TritonLaunch, TritonOperator
 
 DOES_NOT_RUN = "it does not compile, or needs more than this GPU has"
 NO_BUDGET_NOTE = "triton.autotune times each configuration for as long as it likes: it cannot be told a budget"
@@ -32,7 +32,7 @@ def tune(job: TuningJob) -> TuningResult:
         raise MachineCannot(f"triton.autotune times on a GPU, and {job.device} is none")
     workload = registry.find_workload(job.subject.workload, job.subject.impl)
     configs = config_space(workload, job)
-    launch = cast("TritonWorkload", workload).launch(job.subject.params, device=job.device, seed=job.seed)
+    launch = cast("TritonOperator[Any]", workload).launch(job.subject.params, device=job.device, seed=job.seed)
     result = tune_launch(launch, configs)
     import_torch().cuda.synchronize()
     return result

@@ -11,11 +11,13 @@ import os
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.workloads.numpy_support import DISTRIBUTIONS
-from assay.workloads.torch_device import import_torch, library_of_kernels
+from assay.workloads.parameters import TensorProblem
+from assay.workloads.torch_device import import_torch, library_of_kernels, open_device, torch_device
+from assay.workloads.torch_support import TensorOperator
 from assay.workloads.triton_support import check_within_limits
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from assay.workloads.base import PreparedWorkload
     from assay.workloads.torch_device import Tensor
     from assay.workloads.torch_support import TensorWork
+
+_Problem = TypeVar("_Problem", bound=TensorProblem)
 
 HELION_DTYPES = ("bfloat16", "float16", "float32")
 
@@ -60,14 +64,6 @@ class HelionProblem:
         else:
             _set_config(bound, params_to_config(config) if config else bound.config_spec.default_config())
         return partial(bound, *self.args)
-
-
-class HelionWorkload(Protocol):
-    """The additional interface of Helion workloads, for Helion's auto-tuner."""
-
-    def problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
-        """Create the data, and return the kernel with it."""
-        ...
 
 
 def is_helion_interpreted() -> bool:
@@ -170,3 +166,32 @@ def prepare_helion_work(work: TensorWork, *, where: str, seed: int) -> PreparedW
 def helion_backend(kernels: tuple[str, ...]) -> str | None:
     """Return the library of the launched kernels; null where none were recorded."""
     return "helion" if any(name.startswith("_helion_") for name in kernels) else library_of_kernels(kernels)
+
+
+class HelionOperator(TensorOperator[_Problem]):
+    """An operator by the Helion kernel of its name.
+
+    A configuration is a Helion configuration, each setting as JSON text; the default is Helion's.
+    """
+
+    name: str
+    impl = "helion"
+    dtypes = HELION_DTYPES
+    choices = HELION_CHOICES
+    device_kinds = helion_device_kinds()
+
+    def settings(self, params: Params) -> dict[str, Any]:
+        """Return the settings that the kernel's arithmetic needs."""
+        return {"static_shapes": True}
+
+    def helion_problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
+        """Draw the inputs, and return the kernel with them; a call allocates the output."""
+        problem, where = self.read_problem(params), open_device(device)
+        inputs = self.draw_inputs(params, problem, where=where, seed=seed)
+        return HelionProblem(self.name, inputs, self.settings(params))
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Create the data; the first call compiles the kernel."""
+        kernel = self.helion_problem(params, device=device, seed=seed)
+        work = self.describe_work(params, kernel.args, kernel.call(config), None, helion_backend)
+        return prepare_helion_work(work, where=torch_device(device), seed=seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from assay.core.errors import BadInput, suggest_nearest
 
@@ -61,6 +61,40 @@ ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "flo
 """Bytes of one element."""
 
 
+class TensorProblem(Protocol):
+    """What one call of an operator computes, whichever implementation does it."""
+
+    @classmethod
+    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
+        """Read the problem from the parameters; the implementation knows these dtypes."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of inputs and output."""
+        ...
+
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of each input, in the order in which they are drawn."""
+        ...
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the output."""
+        ...
+
+    @property
+    def flop(self) -> float | None:
+        """Floating-point operations of one call; null where it computes nothing."""
+        ...
+
+    @property
+    def bytes_moved(self) -> float:
+        """Least number of bytes that one call must read and write."""
+        ...
+
+
 @dataclass(frozen=True)
 class GemmProblem:
     """C (m × n) = A (m × k) · B (k × n), all of one dtype."""
@@ -77,6 +111,16 @@ class GemmProblem:
         return cls(m, n, k, check_choice("dtype", params["dtype"], dtypes))
 
     @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of A and B."""
+        return (self.m, self.k), (self.k, self.n)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of C."""
+        return self.m, self.n
+
+    @property
     def flop(self) -> float:
         """Floating-point operations: one multiplication and one addition for each of m·n·k products."""
         return 2.0 * self.m * self.n * self.k
@@ -89,11 +133,14 @@ class GemmProblem:
 
 @dataclass(frozen=True)
 class RowsProblem:
-    """An operation on every row of a rows × cols matrix."""
+    """An operation on every row of a rows × cols matrix, with some vectors of one number per column."""
 
     rows: int
     cols: int
     dtype: str
+
+    flop_per_element: ClassVar[float]
+    vectors: ClassVar[int] = 0
 
     @classmethod
     def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
@@ -102,65 +149,49 @@ class RowsProblem:
         return cls(rows, cols, check_choice("dtype", params["dtype"], dtypes))
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of input and output."""
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the matrix and the vectors."""
+        return self.output_shape, *((self.cols,),) * self.vectors
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the matrix, before and after."""
         return self.rows, self.cols
 
     @property
+    def flop(self) -> float:
+        """Floating-point operations of all elements."""
+        return self.flop_per_element * self.rows * self.cols
+
+    @property
     def bytes_moved(self) -> float:
-        """Bytes of the input read once and of the output written once."""
-        return 2.0 * self.rows * self.cols * ITEM_BYTES[self.dtype]
+        """Bytes of the matrix and the vectors read once and of the output written once."""
+        return (2.0 * self.rows * self.cols + self.vectors * self.cols) * ITEM_BYTES[self.dtype]
 
 
-@dataclass(frozen=True)
 class SoftmaxProblem(RowsProblem):
     """The softmax of every row."""
 
-    @property
-    def flop(self) -> float:
-        """Floating-point operations: five per element.
-
-        They are a comparison for the maximum, a subtraction, an exponential (counted as one), an addition to the
-        sum and a scaling by it. What an online form adds for each block of columns is not counted.
-        """
-        return 5.0 * self.rows * self.cols
+    flop_per_element = 5.0
+    """A comparison for the maximum, a subtraction, an exponential (counted as one), an addition to the sum and a
+    scaling by it. What an online form adds for each block of columns is not counted."""
 
 
-@dataclass(frozen=True)
 class RmsNormProblem(RowsProblem):
     """Every row divided by the root of its mean square, then multiplied by weights, one per column."""
 
-    @property
-    def flop(self) -> float:
-        """Floating-point operations: four per element.
-
-        They are a square, an addition to the sum, a scaling by the root and one by the weight.
-        """
-        return 4.0 * self.rows * self.cols
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of the input and the weights read once and of the output written once."""
-        return super().bytes_moved + self.cols * ITEM_BYTES[self.dtype]
+    vectors = 1
+    flop_per_element = 4.0
+    """A square, an addition to the sum, a scaling by the root and one by the weight."""
 
 
-@dataclass(frozen=True)
 class LayerNormProblem(RowsProblem):
     """Every row brought to mean 0 and variance 1, then scaled by weights and shifted by biases, one per column."""
 
-    @property
-    def flop(self) -> float:
-        """Floating-point operations: seven per element.
-
-        They are an addition to the mean, its subtraction, a square, an addition to the variance, a scaling by its
-        root, one by the weight, and the addition of the bias.
-        """
-        return 7.0 * self.rows * self.cols
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of the input, the weights and the biases read once and of the output written once."""
-        return super().bytes_moved + 2.0 * self.cols * ITEM_BYTES[self.dtype]
+    vectors = 2
+    flop_per_element = 7.0
+    """An addition to the mean, its subtraction, a square, an addition to the variance, a scaling by its root, one by
+    the weight, and the addition of the bias."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +214,12 @@ class AttentionProblem:
         )
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of queries, keys and values."""
+        return (self.output_shape,) * 3
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
         """The shape of queries, keys, values and output, whichever way they lie in memory."""
         return self.batch, self.heads, self.sequence, self.dim
 
@@ -201,21 +237,47 @@ class AttentionProblem:
     @property
     def bytes_moved(self) -> float:
         """Bytes of queries, keys and values read once and of the output written once."""
-        return 4.0 * math.prod(self.shape) * ITEM_BYTES[self.dtype]
+        return 4.0 * math.prod(self.output_shape) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class VectorProblem:
-    """An elementwise operation on n elements."""
+    """An elementwise operation on some inputs of n elements each; by default a copy, which computes nothing."""
 
     n: int
     dtype: str
+
+    inputs: ClassVar[int] = 1
+    flop_per_element: ClassVar[float | None] = None
 
     @classmethod
     def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
         """Read the problem from the parameters; the implementation knows these dtypes."""
         return cls(read_size(params, "n"), check_choice("dtype", params["dtype"], dtypes))
 
-    def bytes_of(self, vectors: int) -> float:
-        """Return the bytes of this many vectors, each read or written once."""
-        return float(vectors * self.n * ITEM_BYTES[self.dtype])
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the inputs."""
+        return (self.output_shape,) * self.inputs
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the output."""
+        return (self.n,)
+
+    @property
+    def flop(self) -> float | None:
+        """Floating-point operations of all elements; null for a copy."""
+        return None if self.flop_per_element is None else self.flop_per_element * self.n
+
+    @property
+    def bytes_moved(self) -> float:
+        """Bytes of the inputs read once and of the output written once."""
+        return float((self.inputs + 1) * self.n * ITEM_BYTES[self.dtype])
+
+
+class TriadProblem(VectorProblem):
+    """a = b + s·c: a multiplication and an addition per element."""
+
+    inputs = 2
+    flop_per_element = 2.0

@@ -12,9 +12,10 @@ and one GPU model, but different from those of a CPU.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,9 +23,16 @@ from assay.core.errors import BadInput
 from assay.core.results import Check
 from assay.workloads import numpy_support as data
 from assay.workloads.base import LaunchedKernels, PreparedWorkload, shared_data
-from assay.workloads.numpy_support import DISTRIBUTIONS, RELATIVE_ERROR
-from assay.workloads.parameters import check_choice, read_flag
-from assay.workloads.torch_device import Tensor, import_torch, library_of_kernels, list_kernels, synchronizer
+from assay.workloads.numpy_support import DISTRIBUTIONS, RELATIVE_ERROR, tolerance_of
+from assay.workloads.parameters import TensorProblem, check_choice, read_flag
+from assay.workloads.torch_device import (
+    Tensor,
+    import_torch,
+    library_of_kernels,
+    list_kernels,
+    open_device,
+    synchronizer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +55,10 @@ _ELEMENTS_AT_ONCE = 2**25
 """256 MiB of float64."""
 
 
+def _identity(out: Tensor) -> Tensor:
+    return out
+
+
 @dataclass(frozen=True)
 class TensorReference:
     """The reference of an output by rows, which are the first axis.
@@ -56,12 +68,14 @@ class TensorReference:
         compute_rows: Returns some of them in float64.
         flop_per_row: Floating-point operations to compute one row.
         elements_per_row: Float64 elements held while one row is computed.
+        by_rows: Returns an output with the rows as its first axis.
     """
 
     rows: int
     compute_rows: Callable[[RowSelection], Tensor]
     flop_per_row: float
     elements_per_row: float
+    by_rows: Callable[[Tensor], Tensor] = _identity
 
     def rows_within(self, flop: float) -> int:
         """Return the number of rows to check within this many FLOP: all, or a number within the limits."""
@@ -131,10 +145,6 @@ EPS = 1e-5
 """The epsilon that norms add to a mean square before the square root."""
 
 
-def _identity(out: Tensor) -> Tensor:
-    return out
-
-
 @dataclass(frozen=True)
 class TensorWork:
     """One call's work on existing tensors.
@@ -146,7 +156,6 @@ class TensorWork:
         flop: Floating-point operations of one call; null where there are none.
         bytes_moved: Least number of bytes one call must read and write.
         out: The output tensor, where calls write into the same one; null: each returns its own.
-        by_rows: Returns the output with the rows of ``reference`` as its first axis.
         backend: Returns the library of kernels.
     """
 
@@ -156,14 +165,13 @@ class TensorWork:
     flop: float | None
     bytes_moved: float
     out: Tensor | None = None
-    by_rows: Callable[[Tensor], Tensor] = _identity
     backend: Callable[[tuple[str, ...]], str | None] = library_of_kernels
 
     def check(self, seed: int) -> Check:
         """Make one call, with its output buffer overwritten by NaN before, and compare; the seed selects the rows."""
         if self.out is not None:
             self.out.fill_(math.nan)
-        out = self.by_rows(self.call())
+        out = self.reference.by_rows(self.call())
         return compare_with_reference(out, self.reference, tolerance=self.tolerance, seed=seed)
 
     def launched_kernels(self, where: str) -> LaunchedKernels:
@@ -195,9 +203,93 @@ class TorchWorkload:
         return ()
 
 
+_Problem = TypeVar("_Problem", bound=TensorProblem)
+
+
+class TensorOperator(ABC, Generic[_Problem]):
+    """An operator on tensors in one implementation.
+
+    One subclass for each operator says what is computed: the problem, its default size and the reference. For each
+    implementation, a subclass of that one says how.
+    """
+
+    problem_type: type[_Problem]
+    dtypes: tuple[str, ...] = TORCH_DTYPES
+    cpu_params: ClassVar[Params]
+    gpu_params: ClassVar[Params]
+    """Default parameters but for the distribution: sizes in elements and the dtype, enough to fill a GPU."""
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return the sizes in elements, the dtype and the distribution of the inputs."""
+        return {**(self.gpu_params if device_kind == "cuda" else self.cpu_params), "distribution": "normal"}
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return no configurations: there is nothing for Assay to choose."""
+        return ()
+
+    def read_problem(self, params: Params) -> _Problem:
+        """Return the problem, or refuse a parameter."""
+        return self.problem_type.of(params, self.dtypes)
+
+    @abstractmethod
+    def reference(self, problem: _Problem, *inputs: Tensor) -> TensorReference:
+        """Return the expected output."""
+
+    def tolerance(self, params: Params, dtype: str) -> float:
+        """Return the largest relative error that passes."""
+        return tolerance_of("tf32" if uses_tf32(params, dtype) else dtype)
+
+    def draw_inputs(self, params: Params, problem: _Problem, *, where: str, seed: int) -> tuple[Tensor, ...]:
+        """Return the inputs, each drawn from a stream of its own."""
+        return tuple(
+            draw_tensor(params["distribution"], shape, problem.dtype, seed, where=where, stream=stream)
+            for stream, shape in enumerate(problem.input_shapes)
+        )
+
+    def describe_work(
+        self,
+        params: Params,
+        inputs: tuple[Tensor, ...],
+        call: Callable[[], Tensor],
+        out: Tensor | None,
+        backend: Callable[[tuple[str, ...]], str | None],
+    ) -> TensorWork:
+        """Return the work of a call on these inputs; ``out`` is null where each call returns a tensor of its own."""
+        problem = self.read_problem(params)
+        return TensorWork(
+            call=call,
+            reference=self.reference(problem, *inputs),
+            tolerance=self.tolerance(params, problem.dtype),
+            flop=problem.flop,
+            bytes_moved=problem.bytes_moved,
+            out=out,
+            backend=backend,
+        )
+
+
+class TorchOperator(TensorOperator[_Problem], TorchWorkload):
+    """An operator by PyTorch."""
+
+    @abstractmethod
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return the call and the tensor that it writes into; null where each call returns a tensor of its own."""
+
+    def backend(self, params: Params, kernels: tuple[str, ...]) -> str | None:
+        """Return the library of the launched kernels; null where none were recorded."""
+        return library_of_kernels(kernels)
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Draw the inputs, and allocate the output."""
+        problem, where = self.read_problem(params), open_device(device)
+        inputs = self.draw_inputs(params, problem, where=where, seed=seed)
+        call, out = self.make_call(params, *inputs)
+        work = self.describe_work(params, inputs, call, out, partial(self.backend, params))
+        return work.prepare(where=where, seed=seed)
+
+
 def uses_tf32(params: Params, dtype: str) -> bool:
     """Return whether TF32 is requested for float32 products; refuse it for other dtypes."""
-    requested = read_flag(params, "tf32")
+    requested = "tf32" in params and read_flag(params, "tf32")
     if requested and dtype != "float32":
         raise BadInput(f"tf32 is a way to multiply float32, not {dtype}.")
     return requested

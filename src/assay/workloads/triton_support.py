@@ -10,26 +10,29 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.workloads.numpy_support import DISTRIBUTIONS
-from assay.workloads.parameters import read_size
-from assay.workloads.torch_support import uses_tf32
+from assay.workloads.parameters import RowsProblem, TensorProblem, complete_config, read_size
+from assay.workloads.torch_device import open_device, torch_device
+from assay.workloads.torch_support import TensorOperator, empty_output, uses_tf32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from assay.core.results import Check
     from assay.core.values import Params
     from assay.workloads.base import PreparedWorkload
-    from assay.workloads.parameters import RowsProblem
     from assay.workloads.torch_device import Tensor
     from assay.workloads.torch_support import TensorWork
 
+
+_Problem = TypeVar("_Problem", bound=TensorProblem)
 
 TRITON_DTYPES = ("bfloat16", "float16", "float32")
 
@@ -74,14 +77,6 @@ class TritonLaunch:
             return self.out
 
         return call
-
-
-class TritonWorkload(Protocol):
-    """The additional interface of Triton workloads, for auto-tuners."""
-
-    def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Create the data, and return the kernel's launch on it."""
-        ...
 
 
 @cache
@@ -152,10 +147,39 @@ def check_within_limits(check: Callable[[], Check]) -> Check:
         raise MachineCannot(f"This configuration is too large for this GPU: {error}") from error
 
 
+class TritonOperator(TensorOperator[_Problem]):
+    """An operator by one of our Triton kernels, in a choice of configurations."""
+
+    impl = "triton"
+    dtypes = TRITON_DTYPES
+    choices = TRITON_CHOICES
+    device_kinds = triton_device_kinds()
+
+    @abstractmethod
+    def launch_on(self, params: Params, inputs: tuple[Tensor, ...], out: Tensor) -> TritonLaunch:
+        """Return the kernel's launch on these tensors; its first arguments are the inputs."""
+
+    def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
+        """Draw the inputs, allocate the output, and return the kernel's launch on them."""
+        problem, where = self.read_problem(params), open_device(device)
+        inputs = self.draw_inputs(params, problem, where=where, seed=seed)
+        return self.launch_on(params, inputs, empty_output(inputs[0], problem.output_shape))
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Create the data; the first call compiles the kernel."""
+        launch = self.launch(params, device=device, seed=seed)
+        inputs = launch.args[: len(self.read_problem(params).input_shapes)]
+        call = launch.call(complete_config(config, self.configs(params)[0]))
+        work = self.describe_work(params, inputs, call, launch.out, triton_backend)
+        return prepare_triton_work(work, where=torch_device(device), seed=seed)
+
+
 def triton_backend(kernels: tuple[str, ...]) -> str | None:
     """Return the library of the kernels, which are our own; null where none were recorded."""
     return "triton" if kernels else None
 
+
+_Rows = TypeVar("_Rows", bound=RowsProblem)
 
 BLOCK_ROWS = (1, 2, 4, 8)
 LOOPED_COLS = (1024, 2048, 4096)
@@ -182,6 +206,31 @@ def _looped_row_configs(problem: RowsProblem) -> Iterator[Params]:
     for cols, warps, stages in itertools.product(LOOPED_COLS, (8, 4), LOOPED_STAGES):
         if cols < problem.cols:
             yield {"block_rows": 1, "block_cols": cols, "num_warps": warps, "num_stages": stages}
+
+
+class TritonRowOperator(TritonOperator[_Rows]):
+    """An operator on each row of a matrix by a Triton kernel of the operator's name."""
+
+    name: str
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return blocks of rows and columns with warps and stages for each; 18 by default."""
+        return row_configs(self.read_problem(params))
+
+    def launch_on(self, params: Params, inputs: tuple[Tensor, ...], out: Tensor) -> TritonLaunch:
+        """Return the launch: inputs, output, rows, columns and the constants of the kernel."""
+        problem = self.read_problem(params)
+        return TritonLaunch(
+            kernel=self.name,
+            args=(*inputs, out, problem.rows, problem.cols, *self.constants),
+            out=out,
+            fixed={},
+            settings=partial(row_settings, problem),
+            grid=partial(row_grid, problem),
+        )
+
+    constants: tuple[float, ...] = ()
+    """Last arguments of the kernel."""
 
 
 def row_grid(problem: RowsProblem, settings: Mapping[str, Any]) -> tuple[int]:

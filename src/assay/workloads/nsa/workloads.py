@@ -87,11 +87,10 @@ class BranchWorkload(ABC):
         path = self._path(branch, branch_inputs, params)
         work = TensorWork(
             call=path.call,
-            reference=branch_reference(branch, branch_inputs),
+            reference=replace(branch_reference(branch, branch_inputs), by_rows=queries_first),
             tolerance=tolerance_of(branch.dtype),
             flop=branch.flop,
             bytes_moved=branch.bytes_moved,
-            by_rows=queries_first,
             backend=path.backend,
         )
         check_parity = partial(verify.measure_parity, branch, branch_inputs, path.call, seed=seed)

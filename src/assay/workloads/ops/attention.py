@@ -13,17 +13,14 @@ import math
 import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads import numpy_support as data
-from assay.workloads import numpy_support as reference
-from assay.workloads import torch_support as torch_reference
-from assay.workloads import triton_support as triton_common
 from assay.workloads.base import PreparedWorkload, shared_data
-from assay.workloads.numpy_support import NUMPY_CHOICES, tolerance_of
+from assay.workloads.numpy_support import NUMPY_CHOICES, check_output, reference_attention
 from assay.workloads.parameters import (
     ITEM_BYTES,
     AttentionProblem,
@@ -32,17 +29,24 @@ from assay.workloads.parameters import (
     complete_config,
     read_size,
 )
-from assay.workloads.torch_device import import_torch, open_device, torch_device
+from assay.workloads.torch_device import import_torch
 from assay.workloads.torch_support import (
-    TORCH_DTYPES,
+    TensorOperator,
     TensorReference,
-    TensorWork,
+    TorchOperator,
     TorchWorkload,
-    draw_tensor,
-    empty_output,
+    reference_attention_rows,
     uses_tf32,
 )
-from assay.workloads.triton_support import MOST_SHARED_BYTES, TRITON_CHOICES, TritonLaunch, next_power_of_two, tile_side
+from assay.workloads.triton_support import (
+    MOST_SHARED_BYTES,
+    TritonLaunch,
+    TritonOperator,
+    is_triton_interpreted,
+    multiply_unit,
+    next_power_of_two,
+    tile_side,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,13 +73,6 @@ _NO_KERNEL = ("No available kernel", "No viable backend", "Invalid backend")
 
 _WARNING_TITLES = {"flash": "Flash attention", "cudnn": "CuDNN attention", "efficient": "Memory efficient"}
 """Start of the PyTorch warning before the one with the reason why a backend was not used."""
-
-
-def attention_reference(q: Tensor, k: Tensor, v: Tensor, problem: AttentionProblem) -> TensorReference:
-    """Return the reference of attention; its rows are the queries, each over all heads."""
-    scores = problem.batch * problem.heads * problem.sequence
-    right = partial(torch_reference.reference_attention_rows, q, k, v, causal=problem.causal)
-    return TensorReference(problem.sequence, right, flop_per_row=4.0 * scores * problem.dim, elements_per_row=scores)
 
 
 def queries_first(out: Tensor) -> Tensor:
@@ -149,44 +146,49 @@ def find_warning_reason(messages: Sequence[str], backend: str) -> str:
     return ""
 
 
-class FlashAttentionTorch(TorchWorkload):
-    """``flash_attention@torch``. Queries, keys and values lie in memory as batch, heads, sequence, dim."""
+GPU_SIZES: Params = {"batch": 4, "heads": 16, "sequence": 2048, "dim": 64}
+
+
+class FlashAttention(TensorOperator[AttentionProblem]):
+    """What every implementation on tensors computes, with the positions of a head one after another in memory."""
 
     name = "flash_attention"
+    problem_type = AttentionProblem
+
+    def reference(self, problem: AttentionProblem, *inputs: Tensor) -> TensorReference:
+        """Return the attention; its rows are the queries, each over all heads."""
+        scores = problem.batch * problem.heads * problem.sequence
+        rows = partial(reference_attention_rows, *inputs, causal=problem.causal)
+        return TensorReference(problem.sequence, rows, 4.0 * scores * problem.dim, scores, by_rows=queries_first)
+
+
+class FlashAttentionTorch(FlashAttention, TorchOperator[AttentionProblem]):
+    """``flash_attention@torch``."""
+
     choices: Mapping[str, tuple[str, ...]] = {**TorchWorkload.choices, "backend": SDPA_BACKENDS}
     summary = "Attention, causal or not, by PyTorch's scaled_dot_product_attention and a backend of choice"
+    _rest: ClassVar[Params] = {"causal": False, "backend": "auto"}
+    cpu_params: ClassVar[Params] = {
+        "batch": 1,
+        "heads": 4,
+        "sequence": 256,
+        "dim": 64,
+        **_rest,
+        "dtype": "float32",
+    }
+    gpu_params: ClassVar[Params] = {**GPU_SIZES, **_rest, "dtype": "bfloat16"}
 
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return sizes in elements, mask, backend, dtype and distribution: 4 × 16 × 2048 × 64 fill a GPU."""
-        sizes: Params = {"batch": 1, "heads": 4, "sequence": 256, "dim": 64}
-        if device_kind == "cuda":
-            sizes = {"batch": 4, "heads": 16, "sequence": 2048, "dim": 64}
-        dtype = "bfloat16" if device_kind == "cuda" else "float32"
-        return {**sizes, "causal": False, "backend": "auto", "dtype": dtype, "distribution": "normal"}
-
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw queries, keys and values, and test the backend."""
-        problem, where = AttentionProblem.of(params, TORCH_DTYPES), open_device(device)
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return PyTorch's function with the backend, once that has been tried."""
         backend = check_choice("backend", params["backend"], SDPA_BACKENDS)
-        q, k, v = (
-            draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=stream)
-            for stream in range(3)
-        )
         attend = import_torch().nn.functional.scaled_dot_product_attention
-        call = restrict_backend(partial(attend, q, k, v, is_causal=problem.causal), backend)
+        call = restrict_backend(partial(attend, *inputs, is_causal=params["causal"]), backend)
         try_backend(call, backend)
-        return TensorWork(
-            call=call,
-            reference=attention_reference(q, k, v, problem),
-            tolerance=tolerance_of(problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            by_rows=queries_first,
-            backend=partial(check_backend_used, backend),
-        ).prepare(where=where, seed=seed)
+        return call, None
 
-
-FLASH_ATTENTION_TORCH: Workload = FlashAttentionTorch()
+    def backend(self, params: Params, kernels: tuple[str, ...]) -> str | None:
+        """Return the backend that ran; raise if it is not the requested one."""
+        return check_backend_used(str(params["backend"]), kernels)
 
 
 BLOCKS = (128, 32, 64, 256)
@@ -353,12 +355,12 @@ class FlashAttentionNumpy:
         tiling = NumpyAttentionTiling.of(complete_config(config, self.configs(params)[0]))
 
         def draw_input(stream: int) -> Floats:
-            values = data.draw_array(params["distribution"], problem.shape, problem.dtype, seed, stream=stream)
+            values = data.draw_array(params["distribution"], problem.output_shape, problem.dtype, seed, stream=stream)
             return arrange_layout(values, tiling.layout)
 
         q, k, v = (shared_data((stream, tiling.layout), partial(draw_input, stream)) for stream in range(3))
         out = shared_data(
-            ("out", tiling.layout), lambda: arrange_layout(np.zeros(problem.shape, problem.dtype), tiling.layout)
+            ("out", tiling.layout), lambda: arrange_layout(np.zeros(problem.output_shape, problem.dtype), tiling.layout)
         )
         scratch = AttentionScratch.of(problem, tiling)
         heads = tuple(np.ndindex(problem.batch, problem.heads))
@@ -370,9 +372,7 @@ class FlashAttentionNumpy:
         def check() -> Check:
             out.fill(np.nan)
             call()
-            return reference.check_output(
-                out, reference.reference_attention(q, k, v, causal=problem.causal), problem.dtype
-            )
+            return check_output(out, reference_attention(q, k, v, causal=problem.causal), problem.dtype)
 
         return PreparedWorkload(call=call, check=check, flop=problem.flop, bytes_moved=problem.bytes_moved)
 
@@ -413,13 +413,6 @@ class TritonAttentionTiling:
         return shared <= MOST_SHARED_BYTES and sums <= MOST_SUMS_PER_THREAD[multiplied_by]
 
 
-def _problem(params: Params) -> AttentionProblem:
-    problem = AttentionProblem.of(params, triton_common.TRITON_DTYPES)
-    if problem.dim > MOST_DIM:
-        raise BadInput(f"dim is at most {MOST_DIM} for flash_attention@triton, not {problem.dim}.")
-    return problem
-
-
 def _settings(config: Params) -> dict[str, int]:
     tiling = TritonAttentionTiling.of(config)
     return {"block_q": tiling.block_q, "block_k": tiling.block_k}
@@ -429,30 +422,32 @@ def _grid(problem: AttentionProblem, settings: Mapping[str, Any]) -> tuple[int]:
     return (problem.batch * problem.heads * -(-problem.sequence // settings["block_q"]),)
 
 
-class FlashAttentionTriton:
-    """``flash_attention@triton``. Arrays lie in memory as batch, heads, sequence, dim.
+class FlashAttentionTriton(FlashAttention, TritonOperator[AttentionProblem]):
+    """``flash_attention@triton``. With ``tf32`` float32 is rounded to TF32 before products."""
 
-    With ``tf32`` float32 is rounded to TF32 before products.
-    """
-
-    name = "flash_attention"
-    impl = "triton"
-    choices = TRITON_CHOICES
-    device_kinds = triton_common.triton_device_kinds()
     summary = "Attention by online softmax over tiles, causal or not, by a Triton kernel"
+    cpu_params: ClassVar[Params] = {
+        "batch": 1,
+        "heads": 2,
+        "sequence": 64,
+        "dim": 32,
+        "causal": False,
+        "dtype": "float32",
+        "tf32": False,
+    }
+    gpu_params: ClassVar[Params] = {**GPU_SIZES, "causal": False, "dtype": "bfloat16", "tf32": False}
 
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return sizes in elements, mask, dtype and distribution: 4 × 16 × 2048 × 64 fill a GPU."""
-        sizes: Params = {"batch": 1, "heads": 2, "sequence": 64, "dim": 32}
-        if device_kind == "cuda":
-            sizes = {"batch": 4, "heads": 16, "sequence": 2048, "dim": 64}
-        dtype = "bfloat16" if device_kind == "cuda" else "float32"
-        return {**sizes, "causal": False, "dtype": dtype, "distribution": "normal", "tf32": False}
+    def read_problem(self, params: Params) -> AttentionProblem:
+        """Return the problem; refuse a head dimension for which no tile fits."""
+        problem = super().read_problem(params)
+        if problem.dim > MOST_DIM:
+            raise BadInput(f"dim is at most {MOST_DIM} for flash_attention@triton, not {problem.dim}.")
+        return problem
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return tiles with warps and stages for each, no longer than the sequence: 27 by default."""
-        problem = _problem(params)
-        by = triton_common.multiply_unit(params, problem.dtype)
+        problem = self.read_problem(params)
+        by = multiply_unit(params, problem.dtype)
         most = next_power_of_two(problem.sequence)
         tilings = (
             TritonAttentionTiling(min(block_q, most), min(block_k, most), warps, stages)
@@ -460,45 +455,24 @@ class FlashAttentionTriton:
         )
         return [asdict(tiling) for tiling in dict.fromkeys(tilings) if tiling.fits(problem.dim, problem.dtype, by)]
 
-    def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Draw queries, keys and values, and allocate the output."""
-        problem, where = _problem(params), open_device(device)
-        q, k, v = (
-            draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=stream)
-            for stream in range(3)
-        )
-        out = empty_output(q, problem.shape)
+    def launch_on(self, params: Params, inputs: tuple[Tensor, ...], out: Tensor) -> TritonLaunch:
+        """Return the launch on queries, keys, values and output."""
+        problem = self.read_problem(params)
         return TritonLaunch(
             kernel="flash_attention",
-            args=(q, k, v, out, problem.sequence, math.log2(math.e) / math.sqrt(problem.dim)),
+            args=(*inputs, out, problem.sequence, math.log2(math.e) / math.sqrt(problem.dim)),
             out=out,
             fixed={
                 "dim": problem.dim,
                 "block_d": next_power_of_two(problem.dim),
                 "causal": problem.causal,
                 "precision": "tf32" if uses_tf32(params, problem.dtype) else "ieee",
-                "widen": triton_common.is_triton_interpreted(),
+                "widen": is_triton_interpreted(),
             },
             settings=_settings,
             grid=partial(_grid, problem),
         )
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Create the data; the first call compiles the kernel."""
-        problem, launch = _problem(params), self.launch(params, device=device, seed=seed)
-        tf32 = uses_tf32(params, problem.dtype)
-        q, k, v = launch.args[:3]
-        work = TensorWork(
-            call=launch.call(complete_config(config, self.configs(params)[0])),
-            reference=attention_reference(q, k, v, problem),
-            tolerance=tolerance_of("tf32" if tf32 else problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            out=launch.out,
-            by_rows=queries_first,
-            backend=triton_common.triton_backend,
-        )
-        return triton_common.prepare_triton_work(work, where=torch_device(device), seed=seed)
 
-
+FLASH_ATTENTION_TORCH: Workload = FlashAttentionTorch()
 FLASH_ATTENTION_TRITON: Workload = FlashAttentionTriton()

@@ -9,31 +9,33 @@ from __future__ import annotations
 import itertools
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from assay.core.errors import BadInput
-from assay.workloads import helion_support as helion_common
 from assay.workloads import numpy_support as data
-from assay.workloads import numpy_support as reference
-from assay.workloads import torch_support as torch_reference
-from assay.workloads import triton_support as triton_common
 from assay.workloads.base import PreparedWorkload, shared_data
-from assay.workloads.helion_support import HELION_CHOICES, HelionProblem
-from assay.workloads.numpy_support import NUMPY_CHOICES, tolerance_of
+from assay.workloads.helion_support import HelionOperator
+from assay.workloads.numpy_support import NUMPY_CHOICES, check_output, reference_matmul
 from assay.workloads.parameters import ITEM_BYTES, GemmProblem, block_sizes, check_choice, complete_config, read_size
-from assay.workloads.torch_device import import_torch, open_device, torch_device
+from assay.workloads.torch_device import import_torch
 from assay.workloads.torch_support import (
-    TORCH_DTYPES,
+    TensorOperator,
     TensorReference,
-    TensorWork,
-    TorchWorkload,
-    draw_tensor,
-    empty_output,
+    TorchOperator,
+    reference_matmul_rows,
     uses_tf32,
 )
-from assay.workloads.triton_support import MOST_SHARED_BYTES, TRITON_CHOICES, TritonLaunch, next_power_of_two, tile_side
+from assay.workloads.triton_support import (
+    MOST_SHARED_BYTES,
+    TritonLaunch,
+    TritonOperator,
+    is_triton_interpreted,
+    multiply_unit,
+    next_power_of_two,
+    tile_side,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -122,20 +124,12 @@ class GemmNumpy:
         def check() -> Check:
             out.fill(np.nan)
             call()
-            return reference.check_output(out, reference.reference_matmul(a, b), problem.dtype)
+            return check_output(out, reference_matmul(a, b), problem.dtype)
 
         return PreparedWorkload(call=call, check=check, flop=problem.flop, bytes_moved=problem.bytes_moved)
 
 
 GEMM_NUMPY: Workload = GemmNumpy()
-
-
-def gemm_reference(a: Tensor, b: Tensor, problem: GemmProblem) -> TensorReference:
-    """Return the reference of the product of two matrices."""
-    flop_per_row, elements_per_row = 2.0 * problem.n * problem.k, problem.n + problem.k
-    return TensorReference(
-        problem.m, partial(torch_reference.reference_matmul_rows, a, b), flop_per_row, elements_per_row
-    )
 
 
 def make_matmul(a: Tensor, b: Tensor, out: Tensor, *, tf32: bool) -> Callable[[], Tensor]:
@@ -160,38 +154,34 @@ def make_matmul(a: Tensor, b: Tensor, out: Tensor, *, tf32: bool) -> Callable[[]
     return rounded
 
 
-class GemmTorch(TorchWorkload):
-    """``gemm@torch``. With ``tf32`` a GPU may round float32 to TF32 before it multiplies; otherwise it does not."""
+class Gemm(TensorOperator[GemmProblem]):
+    """What every implementation on tensors computes; with ``tf32`` float32 is rounded to TF32 before products."""
 
     name = "gemm"
+    problem_type = GemmProblem
+    cpu_params: ClassVar[Params] = {"m": 64, "n": 64, "k": 64, "dtype": "float32", "tf32": False}
+    gpu_params: ClassVar[Params] = {"m": 4096, "n": 4096, "k": 4096, "dtype": "bfloat16", "tf32": False}
+
+    def reference(self, problem: GemmProblem, *inputs: Tensor) -> TensorReference:
+        """Return the product of the two matrices."""
+        flop_per_row, elements_per_row = 2.0 * problem.n * problem.k, problem.n + problem.k
+        return TensorReference(problem.m, partial(reference_matmul_rows, *inputs), flop_per_row, elements_per_row)
+
+
+class GemmTorch(Gemm, TorchOperator[GemmProblem]):
+    """``gemm@torch``. Without ``tf32`` a GPU multiplies float32 exactly."""
+
     summary = "Matrix product C = A·B by torch.mm"
+    cpu_params: ClassVar[Params] = {"m": 512, "n": 512, "k": 512, "dtype": "float32", "tf32": False}
 
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of A and B: 4096³ fills a GPU."""
-        side = 4096 if device_kind == "cuda" else 512
-        dtype = "bfloat16" if device_kind == "cuda" else "float32"
-        return {"m": side, "n": side, "k": side, "dtype": dtype, "distribution": "normal", "tf32": False}
-
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw A and B, and allocate C."""
-        problem, where = GemmProblem.of(params, TORCH_DTYPES), open_device(device)
-        tf32 = uses_tf32(params, problem.dtype)
-        if tf32 and where == "cpu":
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return ``torch.mm`` into an output of its own."""
+        a, b = inputs
+        tf32 = uses_tf32(params, str(params["dtype"]))
+        if tf32 and a.device.type == "cpu":
             raise BadInput("tf32 is for GPUs; a CPU has no such products.")
-        a = draw_tensor(params["distribution"], (problem.m, problem.k), problem.dtype, seed, where=where, stream=0)
-        b = draw_tensor(params["distribution"], (problem.k, problem.n), problem.dtype, seed, where=where, stream=1)
-        out = a.new_empty((problem.m, problem.n))
-        return TensorWork(
-            call=make_matmul(a, b, out, tf32=tf32),
-            reference=gemm_reference(a, b, problem),
-            tolerance=tolerance_of("tf32" if tf32 else problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            out=out,
-        ).prepare(where=where, seed=seed)
-
-
-GEMM_TORCH: Workload = GemmTorch()
+        out = a.new_empty((a.shape[0], b.shape[1]))
+        return make_matmul(a, b, out, tf32=tf32), out
 
 
 BLOCK_MN = ((128, 256), (128, 128), (256, 128), (64, 256), (64, 128), (128, 64), (64, 64), (256, 64))
@@ -236,25 +226,15 @@ def _grid(problem: GemmProblem, settings: Mapping[str, Any]) -> tuple[int]:
     return (-(-problem.m // settings["block_m"]) * -(-problem.n // settings["block_n"]),)
 
 
-class GemmTriton:
-    """``gemm@triton``. All matrices are stored by rows; with ``tf32`` float32 is rounded to TF32 before products."""
+class GemmTriton(Gemm, TritonOperator[GemmProblem]):
+    """``gemm@triton``. All matrices are stored by rows."""
 
-    name = "gemm"
-    impl = "triton"
-    choices = TRITON_CHOICES
-    device_kinds = triton_common.triton_device_kinds()
     summary = "Matrix product C = A·B by a Triton kernel"
-
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of A and B: 4096³ fills a GPU."""
-        side = 4096 if device_kind == "cuda" else 64
-        dtype = "bfloat16" if device_kind == "cuda" else "float32"
-        return {"m": side, "n": side, "k": side, "dtype": dtype, "distribution": "normal", "tf32": False}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return tiles with warps and stages for each, no larger than the problem: 88 for a large one of 16 bits."""
-        problem = GemmProblem.of(params, triton_common.TRITON_DTYPES)
-        by = triton_common.multiply_unit(params, problem.dtype)
+        problem = self.read_problem(params)
+        by = multiply_unit(params, problem.dtype)
         most_m, most_n, most_k = (next_power_of_two(side) for side in (problem.m, problem.n, problem.k))
         tilings = (
             TritonGemmTiling(min(m, most_m), min(n, most_n), min(k, most_k), warps, stages)
@@ -262,92 +242,31 @@ class GemmTriton:
         )
         return [asdict(tiling) for tiling in dict.fromkeys(tilings) if tiling.fits(problem.dtype, by)]
 
-    def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Draw A and B, and allocate C."""
-        problem, where = GemmProblem.of(params, triton_common.TRITON_DTYPES), open_device(device)
-        a = draw_tensor(params["distribution"], (problem.m, problem.k), problem.dtype, seed, where=where, stream=0)
-        b = draw_tensor(params["distribution"], (problem.k, problem.n), problem.dtype, seed, where=where, stream=1)
-        out = empty_output(a, (problem.m, problem.n))
+    def launch_on(self, params: Params, inputs: tuple[Tensor, ...], out: Tensor) -> TritonLaunch:
+        """Return the launch on A, B and C."""
+        problem = self.read_problem(params)
         precision = "tf32" if uses_tf32(params, problem.dtype) else "ieee"
         return TritonLaunch(
             kernel="gemm",
-            args=(a, b, out, problem.m, problem.n, problem.k),
+            args=(*inputs, out, problem.m, problem.n, problem.k),
             out=out,
-            fixed={"group_m": GROUP_M, "precision": precision, "widen": triton_common.is_triton_interpreted()},
+            fixed={"group_m": GROUP_M, "precision": precision, "widen": is_triton_interpreted()},
             settings=partial(_settings, problem),
             grid=partial(_grid, problem),
         )
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Create the data; the first call compiles the kernel."""
-        problem, launch = (
-            GemmProblem.of(params, triton_common.TRITON_DTYPES),
-            self.launch(params, device=device, seed=seed),
-        )
-        tf32 = uses_tf32(params, problem.dtype)
-        a, b = launch.args[:2]
-        work = TensorWork(
-            call=launch.call(complete_config(config, self.configs(params)[0])),
-            reference=gemm_reference(a, b, problem),
-            tolerance=tolerance_of("tf32" if tf32 else problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            out=launch.out,
-            backend=triton_common.triton_backend,
-        )
-        return triton_common.prepare_triton_work(work, where=torch_device(device), seed=seed)
 
+class GemmHelion(Gemm, HelionOperator[GemmProblem]):
+    """``gemm@helion``."""
 
-GEMM_TRITON: Workload = GemmTriton()
-
-
-class GemmHelion:
-    """``gemm@helion``. With ``tf32`` float32 is rounded to TF32 before products.
-
-    A configuration is a Helion configuration, each setting as JSON text; the default is Helion's.
-    """
-
-    name = "gemm"
-    impl = "helion"
-    choices = HELION_CHOICES
-    device_kinds = helion_common.helion_device_kinds()
     summary = "Matrix product C = A·B by a Helion kernel, to be tuned by Helion"
 
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of A and B: 4096³ fills a GPU."""
-        side = 4096 if device_kind == "cuda" else 64
-        dtype = "bfloat16" if device_kind == "cuda" else "float32"
-        return {"m": side, "n": side, "k": side, "dtype": dtype, "distribution": "normal", "tf32": False}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: Helion's tuner has its own search space."""
-        return ()
-
-    def problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
-        """Draw A and B; a call allocates C."""
-        problem, where = GemmProblem.of(params, helion_common.HELION_DTYPES), open_device(device)
-        a = draw_tensor(params["distribution"], (problem.m, problem.k), problem.dtype, seed, where=where, stream=0)
-        b = draw_tensor(params["distribution"], (problem.k, problem.n), problem.dtype, seed, where=where, stream=1)
-        precision = "tf32" if uses_tf32(params, problem.dtype) else "ieee"
-        return HelionProblem("gemm", (a, b), {"static_shapes": True, "dot_precision": precision})
-
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Create the data; the first call compiles the kernel."""
-        problem, kernel = (
-            GemmProblem.of(params, helion_common.HELION_DTYPES),
-            self.problem(params, device=device, seed=seed),
-        )
-        tf32 = uses_tf32(params, problem.dtype)
-        a, b = kernel.args
-        work = TensorWork(
-            call=kernel.call(config),
-            reference=gemm_reference(a, b, problem),
-            tolerance=tolerance_of("tf32" if tf32 else problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            backend=helion_common.helion_backend,
-        )
-        return helion_common.prepare_helion_work(work, where=torch_device(device), seed=seed)
+    def settings(self, params: Params) -> dict[str, Any]:
+        """Return the settings of the kernel, with the precision of its products."""
+        precision = "tf32" if uses_tf32(params, str(params["dtype"])) else "ieee"
+        return {**super().settings(params), "dot_precision": precision}
 
 
+GEMM_TORCH: Workload = GemmTorch()
+GEMM_TRITON: Workload = GemmTriton()
 GEMM_HELION: Workload = GemmHelion()

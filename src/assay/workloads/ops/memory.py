@@ -7,92 +7,83 @@ preallocated output, and ``pcie_copy`` moves pinned host memory to a GPU and bac
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from assay.core.errors import BadInput
 from assay.core.results import Check
 from assay.workloads.base import PreparedWorkload
-from assay.workloads.numpy_support import tolerance_of
-from assay.workloads.parameters import VectorProblem, check_choice, read_size
+from assay.workloads.parameters import TriadProblem, VectorProblem, check_choice, read_size
 from assay.workloads.torch_device import import_torch, open_device, synchronizer
-from assay.workloads.torch_support import TORCH_DTYPES, TensorReference, TensorWork, TorchWorkload, draw_tensor
+from assay.workloads.torch_support import TensorReference, TorchOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from assay.core.values import Params
     from assay.workloads.base import Workload
     from assay.workloads.torch_device import Tensor
     from assay.workloads.torch_support import RowSelection
 
+_Vectors = TypeVar("_Vectors", bound=VectorProblem)
 
-class MemcpyTorch(TorchWorkload):
-    """``memcpy@torch``. It computes nothing, so its operations are null and its bytes are those read and written."""
+
+class VectorTorch(TorchOperator[_Vectors]):
+    """An elementwise operator: vectors of 256 MiB on a GPU and 64 MiB on a CPU, beyond caches."""
+
+    cpu_params: ClassVar[Params] = {"n": 2**24, "dtype": "float32"}
+    gpu_params: ClassVar[Params] = {"n": 2**26, "dtype": "float32"}
+
+
+class MemcpyTorch(VectorTorch[VectorProblem]):
+    """``memcpy@torch``."""
 
     name = "memcpy"
     summary = "Copy of n elements within the device's memory by Tensor.copy_"
+    problem_type = VectorProblem
 
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the elements, their dtype and distribution: 256 MiB on a GPU and 64 MiB on a CPU, beyond caches."""
-        n = 2**26 if device_kind == "cuda" else 2**24
-        return {"n": n, "dtype": "float32", "distribution": "normal"}
+    def reference(self, problem: VectorProblem, *inputs: Tensor) -> TensorReference:
+        """Return the source."""
+        (x,) = inputs
+        return TensorReference(problem.n, lambda which: x[which].double(), flop_per_row=0.0, elements_per_row=1.0)
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw the source, and allocate the copy."""
-        problem, where = VectorProblem.of(params, TORCH_DTYPES), open_device(device)
-        x = draw_tensor(params["distribution"], (problem.n,), problem.dtype, seed, where=where)
-        out = x.new_empty((problem.n,))
-        return TensorWork(
-            call=partial(out.copy_, x),
-            reference=TensorReference(
-                problem.n, lambda which: x[which].double(), flop_per_row=0.0, elements_per_row=1.0
-            ),
-            tolerance=0.0,
-            flop=None,
-            bytes_moved=problem.bytes_of(2),
-            out=out,
-        ).prepare(where=where, seed=seed)
+    def tolerance(self, params: Params, dtype: str) -> float:
+        """Return 0: a copy is exact."""
+        return 0.0
 
-
-MEMCPY_TORCH: Workload = MemcpyTorch()
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return the copy of the source."""
+        (x,) = inputs
+        out = x.new_empty(x.shape)
+        return partial(out.copy_, x), out
 
 
 TRIAD_SCALAR = 3.0
 
 
-class TriadTorch(TorchWorkload):
+class TriadTorch(VectorTorch[TriadProblem]):
     """``triad@torch``, with s = 3."""
 
     name = "triad"
     summary = "a = b + 3·c over n elements by torch.add"
+    problem_type = TriadProblem
 
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the elements, their dtype and distribution: 256 MiB each on a GPU, 64 MiB on a CPU, beyond caches."""
-        n = 2**26 if device_kind == "cuda" else 2**24
-        return {"n": n, "dtype": "float32", "distribution": "normal"}
+    def reference(self, problem: TriadProblem, *inputs: Tensor) -> TensorReference:
+        """Return b + s·c."""
+        b, c = inputs
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw b and c, and allocate a."""
-        problem, where = VectorProblem.of(params, TORCH_DTYPES), open_device(device)
-        b, c = (
-            draw_tensor(params["distribution"], (problem.n,), problem.dtype, seed, where=where, stream=stream)
-            for stream in range(2)
-        )
-        out = b.new_empty((problem.n,))
-
-        def right(which: RowSelection) -> Tensor:
+        def compute_rows(which: RowSelection) -> Tensor:
             return b[which].double() + TRIAD_SCALAR * c[which].double()
 
-        return TensorWork(
-            call=partial(import_torch().add, b, c, alpha=TRIAD_SCALAR, out=out),
-            reference=TensorReference(problem.n, right, flop_per_row=2.0, elements_per_row=1.0),
-            tolerance=tolerance_of(problem.dtype),
-            flop=2.0 * problem.n,
-            bytes_moved=problem.bytes_of(3),
-            out=out,
-        ).prepare(where=where, seed=seed)
+        return TensorReference(problem.n, compute_rows, flop_per_row=2.0, elements_per_row=1.0)
+
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return ``torch.add`` into an output of its own."""
+        b, c = inputs
+        out = b.new_empty(b.shape)
+        return partial(import_torch().add, b, c, alpha=TRIAD_SCALAR, out=out), out
 
 
+MEMCPY_TORCH: Workload = MemcpyTorch()
 TRIAD_TORCH: Workload = TriadTorch()
 
 

@@ -9,33 +9,21 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from assay.workloads import helion_support as helion_common
 from assay.workloads import numpy_support as data
-from assay.workloads import numpy_support as reference
-from assay.workloads import torch_support as torch_reference
-from assay.workloads import triton_support as triton_common
-from assay.workloads import triton_support as triton_rows
 from assay.workloads.base import PreparedWorkload, shared_data
-from assay.workloads.helion_support import HELION_CHOICES, HelionProblem
-from assay.workloads.numpy_support import NUMPY_CHOICES, tolerance_of
+from assay.workloads.helion_support import HelionOperator
+from assay.workloads.numpy_support import NUMPY_CHOICES, check_output, reference_softmax
 from assay.workloads.parameters import SoftmaxProblem, block_sizes, check_choice, complete_config, read_size
-from assay.workloads.torch_device import import_torch, open_device, torch_device
-from assay.workloads.torch_support import (
-    TORCH_DTYPES,
-    TensorReference,
-    TensorWork,
-    TorchWorkload,
-    draw_tensor,
-    empty_output,
-)
-from assay.workloads.triton_support import TRITON_CHOICES, TritonLaunch
+from assay.workloads.torch_device import import_torch
+from assay.workloads.torch_support import TensorOperator, TensorReference, TorchOperator, reference_softmax_rows
+from assay.workloads.triton_support import TritonRowOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from assay.core.results import Check
     from assay.core.values import Params
@@ -172,7 +160,7 @@ class SoftmaxNumpy:
         def check() -> Check:
             out.fill(np.nan)
             call()
-            return reference.check_output(out, reference.reference_softmax(x), problem.dtype)
+            return check_output(out, reference_softmax(x), problem.dtype)
 
         return PreparedWorkload(call=call, check=check, flop=problem.flop, bytes_moved=problem.bytes_moved)
 
@@ -180,134 +168,45 @@ class SoftmaxNumpy:
 SOFTMAX_NUMPY: Workload = SoftmaxNumpy()
 
 
-def softmax_reference(x: Tensor, problem: SoftmaxProblem) -> TensorReference:
-    """Return the reference of the softmax of each row."""
-    return TensorReference(
-        problem.rows, partial(torch_reference.reference_softmax_rows, x), 5.0 * problem.cols, problem.cols
-    )
-
-
-class SoftmaxTorch(TorchWorkload):
-    """``softmax@torch``."""
+class Softmax(TensorOperator[SoftmaxProblem]):
+    """What every implementation on tensors computes."""
 
     name = "softmax"
+    problem_type = SoftmaxProblem
+    cpu_params: ClassVar[Params] = {"rows": 64, "cols": 64, "dtype": "float32"}
+    gpu_params: ClassVar[Params] = {"rows": 4096, "cols": 4096, "dtype": "float32"}
+
+    def reference(self, problem: SoftmaxProblem, *inputs: Tensor) -> TensorReference:
+        """Return the softmax of each row."""
+        rows = partial(reference_softmax_rows, *inputs)
+        return TensorReference(problem.rows, rows, 5.0 * problem.cols, problem.cols)
+
+
+class SoftmaxTorch(Softmax, TorchOperator[SoftmaxProblem]):
+    """``softmax@torch``."""
+
     summary = "Softmax of each row of a matrix by torch.softmax"
+    cpu_params: ClassVar[Params] = {"rows": 1024, "cols": 1024, "dtype": "float32"}
 
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of the input: 4096² fills a GPU."""
-        side = 4096 if device_kind == "cuda" else 1024
-        return {"rows": side, "cols": side, "dtype": "float32", "distribution": "normal"}
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return ``torch.softmax`` into an output of its own."""
+        (x,) = inputs
+        out = x.new_empty(x.shape)
+        return partial(import_torch().softmax, x, -1, out=out), out
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw the input, and allocate the output."""
-        problem, where = SoftmaxProblem.of(params, TORCH_DTYPES), open_device(device)
-        x = draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where)
-        out = x.new_empty(problem.shape)
-        return TensorWork(
-            call=partial(import_torch().softmax, x, -1, out=out),
-            reference=softmax_reference(x, problem),
-            tolerance=tolerance_of(problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            out=out,
-        ).prepare(where=where, seed=seed)
+
+class SoftmaxTriton(Softmax, TritonRowOperator[SoftmaxProblem]):
+    """``softmax@triton``."""
+
+    summary = "Softmax of each row of a matrix by a Triton kernel"
+
+
+class SoftmaxHelion(Softmax, HelionOperator[SoftmaxProblem]):
+    """``softmax@helion``."""
+
+    summary = "Softmax of each row of a matrix by a Helion kernel, to be tuned by Helion"
 
 
 SOFTMAX_TORCH: Workload = SoftmaxTorch()
-
-
-class SoftmaxTriton:
-    """``softmax@triton``."""
-
-    name = "softmax"
-    impl = "triton"
-    choices = TRITON_CHOICES
-    device_kinds = triton_common.triton_device_kinds()
-    summary = "Softmax of each row of a matrix by a Triton kernel"
-
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of the input: 4096² fills a GPU."""
-        side = 4096 if device_kind == "cuda" else 64
-        return {"rows": side, "cols": side, "dtype": "float32", "distribution": "normal"}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return blocks of rows and columns with warps and stages for each; 18 by default."""
-        return triton_rows.row_configs(SoftmaxProblem.of(params, triton_common.TRITON_DTYPES))
-
-    def launch(self, params: Params, *, device: str, seed: int) -> TritonLaunch:
-        """Draw the input, and allocate the output."""
-        problem, where = SoftmaxProblem.of(params, triton_common.TRITON_DTYPES), open_device(device)
-        x = draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where)
-        out = empty_output(x, problem.shape)
-        return TritonLaunch(
-            kernel="softmax",
-            args=(x, out, problem.rows, problem.cols),
-            out=out,
-            fixed={},
-            settings=partial(triton_rows.row_settings, problem),
-            grid=partial(triton_rows.row_grid, problem),
-        )
-
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Create the data; the first call compiles the kernel."""
-        problem, launch = (
-            SoftmaxProblem.of(params, triton_common.TRITON_DTYPES),
-            self.launch(params, device=device, seed=seed),
-        )
-        work = TensorWork(
-            call=launch.call(complete_config(config, self.configs(params)[0])),
-            reference=softmax_reference(launch.args[0], problem),
-            tolerance=tolerance_of(problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            out=launch.out,
-            backend=triton_common.triton_backend,
-        )
-        return triton_common.prepare_triton_work(work, where=torch_device(device), seed=seed)
-
-
 SOFTMAX_TRITON: Workload = SoftmaxTriton()
-
-
-class SoftmaxHelion:
-    """``softmax@helion``. Configurations are Helion settings as JSON text; the default is Helion's."""
-
-    name = "softmax"
-    impl = "helion"
-    choices = HELION_CHOICES
-    device_kinds = helion_common.helion_device_kinds()
-    summary = "Softmax of each row of a matrix by a Helion kernel, to be tuned by Helion"
-
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of the input: 4096² fills a GPU."""
-        side = 4096 if device_kind == "cuda" else 64
-        return {"rows": side, "cols": side, "dtype": "float32", "distribution": "normal"}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: Helion's tuner has its own search space."""
-        return ()
-
-    def problem(self, params: Params, *, device: str, seed: int) -> HelionProblem:
-        """Draw the input; a call allocates the output."""
-        problem, where = SoftmaxProblem.of(params, helion_common.HELION_DTYPES), open_device(device)
-        x = draw_tensor(params["distribution"], problem.shape, problem.dtype, seed, where=where)
-        return HelionProblem("softmax", (x,), {"static_shapes": True})
-
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Create the data; the first call compiles the kernel."""
-        problem, kernel = (
-            SoftmaxProblem.of(params, helion_common.HELION_DTYPES),
-            self.problem(params, device=device, seed=seed),
-        )
-        work = TensorWork(
-            call=kernel.call(config),
-            reference=softmax_reference(kernel.args[0], problem),
-            tolerance=tolerance_of(problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
-            backend=helion_common.helion_backend,
-        )
-        return helion_common.prepare_helion_work(work, where=torch_device(device), seed=seed)
-
-
 SOFTMAX_HELION: Workload = SoftmaxHelion()
