@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from assay.core.errors import BadInput
 from assay.core.guardian import Guardian
 from assay.core.plan import Block, Done
-from assay.core.results import STAND_IN, Record, Window
+from assay.core.results import STAND_IN, Note, Record, Window
 from assay.core.signals import raise_if_stop_requested, stop_on_signals
 from assay.core.units import unit_of
 from assay.core.values import first_problem
@@ -262,7 +262,7 @@ def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, ma
         notes=(
             *outcome.notes,
             *floor_notes(outcome.series),
-            *(f"meanwhile {complaint.message}" for complaint in complaints),
+            *(complaint.note for complaint in complaints),
             *missing_power_notes(observed.during),
             *(lost_gpu_note(lost) for lost in observed.lost_gpus),
             *([observed.note] if observed.note else []),
@@ -272,22 +272,27 @@ def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, ma
     )
 
 
-def lost_gpu_note(lost: LostGpu) -> str:
+def lost_gpu_note(lost: LostGpu) -> Note:
     """Report when a metered GPU stopped answering."""
     when = f"{lost.after_s:.1f} s after the trial began" if lost.after_s else "before the trial began"
-    return f"GPU {lost.gpu} was lost {when}: {lost.reason}"
+    return Note.warning(
+        "gpu_lost", f"GPU {lost.gpu} was lost {when}: {lost.reason}", gpu=lost.gpu, after_s=lost.after_s
+    )
 
 
 def _on_a_fake(machine: Machine, trial: Trial) -> bool:
     return machine.has_fake_driver and "cuda" in " ".join(trial.watched)
 
 
-def floor_notes(raw: list[RawSeries]) -> list[str]:
+def floor_notes(raw: list[RawSeries]) -> list[Note]:
     """Return a warning if single calls were timed that are so short that reading the clock distorts them."""
     timed = [s for s in raw if s.quantity == "call_us" and s.calls_per_sample == 1 and s.data]
     if any(float(np.median(np.frombuffer(s.data))) < FLOOR_US for s in timed):
-        warning = f"single calls shorter than {FLOOR_US:g} µs were timed, and reading the clock counts in them"
-        return [f"{warning}; without --benchmark-runs they are timed in groups"]
+        message = (
+            f"single calls shorter than {FLOOR_US:g} µs were timed, which includes the cost of reading the clock; "
+            "without --benchmark-runs they are timed in groups"
+        )
+        return [Note.warning("clock_overhead", message, floor_us=FLOOR_US)]
     return []
 
 

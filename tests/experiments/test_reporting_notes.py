@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.page import Table
-from assay.core.results import Record, Window
+from assay.core.results import Note, Record, Window
 from assay.experiments.reporting import NoteGroup, group_notes, merge_sentences, notes_table
 
 WINDOW = Window(host="h", boot_id="b", start_ns=0, end_ns=1, started_at="now")
 
 
-def record(trial: str, *notes: str) -> Record:
+def record(trial: str, *messages: str) -> Record:
+    notes = tuple(Note.remark("any", message) for message in messages)
     return Record(trial=trial, block="block-1", attempt=1, window=WINDOW, status="ok", notes=notes)
 
 

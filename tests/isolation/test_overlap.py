@@ -104,7 +104,7 @@ def test_what_is_placed_holds_or_a_note_says_that_cores_are_shared(made: Machine
     workers = [RunningWorker(a.device, level, a.cpus or (), {str(a.gpu_uuid): a.device}) for a in placement.allotments]
     shared = any(overlap_limits(workers, {"": made}))
     assert shared == (gpus > len(made.cores))
-    assert shared == any("share cores" in note for note in placement.notes)
+    assert shared == ("gpus_share_cores" in {note.code for note in placement.notes})
 
 
 def trial(schedule: str, *roles: Role) -> Trial:
@@ -158,7 +158,10 @@ def test_two_real_workers_on_one_core_do_not_hold_full(measure: Measure) -> None
     assert [e.isolation_held for e in outcome.evidence] == ["none", "none"]
     codes = {(e.role, limit.code, limit.shared_with) for e in outcome.evidence for limit in e.isolation_limits}
     assert {("first", "shared_cores", ("second",)), ("second", "shared_cores", ("first",))} <= codes
-    assert any(note.startswith("isolation full did not hold, only none: first shares core") for note in outcome.notes)
+    (note,) = [
+        note for note in outcome.notes if note.message.startswith("isolation full did not hold, only none: first")
+    ]
+    assert (note.code, note.params) == ("shared_cores", {"requested": "full", "held": "none"})
 
 
 def test_two_real_workers_in_turns_on_one_core_each_had_it_for_themselves(measure: Measure) -> None:

@@ -84,7 +84,7 @@ def test_a_core_is_kept_only_where_the_device_with_most_workers_can_spare_it(
             ("cpu:0", "cpu:1", HOST),
             2,
             [(0,), (1,), (0, 1)],
-            ("2 cores for cpu:0, cpu:1 and the host: it shares their cores",),
+            ("host_shares_cores",),
         ),
     ],
 )
@@ -92,7 +92,7 @@ def test_the_host_beside_groups_gets_a_free_group_or_one_more(
     cores: int, names: tuple[str, ...], groups: int, shares: list[tuple[int, ...]], notes: tuple[str, ...]
 ) -> None:
     placement = allot_cores(machine(cores=(cores,)), names, "cpu", cpu_groups=groups)
-    assert (cpus(placement, *names), placement.notes) == (shares, notes)
+    assert (cpus(placement, *names), tuple(note.code for note in placement.notes)) == (shares, notes)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,9 @@ def test_the_host_beside_gpus_takes_from_who_has_the_most_for_each(
 def test_a_gpu_of_no_known_node_is_told_of_where_there_are_several_nodes(cores: tuple[int, ...], said: int) -> None:
     placement = allot_cores(machine(cores=cores, gpus=(None,)), ("cuda:0",), "cpu")
     assert cpus(placement, "cuda:0") == [tuple(range(sum(cores)))]
-    assert [note.partition(";")[0] for note in placement.notes] == ["the memory node of cuda:0 is not known"] * said
+    assert [(note.code, note.params) for note in placement.notes] == [
+        ("gpu_node_unknown", {"devices": "cuda:0"})
+    ] * said
 
 
 def test_as_many_cores_as_gpus_are_enough_and_one_fewer_is_not() -> None:
@@ -132,7 +134,8 @@ def test_as_many_cores_as_gpus_are_enough_and_one_fewer_is_not() -> None:
     names = ("cuda:0", "cuda:1", "cuda:2")
     short = allot_cores(machine(cores=(2, 1), gpus=(0, 0, 0)), names, "cpu")
     assert cpus(short, *names) == [(0,), (1,), (0,)]
-    assert short.notes == ("2 cores on node 0 for 3 GPUs: cuda:0, cuda:1, cuda:2 share cores",)
+    assert [note.code for note in short.notes] == ["gpus_share_cores"]
+    assert short.notes[0].message == "2 cores on node 0 for 3 GPUs: cuda:0, cuda:1, cuda:2 share cores"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_the_cores_of_a_device_are_shared_out_to_its_workers(count: int, shares:
     seats, notes = share_cores(machine(cores=(4,)), {"cpu:0": count}, keep=False)
     assert list(seats) == [("cpu:0", worker) for worker in range(count)]
     assert [[core.core for core in part] for part in seats.values()] == shares
-    assert notes == (("2 cores of cpu:0 for 3 workers: they share cores",) if said else ())
+    assert [(note.code, note.params) for note in notes] == [("workers_share_cores", {"cores": 2, "workers": 3})] * said
 
 
 @pytest.mark.parametrize("names", [("cuda:0", "cpu:0"), ("cpu:0", "cuda:0"), ("cuda:0", "cuda:1", "cpu:0")])

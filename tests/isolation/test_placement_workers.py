@@ -62,7 +62,7 @@ def test_workers_and_the_host_are_disjoint_where_there_is_a_core_for_each_and_el
     assert all(allotment.cpus for allotment in placement.allotments)
     assert len(placement.allotments) == count * len(devices) + 1
     shared = set(held(placement).values()) != {1}
-    sharing = [note for note in placement.notes if "share" in note and "shared out" not in note]
+    sharing = {note.code for note in placement.notes} & {"host_shares_cores", "gpus_share_cores", "workers_share_cores"}
     assert not shared or sharing
 
 
@@ -73,7 +73,7 @@ def test_workers_of_a_group_of_cores_part_what_the_group_has(made: Machine, coun
     placement = allot_cores(made, ("cpu:0",), level, workers={"cpu:0": count})
     parts = [set(placement.of("cpu:0", worker).cpus or ()) for worker in range(count)]
     assert all(part and part <= whole for part in parts)
-    if not any("share cores" in note for note in placement.notes):
+    if "workers_share_cores" not in {note.code for note in placement.notes}:
         assert sum(map(len, parts)) == len(set.union(*parts))
 
 
@@ -85,7 +85,7 @@ def test_the_host_takes_cores_that_no_group_in_use_got(made: Machine, level: Iso
         assert not set(placement.of(HOST).cpus or ()) & set(placement.of("cpu:0").cpus or ())
         assert placement.of("cpu:0") == allot_cores(made, ("cpu:0",), level).of("cpu:0")
     else:
-        assert any("the host: it shares their cores" in note for note in placement.notes)
+        assert "host_shares_cores" in {note.code for note in placement.notes}
 
 
 def test_on_two_cores_the_host_takes_the_one_that_the_device_did_not_get() -> None:
@@ -103,13 +103,14 @@ def test_where_every_group_is_a_device_the_host_gets_one_more_group() -> None:
 def test_two_cores_for_two_devices_and_the_host_are_shared_and_a_note_says_so() -> None:
     placement = allot_cores(machine(cores=(2,)), ("cpu:0", "cpu:1", HOST), "cpu")
     assert placement.of(HOST).cpus == (0, 1)
-    assert placement.notes == ("2 cores for cpu:0, cpu:1 and the host: it shares their cores",)
+    assert [(note.code, note.params) for note in placement.notes] == [("host_shares_cores", {"cores": 2})]
 
 
 def test_two_workers_on_one_core_share_it_and_a_note_says_so() -> None:
     placement = allot_cores(machine(cores=(1, 3), gpus=(0, 1)), ("cuda:0", "cuda:1"), "cpu", workers={"cuda:0": 2})
     assert [placement.of("cuda:0", worker).cpus for worker in range(2)] == [(0,), (0,)]
-    assert placement.notes == ("1 cores of cuda:0 for 2 workers: they share cores",)
+    (note,) = placement.notes
+    assert (note.code, note.params) == ("workers_share_cores", {"cores": 1, "workers": 2})
 
 
 def test_a_core_is_not_kept_for_the_parent_at_the_price_of_a_worker() -> None:

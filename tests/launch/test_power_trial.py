@@ -79,7 +79,7 @@ def test_under_a_cap_calls_take_longer_and_joules_are_those_that_were_spent(
     assert record.settled.steady
     assert record.settled.waited_s >= 3.0
     assert set(record.settled.temperature_c.values()) == {35.0}
-    assert "cuda:0: power limit set to 300 W; read back: 300 W" in record.notes
+    assert {"set_w": 300.0, "read_w": 300.0} in [n.params for n in record.notes if n.code == "power_limit_set"]
     assert {s.role for s in record.estimates} == {"timed on cuda:0"}
     assert {s.quantity for s in record.estimates} == {"call_us"}
     assert [fake.gpu(index).power_limit_mw for index in range(2)] == [700_000, 700_000]

@@ -111,6 +111,6 @@ def test_samples_without_counts_fit_the_time_with_all_subjects(measure: Measure,
 def test_what_has_no_pytorch_is_measured_and_said_not_to_be_traced(measure: Measure) -> None:
     outcome = measure(role("cpu:0", function("fine")), method=quickly(benchmark_runs=2), profile=True)
     assert outcome.status == "ok", outcome.reason
-    assert "cpu:0 was not traced: PyTorch, whose profiler it is, was not loaded" in outcome.notes
+    assert "cpu:0 was not traced: PyTorch, whose profiler it is, was not loaded" in map(str, outcome.notes)
     assert outcome.traces == {}
     assert outcome.evidence[0].trace is None

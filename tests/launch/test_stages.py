@@ -74,7 +74,7 @@ def test_what_cannot_be_on_any_machine_is_told_as_such(measure: Measure) -> None
 def test_stages_that_do_not_fit_the_duration_are_said(measure: Measure) -> None:
     method = staged(stage_s=0.3).model_copy(update={"duration_s": 0.2})
     found = measure(in_stages(function("fine"), function("fine")), method=method)
-    assert any("1 of 2 stages fit into 0.2 s" in note for note in found.notes)
+    assert [note.params for note in found.notes if note.code == "stages_cut"] == [{"stages": 1, "requested": 2}]
     assert [each.is_reached for each in found.evidence[0].subjects] == [True, False]
 
 

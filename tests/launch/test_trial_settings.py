@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from assay.core.results import Note
     from assay.core.values import Scalar
     from assay.machine.model import Machine
     from tests.fakes.fake_nvml import FakeNvml
@@ -67,13 +68,13 @@ AS_FOUND = [(700.0, 0, 0), (700.0, 0, 0)]
 
 
 def test_the_gpus_of_timed_roles_are_set_and_those_of_loads_left(fake: FakeNvml, machine: Machine) -> None:
-    notes: list[str] = []
+    notes: list[Note] = []
     with GpuSettings().held(trial("cuda:0", power_limit_w=300, sm_mhz=1200, phase="capped"), machine, notes):
         assert is_set(fake) == [(300.0, 1200, 1200), (700.0, 0, 0)]
     assert is_set(fake) == AS_FOUND
-    assert notes == [
-        "cuda:0: power limit set to 300 W; read back: 300 W",
-        "cuda:0: SM clock locked to 1200 MHz; read back: 1200 MHz",
+    assert [(note.code, note.params) for note in notes] == [
+        ("power_limit_set", {"set_w": 300.0, "read_w": 300.0}),
+        ("sm_clock_locked", {"set_mhz": 1200, "read_mhz": 1200}),
     ]
 
 
@@ -139,11 +140,11 @@ def test_an_error_of_the_trial_undoes_every_setting_and_is_what_is_seen(fake: Fa
 
 
 def test_a_limit_that_somebody_else_changed_meanwhile_is_told(fake: FakeNvml, machine: Machine) -> None:
-    notes: list[str] = []
+    notes: list[Note] = []
     with GpuSettings().held(trial("cuda:0", power_limit_w=300), machine, notes):
         fake.set_power_limit(0, 500.0)
-    assert notes[1:] == [
-        "cuda:0: the power limit was 500 W in the end; somebody else set it, or a reset did",
+    assert [(note.code, note.params) for note in notes[1:]] == [
+        ("power_limit_changed", {"set_w": 300.0, "read_w": 500.0})
     ]
     assert is_set(fake) == AS_FOUND
 
@@ -178,10 +179,10 @@ def lose_and_fall_over(fake: FakeNvml) -> None:
 def test_beside_an_error_of_the_trial_what_cannot_be_undone_is_noted(
     fake: FakeNvml, machine: Machine, assay_home: Path
 ) -> None:
-    notes: list[str] = []
+    notes: list[Note] = []
     with pytest.raises(ZeroDivisionError), GpuSettings().held(trial("cuda:0", power_limit_w=300), machine, notes):
         lose_and_fall_over(fake)
-    assert "Could not undo power limit" in notes[-1]
+    assert notes[-1].code == "setting_not_restored"
     fake.find(0)
     (lease,) = [leases._read_lease(path) for path in (assay_home / "leases").glob("*.json")]
     leases.release_lease(lease)

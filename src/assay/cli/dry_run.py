@@ -73,7 +73,7 @@ def _placement_lines(trial: Trial, machine: Machine) -> list[str]:
             cores = "unpinned" if allotment.cpus is None else f"cores {','.join(map(str, allotment.cpus))}"
             tuned = "" if role.tuner is None else f", tunes ({role.tuner.name}) for {role.tuner.budget_s:.2g} s"
             lines.append(f"{role.name}: {role.duty}, isolation {role.isolation}, {cores}{tuned}")
-    lines += [f"note: {note}" for placement in placements.values() for note in placement.notes]
+    lines += [f"note: {note.message}" for placement in placements.values() for note in placement.notes]
     return lines + [f"note: {note}" for note in _isolation_shortfalls(trial, machine)]
 
 

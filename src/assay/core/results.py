@@ -75,6 +75,22 @@ class Note(Value):
     )
     params: Params = Field(default_factory=dict, description="The numbers in the message; units in the names.")
 
+    def __hash__(self) -> int:
+        return hash((self.code, self.message))
+
+    def __str__(self) -> str:
+        return self.message
+
+    @classmethod
+    def remark(cls, code: str, message: str, **params: Scalar) -> Self:
+        """Return a note on how something was measured."""
+        return cls(code=code, message=message, params=params)
+
+    @classmethod
+    def warning(cls, code: str, message: str, **params: Scalar) -> Self:
+        """Return a note on what may change the meaning of a number."""
+        return cls(code=code, message=message, severity="warning", params=params)
+
 
 class Estimate(Value):
     """A number with its unit, its interval and the method it was obtained with.
@@ -345,6 +361,11 @@ class Interference(Value):
     unit: str | None = Field(default=None, description='Of the amount: "cores", "%", "MiB" or "MB/s".')
     message: str = Field(description="The same as a clause.")
 
+    @property
+    def note(self) -> Note:
+        """The same as a note on a trial."""
+        return Note.warning(self.kind, f"interference: {self.message}", amount=self.amount, unit=self.unit)
+
 
 class OutsideProcess(Value):
     """A process that is not ours, and the CPU load it caused, in cores."""
@@ -513,7 +534,7 @@ class Record(Value):
     invalid_request: bool = Field(
         default=False, description="In stages: the request was invalid, so it is not retried."
     )
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     stderr_tail: str | None = None
     origin: Origin = "real"
 

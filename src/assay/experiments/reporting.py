@@ -416,7 +416,7 @@ def notes_table(records: Iterable[Record], labels: Mapping[str, str]) -> list[El
     """Return every note once with the trials it is of; nothing where there is none. ``labels`` name the trials."""
     all_records = list(records)
     groups = group_notes(
-        (note, labels.get(record.trial, record.block)) for record in all_records for note in record.notes
+        (note.message, labels.get(record.trial, record.block)) for record in all_records for note in record.notes
     )
     if not groups:
         return []

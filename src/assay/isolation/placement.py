@@ -27,7 +27,7 @@ from pydantic import Field
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
 from assay.core.format import format_list
 from assay.core.plan import HOST, Isolation
-from assay.core.results import IsolationLimit
+from assay.core.results import IsolationLimit, Note
 from assay.core.values import Value
 from assay.machine.cuda_devices import gpu_targets
 
@@ -48,12 +48,12 @@ class CoreShares:
     """The cores of each device, and notes where there were too few."""
 
     of: dict[str, Cores] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 def share_cores(
     machine: Machine, workers: Mapping[str, int], *, keep: bool, cpu_groups: int | None = None
-) -> tuple[dict[DeviceWorker, Cores], tuple[str, ...]]:
+) -> tuple[dict[DeviceWorker, Cores], tuple[Note, ...]]:
     """Return the cores of each worker, and notes where there were too few.
 
     Args:
@@ -125,7 +125,8 @@ def _share_to_gpus(
     if None in members:
         if len(core_nodes) > 1:
             unknown = ", ".join(members[None])
-            shares.notes.append(f"the memory node of {unknown} is not known; cores of all nodes are shared out")
+            message = f"the NUMA node of {unknown} is unknown: cores of all nodes are divided"
+            shares.notes.append(Note.remark("gpu_node_unknown", message, devices=unknown))
         members = {None: list(nodes)}
     pools = {node: [core for core in machine.cores if node is None or core.node == node] for node in members}
     if HOST in workers:
@@ -162,7 +163,8 @@ def _take_host_cores(
 def _give_host(shares: CoreShares, cores: Cores, all_cores: Cores, devices: list[str]) -> None:
     """Give the host its cores; where none are left it shares those of the devices."""
     if not cores:
-        shares.notes.append(f"{len(all_cores)} cores for {', '.join(devices)} and the host: it shares their cores")
+        message = f"{len(all_cores)} cores for {', '.join(devices)} and the host: the host shares their cores"
+        shares.notes.append(Note.warning("host_shares_cores", message, cores=len(all_cores)))
     shares.of[HOST] = cores or all_cores
 
 
@@ -172,7 +174,8 @@ def _share_node(
     """Divide the cores of one node equally among its GPUs."""
     if len(pool) < len(devices):
         where = "" if node is None else f" on node {node}"
-        shares.notes.append(f"{len(pool)} cores{where} for {len(devices)} GPUs: {', '.join(devices)} share cores")
+        message = f"{len(pool)} cores{where} for {len(devices)} GPUs: {', '.join(devices)} share cores"
+        shares.notes.append(Note.warning("gpus_share_cores", message, cores=len(pool), gpus=len(devices)))
         shares.of.update({device: (pool[index % len(pool)],) for index, device in enumerate(devices)})
     else:
         parts = split_equally(pool, len(devices), keep=keep, least=least)
@@ -185,7 +188,8 @@ def _share_to_workers(device: str, shares: CoreShares, count: int) -> dict[Devic
     if count == 1:
         return {(device, 0): cores}
     if len(cores) < count:
-        shares.notes.append(f"{len(cores)} cores of {device} for {count} workers: they share cores")
+        message = f"{len(cores)} cores of {device} for {count} workers: they share cores"
+        shares.notes.append(Note.warning("workers_share_cores", message, cores=len(cores), workers=count))
         return {(device, worker): (cores[worker % len(cores)],) for worker in range(count)}
     return {(device, worker): part for worker, part in enumerate(split_equally(cores, count))}
 
@@ -210,7 +214,7 @@ class Placement(Value):
 
     allotments: tuple[Allotment, ...]
     kept_cpus: tuple[int, ...] = Field(default=(), description="Cores left for the parent.")
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def of(self, device: str, worker: int = 0) -> Allotment:
         """Return the allotment of a worker of a device."""
@@ -274,7 +278,7 @@ def allot_cores(
     notes = (*notes, *memory_notes, *_quota_note(machine, allotments))
     reserved = tuple(cpu for cpu in machine.cpus if cpu not in used) if level == "full" else ()
     if level == "full" and not reserved:
-        notes = (*notes, "no core is left for the parent: every core is allotted")
+        notes = (*notes, Note.remark("no_parent_core", "no core is left for the parent: every core is allotted"))
     return Placement(allotments=allotments, kept_cpus=reserved, notes=notes)
 
 
@@ -299,7 +303,7 @@ def _allotment(
     )
 
 
-def _nodes_with_memory(machine: Machine) -> tuple[dict[int, int], tuple[str, ...]]:
+def _nodes_with_memory(machine: Machine) -> tuple[dict[int, int], tuple[Note, ...]]:
     """Return the node to take memory from for cores on nodes that have none, and a note for each such node."""
     memory_nodes: dict[int, int] = {}
     for node in machine.nodes:
@@ -308,19 +312,25 @@ def _nodes_with_memory(machine: Machine) -> tuple[dict[int, int], tuple[str, ...
         if node.memory_mib == 0 and node.cpus and memory_node is not None:
             memory_nodes[node.id] = memory_node
     used = {core.node for core in machine.cores}
-    notes = [
-        f"node {node} has no memory: that of node {memory_node}, the nearest, is used"
+    return memory_nodes, tuple(
+        Note.remark(
+            "node_without_memory",
+            f"NUMA node {node} has no memory: its cores use node {memory_node}, the nearest",
+            node=node,
+            memory_node=memory_node,
+        )
         for node, memory_node in memory_nodes.items()
-    ]
-    return memory_nodes, tuple(note for node, note in zip(memory_nodes, notes, strict=True) if node in used)
+        if node in used
+    )
 
 
-def _quota_note(machine: Machine, allotments: tuple[Allotment, ...]) -> tuple[str, ...]:
+def _quota_note(machine: Machine, allotments: tuple[Allotment, ...]) -> tuple[Note, ...]:
     """Return a note if a control group allows less CPU time than workers could use, as it then pauses them."""
     quota, allotted = machine.limits.cpu_quota, {cpu for a in allotments for cpu in a.cpus or ()}
     if quota is None or quota >= len(allotted):
         return ()
-    return (f"the control group allows {quota:g} CPUs' worth of time on {len(allotted)} CPUs: busy workers are paused",)
+    message = f"the control group allows {quota:g} CPUs' worth of time on {len(allotted)} CPUs: busy workers are paused"
+    return (Note.warning("cpu_quota", message, quota=quota, cpus=len(allotted)),)
 
 
 CoreKey = tuple[int, int]

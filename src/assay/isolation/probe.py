@@ -97,7 +97,7 @@ def check_isolation(machine: Machine, devices: tuple[str, ...] = ()) -> list[Fin
         make_check(
             "A core is left for the parent when every device is measured at once",
             "yes" if placement.kept_cpus else "no",
-            "; ".join(placement.notes) or f"CPUs {', '.join(map(str, placement.kept_cpus))}",
+            "; ".join(note.message for note in placement.notes) or f"CPUs {', '.join(map(str, placement.kept_cpus))}",
             fix=None if placement.kept_cpus else _FIXES["full"],
             topic="isolation",
         )

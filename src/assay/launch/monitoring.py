@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from assay.core.errors import AssayError
 from assay.core.files import replace_atomically, translate_os_errors
-from assay.core.results import LostGpu, Missing
+from assay.core.results import LostGpu, Missing, Note
 from assay.joules.sensor_model import load_sensor_model
 from assay.joules.trial_energy import (
     TrialEnergy,
@@ -67,7 +67,7 @@ class TrialObservations:
     energy_window: Literal["timed", "whole_trial"] = "timed"
     stages: tuple[Stage, ...] = ()
     lost_gpus: tuple[LostGpu, ...] = ()
-    note: str | None = None
+    note: Note | None = None
 
 
 @dataclass
@@ -119,7 +119,7 @@ class TrialMonitor:
             self._files.append(name)
             self._failure = None
         except AssayError as error:
-            self.recording, self._failure = None, f"no monitor watched: {str(error).rstrip('.')}"
+            self.recording, self._failure = None, f"no monitor: {str(error).rstrip('.')}"
 
     def _keep_models(self) -> None:
         """Store the sensor models used to compute energy, so that it can be recomputed elsewhere."""
@@ -133,7 +133,10 @@ class TrialMonitor:
         """Return the observations of a trial that has just ended."""
         last_end_ns, self._last_end_ns = self._last_end_ns, outcome.end_ns
         if self.recording is None:
-            return TrialObservations(note=self._failure, stages=stages.stages_without_energy(trial, outcome.series))
+            return TrialObservations(
+                note=Note.warning("not_watched", self._failure) if self._failure else None,
+                stages=stages.stages_without_energy(trial, outcome.series),
+            )
         timed = timed_windows(trial, outcome)
         try:
             self.recording.span(trial_label(trial), outcome.start_ns, outcome.end_ns)
@@ -146,7 +149,7 @@ class TrialMonitor:
         except AssayError as error:
             reason = f"the monitor is gone: {str(error).rstrip('.')}"
             return TrialObservations(
-                note=reason,
+                note=Note.warning("not_watched", reason),
                 stages=stages.stages_without_energy(trial, outcome.series, Missing(code="not_watched", detail=reason)),
             )
         lost = find_lost_gpus(ended, metered_gpus(self.machine, trial), outcome.start_ns, outcome.end_ns)

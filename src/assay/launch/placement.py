@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
+from assay.core.results import Note
 from assay.isolation.binding import HeldIsolation
 from assay.isolation.devices import kind_of
 from assay.isolation.placement import RunningWorker, allot_cores, overlap_limits
@@ -64,7 +65,7 @@ class TrialPlacement:
         """The local CPUs that no worker got."""
         return {cpu for placement in self._placements[id(self._here)].values() for cpu in placement.kept_cpus}
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """Return the compromises of the placement, each once."""
         placement_notes = [
             note for levels in self._placements.values() for placement in levels.values() for note in placement.notes
@@ -82,17 +83,18 @@ class TrialPlacement:
                 if kind_of(device) == "cuda" and device not in targets_by_device[id(self._elsewhere[rank])]:
                     raise MachineCannot(f"Rank {rank} would work on {device}, but its node has no such GPU.")
 
-    def _oversubscribed_ranks(self) -> Iterator[str]:
+    def _oversubscribed_ranks(self) -> Iterator[Note]:
         for role in self._trial.roles:
             for key, ranks in Counter(id(self.machine_of(role, rank)) for rank in range(role.ranks)).items():
                 cpus = len(self._machines[key].cpus)
                 if ranks > cpus:
-                    yield f"{ranks} ranks of {role.name} share {cpus} CPUs"
+                    message = f"{ranks} ranks of {role.name} share {cpus} CPUs"
+                    yield Note.warning("ranks_share_cpus", message, ranks=ranks, cpus=cpus)
 
-    def _shared_machines(self) -> Iterator[str]:
+    def _shared_machines(self) -> Iterator[Note]:
         """Note when several nodes are one machine: a rank alone on its node is then not alone on its machine."""
         if len({machine.boot_id for machine in self._machines.values()}) < len(self._machines):
-            yield "several nodes are one machine, and their ranks share its cores"
+            yield Note.warning("nodes_share_machine", "several nodes are one machine: their ranks share its cores")
 
 
 def compute_placements(machine: Machine, trial: Trial) -> PlacementsByLevel:
@@ -139,11 +141,16 @@ def apply_overlap_limits(trial: Trial, placing: TrialPlacement, evidence: Sequen
     return lowered
 
 
-def shortfall_notes(evidence: Sequence[Evidence]) -> list[str]:
+def shortfall_notes(evidence: Sequence[Evidence]) -> list[Note]:
     """Return descriptions of the isolation that did not hold, each once."""
     return list(
         dict.fromkeys(
-            f"isolation {entry.isolation_asked} did not hold, only {entry.isolation_held}: {limit.message}"
+            Note.warning(
+                limit.code,
+                f"isolation {entry.isolation_asked} did not hold, only {entry.isolation_held}: {limit.message}",
+                requested=entry.isolation_asked,
+                held=entry.isolation_held,
+            )
             for entry in evidence
             for limit in entry.isolation_limits
         )

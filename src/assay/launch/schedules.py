@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from assay.core.results import Note
 from assay.launch.settling import settle
 from assay.launch.workers import LoadTotals, WorkerReply, collect_replies, unpack_series
 from assay.timing.wall import MAX_KEPT_SAMPLES
@@ -79,7 +80,9 @@ STAGE_TIMEOUTS = 3
 
 CALIBRATION_SAMPLES = 3
 TURNS = 10
-RANKS_COUNTED_NOTE = "several ranks go in step, so that their calls are timed one by one and not continuously"
+RANKS_COUNTED_NOTE = Note.remark(
+    "ranks_timed_singly", "several ranks run in lockstep: their calls are timed one by one, not continuously"
+)
 
 
 def run_schedule(group: WorkerGroup, share_s: float, machine: Machine) -> None:
@@ -162,7 +165,8 @@ def _run_stages(group: WorkerGroup, role: Role, share_s: float) -> None:
     end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for stage in range(len(role.subjects)):
         if time.perf_counter_ns() >= end_ns:
-            group.notes.append(f"{stage} of {len(role.subjects)} stages fit into {share_s:.3g} s")
+            message = f"{stage} of {len(role.subjects)} stages fit into {share_s:.3g} s"
+            group.notes.append(Note.warning("stages_cut", message, stages=stage, requested=len(role.subjects)))
             return
         request = _block_order(group, method.stage_s or 0.0)
         _take_block(group, handles, request.model_copy(update={"stage": stage, "stage_calls": method.stage_calls}))
@@ -229,4 +233,5 @@ def trace_workers(group: WorkerGroup) -> None:
             if isinstance(reply, WorkerReply) and isinstance(reply.message, say.TraceDone):
                 group.traces[key] = reply.payload
                 if reply.message.reason is not None:
-                    group.notes.append(f"{group.handles[key].worker_id.name} was not traced: {reply.message.reason}")
+                    message = f"{group.handles[key].worker_id.name} was not traced: {reply.message.reason}"
+                    group.notes.append(Note.warning("not_traced", message))

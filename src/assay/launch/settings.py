@@ -15,6 +15,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.guardian import GuardianLost
 from assay.core.leases import LeaseNotReleased
 from assay.core.plan import POWER_LIMIT_W, SM_MHZ
+from assay.core.results import Note
 from assay.core.signals import defer_stop
 from assay.machine import nvidia
 from assay.machine.cuda_devices import gpu_targets
@@ -52,7 +53,7 @@ class GpuSettings:
     unrestored: list[Lease] = field(default_factory=list)
 
     @contextmanager
-    def held(self, trial: Trial, machine: Machine, notes: list[str], *, elsewhere: bool = False) -> Iterator[None]:
+    def held(self, trial: Trial, machine: Machine, notes: list[Note], *, elsewhere: bool = False) -> Iterator[None]:
         """Apply a trial's GPU settings for the duration of a ``with`` block.
 
         An error of the block is passed on; settings that could not be undone are then added to it as notes.
@@ -99,7 +100,7 @@ class GpuSettings:
                 raise
             self._undo(applied, None, notes)
 
-    def _undo(self, applied: list[Lease], error: BaseException | None, notes: list[str]) -> None:
+    def _undo(self, applied: list[Lease], error: BaseException | None, notes: list[Note]) -> None:
         """Undo settings in reverse order, all of them even if one fails."""
         failures: list[LeaseNotReleased] = []
         with defer_stop():
@@ -109,7 +110,7 @@ class GpuSettings:
                 except LeaseNotReleased as failure:
                     failures.append(failure)
                     self.unrestored.append(lease)
-        notes.extend(map(str, failures))
+        notes.extend(Note.warning("setting_not_restored", str(failure)) for failure in failures)
         if failures and error is None:
             raise failures[0]
         for unreleased in failures:
@@ -171,22 +172,22 @@ def _apply_setting(change: GpuSetting, applied: list[Lease]) -> None:
         applied.append(nvidia.lock_sm_clocks(change.uuid, change.mhz, change.mhz))
 
 
-def _read_back_notes(change: GpuSetting, reader: NvmlReader) -> Iterator[str]:
+def _read_back_notes(change: GpuSetting, reader: NvmlReader) -> Iterator[Note]:
     """Report what was set, and the value that the GPU reports."""
     if change.watts is not None:
-        yield f"{change.device}: power limit set to {change.watts:g} W; read back: {_limit_w(reader)} W"
+        limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
+        shown = "unknown" if limit_w is None else f"{limit_w:g}"
+        message = f"{change.device}: power limit set to {change.watts:g} W; read back: {shown} W"
+        yield Note.remark("power_limit_set", message, set_w=change.watts, read_w=limit_w)
     if change.mhz is not None:
         now = reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM)
-        yield f"{change.device}: SM clock locked to {change.mhz} MHz; read back: {now} MHz"
+        message = f"{change.device}: SM clock locked to {change.mhz} MHz; read back: {now} MHz"
+        yield Note.remark("sm_clock_locked", message, set_mhz=change.mhz, read_mhz=now)
 
 
-def _changed_limits(change: GpuSetting, reader: NvmlReader) -> Iterator[str]:
+def _changed_limits(change: GpuSetting, reader: NvmlReader) -> Iterator[Note]:
     """Report a limit that did not hold to the end of the trial."""
     limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
     if change.watts is not None and limit_w is not None and abs(limit_w - change.watts) > 1:
-        yield f"{change.device}: the power limit was {limit_w:g} W in the end; somebody else set it, or a reset did"
-
-
-def _limit_w(reader: NvmlReader) -> str:
-    limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
-    return "unknown" if limit_w is None else f"{limit_w:g}"
+        message = f"{change.device}: the power limit was {limit_w:g} W at the end: something else changed it"
+        yield Note.warning("power_limit_changed", message, set_w=change.watts, read_w=limit_w)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.core.results import SettlingResult
+from assay.core.results import Note, SettlingResult
 from assay.launch.workers import WorkerFailure, WorkersFailed, collect_replies
 from assay.machine.cuda_devices import gpu_targets
 from assay.machine.nvidia import GpuSnapshotReader
@@ -143,7 +143,9 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S = 0.5
 NO_GPU_WAIT_S = 1.0
-RANKS_NOTE = "steadiness was not waited for: several ranks end their work together, and cannot be held"
+RANKS_NOTE = Note.remark(
+    "ranks_not_settled", "did not wait for steady clocks: several ranks finish together and cannot be held under load"
+)
 NO_GPU_NOTE = "no GPU: run for a moment, and nothing was looked at"
 
 

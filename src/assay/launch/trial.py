@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.core.results import GpuSnapshot
+from assay.core.results import GpuSnapshot, Note
 from assay.launch import schedules
 from assay.launch.local import find_free_port
 from assay.launch.placement import TrialPlacement, apply_overlap_limits, shortfall_notes
@@ -170,7 +170,7 @@ class Launcher:
                 self._restarts(trial, attempt, placing, outcome)
                 self._check_gpus(trial)
             outcome.disturbance, outcome.gpus_after = watch.end()
-            outcome.notes.extend(f"meanwhile {complaint.message}" for complaint in outcome.disturbance.complaints)
+            outcome.notes.extend(complaint.note for complaint in outcome.disturbance.complaints)
         except SettingRefused as refused:
             outcome.status, outcome.reason = "refused", str(refused)
         except WorkersFailed as error:
@@ -203,10 +203,11 @@ class Launcher:
                 self._start_workers(group, attempt, placing)
                 setup_s = max(group.setup_s.values())
                 if shares is None and counts_setup(trial) and setup_s > trial.method.duration_s / 2:
-                    outcome.notes.append(
-                        f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s asked for; "
+                    message = (
+                        f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s requested; "
                         "a longer --duration measures more"
                     )
+                    outcome.notes.append(Note.warning("mostly_setup", message, setup_s=setup_s))
                 shares = shares or restart_shares(trial, setup_s=setup_s)
                 try:
                     schedules.run_schedule(group, shares.share_s, self.machine)
@@ -225,9 +226,8 @@ class Launcher:
                     outcome.traces.update(group.named_traces)
             restart += 1
         if restart < trial.restarts:
-            outcome.notes.append(
-                f"{restart} of {trial.restarts} restarts fit into {trial.method.duration_s:g} s beside their set-up"
-            )
+            message = f"{restart} of {trial.restarts} restarts fit into {trial.method.duration_s:g} s with their set-up"
+            outcome.notes.append(Note.warning("restarts_cut", message, restarts=restart, requested=trial.restarts))
 
     def _start_workers(self, group: WorkerGroup, attempt: int, placing: TrialPlacement) -> None:
         """Start every worker of a group, prepare them all concurrently, and wait until each is ready."""

@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from assay.core.results import Evidence, Missing, SettlingResult, Tuning
+from assay.core.results import Evidence, Missing, Note, SettlingResult, Tuning
 from assay.core.signals import defer_stop
 from assay.timing.continuous import START_US
 from assay.worker import protocol as say
@@ -255,7 +255,7 @@ class WorkerGroup:
         self.evidence: list[Evidence] = []
         self.settled: list[SettlingResult] = []
         self.traces: dict[tuple[str, int], bytes] = {}
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
 
     def __enter__(self) -> Self:
         return self
@@ -384,7 +384,7 @@ class TrialOutcome:
     tunings: list[Tuning] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
     traces: dict[str, bytes] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     disturbance: Disturbance | None = None
     gpus_before: tuple[GpuSnapshot, ...] = ()
     gpus_after: tuple[GpuSnapshot, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.results import GpuWindowStats, Interference, WindowStats
+from assay.core.results import GpuWindowStats, Interference, Note, WindowStats
 from assay.machine.interference import hypervisor_interference
 from assay.monitor.samples import POWER_QUANTITIES, GpuMeterSample, GpuSample, HostSample, RecordingHeader
 from assay.monitor.statistics import summarise
@@ -183,10 +183,16 @@ def _gpu_window_stats(number: int, uuid: str, windows: SourceWindows, observed_s
     )
 
 
-def missing_power_notes(stats: WindowStats | None) -> list[str]:
+def missing_power_notes(stats: WindowStats | None) -> list[Note]:
     """Report the GPUs of which only some samples had power: their mean and maximum cover only these."""
     return [
-        f"GPU {gpu.gpu}: {gpu.power_samples} of {gpu.samples} samples had power"
+        Note.warning(
+            "power_partly_missing",
+            f"GPU {gpu.gpu}: {gpu.power_samples} of {gpu.samples} samples include power",
+            gpu=gpu.gpu,
+            samples=gpu.samples,
+            power_samples=gpu.power_samples,
+        )
         for gpu in (() if stats is None else stats.gpus)
         if gpu.samples and gpu.power_samples is not None and gpu.power_samples < gpu.samples
     ]

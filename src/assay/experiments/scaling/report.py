@@ -454,7 +454,7 @@ def _timeline_elements(analysis: ScalingAnalysis, records: Records) -> tuple[Ele
         *draw_timeline(analysis, records),
         *monitor_table(records, labels),
         *(Text(text=f"Trace for ui.perfetto.dev or chrome://tracing: {trace}") for trace in traces),
-        *(Text(text=f"Note: {note}.") for note in notes),
+        *(Text(text=f"Note: {note.message}.") for note in notes),
     )
 
 
