@@ -34,8 +34,8 @@ def test_a_regression_is_shown_written_and_stops_the_gate(command: Command, tmp_
     assert "✗ regression" in done.out
     assert "The gate failed. softmax@numpy call_us (rows=0" in done.err
     html = report.read_text()
-    assert "after step 1" in html
-    assert "1 regression; 6 series with 540 runs were looked at" in html
+    assert "after change 1" in html
+    assert "1 regression in 6 series (540 runs)" in html
     (step,) = command("history", "regressions", "--json").data["change_points"]
     assert (step["status"], step["verdict"], step["details"]) == ("regression", "slower", "rows=0 isolation=full")
     assert step["ratio"]["low"] < 1.12 < step["ratio"]["high"]
@@ -77,7 +77,7 @@ def test_what_makes_no_sense_is_said(words: tuple[str, ...], said: str, command:
 def test_an_empty_history_has_nothing_to_tell(command: Command) -> None:
     done = command("history", "regressions")
     assert done.code == 0
-    assert "Nothing can be told" in done.out
+    assert "No change point can be detected" in done.out
 
 
 def test_a_gate_over_a_history_that_cannot_show_a_step_is_refused(
@@ -86,4 +86,4 @@ def test_a_gate_over_a_history_that_cannot_show_a_step_is_refused(
     filled(Made(noise(2, 5, seed=1)), history_place)
     done = command("history", "regressions", "--fail-on-regression")
     assert (done.code, done.out) == (2, "")
-    assert "The gate has nothing to decide on. Nothing can be told: no series has the" in done.err
+    assert "The gate has nothing to decide on. No change point can be detected: no series has the" in done.err

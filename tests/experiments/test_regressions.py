@@ -122,7 +122,7 @@ def test_what_cannot_be_looked_at_is_counted(tmp_path: Path) -> None:
     logs[0, MIN_RUNS - 1 :] = np.nan
     found = looked(Made(logs, disturbed=frozenset(range(5))), tmp_path)
     assert (found.series, found.too_short, found.runs) == (2, 1, 2 * (DAYS - 5))
-    assert "No step is told: 2 series with 190 runs" in found.headline
+    assert "No change points in 2 series (190 runs)" in found.headline
 
 
 @pytest.mark.parametrize("sigma", [0.002, 0.03])
@@ -130,7 +130,7 @@ def test_a_slow_drift_is_not_passed_over(sigma: float, tmp_path: Path) -> None:
     logs = noise(1, DAYS, seed=10, sigma=sigma) + 0.003 * np.arange(DAYS)
     found = looked(Made(logs), tmp_path)
     assert found.drifted or found.change_points
-    assert (found.change_points != ()) or "1 moved slowly" in found.headline
+    assert (found.change_points != ()) or "1 of them drifted slowly" in found.headline
 
 
 def test_runs_whose_value_is_zero_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Detect change points in every series of the history, with what else changed there: hosts, drivers, software.
+"""Detect change points in every series of the history, and what else changed there: hosts, drivers, software.
 
 series ──filter──> log values ──changepoint──> change points ──confounders──> what else changed ──page──>
 """
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from pydantic import AwareDatetime, Field
 
-from assay.core.format import format_change, format_percent
-from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text
+from assay.core.format import change_cell, format_count, format_list, format_percent
+from assay.core.page import LinePlot, Page, PlotLine, Section, Table, Text, build_table
 from assay.core.results import Estimate, Origin
 from assay.core.values import SCHEMA_VERSION, Value
 from assay.experiments.compare.verdicts import VERDICT_WORDS, WORSE_VERDICTS, ChangeVerdict, quantity_sense
@@ -42,22 +42,22 @@ ChangePointStatus = Literal["regression", "confounded", "change", "improvement",
 
 
 class ChangePointRun(Value):
-    """A run of a series, by what people need of it."""
+    """A run of a series: when it began, and the code it ran."""
 
     run: str
     began_at: AwareDatetime
-    commit: str | None = Field(description="Of the code; null: not known.")
-    dirty: bool | None = Field(description="Whether files differed from it.")
+    commit: str | None = Field(description="Of the code; null: unknown.")
+    dirty: bool | None = Field(description="Whether files differed from the commit.")
     folder: str
 
     @property
     def code(self) -> str | None:
-        """The commit in short; a plus says that files differed from it."""
+        """The short commit; a plus marks modified files."""
         return None if self.commit is None else f"{self.commit[:10]}{'+' if self.dirty else ''}"
 
 
 class ChangePoint(Value):
-    """A step of one series."""
+    """A change of the level of one series."""
 
     key: str
     what: str
@@ -69,91 +69,86 @@ class ChangePoint(Value):
     verdict: ChangeVerdict
     ratio: Estimate = Field(description="The new level over the old.")
     before: float = Field(description="The old level, in the unit.")
-    first_bad: ChangePointRun = Field(description="The first run after the step, as likely as no other.")
+    first_bad: ChangePointRun = Field(description="The most likely first run after the change.")
     last_good: ChangePointRun
-    earliest: ChangePointRun = Field(description="The step began with this run or a later one, most likely.")
-    latest: ChangePointRun = Field(description="The step began with this run or an earlier one, most likely.")
-    detected: ChangePointRun = Field(description="The run after which it could be told.")
-    runs_after: int = Field(description="Runs of the series from the first after the step on.")
-    chance: float = Field(description="That a stable series as long as this looks so.")
+    earliest: ChangePointRun = Field(description="The change began with this run or a later one (95 %).")
+    latest: ChangePointRun = Field(description="The change began with this run or an earlier one (95 %).")
+    detected: ChangePointRun = Field(description="The run after which it was detectable.")
+    runs_after: int = Field(description="Runs of the series from the first after the change on.")
+    chance: float = Field(description="Probability that a stable series of this length looks like this.")
     confounded_by: tuple[str, ...] = Field(default=(), description="Hosts or drivers that changed at the same time.")
     other_changes: tuple[str, ...] = Field(default=(), description="What else changed at the same time.")
 
 
 class RegressionReport(Value):
-    """All steps, the largest regression first, and what could not be looked at."""
+    """All change points, the largest regression first, and what could not be analysed."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, serialization_alias="schema", validation_alias="schema")
     headline: str
     change_points: tuple[ChangePoint, ...]
-    series: int = Field(description="That were looked at.")
+    series: int = Field(description="Number of series analysed.")
     runs: int = Field(description="Of these series, together.")
-    too_short: int = Field(description="Series that have fewer runs than it takes.")
-    not_positive: int = Field(description="Runs left out as their value is not above zero.")
-    drifted: tuple[str, ...] = Field(default=(), description="Keys of series without a step that moved all the same.")
-    fdr: float = Field(description="Of the steps that are told, how many may be false.")
-    minimum_effect: float = Field(description="Steps that are smaller are called small.")
+    too_short: int = Field(description="Series with fewer runs than detection needs.")
+    not_positive: int = Field(description="Runs ignored because their value is not above zero.")
+    drifted: tuple[str, ...] = Field(default=(), description="Keys of series that drifted without a change point.")
+    fdr: float = Field(description="False-discovery rate of the change points.")
+    minimum_effect: float = Field(description="Smaller changes have the status small.")
     origin: Origin = "real"
 
     @property
     def regressions(self) -> tuple[ChangePoint, ...]:
-        """The steps that a gate would stop at."""
+        """The change points that fail a gate."""
         return tuple(step for step in self.change_points if step.status == "regression")
 
 
 MIN_HOST_RUNS = 10
-"""On one host and driver, for these to have a level of their own."""
+"""A host with a driver needs so many runs of a series to have a level of its own."""
 MAX_HOSTS = 5
-"""Of one series: the commonest; all others share a level."""
+"""Hosts of one series with a level of their own, the most frequent ones; all others share a level."""
 
 
 @dataclass(frozen=True)
 class UsableSeries:
-    """A series as it is looked at; run ``i`` of it is run ``places[i]`` of the course."""
+    """The usable runs of a series, the logarithms of their values, and the number of each one's host."""
 
-    course: SeriesHistory
-    indices: NDArray[np.int64]
+    history: SeriesHistory
+    runs: list[HistoryRun]
     logs: NDArray[np.float64]
     hosts: NDArray[np.int64]
 
     @property
-    def runs(self) -> list[HistoryRun]:
-        """The runs that are looked at."""
-        return [self.course.runs[index] for index in self.indices]
-
-    @property
     def kind(self) -> tuple[str, str]:
-        """What it has in common with others that are as noisy: the quantity, and the kind of device."""
-        return self.course.key.quantity, self.course.key.device_kind
+        """Series of one kind are similarly noisy: the quantity, and the kind of device."""
+        return self.history.key.quantity, self.history.key.device_kind
 
 
 @dataclass(frozen=True)
 class FilteredSeries:
-    """Series that can be looked at, how many cannot, and how many runs were left out as not above zero."""
+    """Series that can be analysed, how many cannot, and how many runs are ignored as not above zero."""
 
     usable: tuple[UsableSeries, ...]
     too_short: int
     not_positive: int
 
 
-def filter_series(courses: Sequence[SeriesHistory]) -> FilteredSeries:
-    """Return what can be looked at. What was disturbed, not measured or not above zero is no part of it."""
+def filter_series(histories: Sequence[SeriesHistory]) -> FilteredSeries:
+    """Return what can be analysed: without runs that were disturbed, not measured, or not above zero."""
     usable: list[UsableSeries] = []
     too_short = not_positive = 0
-    for course in courses:
-        measured = np.isfinite(course.value) & ~course.disturbed
-        there = np.flatnonzero(measured & (course.value > 0))
-        not_positive += int(measured.sum()) - len(there)
-        if len(there) < MIN_RUNS:
+    for history in histories:
+        measured = np.isfinite(history.value) & ~history.disturbed
+        positive = np.flatnonzero(measured & (history.value > 0))
+        not_positive += int(measured.sum()) - len(positive)
+        if len(positive) < MIN_RUNS:
             too_short += 1
         else:
-            runs = [course.runs[index] for index in there]
-            usable.append(UsableSeries(course, there, np.log(course.value[there]), host_numbers(runs)))
+            runs = [history.runs[index] for index in positive]
+            usable.append(UsableSeries(history, runs, np.log(history.value[positive]), host_numbers(runs)))
     return FilteredSeries(tuple(usable), too_short, not_positive)
 
 
 def host_numbers(runs: Sequence[HistoryRun]) -> NDArray[np.int64]:
-    """Return a number for the host and driver of each run, 0 for the commonest; rare ones share the last."""
+    """Return a number for the host and driver of each run, 0 for the most frequent; rare ones share the last."""
     named = [(run.host, run.driver) for run in runs]
     counted = Counter(named)
     often = [name for name, count in counted.most_common(MAX_HOSTS) if count >= MIN_HOST_RUNS]
@@ -164,27 +159,25 @@ def host_numbers(runs: Sequence[HistoryRun]) -> NDArray[np.int64]:
 
 
 def confounders(runs: Sequence[HistoryRun], step: LevelShift) -> tuple[str, ...]:
-    """Return hosts and drivers that a series had never been on before the step and was on from it.
+    """Return hosts and drivers that first appear in a series with the change.
 
-    A host that was there before has a level of its own, and explains nothing.
+    A host that appeared before has a level of its own, and explains nothing.
     """
     before, after = runs[: step.first_low], runs[step.first_low : step.first_high + 1]
-    texts = []
-    hosts = {run.host for run in before}
+    old_hosts, old_drivers = {run.host for run in before}, {run.driver for run in before}
+    new_hosts: dict[str, str] = {}
     for run in after:
-        if run.host not in hosts:
-            hosts.add(run.host)
-            texts.append(f"a new host ({run.hostname or run.host[:8]})")
-    drivers = {run.driver for run in before}
-    for run in after:
-        if run.driver not in drivers:
-            drivers.add(run.driver)
-            texts.append(f"the driver changed from {before[-1].driver or 'none'} to {run.driver or 'none'}")
-    return tuple(texts)
+        if run.host not in old_hosts:
+            new_hosts.setdefault(run.host, run.hostname or run.host[:8])
+    new_drivers = dict.fromkeys(run.driver for run in after if run.driver not in old_drivers)
+    return (
+        *(f"a new host ({name})" for name in new_hosts.values()),
+        *(f"the driver changed from {before[-1].driver or 'none'} to {driver or 'none'}" for driver in new_drivers),
+    )
 
 
 def other_changes(runs: Sequence[HistoryRun], step: LevelShift) -> tuple[str, ...]:
-    """Return software whose version is not what it was before the step, and whether the code is."""
+    """Return software whose version changed with the step, and whether the commit did not."""
     last, first = runs[step.first_low - 1], runs[step.first_high]
     texts = [
         f"{name} {last.versions.get(name) or 'none'} → {first.versions.get(name) or 'none'}"
@@ -196,136 +189,122 @@ def other_changes(runs: Sequence[HistoryRun], step: LevelShift) -> tuple[str, ..
     return tuple(texts)
 
 
-STATUS_PLURALS = {
+STATUS_PLURALS: dict[ChangePointStatus, tuple[str, str]] = {
     "regression": ("regression", "regressions"),
-    "confounded": (
-        "step that a change of host or driver may explain",
-        "steps that a change of host or driver may explain",
-    ),
+    "confounded": ("change confounded with a new host or driver", "changes confounded with new hosts or drivers"),
     "change": ("change", "changes"),
     "improvement": ("improvement", "improvements"),
     "reverted": ("reverted change", "reverted changes"),
-    "small": ("that is small", "that are small"),
-    "chance": ("that may be chance", "that may be chance"),
+    "small": ("small change", "small changes"),
+    "chance": ("change that may be chance", "changes that may be chance"),
 }
 
 
 def headline(report: RegressionReport) -> str:
     """Return the answer in a sentence or two."""
-    looked = f"{report.series} series with {report.runs} runs were looked at"
+    scope = f"{report.series} series ({format_count(report.runs, 'run')})"
     if not report.series:
-        return f"Nothing can be told: {_no_series_reason(report)}."
+        return f"No change point can be detected: {_no_series_reason(report)}."
     if not report.change_points:
-        drift = f" {len(report.drifted)} moved slowly, without one." if report.drifted else ""
-        return f"No step is told: {looked}.{drift}"
+        drift = f" {len(report.drifted)} of them drifted slowly." if report.drifted else ""
+        return f"No change points in {scope}.{drift}"
     counts = Counter(step.status for step in report.change_points)
-    counts_text = ", ".join(f"{count} {STATUS_PLURALS[name][count > 1]}" for name, count in counts.items())
-    worst = next(iter(report.regressions), None)
-    return (
-        f"{counts_text}; {looked}."
-        if worst is None
-        else f"{change_point_text(worst)}. In all: {counts_text}; {looked}."
-    )
+    counts_text = format_list([f"{count} {STATUS_PLURALS[name][count > 1]}" for name, count in counts.items()])
+    if not report.regressions:
+        return f"{counts_text} in {scope}."
+    return f"{change_point_text(report.regressions[0])}. In total: {counts_text} in {scope}."
 
 
 def _no_series_reason(report: RegressionReport) -> str:
     if not report.too_short:
-        return "there are no such series in the history"
-    zeros = f", without the {report.not_positive} that are not above zero" if report.not_positive else ""
-    return f"no series has the {MIN_RUNS} runs{zeros} that it takes to tell a step from noise"
+        return "the history has no such series"
+    zeros = f" ({report.not_positive} runs are ignored: not above zero)" if report.not_positive else ""
+    return f"no series has the {MIN_RUNS} runs needed to tell a change from noise{zeros}"
 
 
 def change_point_text(step: ChangePoint) -> str:
-    """Say what a step is, since which run and commit."""
+    """Write what changed and by how much, since which run and commit."""
     commit = f", commit {step.first_bad.code}" if step.first_bad.code else ""
     since = f"since run {step.first_bad.run} of {step.first_bad.began_at:%Y-%m-%d %H:%M}{commit}"
-    return f"{step.what} ({step.details}) on {step.where} is {step.verdict}, {change_text(step)}, {since}"
-
-
-def change_text(step: ChangePoint) -> str:
-    """Write a ratio as the change it is, with its interval."""
-    return format_change(step.ratio.value, step.ratio.low, step.ratio.high)
+    return f"{step.what} ({step.details}) on {step.where} is {step.verdict}, {change_cell(step.ratio)}, {since}"
 
 
 def commit_range(step: ChangePoint) -> str | None:
-    """Write the commits between which a step lies; null where none is known."""
+    """Write the commits before and after a change; null where both are unknown."""
     before, after = step.last_good.code, step.first_bad.code
     if before is None and after is None:
         return None
-    return f"{before or '?'} → {after or '?'}" if before != after else f"{after} on both sides"
+    return f"{before or '?'} → {after or '?'}" if before != after else f"{after} before and after"
 
 
-METHOD = "Kalman filter over runs, its noise learnt with that of all series of its kind; 95 %"
+METHOD = "Kalman filter over runs, its noise estimated from all series of its kind; 95 %"
 MINIMUM_EFFECT = 0.01
 REVERTED_SHARE = 0.5
-"""Of a step: where less of it is surely left at the end, it was taken back."""
+"""A change is reverted where surely less than this share of it remains at the end."""
 MIN_DRIFT, MIN_DRIFT_NOISE = float(np.log(1.05)), 3.0
-"""A series without a step has drifted where its ends are so far apart, and so many times the noise between runs."""
+"""A series without a change point drifted if its ends differ by so much, and by so many times the run-to-run noise."""
 SAME_STEP_RUNS = 3
-"""Runs within which two looks mean the same step."""
+"""Change points of two passes so few runs apart are the same."""
 
 
 def detect_regressions(
-    courses: Sequence[SeriesHistory],
+    histories: Sequence[SeriesHistory],
     *,
     fdr: float = FALSE_DISCOVERY_RATE,
     minimum_effect: float = MINIMUM_EFFECT,
     since_s: float | None = None,
 ) -> RegressionReport:
-    """Return every step.
+    """Return every change point.
 
     Args:
-        courses: Series, in time order.
-        fdr: Of the steps that are told, how many may be false.
-        minimum_effect: Steps that are smaller are told, and are no regressions.
-        since_s: Only steps that began then or later, in seconds since 1970; null: all.
+        histories: Series, in time order.
+        fdr: False-discovery rate of the change points.
+        minimum_effect: Smaller changes are reported as small, not as regressions.
+        since_s: Only changes that began then or later, in seconds since 1970; null: all.
     """
-    sorted_out = filter_series(courses)
-    usable = sorted_out.usable
+    filtered = filter_series(histories)
+    usable = filtered.usable
     change_points = [
-        _change_point(one, step, confounded, minimum_effect)
-        for one, every in zip(usable, _all_change_points(usable, fdr), strict=True)
-        for step, confounded in every
+        _change_point(series, step, confounded, minimum_effect)
+        for series, steps in zip(usable, _all_change_points(usable, fdr), strict=True)
+        for step, confounded in steps
     ]
-    stepped = {one.key for one in change_points}
-    meant = [one for one in change_points if since_s is None or one.first_bad.began_at.timestamp() >= since_s]
-    ordered = tuple(sorted(meant, key=_sort_key))
-    runs = sum(len(one.logs) for one in usable)
-    origins = {series_origin(one.course) for one in usable}
+    changed = {point.key for point in change_points}
+    recent = [point for point in change_points if since_s is None or point.first_bad.began_at.timestamp() >= since_s]
+    origins = dict.fromkeys(series_origin(series.history) for series in usable)
     result = RegressionReport(
         headline="",
-        change_points=ordered,
+        change_points=tuple(sorted(recent, key=_sort_key)),
         series=len(usable),
-        runs=runs,
-        too_short=sorted_out.too_short,
-        not_positive=sorted_out.not_positive,
-        drifted=tuple(one.course.name for one in usable if _has_drifted(one) and one.course.name not in stepped),
+        runs=sum(len(series.logs) for series in usable),
+        too_short=filtered.too_short,
+        not_positive=filtered.not_positive,
+        drifted=tuple(s.history.name for s in usable if _has_drifted(s) and s.history.name not in changed),
         fdr=fdr,
         minimum_effect=minimum_effect,
-        origin="simulated" if "simulated" in origins else "fake" if "fake" in origins else "real",
+        origin=next((origin for origin in origins if origin != "real"), "real"),
     )
     return result.model_copy(update={"headline": headline(result)})
 
 
-def _all_change_points(
-    usable: Sequence[UsableSeries], false_share: float
-) -> list[list[tuple[LevelShift, tuple[str, ...]]]]:
-    """Return the steps of each series with what confounds them.
+def _all_change_points(usable: Sequence[UsableSeries], fdr: float) -> list[list[tuple[LevelShift, tuple[str, ...]]]]:
+    """Return the change points of each series with what confounds them.
 
-    Hosts and drivers have levels of their own, so that a step at a change of them is not seen as one; a second look
-    without these levels finds it, and it is confounded.
+    Hosts and drivers have levels of their own, which absorb a change that coincides with a new one; a second pass
+    without these levels detects it, and it is confounded.
     """
-    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(one.kind for one in usable))}
-    numbers = [kinds[one.kind] for one in usable]
-    logs = [one.logs for one in usable]
-    adjusted = find_level_shifts(logs, [one.hosts for one in usable], numbers, fdr=false_share)
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(series.kind for series in usable))}
+    numbers = [kinds[series.kind] for series in usable]
+    logs = [series.logs for series in usable]
+    adjusted = find_level_shifts(logs, [series.hosts for series in usable], numbers, fdr=fdr)
     results = [
-        [(step, confounders(one.runs, step)) for step in every] for one, every in zip(usable, adjusted, strict=True)
+        [(step, confounders(series.runs, step)) for step in steps]
+        for series, steps in zip(usable, adjusted, strict=True)
     ]
-    mixed = [index for index, one in enumerate(usable) if one.hosts.any()]
-    blind = find_level_shifts([logs[p] for p in mixed], None, [numbers[p] for p in mixed], fdr=false_share)
-    for index, every in zip(mixed, blind, strict=True):
-        for step in every:
+    mixed = [index for index, series in enumerate(usable) if series.hosts.any()]
+    unadjusted = find_level_shifts([logs[i] for i in mixed], None, [numbers[i] for i in mixed], fdr=fdr)
+    for index, steps in zip(mixed, unadjusted, strict=True):
+        for step in steps:
             by = confounders(usable[index].runs, step)
             if by and not any(abs(step.first - other.first) <= SAME_STEP_RUNS for other, _ in results[index]):
                 results[index].append((step, by))
@@ -334,32 +313,31 @@ def _all_change_points(
 
 
 def _change_point(
-    one: UsableSeries, step: LevelShift, confounded: tuple[str, ...], minimum_effect: float
+    series: UsableSeries, step: LevelShift, confounded: tuple[str, ...], minimum_effect: float
 ) -> ChangePoint:
-    course, runs = one.course, one.runs
-    sense = quantity_sense(course.key.quantity, course.unit)
+    history, runs = series.history, series.runs
+    sense = quantity_sense(history.key.quantity, history.unit)
     up, down = VERDICT_WORDS[sense]
     verdict = up if step.direction > 0 else down
-    ratio = Estimate(
-        value=float(np.exp(step.size)),
-        low=float(np.exp(step.low)),
-        high=float(np.exp(step.high)),
-        unit="×",
-        scope="machine" if one.hosts.any() else "run",
-        method=METHOD,
-        n=len(runs) - step.first,
-    )
     return ChangePoint(
-        key=course.name,
-        what=course.key.label,
-        where=course.key.where,
-        details=course.key.details,
-        quantity=course.key.quantity,
-        unit=course.unit,
+        key=history.name,
+        what=history.key.label,
+        where=history.key.where,
+        details=history.key.details,
+        quantity=history.key.quantity,
+        unit=history.unit,
         status=_unjudged_status(step, confounded, minimum_effect) or _judged_status(WORSE_VERDICTS[sense], verdict),
         verdict=verdict,
-        ratio=ratio,
-        before=float(np.exp(np.median(one.logs[max(0, step.first - HISTORY) : step.first]))),
+        ratio=Estimate(
+            value=float(np.exp(step.size)),
+            low=float(np.exp(step.low)),
+            high=float(np.exp(step.high)),
+            unit="×",
+            scope="machine" if series.hosts.any() else "run",
+            method=METHOD,
+            n=len(runs) - step.first,
+        ),
+        before=float(np.exp(np.median(series.logs[max(0, step.first - HISTORY) : step.first]))),
         first_bad=_change_point_run(runs[step.first]),
         last_good=_change_point_run(runs[step.first - 1]),
         earliest=_change_point_run(runs[step.first_low]),
@@ -373,7 +351,7 @@ def _change_point(
 
 
 def _unjudged_status(step: LevelShift, confounded: tuple[str, ...], minimum_effect: float) -> ChangePointStatus | None:
-    """Say why a step is not to be judged; null when it is."""
+    """Return why a change is neither better nor worse; null where its direction decides."""
     if not step.significant:
         return "chance"
     if confounded:
@@ -390,11 +368,11 @@ def _judged_status(worse: ChangeVerdict | None, verdict: ChangeVerdict) -> Chang
     return "regression" if verdict == worse else "improvement"
 
 
-def _has_drifted(one: UsableSeries) -> bool:
-    """Return whether a series ended far from where it began, by its own noise from run to run."""
-    half = min(HISTORY, len(one.logs) // 2)
-    moved = abs(float(np.median(one.logs[-half:]) - np.median(one.logs[:half])))
-    noise = 1.4826 * float(np.median(np.abs(np.diff(one.logs)))) / np.sqrt(2)
+def _has_drifted(series: UsableSeries) -> bool:
+    """Return whether a series ends far from where it began, compared with its run-to-run noise."""
+    half = min(HISTORY, len(series.logs) // 2)
+    moved = abs(float(np.median(series.logs[-half:]) - np.median(series.logs[:half])))
+    noise = 1.4826 * float(np.median(np.abs(np.diff(series.logs)))) / np.sqrt(2)
     return bool(moved > max(MIN_DRIFT, MIN_DRIFT_NOISE * noise))
 
 
@@ -419,112 +397,92 @@ STATUS_TONES: dict[ChangePointStatus, Tone] = {
     "confounded": "unsure",
     "chance": "unsure",
 }
-CHANGE_POINT_COLUMNS = (
-    Column(title="it is"),
-    Column(title="series"),
-    Column(title="change (95 %)"),
-    Column(title="first run after it"),
-    Column(title="commits"),
-    Column(title="at the same time"),
-    Column(title="on"),
-    Column(title="chance", numeric=True),
-    Column(title="key"),
-)
 
 
-def build_page(report: RegressionReport, courses: Sequence[SeriesHistory]) -> Page:
-    """Return the page of a look at the history; series that stepped are drawn if they are given."""
-    named = {course.name: course for course in courses}
-    tone: Tone = "bad" if report.regressions else "plain"
+def build_page(report: RegressionReport, histories: Sequence[SeriesHistory]) -> Page:
+    """Return the page; series with change points are drawn if their histories are given."""
+    named = {history.name: history for history in histories}
     sections = (
-        [Section(title="Steps", elements=(change_point_table(report.change_points),))] if report.change_points else []
+        Section(title="Change points", elements=(change_point_table(report.change_points),)),
+        Section(title="Series", elements=series_figures([s for s in report.change_points if s.key in named], named)),
+        Section(title="Analysed", elements=(Text(text=coverage_text(report)),)),
     )
-    figures = series_figures([step for step in report.change_points if step.key in named], named)
-    if figures:
-        sections.append(Section(title="Series", elements=figures))
-    sections.append(Section(title="What was looked at", elements=(Text(text=coverage_text(report)),)))
     return Page(
         title="assay history: regressions",
         lead=report.headline,
-        lead_tone=tone,
-        sections=tuple(sections),
+        lead_tone="bad" if report.regressions else "plain",
+        sections=tuple(s for s in sections[0 if report.change_points else 1 :] if s.elements),
         origin=report.origin,
     )
 
 
 def change_point_table(steps: Sequence[ChangePoint]) -> Table:
-    """Return the steps as rows."""
-    rows = tuple(
-        (
-            step.status,
-            f"{step.what} {step.details}",
-            f"{step.verdict}: {change_text(step)}",
-            f"{step.first_bad.run}, {step.first_bad.began_at:%Y-%m-%d %H:%M}{_date_range(step)}",
-            commit_range(step),
-            "; ".join((*step.confounded_by, *step.other_changes)) or None,
-            step.where,
-            f"{step.chance:.1g}",
-            step.key,
-        )
-        for step in steps
-    )
-    return Table(
-        title="Regressions first, the largest of them at the top",
-        columns=CHANGE_POINT_COLUMNS,
-        rows=rows,
-        tones=tuple(STATUS_TONES.get(step.status, "plain") for step in steps),
-        note="Chance: that a stable series as long as this one looks so. Times are UTC.",
+    """Return the change points as rows."""
+    return build_table(
+        "Regressions first, the largest at the top",
+        steps,
+        {
+            "status": lambda step: step.status,
+            "series": lambda step: f"{step.what} {step.details}",
+            "change (95 %)": lambda step: f"{step.verdict}: {change_cell(step.ratio)}",
+            "first run": lambda s: f"{s.first_bad.run}, {s.first_bad.began_at:%Y-%m-%d %H:%M}{_date_range(s)}",
+            "commits": commit_range,
+            "at the same time": lambda step: "; ".join((*step.confounded_by, *step.other_changes)) or None,
+            "on": lambda step: step.where,
+            "chance": lambda step: f"{step.chance:.1g}",
+            "key": lambda step: step.key,
+        },
+        numeric=("chance",),
+        tone=lambda step: STATUS_TONES.get(step.status, "plain"),
+        note="Chance: the probability that a stable series of this length looks like this. Times are UTC.",
     )
 
 
 def _date_range(step: ChangePoint) -> str:
-    """Say between which runs a step began where that is not sure."""
+    """Write between which runs a change began; nothing where only one run is likely."""
     early, late = step.earliest.began_at, step.latest.began_at
     return "" if early == late else f" (from {early:%m-%d %H:%M} to {late:%m-%d %H:%M})"
 
 
 def series_figures(steps: Sequence[ChangePoint], named: Mapping[str, SeriesHistory]) -> tuple[Element, ...]:
-    """Return the course of each series that stepped, with its levels: regressions first, and not too many."""
+    """Return a figure of each series with change points: regressions first, and not too many."""
     elements: list[Element] = []
     keys = list(dict.fromkeys(step.key for step in steps))
     for number, key in enumerate(keys[:MAX_FIGURES]):
-        of_it = sorted((s for s in steps if s.key == key), key=lambda s: s.first_bad.began_at)
-        elements += [Text(text=f"{change_point_text(step)} ({step.status}).") for step in of_it]
-        elements.append(level_figure(named[key], of_it, f"series_{number}"))
-    left = len(keys) - MAX_FIGURES
-    if left > 0:
-        elements.append(Text(text=f"{left} more series are not drawn; `assay history plot KEY` draws one."))
+        of_series = sorted((s for s in steps if s.key == key), key=lambda s: s.first_bad.began_at)
+        elements += [Text(text=f"{change_point_text(step)} ({step.status}).") for step in of_series]
+        elements.append(level_figure(named[key], of_series, f"series_{number}"))
+    if len(keys) > MAX_FIGURES:
+        more = f"{len(keys) - MAX_FIGURES} more series"
+        elements.append(Text(text=f"{more} are not drawn; `assay history plot KEY` draws one."))
     return tuple(elements)
 
 
-def level_figure(course: SeriesHistory, steps: Sequence[ChangePoint], name: str) -> LinePlot:
-    """Return the line of a series with its level between steps."""
-    plain = series_line(course)
+def level_figure(history: SeriesHistory, steps: Sequence[ChangePoint], name: str) -> LinePlot:
+    """Return the line of a series with its level between change points."""
+    plain = series_line(history)
     x, cuts = np.array(plain.lines[0].x), [step.first_bad.began_at.timestamp() for step in steps]
-    bounds = [-math.inf, *cuts, math.inf]
     levels = []
-    for number, (low, high) in enumerate(pairwise(bounds)):
-        inside = (course.started_s >= low) & (course.started_s < high) & np.isfinite(course.value)
+    for number, (low, high) in enumerate(pairwise([-math.inf, *cuts, math.inf])):
+        inside = (history.started_s >= low) & (history.started_s < high) & np.isfinite(history.value)
         if not inside.any():
             continue
-        middle, ends = float(np.median(course.value[inside])), x[inside][[0, -1]]
-        label = "level" if number == 0 else f"after step {number}"
+        middle, ends = float(np.median(history.value[inside])), x[inside][[0, -1]]
+        label = "level" if number == 0 else f"after change {number}"
         levels.append(PlotLine(label=label, x=tuple(ends.tolist()), y=(middle, middle), limit=True))
-    updates = {"lines": (*plain.lines, *levels), "name": name, "title": f"{plain.title}, {course.key.details}"}
+    updates = {"lines": (*plain.lines, *levels), "name": name, "title": f"{plain.title}, {history.key.details}"}
     return plain.model_copy(update=updates)
 
 
 def coverage_text(report: RegressionReport) -> str:
-    """Say how many series there were, and what was left out."""
-    texts = [f"{report.series} series with {report.runs} runs in all."]
+    """Write how many series were analysed, and what was ignored."""
+    texts = [f"{report.series} series with {format_count(report.runs, 'run')}."]
     if report.too_short:
-        texts.append(f"{report.too_short} have too few runs to tell a step from noise.")
+        texts.append(f"{report.too_short} more have fewer than {MIN_RUNS} runs.")
     if report.not_positive:
-        texts.append(f"{report.not_positive} runs whose value is not above zero were left out.")
+        texts.append(f"{report.not_positive} runs are ignored because their value is not above zero.")
     if report.drifted:
-        texts.append(
-            f"Without a step, but far from where they began: {', '.join(report.drifted)}; "
-            "`assay history plot KEY` shows one."
-        )
-    texts.append(f"Of the steps that are told, {format_percent(report.fdr, digits=3)} may be false.")
+        drifted = ", ".join(report.drifted)
+        texts.append(f"Drifted without a change point: {drifted}; `assay history plot KEY` draws one.")
+    texts.append(f"False-discovery rate: {format_percent(report.fdr, digits=3)}.")
     return " ".join(texts)
