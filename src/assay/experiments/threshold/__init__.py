@@ -26,7 +26,7 @@ class ThresholdExperiment:
         return replay_run(options, records).next_step
 
     def report(self, machine: Machine, options: ThresholdOptions, records: Records) -> Report:
-        """Return where each threshold is, the speed-ups over size, and the results in the older tool's form."""
+        """Return where each threshold is, the speed-ups over size, and the results file."""
         return build_report(machine, options, records)
 
 

@@ -269,7 +269,7 @@ THRESHOLD_METHOD = "from the largest size down, the last whose speed-up is surel
 
 
 def build_report(machine: Machine, options: ThresholdOptions, records: Records) -> Report:
-    """Return the findings, the page and the older tool's file."""
+    """Return the findings, the page and the results file."""
     study = build_study(options, records)
     findings = build_findings(options, study.answers, records)
     return Report(

@@ -1,9 +1,9 @@
-"""The results file of a run: the older tool's format with intervals, decisions, every pair and an identity added.
+"""``thresholds.json``, the results of a run: speed-ups with intervals, decisions, every pair, and an identity.
 
-The older names: a row has ``branch``, ``sequence_length``, ``window_size``, ``speedup``, ``masked_ms`` (the
-reference) and ``fa2_ms`` (the fast path). ``recommendation`` has a value for each key's last part; null: nothing to
-write. The identity is what two results must have in common to be comparable: both paths, the parameters that do not
-vary, and how they were measured. ``threshold apply`` decides from this file again.
+A row has ``branch``, ``sequence_length``, ``window_size``, ``speedup``, ``masked_ms`` (the reference) and ``fa2_ms``
+(the fast path), so that readers of the older tool's file understand it. ``recommendation`` has a value for each key's
+last part; null: nothing to write. The identity is what must agree for two results to be comparable: both paths, the
+parameters that do not vary, and how they were measured. ``threshold apply`` decides from this file again.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ThresholdEntry(Value):
 
 
 class ThresholdResults(Value):
-    """The content of ``older/thresholds.json``."""
+    """The content of ``thresholds.json``."""
 
     schema_version: int = Field(
         default=SCHEMA_VERSION, le=SCHEMA_VERSION, serialization_alias="schema", validation_alias="schema"
@@ -181,7 +181,7 @@ def select_identity(identity: Identity, names: set[str]) -> Identity:
     }
 
 
-RESULTS_FILE = "older/thresholds.json"
+RESULTS_FILE = "thresholds.json"
 LOG_DIGITS = 6
 """Of a logarithm: a millionth of a speed-up."""
 
@@ -192,7 +192,7 @@ _NUMBER_LIST = re.compile(r"\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]")
 def build_files(
     machine: Machine, options: ThresholdOptions, answers: Sequence[ThresholdAnswer], records: Records
 ) -> dict[str, str]:
-    """Return the older tool's file by its path within the run folder."""
+    """Return the results file by its path within the run folder."""
     at = min((record.window.started_at for record in records), default=None)
     device = describe_device(machine, options.device)
     return {
