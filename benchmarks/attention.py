@@ -54,13 +54,13 @@ def functions(sequence: int, passes: str) -> dict[str, Callable[..., Tensor]]:
 
     Through autograd PyTorch 2.11 ends the strided cuDNN one with an illegal memory access, so that it is only forward.
     """
-    found: dict[str, Callable[..., Tensor]] = {OURS: ours, FLASH: Eager("flash")}
-    found["gather, flash, eager merge"] = Eager("flash", gathered=True)
+    results: dict[str, Callable[..., Tensor]] = {OURS: ours, FLASH: Eager("flash")}
+    results["gather, flash, eager merge"] = Eager("flash", copies_parts=True)
     if passes == PASSES[0]:
-        found[CUDNN] = Eager("cudnn")
+        results[CUDNN] = Eager("cudnn")
         if sequence <= MOST_FLEX:
-            found["FlexAttention, log of multiplicity"] = flex(sequence)
-    return found
+            results["FlexAttention, log of multiplicity"] = flex(sequence)
+    return results
 
 
 def whole(_: int, __: str) -> dict[str, Callable[..., Tensor]]:
@@ -110,17 +110,17 @@ def cell(sequence: int, passes: str, of: Callable[..., dict[str, Callable[..., T
             calls[name] = call
         except (RuntimeError, AssayError, torch.cuda.OutOfMemoryError) as error:
             failed[name] = " ".join(str(error).split())[:200]
-    found = timed(calls)
+    result = timed(calls)
     return {
         "sequence": sequence,
         "passes": passes,
-        "quantity": found.quantity,
-        "samples_us": {name: list(series) for name, series in found.series.items()},
-        "ratios": {each.name: [each.ratio, each.low, each.high] for each in found.others},
+        "quantity": result.quantity,
+        "samples_us": {name: list(series) for name, series in result.series.items()},
+        "ratios": {other.name: [other.ratio, other.low, other.high] for other in result.others},
         "failed": failed,
-        "clock_mhz": found.clock.mhz,
-        "throttle": list(found.clock.throttle),
-        "notes": list(found.notes),
+        "clock_mhz": result.clock.mhz,
+        "throttle": list(result.clock.throttle),
+        "notes": list(result.notes),
     }
 
 
@@ -153,7 +153,7 @@ def run(folder: Path) -> None:
 
     faulthandler.dump_traceback_later(MOST_S, exit=True)
     begin = time.monotonic()
-    raw = kept(RESULTS) if (RESULTS / SAMPLES).exists() else dict(NOTHING)
+    raw = load_kept(RESULTS) if (RESULTS / SAMPLES).exists() else dict(NOTHING)
     raw["machines"] = [*raw["machines"], fingerprint()]
     raw["skipped"], before = [], raw["ways"]
     done = {name for kind in ("cells", "scale", "exact", "memory") for name in raw["names"].get(kind, ())}
@@ -205,7 +205,7 @@ def keep(folder: Path, raw: Kept) -> None:
     (folder / NAME).write_text(json.dumps(published, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def kept(folder: Path) -> Kept:
+def load_kept(folder: Path) -> Kept:
     """Return what was measured so far."""
     raw: Kept = json.loads(lzma.decompress((folder / SAMPLES).read_bytes()))
     return raw
@@ -213,13 +213,13 @@ def kept(folder: Path) -> Kept:
 
 def verified(folder: Path) -> str:
     """Return the tables that follow from what was kept, having made sure that they are the published ones."""
-    raw = kept(folder)
+    raw = load_kept(folder)
     published = json.loads((folder / NAME).read_text(encoding="utf-8"))["tables"]
-    found = tables(raw)
-    if found != published:
+    results = tables(raw)
+    if results != published:
         print("What is published does not follow from what was kept.", file=sys.stderr)
         sys.exit(1)
-    return "\n\n".join(found.values())
+    return "\n\n".join(results.values())
 
 
 def main() -> int:
@@ -228,8 +228,8 @@ def main() -> int:
     if not words or words[0] not in {"run", "verify"} or len(words) % 2 == 0:
         print(__doc__)
         return 2
-    given = dict(zip(words[1::2], words[2::2], strict=True))
-    folder = Path(given.get("--to", str(RESULTS)))
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    folder = Path(options.get("--to", str(RESULTS)))
     if words[0] == "run":
         run(folder)
     print(verified(folder))

@@ -36,10 +36,10 @@ def distances(dtype: str, *, causal: bool, sequence: int, device: str = "cuda") 
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return dilated_attention(q, k, v, SEGMENTS, RATES, causal=causal)
 
-    found: dict[str, list[float]] = {}
+    results: dict[str, list[float]] = {}
     for name, function in (("ours", ours), ("dense", dense)):
         inputs = [x.detach().requires_grad_() for x in (q, k, v)]
         out = function(*inputs)
-        each = (out, *torch.autograd.grad(out, inputs, above))
-        found[name] = [float((x.detach().double() - y).abs().max()) for x, y in zip(each, right, strict=True)]
-    return found
+        tensors = (out, *torch.autograd.grad(out, inputs, above))
+        results[name] = [float((x.detach().double() - y).abs().max()) for x, y in zip(tensors, right, strict=True)]
+    return results

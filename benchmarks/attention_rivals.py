@@ -36,11 +36,11 @@ class Eager:
 
     Attributes:
         kernel: ``cudnn`` or ``flash``.
-        gathered: Parts are first copied together, instead of being read where they lie.
+        copies_parts: Parts are first copied together, instead of being read where they lie.
     """
 
     kernel: str
-    gathered: bool = False
+    copies_parts: bool = False
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return dilated attention."""
@@ -72,7 +72,7 @@ class Eager:
 
     def _part(self, x: Tensor, segment: int, rate: int, offset: int) -> Tensor:
         part = view(x, segment, rate, offset).transpose(2, 3)
-        return part.contiguous() if self.gathered else part
+        return part.contiguous() if self.copies_parts else part
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         import torch
@@ -118,13 +118,13 @@ def flex(sequence: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    def seen(_: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    def visible(_: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return joined(head, row, column) > 0
 
     def biased(score: Tensor, _: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return score + joined(head, row, column).float().log()
 
-    mask = create_block_mask(seen, None, HEADS, sequence, sequence, device="cuda")
+    mask = create_block_mask(visible, None, HEADS, sequence, sequence, device="cuda")
     compiled = torch.compile(flex_attention, dynamic=False)
 
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -70,18 +70,18 @@ def reach(raw: Kept) -> str:
     cells = {(cell["sequence"], cell["passes"]): cell for cell in raw["cells"]}
     for passes, rival, least in REACH:
         cell = cells.get((CLAIMED_AT, passes))
-        said = "not measured"
+        text = "not measured"
         if cell is not None and rival in cell["ratios"]:
             ratio, low, high = cell["ratios"][rival]
-            said = f"{ratio:.2f} ({low:.2f}–{high:.2f})" if low is not None else f"{ratio:.2f}, without an interval"
-        rows.append(f"| {passes} at {CLAIMED_AT}: at least {least} times as fast as {rival} | {said} |")
+            text = f"{ratio:.2f} ({low:.2f}–{high:.2f})" if low is not None else f"{ratio:.2f}, without an interval"
+        rows.append(f"| {passes} at {CLAIMED_AT}: at least {least} times as fast as {rival} | {text} |")
     for passes in PASSES:
         short, long = cells.get((SHORT, passes)), cells.get((CLAIMED_AT, passes))
-        said = f"{tflops(short, OURS) / tflops(long, OURS):.0%}" if short and long else "not measured"
-        rows.append(f"| {passes} at {SHORT}: at least {LEAST_SHARE:.0%} of the TFLOP/s at {CLAIMED_AT} | {said} |")
+        text = f"{tflops(short, OURS) / tflops(long, OURS):.0%}" if short and long else "not measured"
+        rows.append(f"| {passes} at {SHORT}: at least {LEAST_SHARE:.0%} of the TFLOP/s at {CLAIMED_AT} | {text} |")
     worst = max((w for row in raw["exact"] for w in shares(row)), default=None)
-    said = "not measured" if worst is None else f"{worst:.2f}"
-    rows.append(f"| error against float64: at most 2 times that of dense attention in the same dtype | {said} |")
+    text = "not measured" if worst is None else f"{worst:.2f}"
+    rows.append(f"| error against float64: at most 2 times that of dense attention in the same dtype | {text} |")
     return "\n".join(rows)
 
 
@@ -106,6 +106,6 @@ def memory(raw: Kept) -> str:
     """Return the peak of memory and what that is for a position."""
     rows = ["| positions (one sequence) | inputs, MiB | peak, MiB | peak, KiB a position |", "|---|---|---|---|"]
     for row in raw["memory"]:
-        mib, each = row["peak_bytes"] / 2**20, row["peak_bytes"] / 1024 / row["sequence"]
-        rows.append(f"| {row['sequence']} | {row['held_bytes'] / 2**20:.0f} | {mib:.0f} | {each:.2f} |")
+        mib, kib_per_token = row["peak_bytes"] / 2**20, row["peak_bytes"] / 1024 / row["sequence"]
+        rows.append(f"| {row['sequence']} | {row['held_bytes'] / 2**20:.0f} | {mib:.0f} | {kib_per_token:.2f} |")
     return "\n".join(rows)

@@ -61,7 +61,7 @@ def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
     from assay.timing.cuda.cupti import TraceTimer
     from assay.timing.cuda.timers import GpuCallBatch, QueueTimer, slot_layout
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, call in {**kernels(torch), **spins(torch, bench)}.items():
         for _ in range(3):
             call()
@@ -70,7 +70,7 @@ def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
             calls = 4 if name in {"softmax 8192", "matmul 8192", "attention", "spin 200"} else 16
             work = GpuCallBatch(call, state, calls, operations=OPERATIONS.get(name, 1))
             trace, queue = TraceTimer(bench, work), QueueTimer(bench, work)
-            places = [place == "call" for place in slot_layout(calls)]
+            positions = [position == "call" for position in slot_layout(calls)]
             cell: dict[str, Any] = {"assay": [], "trace": [], "untraced": []}
             for _ in range(REPEATS):
                 for _ in range(3):
@@ -79,7 +79,7 @@ def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
                     cycles = None if stamps.cycles is None else stamps.cycles.tolist()
                     cell["trace"].append({"busy_us": busy_us, "stamped_ns": stamps.ns.tolist(), "cycles": cycles})
                     queue.take()
-                    cell["untraced"].append(bench.slots.read(len(places)).ns[places].tolist())
+                    cell["untraced"].append(bench.slots.read(len(positions)).ns[positions].tolist())
                 result = assay.measure(
                     call, method="graph", times=("busy", "span"), cache=state, precision=PRECISION, budget_s=0.3
                 )
@@ -93,8 +93,8 @@ def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
                         "samples_us": [round(us, 4) for us in result.series["busy_us"]],
                     }
                 )
-            found[f"{name} | {state}"] = cell
-    return found
+            results[f"{name} | {state}"] = cell
+    return results
 
 
 def blocks(torch: Any, bench: Any) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def blocks(torch: Any, bench: Any) -> dict[str, Any]:
     from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer, slot_layout
 
     numbers = torch.zeros(1 << 20, dtype=torch.int32, device="cuda")
-    places = [place == "call" for place in slot_layout(8)]
-    found: dict[str, Any] = {}
+    positions = [position == "call" for position in slot_layout(8)]
+    results: dict[str, Any] = {}
     for count in (132, 528, 1056, 2112, 4224, 8448):
         launch = bench.kernels.launch("wide", 2000, int(numbers.data_ptr()), grid=count, block=128)
 
@@ -118,11 +118,11 @@ def blocks(torch: Any, bench: Any) -> dict[str, Any]:
             cell["trace_us"] += trace.take().quantities["busy_us"].tolist()
             cell["traced_us"] += (bench.slots.read(8).ns / 1000).tolist()
             queue.take()
-            cell["untraced_us"] += (bench.slots.read(len(places)).ns[places] / 1000).tolist()
+            cell["untraced_us"] += (bench.slots.read(len(positions)).ns[positions] / 1000).tolist()
             cell["graph_us"] += graph.take().quantities["busy_us"].tolist()
         graph.close()
-        found[str(count)] = cell
-    return found
+        results[str(count)] = cell
+    return results
 
 
 def cost(torch: Any, bench: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def cost(torch: Any, bench: Any) -> dict[str, Any]:
 
     for state in ("cold", "warm"):
         timers[f"assay | ±2 %, {state}"] = (state, by_assay(state))
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, call in kernels(torch).items():
         cell: dict[str, Any] = {"trace": {"cold": [], "warm": []}, "timers": {timer: [] for timer in timers}}
         traces = {
@@ -159,8 +159,8 @@ def cost(torch: Any, bench: Any) -> dict[str, Any]:
                 truth = statistics.median(traces[state].take().quantities["busy_us"].tolist())
                 if repeat >= 0:  # the first go of each compiles, loads and makes buffers
                     cell["timers"][timer].append({"us": us, "took_s": took_s, "truth_us": truth, "cache": state})
-        found[name] = cell
-    return found
+        results[name] = cell
+    return results
 
 
 def run(folder: Path) -> None:
@@ -181,19 +181,19 @@ def run(folder: Path) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "clock.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))
-    told = {"command": "python benchmarks/clock.py run", "machine": fingerprint(), "tables": tables(raw)}
-    (folder / "clock.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    summary = {"command": "python benchmarks/clock.py run", "machine": fingerprint(), "tables": tables(raw)}
+    (folder / "clock.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def kept(folder: Path) -> list[str]:
+def load_kept(folder: Path) -> list[str]:
     """Return the tables that the kept samples give, having made sure that they are the published ones."""
     raw = json.loads(lzma.decompress((folder / "clock.samples.json.xz").read_bytes()))
     published: list[str] = json.loads((folder / "clock.json").read_text(encoding="utf-8"))["tables"]
-    found = tables(raw)
-    if found != published:
+    results = tables(raw)
+    if results != published:
         print("What is published does not follow from the kept samples.", file=sys.stderr)
         sys.exit(1)
-    return found
+    return results
 
 
 def main() -> int:
@@ -202,15 +202,15 @@ def main() -> int:
         case ["run"]:
             folder = RESULTS
             run(folder)
-        case ["run", "--to", place]:
-            folder = Path(place)
+        case ["run", "--to", target]:
+            folder = Path(target)
             run(folder)
         case ["verify"]:
             folder = RESULTS
         case _:
             print(__doc__)
             return 2
-    print("\n\n".join(kept(folder)))
+    print("\n\n".join(load_kept(folder)))
     return 0
 
 

@@ -69,7 +69,7 @@ def _accuracy_line(name: str, state: str, cell: dict[str, Any], idle: float, slo
     if by_cycles:
         repeats, truth, unit = [r["cycles"] for r in cell["assay"]], median(traced_cycles(cell, idle)), "cycles"
     off = median(repeats) / truth - 1
-    told = f"{100 * off:+.2f} % in cycles" if unit == "cycles" else f"{off * truth_us:+.2f} µs ({100 * off:+.1f} %)"
+    summary = f"{100 * off:+.2f} % in cycles" if unit == "cycles" else f"{off * truth_us:+.2f} µs ({100 * off:+.1f} %)"
     clearly = not by_cycles and slower_us > CLEARLY_US
     without = (1 + off) / (1 - slower_us / truth_us) - 1
     short = truth_us <= 10
@@ -80,7 +80,7 @@ def _accuracy_line(name: str, state: str, cell: dict[str, Any], idle: float, slo
         state,
         f"{truth_us:.2f}",
         f"{median(repeats_us):.2f}",
-        told + _mark(abs(off) <= max(0.02, 0.3 / truth_us)),
+        summary + _mark(abs(off) <= max(0.02, 0.3 / truth_us)),
         "0.3 µs" if 0.02 * truth_us <= 0.3 else "2 %",
         within + _mark(spread <= (0.1 if short else 0.01)),
         "0.1 µs" if short else "1 %",
@@ -178,10 +178,10 @@ def _cheapest_ms(
 
     The truth is the trace beside each try, less what tracing adds.
     """
-    found = []
+    results = []
     for key, tries in cell["timers"].items():
         if key.split(" | ")[0] != timer or (among is not None and key not in among):
             continue
         if all(abs(t["us"] / (t["truth_us"] - slower_us[t["cache"]]) - 1) <= REACHED for t in tries):
-            found.append(1000 * median([t["took_s"] for t in tries]))
-    return min(found, default=None)
+            results.append(1000 * median([t["took_s"] for t in tries]))
+    return min(results, default=None)

@@ -59,19 +59,21 @@ def measure(seed: int, command: tuple[str, ...]) -> tuple[Kept, list[list[float]
         )
         run = RunFolder.open(Path(folder) / "latest")
         options = ContentionOptions.model_validate(run.plan.options)
-        found = build_layout(run.machine, options, run.records())
+        result = build_layout(run.machine, options, run.records())
         headline = json.loads((run.path / "findings.json").read_text())["headline"]
     took_s = time.monotonic() - begin
-    first_s = found.cells[0].at_s
+    first_s = result.cells[0].at_s
     cells = [
         [c.slot.device, c.slot.worker, c.block, c.phase, round(c.at_s - first_s, 2), len(c.samples), *_numbers(c)]
-        for c in found.cells
+        for c in result.cells
     ]
-    step = [max(1, len(c.samples) // KEPT_SAMPLES) for c in found.cells]
-    samples = [[round(s, 2) for s in c.samples[::each].tolist()] for c, each in zip(found.cells, step, strict=True)]
-    told: Kept = {"seed": seed, "headline": headline, "took_s": round(took_s, 1), "cells": cells}
-    told["machine"] = f"{run.machine.cpu_model or run.machine.architecture}, {len(run.machine.cores)} cores"
-    return told, samples
+    step = [max(1, len(c.samples) // KEPT_SAMPLES) for c in result.cells]
+    samples = [
+        [round(s, 2) for s in c.samples[::stride].tolist()] for c, stride in zip(result.cells, step, strict=True)
+    ]
+    summary: Kept = {"seed": seed, "headline": headline, "took_s": round(took_s, 1), "cells": cells}
+    summary["machine"] = f"{run.machine.cpu_model or run.machine.architecture}, {len(run.machine.cores)} cores"
+    return summary, samples
 
 
 def _numbers(cell: LayoutCell) -> list[float | None]:
@@ -80,57 +82,57 @@ def _numbers(cell: LayoutCell) -> list[float | None]:
     return [round(median, 3), round(mean, 3), None if cell.cv is None else round(cell.cv, 5)]
 
 
-def run(wanted: int) -> None:
+def run(expected: int) -> None:
     """Measure until so many runs are kept; each is written as it ends."""
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"runs": []}
+    saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"runs": []}
     samples = json.loads(lzma.decompress(SAMPLES.read_bytes())) if SAMPLES.exists() else []
-    for seed in range(len(kept["runs"]), wanted):
-        told, taken = measure(seed, (*COMMAND, "--budget", str(BUDGET_S)))
-        kept["runs"].append(told)
-        samples.append(taken)
-        RESULTS.write_text(json.dumps(kept, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
+    for seed in range(len(saved["runs"]), expected):
+        output, batch = measure(seed, (*COMMAND, "--budget", str(BUDGET_S)))
+        saved["runs"].append(output)
+        samples.append(batch)
+        RESULTS.write_text(json.dumps(saved, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
         SAMPLES.write_bytes(lzma.compress(json.dumps(samples, separators=(",", ":")).encode()))
-        print(f"{seed + 1}/{wanted} in {told['took_s']} s: {told['headline']}", flush=True)
+        print(f"{seed + 1}/{expected} in {output['took_s']} s: {output['headline']}", flush=True)
 
 
-def cells_of(kept: Kept) -> list[LayoutCell]:
+def cells_of(results: Kept) -> list[LayoutCell]:
     """Return the processes of a kept run, each with its mean for its samples."""
     return [
         LayoutCell(
             WorkerSlot(0, device, worker), block, phase, "call_us", np.array([mean]), at_s, f"{block}/{phase}/{device}"
         )
-        for device, worker, block, phase, at_s, _, _, mean, _ in kept["cells"]
+        for device, worker, block, phase, at_s, _, _, mean, _ in results["cells"]
     ]
 
 
-def judged(cells: list[LayoutCell]) -> PhaseComparisons:
+def judge_phases(cells: list[LayoutCell]) -> PhaseComparisons:
     """Return what is said of the times."""
     return slowdowns(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
 
 
 def dealt(blocks: list[list[LayoutCell]], chance: random.Random) -> list[LayoutCell]:
     """Return pairs of neighbouring blocks as blocks in which nothing differs: their quiet cells, dealt out by lot."""
-    found: list[LayoutCell] = []
+    results: list[LayoutCell] = []
     for number, cells in enumerate(blocks, 1):
         hands = list(dict.fromkeys((cell.block, cell.phase) for cell in cells))
         chance.shuffle(hands)
         phases = dict(zip(hands, PHASES, strict=True))
-        found += [
+        results += [
             LayoutCell(c.slot, number, phases[c.block, c.phase], c.quantity, c.samples, c.at_s, c.trial) for c in cells
         ]
-    return found
+    return results
 
 
 def pairs_of(runs: list[Kept]) -> list[list[LayoutCell]]:
     """Return the quiet cells of every two neighbouring blocks of a run that were measured whole."""
-    found: list[list[LayoutCell]] = []
-    for kept in runs:
-        quiet = [cell for cell in cells_of(kept) if cell.phase in BASELINE_PHASES]
+    results: list[list[LayoutCell]] = []
+    for saved in runs:
+        quiet = [cell for cell in cells_of(saved) if cell.phase in BASELINE_PHASES]
         for first, second in pairwise(sorted({cell.block for cell in quiet})):
             pair = [cell for cell in quiet if cell.block in {first, second}]
             if len({(cell.block, cell.phase) for cell in pair}) == len(PHASES):
-                found.append(pair)
-    return found
+                results.append(pair)
+    return results
 
 
 def false_alarms(runs: list[Kept]) -> dict[str, Proportion]:
@@ -140,61 +142,62 @@ def false_alarms(runs: list[Kept]) -> dict[str, Proportion]:
     for seed in range(ANALYSES):
         chance = random.Random(seed)
         blocks = [chance.choice(pairs) for _ in range(chance.randint(FEWEST, MOST))]
-        verdict = judged(dealt(blocks, chance))["naive"]
+        verdict = judge_phases(dealt(blocks, chance))["naive"]
         counts["together"] += verdict.overall.verdict == "yes"
         counts["anywhere"] += verdict.overall.verdict == "yes" or any(
-            each.verdict == "yes" for each in verdict.slots.values()
+            slot.verdict == "yes" for slot in verdict.slots.values()
         )
     return {name: Proportion(count, ANALYSES) for name, count in counts.items()}
 
 
-def with_spread(kept: Kept) -> PhaseComparisons:
+def with_spread(results: Kept) -> PhaseComparisons:
     """Return what is said of the spread, from samples of the kept coefficient of variation."""
     cells = [
         LayoutCell(
             WorkerSlot(0, device, worker), block, phase, "call_us", 1 + cv * np.array([-1.0, 1.0]) / 2**0.5, at_s, ""
         )
-        for device, worker, block, phase, at_s, _, _, _, cv in kept["cells"]
+        for device, worker, block, phase, at_s, _, _, _, cv in results["cells"]
         if cv
     ]
     return spread_ratios(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
 
 
-def written(share: Proportion) -> str:
+def show_share(share: Proportion) -> str:
     """Write a count with the exact 95 % interval of the share."""
     low, high = share.interval() or (0.0, 1.0)
     return f"{share.count} of {share.n} ({100 * low:.1f} – {100 * high:.1f} %)"
 
 
-def table(kept: Kept) -> str:
+def table(results: Kept) -> str:
     """Return the published table."""
-    runs = kept["runs"]
-    found = [judged(cells_of(each)) for each in runs]
+    runs = results["runs"]
+    collected = [judge_phases(cells_of(run)) for run in runs]
     n = len(runs)
-    apart = sum(_excludes_one(each, "naive") for each in found)
-    yes = {phase: sum(each[phase].overall.verdict == "yes" for each in found) for phase in PHASES[1:]}
-    spread = sum(with_spread(each)["naive"].overall.verdict == "yes" for each in runs)
-    slower = [each["naive"].overall.ratio.value for each in found if each["naive"].overall.ratio is not None]
-    blocks = [len({cell[2] for cell in each["cells"]}) for each in runs]
+    apart = sum(_excludes_one(run, "naive") for run in collected)
+    yes = {phase: sum(run[phase].overall.verdict == "yes" for run in collected) for phase in PHASES[1:]}
+    spread = sum(with_spread(run)["naive"].overall.verdict == "yes" for run in runs)
+    slower = [run["naive"].overall.ratio.value for run in collected if run["naive"].overall.ratio is not None]
+    blocks = [len({cell[2] for cell in run["cells"]}) for run in runs]
     alarms = false_alarms(runs)
     lines = [
-        ("A/A control finds no difference", written(Proportion(n - yes["again"], n)), "≥ 18 of 20"),
-        ("interval of the slowdown side by side excludes 1", written(Proportion(apart, n)), "–"),
-        ("side by side called different", written(Proportion(yes["naive"], n)), "–"),
-        ("isolated called different (two workers still share each core)", written(Proportion(yes["isolated"], n)), "–"),
-        ("spread of repeats side by side called different", written(Proportion(spread, n)), "–"),
+        ("A/A control finds no difference", show_share(Proportion(n - yes["again"], n)), "≥ 18 of 20"),
+        ("interval of the slowdown side by side excludes 1", show_share(Proportion(apart, n)), "–"),
+        ("side by side called different", show_share(Proportion(yes["naive"], n)), "–"),
+        ("isolated called different (two workers still share each core)",
+         show_share(Proportion(yes["isolated"], n)), "–"),
+        ("spread of repeats side by side called different", show_share(Proportion(spread, n)), "–"),
         (f"slowdown side by side, median of {n} runs (least – most)",
          f"{statistics.median(slower):.2f}× ({min(slower):.2f} – {max(slower):.2f})", "–"),
         ("blocks in a run, least – most", f"{min(blocks)} – {max(blocks)}", "≥ 3"),
-        ("A/A analyses that say yes, devices together", written(alarms["together"]), "≤ 5 %, bound ≤ 8 %"),
-        ("A/A analyses that say yes anywhere", written(alarms["anywhere"]), "≤ 5 %, bound ≤ 8 %"),
+        ("A/A analyses that say yes, devices together", show_share(alarms["together"]), "≤ 5 %, bound ≤ 8 %"),
+        ("A/A analyses that say yes anywhere", show_share(alarms["anywhere"]), "≤ 5 %, bound ≤ 8 %"),
     ]  # fmt: skip
     rows = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join(["| what | measured | required |", "|---|---|---|", *rows])
 
 
-def _excludes_one(found: PhaseComparisons, phase: str) -> bool:
-    ratio = next(each.overall.ratio for name, each in found.items() if name == phase)
+def _excludes_one(result: PhaseComparisons, phase: str) -> bool:
+    ratio = next(entry.overall.ratio for name, entry in result.items() if name == phase)
     return ratio is not None and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 
 

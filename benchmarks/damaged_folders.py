@@ -194,19 +194,19 @@ def run(count: int) -> dict[str, Any]:
 
 def of_kind(kind: str, count: int) -> list[list[Any]]:
     """Return what came of every damage to one kind of run folder."""
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["ASSAY_HOME"] = f"{place}/home"
-        return damaged(kind, count, Path(place))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ASSAY_HOME"] = f"{folder}/home"
+        return damaged(kind, count, Path(folder))
 
 
-def table(kept: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """Return the published table: by kind of run, how many damages were refused, harmless, or believed."""
     lines = [
         "| run folder of | damages | asked | refused, exit 2 or 3 | same numbers | wrong |",
         "|---|---|---|---|---|---|",
     ]
     for kind in KINDS:
-        rows = [row for row in kept["rows"] if row[0] == kind]
+        rows = [row for row in results["rows"] if row[0] == kind]
         came = [row[-1] for row in rows]
         bad = sum(came.count(name) for name in BAD)
         cells = (len({row[1] for row in rows}), len(rows), came.count("refused"), came.count("same"), bad)
@@ -217,15 +217,15 @@ def table(kept: dict[str, Any]) -> str:
 def main(arguments: list[str]) -> int:
     """Damage or verify."""
     if arguments[:1] == ["run"] and len(arguments) < 3:
-        kept = run(int(arguments[1]) if len(arguments) > 1 else COUNT)
-        text = ",\n".join(json.dumps(row, separators=(",", ":")) for row in kept["rows"])
+        saved = run(int(arguments[1]) if len(arguments) > 1 else COUNT)
+        text = ",\n".join(json.dumps(row, separators=(",", ":")) for row in saved["rows"])
         RESULTS.write_text(f'{{"rows":[\n{text}\n]}}\n', encoding="utf-8")
     elif arguments != ["verify"]:
         print(__doc__)
         return 2
-    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    print(table(kept))
-    return 1 if any(row[-1] in BAD for row in kept["rows"]) else 0
+    saved = json.loads(RESULTS.read_text(encoding="utf-8"))
+    print(table(saved))
+    return 1 if any(row[-1] in BAD for row in saved["rows"]) else 0
 
 
 if __name__ == "__main__":

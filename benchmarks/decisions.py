@@ -57,15 +57,15 @@ def key_of(family: str, change: float) -> str:
 
 def thresholds() -> Kept:
     """Return by rule, curve and noise how often each outcome came."""
-    asked = [(curve, noise, chunk) for curve in CURVES for noise in NOISES for chunk in range(REPEATS // CHUNK)]
-    kept: dict[str, Kept] = {}
+    requests = [(curve, noise, chunk) for curve in CURVES for noise in NOISES for chunk in range(REPEATS // CHUNK)]
+    saved: dict[str, Kept] = {}
     with ProcessPoolExecutor(WORKERS) as pool:
-        for (curve, noise, _), found in zip(asked, pool.map(simulate, *zip(*asked, strict=True)), strict=True):
-            for rule, outcome in found.items():
-                sum_ = kept.setdefault(f"{rule} | {curve} | {noise}", {"counts": Counter(), "pairs": 0})
+        for (curve, noise, _), result in zip(requests, pool.map(simulate, *zip(*requests, strict=True)), strict=True):
+            for rule, outcome in result.items():
+                sum_ = saved.setdefault(f"{rule} | {curve} | {noise}", {"counts": Counter(), "pairs": 0})
                 sum_["counts"].update(outcome["counts"])
                 sum_["pairs"] += outcome["pairs"]
-    return {"outcomes": kept}
+    return {"outcomes": saved}
 
 
 def _judged(family: Family, change: float, number: int, level: float) -> dict[str, list[int]]:
@@ -75,50 +75,52 @@ def _judged(family: Family, change: float, number: int, level: float) -> dict[st
 def regressions() -> tuple[Kept, Kept]:
     """Return the oracles' alarm levels, and by question and detector the run at which each series was told."""
     begun = sum(os.times()[:4])
-    asked = [(family, change, number) for family in FAMILIES for change, n in HISTORIES.items() for number in range(n)]
-    told: dict[str, dict[str, list[int]]] = {}
+    requests = [
+        (family, change, number) for family in FAMILIES for change, n in HISTORIES.items() for number in range(n)
+    ]
+    summary: dict[str, dict[str, list[int]]] = {}
     with ProcessPoolExecutor(WORKERS) as pool:
         levels = dict(zip(FAMILIES, pool.map(alarm_level, FAMILIES), strict=True))
-        jobs = [(*question, levels[question[0]]) for question in asked]
-        for (family, change, _), found in zip(asked, pool.map(_judged, *zip(*jobs, strict=True)), strict=True):
-            for detector, runs in found.items():
-                told.setdefault(key_of(family, change), {}).setdefault(detector, []).extend(runs)
-    return {"series": SERIES, "levels": levels, "cpu_s": round(sum(os.times()[:4]) - begun)}, told
+        jobs = [(*question, levels[question[0]]) for question in requests]
+        for (family, change, _), result in zip(requests, pool.map(_judged, *zip(*jobs, strict=True)), strict=True):
+            for detector, runs in result.items():
+                summary.setdefault(key_of(family, change), {}).setdefault(detector, []).extend(runs)
+    return {"series": SERIES, "levels": levels, "cpu_s": round(sum(os.times()[:4]) - begun)}, summary
 
 
 def _asked(rival: Rival, question: tuple[Family, float, int], how: str) -> list[list[int]]:
     first = CHANGED_AT - 1 if question[1] else SILENT
-    return rival.told(history(*question), first=first, by_host=how == BY_HOST)
+    return rival.alarms(history(*question), first=first, by_host=how == BY_HOST)
 
 
 def rivals(venvs: Path, name: str) -> Kept:
     """Return by question the runs after which a rival says that each series has become slower."""
     rival = Rival.within(venvs, name)
-    asked = [
+    requests = [
         (rival, (family, change, number), how)
         for family in FAMILIES
         for how in (("", BY_HOST) if family == "sticky hosts" else ("",))
         for change, n in RIVALS_HISTORIES.items()
         for number in range(n)
     ]
-    told: Kept = {}
+    summary: Kept = {}
     with ProcessPoolExecutor(WORKERS) as pool:
-        for (_, question, how), runs in zip(asked, pool.map(_asked, *zip(*asked, strict=True)), strict=True):
-            told.setdefault(key_of(question[0] + how, question[1]), []).extend(runs)
-    return told
+        for (_, question, how), runs in zip(requests, pool.map(_asked, *zip(*requests, strict=True)), strict=True):
+            summary.setdefault(key_of(question[0] + how, question[1]), []).extend(runs)
+    return summary
 
 
 def recorded(venvs: Path) -> Kept:
     """Return recorded series, and when each detector tells a step in them."""
-    kept: Kept = {"series": record(), "told": {}}
-    for series in (kept["series"], kernels()):
-        seen = as_history(series)
-        said = {"Assay": ours(seen), **{name: rule(seen) for name, rule in SIMPLE.items()}}
+    saved: Kept = {"series": record(), "told": {}}
+    for series in (saved["series"], kernels()):
+        history = as_history(series)
+        alarms = {"Assay": ours(history), **{name: rule(history) for name, rule in SIMPLE.items()}}
         for name, shown in NAMES.items():
-            said[shown] = [min(runs, default=-1) for runs in Rival.within(venvs, name).told(seen)]
-        for place, name in enumerate(series):
-            kept["told"][name] = {detector: runs[place] for detector, runs in said.items()}
-    return kept
+            alarms[shown] = [min(runs, default=-1) for runs in Rival.within(venvs, name).alarms(history)]
+        for index, name in enumerate(series):
+            saved["told"][name] = {detector: runs[index] for detector, runs in alarms.items()}
+    return saved
 
 
 def timing() -> Kept:
@@ -129,17 +131,17 @@ def timing() -> Kept:
 
 
 def _load() -> tuple[Kept, Kept]:
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     samples = json.loads(lzma.decompress(SAMPLES.read_bytes())) if SAMPLES.exists() else {}
-    return kept, samples
+    return saved, samples
 
 
-def _keep(part: str, found: Kept, told: Kept | None) -> None:
+def _keep(part: str, result: Kept, output: Kept | None) -> None:
     """Put what a part found beside what the others did."""
-    kept, samples = _load()
-    RESULTS.write_text(json.dumps({**kept, part: found}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if told is not None:
-        packed = json.dumps({**samples, part: told}, separators=(",", ":"), ensure_ascii=False)
+    saved, samples = _load()
+    RESULTS.write_text(json.dumps({**saved, part: result}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if output is not None:
+        packed = json.dumps({**samples, part: output}, separators=(",", ":"), ensure_ascii=False)
         SAMPLES.write_bytes(lzma.compress(packed.encode(), preset=9))
 
 
@@ -163,13 +165,13 @@ PARTS = ("thresholds", "regressions", *NAMES, "recorded", "time")
 
 def tables() -> list[str]:
     """Return the published tables of all parts that were run."""
-    kept, samples = _load()
-    lines = threshold_tables(kept["thresholds"]["outcomes"]) if "thresholds" in kept else []
+    saved, samples = _load()
+    lines = threshold_tables(saved["thresholds"]["outcomes"]) if "thresholds" in saved else []
     if "regressions" in samples:
-        asked = {shown: samples[name] for name, shown in NAMES.items() if name in samples}
-        lines += ["", *regression_tables(samples["regressions"], asked)]
-    lines += ["", *recorded_table(kept["recorded"])] if "recorded" in kept else []
-    lines += ["", *time_table(kept["time"])] if "time" in kept else []
+        requests = {shown: samples[name] for name, shown in NAMES.items() if name in samples}
+        lines += ["", *regression_tables(samples["regressions"], requests)]
+    lines += ["", *recorded_table(saved["recorded"])] if "recorded" in saved else []
+    lines += ["", *time_table(saved["time"])] if "time" in saved else []
     return lines
 
 

@@ -27,31 +27,35 @@ def otava() -> Callable[[list[float]], bool]:
     """Return whether Otava, as it comes, has a change point at which the mean goes up."""
     compute = import_module("otava.analysis").compute_change_points
     options = import_module("otava.series").AnalysisOptions()
-    known = {name: getattr(options, name) for name in ("window_len", "max_pvalue", "min_magnitude")}
-    return lambda times: any(point.stats.mean_2 > point.stats.mean_1 for point in compute(times, **known)[0])
+    available = {name: getattr(options, name) for name in ("window_len", "max_pvalue", "min_magnitude")}
+    return lambda times: any(point.stats.mean_2 > point.stats.mean_1 for point in compute(times, **available)[0])
 
 
 TOOLS = {"asv": ("asv", asv), "otava": ("apache-otava", otava)}
 
 
-def told(slower: Callable[[list[float]], bool], times: list[float], hosts: list[int] | None, first: int) -> list[int]:
+def alarm_runs(
+    slower: Callable[[list[float]], bool], times: list[float], hosts: list[int] | None, first: int
+) -> list[int]:
     """Return the runs after which a series is said to have become slower."""
-    found = []
+    results = []
     for run in range(first, len(times)):
-        known = times[: run + 1]
+        available = times[: run + 1]
         if hosts is not None:
-            known = [time for time, host in zip(known, hosts, strict=False) if host == hosts[run]]
-        if len(known) > 1 and slower(known):
-            found.append(run)
-    return found
+            available = [time for time, host in zip(available, hosts, strict=False) if host == hosts[run]]
+        if len(available) > 1 and slower(available):
+            results.append(run)
+    return results
 
 
 def main() -> None:
     """Answer one question."""
     package, made = TOOLS[sys.argv[1]]
-    asked, slower = json.load(sys.stdin), made()
-    hosts = asked["hosts"] or [None] * len(asked["series"])
-    answers = [told(slower, times, on, asked["from"]) for times, on in zip(asked["series"], hosts, strict=True)]
+    requests, slower = json.load(sys.stdin), made()
+    hosts = requests["hosts"] or [None] * len(requests["series"])
+    answers = [
+        alarm_runs(slower, times, on, requests["from"]) for times, on in zip(requests["series"], hosts, strict=True)
+    ]
     json.dump({"version": version(package), "told": answers}, sys.stdout)
 
 

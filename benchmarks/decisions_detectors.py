@@ -25,14 +25,14 @@ NEVER = -1
 OURS, ORACLE = "Assay", "oracle"
 
 
-def ours(seen: History) -> list[int]:
+def ours(history: History) -> list[int]:
     """Return when Assay tells a step, all series of the history together."""
-    return _first(ShiftSearch(seen.logs, seen.hosts).evidence[UP].log_odds > ALARM)
+    return _first(ShiftSearch(history.logs, history.hosts).evidence[UP].log_odds > ALARM)
 
 
-def oracle(family: Family, level: float, seen: History) -> list[int]:
+def oracle(family: Family, level: float, history: History) -> list[int]:
     """Return when an oracle of a family tells a step."""
-    return _first(statistic(family, seen) > level)
+    return _first(statistic(family, history) > level)
 
 
 def _first(alarms: NDArray[np.bool_]) -> list[int]:
@@ -46,25 +46,25 @@ def _alarms(times: Samples, first: int) -> NDArray[np.bool_]:
     return np.zeros(times.shape, dtype=bool)
 
 
-def above_the_mean(seen: History) -> list[int]:
+def above_the_mean(history: History) -> list[int]:
     """The latest run is more than 5 % above the mean of all before."""
-    times = np.exp(seen.logs)
+    times = np.exp(history.logs)
     alarms, before = _alarms(times, SILENT), np.cumsum(times, axis=1) / np.arange(1, times.shape[1] + 1)
     alarms[:, SILENT:] = times[:, SILENT:] > 1.05 * before[:, SILENT - 1 : -1]
     return _first(alarms)
 
 
-def three_deviations(seen: History) -> list[int]:
+def three_deviations(history: History) -> list[int]:
     """The latest run is more than three standard deviations above the mean of the 20 before."""
-    times = np.exp(seen.logs)
+    times = np.exp(history.logs)
     alarms, last = _alarms(times, SILENT), sliding_window_view(times[:, SILENT - 20 : -1], 20, axis=1)
     alarms[:, SILENT:] = times[:, SILENT:] > last.mean(axis=2) + 3 * last.std(axis=2, ddof=1)
     return _first(alarms)
 
 
-def two_medians(seen: History) -> list[int]:
+def two_medians(history: History) -> list[int]:
     """The median of the last 5 runs is more than 5 % above the median of the 30 before."""
-    times = np.exp(seen.logs)
+    times = np.exp(history.logs)
     alarms, windows = _alarms(times, 34), sliding_window_view(times, 35, axis=1)
     alarms[:, 34:] = np.median(windows[..., 30:], axis=2) > 1.05 * np.median(windows[..., :30], axis=2)
     return _first(alarms)
@@ -77,7 +77,7 @@ SIMPLE: dict[str, Callable[[History], list[int]]] = {
 }
 
 
-def all_told(family: Family, level: float, seen: History) -> dict[str, list[int]]:
+def all_told(family: Family, level: float, history: History) -> dict[str, list[int]]:
     """Return when each detector tells a step in each series."""
-    simple = {name: rule(seen) for name, rule in SIMPLE.items()}
-    return {OURS: ours(seen), ORACLE: oracle(family, level, seen), **simple}
+    simple = {name: rule(history) for name, rule in SIMPLE.items()}
+    return {OURS: ours(history), ORACLE: oracle(family, level, history), **simple}

@@ -48,7 +48,7 @@ def _best(logs: Samples) -> Samples:
 
 def _related(logs: Samples, rho: float) -> Samples:
     """Return the statistic for noise that resembles the run before: level and step by generalised least squares."""
-    found, fresh = _best(logs), np.sqrt(1 - rho**2)
+    result, fresh = _best(logs), np.sqrt(1 - rho**2)
     left = np.concatenate([logs[:, :1] * fresh, logs[:, 1:] - rho * logs[:, :-1]], axis=1)
     level = np.concatenate([[fresh], np.full(logs.shape[1] - 1, 1 - rho)])
     level_left, level_level, sums = np.cumsum(level * left, axis=1), np.cumsum(level**2), np.cumsum(left, axis=1)
@@ -59,13 +59,13 @@ def _related(logs: Samples, rho: float) -> Samples:
         step_left = left[:, first] + (1 - rho) * (sums[:, [run]] - sums[:, first])
         share = step_level / level_level[run]
         score = (step_left - share * level_left[:, [run]]) / np.sqrt(step_step - share * step_level)
-        found[:, run] = (score / (NOISE * fresh)).max(axis=1)
-    return found
+        result[:, run] = (score / (NOISE * fresh)).max(axis=1)
+    return result
 
 
 def _on_hosts(logs: Samples, hosts: Places) -> Samples:
     """Return the statistic for hosts whose offsets are normal with a known spread."""
-    found, there = _best(logs), hosts[..., None] == np.arange(HOSTS)
+    result, there = _best(logs), hosts[..., None] == np.arange(HOSTS)
     count, total = np.cumsum(there, axis=1).astype(float), np.cumsum(there * logs[..., None], axis=1)
     for run in range(SILENT + 1, logs.shape[1]):
         first = _firsts(run)
@@ -76,8 +76,8 @@ def _on_hosts(logs: Samples, hosts: Places) -> Samples:
         step_level, step_x = (since - weight * n * since).sum(-1), (since_s - weight * since * s).sum(-1)
         step_step = (since - weight * since * since).sum(-1)
         score = (step_x - step_level / level_level * level_x) / np.sqrt(step_step - step_level**2 / level_level)
-        found[:, run] = score.max(axis=1) / NOISE
-    return found
+        result[:, run] = score.max(axis=1) / NOISE
+    return result
 
 
 SPIKES = np.linspace(np.log(SPIKE_FROM), np.log(SPIKE_TO), 25)
@@ -96,7 +96,7 @@ def _likely(error: Samples) -> Samples:
 
 def _spiked(logs: Samples) -> Samples:
     """Return the statistic for noise with spikes: the best level and step of a grid."""
-    found = _best(logs)
+    result = _best(logs)
     before = np.stack([np.cumsum(_likely(logs - level), axis=1) for level in LEVELS], axis=-1)
     raised = (LEVELS[:, None] + STEPS).ravel()
     after = np.stack([np.cumsum(_likely(logs - level), axis=1) for level in raised], axis=-1)
@@ -104,17 +104,17 @@ def _spiked(logs: Samples) -> Samples:
     for run in range(SILENT + 1, logs.shape[1]):
         earlier = _firsts(run) - 1
         stepped = before[:, earlier, :, None] + after[:, [run]] - after[:, earlier]
-        found[:, run] = stepped.max(axis=(1, 2, 3)) - before[:, run].max(axis=1)
-    return found
+        result[:, run] = stepped.max(axis=(1, 2, 3)) - before[:, run].max(axis=1)
+    return result
 
 
-def statistic(family: Family, seen: History) -> Samples:
+def statistic(family: Family, history: History) -> Samples:
     """Return what an oracle of a family makes of every run."""
     if family == "sticky hosts":
-        return _on_hosts(seen.logs, seen.hosts)
+        return _on_hosts(history.logs, history.hosts)
     if family == "spikes":
-        return _spiked(seen.logs)
-    return _related(seen.logs, MEMORY if family == "AR(1) 0.6" else 0.0)
+        return _spiked(history.logs)
+    return _related(history.logs, MEMORY if family == "AR(1) 0.6" else 0.0)
 
 
 def alarm_level(family: Family, series: int = CALIBRATED_ON) -> float:

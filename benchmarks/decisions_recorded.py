@@ -52,13 +52,13 @@ def record() -> dict[str, list[float]]:
 
 def kernels() -> dict[str, list[float]]:
     """Return a hundred kernels, evenly over the first trial of each case, in microseconds, in their order."""
-    found: dict[str, list[float]] = {case: [] for case in CASES}
+    results: dict[str, list[float]] = {case: [] for case in CASES}
     with lzma.open(KERNELS, "rt", encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             if row["case"] in CASES and row["repeat"] == "1":
-                found[row["case"]].append(float(row["duration_us"]))
-    places = {case: np.linspace(0, len(times) - 1, RUNS).round().astype(int) for case, times in found.items()}
-    return {CASES[case]: [found[case][place] for place in places[case]] for case in CASES}
+                results[row["case"]].append(float(row["duration_us"]))
+    positions = {case: np.linspace(0, len(times) - 1, RUNS).round().astype(int) for case, times in results.items()}
+    return {CASES[case]: [results[case][position] for position in positions[case]] for case in CASES}
 
 
 def as_history(series: Mapping[str, list[float]]) -> History:

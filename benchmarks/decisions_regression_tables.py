@@ -21,27 +21,27 @@ FEWEST = 30
 """Series without an earlier alarm, below which no power is given."""
 
 
-def power(told: Told, change: float) -> tuple[int, int]:
+def power(alarms: Told, change: float) -> tuple[int, int]:
     """Return how many series were told in time, and how many had no alarm before the change."""
-    quiet = [run for run in told if run == NEVER or run >= CHANGED_AT]
+    quiet = [run for run in alarms if run == NEVER or run >= CHANGED_AT]
     return sum(CHANGED_AT <= run < CHANGED_AT + WITHIN[change] for run in quiet), len(quiet)
 
 
-def _power_cells(told: Mapping[float, Told], oracle: Mapping[float, Told], *, asked: bool) -> list[str]:
+def _power_cells(alarms: Mapping[float, Told], oracle: Mapping[float, Told], *, checked: bool) -> list[str]:
     cells = []
     for change in WITHIN:
-        (k, n), (best, of) = power(told[change], change), power(oracle[change], change)
+        (k, n), (best, of) = power(alarms[change], change), power(oracle[change], change)
         if n < FEWEST:
             cells += [f"– ({n} left)", "–"]
             continue
         share = (k / n) / (best / of)
-        cells += [f"{100 * k / n:.1f} (of {n})", marked(f"{share:.2f}", good=not asked or share >= OF_ORACLE)]
+        cells += [f"{100 * k / n:.1f} (of {n})", marked(f"{share:.2f}", good=not checked or share >= OF_ORACLE)]
     return cells
 
 
-def _false_cell(told: Told, *, asked: bool) -> str:
-    k, n = sum(run != NEVER for run in told), len(told)
-    good = not asked or (k <= FALSE * n and most(k, n) <= FALSE_BOUND)
+def _false_cell(alarms: Told, *, checked: bool) -> str:
+    k, n = sum(run != NEVER for run in alarms), len(alarms)
+    good = not checked or (k <= FALSE * n and most(k, n) <= FALSE_BOUND)
     return marked(f"{rate(k, n)} of {n}", good=good)
 
 
@@ -55,39 +55,41 @@ def regression_tables(ours: Mapping[str, Any], rivals: Mapping[str, Any]) -> lis
     changes = (0.0, *WITHIN)
     for detector in ours[f"{FAMILIES[0]} | 0"]:
         for family in FAMILIES:
-            told = {change: ours[f"{family} | {change:g}"][detector] for change in changes}
+            alarms = {change: ours[f"{family} | {change:g}"][detector] for change in changes}
             oracle = {change: ours[f"{family} | {change:g}"][ORACLE] for change in changes}
-            asked = detector == OURS
-            cells = [_false_cell(told[0.0], asked=asked), "–", *_power_cells(told, oracle, asked=asked)]
+            checked = detector == OURS
+            cells = [_false_cell(alarms[0.0], checked=checked), "–", *_power_cells(alarms, oracle, checked=checked)]
             lines.append(f"| {detector} | {family} | {' | '.join(cells)} |")
     for rival, shown in rivals.items():
         for noise in (*FAMILIES, FAMILIES[-1] + BY_HOST):
             runs = {change: shown[f"{noise} | {change:g}"] for change in changes}
-            told = {change: [min(each, default=NEVER) for each in series] for change, series in runs.items()}
+            alarms = {change: [min(entry, default=NEVER) for entry in series] for change, series in runs.items()}
             oracle = {change: ours[f"{noise.removesuffix(BY_HOST)} | {change:g}"][ORACLE] for change in changes}
-            still = sum(RUNS - 1 in each for each in runs[0.0]) / len(runs[0.0])
-            cells = [_false_cell(told[0.0], asked=False), f"{100 * still:.1f}"]
-            lines.append(f"| {rival} | {noise} | {' | '.join([*cells, *_power_cells(told, oracle, asked=False)])} |")
+            still = sum(RUNS - 1 in entry for entry in runs[0.0]) / len(runs[0.0])
+            cells = [_false_cell(alarms[0.0], checked=False), f"{100 * still:.1f}"]
+            lines.append(
+                f"| {rival} | {noise} | {' | '.join([*cells, *_power_cells(alarms, oracle, checked=False)])} |"
+            )
     return lines
 
 
-def recorded_table(kept: Mapping[str, Any]) -> list[str]:
+def recorded_table(results: Mapping[str, Any]) -> list[str]:
     """Return what each detector says of series in which nothing was changed."""
-    detectors = list(next(iter(kept["told"].values())))
+    detectors = list(next(iter(results["told"].values())))
     lines = [f"| recorded series | {' | '.join(detectors)} |", f"|{(1 + len(detectors)) * '---|'}"]
-    for name, told in kept["told"].items():
-        cells = ["–" if told[each] == NEVER else f"slower, at run {told[each]}" for each in detectors]
+    for name, alarms in results["told"].items():
+        cells = ["–" if alarms[detector] == NEVER else f"slower, at run {alarms[detector]}" for detector in detectors]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
-def time_table(kept: Mapping[str, Any]) -> list[str]:
+def time_table(results: Mapping[str, Any]) -> list[str]:
     """Return what the verb took over a thousand series of a year."""
     took, cpu, mib = (
-        statistics.median(each[what] for each in kept["tries"]) for what in ("took_s", "cpu_s", "most_mib")
+        statistics.median(attempt[what] for attempt in results["tries"]) for what in ("took_s", "cpu_s", "most_mib")
     )
     return [
         "| points | tries | median, s | of CPU | most MiB |",
         "|---|---|---|---|---|",
-        f"| {kept['points']:,} | {len(kept['tries'])} | {took:.1f} | {cpu:.1f} | {mib:.0f} |",
+        f"| {results['points']:,} | {len(results['tries'])} | {took:.1f} | {cpu:.1f} | {mib:.0f} |",
     ]

@@ -40,15 +40,15 @@ class Rival:
             subprocess.run([python, "-m", "pip", "install", "--quiet", PACKAGES[name]], check=True)
         return cls(name, python)
 
-    def told(self, seen: History, *, first: int = SILENT, by_host: bool = False) -> list[list[int]]:
+    def alarms(self, history: History, *, first: int = SILENT, by_host: bool = False) -> list[list[int]]:
         """Return for each series the runs, from the first that is asked about on, after which it shows a slow-down."""
-        asked = {
-            "series": np.exp(seen.logs).tolist(),
-            "hosts": seen.hosts.tolist() if by_host else None,
+        requests = {
+            "series": np.exp(history.logs).tolist(),
+            "hosts": history.hosts.tolist() if by_host else None,
             "from": first,
         }
         done = subprocess.run(
-            [self.python, ASKED, self.name], input=json.dumps(asked), capture_output=True, text=True, check=False
+            [self.python, ASKED, self.name], input=json.dumps(requests), capture_output=True, text=True, check=False
         )
         if done.returncode:
             sys.stderr.write(done.stderr)

@@ -49,20 +49,20 @@ class Row:
     pairs: float
 
     @classmethod
-    def of(cls, rule: str, kept: Mapping[str, Any]) -> Row:
+    def of(cls, rule: str, outcomes: Mapping[str, Any]) -> Row:
         """Return the row of a rule, which must have the truth in its interval to be near, if it gives one."""
-        found = dict.fromkeys(NAMES, 0)
-        for outcome, count in kept["counts"].items():
-            said = outcome.split()
-            kind, truth, low, place = said[1], int(said[0]), int(said[2]), int(said[3])
+        counts = dict.fromkeys(NAMES, 0)
+        for outcome, count in outcomes["counts"].items():
+            parts = outcome.split()
+            kind, truth, low, index = parts[1], int(parts[0]), int(parts[2]), int(parts[3])
             sure, holds = kind != "unsure", low <= truth or rule not in OURS
-            found["n"] += count
-            found["unsure"] += count * (not sure)
-            found["too_low"] += count * (sure and place < truth)
-            found["exact"] += count * (sure and place == truth)
-            found["holds"] += count * (low <= truth <= place)
-            found["near"] += count * (sure and holds and 0 <= place - truth <= 1)
-        return cls(**found, pairs=kept["pairs"] / found["n"] / SIZES)
+            counts["n"] += count
+            counts["unsure"] += count * (not sure)
+            counts["too_low"] += count * (sure and index < truth)
+            counts["exact"] += count * (sure and index == truth)
+            counts["holds"] += count * (low <= truth <= index)
+            counts["near"] += count * (sure and holds and 0 <= index - truth <= 1)
+        return cls(**counts, pairs=outcomes["pairs"] / counts["n"] / SIZES)
 
     @classmethod
     def together(cls, rows: Iterable[Row]) -> Row:
@@ -132,7 +132,7 @@ def _of_all(rows: Mapping[tuple[str, str, str], Row]) -> list[str]:
 def threshold_tables(outcomes: Mapping[str, Any]) -> list[str]:
     """Return all tables about thresholds: every rule at a glance, Assay row by row, the simple rules row by row."""
     rows = {}
-    for key, kept in outcomes.items():
+    for key, saved in outcomes.items():
         rule, curve, noise = key.split(" | ")
-        rows[rule, curve, noise] = Row.of(rule, kept)
+        rows[rule, curve, noise] = Row.of(rule, saved)
     return [*_of_all(rows), "", *_of_ours(AS_RUN, rows), "", *_of_ours(LOOK_BY_LOOK, rows), "", *_of_simple(rows)]

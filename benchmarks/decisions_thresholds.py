@@ -45,11 +45,11 @@ PLAIN_US = 100.0
 def _rising(steepness: float, lowest: float, highest: float) -> Callable[[np.random.Generator], Speedups]:
     """A speed-up that grows by a factor a size and crosses the margin anywhere between two places."""
 
-    def drawn(rng: np.random.Generator) -> Speedups:
+    def sample(rng: np.random.Generator) -> Speedups:
         crossing = rng.uniform(lowest, highest)
         return tuple(MARGIN * steepness ** (size - crossing) for size in range(SIZES))
 
-    return drawn
+    return sample
 
 
 def _always(*speedups: float) -> Callable[[np.random.Generator], Speedups]:
@@ -82,9 +82,9 @@ class World:
     between: float
     rng: np.random.Generator
 
-    def process(self, place: int, pairs: int) -> PathTimes:
+    def process(self, index: int, pairs: int) -> PathTimes:
         """Return what one process measures at a size."""
-        faster = self.speedups[place] * math.exp(self.rng.normal(0, self.between))
+        faster = self.speedups[index] * math.exp(self.rng.normal(0, self.between))
         reference, fast = np.exp(self.rng.normal(0, self.noise, (2, pairs)))
         return PathTimes(PLAIN_US * reference, PLAIN_US / faster * fast)
 
@@ -95,16 +95,16 @@ class Outcome:
 
     kind: ThresholdKind
     low: int
-    place: int
+    index: int
     pairs: int
 
 
 def truth(speedups: Speedups) -> int:
     """Return the place from which on all sizes clear the margin; as many as there are if the last does not."""
-    place = len(speedups)
-    while place > 0 and speedups[place - 1] >= MARGIN:
-        place -= 1
-    return place
+    position = len(speedups)
+    while position > 0 and speedups[position - 1] >= MARGIN:
+        position -= 1
+    return position
 
 
 def _point(size: int) -> GridPoint:
@@ -119,59 +119,61 @@ THRESHOLD = Threshold(
 
 def as_run(world: World) -> Outcome:
     """Return what ``assay threshold run`` would answer: its own choice of sizes, process after process."""
-    seen = [PointObservations() for _ in world.speedups]
+    observed = [PointObservations() for _ in world.speedups]
     for number in range(MAX_BLOCKS):
-        places = choose_next_points([judge_threshold(THRESHOLD, seen, "cautious")])
-        for _, place in places:
-            taken = PointMeasurement(
-                f"look-{number + 1}", {"call": world.process(place, ROUNDS * GROWTH ** max(0, number - 1))}
+        positions = choose_next_points([judge_threshold(THRESHOLD, observed, "cautious")])
+        for _, position in positions:
+            measurement = PointMeasurement(
+                f"look-{number + 1}", {"call": world.process(position, ROUNDS * GROWTH ** max(0, number - 1))}
             )
-            seen[place] = replace(seen[place], measurements=(*seen[place].measurements, taken))
-        if not places:
+            observed[position] = replace(
+                observed[position], measurements=(*observed[position].measurements, measurement)
+            )
+        if not positions:
             break
-    found = build_answer(judge_threshold(THRESHOLD, seen, "cautious"), "cautious").location
-    pairs = sum(len(logs) for each in seen for logs in each.logs("call"))
-    place = SIZES if found.size is None else int(found.size)
-    low = place if found.decision == "disable" else int(found.low or 0)
-    return Outcome(found.decision, low, place, pairs)
+    result = build_answer(judge_threshold(THRESHOLD, observed, "cautious"), "cautious").location
+    pairs = sum(len(logs) for log in observed for logs in log.logs("call"))
+    position = SIZES if result.size is None else int(result.size)
+    low = position if result.decision == "disable" else int(result.low or 0)
+    return Outcome(result.decision, low, position, pairs)
 
 
 def look_by_look(world: World) -> Outcome:
     """Return what the statistics alone would answer: one size after another, each look a process of its own."""
     logs: list[list[Any]] = [[] for _ in world.speedups]
     bounds: list[SpeedupBound | None] = [None] * SIZES
-    while (place := next_size(bounds)) is not None:
-        taken = sum(map(len, logs[place]))
-        logs[place].append(world.process(place, next_look(taken) - taken).logs)
-        bounds[place] = bound_speedup(logs[place], MARGIN, variance_between_processes(logs))
-    found = decide_threshold(bounds)
-    return Outcome(found.kind, found.low, found.index, sum(len(each) for cell in logs for each in cell))
+    while (position := next_size(bounds)) is not None:
+        samples = sum(map(len, logs[position]))
+        logs[position].append(world.process(position, next_look(samples) - samples).logs)
+        bounds[position] = bound_speedup(logs[position], MARGIN, variance_between_processes(logs))
+    result = decide_threshold(bounds)
+    return Outcome(result.kind, result.low, result.index, sum(len(entry) for cell in logs for entry in cell))
 
 
 def _smallest(clears: list[bool], pairs: int) -> Outcome:
     """Return the smallest size that clears, whatever the larger ones do."""
-    place = clears.index(True) if any(clears) else SIZES
-    return Outcome("threshold" if place < SIZES else "disable", place, place, pairs)
+    position = clears.index(True) if any(clears) else SIZES
+    return Outcome("threshold" if position < SIZES else "disable", position, position, pairs)
 
 
 def one_number(world: World) -> Outcome:
     """Return the smallest size at which the ratio of one number a side reaches the margin."""
-    ratios = [float(np.exp(world.process(place, 1).logs[0])) for place in range(SIZES)]
+    ratios = [float(np.exp(world.process(index, 1).logs[0])) for index in range(SIZES)]
     return _smallest([ratio >= MARGIN for ratio in ratios], SIZES)
 
 
 def medians(world: World) -> Outcome:
     """Return the smallest size at which the ratio of the medians of 20 reaches the margin."""
-    sides = [world.process(place, SAMPLES) for place in range(SIZES)]
-    ratios = [float(np.median(each.reference_us) / np.median(each.fast_us)) for each in sides]
+    sides = [world.process(index, SAMPLES) for index in range(SIZES)]
+    ratios = [float(np.median(side.reference_us) / np.median(side.fast_us)) for side in sides]
     return _smallest([ratio >= MARGIN for ratio in ratios], SAMPLES * SIZES)
 
 
 def own_intervals(world: World) -> Outcome:
     """Return the smallest size whose own 95 % t interval, of 20 pairs, lies above the margin."""
     wide = float(stats.t.ppf(0.975, SAMPLES - 1)) / math.sqrt(SAMPLES)
-    logs = [world.process(place, SAMPLES).logs for place in range(SIZES)]
-    lows = [float(each.mean() - wide * each.std(ddof=1)) for each in logs]
+    logs = [world.process(index, SAMPLES).logs for index in range(SIZES)]
+    lows = [float(log.mean() - wide * log.std(ddof=1)) for log in logs]
     return _smallest([low > math.log(MARGIN) for low in lows], SAMPLES * SIZES)
 
 
@@ -189,11 +191,11 @@ def simulate(curve: str, noise: str, chunk: int, repeats: int = CHUNK) -> dict[s
     """Return by rule how often each outcome came ("truth kind low place"), and the pairs of all repeats together."""
     seed = zlib.crc32(f"threshold | {curve} | {noise} | {chunk}".encode())
     curves, *chances = (np.random.default_rng([seed, number]) for number in range(1 + len(RULES)))
-    kept: dict[str, dict[str, Any]] = {rule: {"counts": Counter(), "pairs": 0} for rule in RULES}
+    saved: dict[str, dict[str, Any]] = {rule: {"counts": Counter(), "pairs": 0} for rule in RULES}
     for _ in range(repeats):
         speedups = CURVES[curve](curves)
         for (rule, decided), rng in zip(RULES.items(), chances, strict=True):
-            found = decided(World(speedups, *NOISES[noise], rng))
-            kept[rule]["counts"][f"{truth(speedups)} {found.kind} {found.low} {found.place}"] += 1
-            kept[rule]["pairs"] += found.pairs
-    return kept
+            result = decided(World(speedups, *NOISES[noise], rng))
+            saved[rule]["counts"][f"{truth(speedups)} {result.kind} {result.low} {result.index}"] += 1
+            saved[rule]["pairs"] += result.pairs
+    return saved

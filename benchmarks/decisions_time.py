@@ -36,10 +36,10 @@ def timed() -> dict[str, Any]:
 def _once(file: Path, folder: Path) -> dict[str, float]:
     """Return what one process took: seconds, those of CPU, MiB at the most, and its exit code."""
     begun = time.monotonic()
-    with (folder / "said").open("wb") as said:
+    with (folder / "said").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "assay", *VERB, "--origin", "all", "--json"],
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, VARIABLE: str(file), "ASSAY_HOME": str(folder / "home")},
         )

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.stats.ratios import Proportion
-from benchmarks.contention import cells_of, judged, measure, written
+from benchmarks.contention import cells_of, judge_phases, measure, show_share
 
 RESULTS = Path(__file__).parent / "results" / "demo.json"
 COMMAND = ("--quick",)
@@ -27,41 +27,41 @@ RUNS, REQUIRED = 20, 18
 Kept = dict[str, Any]
 
 
-def run(wanted: int) -> None:
+def run(expected: int) -> None:
     """Run the demo until so many runs are kept, with the load average before each."""
-    kept: list[Kept] = json.loads(RESULTS.read_text(encoding="utf-8"))["runs"] if RESULTS.exists() else []
-    for seed in range(len(kept), wanted):
+    saved: list[Kept] = json.loads(RESULTS.read_text(encoding="utf-8"))["runs"] if RESULTS.exists() else []
+    for seed in range(len(saved), expected):
         load = os.getloadavg()[0]
         result, _ = measure(seed, COMMAND)
-        kept.append({**result, "load": round(load, 2)})
-        text = json.dumps({"runs": kept}, separators=(",", ":"), ensure_ascii=False)
+        saved.append({**result, "load": round(load, 2)})
+        text = json.dumps({"runs": saved}, separators=(",", ":"), ensure_ascii=False)
         RESULTS.write_text(text + "\n", encoding="utf-8")
-        print(f"{seed + 1}/{wanted} in {result['took_s']} s: {result['headline']}", flush=True)
+        print(f"{seed + 1}/{expected} in {result['took_s']} s: {result['headline']}", flush=True)
 
 
 def verdicts(runs: list[Kept]) -> list[str]:
     """Return the verdict of each run on concurrent times."""
-    return [judged(cells_of(each))["naive"].overall.verdict for each in runs]
+    return [judge_phases(cells_of(run))["naive"].overall.verdict for run in runs]
 
 
 def table(runs: list[Kept]) -> str:
     """Return the published table."""
     answers = verdicts(runs)
     n = len(runs)
-    ratios = [judged(cells_of(each))["naive"].overall.ratio for each in runs]
+    ratios = [judge_phases(cells_of(run))["naive"].overall.ratio for run in runs]
     values = [ratio.value for ratio in ratios if ratio is not None]
-    took = [each["took_s"] for each in runs]
-    blocks = [len({cell[2] for cell in each["cells"]}) for each in runs]
-    false_controls = sum(judged(cells_of(each))["again"].overall.verdict == "yes" for each in runs)
+    took = [run["took_s"] for run in runs]
+    blocks = [len({cell[2] for cell in run["cells"]}) for run in runs]
+    false_controls = sum(judge_phases(cells_of(run))["again"].overall.verdict == "yes" for run in runs)
     lines = [
-        ("runs that answer", written(Proportion(n - answers.count("unsure"), n)), f"≥ {REQUIRED} of 20"),
-        ("runs whose A/A control differs", written(Proportion(false_controls, n)), "–"),
+        ("runs that answer", show_share(Proportion(n - answers.count("unsure"), n)), f"≥ {REQUIRED} of 20"),
+        ("runs whose A/A control differs", show_share(Proportion(false_controls, n)), "–"),
         ("slowdown, median (least – most)",
          f"{statistics.median(values):.2f}× ({min(values):.2f} – {max(values):.2f})", "–"),
         ("blocks, least – most", f"{min(blocks)} – {max(blocks)}", "–"),
         ("seconds, median (most)", f"{statistics.median(took):.0f} ({max(took):.0f})", "–"),
         ("load average before a run, median (most)",
-         f"{statistics.median(each['load'] for each in runs):.2f} ({max(each['load'] for each in runs):.2f})", "–"),
+         f"{statistics.median(run['load'] for run in runs):.2f} ({max(run['load'] for run in runs):.2f})", "–"),
     ]  # fmt: skip
     return "\n".join(
         ["| what | measured | required |", "|---|---|---|", *(f"| {' | '.join(line)} |" for line in lines)]

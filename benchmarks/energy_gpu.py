@@ -72,13 +72,13 @@ def _matmul(torch: Any, a: Any, b: Any, into: Any) -> Callable[[], object]:
 def one_energy(function: Callable[[], object], device: str, seed: int) -> Kept:
     """Return one try of assay.energy, with how long a caller waited for it and all that it was judged by."""
     begin = time.monotonic()
-    found = energy(function, device=device, budget_s=BUDGET_S, precision=PRECISION, limit_s=LIMIT_S, seed=seed)
+    result = energy(function, device=device, budget_s=BUDGET_S, precision=PRECISION, limit_s=LIMIT_S, seed=seed)
     return {
         "waited_s": round(time.monotonic() - begin, 3),
-        "result": found.as_json(),
-        "readings": _plain(list(found.readings)),
-        "knots": [(knot.t_ns, knot.calls) for knot in found.boundaries],
-        "open_ns": found.open_ns,
+        "result": result.as_json(),
+        "readings": _plain(list(result.readings)),
+        "knots": [(knot.t_ns, knot.calls) for knot in result.boundaries],
+        "open_ns": result.open_ns,
     }
 
 
@@ -140,23 +140,23 @@ def one_kernel(
     function: Callable[[], object], device: str, left_s: Callable[[], float], monitor: Monitor | None = None
 ) -> Kept:
     """Return all steps of a kernel in turns; those that there is no time left for are named."""
-    kept: Kept = {"energy": [], "simple": [], "long": [], "zeus": [], "skipped": [], "order": []}
+    saved: Kept = {"energy": [], "simple": [], "long": [], "zeus": [], "skipped": [], "order": []}
     for number, step in enumerate(STEPS):
         if step == "zeus" and monitor is None:
             continue
         if left_s() < COSTS_S[step]:
-            kept["skipped"].append(step)
+            saved["skipped"].append(step)
             continue
-        kept["order"].append(step)
+        saved["order"].append(step)
         if step == "energy":
-            kept[step].append(one_energy(function, device, number))
+            saved[step].append(one_energy(function, device, number))
         elif step == "simple":
-            kept[step].append(one_run(function, device, rest_s=REST_S, keep_s=SIMPLE_S))
+            saved[step].append(one_run(function, device, rest_s=REST_S, keep_s=SIMPLE_S))
         elif step == "zeus" and monitor is not None:
-            kept[step].append(one_zeus(function, device, monitor))
+            saved[step].append(one_zeus(function, device, monitor))
         else:
-            kept[step].append(one_run(function, device, rest_s=0.3, keep_s=WARM_S + LONG_S))
-    return kept
+            saved[step].append(one_run(function, device, rest_s=0.3, keep_s=WARM_S + LONG_S))
+    return saved
 
 
 def run(folder: Path) -> None:
@@ -172,8 +172,8 @@ def run(folder: Path) -> None:
         looked_s = time.monotonic() - begin  # the sensors are looked at once, before anything is compared
     monitor, which = zeus_monitor()
     raw: Kept = {"looked_s": round(looked_s, 1), "zeus": which, "zeus_ran": monitor is not None, "kernels": {}}
-    for place, (name, function) in enumerate(made.items()):
-        share_s = (MEANT_S - (time.monotonic() - begin)) / (len(made) - place)
+    for index, (name, function) in enumerate(made.items()):
+        share_s = (MEANT_S - (time.monotonic() - begin)) / (len(made) - index)
         until = time.monotonic() + share_s
         raw["kernels"][name] = one_kernel(function, DEVICE, lambda until=until: until - time.monotonic(), monitor)  # type: ignore[misc]
         raw["took_s"] = round(time.monotonic() - begin, 1)
@@ -185,19 +185,19 @@ def keep(folder: Path, raw: Kept, machine: Kept) -> None:
     """Write down what was measured, and the table that follows from it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "energy.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))
-    told = {"command": "python benchmarks/energy_gpu.py run", "machine": machine, "table": table(raw)}
-    (folder / "energy.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    summary = {"command": "python benchmarks/energy_gpu.py run", "machine": machine, "table": table(raw)}
+    (folder / "energy.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def verified(folder: Path) -> str:
     """Return the table that follows from what was kept, having made sure that it is the published one."""
     raw = json.loads(lzma.decompress((folder / "energy.samples.json.xz").read_bytes()))
     published = json.loads((folder / "energy.json").read_text(encoding="utf-8"))["table"]
-    found = table(raw)
-    if found != published:
+    results = table(raw)
+    if results != published:
         print("What is published does not follow from what was kept.", file=sys.stderr)
         sys.exit(1)
-    return found
+    return results
 
 
 def main() -> int:
@@ -206,8 +206,8 @@ def main() -> int:
     match sys.argv[1:]:
         case ["run"]:
             run(folder)
-        case ["run", "--to", place]:
-            folder = Path(place)
+        case ["run", "--to", target]:
+            folder = Path(target)
             run(folder)
         case ["verify"]:
             pass

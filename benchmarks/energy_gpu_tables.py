@@ -44,14 +44,14 @@ def differences_j(run: Raw) -> list[float]:
     """Return J per call as the counter read before and after 50 ms says, at ten places of a run that has warmed up."""
     begin_ns, end_ns = run["knots"][0][0] + WARM_S * 1e9, run["knots"][-1][0] - WINDOW_S * 2e9
     counted = [r for r in run["readings"] if r[ENERGY] is not None]
-    found = []
+    results = []
     for start_ns in np.linspace(begin_ns, end_ns, WINDOWS):
         before = next((r for r in counted if r[BEGIN] >= start_ns), None)
         after = None if before is None else next((r for r in counted if r[BEGIN] >= before[END] + WINDOW_S * 1e9), None)
         if before is not None and after is not None:
             calls = (after[BEGIN] - before[END]) / 1e9 / call_s(run, WARM_S)
-            found.append(float((after[ENERGY] - before[ENERGY]) / calls))
-    return found
+            results.append(float((after[ENERGY] - before[ENERGY]) / calls))
+    return results
 
 
 def average_j(run: Raw) -> float | None:
@@ -83,22 +83,22 @@ def _row(name: str, kernel: Raw, cells_beside: int) -> str:
         return f"| {name} |{' – |' * cells_beside}"
     run = kernel["long"][0]
     truth_j = long_run_j(run)
-    found = [each["result"] for each in kernel["energy"]]
-    ratios = [each["joules"]["value"] / truth_j for each in found]
-    stated = statistics.median(each["precision_reached"] for each in found)
-    inside = sum(each["joules"]["low"] <= truth_j <= each["joules"]["high"] for each in found)
-    waited_s = [each["waited_s"] for each in kernel["energy"]]
+    results = [entry["result"] for entry in kernel["energy"]]
+    ratios = [entry["joules"]["value"] / truth_j for entry in results]
+    stated = statistics.median(entry["precision_reached"] for entry in results)
+    inside = sum(entry["joules"]["low"] <= truth_j <= entry["joules"]["high"] for entry in results)
+    waited_s = [entry["waited_s"] for entry in kernel["energy"]]
     cells = [
         f"{1e6 * call_s(run, WARM_S):.4g} µs",
         f"{1e3 * truth_j:.4g} mJ",
         f"{statistics.median(ratios):.3f} ({_range(ratios)})",
         f"{100 * max(abs(ratio - 1) for ratio in ratios):.1f} %",
         f"{100 * stated:.2f} %",
-        f"{inside} of {len(found)}",
+        f"{inside} of {len(results)}",
         f"{statistics.median(waited_s):.1f} s, {max(waited_s):.1f} s",
-        _range([j / truth_j for each in kernel["zeus"] for j in zeus_j(each)]),
-        _range([j / truth_j for each in kernel["simple"] for j in differences_j(each)]),
-        _range([j / truth_j for each in kernel["simple"] if (j := average_j(each)) is not None]),
+        _range([j / truth_j for entry in kernel["zeus"] for j in zeus_j(entry)]),
+        _range([j / truth_j for entry in kernel["simple"] for j in differences_j(entry)]),
+        _range([j / truth_j for entry in kernel["simple"] if (j := average_j(entry)) is not None]),
     ]
     return f"| {name} | {' | '.join(cells)} |"
 
@@ -109,8 +109,8 @@ def _range(values: list[float]) -> str:
 
 def _beside(raw: Raw) -> list[str]:
     """Return what is said below: which Zeus it was or why there is none, and what there was no time for."""
-    said = [f"Zeus is {raw['zeus']}." if raw["zeus_ran"] else f"Zeus was left out ({raw['zeus']})."]
+    text = [f"Zeus is {raw['zeus']}." if raw["zeus_ran"] else f"Zeus was left out ({raw['zeus']})."]
     named = [f"{name}: {', '.join(kernel['skipped'])}" for name, kernel in raw["kernels"].items() if kernel["skipped"]]
     if named:
-        said.append(f"Skipped for want of time: {'; '.join(named)}.")
-    return ["", *said]
+        text.append(f"Skipped for want of time: {'; '.join(named)}.")
+    return ["", *text]

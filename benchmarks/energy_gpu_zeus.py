@@ -54,7 +54,7 @@ def windows(monitor: Monitor, keeper: CallLoad, index: int = 0, seed: int = 0) -
     keeper.run(WARM_S)
     per_put = _calls_of_a_put(keeper)
     puts = max(1, round(WINDOW_S / (per_put * keeper.call_s)))
-    found = []
+    results = []
     for number in range(WINDOWS):
         keeper.run(chance.uniform(*BUSY_S))
         monitor.begin_window(f"window {number}")
@@ -62,8 +62,8 @@ def windows(monitor: Monitor, keeper: CallLoad, index: int = 0, seed: int = 0) -
             keeper.run(0.0)
         with warnings.catch_warnings(action="ignore"):  # that a window shows no energy at all is kept, not said
             measured = monitor.end_window(f"window {number}")
-        found.append({"joules": measured.gpu_energy[index], "s": measured.time, "calls": puts * per_put})
-    return found
+        results.append({"joules": measured.gpu_energy[index], "s": measured.time, "calls": puts * per_put})
+    return results
 
 
 def _calls_of_a_put(keeper: CallLoad) -> int:

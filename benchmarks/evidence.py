@@ -42,16 +42,16 @@ def keep(run: Path, name: str, command: list[str], also: tuple[str, ...] = ()) -
     """Pack a run folder; what the monitor wrote only where it is named among what goes ``also`` in."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = RunFolder.open(run)
-    found = conclude(find_experiment(folder.plan.experiment), folder).findings
+    results = conclude(find_experiment(folder.plan.experiment), folder).findings
     content: dict[str, Any] = {
         "command": shlex.join(command),
         "experiment": folder.plan.experiment,
         "machine": folder.machine.as_json(),
-        "findings": found.as_json(),
+        "findings": results.as_json(),
     }
     write(name, content)
-    with tempfile.TemporaryDirectory() as place:
-        copy = Path(place)
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory)
         for part in (*KEPT, *also):
             source = folder.path / part
             shutil.copytree(source, copy / part) if source.is_dir() else shutil.copy(source, copy / part)
@@ -99,10 +99,10 @@ def same(one: object, other: object) -> bool:
 @contextmanager
 def unpacked(name: str) -> Iterator[RunFolder]:
     """Give a kept run as a folder for the length of a ``with`` block."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(RESULTS / f"{name}.tar.xz") as archive:
-            archive.extractall(place, **SAFELY)  # noqa: S202 - an archive of our own making
-        yield RunFolder.open(Path(place))
+            archive.extractall(folder, **SAFELY)  # noqa: S202 - an archive of our own making
+        yield RunFolder.open(Path(folder))
 
 
 def published(name: str) -> dict[str, Any]:

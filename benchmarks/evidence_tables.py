@@ -105,12 +105,12 @@ def _estimate(estimate: Findings | None) -> str:
 
 def _pressed(facts: Findings, phase: str) -> str:
     shown = {"gb_s": "GB/s", "gflops": "GFLOP/s", "cores": "cores"}
-    said = [
+    output = [
         f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
         for name, unit in shown.items()
         if (value := facts.get(f"{phase}_{name}")) is not None
     ]
-    return ", ".join(said) or "–"
+    return ", ".join(output) or "–"
 
 
 SCALING = {
@@ -195,8 +195,8 @@ def threshold_table(findings: Findings) -> str:
     return "\n".join(lines)
 
 
-def _digits(value: float | None, places: int) -> str:
-    return "–" if value is None else f"{value:.{places}f}"
+def _digits(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -69,11 +69,11 @@ def fleet(setting: Setting, seed: int) -> Kept:
         folder = Path(where)
         simulated = simulate(setting, seed)
         write(simulated, folder / "runs")
-        said, took_s, most_mib = analysed(folder)
-        drawn = len(list((folder / "report" / "figures").glob("*.png")))
+        output, took_s, most_mib = analysed(folder)
+        sample = len(list((folder / "report" / "figures").glob("*.png")))
     called: dict[str, list[str]] = {}
     racks: set[str] = set()
-    for finding in said["findings"]:
+    for finding in output["findings"]:
         facts = finding["facts"]
         if finding["kind"] == "outlier" and finding["verdict"] == "yes":
             called.setdefault(facts["kind"], []).append(facts["uuid"])
@@ -85,7 +85,7 @@ def fleet(setting: Setting, seed: int) -> Kept:
         "rows": setting.nodes * setting.gpus * setting.runs,
         "took_s": round(took_s, 2),
         "most_mib": round(most_mib),
-        "figures": drawn,
+        "figures": sample,
         "slow": sorted(simulated.slow),
         "slow_in_hot_racks": sorted(simulated.slow & simulated.in_hot_racks),
         "hot": sorted(simulated.hot),
@@ -93,7 +93,7 @@ def fleet(setting: Setting, seed: int) -> Kept:
         "hot_racks": sorted(simulated.hot_racks),
         "called": {kind: sorted(uuids) for kind, uuids in called.items()},
         "racks": sorted(racks),
-        "headline": said["headline"],
+        "headline": output["headline"],
     }
 
 
@@ -101,7 +101,7 @@ def four(seed: int) -> list[float | None]:
     """Return of four GPUs whether their order is right, the spread with its interval, and rho of heat and time."""
     looked = analyse_fleet(group_fleets(four_gpus(seed)).fleets[0], 0.02)
     numbers, fleet_ = looked.numbers["time"], looked.fleet
-    order = [fleet_.gpus[place].uuid for place in np.argsort(numbers.value)]
+    order = [fleet_.gpus[position].uuid for position in np.argsort(numbers.value)]
     equal = next(pair for pair in looked.pairs if pair.equal == "power")
     spread = looked.spread
     assert spread is not None
@@ -109,7 +109,7 @@ def four(seed: int) -> list[float | None]:
     assert spread.high is not None
     assert equal.association is not None
     right = float(order == sorted(order))
-    return [right, *(round(each, 5) for each in (spread.ratio, spread.low, spread.high, equal.association.rho))]
+    return [right, *(round(entry, 5) for entry in (spread.ratio, spread.low, spread.high, equal.association.rho))]
 
 
 def run() -> Kept:
@@ -126,8 +126,8 @@ def rate(k: int, n: int) -> str:
 
 
 def _line(name: str, outcomes: list[Kept]) -> str:
-    found = {kind: [sum(u in set(o["called"].get(kind, ())) for u in o[kind]) for o in outcomes] for kind in KINDS}
-    cells = [f"{sum(found[kind])} of {sum(len(o[kind]) for o in outcomes)}" for kind in KINDS]
+    results = {kind: [sum(u in set(o["called"].get(kind, ())) for u in o[kind]) for o in outcomes] for kind in KINDS}
+    cells = [f"{sum(results[kind])} of {sum(len(o[kind]) for o in outcomes)}" for kind in KINDS]
     hidden = sum(u in set(o["called"].get("slow", ())) for o in outcomes for u in o["slow_in_hot_racks"])
     cells[0] += f" ({hidden} of {sum(len(o['slow_in_hot_racks']) for o in outcomes)} in hot racks)"
     wrong, others = 0, 0
@@ -137,20 +137,20 @@ def _line(name: str, outcomes: list[Kept]) -> str:
         others += outcome["gpus"] - len(planted)
     racks = sum(len(set(o["racks"]) & set(o["hot_racks"])) for o in outcomes)
     strange = sum(len(set(o["racks"]) - set(o["hot_racks"])) for o in outcomes)
-    told = f"{racks} of {sum(len(o['hot_racks']) for o in outcomes)}, {strange} others"
+    summary = f"{racks} of {sum(len(o['hot_racks']) for o in outcomes)}, {strange} others"
     took, most = max(o["took_s"] for o in outcomes), max(o["most_mib"] for o in outcomes)
-    return f"| {name} | {' | '.join(cells)} | {told} | {rate(wrong, others)} | {took:.0f} | {most / 1024:.2f} |"
+    return f"| {name} | {' | '.join(cells)} | {summary} | {rate(wrong, others)} | {took:.0f} | {most / 1024:.2f} |"
 
 
 KINDS = ("slow", "hot", "hungry")
 
 
-def table(kept: Kept) -> list[str]:
+def table(results: Kept) -> list[str]:
     """Return the tables as Markdown."""
     titles = ("slow found", "hot found", "hungry found", "hot racks found", "false outliers, %", "most s", "most GiB")
     lines = [f"| {SEEDS} fleets of 10,000 GPUs each | {' | '.join(titles)} |", f"|{(1 + len(titles)) * '---|'}"]
-    lines += [_line(name, outcomes) for name, outcomes in kept["fleets"].items()]
-    fours = np.array(kept["four"])
+    lines += [_line(name, outcomes) for name, outcomes in results["fleets"].items()]
+    fours = np.array(results["four"])
     true = SEED_TWO_MS[-1] / SEED_TWO_MS[0]
     covered = int(((fours[:, 2] <= true) & (true <= fours[:, 3])).sum())
     n = len(fours)
@@ -166,21 +166,21 @@ def table(kept: Kept) -> list[str]:
     return lines
 
 
-def faults(kept: Kept) -> list[str]:
+def faults(results: Kept) -> list[str]:
     """Return what is not as it should be."""
-    told = []
-    for name, outcomes in kept["fleets"].items():
+    output = []
+    for name, outcomes in results["fleets"].items():
         for outcome in outcomes:
             where = f"{name}, seed {outcome['seed']}"
             called = outcome["called"]
             missed = set(outcome["slow"]) - set(called.get("slow", ()))
             planted = {uuid for kind in KINDS for uuid in outcome[kind]}
             wrong = len({uuid for uuids in called.values() for uuid in uuids} - planted)
-            told += [f"{where}: {len(missed)} slow GPUs missed"] if missed else []
-            told += [f"{where}: {wrong} false outliers"] if wrong > FALSE * (outcome["gpus"] - len(planted)) else []
-            told += [f"{where}: took {outcome['took_s']} s"] if outcome["took_s"] > LONGEST_S else []
-            told += [f"{where}: had {outcome['most_mib']} MiB"] if outcome["most_mib"] > LARGEST_MIB else []
-    return told
+            output += [f"{where}: {len(missed)} slow GPUs missed"] if missed else []
+            output += [f"{where}: {wrong} false outliers"] if wrong > FALSE * (outcome["gpus"] - len(planted)) else []
+            output += [f"{where}: took {outcome['took_s']} s"] if outcome["took_s"] > LONGEST_S else []
+            output += [f"{where}: had {outcome['most_mib']} MiB"] if outcome["most_mib"] > LARGEST_MIB else []
+    return output
 
 
 def main() -> int:
@@ -190,9 +190,9 @@ def main() -> int:
     elif sys.argv[1:] != ["verify"]:
         print(__doc__)
         return 2
-    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    print("\n".join(table(kept)))
-    wrong = faults(kept)
+    saved = json.loads(RESULTS.read_text(encoding="utf-8"))
+    print("\n".join(table(saved)))
+    wrong = faults(saved)
     print("\n".join(wrong), file=sys.stderr)
     return 1 if wrong else 0
 

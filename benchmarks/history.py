@@ -60,10 +60,10 @@ class Runs:
     """Run folders by the thousand: one block of so many trials, its records with other values every time."""
 
     def __init__(self, shape: str, series: int = SERIES) -> None:
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as directory:
             with tarfile.open(KEPT) as archive:
-                archive.extractall(place, **SAFELY)  # noqa: S202 - an archive of our own making
-            folder = RunFolder.open(Path(place))
+                archive.extractall(directory, **SAFELY)  # noqa: S202 - an archive of our own making
+            folder = RunFolder.open(Path(directory))
             decision = folder.decisions()[-1]
             record = next(r for r in folder.records() if r.block == decision.block.name)
         trials = [widened(decision.block.trials[0], rows) for rows in range(series)]
@@ -73,8 +73,8 @@ class Runs:
         self._block = decision.model_copy(update={"block": block}).as_json()
         quantities = None if shape == "six quantities" else {"call_us"}
         self._samples = samples_to_bytes(np.zeros(1))
-        kept = {"file": SAMPLES, "digest": compute_digest(self._samples)}
-        self._lines = [retold(record, trial, quantities, kept).model_dump_json() for trial in trials]
+        saved = {"file": SAMPLES, "digest": compute_digest(self._samples)}
+        self._lines = [retold(record, trial, quantities, saved).model_dump_json() for trial in trials]
         self._seeded = random.Random(0)
 
     def write(self, path: Path, day: float) -> None:
@@ -99,18 +99,18 @@ def widened(trial: Trial, rows: int) -> Trial:
     return trial.model_copy(update={"roles": (role.model_copy(update={"subjects": (subject,)}),)})
 
 
-def retold(record: Record, trial: Trial, quantities: set[str] | None, kept: dict[str, str]) -> Record:
+def retold(record: Record, trial: Trial, quantities: set[str] | None, results: dict[str, str]) -> Record:
     """Return a record as that of another trial, of some quantities only, with a mark where its values stand.
 
     All samples of a run are said to be in one file: nothing is imported of them, but each file is verified once.
     """
     estimates = tuple(
-        said.model_copy(update={"estimate": said.estimate.model_copy(update={"value": float(VALUE)})})
-        for said in record.estimates
-        if quantities is None or said.quantity in quantities
+        output.model_copy(update={"estimate": output.estimate.model_copy(update={"value": float(VALUE)})})
+        for output in record.estimates
+        if quantities is None or output.quantity in quantities
     )
-    told = (s for s in record.series if quantities is None or s.quantity in quantities)
-    series = tuple(s.model_copy(update=kept) for s in told)
+    summary = (s for s in record.series if quantities is None or s.quantity in quantities)
+    series = tuple(s.model_copy(update=results) for s in summary)
     return record.model_copy(update={"trial": trial.id, "estimates": estimates, "series": series})
 
 
@@ -122,9 +122,9 @@ def imported(database: HistoryDatabase, made: Runs, runs: int, folder: Path) -> 
             made.write(folder / f"run-{run:05d}", run * YEAR_S / 86400 / runs)
         records = sum(path.read_bytes().count(b"\n") for path in folder.glob("*/records.jsonl"))
         begin, cpu = time.perf_counter(), time.process_time()
-        found = import_runs(database, [folder])
+        result = import_runs(database, [folder])
         took = (time.perf_counter() - begin, time.process_time() - cpu)
-        samples.append([records, found.points, *(round(seconds, 4) for seconds in took)])
+        samples.append([records, result.points, *(round(seconds, 4) for seconds in took)])
         shutil.rmtree(folder)
     return samples
 
@@ -140,9 +140,9 @@ def loaded(database: HistoryDatabase) -> tuple[list[float], int, int]:
     return samples, len(courses), sum(map(len, courses))
 
 
-def measured(place: HistoryLocation, shape: str, records: int, folder: Path) -> dict[str, Any]:
+def measured(location: HistoryLocation, shape: str, records: int, folder: Path) -> dict[str, Any]:
     """Return every sample of one shape of records on one database."""
-    database = HistoryDatabase.open(place)
+    database = HistoryDatabase.open(location)
     before = os.getloadavg()[0]
     batches = imported(database, Runs(shape), records // SERIES, folder)
     loads, series, points = loaded(database)
@@ -153,28 +153,28 @@ def run() -> dict[str, Any]:
     """Return every sample, by database and shape."""
     from tests.store.postgres import Server, missing
 
-    kept: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "samples": {}}
+    saved: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "samples": {}}
     server = None if missing() else Server(settings=())
     try:
         if server is not None:
             server.start()
         for shape, records in SHAPES.items():
-            with tempfile.TemporaryDirectory() as place:
-                file = Path(place) / "history.sqlite"
-                kept["samples"][f"SQLite | {shape}"] = measured(
-                    file_location(file), shape, records, Path(place) / "runs"
+            with tempfile.TemporaryDirectory() as directory:
+                file = Path(directory) / "history.sqlite"
+                saved["samples"][f"SQLite | {shape}"] = measured(
+                    file_location(file), shape, records, Path(directory) / "runs"
                 )
-                kept["samples"][f"SQLite | {shape}"]["mib"] = round(file.stat().st_size / 2**20)
+                saved["samples"][f"SQLite | {shape}"]["mib"] = round(file.stat().st_size / 2**20)
                 if server is not None:
-                    where, folder = parse_location(server.fresh()), Path(place) / "runs"
-                    kept["samples"][f"PostgreSQL | {shape}"] = measured(where, shape, records, folder)
+                    where, folder = parse_location(server.fresh()), Path(directory) / "runs"
+                    saved["samples"][f"PostgreSQL | {shape}"] = measured(where, shape, records, folder)
     finally:
         if server is not None:
             server.stop()
-    return kept
+    return saved
 
 
-def table(kept: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """Return the published table: rates over the whole import, its slowest part, and the median load.
 
     CPU is that of the importing process alone; on a busy machine it waits for more than that.
@@ -184,13 +184,13 @@ def table(kept: dict[str, Any]) -> str:
         "series × points", "loaded in, s",
     )  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
-    for name, told in kept["samples"].items():
-        records, points, seconds, cpu = (sum(column) for column in zip(*told["imports"], strict=True))
-        slowest = min(batch[0] / batch[2] for batch in told["imports"])
-        shape = f"{told['series']:,} × {told['points'] // told['series']:,}"
+    for name, output in results["samples"].items():
+        records, points, seconds, cpu = (sum(column) for column in zip(*output["imports"], strict=True))
+        slowest = min(batch[0] / batch[2] for batch in output["imports"])
+        shape = f"{output['series']:,} × {output['points'] // output['series']:,}"
         cells = (
             *name.split(" | "), f"{records:,}", f"{records / seconds:,.0f}", f"{slowest:,.0f}/s",
-            f"{records / cpu:,.0f}/s", f"{points / seconds:,.0f}", shape, f"{statistics.median(told['loads_s']):.2f}",
+            f"{records / cpu:,.0f}/s", f"{points / seconds:,.0f}", shape, f"{statistics.median(output['loads_s']):.2f}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

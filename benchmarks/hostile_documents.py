@@ -99,12 +99,12 @@ def documents() -> tuple[Documented, ...]:
 
 def mutated(document: Any, chance: random.Random) -> Any:
     """Return a document in which one place, or two, is another: replaced, removed, doubled or renamed."""
-    found = copy.deepcopy(document)
+    result = copy.deepcopy(document)
     for _ in range(chance.choice((1, 1, 1, 2))):
-        places = list(_places(found))
-        if not places:
+        positions = list(_places(result))
+        if not positions:
             return chance.choice(HOSTILE)
-        holder, key = chance.choice(places)
+        holder, key = chance.choice(positions)
         match chance.random():
             case share if share < 0.75:
                 holder[key] = copy.deepcopy(chance.choice(HOSTILE))
@@ -114,7 +114,7 @@ def mutated(document: Any, chance: random.Random) -> Any:
                 holder[chance.choice(("", "x", "name", "type", f"{key} "))] = holder.pop(key)
             case _ if isinstance(holder, list):
                 holder.append(copy.deepcopy(holder[key]))
-    return found
+    return result
 
 
 def _places(holder: Any) -> list[tuple[Any, Any]]:
@@ -122,10 +122,10 @@ def _places(holder: Any) -> list[tuple[Any, Any]]:
     keys: list[Any] = (
         list(holder) if isinstance(holder, dict) else list(range(len(holder))) if isinstance(holder, list) else []
     )
-    return [place for key in keys for place in ((holder, key), *_places(holder[key]))]
+    return [position for key in keys for position in ((holder, key), *_places(holder[key]))]
 
 
-def written(document: Any, name: str) -> str:
+def dump_document(document: Any, name: str) -> str:
     """Return a document as its file has it: rows one below the other, or JSON, which YAML can read too."""
     if name.endswith(".jsonl"):
         return "".join(f"{json.dumps(row)}\n" for row in (document if isinstance(document, list) else [document]))

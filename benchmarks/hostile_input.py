@@ -119,16 +119,16 @@ class Scratch:
 
     def run(self, number: int, line: Line) -> Outcome:
         """Run one command line in a copy of everything."""
-        place = self.folder / f"{number}"
-        place.mkdir()
+        position = self.folder / f"{number}"
+        position.mkdir()
         for source, name in ((self.files, "work"), (self._home, "home")):
-            subprocess.run(["cp", "-a", str(source), str(place / name)], check=True)
+            subprocess.run(["cp", "-a", str(source), str(position / name)], check=True)
         for name, text in line.files.items():
-            (place / "work" / name).write_text(text, encoding="utf-8")
+            (position / "work" / name).write_text(text, encoding="utf-8")
         try:
-            return self._run(line.arguments, place / "work", place / "home", line.environment, line.files)
+            return self._run(line.arguments, position / "work", position / "home", line.environment, line.files)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(position, ignore_errors=True)
 
     def _run(
         self, arguments: Sequence[str], cwd: Path, home: Path, extra: dict[str, str], files: dict[str, str]
@@ -164,13 +164,13 @@ def _end_all_of(home: Path, cwd: Path, *, patience_s: float) -> int:
 
 def _in_folder(folder: Path) -> list[int]:
     """Return the processes that work in a folder: one that was forked shows the environment of its parent."""
-    found: list[int] = []
+    results: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if (entry / "cwd").readlink() == folder:
-                    found.append(int(entry.name))
-    return found
+                    results.append(int(entry.name))
+    return results
 
 
 def run_lines(lines: Sequence[Line], *, threads: int = 1, say: bool = False) -> list[Outcome]:
@@ -214,12 +214,12 @@ def run(seed: int, count: int, threads: int) -> None:
     """Run so many lines and keep how each ended."""
     network = shut_in()
     outcomes = run_lines(draw_lines(cli, seed, count), threads=threads, say=True)
-    kept = [part for part in _kept() if part["seed"] != seed] if RESULTS.exists() else []
-    kept.append({"seed": seed, "network": network, "outcomes": [asdict(outcome) for outcome in outcomes]})
-    kept.sort(key=lambda part: part["seed"])
-    text = json.dumps({"table": table(kept), "seeds": kept}, indent=0)
+    saved = [part for part in _kept() if part["seed"] != seed] if RESULTS.exists() else []
+    saved.append({"seed": seed, "network": network, "outcomes": [asdict(outcome) for outcome in outcomes]})
+    saved.sort(key=lambda part: part["seed"])
+    text = json.dumps({"table": table(saved), "seeds": saved}, indent=0)
     RESULTS.write_bytes(lzma.compress(text.encode(), preset=9))
-    print(table(kept))
+    print(table(saved))
 
 
 def _kept() -> list[dict[str, Any]]:
@@ -227,11 +227,11 @@ def _kept() -> list[dict[str, Any]]:
     return seeds
 
 
-def table(kept: Iterable[dict[str, Any]]) -> str:
+def table(results: Iterable[dict[str, Any]]) -> str:
     """Return how many lines ended how, for each seed."""
     heading = ("seed", "lines", "verbs", "exit 0", "1", "2", "3", "4", "defects (70)", "hangs", "other problems")
     rows = [f"| {' | '.join(heading)} |", "|---" * len(heading) + "|"]
-    for part in kept:
+    for part in results:
         outcomes = [Outcome(**outcome) for outcome in part["outcomes"]]
         codes = collections.Counter(outcome.exit_code for outcome in outcomes)
         problems = [problem for outcome in outcomes if (problem := problem_of(outcome))]
@@ -272,9 +272,9 @@ def main() -> None:
     running.add_argument("--count", type=int, default=1500)
     running.add_argument("--threads", type=int, default=2)
     verbs.add_parser("verify")
-    given = parser.parse_args()
-    if given.verb == "run":
-        run(given.seed, given.count, given.threads)
+    options = parser.parse_args()
+    if options.verb == "run":
+        run(options.seed, options.count, options.threads)
     else:
         verify()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from benchmarks.hostile_documents import documents, mutated, written
+from benchmarks.hostile_documents import documents, dump_document, mutated
 from benchmarks.hostile_files import ARRAYS, BYTES, JSON, LONG, SOURCES, TABLES, YAML
 
 if TYPE_CHECKING:
@@ -274,12 +274,12 @@ def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[
 def draw_lines(root: click.Command, seed: int, count: int) -> list[Line]:
     """Return so many command lines over all verbs; every verb has its turn before one comes again."""
     chance = random.Random(seed)
-    known = dict(verbs(root))
+    available = dict(verbs(root))
     lines: list[Line] = []
     while len(lines) < count:
-        order = [name for name in known if chance.random() < RARE.get(name, 1.0)]
+        order = [name for name in available if chance.random() < RARE.get(name, 1.0)]
         chance.shuffle(order)
-        lines += [draw_any_line(name, known[name], chance) for name in order[: count - len(lines)]]
+        lines += [draw_any_line(name, available[name], chance) for name in order[: count - len(lines)]]
     return lines
 
 
@@ -290,12 +290,12 @@ def draw_any_line(name: str, verb: click.Command, chance: random.Random) -> Line
 
 def draw_documented(chance: random.Random) -> Line:
     """Return a command line that reads a file of which a place or two is wrong."""
-    drawn = chance.choice(documents())
+    sample = chance.choice(documents())
     files = {
-        drawn.name: written(mutated(drawn.document, chance), drawn.name),
-        "other.json": written(drawn.document, ".json"),
+        sample.name: dump_document(mutated(sample.document, chance), sample.name),
+        "other.json": dump_document(sample.document, ".json"),
     }
-    return Line(drawn.arguments, drawn.environment, files)
+    return Line(sample.arguments, sample.environment, files)
 
 
 def draw_line(name: str, verb: click.Command, chance: random.Random) -> Line:

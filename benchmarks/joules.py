@@ -36,15 +36,15 @@ SHOWN = {
 Kept = dict[str, Any]
 
 
-def asked() -> list[tuple[str, str, str, int]]:
+def planned_tasks() -> list[tuple[str, str, str, int]]:
     """Return what is measured: the sensor, windows or calls, which load or how long a call, and a seed."""
     windows = [("windows", LOADS[i % len(LOADS)], i) for i in range(EACH)]
     calls = [("calls", LENGTHS[i % len(LENGTHS)], i) for i in range(EACH)]
     others = [("other windows", LOADS[i % len(LOADS)], i) for i in range(OTHERS)]
     return [
         (sensor, about, which, zlib.crc32(f"{sensor} {about} {which} {i}".encode()))
-        for place, sensor in enumerate(SENSORS)
-        for about, which, i in windows + calls + (others if place == 0 else [])
+        for index, sensor in enumerate(SENSORS)
+        for about, which, i in windows + calls + (others if index == 0 else [])
     ]
 
 
@@ -53,24 +53,24 @@ def measure(task: tuple[str, str, str, int]) -> list[float | None]:
     sensor, about, which, seed = task
     model = model_of(sensor)
     if about != "calls":
-        found = window_trial(sensor, model, which, seed, WINDOWS_S)  # type: ignore[arg-type]
+        result = window_trial(sensor, model, which, seed, WINDOWS_S)  # type: ignore[arg-type]
     else:
-        found = call_trial(sensor, model, which, seed)  # type: ignore[arg-type]
-    told = (found.ratio, found.low, found.high, found.difference, found.average)
-    return [None if value is None else round(value, 5) for value in told]
+        result = call_trial(sensor, model, which, seed)  # type: ignore[arg-type]
+    summary = (result.ratio, result.low, result.high, result.difference, result.average)
+    return [None if value is None else round(value, 5) for value in summary]
 
 
 def run() -> Kept:
     """Return every outcome with its seed, by sensor and by what was measured."""
     begin = time.monotonic()
-    tasks = asked()
+    tasks = planned_tasks()
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))  # matrices are small
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         outcomes = list(pool.map(measure, tasks, chunksize=17))
-    kept: dict[str, list[Any]] = {}
+    saved: dict[str, list[Any]] = {}
     for (sensor, about, which, seed), outcome in zip(tasks, outcomes, strict=True):
-        kept.setdefault(f"{sensor} | {about} | {which}", []).append([seed, *outcome])
-    return {"took_s": round(time.monotonic() - begin), "windows_s": WINDOWS_S, "outcomes": kept}
+        saved.setdefault(f"{sensor} | {about} | {which}", []).append([seed, *outcome])
+    return {"took_s": round(time.monotonic() - begin), "windows_s": WINDOWS_S, "outcomes": saved}
 
 
 def rate(k: int, n: int) -> str:
@@ -90,8 +90,8 @@ def _row(sensor: str, about: str, which: str, rows: list[list[Any]]) -> str:
     width = 100 * max(outcome.width for outcome in outcomes)
     simpler = []
     for name in ("difference", "average"):
-        told = [value for outcome in outcomes if (value := getattr(outcome, name)) is not None]
-        simpler.append(f"{_percent(told, 0.5)} / {_percent(told, 1.0)}" if told else "–")
+        output = [value for outcome in outcomes if (value := getattr(outcome, name)) is not None]
+        simpler.append(f"{_percent(output, 0.5)} / {_percent(output, 1.0)}" if output else "–")
     cells = (
         sensor, about, which, str(len(rows)), _percent(ratios, 0.5), _percent(ratios, 0.95), _percent(ratios, 1.0),
         holds, f"{width:.1f}", *simpler,
@@ -99,7 +99,7 @@ def _row(sensor: str, about: str, which: str, rows: list[list[Any]]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def table(kept: Kept) -> str:
+def table(results: Kept) -> str:
     """Return the published table, of all loads and of the hardest; errors in percent of the truth."""
     titles = (
         "sensor", "measured", "load or call", "n", "error: median", "95 of 100", "largest", "bounds hold, %",
@@ -109,7 +109,7 @@ def table(kept: Kept) -> str:
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
     for sensor, about in [(sensor, about) for sensor in SENSORS for about in SHOWN]:
         of = f"{sensor} | {about} | "
-        loads = {key.removeprefix(of): rows for key, rows in kept["outcomes"].items() if key.startswith(of)}
+        loads = {key.removeprefix(of): rows for key, rows in results["outcomes"].items() if key.startswith(of)}
         if not loads:
             continue
         lines.append(_row(sensor, about, "all", [row for rows in loads.values() for row in rows]))

@@ -44,17 +44,17 @@ def cases() -> Iterator[tuple[str, str, dict[str, Scalar]]]:
     for backend in ("triton", "flash"):
         for causal in (False, True):
             dtype = "bfloat16" if backend == "flash" else "float32"
-            given = {**DILATED, "backend": backend, "causal": causal, "dtype": dtype, "passes": "total"}
-            yield f"dilated attention, {backend}{', causal' if causal else ''}", "dilated_attention@torch", given
+            options = {**DILATED, "backend": backend, "causal": causal, "dtype": dtype, "passes": "total"}
+            yield f"dilated attention, {backend}{', causal' if causal else ''}", "dilated_attention@torch", options
 
 
 def run_kernels() -> None:
     """Run every kernel, and print a line for each; ends with an error where one computes something wrong."""
     from assay.workloads import registry
 
-    for name, workload, given in cases():
-        found = registry.find_workload(*workload.split("@"))
-        ready = found.prepare({**found.defaults(), **given}, None, device="cuda:0", seed=0)
+    for name, workload, options in cases():
+        result = registry.find_workload(*workload.split("@"))
+        ready = result.prepare({**result.defaults(), **options}, None, device="cuda:0", seed=0)
         assert ready.check is not None
         check = ready.check()
         if not check.passed:
@@ -78,31 +78,31 @@ def run_stamps() -> None:
 
 def run() -> None:
     """Run the kernels under the checker, and keep what it said."""
-    said = subprocess.run(
+    output = subprocess.run(
         COMMAND, capture_output=True, text=True, check=False, env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     )
-    summary = re.search(r"ERROR SUMMARY: (\d+) error", said.stdout)
+    summary = re.search(r"ERROR SUMMARY: (\d+) error", output.stdout)
     if summary is None:
-        raise SystemExit(f"compute-sanitizer came to no end:\n{said.stdout[-3000:]}{said.stderr[-3000:]}")
+        raise SystemExit(f"compute-sanitizer came to no end:\n{output.stdout[-3000:]}{output.stderr[-3000:]}")
     import torch
 
-    kept = {
+    saved = {
         "gpu": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
-        "right": re.findall(r"^right: (.*)$", said.stdout, re.MULTILINE),
+        "right": re.findall(r"^right: (.*)$", output.stdout, re.MULTILINE),
         "errors": int(summary[1]),
-        "exit_code": said.returncode,
-        "said": [line for line in said.stdout.splitlines() if line.startswith("=========")][:200],
+        "exit_code": output.returncode,
+        "said": [line for line in output.stdout.splitlines() if line.startswith("=========")][:200],
     }
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
 
 
 def verify() -> bool:
     """Print what was kept, and return whether nothing was wrong."""
-    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    print(f"{kept['gpu']}, PyTorch {kept['torch']}: {len(kept['right'])} runs of kernels, all right.")
-    print(f"Errors of memory: {kept['errors']}.")
-    return kept["errors"] == 0 and kept["exit_code"] == 0 and len(kept["right"]) == len(list(cases())) + 2
+    saved = json.loads(RESULTS.read_text(encoding="utf-8"))
+    print(f"{saved['gpu']}, PyTorch {saved['torch']}: {len(saved['right'])} runs of kernels, all right.")
+    print(f"Errors of memory: {saved['errors']}.")
+    return saved["errors"] == 0 and saved["exit_code"] == 0 and len(saved["right"]) == len(list(cases())) + 2
 
 
 def main() -> int:

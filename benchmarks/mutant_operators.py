@@ -59,13 +59,13 @@ def faults(source: str) -> list[Fault]:
     tree = ast.parse(source)
     skipped = _skipped(tree)
     tokens = _operators(source)
-    found = {
+    results = {
         fault
         for node in ast.walk(tree)
         if id(node) not in skipped
         for fault in _of(node, source, tokens)
     }  # fmt: skip
-    return sorted(found, key=lambda fault: (fault.line, fault.column, fault.operator))
+    return sorted(results, key=lambda fault: (fault.line, fault.column, fault.operator))
 
 
 def _of(node: ast.AST, source: str, tokens: list[tuple[int, int, str]]) -> Iterator[Fault]:
@@ -149,12 +149,12 @@ def _replaced(
 def _operators(source: str) -> list[tuple[int, int, str]]:
     """Return operators and keywords with their place, columns in bytes as in the syntax tree."""
     lines = source.splitlines()
-    found = []
+    results = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in {tokenize.OP, tokenize.NAME}:
             line, column = token.start
-            found.append((line, len(lines[line - 1][:column].encode()), token.string))
-    return found
+            results.append((line, len(lines[line - 1][:column].encode()), token.string))
+    return results
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -22,19 +22,19 @@ LIBRARIES = (
 WORDS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
 
 
-def run_tests(asked: dict[str, Any]) -> None:
+def run_tests(requests: dict[str, Any]) -> None:
     """Be a process that runs tests on a copy of the source; never come back."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
-    os.environ.update(CI="1", PYTHONPATH=asked["source"], PYTHONDONTWRITEBYTECODE="1")
+    os.environ.update(CI="1", PYTHONPATH=requests["source"], PYTHONDONTWRITEBYTECODE="1")
     sys.dont_write_bytecode = True
-    sys.path.insert(0, asked["source"])
+    sys.path.insert(0, requests["source"])
     import pytest
 
     with tempfile.TemporaryDirectory() as scratch:
-        code = pytest.main([*WORDS, f"--basetemp={scratch}/t", *asked["tests"]])
+        code = pytest.main([*WORDS, f"--basetemp={scratch}/t", *requests["tests"]])
     os._exit(int(code))
 
 
@@ -56,11 +56,11 @@ def main() -> None:
         importlib.import_module(name)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
-        asked = json.loads(line)
+        requests = json.loads(line)
         child = os.fork()
         if child == 0:
-            run_tests(asked)
-        answers.write(f"{ended(child, asked['limit_s'])}\n")
+            run_tests(requests)
+        answers.write(f"{ended(child, requests['limit_s'])}\n")
 
 
 if __name__ == "__main__":

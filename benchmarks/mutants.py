@@ -122,18 +122,18 @@ def _conclusions(definitions: dict[str, ast.stmt]) -> set[str]:
     return reached
 
 
-def drawn(seed: int, count: int) -> list[tuple[str, Fault]]:
+def draw_faults(seed: int, count: int) -> list[tuple[str, Fault]]:
     """Return so many faults, alike from every module as far as it has some, in random order."""
     chance = random.Random(seed)
     left = {name: module_faults(name) for name in modules()}
     for of_module in left.values():
         chance.shuffle(of_module)
-    found: list[tuple[str, Fault]] = []
-    while len(found) < count and any(left.values()):
+    results: list[tuple[str, Fault]] = []
+    while len(results) < count and any(left.values()):
         names = [name for name, of_module in left.items() if of_module]
         chance.shuffle(names)
-        found += [(name, left[name].pop()) for name in names[: count - len(found)]]
-    return found
+        results += [(name, left[name].pop()) for name in names[: count - len(results)]]
+    return results
 
 
 def trace() -> None:
@@ -164,7 +164,7 @@ def tests_by_line(within_s: float) -> dict[str, dict[int, list[str]]]:
     took_s: dict[str, float] = {}
     for times in TRACE.glob("*.json"):
         took_s |= json.loads(times.read_text(encoding="utf-8"))
-    found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    result: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     with sqlite3.connect(TRACE / "data") as data:
         rows = data.execute(
             "select file.path, context.context, line_bits.numbits from line_bits "
@@ -173,12 +173,12 @@ def tests_by_line(within_s: float) -> dict[str, dict[int, list[str]]]:
         for path, context, bits in rows:
             if context in took_s and Path(path).is_relative_to(SOURCE):
                 for line in numbits_to_nums(bits):
-                    found[str(Path(path).relative_to(SOURCE))][line].add(context)
-    for lines in found.values():
+                    result[str(Path(path).relative_to(SOURCE))][line].add(context)
+    for lines in result.values():
         lines[LOADING] = set().union(*lines.values())
     return {
         name: {line: _quickest(tests, took_s, within_s) for line, tests in lines.items()}
-        for name, lines in found.items()
+        for name, lines in result.items()
     }
 
 
@@ -190,23 +190,23 @@ def _quickest(tests: set[str], took_s: dict[str, float], within_s: float) -> lis
 
 def run(seed: int, count: int) -> None:
     """Try every fault that was drawn and is not kept yet."""
-    kept: Kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    if kept.get("seed") != seed:
-        kept = {"seed": seed, "took_s": 0.0, "mutants": []}
-    wanted = [
+    saved: Kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    if saved.get("seed") != seed:
+        saved = {"seed": seed, "took_s": 0.0, "mutants": []}
+    targets = [
         {"module": module, **asdict(fault), "source": fault.put_into((SOURCE / module).read_text(encoding="utf-8"))}
-        for module, fault in drawn(seed, count)
+        for module, fault in draw_faults(seed, count)
     ]
-    _try_all(wanted, kept, RESULTS)
+    _try_all(targets, saved, RESULTS)
 
 
 def run_by_hand() -> None:
     """Try every fault that was written by hand."""
-    wanted = [
+    targets = [
         {**fault, "operator": fault["kind"], **place_by_hand(fault)}
         for fault in json.loads(BY_HAND.read_text(encoding="utf-8"))
     ]
-    _try_all(wanted, {"took_s": 0.0, "mutants": []}, BY_HAND_RESULTS)
+    _try_all(targets, {"took_s": 0.0, "mutants": []}, BY_HAND_RESULTS)
 
 
 def place_by_hand(fault: Kept) -> Kept:
@@ -224,38 +224,40 @@ def place_by_hand(fault: Kept) -> Kept:
 
 def survey(names: list[str]) -> None:
     """Try all faults of some modules with their quickest tests; print those that these do not notice."""
-    wanted = []
+    targets = []
     for name in names:
         source = (SOURCE / name).read_text(encoding="utf-8")
-        wanted += [{"module": name, **asdict(fault), "source": fault.put_into(source)} for fault in module_faults(name)]
-    with tempfile.TemporaryDirectory() as place:
-        _try_all(wanted, {"took_s": 0.0, "mutants": []}, Path(place) / "survey.json", within_s=SURVEY_S)
+        targets += [
+            {"module": name, **asdict(fault), "source": fault.put_into(source)} for fault in module_faults(name)
+        ]
+    with tempfile.TemporaryDirectory() as folder:
+        _try_all(targets, {"took_s": 0.0, "mutants": []}, Path(folder) / "survey.json", within_s=SURVEY_S)
 
 
-def _try_all(wanted: list[Kept], kept: Kept, to: Path, within_s: float = math.inf) -> None:
-    known = tests_by_line(within_s)
+def _try_all(expected: list[Kept], results: Kept, to: Path, within_s: float = math.inf) -> None:
+    available = tests_by_line(within_s)
     runners: Queue[Runner] = Queue()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack, ThreadPoolExecutor(JOBS) as pool:
         for job in range(JOBS):
             runner = Runner(Path(name) / str(job))
             stack.callback(runner.close)
             runners.put(runner)
-        everything = sorted({test for lines in known.values() for tests in lines.values() for test in tests})
+        everything = sorted({test for lines in available.values() for tests in lines.values() for test in tests})
         if runner.outcome(["--collect-only", *everything]) != "survived":
             raise SystemExit("not all tests of the trace are there any more: trace again")
         for failing in _failing(everything, runner):
             print(f"fails without a fault, and is left out: {failing}", flush=True)
-            for lines in known.values():
+            for lines in available.values():
                 for tests in lines.values():
                     tests[:] = [test for test in tests if test != failing]
-        begin, before_s = time.monotonic(), kept["took_s"]
-        waiting = [pool.submit(_tried, mutant, known, runners) for mutant in wanted[len(kept["mutants"]) :]]
+        begin, before_s = time.monotonic(), results["took_s"]
+        waiting = [pool.submit(_tried, mutant, available, runners) for mutant in expected[len(results["mutants"]) :]]
         for future in waiting:
-            kept["mutants"].append(future.result())
-            kept["took_s"] = round(before_s + time.monotonic() - begin, 1)
-            to.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            last = kept["mutants"][-1]
-            print(f"{len(kept['mutants'])}/{len(wanted)} {last['outcome']}: {key_of(last)}", flush=True)
+            results["mutants"].append(future.result())
+            results["took_s"] = round(before_s + time.monotonic() - begin, 1)
+            to.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            last = results["mutants"][-1]
+            print(f"{len(results['mutants'])}/{len(expected)} {last['outcome']}: {key_of(last)}", flush=True)
 
 
 def _failing(tests: list[str], runner: Runner) -> set[str]:
@@ -272,9 +274,9 @@ def _failing_among(tests: list[str], runner: Runner) -> set[str]:
     return _failing_among(tests[:half], runner) | _failing_among(tests[half:], runner)
 
 
-def _tried(mutant: Kept, known: dict[str, dict[int, list[str]]], runners: Queue[Runner]) -> Kept:
+def _tried(mutant: Kept, available: dict[str, dict[int, list[str]]], runners: Queue[Runner]) -> Kept:
     """Return what became of one fault: whether a test noticed, and how many run its lines."""
-    lines = known.get(mutant["module"], {})
+    lines = available.get(mutant["module"], {})
     more = mutant["before"].count("\n")
     tests = list(dict.fromkeys(t for n in range(mutant["line"], mutant["line"] + more + 1) for t in lines.get(n, ())))
     tests = tests or lines.get(LOADING, [])
@@ -304,10 +306,10 @@ class Runner:
 
     def outcome(self, tests: list[str]) -> str:
         """Return "killed", "survived", or "too slow" where the tests took longer than the limit."""
-        asked = {"source": str(self.source), "tests": tests, "limit_s": LIMIT_S}
+        requests = {"source": str(self.source), "tests": tests, "limit_s": LIMIT_S}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.write(json.dumps(requests) + "\n")
         code = int(self._process.stdout.readline())
         return "survived" if code == 0 else "too slow" if code == -signal.SIGKILL else "killed"
 
@@ -326,15 +328,15 @@ def key_of(mutant: Kept) -> str:
     return f"{mutant['module']}: {mutant['text']} [{mutant['operator']} {mutant['before']} -> {mutant['after']}]"
 
 
-def table(kept: Kept) -> str:
+def table(results: Kept) -> str:
     """Return the published table."""
     lines = ["| package | faults | noticed | change nothing | survive |", "|---|---|---|---|---|"]
-    known = equivalent()
+    available = equivalent()
     by_package: dict[str, Counter[str]] = defaultdict(Counter)
-    for mutant in kept["mutants"]:
+    for mutant in results["mutants"]:
         package = mutant["module"].split("/")[0]
         for name in (package, "all"):
-            by_package[name][fate(mutant, known)] += 1
+            by_package[name][fate(mutant, available)] += 1
     for name in sorted(by_package, key=lambda n: (n == "all", n)):
         fates = by_package[name]
         noticed = Proportion(fates["noticed"], fates.total())
@@ -344,11 +346,11 @@ def table(kept: Kept) -> str:
     return "\n".join(lines)
 
 
-def fate(mutant: Kept, known: dict[str, str]) -> str:
+def fate(mutant: Kept, available: dict[str, str]) -> str:
     """Return what a fault counts as."""
     if mutant["outcome"] == "killed":
         return "noticed"
-    return "equivalent" if key_of(mutant) in known else "survives"
+    return "equivalent" if key_of(mutant) in available else "survives"
 
 
 def main() -> int:
@@ -363,16 +365,16 @@ def main() -> int:
     surveying = verbs.add_parser("survey")
     surveying.add_argument("modules", nargs="+")
     verbs.add_parser("verify")
-    given = parser.parse_args()
-    if given.verb == "trace":
+    options = parser.parse_args()
+    if options.verb == "trace":
         trace()
         return 0
-    if given.verb == "survey":
-        survey(given.modules)
+    if options.verb == "survey":
+        survey(options.modules)
         return 0
-    if given.verb == "run":
-        run(given.seed, given.mutants)
-    elif given.verb == "by-hand":
+    if options.verb == "run":
+        run(options.seed, options.mutants)
+    elif options.verb == "by-hand":
         run_by_hand()
     drawn_well = shown(RESULTS, "Drawn by seed {seed}", REQUIRED)
     return 0 if shown(BY_HAND_RESULTS, "Written by hand", REQUIRED_BY_HAND) and drawn_well else 1
@@ -382,12 +384,12 @@ def shown(results: Path, title: str, required: float) -> bool:
     """Print what was kept, and return whether enough was noticed."""
     if not results.exists():
         return True
-    kept = json.loads(results.read_text(encoding="utf-8"))
-    print(f"{title.format(**kept)}, {kept['took_s'] / 3600:.1f} hours\n\n{table(kept)}\n")
-    known = equivalent()
-    fates = Counter(fate(mutant, known) for mutant in kept["mutants"])
-    for mutant in kept["mutants"]:
-        if fate(mutant, known) == "survives":
+    saved = json.loads(results.read_text(encoding="utf-8"))
+    print(f"{title.format(**saved)}, {saved['took_s'] / 3600:.1f} hours\n\n{table(saved)}\n")
+    available = equivalent()
+    fates = Counter(fate(mutant, available) for mutant in saved["mutants"])
+    for mutant in saved["mutants"]:
+        if fate(mutant, available) == "survives":
             print(f"survives ({mutant['outcome']}): {key_of(mutant)}")
     print()
     return fates["noticed"] >= required * fates.total() and fates["equivalent"] <= MOST_EQUIVALENT * fates.total()

@@ -126,10 +126,10 @@ def flat(data: bytes, _chance: random.Random) -> bytes:
 
 def not_a_number(data: bytes, chance: random.Random) -> bytes:
     """Make one sample NaN or infinite."""
-    found = _samples(data).copy()
-    if len(found):
-        found[chance.randrange(len(found))] = chance.choice((np.nan, np.inf))
-    return _stored(found)
+    result = _samples(data).copy()
+    if len(result):
+        result[chance.randrange(len(result))] = chance.choice((np.nan, np.inf))
+    return _stored(result)
 
 
 def negative(data: bytes, _chance: random.Random) -> bytes:
@@ -189,7 +189,7 @@ def _replace(path: Path, data: bytes) -> None:
 def numbers_in(text: str) -> object:
     """Return what a result printed as JSON says; null where it printed none."""
     try:
-        found = json.loads(text)
+        result = json.loads(text)
     except ValueError:
         return None
-    return {name: found[name] for name in ("headline", "findings", "records") if name in found}
+    return {name: result[name] for name in ("headline", "findings", "records") if name in result}

@@ -108,7 +108,7 @@ def judge(bench: Any, calls: dict[str, Callable[[], object]], seed: int) -> list
 
 
 @contextlib.contextmanager
-def company(kind: str) -> Iterator[None]:
+def neighbours(kind: str) -> Iterator[None]:
     """Keep company for the length of a ``with`` block: hogs on the host's cores, or another process on the GPU."""
     programs = {"quiet": [], "32 CPU hogs": [HOG] * 32, "a co-tenant": [TENANT]}[kind]
     started = [subprocess.Popen([sys.executable, "-c", p], stdout=subprocess.PIPE, text=True) for p in programs]
@@ -175,10 +175,10 @@ def tuned(tuner: str, side: int, calls: dict[str, Callable[[], object]], seed: i
 
     begin = time.perf_counter()
     if tuner == "assay.pick":
-        told = by_assay(calls, seed)
+        output = by_assay(calls, seed)
     else:
-        told = by_triton(side, assay.do_bench if "assay" in tuner else None)
-    return {**told, "took_s": round(time.perf_counter() - begin, 4)}
+        output = by_triton(side, assay.do_bench if "assay" in tuner else None)
+    return {**output, "took_s": round(time.perf_counter() - begin, 4)}
 
 
 def one_shape(bench: Any, side: int) -> dict[str, Any]:
@@ -186,19 +186,19 @@ def one_shape(bench: Any, side: int) -> dict[str, Any]:
     import torch
 
     prepared = {name_of(config): prepare(side, config) for config in configurations()}
-    calls: dict[str, Callable[[], object]] = {name: each.call for name, each in prepared.items()}
+    calls: dict[str, Callable[[], object]] = {name: entry.call for name, entry in prepared.items()}
     for call in calls.values():
         call()
     torch.cuda.synchronize()
-    found: dict[str, Any] = {"judged": [judge(bench, calls, 0)], "tries": []}
+    results: dict[str, Any] = {"judged": [judge(bench, calls, 0)], "tries": []}
     for (condition, tuner), tries in TRIES.items():
-        with company(condition):
+        with neighbours(condition):
             for number in range(tries):
-                told = tuned(tuner, side, calls, seed=number)
-                found["tries"].append({"condition": condition, "tuner": tuner, **told})
-        print(side, condition, tuner, found["tries"][-1], flush=True, file=sys.stderr)
-    found["judged"].append(judge(bench, calls, JUDGE_ROUNDS))
-    return found
+                output = tuned(tuner, side, calls, seed=number)
+                results["tries"].append({"condition": condition, "tuner": tuner, **output})
+        print(side, condition, tuner, results["tries"][-1], flush=True, file=sys.stderr)
+    results["judged"].append(judge(bench, calls, JUDGE_ROUNDS))
+    return results
 
 
 def run(folder: Path) -> None:
@@ -212,11 +212,11 @@ def run(folder: Path) -> None:
     raw = {str(side): one_shape(bench, side) for side in SHAPES}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pick.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))
-    told = {"command": "python benchmarks/pick.py run", "machine": fingerprint(), "tables": tables(raw)}
-    (folder / "pick.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    summary = {"command": "python benchmarks/pick.py run", "machine": fingerprint(), "tables": tables(raw)}
+    (folder / "pick.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def kept(folder: Path) -> list[str]:
+def load_kept(folder: Path) -> list[str]:
     """Return the tables that follow from what was kept, having made sure that they are the published ones."""
     raw = json.loads(lzma.decompress((folder / "pick.samples.json.xz").read_bytes()))
     published: list[str] = json.loads((folder / "pick.json").read_text(encoding="utf-8"))["tables"]
@@ -232,15 +232,15 @@ def main() -> int:
         case ["run"]:
             folder = RESULTS
             run(folder)
-        case ["run", "--to", place]:
-            folder = Path(place)
+        case ["run", "--to", target]:
+            folder = Path(target)
             run(folder)
         case ["verify"]:
             folder = RESULTS
         case _:
             print(__doc__)
             return 2
-    print("\n\n".join(kept(folder)))
+    print("\n\n".join(load_kept(folder)))
     return 0
 
 

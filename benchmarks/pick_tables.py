@@ -61,9 +61,9 @@ def probability_table(raw: dict[str, Any]) -> str:
             tries = [t for t in shape["tries"] if t["condition"] == condition and "probability" in t]
             right = sum(behind[t["pick"]] <= TOLERANCE for t in tries)
             bounds = stats.binomtest(right, len(tries)).proportion_ci()
-            said = statistics.mean(t["probability"] for t in tries)
+            text = statistics.mean(t["probability"] for t in tries)
             lines.append(
-                f"| {side}³ | {condition} | {len(tries)} | {100 * said:.0f} % | {100 * right / len(tries):.0f} % "
+                f"| {side}³ | {condition} | {len(tries)} | {100 * text:.0f} % | {100 * right / len(tries):.0f} % "
                 f"| {100 * bounds.low:.0f}–{100 * bounds.high:.0f} % |"
             )
     return "\n".join(lines)

@@ -74,17 +74,17 @@ def bare(path: Path) -> None:
 def keep(folder: Path) -> None:
     """Pack every part that was measured."""
     for part, name in NAMES.items():
-        for found in sorted((folder / part).glob("power*")) if (folder / part).is_dir() else []:
-            if found.is_dir() and not found.is_symlink():
-                evidence.keep(found, name, ["assay", *COMMANDS[part]])
-                table_of_kernels = found / "power" / "kernels.csv"
+        for result in sorted((folder / part).glob("power*")) if (folder / part).is_dir() else []:
+            if result.is_dir() and not result.is_symlink():
+                evidence.keep(result, name, ["assay", *COMMANDS[part]])
+                table_of_kernels = result / "power" / "kernels.csv"
                 if part == "cases" and table_of_kernels.exists():
                     with table_of_kernels.open("rb") as file, lzma.open(KERNELS, "wb") as packed:
                         shutil.copyfileobj(file, packed)
     lines = {name: (folder / f"bare-{name}.jsonl") for name in ("before", "after")}
-    kept = {name: path.read_text(encoding="utf-8").splitlines() for name, path in lines.items() if path.exists()}
-    if kept:
-        content = {name: [json.loads(line) for line in said] for name, said in kept.items()}
+    saved = {name: path.read_text(encoding="utf-8").splitlines() for name, path in lines.items() if path.exists()}
+    if saved:
+        content = {name: [json.loads(line) for line in output] for name, output in saved.items()}
         BARE.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
@@ -120,7 +120,7 @@ def steps(name: str) -> str:
 def beside_the_bare_loop() -> str:
     """Return the rate of the timed workload beside that of the bare loop, and the joules of short and long runs."""
     content = json.loads(BARE.read_text(encoding="utf-8"))
-    theirs = statistics.median(line["gflops"] for said in content.values() for line in said if "kernel" in line) / 1e3
+    theirs = statistics.median(line["gflops"] for text in content.values() for line in text if "kernel" in line) / 1e3
     n = next(line["n"] for line in content["before"] if "n" in line)
     gpus = [f["facts"] for f in evidence.published("power")["findings"]["findings"] if f["kind"] == "gpu"]
     by_case: dict[str, dict[str, Any]] = {facts["case"]: facts for facts in gpus}

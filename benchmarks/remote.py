@@ -44,26 +44,26 @@ Round = dict[str, dict[str, float]]
 def run(rounds: int) -> list[Round]:
     """Return the times of every round."""
     with tempfile.TemporaryDirectory(prefix="assay-remote-") as scratch:
-        place = Path(scratch)
-        (place / "bench.py").write_text(WORK, encoding="utf-8")
-        (place / "ssh").mkdir()
-        server = Server(place / "ssh")
+        folder = Path(scratch)
+        (folder / "bench.py").write_text(WORK, encoding="utf-8")
+        (folder / "ssh").mkdir()
+        server = Server(folder / "ssh")
         server.start()
         os.environ["PATH"] = f"{server.bin}{os.pathsep}{os.environ['PATH']}"
-        os.environ["ASSAY_HOME"] = str(place / "home")
+        os.environ["ASSAY_HOME"] = str(folder / "home")
         try:
-            command(place, THERE)  # makes the environment, and Python's caches there
-            command(place, THERE)
-            command(place, HERE)
+            command(folder, THERE)  # makes the environment, and Python's caches there
+            command(folder, THERE)
+            command(folder, HERE)
             shuffle = random.Random(0).shuffle
-            kept: list[Round] = []
+            saved: list[Round] = []
             for number in range(rounds):
                 order = [BARE, HERE, THERE]
                 shuffle(order)
-                kept.append({name: bare() if name == BARE else command(place, name) for name in order})
-                told = {name: round(times["whole_s"], 2) for name, times in kept[-1].items()}
-                print(f"round {number + 1} of {rounds}: {told}", file=sys.stderr)
-            return kept
+                saved.append({name: bare() if name == BARE else command(folder, name) for name in order})
+                summary = {name: round(times["whole_s"], 2) for name, times in saved[-1].items()}
+                print(f"round {number + 1} of {rounds}: {summary}", file=sys.stderr)
+            return saved
         finally:
             server.stop()
 
@@ -75,14 +75,14 @@ def bare() -> dict[str, float]:
     return {"whole_s": (time.monotonic_ns() - begun) / 1e9}
 
 
-def command(place: Path, name: str) -> dict[str, float]:
+def command(directory: Path, name: str) -> dict[str, float]:
     """Return when the first sample was taken after the command was given, when it was done, and a call's median."""
     on = ["--on", f"ssh:{NAME}", "--remote-python", sys.executable] if name == THERE else []
-    shutil.rmtree(place / "runs", ignore_errors=True)
+    shutil.rmtree(directory / "runs", ignore_errors=True)
     begun = time.monotonic_ns()
-    subprocess.run([sys.executable, "-m", "assay", *COMMAND, *on], cwd=place, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "assay", *COMMAND, *on], cwd=directory, check=True, capture_output=True)
     ended = time.monotonic_ns()
-    folder = RunFolder.open(place / "runs" / "latest")
+    folder = RunFolder.open(directory / "runs" / "latest")
     (record,) = folder.records()
     if (record.status, record.origin) != ("ok", "real"):
         raise AssertionError(record)
@@ -106,12 +106,12 @@ def table(rounds: list[Round]) -> str:
     }
     lines = ["| | here | over ssh | ssh costs (95 % interval) |", "|---|---|---|---|"]
     for label, (key, relative) in rows.items():
-        here, there = (np.array([each[name][key] for each in rounds]) for name in (HERE, THERE))
+        here, there = (np.array([sample[name][key] for sample in rounds]) for name in (HERE, THERE))
         lines.append(
             f"| {label} | {np.median(here):.{1 if relative else 2}f} | {np.median(there):.{1 if relative else 2}f} "
             f"| {beyond(here, there, relative=relative)} |"
         )
-    login = statistics.median(each[BARE]["whole_s"] for each in rounds)
+    login = statistics.median(sample[BARE]["whole_s"] for sample in rounds)
     lines += ["", f"A bare `ssh HOST true` took {login:.2f} s in the same {len(rounds)} rounds (median)."]
     return "\n".join(lines)
 
@@ -120,16 +120,16 @@ def beyond(here: np.ndarray, there: np.ndarray, *, relative: bool) -> str:
     """Write by how much more one is than the other, round by round."""
     extra = (there / here - 1) * 100 if relative else there - here
     unit = " %" if relative else ""
-    found = median_interval(extra)
-    interval = "no interval" if found is None else f"{found[0]:+.2f} to {found[1]:+.2f}"
+    result = median_interval(extra)
+    interval = "no interval" if result is None else f"{result[0]:+.2f} to {result[1]:+.2f}"
     return f"{np.median(extra):+.2f}{unit} ({interval})"
 
 
 def main() -> int:
     """Measure or verify."""
     if sys.argv[1:2] == ["run"]:
-        kept = run(int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS)
-        RESULTS.write_text(json.dumps({"unit": "s", "rounds": kept}, indent=1) + "\n", encoding="utf-8")
+        saved = run(int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS)
+        RESULTS.write_text(json.dumps({"unit": "s", "rounds": saved}, indent=1) + "\n", encoding="utf-8")
     elif sys.argv[1:] != ["verify"]:
         print(__doc__)
         return 2

@@ -73,18 +73,18 @@ def run() -> Kept:
     from tests.hosts.standins.broken_rules import RULES, without
 
     os.environ["RUNPOD_API_KEY"] = os.environ["LAMBDA_API_KEY"] = "a-key"
-    kept: Kept = {"fields": FIELDS, "schedules": {}, "without": {}, "took_s": {}}
+    saved: Kept = {"fields": FIELDS, "schedules": {}, "without": {}, "took_s": {}}
     with Guardian():
         for provider in PROVIDERS:
             began = time.monotonic()
-            kept["schedules"][provider] = [played(provider, seed) for seed in range(SCHEDULES)]
-            kept["took_s"][provider] = round(time.monotonic() - began, 1)
+            saved["schedules"][provider] = [played(provider, seed) for seed in range(SCHEDULES)]
+            saved["took_s"][provider] = round(time.monotonic() - began, 1)
         for rule in (None, *RULES):
             with without(rule) if rule else nullcontext():
-                kept["without"][rule or "none"] = [
+                saved["without"][rule or "none"] = [
                     played(provider, seed) for provider in PROVIDERS for seed in range(WITHOUT_A_RULE)
                 ]
-    return kept
+    return saved
 
 
 def killed() -> list[Kept]:
@@ -93,7 +93,7 @@ def killed() -> list[Kept]:
     from tests.hosts.standins.victims import WITH_GUARDIAN
 
     hows = ["kill -9", WITH_GUARDIAN] * (KILLS // 2) + ["SIGTERM", "SIGINT"] * (STOPS // 2)
-    return [asdict(each) for each in kills(hows, seed=0)]
+    return [asdict(how) for how in kills(hows, seed=0)]
 
 
 def at_modal() -> list[Kept]:
@@ -103,26 +103,26 @@ def at_modal() -> list[Kept]:
     from tests.hosts.standins.modal.schedules import carried_out, planned
     from tests.hosts.standins.modal.server import TOKEN_ID, TOKEN_SECRET, ModalStandIn
 
-    found: list[Kept] = []
+    results: list[Kept] = []
     for seed in range(AT_MODAL):
-        with tempfile.TemporaryDirectory() as place:
-            server = ModalStandIn(Path(place) / "modal")
+        with tempfile.TemporaryDirectory() as folder:
+            server = ModalStandIn(Path(folder) / "modal")
             os.environ |= {
-                "ASSAY_HOME": f"{place}/home",
+                "ASSAY_HOME": f"{folder}/home",
                 "MODAL_SERVER_URL": server.url,
                 "MODAL_DISABLE_API_PROXY": "1",
                 "MODAL_TOKEN_ID": TOKEN_ID,
                 "MODAL_TOKEN_SECRET": TOKEN_SECRET,
-                "MODAL_CONFIG_PATH": f"{place}/modal.toml",
+                "MODAL_CONFIG_PATH": f"{folder}/modal.toml",
             }
             modal.Client.set_env_client(None)
             try:
                 schedule = planned(seed, server)
-                outcome = carried_out(schedule, server, Path(place))
+                outcome = carried_out(schedule, server, Path(folder))
             finally:
                 modal.Client.set_env_client(None)
                 server.stop()
-        found.append(
+        results.append(
             {
                 "killed": schedule.killed,
                 "refused": schedule.refused,
@@ -132,10 +132,10 @@ def at_modal() -> list[Kept]:
                 "at_once": outcome.at_once,
             }
         )
-    return found
+    return results
 
 
-def _at_modal(kept: Kept) -> list[str]:
+def _at_modal(results: Kept) -> list[str]:
     titles = (
         "stand-in",
         "schedules",
@@ -145,9 +145,9 @@ def _at_modal(kept: Kept) -> list[str]:
         "left after reap",
     )
     lines = _head(*titles, "could finish", "did")
-    rows = kept["modal"]
+    rows = results["modal"]
     could = [row for row in rows if not row["killed"] and not row["refused"]]
-    told = (
+    summary = (
         len(rows),
         sum(row["killed"] for row in rows),
         sum(row["taken_away"] > 0 for row in rows),
@@ -156,17 +156,18 @@ def _at_modal(kept: Kept) -> list[str]:
         len(could),
         sum(row["finished"] for row in could),
     )
-    return [*lines, f"| modal | {' | '.join(map(str, told))} |"]
+    return [*lines, f"| modal | {' | '.join(map(str, summary))} |"]
 
 
-def _rows(kept: Kept, found: list[list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(kept["fields"], row, strict=True)) for row in found]
+def _rows(results: Kept, result: list[list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(results["fields"], row, strict=True)) for row in result]
 
 
-def table(kept: Kept) -> list[str]:
+def table(results: Kept) -> list[str]:
     """Return the tables as Markdown."""
     return [
-        *_schedules(kept), "", *_at_modal(kept), "", *_endings(kept), "", *_without(kept), "", *_kills(kept),
+        *_schedules(results), "", *_at_modal(results), "", *_endings(results),
+        "", *_without(results), "", *_kills(results),
     ]  # fmt: skip
 
 
@@ -174,7 +175,7 @@ def _head(*titles: str) -> list[str]:
     return [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
 
 
-def _schedules(kept: Kept) -> list[str]:
+def _schedules(results: Kept) -> list[str]:
     titles = (
         "stand-in",
         "schedules",
@@ -185,8 +186,8 @@ def _schedules(kept: Kept) -> list[str]:
         "keys left",
     )
     lines = _head(*titles, "could finish", "did")
-    for provider, found in kept["schedules"].items():
-        rows = _rows(kept, found)
+    for provider, result in results["schedules"].items():
+        rows = _rows(results, result)
         total = Counter[str]()
         for row in rows:
             for name in ("machines", "twice", "left_after_reap", "keys_left", "could"):
@@ -198,9 +199,9 @@ def _schedules(kept: Kept) -> list[str]:
     return lines
 
 
-def _endings(kept: Kept) -> list[str]:
+def _endings(results: Kept) -> list[str]:
     lines = _head("the client ends", "schedules", "left a machine", "one that was listed too late", "left after reap")
-    rows = [row for found in kept["schedules"].values() for row in _rows(kept, found)]
+    rows = [row for result in results["schedules"].values() for row in _rows(results, result)]
     for ends in ("by itself", "signal", "kill -9"):
         mine = [row for row in rows if row["ends"] == ends]
         left = [row for row in mine if row["left_at_end"]]
@@ -210,46 +211,46 @@ def _endings(kept: Kept) -> list[str]:
     return lines
 
 
-def _without(kept: Kept) -> list[str]:
+def _without(results: Kept) -> list[str]:
     lines = _head("the rule that is taken out", "made twice", "left by a client that was not killed", "left after reap")
-    for rule, found in kept["without"].items():
-        rows = _rows(kept, found)
+    for rule, result in results["without"].items():
+        rows = _rows(results, result)
         twice, left = sum(row["twice"] for row in rows), sum(row["left_after_reap"] for row in rows)
         ended = sum(row["left_at_end"] for row in rows if row["ends"] != "kill -9" and not row["late"])
         lines.append(f"| {rule} | {twice} | {ended} | {left} |")
     return lines
 
 
-def _kills(kept: Kept) -> list[str]:
+def _kills(results: Kept) -> list[str]:
     titles = ("the client ends by", "times", "with a machine then", "left before reap", "reaps that failed")
     lines = _head(*titles, "left after reap")
-    for how in dict.fromkeys(each["how"] for each in kept["kills"]):
-        mine = [each for each in kept["kills"] if each["how"] == how]
-        running = sum(each["running_at_kill"] > 0 for each in mine)
-        told = [each["left_before_reap"] for each in mine if each["left_before_reap"] is not None]
-        failed = sum(each["reap_code"] != 0 for each in mine)
-        left = sum(each["left_after_reap"] + each["leases_left"] for each in mine)
-        lines.append(f"| {how} | {len(mine)} | {running} | {sum(told) if told else '–'} | {failed} | {left} |")
+    for how in dict.fromkeys(kill["how"] for kill in results["kills"]):
+        mine = [kill for kill in results["kills"] if kill["how"] == how]
+        running = sum(kill["running_at_kill"] > 0 for kill in mine)
+        output = [kill["left_before_reap"] for kill in mine if kill["left_before_reap"] is not None]
+        failed = sum(kill["reap_code"] != 0 for kill in mine)
+        left = sum(kill["left_after_reap"] + kill["leases_left"] for kill in mine)
+        lines.append(f"| {how} | {len(mine)} | {running} | {sum(output) if output else '–'} | {failed} | {left} |")
     return lines
 
 
-def check(kept: Kept) -> None:
+def check(results: Kept) -> None:
     """Make sure of what the text says."""
-    for found in kept["schedules"].values():
-        for row in _rows(kept, found):
+    for result in results["schedules"].values():
+        for row in _rows(results, result):
             assert not row["left_after_reap"]
             assert not row["keys_left"]
             assert row["did"] or not row["could"]
             assert row["ends"] == "kill -9" or not row["left_at_end"] or row["late"]
-    for row in kept["modal"]:
+    for row in results["modal"]:
         assert not row["left"]
         assert row["finished"] or row["killed"] or row["refused"]
-    for each in kept["kills"]:
-        assert (each["left_after_reap"], each["leases_left"], each["reap_code"]) == (0, 0, 0)
+    for kill in results["kills"]:
+        assert (kill["left_after_reap"], kill["leases_left"], kill["reap_code"]) == (0, 0, 0)
 
 
-def _keep(found: Kept) -> None:
-    RESULTS.write_text(json.dumps(found, separators=(",", ":")).replace("],[", "],\n[") + "\n")
+def _keep(result: Kept) -> None:
+    RESULTS.write_text(json.dumps(result, separators=(",", ":")).replace("],[", "],\n[") + "\n")
 
 
 def main(arguments: list[str]) -> int:
@@ -264,9 +265,9 @@ def main(arguments: list[str]) -> int:
         _keep({**json.loads(RESULTS.read_text()), "kills": killed()})
     if what in {"run", "modal"}:
         _keep({**json.loads(RESULTS.read_text()), "modal": at_modal()})
-    kept = json.loads(RESULTS.read_text())
-    check(kept)
-    print("\n".join(table(kept)))
+    saved = json.loads(RESULTS.read_text())
+    check(saved)
+    print("\n".join(table(saved)))
     return 0
 
 

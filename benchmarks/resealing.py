@@ -34,7 +34,7 @@ def reseal(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]] = un
     run_id = reseal_plan(folder)
     for name, changing in (
         ("blocks.jsonl", unchanged),
-        ("records.jsonl", lambda each: _with_digests(folder, change(each))),
+        ("records.jsonl", lambda entry: _with_digests(folder, change(entry))),
     ):
         path = folder / name
         if path.is_file():
@@ -57,8 +57,8 @@ def reseal_plan(folder: Path, **changes: Any) -> str:
 def write_lines(path: Path, run_id: str, contents: Iterable[dict[str, Any]]) -> None:
     """Write objects as the chained lines of a run's file."""
     texts = [
-        json.dumps({k: v for k, v in each.items() if k != "digest"}, separators=(",", ":"), ensure_ascii=False)
-        for each in contents
+        json.dumps({k: v for k, v in content.items() if k != "digest"}, separators=(",", ":"), ensure_ascii=False)
+        for content in contents
     ]
     path.write_text("".join(f"{line}\n" for line in seal_lines(texts, f"{run_id}/{path.name}")), encoding="utf-8")
 
@@ -66,7 +66,7 @@ def write_lines(path: Path, run_id: str, contents: Iterable[dict[str, Any]]) -> 
 def _with_digests(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     """Return a record with the digests of its files; a recording that was left out is no longer named."""
     series = [
-        {**each, "digest": compute_digest((folder / each["file"]).read_bytes())} for each in record.get("series", ())
+        {**entry, "digest": compute_digest((folder / entry["file"]).read_bytes())} for entry in record.get("series", ())
     ]
     sensors = record.get("sensors")
     data = (folder / sensors).read_bytes() if sensors and (folder / sensors).is_file() else None

@@ -44,24 +44,24 @@ LIMITS = "200:700:50"
 Kept = dict[str, Any]
 
 
-def run(wanted: int) -> None:
+def run(expected: int) -> None:
     """Kill until so many kills are kept, then sweep until all sweeps are; each is written as it ends."""
-    kept: Kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"kills": [], "sweeps": []}
-    for number in range(len(kept["kills"]), wanted):
-        found = one_kill(number)
-        kept["kills"].append(asdict(found))
-        _keep(kept)
-        print(f"kill {number + 1}/{wanted}: {found}", flush=True)
-    there = {sweep["seed"] for sweep in kept["sweeps"]}
+    saved: Kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"kills": [], "sweeps": []}
+    for number in range(len(saved["kills"]), expected):
+        result = one_kill(number)
+        saved["kills"].append(asdict(result))
+        _keep(saved)
+        print(f"kill {number + 1}/{expected}: {result}", flush=True)
+    there = {sweep["seed"] for sweep in saved["sweeps"]}
     for first, second, seed in SWEEPS:
         if seed not in there:
-            kept["sweeps"].append(one_sweep(first, second, seed))
-            _keep(kept)
-            print(f"sweep {len(kept['sweeps'])}/{len(SWEEPS)}: {kept['sweeps'][-1]['headline']}", flush=True)
+            saved["sweeps"].append(one_sweep(first, second, seed))
+            _keep(saved)
+            print(f"sweep {len(saved['sweeps'])}/{len(SWEEPS)}: {saved['sweeps'][-1]['headline']}", flush=True)
 
 
-def _keep(kept: Kept) -> None:
-    RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def _keep(results: Kept) -> None:
+    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def one_kill(number: int) -> Killed:
@@ -118,7 +118,7 @@ def true_energy_j(limit_w: float, exponent: float) -> float:
     return min(limit_w, gpu.idle_w + WATTS) * MCYCLES / int(gpu.sm_max_mhz * share + 1e-6)
 
 
-def judged(energy_j: dict[str, list[float]], exponent: float) -> tuple[float, float, list[float], bool]:
+def judge_limits(energy_j: dict[str, list[float]], exponent: float) -> tuple[float, float, list[float], bool]:
     """Return the true best limit, the one found, those that may be it, and whether it is told."""
     limits = [float(limit) for limit in sorted(energy_j, key=float)]
     repeats = max(map(len, energy_j.values()))
@@ -127,12 +127,12 @@ def judged(energy_j: dict[str, list[float]], exponent: float) -> tuple[float, fl
     best = find_optimum(fit_crossed(table), limits, smooth=True)
     assert best is not None
     truth = min(limits, key=lambda limit: true_energy_j(limit, exponent))
-    return truth, limits[best.index], [limits[place] for place in best.may_be], best.is_clear
+    return truth, limits[best.index], [limits[position] for position in best.may_be], best.is_clear
 
 
-def tables(kept: Kept) -> str:
+def tables(results: Kept) -> str:
     """Return the published tables."""
-    return f"{kills_table(kept['kills'])}\n\n{sweeps_table(kept['sweeps'])}"
+    return f"{kills_table(results['kills'])}\n\n{sweeps_table(results['sweeps'])}"
 
 
 def kills_table(kills: list[Kept]) -> str:
@@ -158,14 +158,14 @@ def sweeps_table(sweeps: list[Kept]) -> str:
     """Return the best energy point of each fake GPU against the truth."""
     lines = ["| exponent | seed | true best, W | found, W | may be, W | within a step |", "|---|---|---|---|---|---|"]
     right = 0
-    for sweep in sorted(sweeps, key=lambda each: each["seed"]):
+    for sweep in sorted(sweeps, key=lambda entry: entry["seed"]):
         for device, exponent in sweep["exponents"].items():
-            truth, found, may_be, told = judged(sweep["energy_j"][device], exponent)
-            near = abs(found - truth) <= 50
+            truth, result, may_be, output = judge_limits(sweep["energy_j"][device], exponent)
+            near = abs(result - truth) <= 50
             right += near and truth in may_be
             words = f"{min(may_be):g} – {max(may_be):g}" if len(may_be) > 1 else f"{may_be[0]:g}"
-            words += "" if told else " (not told)"
-            cells = (f"{exponent:g}", sweep["seed"], f"{truth:g}", f"{found:g}", words, "yes" if near else "no")
+            words += "" if output else " (not told)"
+            cells = (f"{exponent:g}", sweep["seed"], f"{truth:g}", f"{result:g}", words, "yes" if near else "no")
             lines.append(f"| {' | '.join(map(str, cells))} |")
     lines.append(f"\n{right} of {2 * len(sweeps)} within one step, the truth among those that may be it.")
     return "\n".join(lines)

@@ -28,12 +28,12 @@ def rivals(torch: Any) -> list[Rival]:
 def _triton() -> list[Rival]:
     from triton.testing import do_bench
 
-    def asked(warmup: int, rep: int) -> Callable[[Callable[[], object]], float]:
+    def requests(warmup: int, rep: int) -> Callable[[Callable[[], object]], float]:
         return lambda call: 1000 * float(do_bench(call, warmup=warmup, rep=rep, return_mode="median"))
 
     budgets = ((1, 1), (2, 5), (5, 20), (25, 100))
     return [
-        Rival("triton do_bench", f"warmup {w}, rep {r} ms", "cold", (w, r) == (25, 100), asked(w, r))
+        Rival("triton do_bench", f"warmup {w}, rep {r} ms", "cold", (w, r) == (25, 100), requests(w, r))
         for w, r in budgets
     ]
 
@@ -41,23 +41,25 @@ def _triton() -> list[Rival]:
 def _triton_graph() -> list[Rival]:
     from triton.testing import do_bench_cudagraph
 
-    def asked(rep: int) -> Callable[[Callable[[], object]], float]:
+    def requests(rep: int) -> Callable[[Callable[[], object]], float]:
         return lambda call: 1000 * float(do_bench_cudagraph(call, rep=rep, return_mode="median"))
 
-    return [Rival("triton do_bench_cudagraph", f"rep {rep} ms", "warm", rep == 20, asked(rep)) for rep in (1, 5, 20)]
+    return [Rival("triton do_bench_cudagraph", f"rep {rep} ms", "warm", rep == 20, requests(rep)) for rep in (1, 5, 20)]
 
 
 def _torch_timer(torch: Any) -> list[Rival]:
     import torch.utils.benchmark as bench
 
-    def asked(least_s: float) -> Callable[[Callable[[], object]], float]:
+    def requests(least_s: float) -> Callable[[Callable[[], object]], float]:
         def time_us(call: Callable[[], object]) -> float:
             timer = bench.Timer("call(); torch.cuda.synchronize()", globals={"call": call, "torch": torch})
             return 1e6 * float(timer.blocked_autorange(min_run_time=least_s).median)
 
         return time_us
 
-    return [Rival("torch.utils.benchmark", f"{1000 * s:g} ms", "warm", s == 0.2, asked(s)) for s in (0.002, 0.02, 0.2)]
+    return [
+        Rival("torch.utils.benchmark", f"{1000 * s:g} ms", "warm", s == 0.2, requests(s)) for s in (0.002, 0.02, 0.2)
+    ]
 
 
 def _inductor() -> list[Rival]:

@@ -80,8 +80,8 @@ def one_try(number: int, budget_s: float) -> Kept:
     functions = {"a": copy(SIZES[size]), "b": copy(SIZES[size], slow_call)}
     if number // len(SIZES) % 2:
         functions = {"b": functions["b"], "a": functions["a"]}
-    found = compare(functions, device="cpu", budget_s=budget_s, seed=number)
-    other = found.others[0]
+    result = compare(functions, device="cpu", budget_s=budget_s, seed=number)
+    other = result.others[0]
     return {
         "size": size,
         "slow_call": slow_call,
@@ -89,42 +89,42 @@ def one_try(number: int, budget_s: float) -> Kept:
         "ratio": other.ratio,
         "low": other.low,
         "high": other.high,
-        "stopped": found.stopped,
-        "rounds_us": [[float(f"{us:.6g}") for us in side] for side in found.series.values()],
+        "stopped": result.stopped,
+        "rounds_us": [[float(f"{us:.6g}") for us in side] for side in result.series.values()],
     }
 
 
 def run(tries: int, budget_s: float, to: Path) -> Kept:
     """Compare again and again."""
     with neighbours() as busy:
-        kept: Kept = {"budget_s": budget_s, "neighbours": busy, "tries": []}
+        saved: Kept = {"budget_s": budget_s, "neighbours": busy, "tries": []}
         for number in range(tries):
-            kept["tries"].append(one_try(number, budget_s))
+            saved["tries"].append(one_try(number, budget_s))
             if (number + 1) % 20 == 0:
-                print(f"{number + 1} of {tries}, {len(wrong(kept['tries']))} wrong", flush=True)
+                print(f"{number + 1} of {tries}, {len(wrong(saved['tries']))} wrong", flush=True)
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_bytes(lzma.compress(json.dumps(kept).encode()))
-    return kept
+    to.write_bytes(lzma.compress(json.dumps(saved).encode()))
+    return saved
 
 
 def wrong(tries: list[Kept]) -> list[Kept]:
     """Return the tries in which a function was called faster or slower than itself."""
-    return [each for each in tries if each["verdict"] in {"faster", "slower"}]
+    return [attempt for attempt in tries if attempt["verdict"] in {"faster", "slower"}]
 
 
-def table(kept: Kept) -> str:
+def table(results: Kept) -> str:
     """Return the published table."""
     lines = [
-        f"{len(kept['tries'])} tries of {kept['budget_s']:g} s beside {kept['neighbours']} busy neighbours:",
+        f"{len(results['tries'])} tries of {results['budget_s']:g} s beside {results['neighbours']} busy neighbours:",
         "",
         "| function | tries | faster or slower | same | unsure | ratio of all rounds, 5 % to 95 % of tries |",
         "|---|---|---|---|---|---|",
     ]
     for size in (*SIZES, "all"):
-        tries = [each for each in kept["tries"] if size in {each["size"], "all"}]
+        tries = [attempt for attempt in results["tries"] if size in {attempt["size"], "all"}]
         if not tries:
             continue
-        verdicts = [each["verdict"] for each in tries]
+        verdicts = [attempt["verdict"] for attempt in tries]
         ratios = np.array([np.median(np.log(second) - np.log(first)) for first, second in map(_rounds, tries)])
         low, high = (math.exp(q) for q in np.quantile(ratios, [0.05, 0.95]))
         cells = (size, len(tries), len(wrong(tries)), verdicts.count("same"), verdicts.count("unsure"))
@@ -132,8 +132,8 @@ def table(kept: Kept) -> str:
     return "\n".join(lines)
 
 
-def _rounds(each: Kept) -> tuple[Any, Any]:
-    first, second = (np.maximum(np.asarray(side), 1e-6) for side in each["rounds_us"])
+def _rounds(entry: Kept) -> tuple[Any, Any]:
+    first, second = (np.maximum(np.asarray(side), 1e-6) for side in entry["rounds_us"])
     return first, second
 
 
@@ -144,12 +144,12 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=TRIES)
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of each try")
     parser.add_argument("--to", "--from", dest="file", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    if given.verb == "run":
-        run(given.tries, given.budget, given.file)
-    kept = json.loads(lzma.decompress(given.file.read_bytes()))
-    print(table(kept))
-    return 0 if len(wrong(kept["tries"])) <= WRONG_SHARE * len(kept["tries"]) else 1
+    options = parser.parse_args()
+    if options.verb == "run":
+        run(options.tries, options.budget, options.file)
+    saved = json.loads(lzma.decompress(options.file.read_bytes()))
+    print(table(saved))
+    return 0 if len(wrong(saved["tries"])) <= WRONG_SHARE * len(saved["tries"]) else 1
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def table(samples: dict[str, list[float]]) -> str:
     """Return the published table: medians, and their ratio to the bare interpreter within the run."""
     bare = statistics.median(samples["python -c pass"])
     lines = ["| command | median, ms | times `python -c pass` |", "|---|---|---|"]
-    for name, taken in samples.items():
-        median = statistics.median(taken)
+    for name, batch in samples.items():
+        median = statistics.median(batch)
         lines.append(f"| `{name}` | {median:.1f} | {median / bare:.1f} |")
     return "\n".join(lines)
 

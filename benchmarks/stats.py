@@ -121,15 +121,15 @@ def simulate(question: Question, seed: int) -> Kept:
     return {"seed": seed, **vars(outcome)}
 
 
-def run(abouts: Sequence[str], kept: Kept) -> Kept:
+def run(abouts: Sequence[str], results: Kept) -> Kept:
     """Return the outcomes of all chunks by question: of these simulated anew, of the others as they were kept."""
     begin = time.monotonic()
     again = [q for q in questions() if not abouts or q.about.removesuffix(EARLY) in abouts]
-    asked = [(q, zlib.crc32(f"{q.key} {chunk}".encode())) for q in again for chunk in range(q.repeats // CHUNK)]
-    before = kept.get("outcomes", {})
+    requests = [(q, zlib.crc32(f"{q.key} {chunk}".encode())) for q in again for chunk in range(q.repeats // CHUNK)]
+    before = results.get("outcomes", {})
     outcomes: dict[str, list[Kept]] = {q.key: [] if q in again else before.get(q.key, []) for q in questions()}
     with ProcessPoolExecutor(WORKERS) as pool:
-        for (question, _), outcome in zip(asked, pool.map(simulate, *zip(*asked, strict=True)), strict=True):
+        for (question, _), outcome in zip(requests, pool.map(simulate, *zip(*requests, strict=True)), strict=True):
             outcomes[question.key].append(outcome)
     return {"took_s": round(time.monotonic() - begin), "chunk": CHUNK, "outcomes": outcomes}
 
@@ -147,11 +147,11 @@ class Line:
 def share_line(what: str, k: int, n: int, *, least: float = 0.0, most: float = 100.0, bound: float = 100.0) -> Line:
     """Return a line about a share, in percent: between least and most, and its upper bound at most as high."""
     percent = 100 * k / max(n, 1)
-    asked = [f"{least:g}–{most:g}" if least > 0 and most < 100 else f"≥ {least:g}" if least > 0 else ""]
-    asked += [f"≤ {most:g}"] if most < 100 and least == 0 else []
-    asked += [f"bound ≤ {bound:g}"] if bound < 100 else []
+    requests = [f"{least:g}–{most:g}" if least > 0 and most < 100 else f"≥ {least:g}" if least > 0 else ""]
+    requests += [f"≤ {most:g}"] if most < 100 and least == 0 else []
+    requests += [f"bound ≤ {bound:g}"] if bound < 100 else []
     upper = 100 * float(stats.binomtest(k, n).proportion_ci().high) if n else 0.0
-    required = ", ".join(part for part in asked if part) or "–"
+    required = ", ".join(part for part in requests if part) or "–"
     return Line(what, rate(k, n), required, least <= percent <= most and upper <= bound)
 
 
@@ -169,13 +169,13 @@ def _total(chunks: list[Kept]) -> tuple[Counter[str], list[int], list[float]]:
 
 
 def _line_of_shape(family: str, n: int, counts: Counter[str]) -> Line:
-    seen = counts.total() - counts["hidden"]
+    visible = counts.total() - counts["hidden"]
     expected = {"drift": "drift", "two levels": "two levels", "spikes": "bursts"}.get(family)
     if expected is None:
-        return share_line("named drift, two levels or bursts", seen - counts["steady"], seen, most=5)
+        return share_line("named drift, two levels or bursts", visible - counts["steady"], visible, most=5)
     # A drift as large as the noise cannot be seen in a hundred samples.
     least = 0 if expected == "bursts" or (expected == "drift" and n <= HARDLY) else 90
-    return share_line(f"named {expected} (of {seen})", counts[expected], seen, least=least)
+    return share_line(f"named {expected} (of {visible})", counts[expected], visible, least=least)
 
 
 def _line_of_fixed(family: str, counts: Counter[str]) -> Line:
@@ -189,17 +189,17 @@ def _line_of_fixed(family: str, counts: Counter[str]) -> Line:
 
 def _lines_of_window(family: str, counts: Counter[str]) -> list[Line]:
     n = counts["covered"] + counts["missed"] + counts["refused"]
-    given = n - counts["refused"]
-    what = f"the window's median covered, of {given} intervals given"
+    answered = n - counts["refused"]
+    what = f"the window's median covered, of {answered} intervals given"
     if family in simulations.STILL:
         return [
-            share_line(what, counts["covered"], given, least=93),
+            share_line(what, counts["covered"], answered, least=93),
             share_line("refused", counts["refused"], n, most=2),
             share_line("called drifting or switching", counts["unsteady"], n, most=5),
         ]
     return [
-        share_line(what, counts["covered"], given, least=93),
-        share_line("the median of the level without its noise covered", counts["level"], given, least=93),
+        share_line(what, counts["covered"], answered, least=93),
+        share_line("the median of the level without its noise covered", counts["level"], answered, least=93),
         share_line("called drifting or switching", counts["unsteady"], n, least=95 if family == "random walk" else 0),
     ]
 
@@ -270,21 +270,21 @@ def _lines_of_verdicts(about: str, counts: Counter[str], after: str, *, beyond: 
     ]
 
 
-def lines(kept: Kept) -> list[tuple[str, Line]]:
+def lines(results: Kept) -> list[tuple[str, Line]]:
     """Return all lines of the table, each with what it is about, the noise and the size."""
-    found = []
-    for key, chunks in kept["outcomes"].items():
+    collected = []
+    for key, chunks in results["outcomes"].items():
         about, family, n = key.split(" | ")
         if not chunks:
             raise SystemExit(f"{key}: not simulated yet: python benchmarks/stats.py run")
-        found += [(key, line) for line in _lines(about, family, int(n), chunks)]
-    return found
+        collected += [(key, line) for line in _lines(about, family, int(n), chunks)]
+    return collected
 
 
-def table(kept: Kept) -> str:
+def table(results: Kept) -> str:
     """Return the published table: each share in percent with its exact 95 % interval, beside what is required."""
     rows = ["| about | noise | n | what | measured, % | required |", "|---|---|---|---|---|---|"]
-    rows += [f"| {key} | {line.what} | {line.measured} | {line.required} |" for key, line in lines(kept)]
+    rows += [f"| {key} | {line.what} | {line.measured} | {line.required} |" for key, line in lines(results)]
     return "\n".join(rows)
 
 
@@ -292,17 +292,17 @@ def main() -> int:
     """Simulate or verify."""
     match sys.argv[1:]:
         case ["run", *abouts]:
-            kept = json.loads(RESULTS.read_text(encoding="utf-8")) if abouts else {}
-            text = json.dumps(run(abouts, kept), separators=(",", ":"), ensure_ascii=False)
+            saved = json.loads(RESULTS.read_text(encoding="utf-8")) if abouts else {}
+            text = json.dumps(run(abouts, saved), separators=(",", ":"), ensure_ascii=False)
             RESULTS.write_text(text + "\n", encoding="utf-8")
         case ["verify"]:
             pass
         case _:
             print(__doc__)
             return 2
-    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    print(table(kept))
-    broken = [(key, line) for key, line in lines(kept) if not line.holds]
+    saved = json.loads(RESULTS.read_text(encoding="utf-8"))
+    print(table(saved))
+    broken = [(key, line) for key, line in lines(saved) if not line.holds]
     for key, line in broken:
         print(f"does not hold: {key}: {line.what}: {line.measured}, required {line.required}", file=sys.stderr)
     return 1 if broken else 0

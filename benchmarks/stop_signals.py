@@ -36,22 +36,22 @@ LIMIT_S = 5.0
 Kept = dict[str, Any]
 
 
-def run(wanted: int) -> None:
+def run(expected: int) -> None:
     """Stop every command so often; each stop is written as it ends."""
-    kept: Kept = (
+    saved: Kept = (
         json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"undisturbed_s": {}, "stops": []}
     )
     for verb in VERBS:
-        if verb not in kept["undisturbed_s"]:
+        if verb not in saved["undisturbed_s"]:
             with tempfile.TemporaryDirectory() as name:
-                kept["undisturbed_s"][verb] = round(undisturbed_s(verb, Path(name) / "work"), 3)
-            _keep(kept)
-    for number in range(wanted):
+                saved["undisturbed_s"][verb] = round(undisturbed_s(verb, Path(name) / "work"), 3)
+            _keep(saved)
+    for number in range(expected):
         for verb in VERBS:
-            if sum(stop["verb"] == verb for stop in kept["stops"]) <= number:
-                kept["stops"].append(one_stop(verb, number, kept["undisturbed_s"][verb]))
-                _keep(kept)
-                print(f"{number + 1}/{wanted} {kept['stops'][-1]}", flush=True)
+            if sum(stop["verb"] == verb for stop in saved["stops"]) <= number:
+                saved["stops"].append(one_stop(verb, number, saved["undisturbed_s"][verb]))
+                _keep(saved)
+                print(f"{number + 1}/{expected} {saved['stops'][-1]}", flush=True)
 
 
 def one_stop(verb: Verb, number: int, takes_s: float) -> Kept:
@@ -59,15 +59,15 @@ def one_stop(verb: Verb, number: int, takes_s: float) -> Kept:
     chance = random.Random(f"{verb} {number}")
     at_s, sent = chance.uniform(0, LATE * takes_s), SIGNALS[number % len(SIGNALS)]
     with tempfile.TemporaryDirectory() as name:
-        found = stopped(verb, sent, at_s, Path(name) / "work", resume=number % RESUMED == 0)
-    return {**asdict(found), "good": found.good}
+        result = stopped(verb, sent, at_s, Path(name) / "work", resume=number % RESUMED == 0)
+    return {**asdict(result), "good": result.good}
 
 
-def _keep(kept: Kept) -> None:
-    RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def _keep(results: Kept) -> None:
+    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def table(kept: Kept) -> str:
+def table(results: Kept) -> str:
     """Return the published table."""
     lines = [
         (
@@ -77,9 +77,9 @@ def table(kept: Kept) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in (*VERBS, "all"):
-        stops = [stop for stop in kept["stops"] if name in {stop["verb"], "all"}]
+        stops = [stop for stop in results["stops"] if name in {stop["verb"], "all"}]
         if stops:
-            lines.append(_row(name, stops, kept["undisturbed_s"].get(name)))
+            lines.append(_row(name, stops, results["undisturbed_s"].get(name)))
     return "\n".join(lines)
 
 
@@ -110,9 +110,9 @@ def main() -> int:
     elif sys.argv[1:] != ["verify"]:
         print(__doc__)
         return 2
-    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    print(table(kept))
-    wrong = [stop for stop in kept["stops"] if not stop["good"] or stop["exit_s"] > LIMIT_S]
+    saved = json.loads(RESULTS.read_text(encoding="utf-8"))
+    print(table(saved))
+    wrong = [stop for stop in saved["stops"] if not stop["good"] or stop["exit_s"] > LIMIT_S]
     for stop in wrong:
         print(f"\nnot good: {stop}")
     return 1 if wrong else 0

@@ -47,22 +47,22 @@ def busy(loops: int) -> Iterator[None]:
             process.wait()
 
 
-def once(way: str) -> Run:
+def once(method: str) -> Run:
     """Run the suite in one way; return how it ended."""
-    with tempfile.TemporaryDirectory() as place, busy(LOOPS if way == "busy" else 0):
-        report = Path(place) / "report.xml"
-        told = {name: os.environ[name] for name in ("PATH", "HOME")} if way == "bare" else dict(os.environ)
-        command = [*(BARE if way == "bare" else ()), "make", "test"]
+    with tempfile.TemporaryDirectory() as folder, busy(LOOPS if method == "busy" else 0):
+        report = Path(folder) / "report.xml"
+        summary = {name: os.environ[name] for name in ("PATH", "HOME")} if method == "bare" else dict(os.environ)
+        command = [*(BARE if method == "bare" else ()), "make", "test"]
         begin = time.monotonic()
         ended = subprocess.run(
             command,
             cwd=ROOT,
-            env={**told, "PYTEST_ADDOPTS": f"--junitxml={report}"},
+            env={**summary, "PYTEST_ADDOPTS": f"--junitxml={report}"},
             stdout=subprocess.DEVNULL,
             check=False,
         )
         took_s = round(time.monotonic() - begin, 1)
-        return {"way": way, "exit_code": ended.returncode, "took_s": took_s, **_counted(report)}
+        return {"way": method, "exit_code": ended.returncode, "took_s": took_s, **_counted(report)}
 
 
 def _counted(report: Path) -> Run:
@@ -83,37 +83,37 @@ def run() -> None:
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    if kept.get("commit") != commit:
-        kept = {"commit": commit, "cores": os.cpu_count(), "runs": []}
+    saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    if saved.get("commit") != commit:
+        saved = {"commit": commit, "cores": os.cpu_count(), "runs": []}
     for turn in range(max(WANTED.values())):
-        for way, wanted in WANTED.items():
-            done = sum(each["way"] == way for each in kept["runs"])
-            if done <= turn < wanted:
-                kept["runs"].append(once(way))
-                RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-                print(kept["runs"][-1], flush=True)
+        for method, targets in WANTED.items():
+            done = sum(run["way"] == method for run in saved["runs"])
+            if done <= turn < targets:
+                saved["runs"].append(once(method))
+                RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+                print(saved["runs"][-1], flush=True)
 
 
 def table(runs: list[Run]) -> str:
     """Return the published table."""
     lines = ["| way | runs | green | tests | median, s | longest, s |", "|---|---|---|---|---|---|"]
-    for way in WANTED:
-        own = [each for each in runs if each["way"] == way]
+    for method in WANTED:
+        own = [run for run in runs if run["way"] == method]
         if own:
-            took_s = [each["took_s"] for each in own]
+            took_s = [run["took_s"] for run in own]
             middle, longest = statistics.median(took_s), max(took_s)
-            green = sum(not each["exit_code"] and not each["failed"] for each in own)
-            tests = max(each["tests"] - each["skipped"] for each in own)
-            lines.append(f"| {way} | {len(own)} | {green} | {tests} | {middle:.0f} | {longest:.0f} |")
+            green = sum(not run["exit_code"] and not run["failed"] for run in own)
+            tests = max(run["tests"] - run["skipped"] for run in own)
+            lines.append(f"| {method} | {len(own)} | {green} | {tests} | {middle:.0f} | {longest:.0f} |")
     return "\n".join(lines)
 
 
 def holds(runs: list[Run]) -> bool:
     """Return whether every run that was asked for is there and green, and those alone were fast enough."""
-    counts = {way: sum(each["way"] == way for each in runs) for way in WANTED}
-    green = all(not each["exit_code"] and each["tests"] and not each["failed"] for each in runs)
-    return counts == WANTED and green and all(each["took_s"] <= LIMIT_S for each in runs if each["way"] == "alone")
+    counts = {method: sum(run["way"] == method for run in runs) for method in WANTED}
+    green = all(not run["exit_code"] and run["tests"] and not run["failed"] for run in runs)
+    return counts == WANTED and green and all(run["took_s"] <= LIMIT_S for run in runs if run["way"] == "alone")
 
 
 def main() -> int:
@@ -126,9 +126,9 @@ def main() -> int:
         run()
     runs = json.loads(RESULTS.read_text(encoding="utf-8"))["runs"]
     print(table(runs))
-    for each in runs:
-        for name in each["failed"]:
-            print(f"failed ({each['way']}): {name}")
+    for entry in runs:
+        for name in entry["failed"]:
+            print(f"failed ({entry['way']}): {name}")
     return 0 if holds(runs) else 1
 
 

@@ -33,13 +33,13 @@ def one_run(target: str, budget_s: float) -> Kept:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     if done.returncode != 0:
         raise RuntimeError(f"assay time ended with {done.returncode}: {done.stderr[-500:]}")
-    found = json.loads(done.stdout)
-    measurement = found["measurement"]
+    result = json.loads(done.stdout)
+    measurement = result["measurement"]
     decisive = measurement["decisive"]
     return {
-        "scope": found["scope"],
+        "scope": result["scope"],
         "estimate": measurement[decisive],
-        "processes": [each["times"][decisive] for each in measurement["by_process"] if each["status"] == "ok"],
+        "processes": [entry["times"][decisive] for entry in measurement["by_process"] if entry["status"] == "ok"],
         "took_s": measurement["took_s"],
         "notes": measurement["notes"],
     }
@@ -47,21 +47,21 @@ def one_run(target: str, budget_s: float) -> Kept:
 
 def run(target: str, runs: int, budget_s: float, to: Path) -> Kept:
     """Time again and again; what is there is kept after each run."""
-    kept: Kept = {"target": target, "budget_s": budget_s, "cores": len(os.sched_getaffinity(0)), "runs": []}
+    saved: Kept = {"target": target, "budget_s": budget_s, "cores": len(os.sched_getaffinity(0)), "runs": []}
     for number in range(runs):
-        kept["runs"].append(one_run(target, budget_s))
+        saved["runs"].append(one_run(target, budget_s))
         to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        value = kept["runs"][-1]["estimate"]
+        to.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+        value = saved["runs"][-1]["estimate"]
         print(
             f"{number + 1} of {runs}: {value['value']:.2f} µs ({value['low']:.2f} to {value['high']:.2f})", flush=True
         )
-    return kept
+    return saved
 
 
 def pooled(runs: list[Kept]) -> float:
     """Return the geometric mean of the medians of all processes of all runs."""
-    logs = [math.log(process["value"]) for each in runs for process in each["processes"]]
+    logs = [math.log(process["value"]) for entry in runs for process in entry["processes"]]
     return math.exp(sum(logs) / len(logs))
 
 
@@ -79,12 +79,12 @@ def counted(runs: list[Kept]) -> dict[str, tuple[int, int, float]]:
     """Return for each kind of interval how many hold the pooled mean, of how many, and their median half-width."""
     middle = pooled(runs)
     kinds = {
-        "over the processes of a run": [each["estimate"] for each in runs],
-        "of single processes": [process for each in runs for process in each["processes"]],
+        "over the processes of a run": [run["estimate"] for run in runs],
+        "of single processes": [process for run in runs for process in run["processes"]],
     }
     return {
         kind: (
-            sum(holds(each, middle) for each in estimates),
+            sum(holds(run, middle) for run in estimates),
             len(estimates),
             sorted(map(half_width, estimates))[len(estimates) // 2],
         )
@@ -92,13 +92,14 @@ def counted(runs: list[Kept]) -> dict[str, tuple[int, int, float]]:
     }
 
 
-def table(kept: Kept) -> str:
+def table(results: Kept) -> str:
     """Return the published table."""
-    runs = kept["runs"]
-    values = [process["value"] for each in runs for process in each["processes"]]
+    runs = results["runs"]
+    values = [process["value"] for entry in runs for process in entry["processes"]]
     head = (
-        f"{len(runs)} runs of `assay time {kept['target']} --budget {kept['budget_s']:g}` on {kept['cores']} cores: "
-        f"pooled mean {pooled(runs):.2f} µs, processes {min(values):.2f} to {max(values):.2f} µs\n\n"
+        f"{len(runs)} runs of `assay time {results['target']} --budget {results['budget_s']:g}` "
+        f"on {results['cores']} cores: pooled mean {pooled(runs):.2f} µs, "
+        f"processes {min(values):.2f} to {max(values):.2f} µs\n\n"
     )
     lines = ["| interval | holds the pooled mean | half-width, median |", "|---|---|---|"]
     for kind, (held, of, half) in counted(runs).items():
@@ -114,12 +115,12 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of each run")
     parser.add_argument("--target", default=TARGET)
     parser.add_argument("--to", "--from", dest="file", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    if given.verb == "run":
-        run(given.target, given.runs, given.budget, given.file)
-    kept = json.loads(given.file.read_text(encoding="utf-8"))
-    print(table(kept))
-    held, of, _ = counted(kept["runs"])["over the processes of a run"]
+    options = parser.parse_args()
+    if options.verb == "run":
+        run(options.target, options.runs, options.budget, options.file)
+    saved = json.loads(options.file.read_text(encoding="utf-8"))
+    print(table(saved))
+    held, of, _ = counted(saved["runs"])["over the processes of a run"]
     return 0 if held >= WANTED * of else 1
 
 

@@ -84,14 +84,14 @@ def write(path: Path, content: dict[str, Any]) -> None:
 def keep(folder: Path) -> None:
     """Pack every part that was measured."""
     for part, name in NAMES.items():
-        for found in sorted((folder / part).glob("energy*")) if (folder / part).is_dir() else []:
-            if found.is_dir() and not found.is_symlink():
-                told = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
-                evidence.keep(found, name, told["command"], also=("monitor",))
-    for kept in (BARE, SPLIT, HOST):
-        source = folder / f"{kept.stem.removeprefix('tokens_')}.json"
+        for result in sorted((folder / part).glob("energy*")) if (folder / part).is_dir() else []:
+            if result.is_dir() and not result.is_symlink():
+                summary = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
+                evidence.keep(result, name, summary["command"], also=("monitor",))
+    for saved in (BARE, SPLIT, HOST):
+        source = folder / f"{saved.stem.removeprefix('tokens_')}.json"
         if source.exists():
-            kept.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+            saved.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
     publish()
 
 
@@ -147,8 +147,12 @@ def verify() -> int:
 def main(words: list[str]) -> int:
     """Do what is asked for."""
     match words:
-        case ["run", folder, *asked]:
-            parts, more = (asked[: asked.index("--")], asked[asked.index("--") + 1 :]) if "--" in asked else (asked, [])
+        case ["run", folder, *requests]:
+            parts, more = (
+                (requests[: requests.index("--")], requests[requests.index("--") + 1 :])
+                if "--" in requests
+                else (requests, [])
+            )
             configs = [part for part in parts if part.endswith(".yaml")] or [CONFIG]
             parts = [part for part in parts if part not in configs] or ["first", "bare", "split"]
             return run(Path(folder), parts, configs[0], tuple(more))

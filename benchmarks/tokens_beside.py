@@ -67,7 +67,7 @@ def bare(config: EnergyConfig) -> dict[str, Any]:
     ids = "" if "cpu" in device else f"[{gpu}]"
     ours = load_model(Generation(model=backend.model, torch_dtype=dtype, device_ids=ids), device, 0)
     length, output = scenario.input_tokens[0], min(scenario.output_tokens[0], TURN_TOKENS + 1)
-    found: dict[str, Any] = {"input_tokens": length, "output_tokens": output, "batches": {}}
+    results: dict[str, Any] = {"input_tokens": length, "output_tokens": output, "batches": {}}
     for batch in scenario.batch_sizes:
         prompt = torch.randint(0, model.config.vocab_size, (batch, length), device=model.device)
         mask = torch.ones_like(prompt)
@@ -81,9 +81,9 @@ def bare(config: EnergyConfig) -> dict[str, Any]:
             return time.perf_counter() - began
 
         calls = {"one_s": partial(alone, 1), "bare_s": partial(alone, output), "ours_s": partial(_decoded_s, loop)}
-        found["batches"][str(batch)] = in_turns(calls, ORDER, TURNS_S)
+        results["batches"][str(batch)] = in_turns(calls, ORDER, TURNS_S)
         loop.close()
-    return found
+    return results
 
 
 def _built(name: str, device: Any, dtype: str) -> Any:
@@ -108,14 +108,14 @@ def _decoded_s(loop: EagerLoop) -> float:
 
 def in_turns(calls: Mapping[str, Callable[[], float]], order: Sequence[str], long_s: float) -> dict[str, list[float]]:
     """Return what calls say, by their names: all of them in order, once to warm up, and then for so long."""
-    said: dict[str, list[float]] = {name: [] for name in calls}
+    output: dict[str, list[float]] = {name: [] for name in calls}
     for name in order:
         calls[name]()
     until = time.perf_counter() + long_s
     while time.perf_counter() < until:
         for name in order:
-            said[name].append(calls[name]())
-    return said
+            output[name].append(calls[name]())
+    return output
 
 
 def split(_config: EnergyConfig) -> dict[str, Any]:
@@ -133,11 +133,11 @@ def split(_config: EnergyConfig) -> dict[str, Any]:
     ids = torch.arange(1, 65).reshape(1, -1)
     logits, maps = [], []
     for generation in (whole, parts):
-        found = load_model(generation, "cuda:0", 0)
+        result = load_model(generation, "cuda:0", 0)
         with torch.inference_mode():
-            logits.append(found.model(ids.to(found.device)).logits.float().cpu())
-        maps.append(dict(found.placement))
-        found.release()
+            logits.append(result.model(ids.to(result.device)).logits.float().cpu())
+        maps.append(dict(result.placement))
+        result.release()
     error = (logits[0] - logits[1]).abs().max().item()
     return {
         "model": SPLIT_MODEL,

@@ -33,15 +33,15 @@ SAME = 0.005
 def halves(folder: RunFolder) -> str:
     """Return the table of a run."""
     options, records = EnergyOptions.model_validate(folder.plan.options), folder.records()
-    told = folder.path / "monitor" / "sensors-gpu0.json"
-    sensor = SensorModel.model_validate_json(told.read_text(encoding="utf-8")) if told.exists() else AT_ONCE
+    output = folder.path / "monitor" / "sensors-gpu0.json"
+    sensor = SensorModel.model_validate_json(output.read_text(encoding="utf-8")) if output.exists() else AT_ONCE
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for seen in replay_run(options, records).observations.windows:
-        if seen.cell_phase.cell is not None and seen.cell_phase.phase in PHASES and seen.stage.calls > 1:
-            name = f"{seen.cell_phase.cell.mode}, batch {seen.cell_phase.cell.batch}", seen.cell_phase.phase
-            found = _of_window(seen, records, sensor)
-            if found is not None:
-                pairs.setdefault(name, []).append(found)
+    for window in replay_run(options, records).observations.windows:
+        if window.cell_phase.cell is not None and window.cell_phase.phase in PHASES and window.stage.calls > 1:
+            name = f"{window.cell_phase.cell.mode}, batch {window.cell_phase.cell.batch}", window.cell_phase.phase
+            result = _of_window(window, records, sensor)
+            if result is not None:
+                pairs.setdefault(name, []).append(result)
     lines = [
         "| cell | phase | windows | first half, J/token | twice as long, J/token | ratio |",
         "|---|---|---|---|---|---|",
@@ -53,26 +53,26 @@ def halves(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def _of_window(seen: PhaseWindow, records: Records, sensor: SensorModel) -> tuple[float, float] | None:
+def _of_window(window: PhaseWindow, records: Records, sensor: SensorModel) -> tuple[float, float] | None:
     """Return the joules of a token in the first half of a window's calls, and in all of them.
 
     Raises:
         ValueError: The sensor did not see as is assumed here.
     """
-    stage, tokens = seen.stage, seen.samples(PHASES[seen.cell_phase.phase])
-    ends_us = seen.samples("start_us") + seen.samples("call_us")
+    stage, tokens = window.stage, window.samples(PHASES[window.cell_phase.phase])
+    ends_us = window.samples("start_us") + window.samples("call_us")
     count = len(ends_us) // 2
     half_ns = stage.start_ns + int(1000 * ends_us[count - 1])
-    lines = records.watched_between(seen.record, stage.start_ns, stage.end_ns, margin_s=MARGIN_NS / 1e9)
+    lines = records.watched_between(window.record, stage.start_ns, stage.end_ns, margin_s=MARGIN_NS / 1e9)
     readings = gpu_readings(lines, 0)
-    found = [
+    results = [
         estimate_window_energy(readings, stage.start_ns, end_ns, sensor, precision=PRECISION).joules
         for end_ns in (half_ns, stage.end_ns)
     ]
-    if found[0] is None or found[1] is None or stage.energy is None:
+    if results[0] is None or results[1] is None or stage.energy is None:
         return None
-    if abs(found[1].value / stage.energy.value - 1) > SAME:
+    if abs(results[1].value / stage.energy.value - 1) > SAME:
         raise ValueError(
-            f"{seen.cell_phase.name}: {found[1].value:.4g} J, but its record has {stage.energy.value:.4g} J"
+            f"{window.cell_phase.name}: {results[1].value:.4g} J, but its record has {stage.energy.value:.4g} J"
         )
-    return found[0].value / float(tokens[:count].sum()), found[1].value / float(tokens.sum())
+    return results[0].value / float(tokens[:count].sum()), results[1].value / float(tokens.sum())

@@ -27,14 +27,14 @@ WAYS = ("free", "one core", "two cores", "main alone", "no gc")
 
 def host(config: EnergyConfig) -> dict[str, Any]:
     """Return how far a bare loop of Python comes on each core, and how long steps of decoding take, in ms, each way."""
-    found: dict[str, Any] = {"cores": {str(core): _spins(core) for core in sorted(os.sched_getaffinity(0))}}
+    results: dict[str, Any] = {"cores": {str(core): _spins(core) for core in sorted(os.sched_getaffinity(0))}}
     loop = _loop(config)
     loop.decode()
     for number in range(ROUNDS):
-        for way in WAYS:
-            with _held(way, number):
-                found.setdefault(way, []).extend(_steps_ms(loop))
-    return found
+        for method in WAYS:
+            with _held(method, number):
+                results.setdefault(method, []).extend(_steps_ms(loop))
+    return results
 
 
 def _loop(config: EnergyConfig) -> EagerLoop:
@@ -76,16 +76,16 @@ def _spins(core: int) -> list[int]:
 
 
 @contextmanager
-def _held(way: str, number: int) -> Iterator[None]:
+def _held(method: str, number: int) -> Iterator[None]:
     """Hold the threads of this process to some cores, or keep the garbage collector away, for a while."""
     every = sorted(os.sched_getaffinity(0))
     threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
-    cores = {"one core": {every[4 + number]}, "two cores": set(every[8:10])}.get(way, set(every))
+    cores = {"one core": {every[4 + number]}, "two cores": set(every[8:10])}.get(method, set(every))
     for thread in threads:
         os.sched_setaffinity(thread, cores)
-    if way == "main alone":
+    if method == "main alone":
         os.sched_setaffinity(0, {every[11]})
-    if way == "no gc":
+    if method == "no gc":
         gc.disable()
     try:
         yield
@@ -95,13 +95,15 @@ def _held(way: str, number: int) -> Iterator[None]:
             os.sched_setaffinity(thread, every)
 
 
-def host_table(found: dict[str, Any]) -> str:
+def host_table(results: dict[str, Any]) -> str:
     """Return the table, and a line about the cores."""
     lines = ["| how it is held | steps | a step, ms | 5 % to 95 % of steps, ms |", "|---|---|---|---|"]
-    for way in WAYS:
-        low, high = np.percentile(found[way], (5, 95))
-        lines.append(f"| {way} | {len(found[way])} | {statistics.mean(found[way]):.1f} | {low:.1f}–{high:.1f} |")
-    spins = [statistics.median(counts) for counts in found["cores"].values()]
+    for method in WAYS:
+        low, high = np.percentile(results[method], (5, 95))
+        lines.append(
+            f"| {method} | {len(results[method])} | {statistics.mean(results[method]):.1f} | {low:.1f}–{high:.1f} |"
+        )
+    spins = [statistics.median(counts) for counts in results["cores"].values()]
     times = f"{max(spins) / min(spins):.1f} times"
-    said = f"Of {len(spins)} cores the fastest ran a bare loop of Python {times} as fast as the slowest."
-    return "\n".join(lines) + f"\n\n{said}"
+    text = f"Of {len(spins)} cores the fastest ran a bare loop of Python {times} as fast as the slowest."
+    return "\n".join(lines) + f"\n\n{text}"

@@ -35,21 +35,23 @@ def name_of(row: Row) -> str:
     return f"{row['cell']['mode']}, batch {row['cell']['batch']}"
 
 
-def told(row: Row, figure: str, scale: float = 1.0) -> str:
+def show_figure(row: Row, figure: str, scale: float = 1.0) -> str:
     """Return a figure with half its interval in percent."""
-    found = row["figures"].get(figure)
-    if found is None:
+    result = row["figures"].get(figure)
+    if result is None:
         return "–"
-    if found["low"] is None:
-        return f"{scale * found['value']:.4g}"
-    half = (found["high"] - found["low"]) / 2 / abs(found["value"])
-    return f"{scale * found['value']:.4g} ± {100 * half:.1f} %"
+    if result["low"] is None:
+        return f"{scale * result['value']:.4g}"
+    half = (result["high"] - result["low"]) / 2 / abs(result["value"])
+    return f"{scale * result['value']:.4g} ± {100 * half:.1f} %"
 
 
 def over(ratios: list[float]) -> str:
     """Return the geometric mean of ratios with its 95 % interval."""
-    found = combine_processes([ProcessReading(ratio) for ratio in ratios])
-    return f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})" if found.low is not None else f"{found.value:.3f}"
+    result = combine_processes([ProcessReading(ratio) for ratio in ratios])
+    return (
+        f"{result.value:.3f} ({result.low:.3f}–{result.high:.3f})" if result.low is not None else f"{result.value:.3f}"
+    )
 
 
 def reached(rows: list[Row]) -> str:
@@ -60,12 +62,12 @@ def reached(rows: list[Row]) -> str:
     ]
     for row in rows:
         cells = [
-            told(row, "prefill_j_per_token", 1e3),
-            told(row, "decode_j_per_token"),
-            told(row, "decode_tokens_per_s"),
-            told(row, "bandwidth_share"),
-            told(row, "busy_share"),
-            told(row, "phases_share"),
+            show_figure(row, "prefill_j_per_token", 1e3),
+            show_figure(row, "decode_j_per_token"),
+            show_figure(row, "decode_tokens_per_s"),
+            show_figure(row, "bandwidth_share"),
+            show_figure(row, "busy_share"),
+            show_figure(row, "phases_share"),
         ]
         lines.append(f"| {name_of(row)} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -87,8 +89,8 @@ def agreement(first: list[Row], again: list[Row]) -> str:
             meet = "yes" if one["low"] <= two["high"] and two["low"] <= one["high"] else "no"
             ratio = two["value"] / one["value"]
             lines.append(
-                f"| {name_of(row)} | {figure.partition('_')[0]} | {told(row, figure)} | {told(other, figure)} "
-                f"| {ratio:.3f} | {meet} |"
+                f"| {name_of(row)} | {figure.partition('_')[0]} | {show_figure(row, figure)} "
+                f"| {show_figure(other, figure)} | {ratio:.3f} | {meet} |"
             )
     return "\n".join(lines)
 
@@ -101,14 +103,16 @@ def against_bare(bare: dict[str, Any]) -> str:
         bare_s = [sum(times["bare_s"][2 * n : 2 * n + 2]) - 2 * one_s for n, one_s in enumerate(times["one_s"])]
         ours_s = [sum(times["ours_s"][2 * n : 2 * n + 2]) for n in range(len(bare_s))]
         ratio = over([b / o for b, o in zip(bare_s, ours_s, strict=True)])
-        rates = [2 * tokens * len(each) / sum(each) for each in (ours_s, bare_s)]
+        rates = [2 * tokens * len(entry) / sum(entry) for entry in (ours_s, bare_s)]
         lines.append(f"| {batch} | {rates[0]:.1f} | {rates[1]:.1f} | {ratio} |")
     return "\n".join(lines)
 
 
 def split_line(split: dict[str, Any]) -> str:
     """Return one line about a model that is split."""
-    places = split["placement"].values()
-    counted = ", ".join(f"{sum(place == each for place in places)} parts on {each}" for each in dict.fromkeys(places))
+    positions = split["placement"].values()
+    counted = ", ".join(
+        f"{sum(part == device for part in positions)} parts on {device}" for device in dict.fromkeys(positions)
+    )
     share = split["max_error"] / split["largest_logit"]
     return f"`{split['model']}` split by max_memory: {counted}, as planned; logits are off by {share:.1e}."

@@ -77,8 +77,8 @@ def trial(tuner: TunerName, condition: str, number: int, device: str, shape: dic
     ]
     load = LOADS[condition]
     if load is not None:
-        spec, place = load
-        on_host = place == HOST
+        spec, location = load
+        on_host = location == HOST
         roles.append(
             Role(
                 name=condition,
@@ -109,21 +109,21 @@ def quiet(subjects: list[Subject], device: str, number: int) -> Trial:
     return Trial(block=f"quiet-{number}", roles=(role,), method=method, seed=number)
 
 
-def told(outcome: TrialOutcome, tuner: str, condition: str, number: int) -> Kept:
+def summarize_tuning(outcome: TrialOutcome, tuner: str, condition: str, number: int) -> Kept:
     """Return what came of a try."""
-    found = outcome.tunings[0] if outcome.tunings else None
+    result = outcome.tunings[0] if outcome.tunings else None
     load = next((e for e in outcome.evidence if e.load_calls is not None), None)
     return {
         "tuner": tuner,
         "condition": condition,
         "try": number,
         "status": outcome.status,
-        "reason": outcome.reason if found is None else found.reason,
-        "config": found.config if found else None,
-        "time_us": found.time_us if found else None,
-        "tuning_s": found.tuning_s if found else None,
-        "version": found.version if found else None,
-        "tried": [(each.time_us, each.reason is None) for each in found.tried] if found else [],
+        "reason": outcome.reason if result is None else result.reason,
+        "config": result.config if result else None,
+        "time_us": result.time_us if result else None,
+        "tuning_s": result.tuning_s if result else None,
+        "version": result.version if result else None,
+        "tried": [(entry.time_us, entry.reason is None) for entry in result.tried] if result else [],
         "load": None if load is None else {"calls": load.load_calls, "s": load.load_s, "cpu_s": load.load_cpu_s},
     }
 
@@ -132,44 +132,44 @@ def retimed(outcomes: Iterable[TrialOutcome], subjects: list[Subject]) -> dict[s
     """Return the median time of each configuration in each process, by its key."""
     import numpy as np
 
-    found: dict[str, list[float]] = {}
+    results: dict[str, list[float]] = {}
     for outcome in outcomes:
-        taken = {series.quantity for series in outcome.series}
-        quantity = next((name for name in TIME_QUANTITIES if name in taken), None)
+        samples = {series.quantity for series in outcome.series}
+        quantity = next((name for name in TIME_QUANTITIES if name in samples), None)
         for series in outcome.series:
             if series.quantity == quantity:
                 key = key_of(subjects[series.subject].config or {})
-                found.setdefault(key, []).append(float(np.median(np.frombuffer(series.data))))
-    return found
+                results.setdefault(key, []).append(float(np.median(np.frombuffer(series.data))))
+    return results
 
 
 def left_of(raw: Kept, tries: int) -> list[tuple[TunerName, str, int]]:
     """Return what is still to be tried, try after try, each in a random order; quick tuners first."""
     done = {(t["tuner"], t["condition"], t["try"]) for visit in raw["visits"] for t in visit["tries"]}
-    wanted = [(t, c, n) for n in range(1, tries + 1) for t in TUNERS for c in LOADS if (t, c, n) not in done]
-    random.Random(len(done)).shuffle(wanted)
-    return sorted(wanted, key=lambda each: (each[0] == SLOW, each[2]))
+    targets = [(t, c, n) for n in range(1, tries + 1) for t in TUNERS for c in LOADS if (t, c, n) not in done]
+    random.Random(len(done)).shuffle(targets)
+    return sorted(targets, key=lambda entry: (entry[0] == SLOW, entry[2]))
 
 
 def run(folder: Path, *, tries: int, device: str = "cuda:0", shape: dict[str, str] | None = None) -> None:
     """Measure what is left, and keep what there is after each try."""
     faulthandler.dump_traceback_later(MOST_S + 30, exit=True)
     begin = time.monotonic()
-    raw = kept(RESULTS) if (RESULTS / SAMPLES).exists() and device.startswith("cuda") else {"visits": []}
-    wanted = left_of(raw, tries)
+    raw = load_kept(RESULTS) if (RESULTS / SAMPLES).exists() and device.startswith("cuda") else {"visits": []}
+    targets = left_of(raw, tries)
     visit: Kept = {"tries": [], "quiet": {}}
     raw["visits"].append(visit)
-    place = Path(mkdtemp(prefix="tuners-"))
-    (place / "logs").mkdir()
-    launcher = Launcher(detect(), LocalStarter(place, Path.cwd()))
+    directory = Path(mkdtemp(prefix="tuners-"))
+    (directory / "logs").mkdir()
+    launcher = Launcher(detect(), LocalStarter(directory, Path.cwd()))
     longest_s = BUDGET_S
     with Guardian():
-        for tuner, condition, number in wanted:
+        for tuner, condition, number in targets:
             if time.monotonic() - begin > MOST_S - RETIMING_S - longest_s:
                 continue
             begun = time.monotonic()
             planned = trial(tuner, condition, number, device, shape or SHAPE)
-            visit["tries"].append(told(launcher.measure(planned), tuner, condition, number))
+            visit["tries"].append(summarize_tuning(launcher.measure(planned), tuner, condition, number))
             longest_s = max(longest_s, time.monotonic() - begun)
             print(json.dumps({k: visit["tries"][-1][k] for k in ("tuner", "condition", "try", "tuning_s", "reason")}))
             keep(folder, raw)
@@ -199,7 +199,7 @@ def keep(folder: Path, raw: Kept) -> None:
     (folder / "tuners.json").write_text(json.dumps(published, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def kept(folder: Path) -> Kept:
+def load_kept(folder: Path) -> Kept:
     """Return what was measured so far."""
     raw: Kept = json.loads(lzma.decompress((folder / SAMPLES).read_bytes()))
     return raw
@@ -207,13 +207,13 @@ def kept(folder: Path) -> Kept:
 
 def verified(folder: Path) -> str:
     """Return the table that follows from what was kept, having made sure that it is the published one."""
-    raw = kept(folder)
+    raw = load_kept(folder)
     published = json.loads((folder / "tuners.json").read_text(encoding="utf-8"))["table"]
-    found = table(raw, TUNERS)
-    if found != published:
+    results = table(raw, TUNERS)
+    if results != published:
         print("What is published does not follow from what was kept.", file=sys.stderr)
         sys.exit(1)
-    return found
+    return results
 
 
 def main() -> int:
@@ -222,10 +222,10 @@ def main() -> int:
     if not words or words[0] not in {"run", "verify"} or len(words) % 2 == 0:
         print(__doc__)
         return 2
-    given = dict(zip(words[1::2], words[2::2], strict=True))
-    folder = Path(given.get("--to", str(RESULTS)))
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    folder = Path(options.get("--to", str(RESULTS)))
     if words[0] == "run":
-        run(folder, tries=int(given.get("--tries", TRIES)))
+        run(folder, tries=int(options.get("--tries", TRIES)))
     print(verified(folder))
     return 0
 

@@ -60,24 +60,24 @@ def table(raw: Kept, tuners: Mapping[Any, str]) -> str:
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
     ]
-    tries = [told(visit, t, tuners) for visit in raw["visits"] for t in visit["tries"]]
+    tries = [summarize_try(visit, t, tuners) for visit in raw["visits"] for t in visit["tries"]]
     conditions = dict.fromkeys(t["condition"] for t in sorted(tries, key=lambda t: t["condition"] != "quiet"))
     for tuner in tuners:
         for condition in conditions:
             some = [t for t in tries if (t["tuner"], t["condition"]) == (tuner, condition)]
             if some:
                 rows.append(_row(tries, some))
-    said = [f"{t['tuner']}, {t['condition']}, try {t['try']}: {t['reason']}." for t in tries if t["config"] is None]
-    return "\n".join([*rows, *(["", *said] if said else [])])
+    text = [f"{t['tuner']}, {t['condition']}, try {t['try']}: {t['reason']}." for t in tries if t["config"] is None]
+    return "\n".join([*rows, *(["", *text] if text else [])])
 
 
-def told(visit: Kept, one: Kept, tuners: Mapping[Any, str]) -> Kept:
+def summarize_try(visit: Kept, one: Kept, tuners: Mapping[Any, str]) -> Kept:
     """Return a try with its regret and how much longer its time was than in quiet; null where not timed again."""
     spec = tuners[one["tuner"]]
     key = None if one["config"] is None else key_of(one["config"])
     quiet = quiet_us(visit, spec).get(key or "")
-    seen = one["time_us"] / quiet if quiet and one["time_us"] is not None else None
-    return {**one, "key": key, "regret": regrets(visit, spec).get(key or ""), "seen": seen}
+    ratio = one["time_us"] / quiet if quiet and one["time_us"] is not None else None
+    return {**one, "key": key, "regret": regrets(visit, spec).get(key or ""), "seen": ratio}
 
 
 def _row(tries: list[Kept], some: list[Kept]) -> str:
@@ -85,13 +85,14 @@ def _row(tries: list[Kept], some: list[Kept]) -> str:
     good = [t for t in some if t["key"] is not None]
     lost = [100 * t["regret"] for t in good if t["regret"] is not None]
     mean, half = mean_and_half(lost) if lost else (None, None)
-    seen = [t["seen"] for t in good if t["seen"] is not None]
+    ratios = [t["seen"] for t in good if t["seen"] is not None]
     took = [t["tuning_s"] for t in good if t["tuning_s"] is not None]
+    took_s = f"{statistics.median(took):.1f}" if took else "–"
     regret = "–" if mean is None else f"{mean:.1f} %" if half is None else f"{mean:.1f} ± {half:.1f} %"
     return (
         f"| {tuner} | {condition} | {len(good)} of {len(some)} | {len({t['key'] for t in good})} "
         f"| {_mismatch(tries, good)} | {regret} | {f'{max(lost):.1f} %' if lost else '–'} "
-        f"| {f'{statistics.median(seen):.2f}' if seen else '–'} | {f'{statistics.median(took):.1f}' if took else '–'} |"
+        f"| {f'{statistics.median(ratios):.2f}' if ratios else '–'} | {took_s} |"
     )
 
 

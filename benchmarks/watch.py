@@ -73,7 +73,7 @@ def resident_mib() -> float:
 
 def flat() -> dict[str, Any]:
     """Return the recorder's memory every five minutes of a virtual hour."""
-    found: list[tuple[float, float]] = []
+    results: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         fake = FakeNvml.create(Path(folder) / "scenario.nvml", [hopper()] * GPUS)
         pace = VirtualPace(fake)
@@ -86,16 +86,16 @@ def flat() -> dict[str, Any]:
 
             def look(tick: int) -> list[RecordingLine]:
                 if tick % round(EVERY_S / INTERVAL_S) == 0 or tick == 1000:
-                    found.append((tick * INTERVAL_S, resident_mib()))
-                    print(f"{tick * INTERVAL_S:6.0f} s  {found[-1][1]:.2f} MiB", file=sys.stderr)
+                    results.append((tick * INTERVAL_S, resident_mib()))
+                    print(f"{tick * INTERVAL_S:6.0f} s  {results[-1][1]:.2f} MiB", file=sys.stderr)
                 return gpus.read(tick)
 
             sink = Nowhere()
             slow = {gpus.read_meters: 10, host.read: 10, gpus.read_processes_and_pcie: 100}
-            beside = [BackgroundSampler(slow_look, every, at_once) for slow_look, every in slow.items()]
+            background = [BackgroundSampler(slow_look, every, at_once) for slow_look, every in slow.items()]
             head = header(INTERVAL_S, GPUS, host_every=10)
-            end = Recorder(head, sink, pace, sample=look, background=beside, answer=lambda _: None).run()
-    return {"resident_mib": found, "written_mib": sink.bytes / 2**20, "ticks": end.ticks, "missed": end.missed}
+            end = Recorder(head, sink, pace, sample=look, background=background, answer=lambda _: None).run()
+    return {"resident_mib": results, "written_mib": sink.bytes / 2**20, "ticks": end.ticks, "missed": end.missed}
 
 
 def ticks() -> dict[str, Any]:
@@ -138,41 +138,41 @@ def table(results: dict[str, Any]) -> str:
     """Return what is published."""
     lines: list[str] = []
     if "flat" in results:
-        found = results["flat"]
+        result = results["flat"]
         lines += ["| eight fakes at 100 Hz, after | memory, MiB |", "|---|---|"]
-        lines += [f"| {at_s:.0f} s | {mib:.2f} |" for at_s, mib in found["resident_mib"]]
-        lines += [f"{found['ticks']} ticks, {found['missed']} missed, {found['written_mib']:.0f} MiB written", ""]
+        lines += [f"| {at_s:.0f} s | {mib:.2f} |" for at_s, mib in result["resident_mib"]]
+        lines += [f"{result['ticks']} ticks, {result['missed']} missed, {result['written_mib']:.0f} MiB written", ""]
     if "ticks" in results:
-        found = results["ticks"]
-        share = found["missed"] / (found["missed"] + found["ticks"])
-        where = f"on {found['cpus']} CPUs, load {found['load_1m']:.1f}"
+        result = results["ticks"]
+        share = result["missed"] / (result["missed"] + result["ticks"])
+        where = f"on {result['cpus']} CPUs, load {result['load_1m']:.1f}"
         lines += [
-            f"A minute for real {where}: {found['ticks']} ticks kept, {found['missed']} missed ({share:.2%}).",
+            f"A minute for real {where}: {result['ticks']} ticks kept, {result['missed']} missed ({share:.2%}).",
             "",
             "| µs | median | p99 | p99.9 | most |",
             "|---|---|---|---|---|",
         ]
         for name, title in (("late_us", "begun late by"), ("seven_gpus_took_us", "first GPU to eighth")):
-            lines.append(f"| {title} | {' | '.join(f'{value:.0f}' for value in found[name].values())} |")
+            lines.append(f"| {title} | {' | '.join(f'{value:.0f}' for value in result[name].values())} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     """Measure or verify."""
-    known = {"flat": flat, "ticks": ticks}
+    available = {"flat": flat, "ticks": ticks}
     match sys.argv[1:]:
         case ["gpu"]:
             return gpu(watch_gpu.RESULTS)
-        case ["gpu", "--to", place]:
-            return gpu(Path(place))
+        case ["gpu", "--to", target]:
+            return gpu(Path(target))
         case [("flat" | "ticks" | "verify") as what]:
             pass
         case _:
             print(__doc__)
             return 2
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    if what in known:
-        results[what] = known[what]()
+    if what in available:
+        results[what] = available[what]()
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table(results))
     if what == "verify" and (watch_gpu.RESULTS / "watch.json").exists():

@@ -92,14 +92,14 @@ class Softmax:
 
     def _stamps_take_us(self) -> float:
         """Return what the stamps take themselves, as spins of known length show it; once, and the same for all."""
-        found = []
+        results = []
         for _ in range(64):
             self._clock.take()
             stamps = self._bench.slots.read(len(self._places))
             for kind in ("spin", "wide"):
                 true_us = self._bench.calibration.reference_us[f"{kind} warm"]
-                found.append(float(np.median(stamps.select(self._places == kind).us)) - true_us)
-        return float(np.median(found))
+                results.append(float(np.median(stamps.select(self._places == kind).us)) - true_us)
+        return float(np.median(results))
 
     def kernels_us(self) -> Samples:
         """Replay the graph and read what its stamps say of each kernel."""
@@ -110,13 +110,13 @@ class Softmax:
     def calls_us(self, count: int) -> Samples:
         """Call and wait."""
         call, wait, now = self._call, self._wait, time.perf_counter_ns
-        taken = np.empty(count)
-        for place in range(count):
+        samples = np.empty(count)
+        for index in range(count):
             begin = now()
             call()
             wait()
-            taken[place] = now() - begin
-        return taken / 1e3
+            samples[index] = now() - begin
+        return samples / 1e3
 
 
 class Watcher(Protocol):
@@ -208,11 +208,11 @@ class Smi:
 
 def watchers(folder: Path) -> tuple[dict[str, Watcher], dict[str, str]]:
     """Return who may watch, and who cannot here with the reason."""
-    found: dict[str, Watcher] = {ALONE: Nobody(), AGAIN: Nobody()}
-    found.update({name: Recorder(interval_s, folder) for name, interval_s in INTERVALS_S.items()})
+    results: dict[str, Watcher] = {ALONE: Nobody(), AGAIN: Nobody()}
+    results.update({name: Recorder(interval_s, folder) for name, interval_s in INTERVALS_S.items()})
     if shutil.which(SMI_COMMAND[0]) is None:
-        return found, {SMI: f"there is no {SMI_COMMAND[0]} here"}
-    return {**found, SMI: Smi(folder)}, {}
+        return results, {SMI: f"there is no {SMI_COMMAND[0]} here"}
+    return {**results, SMI: Smi(folder)}, {}
 
 
 def one_block(watcher: Watcher, subject: Subject) -> Kept:
@@ -227,8 +227,8 @@ def one_block(watcher: Watcher, subject: Subject) -> Kept:
             took_s = time.monotonic() - begin
             used_s = None if cpu_s is None else (cpu_time_s(watcher.pid) or cpu_s) - cpu_s
     finally:
-        seen = watcher.stop()
-    return {"s": took_s, "cpu_s": used_s, **seen, "kernel": _kept(kernels_us), "call": _kept(calls_us)}
+        observed = watcher.stop()
+    return {"s": took_s, "cpu_s": used_s, **observed, "kernel": _kept(kernels_us), "call": _kept(calls_us)}
 
 
 def _timed(subject: Subject, seconds: float) -> tuple[Samples, Samples]:
@@ -277,8 +277,8 @@ def run(folder: Path, made: Callable[[], Subject] = Softmax) -> None:
 
     subject, machine, chance = made(), fingerprint(), random.Random(0)
     raw: Kept = {"block_s": BLOCK_S, "began_s": round(time.monotonic() - begin, 1), "blocks": []}
-    with tempfile.TemporaryDirectory() as place:
-        who, raw["left_out"] = watchers(Path(place))
+    with tempfile.TemporaryDirectory() as directory:
+        who, raw["left_out"] = watchers(Path(directory))
         raw["conditions"] = list(who)
         longest_s = 0.0
         for number in range(ROUNDS):
@@ -310,16 +310,16 @@ def keep(folder: Path, raw: Kept, machine: Kept) -> None:
     """Write down what was measured, and the table that follows from it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "watch.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))
-    told = {"command": "python benchmarks/watch.py gpu", "machine": machine, "table": table(raw)}
-    (folder / "watch.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    summary = {"command": "python benchmarks/watch.py gpu", "machine": machine, "table": table(raw)}
+    (folder / "watch.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def verified(folder: Path) -> str:
     """Return the table that follows from what was kept, having made sure that it is the published one."""
     raw = json.loads(lzma.decompress((folder / "watch.samples.json.xz").read_bytes()))
     published = json.loads((folder / "watch.json").read_text(encoding="utf-8"))["table"]
-    found = table(raw)
-    if found != published:
+    results = table(raw)
+    if results != published:
         print("What is published does not follow from what was kept.", file=sys.stderr)
         sys.exit(1)
-    return found
+    return results

@@ -78,9 +78,9 @@ def table(raw: Raw) -> str:
 
 def _row(raw: Raw, condition: str) -> str:
     blocks = [block for block in raw["blocks"] if block["condition"] == condition]
-    found = shifts(raw, condition)
+    result = shifts(raw, condition)
     cells = [condition, str(len(blocks)), _cpu(blocks), _sum(blocks, "looks"), _sum(blocks, "missed")]
-    cells += [_told(found[shown]) if shown in found else "–" for shown in SHOWN]
+    cells += [_told(result[shown]) if shown in result else "–" for shown in SHOWN]
     return f"| {' | '.join(cells)} |"
 
 
@@ -90,8 +90,8 @@ def _told(moved: Shift) -> str:
 
 def _cpu(blocks: list[Raw]) -> str:
     """Return the CPU time of the watching process over the time of all blocks."""
-    seen = [(block["cpu_s"], block["s"]) for block in blocks if block["cpu_s"] is not None]
-    return f"{100 * sum(cpu_s for cpu_s, _ in seen) / sum(s for _, s in seen):.1f} %" if seen else "–"
+    values = [(block["cpu_s"], block["s"]) for block in blocks if block["cpu_s"] is not None]
+    return f"{100 * sum(cpu_s for cpu_s, _ in values) / sum(s for _, s in values):.1f} %" if values else "–"
 
 
 def _sum(blocks: list[Raw], what: str) -> str:
@@ -101,15 +101,15 @@ def _sum(blocks: list[Raw], what: str) -> str:
 
 def _below(raw: Raw) -> list[str]:
     alone = [block for block in raw["blocks"] if block["condition"] == ALONE]
-    said = []
+    output = []
     if alone:
         times = [f"{what} {which} {_median(alone, what, which):.2f} µs" for what, which in SHOWN]
         counts = [
             f"{round(float(np.median([block[what]['n'] for block in alone]))):,} {what}s" for what in ("kernel", "call")
         ]
-        said.append(f"Beside nothing: {', '.join(times)}; {' and '.join(counts)} a block of {raw['block_s']:g} s.")
-    said += [f"Left out: {condition} ({why})." for condition, why in raw["left_out"].items()]
-    return said
+        output.append(f"Beside nothing: {', '.join(times)}; {' and '.join(counts)} a block of {raw['block_s']:g} s.")
+    output += [f"Left out: {condition} ({why})." for condition, why in raw["left_out"].items()]
+    return output
 
 
 def _median(blocks: list[Raw], what: str, which: str) -> float:

@@ -63,10 +63,10 @@ def child(seconds: float, node: int | None) -> Seen:
     while (start := time.perf_counter()) < end or len(samples) < FEWEST:
         matmul()
         samples.append(1e6 * (time.perf_counter() - start))
-    kept = np.array(samples[len(samples) // 5 :])
+    saved = np.array(samples[len(samples) // 5 :])
     cores = tuple(sorted(os.sched_getaffinity(0)))
     threads = os.environ.get(THREADS[0], "default")
-    return Seen(float(np.median(kept)), float(kept.std() / kept.mean()), cores, memory_nodes(), threads)
+    return Seen(float(np.median(saved)), float(saved.std() / saved.mean()), cores, memory_nodes(), threads)
 
 
 def memory_nodes() -> str:
@@ -89,20 +89,22 @@ def at_once(seconds: float, commands: Sequence[tuple[list[str], dict[str, str]]]
         )
         for before, variables in commands
     ]
-    seen: list[Seen] = []
+    observations: list[Seen] = []
     for process in started:
         out, _ = process.communicate()
         if process.returncode:
             sys.exit(f"a process of the example ended with {process.returncode}")
-        seen.append(Seen(**json.loads(out)))
-    return seen
+        observations.append(Seen(**json.loads(out)))
+    return observations
 
 
 def shares() -> list[tuple[int, ...]]:
     """Return the cores this process may use in equal parts; one and the same where there are too few."""
     cores = sorted(os.sched_getaffinity(0))
-    each = len(cores) // PROCESSES
-    return [tuple(cores[i * each : (i + 1) * each]) if each else tuple(cores) for i in range(PROCESSES)]
+    per_process = len(cores) // PROCESSES
+    return [
+        tuple(cores[i * per_process : (i + 1) * per_process]) if per_process else tuple(cores) for i in range(PROCESSES)
+    ]
 
 
 def alone(seconds: float) -> list[Seen]:
@@ -146,13 +148,13 @@ def library(seconds: float) -> list[Seen]:
     if ran.returncode:
         sys.exit(f"assay run ended with {ran.returncode}: {ran.stderr.decode()}")
     (record,) = json.loads(ran.stdout)["records"]
-    seen: list[Seen] = []
+    observations: list[Seen] = []
     for summary in record["estimates"]:
         evidence = next(e for e in record["evidence"] if e["role"] == summary["role"])
         nodes = ",".join(map(str, evidence["memory_nodes"])) if evidence["memory_nodes"] else "any"
         where = (tuple(evidence["allowed_cores"]), nodes, str(evidence["thread_limit"]))
-        seen.append(Seen(summary["estimate"]["value"], summary["cv"], *where))
-    return seen
+        observations.append(Seen(summary["estimate"]["value"], summary["cv"], *where))
+    return observations
 
 
 def _taskset(cores: tuple[int, ...]) -> list[str]:
@@ -174,8 +176,8 @@ def _bound(cores: tuple[int, ...], variables: dict[str, str]) -> tuple[list[str]
 
 def _node_of(cores: tuple[int, ...]) -> int:
     """Return the memory node of a core, as the kernel says; 0 where it does not."""
-    found = list(Path(f"/sys/devices/system/cpu/cpu{cores[0]}").glob("node[0-9]*"))
-    return int(found[0].name.removeprefix("node")) if found else 0
+    results = list(Path(f"/sys/devices/system/cpu/cpu{cores[0]}").glob("node[0-9]*"))
+    return int(results[0].name.removeprefix("node")) if results else 0
 
 
 LEVELS: dict[str, Callable[[float], list[Seen]]] = {
@@ -189,17 +191,17 @@ LEVELS: dict[str, Callable[[float], list[Seen]]] = {
 }
 
 
-def row(name: str, seen: list[Seen], first: float | None) -> tuple[str, ...]:
+def row(name: str, observations: list[Seen], first: float | None) -> tuple[str, ...]:
     """Write one level: the slowest process's time, the worst scatter, and where they may run."""
-    slowest = max(each.median_us for each in seen)
+    slowest = max(entry.median_us for entry in observations)
     return (
         name,
         f"{slowest:.0f} µs",
         "" if first is None else f"{slowest / first:.2f}×",
-        f"{max(each.cv for each in seen):.3f}",
-        " | ".join(",".join(map(str, each.cores)) for each in seen),
-        " | ".join(each.nodes for each in seen),
-        " | ".join(each.threads for each in seen),
+        f"{max(entry.cv for entry in observations):.3f}",
+        " | ".join(",".join(map(str, entry.cores)) for entry in observations),
+        " | ".join(entry.nodes for entry in observations),
+        " | ".join(entry.threads for entry in observations),
     )
 
 
@@ -208,17 +210,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1.5, help="for each level")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
+    options = parser.parse_args()
+    if options.child:
         node = os.environ.get(NODE)
-        print(json.dumps(child(given.seconds, None if node is None else int(node)).__dict__))
+        print(json.dumps(child(options.seconds, None if node is None else int(node)).__dict__))
         return
     rows: list[tuple[str, ...]] = [("level", "time", "× alone", "CV", "cores", "memory nodes", "threads")]
     first: float | None = None
     for name, level in LEVELS.items():
-        seen = level(given.seconds)
-        rows.append(row(name, seen, first))
-        first = first or seen[0].median_us
+        observations = level(options.seconds)
+        rows.append(row(name, observations, first))
+        first = first or observations[0].median_us
     widths = [max(len(line[column]) for line in rows) for column in range(len(rows[0]))]
     for line in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

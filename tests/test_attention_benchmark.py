@@ -39,7 +39,7 @@ def test_rivals_put_together_from_parts_compute_the_same_function(
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[:2]
 
     monkeypatch.setattr(rivals.Eager, "_attend", attend)
-    found = rivals.Eager("flash", gathered=gathered)(*given)
+    found = rivals.Eager("flash", copies_parts=gathered)(*given)
     assert float((found - right).abs().max()) < 1e-5
 
 

@@ -55,7 +55,7 @@ def test_a_small_one_on_cores_is_kept_and_verified(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(tuners, "BUDGET_S", 1.0)
     monkeypatch.setattr(tuners, "START_S", 0.5)
     tuners.run(tmp_path, tries=1, device="cpu:0", shape={"rows": "64", "cols": "64"})
-    raw = tuners.kept(tmp_path)
+    raw = tuners.load_kept(tmp_path)
     (visit,) = raw["visits"]
     assert {t["condition"] for t in visit["tries"]} == {"quiet", "CPU hogs"}
     assert all(t["config"] is not None for t in visit["tries"])

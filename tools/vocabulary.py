@@ -2,7 +2,7 @@
 
     python tools/vocabulary.py           exit 1 and a line for each violation
 
-- No identifier is one of `BANNED_IDENTIFIERS`: they say nothing about what a value is.
+- No identifier in `SOURCE` and `ALSO_CHECKED` is one of `BANNED_IDENTIFIERS`: they do not say what a value is.
 - No class name occurs in two modules, so that a name can be searched for.
 - No help text uses one of `BANNED_IN_HELP`; each comes with what to write instead.
 
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "assay"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "assay"
+ALSO_CHECKED = ("benchmarks", "examples", "tools")
 
 BANNED_IDENTIFIERS = frozenset(
     {
@@ -83,9 +85,7 @@ def violations(source: Path = SOURCE) -> list[str]:
     for path in sorted(source.rglob("*.py")):
         name = str(path.relative_to(source))
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        for line, identifier in identifiers(tree):
-            if identifier in BANNED_IDENTIFIERS and (name, identifier) not in EXCEPTIONS:
-                lines.append(f"{name}:{line}: `{identifier}` does not say what it is")
+        lines += _identifier_violations(name, tree)
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 classes[node.name].append(name)
@@ -93,6 +93,24 @@ def violations(source: Path = SOURCE) -> list[str]:
             lines += _help_violations(name, tree)
     lines += [f"{', '.join(paths)}: class {name} is in several modules" for name, paths in classes.items() if paths[1:]]
     return lines
+
+
+def other_violations() -> list[str]:
+    """Return the violations of identifiers outside the package."""
+    return [
+        line
+        for folder in ALSO_CHECKED
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line in _identifier_violations(str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
+    ]
+
+
+def _identifier_violations(name: str, tree: ast.Module) -> list[str]:
+    return [
+        f"{name}:{line}: `{identifier}` does not say what it is"
+        for line, identifier in identifiers(tree)
+        if identifier in BANNED_IDENTIFIERS and (name, identifier) not in EXCEPTIONS
+    ]
 
 
 def _help_violations(name: str, tree: ast.Module) -> list[str]:
@@ -105,6 +123,6 @@ def _help_violations(name: str, tree: ast.Module) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = violations()
-    sys.stdout.writelines(f"{line}\n" for line in found)
-    sys.exit(1 if found else 0)
+    wrong = [*violations(), *other_violations()]
+    sys.stdout.writelines(f"{line}\n" for line in wrong)
+    sys.exit(1 if wrong else 0)

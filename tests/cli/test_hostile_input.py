@@ -10,7 +10,7 @@ import click
 import pytest
 
 from assay.cli.main import cli
-from benchmarks.hostile_documents import documents, written
+from benchmarks.hostile_documents import documents, dump_document
 from benchmarks.hostile_input import Outcome, Scratch, problem_of, table
 from benchmarks.hostile_lines import BASES, Line, draw_lines, verbs
 from tests.compat.test_compat_contention import OLDEST
@@ -76,7 +76,7 @@ class Walk:
 def _document(words: str) -> dict[str, str]:
     """Return the file that a command of the hostile documents reads, as it is when it is right."""
     found = next(one for one in documents() if " ".join(one.arguments).startswith(words))
-    return {found.name: written(found.document, found.name)}
+    return {found.name: dump_document(found.document, found.name)}
 
 
 NSA = "runtime:\n  fa2_min_len_win: 64\n  fa2_min_len_cmp: 16\n"

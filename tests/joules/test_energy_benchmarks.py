@@ -182,12 +182,14 @@ def test_ten_tries_five_simple_runs_a_long_one_and_zeus_fit_the_time() -> None:
 
 def test_the_table_of_simulated_sensors_follows_from_the_kept_outcomes() -> None:
     kept = json.loads(joules.RESULTS.read_text(encoding="utf-8"))
-    assert sum(map(len, kept["outcomes"].values())) == len(joules.asked())
+    assert sum(map(len, kept["outcomes"].values())) == len(joules.planned_tasks())
     document = (ROOT / "docs/joules.md").read_text(encoding="utf-8")
     for line in joules.table(kept).splitlines():
         assert line in document
     for key, rows in kept["outcomes"].items():
-        seeds = [seed for sensor, about, which, seed in joules.asked() if f"{sensor} | {about} | {which}" == key]
+        seeds = [
+            seed for sensor, about, which, seed in joules.planned_tasks() if f"{sensor} | {about} | {which}" == key
+        ]
         assert [row[0] for row in rows] == seeds
         if " | windows | " in key:
             assert max(abs(row[1] - 1) for row in rows) <= 0.02
