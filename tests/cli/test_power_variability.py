@@ -98,7 +98,7 @@ def test_a_budget_prints_caps_and_commands_and_sets_nothing(power: Power, tmp_pa
     code, out, err = power("budget", "--watts", 900, "--overhead", 100, "runs/sweep")
     assert code == 0
     assert "Report: runs/sweep/budget/report.html" in err
-    assert "# Nothing was set. Whoever may, runs:\n# on n1\nnvidia-smi -i GPU-n1-0 -pl " in out
+    assert "# Nothing was set. Run as root:\n# on n1\nnvidia-smi -i GPU-n1-0 -pl " in out
     assert "is cut off" in out
     code, out, _ = power("budget", "--watts", 900, "--overhead", 100, "runs", "--json", "--output", "other")
     data = json.loads(out)
@@ -113,6 +113,5 @@ def test_a_budget_prints_caps_and_commands_and_sets_nothing(power: Power, tmp_pa
     code, out, err = power("budget", "--watts", 450, "--overhead", 100, "runs")
     assert (code, out) == (3, "")
     assert err == (
-        "assay: 450 W are too few for 2 GPUs: at the lowest caps that were measured they take 500 W, "
-        "100 W of overhead included.\n"
+        "assay: 450 W are not enough: 2 GPUs need 500 W at their lowest measured caps, including 100 W of overhead.\n"
     )

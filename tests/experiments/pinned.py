@@ -19,8 +19,7 @@ from assay.experiments.energy import EXPERIMENT as ENERGY
 from assay.experiments.energy.study import build_study
 from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.matrix import EXPERIMENT as MATRIX
-from assay.experiments.power.budget import fit_curves, plan_budget, select_work
-from assay.experiments.power.budget_report import budget_findings
+from assay.experiments.power.budget import budget_findings, fit_curves, plan_budget, select_work
 from assay.experiments.power.characterize import EXPERIMENT as CHARACTERIZE
 from assay.experiments.power.sweep import EXPERIMENT as SWEEP
 from assay.experiments.power.variability.analysis import analyse_fleet as look_at_fleet

@@ -176,9 +176,14 @@ def plan_budget(runs: tuple[Path, ...], **flags: Any) -> int:
     from assay.cli import show
     from assay.cli.scaling_analyse import text_only_page
     from assay.core.errors import BadInput
-    from assay.experiments.power import budget_report
-    from assay.experiments.power.budget import fit_curves, plan_budget, select_work
-    from assay.experiments.power.budget_report import budget_findings, build_page
+    from assay.experiments.power.budget import (
+        budget_findings,
+        build_page,
+        command_script,
+        fit_curves,
+        plan_budget,
+        select_work,
+    )
     from assay.experiments.power.rows import GPUS_FILE, SWEEP_FILE, GpuRow, SweepRow, has_no_sweep_rows, load_rows
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
@@ -209,31 +214,31 @@ def plan_budget(runs: tuple[Path, ...], **flags: Any) -> int:
         sections = tuple(section for section in brief.sections if section.title != "Commands")
         print_page(brief.model_copy(update={"sections": sections}), show.console(stderr=False))
         if plan.binds:
-            click.echo(f"\n# Nothing was set. Whoever may, runs:\n{budget_report.command_script(plan)}")
+            click.echo(f"\n# Nothing was set. Run as root:\n{command_script(plan)}")
     show.console(stderr=True).print(f"Report: {show.short_path(folder)}/report.html", markup=False, soft_wrap=True)
     return 0
 
 
 def budget_data(plan: BudgetPlan) -> dict[str, object]:
     """Return the caps as plain data."""
-    from assay.experiments.power import budget_report
+    from assay.experiments.power.budget import cap_commands
 
     return {
         "binds": plan.binds,
         "least_w": plan.least_w,
         "needed_w": plan.needed_w + plan.overhead_w,
-        "loss": vars(plan.loss),
-        "against_equal": None if plan.against_equal is None else vars(plan.against_equal),
+        "loss": plan.loss.as_json(),
+        "against_equal": None if plan.against_equal is None else plan.against_equal.as_json(),
         "caps": [
             {
-                **vars(share.curve.card),
+                **vars(share.curve.gpu),
                 "cap_w": share.cap_w if plan.binds else None,
                 "counted_w": share.watts,
                 "calls_per_s": share.rate,
                 "share": share.share,
-                "own_curve": share.curve.own,
+                "own_curve": not share.curve.peers,
             }
             for share in plan.shares
         ],
-        "commands": [line for _, line in budget_report.cap_commands(plan)],
+        "commands": [line for _, line in cap_commands(plan)],
     }

@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.experiments.power import budget_report
-from assay.experiments.power.budget import BudgetPlan, budget_frontier, fit_curves, plan_budget, select_work, total_rate
-from assay.experiments.power.budget_report import budget_findings, build_page
+from assay.experiments.power.budget import (
+    BudgetPlan,
+    budget_findings,
+    budget_frontier,
+    budget_headline,
+    build_page,
+    cap_commands,
+    fit_curves,
+    plan_budget,
+    select_work,
+    total_rate,
+)
 from tests.experiments.power.simulated_fleets import Setting, simulate
 from tests.experiments.power.simulated_sweeps import rate_at, sweep_rows
 
@@ -62,18 +71,18 @@ def test_the_loss_has_an_interval_over_repeats_and_beats_an_equal_split() -> Non
     assert plan.loss.low <= truth <= plan.loss.high
     assert plan.against_equal is not None
     assert plan.against_equal.value > 0
-    assert "lose" in budget_report.budget_headline(plan)
+    assert "of their uncapped throughput" in budget_headline(plan)
     once = planned(1050.0, rows(repeats=1))
     assert once.loss.low is None
-    assert "nothing was measured twice" in budget_report.budget_headline(once)
+    assert "every step was measured once" in budget_headline(once)
 
 
 def test_a_budget_below_the_lowest_caps_is_refused_with_the_least_that_would_do() -> None:
-    with pytest.raises(MachineCannot, match="at the lowest caps that were measured they take 600 W"):
+    with pytest.raises(MachineCannot, match="need 600 W at their lowest measured caps"):
         planned(599.0)
-    with pytest.raises(MachineCannot, match="they take 700 W, 100 W of overhead included"):
+    with pytest.raises(MachineCannot, match="need 700 W at their lowest measured caps, including 100 W"):
         planned(650.0, overhead_w=100.0)
-    with pytest.raises(MachineCannot, match="with at least 90 % of its full rate for each"):
+    with pytest.raises(MachineCannot, match="to keep 90 % of full rate"):
         planned(900.0, min_share=0.9)
     with pytest.raises(BadInput, match="leaves nothing"):
         planned(100.0, overhead_w=100.0)
@@ -89,11 +98,8 @@ def test_every_gpu_keeps_the_share_that_was_asked_for() -> None:
 def test_a_budget_above_what_is_ever_drawn_does_not_bind() -> None:
     plan = planned(2000.0)
     assert not plan.binds
-    assert (
-        "2000 W do not bind: 3 GPUs need no more than 1800 W together; no cap is needed."
-        in budget_report.budget_headline(plan)
-    )
-    assert not list(budget_report.cap_commands(plan))
+    assert "2000 W do not bind: 3 GPUs draw at most 1800 W together, so no cap is needed." in budget_headline(plan)
+    assert not list(cap_commands(plan))
     assert plan.loss.value == pytest.approx(0.0)
 
 
@@ -101,16 +107,14 @@ def test_a_gpu_without_a_curve_gets_the_middle_one_of_its_model_and_is_marked() 
     others = simulate(Setting(nodes=1, gpus=1, runs=1), 1).all_rows
     strange = others[0].model_copy(update={"model": "Other", "uuid": "GPU-other"})
     curves, notes = fit_curves(rows(), [*others, strange])
-    (borrowed,) = [curve for curve in curves if not curve.own]
-    assert borrowed.of == 3
+    (borrowed,) = [curve for curve in curves if curve.peers]
+    assert borrowed.peers == 3
     assert borrowed.fit.at(400.0) == pytest.approx(rate_at(400.0, *GPUS[1]), rel=0.02)
-    assert notes == ("node0000 GPU 0 (Other) has no curve, nor has any of its model.",)
+    assert notes == ("node0000 GPU 0 (Other) has no curve: no GPU of its model was swept.",)
     plan = plan_budget(curves, 1300.0)
     shown = build_page(plan, select_work(rows(), None)[0], notes=notes)
-    assert "middle of 3 of its model" in str(shown)
-    assert [line.split()[-1] for _, line in budget_report.cap_commands(plan)] == [
-        f"{share.cap_w:.0f}" for share in plan.shares
-    ]
+    assert "median of 3 GPUs of its model" in str(shown)
+    assert [line.split()[-1] for _, line in cap_commands(plan)] == [f"{share.cap_w:.0f}" for share in plan.shares]
 
 
 def test_nothing_is_said_beyond_the_lowest_and_the_highest_step() -> None:
@@ -140,13 +144,13 @@ def test_a_cap_is_free_only_where_it_was_measured_as_such_and_not_from_the_mean_
 
 def test_one_piece_of_work_is_planned_for_and_others_are_asked_about() -> None:
     both = [*rows(), *(row.model_copy(update={"params": {"n": 512}}) for row in rows())]
-    with pytest.raises(BadInput, match="Name one with --workload"):
+    with pytest.raises(BadInput, match="Select one with --workload"):
         select_work(both, None)
     work, own = select_work(both, "sgemm@torch n=512")
     assert (work.label, len(own)) == ("sgemm@torch n=512", len(rows()))
-    with pytest.raises(BadInput, match="Nothing was swept with --workload hgemm"):
+    with pytest.raises(BadInput, match="--workload hgemm was not swept"):
         select_work(both, "hgemm")
-    with pytest.raises(BadInput, match="these are sweeps of sm_mhz"):
+    with pytest.raises(BadInput, match="these rows sweep sm_mhz"):
         select_work([row.model_copy(update={"knob": "sm_mhz"}) for row in rows()], None)
 
 

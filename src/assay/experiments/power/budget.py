@@ -1,9 +1,9 @@
-"""Choose the power caps that give the most work under a power budget, from measured sweeps. Nothing is ever set here.
+"""Choose the power caps that give the most throughput under a power budget, from measured sweeps. Nothing is set here.
 
 Each GPU has a concave curve of calls per second over watts, fitted through the measured steps of its power limit.
-What a step costs is its cap, up to the lowest cap that was measured as not binding: one above that changes nothing.
-Where none was, or every cap was, it costs no more than the GPU's mean power. Where a GPU draws more than its cap, it
-costs what it draws. Curves are not extrapolated beyond the lowest and the highest step.
+A step counts as its cap, up to the lowest cap that was measured as not binding: a higher one changes nothing. Where
+none was, or every cap was, it counts at most the GPU's mean power. Where a GPU draws more than its cap, what it draws
+counts. Curves are not extrapolated beyond the lowest and the highest step.
 """
 
 from __future__ import annotations
@@ -11,185 +11,44 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_count, format_percent, format_range, percent_cell
+from assay.core.page import LinePlot, Page, PlotLine, Section, Table, Text, build_table
 from assay.core.plan import POWER_LIMIT_W
+from assay.core.results import Estimate, Finding, Findings
+from assay.experiments.power.rows import row_notes
 from assay.experiments.power.sweep.curve import MAX_FREE_THROTTLE_SHARE, MIN_LIMIT_SHARE, POWER_CAP_REASON
 from assay.stats.concave import ConcaveCurve, allocate_total, fit_concave
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.numerics import t_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from assay.core.results import Origin
+    from assay.core.page import Element
+    from assay.core.results import Origin, Verdict
     from assay.experiments.power.rows import GpuIdentity, GpuRow, SweepRow
+
+    Samples = NDArray[np.float64]
 
 
 MIN_REPEATS = 2
-"""Repeats from which on there is an interval."""
-
-
-@dataclass(frozen=True)
-class RepeatEstimate:
-    """A number with its interval over repeats; no ends where nothing was measured twice."""
-
-    value: float
-    low: float | None
-    high: float | None
-    repeats: int
-
-
-@dataclass(frozen=True)
-class GpuShare:
-    """What one GPU gets: watts that count, the cap in whole watts, calls a second, and the share of its full rate."""
-
-    curve: PowerCurve
-    watts: float
-    cap_w: float
-    rate: float
-    share: float
-
-
-@dataclass(frozen=True)
-class BudgetPlan:
-    """Who gets how much. Watts without ``overhead_w`` are the GPUs'; ``needed_w`` is what they take without caps.
-
-    ``equal_w`` is what an equal split gives to each, null where it is below what some GPU was measured at.
-    """
-
-    watts: float
-    overhead_w: float
-    shares: tuple[GpuShare, ...]
-    least_w: float
-    needed_w: float
-    loss: RepeatEstimate
-    equal_w: float | None
-    against_equal: RepeatEstimate | None
-
-    @property
-    def binds(self) -> bool:
-        """Whether the budget is less than the GPUs would take."""
-        return self.watts - self.overhead_w < self.needed_w - 1e-6
-
-    @property
-    def spent_w(self) -> float:
-        """The watts that are counted for all GPUs."""
-        return sum(share.watts for share in self.shares)
-
-    @property
-    def capped_w(self) -> float:
-        """What all caps add up to: the GPUs draw no more, whatever they run."""
-        return sum(share.cap_w for share in self.shares)
-
-
-def plan_budget(
-    curves: Sequence[PowerCurve], watts: float, overhead_w: float = 0.0, min_share: float | None = None
-) -> BudgetPlan:
-    """Return the split that gives the most calls a second.
-
-    Raises:
-        BadInput: Nothing is left beside the overhead.
-        MachineCannot: The budget is below the lowest caps that were measured, or below the least share for each.
-    """
-    left = watts - overhead_w
-    if left <= 0:
-        raise BadInput(f"--overhead {overhead_w:g} leaves nothing of --watts {watts:g} for the GPUs.")
-    lows = [_min_watts(curve, min_share) for curve in curves]
-    watts_per_gpu = allocate_total([curve.fit for curve in curves], left, lows)
-    if watts_per_gpu is None:
-        least = sum(lows) + overhead_w
-        why = "at the lowest caps that were measured"
-        if min_share is not None:
-            why = f"with at least {100 * min_share:g} % of its full rate for each"
-        raise MachineCannot(
-            f"{watts:g} W are too few for {len(curves)} GPU{'s'[: len(curves) != 1]}: {why} they take "
-            f"{math.ceil(least - 1e-6)} W{f', {overhead_w:g} W of overhead included' if overhead_w else ''}."
-        )
-    shares = tuple(
-        GpuShare(curve, w, curve.cap(w), curve.fit.at(w), curve.fit.at(w) / curve.full)
-        for curve, w in zip(curves, watts_per_gpu, strict=True)
-    )
-    equal_share_w = left / len(curves)
-    fair = all(equal_share_w >= curve.fit.low - 1e-9 for curve in curves)
-    return BudgetPlan(
-        watts=watts,
-        overhead_w=overhead_w,
-        shares=shares,
-        least_w=sum(curve.fit.low for curve in curves) + overhead_w,
-        needed_w=sum(curve.fit.top for curve in curves),
-        loss=_repeat_estimate(curves, lambda fits: _lost_share(fits, watts_per_gpu), low=0.0),
-        equal_w=equal_share_w if fair else None,
-        against_equal=_repeat_estimate(curves, lambda fits: _gain_over_equal(fits, watts_per_gpu, equal_share_w))
-        if fair
-        else None,
-    )
-
-
-def _min_watts(curve: PowerCurve, min_share: float | None) -> float:
-    if min_share is None:
-        return curve.fit.low
-    return curve.fit.reaches(min_share * curve.full) or curve.fit.low
-
-
-def total_rate(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float]) -> float:
-    """Return the calls a second of all."""
-    return sum(fit.at(watts) for fit, watts in zip(fits, watts_per_gpu, strict=True))
-
-
-def _lost_share(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float]) -> float:
-    return 1 - total_rate(fits, watts_per_gpu) / sum(fit.y[-1] for fit in fits)
-
-
-def _gain_over_equal(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float], equal_w: float) -> float:
-    return total_rate(fits, watts_per_gpu) / total_rate(fits, [equal_w] * len(fits)) - 1
-
-
-def _repeat_estimate(
-    curves: Sequence[PowerCurve], of: Callable[[Sequence[ConcaveCurve]], float], *, low: float | None = None
-) -> RepeatEstimate:
-    """Return a number of all curves, with Student's t over what each repeat alone gives."""
-    value = of([curve.fit for curve in curves])
-    repeats = min(len(curve.repeats) for curve in curves)
-    if repeats < MIN_REPEATS:
-        return RepeatEstimate(value, None, None, repeats)
-    alone = np.array([of([curve.repeats[repeat] for curve in curves]) for repeat in range(repeats)])
-    half = t_quantile(CONFIDENCE, repeats - 1) * float(alone.std(ddof=1)) / math.sqrt(repeats)
-    bottom = value - half if low is None else max(low, value - half)
-    return RepeatEstimate(value, bottom, value + half, repeats)
-
-
-def budget_frontier(curves: Sequence[PowerCurve], points: int = 40) -> list[tuple[float, float, float | None]]:
-    """Return for budgets from the least to what is needed: watts, the share of the full work, and of an equal split."""
-    fits = [curve.fit for curve in curves]
-    full = sum(fit.y[-1] for fit in fits)
-    least, most = sum(fit.low for fit in fits), sum(fit.top for fit in fits)
-    rows = []
-    for watts in np.linspace(least, most, points if most > least else 1):
-        watts_per_gpu = allocate_total(fits, float(watts)) or [fit.low for fit in fits]
-        equal_w = float(watts) / len(fits)
-        fair = (
-            total_rate(fits, [equal_w] * len(fits)) / full if all(equal_w >= fit.low - 1e-9 for fit in fits) else None
-        )
-        rows.append((float(watts), total_rate(fits, watts_per_gpu) / full, fair))
-    return rows
-
-
-if TYPE_CHECKING:
-    Samples = NDArray[np.float64]
-
-AS_FAST = 0.99
-"""Of the rate as found: a cap that binds costs more."""
+"""An interval needs so many repeats."""
+METHOD = "concave curves through the measured steps; Student's t over repeats"
+FULL_RATE_SHARE = 0.99
+"""A cap that does not bind reaches this share of the rate without a cap."""
 
 
 @dataclass(frozen=True)
 class BudgetGpu:
-    """One GPU and where it sits."""
+    """One GPU and its slot."""
 
     uuid: str
     host: str
@@ -204,23 +63,27 @@ class BudgetGpu:
 
 @dataclass(frozen=True)
 class PowerCurve:
-    """Calls a second over watts. ``own`` is false where it is the middle of other GPUs of the model.
+    """Calls per second over watts.
 
-    ``repeats`` are the same from each repeat alone; ``caps`` the watts that are set for the watts that are counted;
-    ``points`` what was measured.
+    Attributes:
+        gpu: The GPU it is of.
+        fit: The curve.
+        repeats: The same from each repeat alone.
+        caps: Pairs of the watts that count and the cap to set for them.
+        points: The measured steps: watts that count, calls per second.
+        peers: GPUs of its model whose median curve it is; 0: it is the GPU's own.
     """
 
-    card: BudgetGpu
+    gpu: BudgetGpu
     fit: ConcaveCurve
     repeats: tuple[ConcaveCurve, ...]
     caps: tuple[tuple[float, float], ...]
     points: tuple[tuple[float, float], ...] = ()
-    own: bool = True
-    of: int = 1
+    peers: int = 0
 
     @property
     def full(self) -> float:
-        """Calls a second without a cap that binds."""
+        """Calls per second without a cap that binds."""
         return self.fit.y[-1]
 
     def cap(self, watts: float) -> float:
@@ -228,6 +91,154 @@ class PowerCurve:
         counted, caps = zip(*self.caps, strict=True)
         cap_w = float(np.interp(watts, counted, caps))
         return max(float(np.floor(cap_w + 1e-6)), float(np.ceil(caps[0] - 1e-6)))
+
+
+@dataclass(frozen=True)
+class GpuShare:
+    """What one GPU gets: watts that count, the cap in whole watts, calls per second, and the share of its full rate."""
+
+    curve: PowerCurve
+    watts: float
+    cap_w: float
+    rate: float
+    share: float
+
+
+@dataclass(frozen=True)
+class BudgetPlan:
+    """The cap of each GPU. Watts include ``overhead_w`` only where that is stated.
+
+    Attributes:
+        watts: The budget, with the overhead.
+        overhead_w: Watts of the budget that are not available to the GPUs.
+        shares: What each GPU gets.
+        least_w: The least budget that the measured steps allow, with the overhead.
+        needed_w: What the GPUs take without caps.
+        loss: The share of uncapped throughput that is lost.
+        equal_w: What an equal split gives each GPU; null where that is below the lowest step of one.
+        against_equal: How much more throughput than an equal split, as a share of it; null likewise.
+    """
+
+    watts: float
+    overhead_w: float
+    shares: tuple[GpuShare, ...]
+    least_w: float
+    needed_w: float
+    loss: Estimate
+    equal_w: float | None
+    against_equal: Estimate | None
+
+    @property
+    def available_w(self) -> float:
+        """What is left for the GPUs."""
+        return self.watts - self.overhead_w
+
+    @property
+    def binds(self) -> bool:
+        """Whether the budget is less than the GPUs take without caps."""
+        return self.available_w < self.needed_w - 1e-6
+
+    @property
+    def spent_w(self) -> float:
+        """The watts that count for all GPUs."""
+        return sum(share.watts for share in self.shares)
+
+    @property
+    def capped_w(self) -> float:
+        """The sum of all caps: the GPUs draw no more, whatever they run."""
+        return sum(share.cap_w for share in self.shares)
+
+
+def plan_budget(
+    curves: Sequence[PowerCurve], watts: float, overhead_w: float = 0.0, min_share: float | None = None
+) -> BudgetPlan:
+    """Return the split with the most calls per second.
+
+    Raises:
+        BadInput: The overhead leaves nothing.
+        MachineCannot: The budget is below the lowest caps that were measured, or below the least share for each.
+    """
+    available_w = watts - overhead_w
+    if available_w <= 0:
+        raise BadInput(f"--overhead {overhead_w:g} leaves nothing of --watts {watts:g} for the GPUs.")
+    fits = [curve.fit for curve in curves]
+    lows = [_min_watts(curve, min_share) for curve in curves]
+    watts_per_gpu = allocate_total(fits, available_w, lows)
+    if watts_per_gpu is None:
+        least = math.ceil(sum(lows) + overhead_w - 1e-6)
+        goal = "at their lowest measured caps" if min_share is None else f"to keep {100 * min_share:g} % of full rate"
+        overhead = f", including {overhead_w:g} W of overhead" if overhead_w else ""
+        gpus = format_count(len(curves), "GPU")
+        raise MachineCannot(f"{watts:g} W are not enough: {gpus} need {least} W {goal}{overhead}.")
+    equal_w = available_w / len(curves)
+    splits_equally = all(equal_w >= fit.low - 1e-9 for fit in fits)
+    return BudgetPlan(
+        watts=watts,
+        overhead_w=overhead_w,
+        shares=tuple(
+            GpuShare(curve, w, curve.cap(w), curve.fit.at(w), curve.fit.at(w) / curve.full)
+            for curve, w in zip(curves, watts_per_gpu, strict=True)
+        ),
+        least_w=sum(fit.low for fit in fits) + overhead_w,
+        needed_w=sum(fit.top for fit in fits),
+        loss=_repeat_estimate(curves, lambda fits: _lost_share(fits, watts_per_gpu), "share of throughput", low=0.0),
+        equal_w=equal_w if splits_equally else None,
+        against_equal=_repeat_estimate(
+            curves, lambda fits: _gain_over_equal(fits, watts_per_gpu, equal_w), "share of an equal split"
+        )
+        if splits_equally
+        else None,
+    )
+
+
+def _min_watts(curve: PowerCurve, min_share: float | None) -> float:
+    if min_share is None:
+        return curve.fit.low
+    return curve.fit.reaches(min_share * curve.full) or curve.fit.low
+
+
+def total_rate(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float]) -> float:
+    """Return the calls per second of all GPUs."""
+    return sum(fit.at(watts) for fit, watts in zip(fits, watts_per_gpu, strict=True))
+
+
+def _lost_share(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float]) -> float:
+    return 1 - total_rate(fits, watts_per_gpu) / sum(fit.y[-1] for fit in fits)
+
+
+def _gain_over_equal(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float], equal_w: float) -> float:
+    return total_rate(fits, watts_per_gpu) / total_rate(fits, [equal_w] * len(fits)) - 1
+
+
+def _repeat_estimate(
+    curves: Sequence[PowerCurve], of: Callable[[Sequence[ConcaveCurve]], float], unit: str, *, low: float | None = None
+) -> Estimate:
+    """Return a number of all curves, with Student's t over its values in each repeat alone."""
+    value = of([curve.fit for curve in curves])
+    repeats = min(len(curve.repeats) for curve in curves)
+    ends: tuple[float | None, float | None] = (None, None)
+    if repeats >= MIN_REPEATS:
+        alone = np.array([of([curve.repeats[repeat] for curve in curves]) for repeat in range(repeats)])
+        half = t_quantile(CONFIDENCE, repeats - 1) * float(alone.std(ddof=1)) / math.sqrt(repeats)
+        ends = (value - half if low is None else max(low, value - half)), value + half
+    return Estimate(
+        value=value, low=ends[0], high=ends[1], unit=unit, scope="machine", method=METHOD, n=max(1, repeats)
+    )
+
+
+def budget_frontier(curves: Sequence[PowerCurve], points: int = 40) -> list[tuple[float, float, float | None]]:
+    """Return watts, the share of uncapped throughput, and that of an equal split (null: impossible), from the least."""
+    fits = [curve.fit for curve in curves]
+    full = sum(fit.y[-1] for fit in fits)
+    least, most = sum(fit.low for fit in fits), sum(fit.top for fit in fits)
+    rows = []
+    for watts in np.linspace(least, most, points if most > least else 1):
+        watts_per_gpu = allocate_total(fits, float(watts)) or [fit.low for fit in fits]
+        equal_w = float(watts) / len(fits)
+        splits_equally = all(equal_w >= fit.low - 1e-9 for fit in fits)
+        equal = total_rate(fits, [equal_w] * len(fits)) / full if splits_equally else None
+        rows.append((float(watts), total_rate(fits, watts_per_gpu) / full, equal))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -239,16 +250,18 @@ class SweptWork:
 
 
 def select_work(rows: Sequence[SweepRow], workload: str | None) -> tuple[SweptWork, tuple[SweepRow, ...]]:
-    """Return the rows of the one piece of work that is meant.
+    """Return the rows of the one workload that is requested.
 
     Raises:
-        BadInput: There is no sweep of power limits, none of the work that was asked for, or several.
+        BadInput: There is no sweep of power limits, none of the requested workload, or several.
     """
     caps = [row for row in rows if row.knob == POWER_LIMIT_W and row.calls_per_s > 0]
     if not caps:
         knobs = ", ".join(dict.fromkeys(row.knob for row in rows))
-        available = f"these are sweeps of {knobs}" if knobs else "there is no sweep"
-        raise BadInput(f"A budget needs `assay power sweep --limits … --apply`; {available}.")
+        raise BadInput(
+            "A budget needs a sweep of power limits, from `assay power sweep --limits … --apply`; "
+            f"{f'these rows sweep {knobs}' if knobs else 'there is none'}."
+        )
     parts: dict[SweptWork, list[SweepRow]] = defaultdict(list)
     for row in caps:
         parts[_work_of_row(row)].append(row)
@@ -261,8 +274,8 @@ def select_work(rows: Sequence[SweepRow], workload: str | None) -> tuple[SweptWo
         return next((work, tuple(own)) for work, own in matching.items())
     named = "; ".join(f"{work.label} ({work.origin})" for work in (matching or parts))
     if not matching:
-        raise BadInput(f"Nothing was swept with --workload {workload}; there is {named}.")
-    raise BadInput(f"Several things were swept, and their work does not add up: {named}. Name one with --workload.")
+        raise BadInput(f"--workload {workload} was not swept; available: {named}.")
+    raise BadInput(f"Several workloads were swept, and their rates do not add up: {named}. Select one with --workload.")
 
 
 def _work_of_row(row: SweepRow) -> SweptWork:
@@ -271,88 +284,85 @@ def _work_of_row(row: SweepRow) -> SweptWork:
 
 
 def fit_curves(rows: Sequence[SweepRow], others: Iterable[GpuRow]) -> tuple[tuple[PowerCurve, ...], tuple[str, ...]]:
-    """Return a curve for each GPU there is, and in words which GPUs have none."""
+    """Return a curve for each GPU, also for those of ``others``, and a note for each that has none."""
     by_gpu: dict[str, list[SweepRow]] = defaultdict(list)
-    notes: list[str] = []
     for row in rows:
         by_gpu[row.uuid].append(row)
     curves = {uuid: curve for uuid, own in by_gpu.items() if (curve := _fit_curve(own)) is not None}
-    without_curve = [BudgetGpu.of(own[0]) for uuid, own in by_gpu.items() if uuid not in curves]
-    uuids = {card.uuid for card in without_curve} | set(curves)
-    for other in others:
-        if other.uuid not in uuids and other.device.startswith("cuda"):
-            uuids.add(other.uuid)
-            without_curve.append(BudgetGpu.of(other))
-    for card in without_curve:
-        peers = [curve for curve in curves.values() if curve.own and curve.card.model == card.model]
+    own_curves = tuple(curves.values())
+    candidates = [*(own[0] for own in by_gpu.values()), *(row for row in others if row.device.startswith("cuda"))]
+    without_curve = {row.uuid: BudgetGpu.of(row) for row in reversed(candidates) if row.uuid not in curves}
+    notes = []
+    for gpu in reversed(without_curve.values()):
+        peers = [curve for curve in own_curves if curve.gpu.model == gpu.model]
         if peers:
-            curves[card.uuid] = _median_curve(card, peers)
+            curves[gpu.uuid] = _median_curve(gpu, peers)
         else:
-            notes.append(f"{card.host} GPU {card.slot} ({card.model}) has no curve, nor has any of its model.")
-    ordered = sorted(curves.values(), key=lambda curve: (curve.card.host, curve.card.slot, curve.card.uuid))
+            notes.append(f"{gpu.host} GPU {gpu.slot} ({gpu.model}) has no curve: no GPU of its model was swept.")
+    ordered = sorted(curves.values(), key=lambda curve: (curve.gpu.host, curve.gpu.slot, curve.gpu.uuid))
     return tuple(ordered), tuple(notes)
 
 
 def _fit_curve(rows: Sequence[SweepRow]) -> PowerCurve | None:
     """Return a GPU's own curve; null where no step of it has a cap."""
-    capped = [row for row in rows if _cap_of_row(row) is not None]
+    capped = [(row, cap) for row in rows if (cap := _cap_w(row)) is not None]
     if not capped:
         return None
-    last = max(rows, key=lambda row: row.started_at)
     most = _max_useful_w(rows)
-    usable = [row for row in rows if _cap_of_row(row) is not None or row.power_w is not None]
+    usable = [row for row in rows if _cap_w(row) is not None or row.power_w is not None]
     watts = np.array([_step_cost_w(row, most) for row in usable])
-    lowest = float(min(_step_cost_w(row, most) for row in capped))
+    lowest = min(_step_cost_w(row, most) for row, _ in capped)
     inside = watts >= lowest
     rates = np.array([row.calls_per_s for row in usable])
     fit = fit_concave(watts[inside], rates[inside])
-    caps = {
-        _step_cost_w(row, most): min(cap, max(most, lowest)) for row in capped if (cap := _cap_of_row(row)) is not None
-    }
-    first = min(cap for row in capped if (cap := _cap_of_row(row)) is not None)
-    caps[lowest] = first
+    caps = {_step_cost_w(row, most): min(cap, max(most, lowest)) for row, cap in capped}
+    caps[lowest] = min(cap for _, cap in capped)
     caps.setdefault(fit.x[-1], fit.x[-1])
-    points = tuple(zip(watts[inside].tolist(), rates[inside].tolist(), strict=True))
-    return PowerCurve(BudgetGpu.of(last), fit, _fit_repeats(usable, watts, lowest), tuple(sorted(caps.items())), points)
+    return PowerCurve(
+        gpu=BudgetGpu.of(max(rows, key=lambda row: row.started_at)),
+        fit=fit,
+        repeats=_fit_repeats(usable, watts, lowest),
+        caps=tuple(sorted(caps.items())),
+        points=tuple(zip(watts[inside].tolist(), rates[inside].tolist(), strict=True)),
+    )
 
 
 def _max_useful_w(rows: Sequence[SweepRow]) -> float:
     """Return the watts from which on a cap changes nothing.
 
     That is the lowest cap that was measured as not binding. Where none was, or where all were and a lower one might
-    not bind either, it is the most that the GPU drew in the mean of a step, at whose peaks such a cap may bind.
+    not bind either, it is the highest mean power of a step; a cap there may bind at power peaks.
     """
-    caps = [cap for row in rows if (cap := _cap_of_row(row)) is not None]
-    powers_w = [row.power_w for row in rows if row.power_w is not None]
-    full = max(
-        (row.calls_per_s for row in rows if _cap_of_row(row) is None), default=max(row.calls_per_s for row in rows)
-    )
-    not_free = {cap for row in rows if (cap := _cap_of_row(row)) is not None and not _is_not_binding(row, cap, full)}
-    free = set(caps) - not_free
-    return min(free) if free and min(caps) in not_free else max(powers_w or caps)
+    capped = [(row, cap) for row in rows if (cap := _cap_w(row)) is not None]
+    uncapped_rates = [row.calls_per_s for row in rows if _cap_w(row) is None]
+    full = max(uncapped_rates or [row.calls_per_s for row in rows])
+    binding = {cap for row, cap in capped if not _is_not_binding(row, cap, full)}
+    free = {cap for _, cap in capped} - binding
+    if free and min(cap for _, cap in capped) in binding:
+        return min(free)
+    return max([row.power_w for row in rows if row.power_w is not None] or [cap for _, cap in capped])
 
 
 def _is_not_binding(row: SweepRow, cap: float, full: float) -> bool:
-    """Return whether a step's cap was seen not to bind: less is drawn, nothing held back, and it is as fast."""
+    """Return whether a step's cap does not bind: less is drawn, no throttling, and it is as fast."""
     below = row.power_w is not None and row.power_w < MIN_LIMIT_SHARE * cap
     return (
         below
         and row.held_back.get(POWER_CAP_REASON, 0.0) <= MAX_FREE_THROTTLE_SHARE
-        and row.calls_per_s >= AS_FAST * full
+        and row.calls_per_s >= FULL_RATE_SHARE * full
     )
 
 
-def _cap_of_row(row: SweepRow) -> float | None:
+def _cap_w(row: SweepRow) -> float | None:
+    """Return the power limit of a step; null where none was set."""
     setting = row.setting
     return float(setting) if isinstance(setting, int | float) and not isinstance(setting, bool) else None
 
 
 def _step_cost_w(row: SweepRow, most: float) -> float:
-    """Return the watts that a step costs."""
-    cap = _cap_of_row(row)
-    if cap is None:
-        return most
-    return max(min(cap, most), row.power_w or 0.0)
+    """Return the watts that count for a step."""
+    cap = _cap_w(row)
+    return most if cap is None else max(min(cap, most), row.power_w or 0.0)
 
 
 def _fit_repeats(rows: Sequence[SweepRow], watts: Samples, lowest: float) -> tuple[ConcaveCurve, ...]:
@@ -364,19 +374,19 @@ def _fit_repeats(rows: Sequence[SweepRow], watts: Samples, lowest: float) -> tup
                 parts[row.run, number].append((float(counted), row.calls_per_s * row.median_us / median))
     whole = max(map(len, parts.values()), default=0)
     complete = [points for points in parts.values() if len(points) == whole]
-    if len(complete) < 2:
+    if len(complete) < MIN_REPEATS:
         return ()
     return tuple(fit_concave(*np.array(points).T) for points in complete)
 
 
-def _median_curve(card: BudgetGpu, peers: Sequence[PowerCurve]) -> PowerCurve:
-    """Return the middle of the curves of a model, as far as all of them reach."""
+def _median_curve(gpu: BudgetGpu, peers: Sequence[PowerCurve]) -> PowerCurve:
+    """Return the median curve of a model, over the range that all of its curves cover."""
     number = min(len(peer.repeats) for peer in peers)
     repeats = tuple(_median_fit([peer.repeats[repeat] for peer in peers]) for repeat in range(number))
     fit = _median_fit([peer.fit for peer in peers])
     low, high = max(peer.caps[0][1] for peer in peers), fit.x[-1]
     caps = ((fit.low, low), (high, max(low, high))) if high > fit.low else ((fit.low, low),)
-    return PowerCurve(card, fit, repeats, caps, own=False, of=len(peers))
+    return PowerCurve(gpu, fit, repeats, caps, peers=len(peers))
 
 
 def _median_fit(fits: Sequence[ConcaveCurve]) -> ConcaveCurve:
@@ -387,3 +397,188 @@ def _median_fit(fits: Sequence[ConcaveCurve]) -> ConcaveCurve:
     knots = np.array(sorted({low, high} | inner))
     heights = np.median([[fit.at(x) for x in knots] for fit in fits], axis=0)
     return fit_concave(knots, heights)
+
+
+MAX_CURVES = 8
+NEGLIGIBLE_GAIN = 5e-4
+"""A gain over an equal split that is not worth a number."""
+
+
+def budget_headline(plan: BudgetPlan) -> str:
+    """Return the answer in a sentence."""
+    gpus = format_count(len(plan.shares), "GPU")
+    available = f"{plan.available_w:g} W"
+    if not plan.binds:
+        return f"{available} do not bind: {gpus} draw at most {plan.needed_w:.0f} W together, so no cap is needed."
+    lost = f"Under {available} the best caps for {gpus} cost {percent_cell(plan.loss)} of their uncapped throughput"
+    if plan.loss.low is None:
+        lost += " (no interval: every step was measured once)"
+    if plan.against_equal is None:
+        return f"{lost}; an equal split would put some below their lowest measured cap."
+    if plan.against_equal.value < NEGLIGIBLE_GAIN:
+        return f"{lost}; an equal split does as well."
+    return f"{lost} and give {percent_cell(plan.against_equal)} more throughput than an equal split."
+
+
+def cap_commands(plan: BudgetPlan) -> Iterator[tuple[str, str]]:
+    """Give the host and the command that would set each cap; they are never run here."""
+    if plan.binds:
+        for share in plan.shares:
+            yield share.curve.gpu.host, f"nvidia-smi -i {share.curve.gpu.uuid} -pl {share.cap_w:.0f}"
+
+
+def command_script(plan: BudgetPlan) -> str:
+    """Return the commands as text, host by host."""
+    parts = groupby(cap_commands(plan), key=lambda host_command: host_command[0])
+    return "\n".join(f"# on {host}\n" + "\n".join(line for _, line in lines) for host, lines in parts)
+
+
+def budget_findings(plan: BudgetPlan, work: SweptWork) -> Findings:
+    """Return the decisions, as findings."""
+    findings = [
+        Finding(
+            kind="budget",
+            claim=f"{work.label}: {plan.watts:g} W are less than the GPUs draw without caps",
+            estimate=plan.loss,
+            verdict="yes" if plan.binds else "no",
+            records=(),
+            facts={
+                "watts": plan.watts,
+                "overhead_w": plan.overhead_w,
+                "least_w": plan.least_w,
+                "needed_w": plan.needed_w + plan.overhead_w,
+                "counted_w": plan.spent_w,
+                "caps_w": plan.capped_w,
+            },
+            origin=work.origin,
+        )
+    ]
+    gain = plan.against_equal
+    if gain is not None and plan.binds:
+        verdict: Verdict = "unsure"
+        if gain.low is not None and gain.high is not None:
+            verdict = "yes" if gain.low > 0 else "no" if gain.high < 1e-3 else "unsure"
+        findings.append(
+            Finding(
+                kind="equal_split",
+                claim=f"{work.label}: these caps give more throughput than an equal split",
+                estimate=gain,
+                verdict=verdict,
+                records=(),
+                facts={"each_w": plan.equal_w},
+                origin=work.origin,
+            )
+        )
+    return Findings(headline=budget_headline(plan), findings=tuple(findings))
+
+
+def build_page(plan: BudgetPlan, work: SweptWork, *, notes: Sequence[str] = (), unusable: Sequence[str] = ()) -> Page:
+    """Return the whole page."""
+    commands = build_table(
+        "Commands that set the caps (root); nothing was set",
+        cap_commands(plan),
+        {"host": lambda command: command[0], "command": lambda command: command[1]},
+    )
+    sections = (
+        Section(title="Results", elements=(caps_table(plan), *_cap_total_notes(plan))),
+        Section(title="Commands", elements=(commands,) if commands.rows else ()),
+        Section(title="Curves", elements=(*_frontier_elements(plan), curves_figure(plan))),
+        Section(title="Data quality", elements=row_notes(notes, unusable)),
+    )
+    return Page(
+        title=f"assay power budget: {plan.watts:g} W for {work.label}",
+        lead=budget_headline(plan),
+        lead_tone="plain" if plan.binds else "good",
+        sections=tuple(section for section in sections if section.elements),
+        origin=work.origin,
+    )
+
+
+def _gpu_names(plan: BudgetPlan) -> dict[str, str]:
+    """Return what each GPU is called, by its UUID: with its host where there are several."""
+    gpus = [share.curve.gpu for share in plan.shares]
+    several = len({gpu.host for gpu in gpus}) > 1
+    return {gpu.uuid: f"{gpu.host} GPU {gpu.slot}" if several else f"GPU {gpu.slot}" for gpu in gpus}
+
+
+def _curve_source(curve: PowerCurve) -> str:
+    return f"median of {format_count(curve.peers, 'GPU')} of its model" if curve.peers else "own"
+
+
+def caps_table(plan: BudgetPlan) -> Table:
+    """Return what each GPU gets."""
+    names = _gpu_names(plan)
+    return build_table(
+        "Caps" if plan.binds else "Power without caps",
+        plan.shares,
+        {
+            "GPU": lambda share: names[share.curve.gpu.uuid],
+            "curve": lambda share: _curve_source(share.curve),
+            "cap, W": lambda share: f"{share.cap_w:.0f}" if plan.binds else None,
+            "counted, W": lambda share: f"{share.watts:.0f}",
+            "share of full rate": lambda share: format_percent(share.share, digits=3),
+            "measured, W": lambda s: format_range(f"{s.curve.fit.low:.0f}", f"{s.curve.fit.x[-1]:.0f}"),
+        },
+        numeric=("cap, W", "counted, W", "share of full rate", "measured, W"),
+        tone=lambda share: "unsure" if share.curve.peers else "plain",
+        note="Counted: the cap, up to the lowest cap measured as not binding; where there is none, up to the mean "
+        "power (caps near it may bind, as power peaks above its mean). Measured: the range of the curve, which is not "
+        "extrapolated. Marked: GPUs without a curve of their own.",
+    )
+
+
+def _cap_total_notes(plan: BudgetPlan) -> list[Element]:
+    if not plan.binds:
+        return []
+    over = plan.capped_w > plan.available_w + 1e-6
+    text = f"The caps add up to {plan.capped_w:.0f} W of {plan.available_w:g} W."
+    if over:
+        text += " They exceed it because some GPUs draw less than their lowest measured cap; other work may draw more."
+    return [Text(text=text, tone="unsure" if over else "plain")]
+
+
+def _frontier_elements(plan: BudgetPlan) -> list[Element]:
+    """Return the throughput under other budgets."""
+    points = budget_frontier([share.curve for share in plan.shares])
+    if len(points) < 2:
+        return []
+    x = tuple(watts + plan.overhead_w for watts, _, _ in points)
+    lines = [PlotLine(label="best caps", x=x, y=tuple(100 * share for _, share, _ in points))]
+    equal = tuple(None if share is None else 100 * share for _, _, share in points)
+    if any(share is not None for share in equal):
+        lines.append(PlotLine(label="equal split", x=x, y=equal))
+    if plan.binds:
+        lines.append(PlotLine(label="this budget", x=(plan.watts,), y=(100 * (1 - plan.loss.value),)))
+    return [
+        LinePlot(
+            title="Throughput under other budgets",
+            name="budgets",
+            x_axis="budget (W)",
+            y_axis="share of uncapped throughput (%)",
+            lines=tuple(lines),
+            markers=False,
+        )
+    ]
+
+
+def curves_figure(plan: BudgetPlan) -> LinePlot:
+    """Return the curves of a few GPUs."""
+    names = _gpu_names(plan)
+    curves = [share.curve for share in plan.shares]
+    own = [curve for curve in curves if not curve.peers] or curves
+    shown = own[:MAX_CURVES]
+    lines = [PlotLine(label=names[curve.gpu.uuid], x=curve.fit.x, y=curve.fit.y) for curve in shown]
+    points = [point for curve in shown for point in curve.points]
+    if points:
+        broken: list[float | None] = [value for _, rate in points for value in (rate, None)]
+        measured_x = tuple(watts for watts, _ in points for _ in range(2))
+        lines.append(PlotLine(label="measured", x=measured_x, y=tuple(broken)))
+    return LinePlot(
+        title="Curves and measured steps",
+        name="curves",
+        x_axis="counted power (W)",
+        y_axis="calls per second",
+        lines=tuple(lines),
+        markers=False,
+        note=f"{MAX_CURVES} of {len(own)} GPUs." if len(own) > MAX_CURVES else None,
+    )

@@ -21,6 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.core.errors import BadInput, DamagedFile
 from assay.core.files import read_text
+from assay.core.page import Text
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Scalar, Value, first_problem
 from assay.store.seal import verify_file
@@ -182,6 +183,8 @@ RowT = TypeVar("RowT", GpuRow, SweepRow)
 
 SKIPPED_FOLDERS = frozenset({"samples", "monitor", "logs", "figures", "reports", "older"})
 """Folders of a run in which no other run lies."""
+MAX_PROBLEMS = 20
+"""Problems in a report; of more, their number."""
 MAX_NAMED_PROBLEMS = 3
 """Of so many lines of a file what is wrong is said; of the rest how many they are."""
 
@@ -335,6 +338,14 @@ def _problems_text(file: Path, read: _FileRows[RowT]) -> list[str]:
         f"; and {len(read.problems) - MAX_NAMED_PROBLEMS} more lines" if len(read.problems) > MAX_NAMED_PROBLEMS else ""
     )
     return [f"{file}: {'; '.join(read.problems[:MAX_NAMED_PROBLEMS])}{more}"]
+
+
+def row_notes(notes: Sequence[str], unusable: Sequence[str]) -> tuple[Text, ...]:
+    """Return the paragraphs of a report about its rows: notes, and what could not be read."""
+    more = len(unusable) - MAX_PROBLEMS
+    problems = [f"{problem}." for problem in unusable[:MAX_PROBLEMS]]
+    problems += [f"{more} more files or lines could not be read; --json lists all."] if more > 0 else []
+    return (*(Text(text=note) for note in notes), *(Text(text=problem, tone="bad") for problem in problems))
 
 
 class _UniqueRows(Generic[RowT]):
