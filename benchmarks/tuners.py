@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.core.guardian import Guardian
-from assay.core.plan import HOST, Method, Role, Subject, Trial, Tuner
+from assay.core.plan import HOST, Adaptive, Role, Subject, Trial, Tuner
 from assay.experiments.estimates import TIME_QUANTITIES
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
@@ -93,7 +93,7 @@ def trial(tuner: TunerName, condition: str, number: int, device: str, shape: dic
         block=f"try-{number}",
         roles=tuple(roles),
         schedule="together",
-        method=Method(duration_s=0.5, timeout_s=90.0),
+        mode=Adaptive(duration_s=0.5, timeout_s=90.0),
         settings={"tuner": tuner, "condition": condition},
         seed=number,
     )
@@ -105,8 +105,8 @@ def quiet(subjects: list[Subject], device: str, number: int) -> Trial:
     As restarts of one trial they would not all be measured: no more than half of a trial's time goes to starting.
     """
     role = Role(name="quiet", subjects=tuple(subjects), devices=(device,), isolation="full")
-    method = Method(duration_s=START_S + 0.3 * len(subjects), precision=1e-6, timeout_s=120.0)
-    return Trial(block=f"quiet-{number}", roles=(role,), method=method, seed=number)
+    mode = Adaptive(duration_s=START_S + 0.3 * len(subjects), precision=None, timeout_s=120.0)
+    return Trial(block=f"quiet-{number}", roles=(role,), mode=mode, seed=number)
 
 
 def summarize_tuning(outcome: TrialOutcome, tuner: str, condition: str, number: int) -> Kept:

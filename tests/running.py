@@ -8,12 +8,12 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
 from assay.core.files import file_lock
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Continuous, Counted, Mode, Paired, Role, Staged, Subject, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -137,23 +137,26 @@ def role(
     return Role(name=name, subjects=(subject,), devices=(device,), duty=duty, isolation=isolation, ranks=ranks)
 
 
-def quickly(**changes: Any) -> Method:
-    """Return a method that takes little time."""
-    return Method(**{"duration_s": 0.4, "timeout_s": 30.0, **changes})
+ModeT = TypeVar("ModeT", Adaptive, Counted, Continuous, Paired, Staged)
+
+
+def quickly(kind: type[ModeT] = Adaptive, **changes: Any) -> ModeT:  # type: ignore[assignment]
+    """Return a mode that takes little time."""
+    return kind(**{"duration_s": 0.4, "timeout_s": 30.0, **changes})
 
 
 class Measure(Protocol):
     """Measures roles in one trial, with real processes."""
 
-    def __call__(self, *roles: Role, method: Method | None = None, **trial: Any) -> TrialOutcome: ...
+    def __call__(self, *roles: Role, mode: Mode | None = None, **trial: Any) -> TrialOutcome: ...
 
 
 @pytest.fixture
 def measure(workplace: Path) -> Measure:
     launcher = Launcher(detect(), LocalStarter(workplace, workplace))
 
-    def measure_once(*roles: Role, method: Method | None = None, **trial: Any) -> TrialOutcome:
-        return launcher.measure(Trial(block="b", roles=roles, method=method or quickly(), **trial))
+    def measure_once(*roles: Role, mode: Mode | None = None, **trial: Any) -> TrialOutcome:
+        return launcher.measure(Trial(block="b", roles=roles, mode=mode or quickly(), **trial))
 
     return measure_once
 

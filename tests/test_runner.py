@@ -16,7 +16,7 @@ from assay.core.errors import MachineCannot, StopRequested
 from assay.core.files import read_json
 from assay.core.guardian import Guardian
 from assay.core.page import Page
-from assay.core.plan import Block, Done, Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Block, Done, Role, Subject, Trial
 from assay.core.results import Disturbance, Finding, Findings, Interference, Missing, SubjectFacts
 from assay.core.values import Value
 from assay.experiments.base import Report
@@ -59,7 +59,7 @@ class Bisection:
         role = Role(name="cpu:0", subjects=(subject(middle),), devices=("cpu:0",))
         control = Role(name="control", subjects=(subject(0),), devices=("cpu:0",))
         trials = tuple(
-            Trial(block=f"size-{middle}", roles=(each,), method=Method(duration_s=1)) for each in (role, control)
+            Trial(block=f"size-{middle}", roles=(each,), mode=Adaptive(duration_s=1)) for each in (role, control)
         )
         return Block(name=f"size-{middle}", why=f"between {low} and {high}", trials=trials)
 

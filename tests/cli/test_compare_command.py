@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.cli.main import main
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.core.results import Findings
 from benchmarks.resealing import reseal
 from tests.compat.test_compat_contention import OLDEST
@@ -132,7 +132,7 @@ def timed(path: str, time_us: float, *, rows: int = 256, devices: tuple[str, ...
     roles = tuple(Role(name=device, subjects=(subject,), devices=(device,)) for device in devices)
     schedule = "together" if len(devices) > 1 else "alone"
     return run_of(
-        Path(path), Trial(block="all", roles=roles, schedule=schedule, method=Method(duration_s=1), restarts=5), time_us
+        Path(path), Trial(block="all", roles=roles, schedule=schedule, mode=Adaptive(duration_s=1), restarts=5), time_us
     )
 
 

@@ -130,5 +130,5 @@ def test_a_budget_shortens_the_trials_until_three_blocks_fit(matrix: Callable[..
     assert code == 0, err
     plan = json.loads(out)
     assert len(plan["block"]["trials"]) == 5
-    assert plan["block"]["trials"][0]["method"]["duration_s"] == pytest.approx(21 / 15 - TRIAL_OVERHEAD_S)
+    assert plan["block"]["trials"][0]["mode"]["duration_s"] == pytest.approx(21 / 15 - TRIAL_OVERHEAD_S)
     assert plan["at_most_s"] == pytest.approx(21.0)

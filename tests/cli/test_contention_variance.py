@@ -10,7 +10,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.compat.contention import build_files
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.experiments.contention.layout import build_layout
 from tests.compat.test_compat_contention import FOUND, OLDEST
 from tests.experiments.comparisons import run_of
@@ -140,7 +140,7 @@ def test_runs_with_other_parameters_are_refused_and_the_difference_is_named(vari
         subject = Subject(workload="softmax", impl="torch", params={"rows": rows})
         role = Role(name="cuda:0", subjects=(subject,), devices=("cuda:0",))
         run_of(
-            tmp_path / str(rows), Trial(block="all", roles=(role,), method=Method(duration_s=1), restarts=5), 1.0 * rows
+            tmp_path / str(rows), Trial(block="all", roles=(role,), mode=Adaptive(duration_s=1), restarts=5), 1.0 * rows
         )
     code, out, err = variance("256", "512")
     assert (code, out) == (2, "")

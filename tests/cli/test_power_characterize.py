@@ -199,5 +199,5 @@ def test_flags_win_over_the_file_and_patterns_choose_cases(characterize: Callabl
     assert {trial["settings"]["phase"] for trial in block["trials"]} == {
         "idle", "sgemm on 1 at once", "sgemm on 2 at once"
     }  # fmt: skip
-    assert {round(trial["method"]["duration_s"], 1) for trial in block["trials"]} == {3.0}
-    assert all(trial["method"]["continuous"] for trial in block["trials"])
+    assert {round(trial["mode"]["duration_s"], 1) for trial in block["trials"]} == {3.0}
+    assert all(trial["mode"]["kind"] == "continuous" for trial in block["trials"])

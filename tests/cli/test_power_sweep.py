@@ -135,7 +135,7 @@ def test_a_budget_shortens_trials_and_the_wait_alike(sweep: Callable[..., tuple[
     words = ("gemm@numpy", "--sizes", "64,128", "--device", "cpu:0", "--settle", "10", "--dry-run", "--json")
     code, out, err = sweep(*words, "--budget", "60")
     assert code == 0, err
-    method = json.loads(out)["block"]["trials"][0]["method"]
+    method = json.loads(out)["block"]["trials"][0]["mode"]
     assert method["settle_s"] == pytest.approx((60 - 6 * (DEFAULT_WORKER_START_S + TRIAL_OVERHEAD_S)) / 6 / 2)
     assert method["duration_s"] == pytest.approx(method["settle_s"])
 

@@ -201,9 +201,9 @@ def test_a_whole_plan_is_not_changed_by_flags(assay: Assay, finished: Ran) -> No
 
 def test_an_explicit_duration_is_not_shortened_by_quick(assay: Assay) -> None:
     ran = assay("run", "bad.py:fine", "--device", "cpu:0", "--quick", "--duration", 5, "--dry-run", "--json")
-    assert ran.data["block"]["trials"][0]["method"]["duration_s"] == 5
+    assert ran.data["block"]["trials"][0]["mode"]["duration_s"] == 5
     quick = assay("run", "bad.py:fine", "--device", "cpu:0", "--quick", "--dry-run", "--json")
-    assert quick.data["block"]["trials"][0]["method"]["duration_s"] == 2
+    assert quick.data["block"]["trials"][0]["mode"]["duration_s"] == 2
 
 
 @pytest.mark.full

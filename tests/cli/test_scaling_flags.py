@@ -62,11 +62,11 @@ def test_on_gpus_the_defaults_are_those_of_the_older_tool(assay: Assay, make_fak
         "rates": "1,2,4", "ring": 1, "dtype": "float16", "causal": False, "offset": "modulo", "backend": "auto",
         "passes": "forward", "only": "all",
     }  # fmt: skip
-    assert (trial["method"]["warmup_runs"], trial["method"]["benchmark_runs"]) == (3, 10)
+    assert (trial["mode"]["warmup_runs"], trial["mode"]["runs"]) == (3, 10)
     large = params(first("--large", "2", "--no-references"))
     assert (large["batch"], large["sequence"]) == (1, 131072)
     quick = first("--quick", "--no-references")
-    counts = (quick["method"]["warmup_runs"], quick["method"]["benchmark_runs"])
+    counts = (quick["mode"]["warmup_runs"], quick["mode"]["runs"])
     assert (params(quick)["sequence"], *counts) == (8192, 1, 3)
     assert first("--quick")["roles"][0]["subjects"][0]["workload"] == "gemm"
 
@@ -93,7 +93,7 @@ def test_the_environment_is_read_said_and_outdone_by_flags(
         monkeypatch.setenv(name, value)
     trial = first_trial(capsys, "--batch-size", 3)
     assert [params(trial)[name] for name in ("batch", "sequence", "heads", "dim")] == [3, 1024, 8, 8]
-    assert (trial["method"]["warmup_runs"], trial["method"]["benchmark_runs"]) == (5, 7)
+    assert (trial["mode"]["warmup_runs"], trial["mode"]["runs"]) == (5, 7)
     main(["scaling", "run", "--dry-run"])
     said = capsys.readouterr().err
     assert "From the environment:" in said

@@ -14,14 +14,32 @@ from pydantic import ValidationError
 
 from assay.core import page, plan, results
 from assay.core.page import build_table
-from assay.core.plan import Block, Command, Method, Metric, Role, SourceCheckout, Subject, Trial, Tuner
+from assay.core.plan import (
+    Adaptive,
+    Block,
+    Command,
+    Continuous,
+    Counted,
+    Metric,
+    Paired,
+    Role,
+    SourceCheckout,
+    Staged,
+    Subject,
+    Trial,
+    Tuner,
+)
 from assay.core.results import Check, Estimate, Finding, Findings, Record, Window
 from assay.core.values import SCHEMA_VERSION, Value
 
 SUBJECT = Subject(workload="softmax", impl="numpy", params={"rows": 4})
 ROLE = Role(name="timed", subjects=(SUBJECT,), devices=("cpu:0",))
-METHOD = Method(duration_s=1.0)
-TRIAL = Trial(block="b", roles=(ROLE,), method=METHOD)
+MODE = Adaptive(duration_s=1.0)
+TUNER = Tuner(name="pick", budget_s=1.0)
+PAIR = ROLE.model_copy(update={"subjects": (SUBJECT, SUBJECT)})
+TRIAL = Trial(block="b", roles=(ROLE,), mode=MODE)
+PAIRED = Trial(block="b", roles=(PAIR,), mode=Paired(duration_s=1.0, rounds=4))
+STAGED = Trial(block="b", roles=(ROLE,), mode=Staged(duration_s=1.0, stage_s=1.0))
 ESTIMATE = Estimate(value=2.0, low=1.0, high=3.0, unit="µs", scope="run", method="median", n=9)
 WINDOW = Window(host="h", boot_id="b", start_ns=1, end_ns=2, started_at="2026-11-15T09:30:00+00:00")
 RECORD = Record(trial=TRIAL.id, block="b", attempt=1, window=WINDOW, status="ok")
@@ -44,12 +62,16 @@ subjects = st.builds(
     command=st.none() | commands,
     source=st.none() | st.builds(SourceCheckout, checkout=names, interpreter=names),
 )
-methods = st.builds(
-    Method,
-    duration_s=st.floats(min_value=1e-6, max_value=1e6),
-    warmup_runs=st.none() | st.integers(0, 9),
-    benchmark_runs=st.none() | st.integers(1, 9),
-    precision=st.floats(min_value=1e-6, max_value=0.999),
+durations = st.floats(min_value=1e-6, max_value=1e6)
+modes = st.one_of(
+    st.builds(
+        Adaptive,
+        duration_s=durations,
+        warmup_runs=st.none() | st.integers(0, 9),
+        precision=st.none() | st.floats(min_value=1e-6, max_value=0.999),
+    ),
+    st.builds(Counted, duration_s=durations, warmup_runs=st.none() | st.integers(0, 9), runs=st.integers(1, 9)),
+    st.builds(Continuous, duration_s=durations, duty=st.floats(min_value=0.01, max_value=1.0)),
 )
 roles = st.builds(
     Role,
@@ -63,7 +85,7 @@ trials = st.builds(
     block=names,
     roles=st.lists(roles, min_size=1, max_size=2, unique_by=lambda role: role.name).map(tuple),
     schedule=st.sampled_from(["alone", "together"]),
-    method=methods,
+    mode=modes,
     restarts=st.integers(1, 9),
     settings=params,
     seed=st.integers(),
@@ -130,7 +152,7 @@ def test_every_value_is_frozen(kind: type[Value]) -> None:
 
 def test_a_misspelt_key_is_named_in_the_error() -> None:
     with pytest.raises(ValidationError, match="warmup_run\n"):
-        Method.model_validate({"duration_s": 1.0, "warmup_run": 3})
+        Adaptive.model_validate({"duration_s": 1.0, "warmup_run": 3})
 
 
 @settings(deadline=None, max_examples=60)
@@ -211,7 +233,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "block": "c",
             "roles": (ROLE, ROLE.model_copy(update={"name": "second"})),
             "schedule": "together",
-            "method": METHOD.model_copy(update={"duration_s": 2.0}),
+            "mode": Counted(duration_s=1.0, runs=1),
             "restarts": 2,
             "settings": {"power_limit_w": 300},
             "placed_with": ("cpu:0", "cpu:1"),
@@ -222,19 +244,13 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "seed": 1,
             "profile": True,
         },
-        Method: {
+        Adaptive: {
             "duration_s": 3.0,
             "warmup_runs": 0,
-            "benchmark_runs": 1,
             "precision": 0.02,
             "cache": "warm",
             "timeout_s": 1.0,
-            "continuous": True,
-            "duty": 0.5,
             "settle_s": 30.0,
-            "rounds": 9,
-            "stage_s": 2.0,
-            "stage_calls": 2,
         },
         Role: {
             "name": "x",
@@ -244,10 +260,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "devices": ("cpu:1",),
             "isolation": "cpu",
             "worker": 1,
-            "tuner": Tuner(name="pick", budget_s=1.0),
-            "in_pairs": True,
-            "parity": True,
-            "in_stages": True,
+            "tuner": TUNER,
             "metered": ("cuda:0",),
         },
         Subject: {
@@ -262,7 +275,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
     }
     ids = [TRIAL.id]
     for kind, changes in other.items():
-        assert set(changes) == set(kind.model_fields), f"a field of {kind.__name__} is not looked at"
+        assert set(changes) == set(kind.model_fields) - {"kind"}, f"a field of {kind.__name__} is not looked at"
         for field, to in changes.items():
             ids.append(_trial_with(kind, field, to).id)
     assert len(set(ids)) == len(ids)
@@ -272,8 +285,8 @@ def _trial_with(kind: type[Value], field: str, to: object) -> Trial:
     """Return the trial with one field changed, however deep it lies."""
     subject = SUBJECT.model_copy(update={field: to}) if kind is Subject else SUBJECT
     role = ROLE.model_copy(update={"subjects": (subject,), **({field: to} if kind is Role else {})})
-    method = METHOD.model_copy(update={field: to}) if kind is Method else METHOD
-    return TRIAL.model_copy(update={"roles": (role,), "method": method, **({field: to} if kind is Trial else {})})
+    mode = MODE.model_copy(update={field: to}) if kind is Adaptive else MODE
+    return TRIAL.model_copy(update={"roles": (role,), "mode": mode, **({field: to} if kind is Trial else {})})
 
 
 def test_one_and_true_and_one_point_zero_are_different_parameters() -> None:
@@ -293,10 +306,18 @@ TWO_RANKS = ROLE.model_copy(update={"ranks": 2})
         (ROLE, "devices", (), "at least 1 item"),
         (ROLE, "devices", ("cpu:0", "cpu:1"), "role 'timed' has 1 ranks on 2 devices"),
         (ROLE, "isolation", "strict", "'none', 'gpu', 'cpu', 'numa' or 'full'"),
-        (METHOD, "duration_s", 0.0, "greater than 0"),
-        (METHOD, "warmup_runs", -1, "greater than or equal to 0"),
-        (METHOD, "benchmark_runs", 0, "greater than or equal to 1"),
-        (METHOD, "precision", 1.0, "less than 1"),
+        (MODE, "duration_s", 0.0, "greater than 0"),
+        (MODE, "warmup_runs", -1, "greater than or equal to 0"),
+        (MODE, "precision", 1.0, "less than 1"),
+        (Counted(duration_s=1.0, runs=1), "runs", 0, "greater than or equal to 1"),
+        (PAIRED, "roles", (ROLE,), "subjects are functions or workloads, in pairs"),
+        (PAIRED, "roles", (PAIR.model_copy(update={"ranks": 2}),), "roles of one rank"),
+        (PAIRED, "schedule", "together", "prepared one after another"),
+        (PAIRED, "profile", True, "prepared one after another"),
+        (STAGED, "schedule", "together", "prepared one after another"),
+        (STAGED, "profile", True, "prepared one after another"),
+        (STAGED, "roles", (ROLE.model_copy(update={"tuner": TUNER}),), "prepared one after another"),
+        (STAGED, "roles", (ROLE, ROLE.model_copy(update={"name": "second"})), "a staged trial has one timed role"),
         (TRIAL, "roles", (), "at least 1 item"),
         (TRIAL, "roles", (ROLE, ROLE), r"two roles of one trial share a name: \['timed', 'timed'\]"),
         (TRIAL, "roles", (LOAD,), "a trial needs a role whose time is taken"),
@@ -399,15 +420,6 @@ def test_a_block_has_trials_and_says_why() -> None:
     assert Block(name="b", why="first", trials=(TRIAL,)).left_s is None
     with pytest.raises(ValidationError, match="at least 1 item"):
         Block(name="b", why="nothing", trials=())
-
-
-def test_fields_that_came_later_leave_the_identity_as_it_was_until_they_are_used() -> None:
-    """Runs that were kept before there were tuners, several workers or retakes are read as they were."""
-    role = Role(name="cpu:0", subjects=(Subject(workload="softmax", impl="numpy"),), devices=("cpu:0",))
-    trial = Trial(block="repeat-1", roles=(role,), method=Method(duration_s=1.0))
-    assert trial.id == "afb3c71d021f"
-    assert trial.model_copy(update={"retakes": 1}).id != trial.id
-    assert trial.model_copy(update={"profile": True}).id != trial.id
 
 
 def test_a_table_is_built_from_functions_of_its_rows() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block, Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Block, Role, Subject, Trial
 from assay.core.results import Finding, Findings, Record, Window
 from assay.launch.workers import RawSeries
 from assay.machine.model import Gpu
@@ -87,7 +87,7 @@ def run_of(path: Path, trial: Trial, time_us: float, *, on: Machine | None = Non
 def _trial(name: str, devices: tuple[str, ...], restarts: int) -> Trial:
     subject = Subject(workload=name, impl="torch", params={"n": 512})
     roles = tuple(Role(name=device, subjects=(subject,), devices=(device,)) for device in devices)
-    return Trial(block="all", roles=roles, method=Method(duration_s=1.0), restarts=restarts)
+    return Trial(block="all", roles=roles, mode=Adaptive(duration_s=1.0), restarts=restarts)
 
 
 def _record(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.isolation.binding import HeldIsolation
 from assay.isolation.placement import LEVELS, RunningWorker, allot_cores, overlap_limits
 from assay.isolation.probe import check_isolation, max_fully_isolated
@@ -108,7 +108,7 @@ def test_what_is_placed_holds_or_a_note_says_that_cores_are_shared(made: Machine
 
 
 def trial(schedule: str, *roles: Role) -> Trial:
-    return Trial.model_validate({"block": "b", "roles": roles, "method": Method(duration_s=1), "schedule": schedule})
+    return Trial.model_validate({"block": "b", "roles": roles, "mode": Adaptive(duration_s=1), "schedule": schedule})
 
 
 def on(device: str, name: str = "", *, duty: str = "timed", isolation: str = "full") -> Role:
@@ -152,7 +152,7 @@ def test_how_many_devices_fit_is_found_from_the_cores() -> None:
 
 def test_two_real_workers_on_one_core_do_not_hold_full(measure: Measure) -> None:
     both = [role(name, function("fine"), isolation="full") for name in ("first", "second")]
-    outcome = measure(*both, method=quickly(duration_s=0.6), schedule="together")
+    outcome = measure(*both, mode=quickly(duration_s=0.6), schedule="together")
     assert outcome.status == "ok", outcome.reason
     assert outcome.evidence[0].allowed_cores == outcome.evidence[1].allowed_cores
     assert [e.isolation_held for e in outcome.evidence] == ["none", "none"]
@@ -166,7 +166,7 @@ def test_two_real_workers_on_one_core_do_not_hold_full(measure: Measure) -> None
 
 def test_two_real_workers_in_turns_on_one_core_each_had_it_for_themselves(measure: Measure) -> None:
     both = [role(name, function("fine"), isolation="cpu") for name in ("first", "second")]
-    outcome = measure(*both, method=quickly(duration_s=0.6), schedule="turns")
+    outcome = measure(*both, mode=quickly(duration_s=0.6), schedule="turns")
     assert [e.isolation_held for e in outcome.evidence] == ["cpu", "cpu"], outcome.notes
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from assay.core import leases
 from assay.core.errors import MachineCannot
-from assay.core.plan import Command, Metric, SourceCheckout, Subject
+from assay.core.plan import Command, Counted, Metric, SourceCheckout, Subject
 from assay.launch.checkouts import (
     Checkouts,
     Revision,
@@ -199,7 +199,7 @@ def test_a_worker_of_a_checkout_runs_our_code_on_its_modules_in_its_folder(measu
         )
         for name in ("old", "new")
     ]
-    outcome = measure(*roles, schedule="turns", method=quickly(warmup_runs=0, benchmark_runs=2))
+    outcome = measure(*roles, schedule="turns", mode=quickly(Counted, warmup_runs=0, runs=2))
     assert outcome.status == "ok", outcome.reason
     assert report.read_text().splitlines() == [f"{name} {workplace}/{name}/inner" for name in ("old", "new")] * 2
 
@@ -241,7 +241,7 @@ def test_a_command_of_a_checkout_runs_in_it_and_imports_from_it(measure: Measure
             )
             for r in planned(repository).revisions
         ]
-        outcome = measure(*roles, schedule="turns", method=quickly(benchmark_runs=1, duration_s=0.2))
+        outcome = measure(*roles, schedule="turns", mode=quickly(Counted, runs=1, duration_s=0.2))
     assert outcome.status == "ok", outcome.reason
     told = {s.role: memoryview(s.data).cast("d").tolist() for s in outcome.series if s.quantity == "took_ms"}
     assert told == {"base": [5.0], "head": [8.0]}
@@ -251,7 +251,7 @@ def test_a_command_of_a_checkout_runs_in_it_and_imports_from_it(measure: Measure
 def test_turns_that_take_longer_than_their_share_are_fewer(measure: Measure, workplace: Path) -> None:
     (workplace / "slow.py").write_text("import time\ndef work():\n    time.sleep(0.1)\n")
     slow = Subject(workload="slow.py:work", impl="python")
-    outcome = measure(role("a", slow), role("b", slow), schedule="turns", method=quickly(duration_s=0.5))
+    outcome = measure(role("a", slow), role("b", slow), schedule="turns", mode=quickly(duration_s=0.5))
     assert outcome.status == "ok", outcome.reason
     counts = [len(s.data) // 8 for s in outcome.series if s.quantity == "call_us"]
     assert len(counts) == 2

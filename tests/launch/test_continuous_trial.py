@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Subject
+from assay.core.plan import Continuous, Subject
 from assay.launch.workers import RawSeries, join_series
 from assay.runner import summaries
 from tests.running import function, quickly, role
@@ -39,7 +39,7 @@ def test_calls_follow_one_another_for_the_whole_time_and_a_load_leaves_its_calls
         role("timed", nap),
         role("noise", function("tiny"), duty="load"),
         schedule="together",
-        method=quickly(duration_s=1.0, continuous=True, settle_s=0.3, precision=0.5),
+        mode=quickly(Continuous, duration_s=1.0, settle_s=0.3),
     )
     assert outcome.status == "ok", outcome.reason
     timed, noise = samples(outcome, "timed"), samples(outcome, "noise")
@@ -62,7 +62,7 @@ def test_calls_follow_one_another_for_the_whole_time_and_a_load_leaves_its_calls
 
 
 def test_with_a_duty_the_time_is_filled_only_in_part(measure: Measure, nap: Subject) -> None:
-    outcome = measure(role("timed", nap), method=quickly(duration_s=1.5, continuous=True, duty=0.3))
+    outcome = measure(role("timed", nap), mode=quickly(Continuous, duration_s=1.5, duty=0.3))
     assert outcome.status == "ok", outcome.reason
     (series,) = (s for s in outcome.series if s.quantity == "call_us")
     lasted_us = (series.end_ns - series.start_ns) / 1e3
@@ -84,7 +84,7 @@ def test_neither_starts_nor_loads_are_summarised(measure: Measure, nap: Subject)
     from assay.core.plan import Trial
 
     roles = (role("r", nap), role("noise", nap, duty="load"))
-    trial = Trial(block="b", roles=roles, method=quickly(continuous=True))
+    trial = Trial(block="b", roles=roles, mode=quickly(Continuous))
     series = [raw("call_us", 0, 1.0, 2.0, 3.0), raw("start_us", 0, 0.0, 1.0, 3.0)]
     found = summaries(trial, [*series, *(replace(s, role="noise") for s in series)])
     assert [(s.role, s.quantity) for s in found] == [("r", "call_us")]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from assay.core import processes
-from assay.core.plan import Command, Subject
+from assay.core.plan import Command, Continuous, Counted, Mode, Subject
 from assay.workloads import registry
 from tests.running import function, quickly, role, survivors, wait_for
 
@@ -40,9 +40,9 @@ def test_a_worker_that_fails_says_how(measure: Measure, name: str, reason: str) 
     assert outcome.reason.startswith("cpu:0: ")
 
 
-@pytest.mark.parametrize("how", [{}, {"benchmark_runs": 3}, {"warmup_runs": 3}, {"continuous": True}])
-def test_copies_of_a_worker_do_not_go_on_with_its_work(measure: Measure, assay_home: Path, how: dict[str, Any]) -> None:
-    outcome = measure(role("cpu:0", function("forks_and_returns")), method=quickly(**how))
+@pytest.mark.parametrize("mode", [quickly(), quickly(Counted, runs=3), quickly(warmup_runs=3), quickly(Continuous)])
+def test_copies_of_a_worker_do_not_go_on_with_its_work(measure: Measure, assay_home: Path, mode: Mode) -> None:
+    outcome = measure(role("cpu:0", function("forks_and_returns")), mode=mode)
     assert outcome.reason == f"cpu:0: {processes.FORKED_COPY_REASON}"
     assert survivors(assay_home) == []
 
@@ -56,14 +56,14 @@ def test_the_end_of_what_a_failed_worker_printed_is_kept(measure: Measure) -> No
 
 
 def test_a_worker_that_hangs_is_ended_when_its_time_is_over(measure: Measure, assay_home: Path) -> None:
-    outcome = measure(role("cpu:0", function("hangs")), method=quickly(duration_s=0.2, timeout_s=6.0))
+    outcome = measure(role("cpu:0", function("hangs")), mode=quickly(duration_s=0.2, timeout_s=6.0))
     assert outcome.status == "failed"
     assert outcome.reason == "cpu:0: no answer within 6 s while being timed; it was ended"
     wait_for(lambda: not survivors(assay_home))
 
 
 def test_garbage_on_standard_output_harms_nothing(measure: Measure) -> None:
-    outcome = measure(role("cpu:0", function("prints_garbage")), method=quickly(benchmark_runs=3))
+    outcome = measure(role("cpu:0", function("prints_garbage")), mode=quickly(Counted, runs=3))
     assert outcome.status == "ok", outcome.reason
 
 

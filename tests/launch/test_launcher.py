@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import UNREACHABLE_PRECISION, Role
+from assay.core.plan import Counted, Role
 from assay.launch.trial import split_duration
 from tests.running import function, quickly, role
 
@@ -35,14 +35,14 @@ def test_a_function_is_timed_and_every_sample_kept(measure: Measure) -> None:
 
 @pytest.mark.full
 def test_each_restart_is_a_process_of_its_own(measure: Measure) -> None:
-    outcome = measure(role("cpu:0", function("fine")), restarts=3, method=quickly(benchmark_runs=20))
+    outcome = measure(role("cpu:0", function("fine")), restarts=3, mode=quickly(Counted, runs=20))
     assert outcome.status == "ok", outcome.reason
     assert len({e.pid for e in outcome.evidence}) == 3
     assert sorted(s.restart for s in outcome.series) == [0, 1, 2]
 
 
 def test_restarts_that_do_not_fit_the_duration_are_left_out_and_said(measure: Measure) -> None:
-    outcome = measure(role("cpu:0", function("fine")), restarts=50, method=quickly(duration_s=0.3))
+    outcome = measure(role("cpu:0", function("fine")), restarts=50, mode=quickly(duration_s=0.3))
     assert outcome.status == "ok", outcome.reason
     assert len(outcome.evidence) < 50
     (note,) = [note for note in outcome.notes if note.code == "restarts_cut"]
@@ -50,15 +50,15 @@ def test_restarts_that_do_not_fit_the_duration_are_left_out_and_said(measure: Me
 
 
 def test_given_counts_of_runs_are_obeyed_exactly(measure: Measure, workplace: Path) -> None:
-    method = quickly(warmup_runs=2, benchmark_runs=5)
-    outcome = measure(role("cpu:0", function("notes_who", who="x")), method=method)
+    method = quickly(Counted, warmup_runs=2, runs=5)
+    outcome = measure(role("cpu:0", function("notes_who", who="x")), mode=method)
     assert len(np.frombuffer(only(outcome, quantity="call_us").data)) == 5
     assert (workplace / "order.txt").read_text() == "x" * 7
 
 
 def test_a_worker_starts_and_looks_at_its_samples_without_scipy(measure: Measure, workplace: Path) -> None:
     """To import it takes almost as long as all else that a worker imports."""
-    outcome = measure(role("cpu:0", function("notes_scipy")), method=quickly(precision=0.01))
+    outcome = measure(role("cpu:0", function("notes_scipy")), mode=quickly(precision=0.01))
     assert outcome.status == "ok", outcome.reason
     assert set((workplace / "scipy.txt").read_text()) == {"n"}
 
@@ -76,7 +76,7 @@ def test_roles_together_start_at_one_moment_and_keep_each_other_company(measure:
         role("a", function("fine")),
         role("b", function("fine")),
         schedule="together",
-        method=quickly(duration_s=1.5, precision=UNREACHABLE_PRECISION),
+        mode=quickly(duration_s=1.5, precision=None),
     )
     assert outcome.status == "ok", outcome.reason
     first, second = only(outcome, role="a"), only(outcome, role="b")
@@ -98,12 +98,12 @@ def test_a_load_is_up_before_and_down_after_what_is_timed(measure: Measure) -> N
 
 @pytest.mark.full
 def test_turns_alternate_strictly(measure: Measure, workplace: Path) -> None:
-    method = quickly(warmup_runs=0, benchmark_runs=4)
+    method = quickly(Counted, warmup_runs=0, runs=4)
     outcome = measure(
         role("a", function("notes_who", who="a")),
         role("b", function("notes_who", who="b")),
         schedule="turns",
-        method=method,
+        mode=method,
     )
     assert outcome.status == "ok", outcome.reason
     assert (workplace / "order.txt").read_text() == "abababab"
@@ -116,7 +116,7 @@ def test_two_subjects_of_one_role_are_interleaved_in_one_process(measure: Measur
         subjects=(function("notes_who", who="a"), function("notes_who", who="b")),
         devices=("cpu:0",),
     )
-    outcome = measure(both, method=quickly(warmup_runs=0, benchmark_runs=20))
+    outcome = measure(both, mode=quickly(Counted, warmup_runs=0, runs=20))
     assert outcome.status == "ok", outcome.reason
     order = (workplace / "order.txt").read_text()
     pairs = [order[i : i + 2] for i in range(0, len(order), 2)]
@@ -126,7 +126,7 @@ def test_two_subjects_of_one_role_are_interleaved_in_one_process(measure: Measur
 
 @pytest.mark.full
 def test_ranks_are_told_who_they_are_and_take_equally_many_samples(measure: Measure, workplace: Path) -> None:
-    outcome = measure(role("ring", function("notes_rank"), ranks=3), method=quickly(duration_s=1.5))
+    outcome = measure(role("ring", function("notes_rank"), ranks=3), mode=quickly(duration_s=1.5))
     assert outcome.status == "ok", outcome.reason
     told = [(workplace / f"rank-{rank}.txt").read_text().split() for rank in range(3)]
     assert [t[:3] for t in told] == [["0", "0", "3"], ["1", "1", "3"], ["2", "2", "3"]]
@@ -136,7 +136,7 @@ def test_ranks_are_told_who_they_are_and_take_equally_many_samples(measure: Meas
 
 @pytest.mark.full
 def test_when_a_rank_dies_the_others_do_not_wait_for_it(measure: Measure) -> None:
-    outcome = measure(role("ring", function("second_rank_dies"), ranks=2), method=quickly(timeout_s=100))
+    outcome = measure(role("ring", function("second_rank_dies"), ranks=2), mode=quickly(timeout_s=100))
     assert outcome.status == "failed"
     assert outcome.reason is not None
     assert "rank 1 of ring: the worker ended without an answer (exit code 7)" in outcome.reason
@@ -146,7 +146,7 @@ def test_when_a_rank_dies_the_others_do_not_wait_for_it(measure: Measure) -> Non
 def test_full_isolation_pins_to_disjoint_cores_and_none_does_not(measure: Measure, workplace: Path) -> None:
     devices = ("cpu:0", "cpu:1")
     roles = [role(d, function("tells_threads"), device=d, isolation="full") for d in devices]
-    outcome = measure(*roles, schedule="together", method=quickly(duration_s=1.0))
+    outcome = measure(*roles, schedule="together", mode=quickly(duration_s=1.0))
     cores = [set(e.allowed_cores) for e in outcome.evidence]
     assert len(cores) == 2
     assert not cores[0] & cores[1]

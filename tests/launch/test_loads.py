@@ -102,7 +102,7 @@ def test_a_load_that_is_killed_fails_the_trial_at_once_and_by_its_name(measure: 
     outcome = measure(
         role("victim", function("fine")),
         role("aggressor", Subject(workload="later.py:tells_who_it_is", impl="python"), duty="load"),
-        method=quickly(duration_s=60.0, precision=1e-9),
+        mode=quickly(duration_s=60.0, precision=1e-9),
     )
     killer.join()
     assert outcome.status == "failed"
@@ -118,7 +118,7 @@ def test_a_load_that_fails_says_how(measure: Measure, workplace: Path) -> None:
         "    if time.monotonic() > BORN + 0.5:\n        raise ValueError('no more')\n"
     )
     failing = role("aggressor", Subject(workload="later.py:fails_later", impl="python"), duty="load")
-    outcome = measure(role("victim", function("fine")), failing, method=quickly(duration_s=60.0, precision=1e-9))
+    outcome = measure(role("victim", function("fine")), failing, mode=quickly(duration_s=60.0, precision=1e-9))
     assert (outcome.status, outcome.reason) == ("failed", "aggressor: the load ended early: ValueError: no more")
 
 

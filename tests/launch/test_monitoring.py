@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.core.processes import identify_process
 from assay.joules.sensor_model import SensorModel, save_sensor_model
 from assay.joules.trial_energy import ASSUMED_SENSOR_MODEL
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def trial(device: str) -> Trial:
     subject = Subject(workload="softmax", impl="numpy")
     role = Role(name=device, subjects=(subject,), devices=(device,))
-    return Trial(block="b", roles=(role,), method=Method(duration_s=1))
+    return Trial(block="b", roles=(role,), mode=Adaptive(duration_s=1))
 
 
 def lasted(seconds: float) -> TrialOutcome:

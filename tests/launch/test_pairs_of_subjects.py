@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Role, Subject, Trial
+from assay.core.plan import Paired, Role, Subject, Trial
 from assay.core.results import Missing
 from tests.running import quickly
 
@@ -34,9 +34,9 @@ def pair(fast: str, n: int = 500, reference: str = "plain") -> tuple[Subject, Su
     return first, second
 
 
-def in_pairs(*pairs: tuple[Subject, Subject], parity: bool = True) -> Role:
+def in_pairs(*pairs: tuple[Subject, Subject]) -> Role:
     subjects = tuple(subject for pair in pairs for subject in pair)
-    return Role(name="pairs", subjects=subjects, devices=("cpu:0",), in_pairs=True, parity=parity)
+    return Role(name="pairs", subjects=subjects, devices=("cpu:0",))
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def _paths(workplace: Path) -> None:
 def test_each_pair_is_timed_in_rounds_and_checked_and_a_bad_one_is_left_out_with_its_reason(measure: Measure) -> None:
     names = ("twice_as_fast", "wrong", "too_large", "nothing", "broken")
     role = in_pairs(*map(pair, names), pair("twice_as_fast", 900))
-    found = measure(role, method=quickly(duration_s=60.0, rounds=9))
+    found = measure(role, mode=quickly(Paired, duration_s=60.0, rounds=9, parity=True))
     assert (found.status, found.reason) == ("ok", None)
     counts = {series.subject: len(series.data) // 8 for series in found.series}
     assert counts == dict.fromkeys((0, 1, 2, 3, 6, 7, 10, 11), 9)
@@ -67,28 +67,27 @@ def test_each_pair_is_timed_in_rounds_and_checked_and_a_bad_one_is_left_out_with
 
 def test_pairs_whose_turn_does_not_come_are_told_to_be_not_reached(measure: Measure) -> None:
     found = measure(
-        in_pairs(pair("twice_as_fast", 100_000), pair("twice_as_fast"), parity=False),
-        method=quickly(duration_s=0.01, rounds=4),
+        in_pairs(pair("twice_as_fast", 100_000), pair("twice_as_fast")),
+        mode=quickly(Paired, duration_s=0.01, rounds=4),
     )
     assert found.status == "ok"
     assert [each.is_reached for each in found.evidence[0].subjects] == [True, True, False, False]
 
 
 def test_where_no_pair_works_the_trial_fails_with_the_first_reason(measure: Measure) -> None:
-    found = measure(in_pairs(pair("broken"), pair("broken", 2)), method=quickly(rounds=4))
+    found = measure(in_pairs(pair("broken"), pair("broken", 2)), mode=quickly(Paired, rounds=4))
     assert (found.status, found.reason) == ("failed", "pairs: ValueError: no kernel for this size")
 
 
 def test_where_none_fits_into_memory_each_is_left_out(measure: Measure) -> None:
-    found = measure(in_pairs(pair("too_large")), method=quickly(rounds=4))
+    found = measure(in_pairs(pair("too_large")), mode=quickly(Paired, rounds=4))
     assert found.status == "ok"
     assert found.series == []
     assert found.evidence[0].subjects[1].skipped == Missing(code="out_of_memory", detail="out of memory: 8 GiB")
 
 
-def test_pairs_are_two_and_two_and_have_their_rounds() -> None:
+def test_every_subject_of_a_paired_trial_has_a_partner() -> None:
     one, other = pair("nothing")
-    with pytest.raises(ValueError, match="two and two"):
-        Role(name="r", subjects=(one, other, one), devices=("cpu:0",), in_pairs=True)
-    with pytest.raises(ValueError, match="rounds are those of a role in pairs"):
-        Trial(block="b", roles=(in_pairs((one, other)),), method=quickly())
+    role = Role(name="r", subjects=(one, other, one), devices=("cpu:0",))
+    with pytest.raises(ValueError, match="in pairs"):
+        Trial(block="b", roles=(role,), mode=quickly(Paired, rounds=4))

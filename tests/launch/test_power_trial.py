@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from assay.core import leases
-from assay.core.plan import Method, Role, Trial
+from assay.core.plan import Continuous, Role, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -50,7 +50,7 @@ def test_under_a_cap_calls_take_longer_and_joules_are_those_that_were_spent(
             role("cuda:1", fake_kernel.subject(MCYCLES, WATTS), "load"),
         ),
         schedule="together",
-        method=Method(duration_s=4.5, continuous=True, settle_s=4.0),
+        mode=Continuous(duration_s=4.5, settle_s=4.0),
         settings={"power_limit_w": CAP_W},
     )
     with attached(fake):
@@ -109,7 +109,7 @@ def test_a_gpu_lost_while_it_is_timed_fails_the_trial_and_its_limit_is_restored_
     trial = Trial(
         block="b",
         roles=(role("cuda:0", fake_kernel.subject(MCYCLES, WATTS)),),
-        method=Method(duration_s=60, continuous=True),
+        mode=Continuous(duration_s=60),
         settings={"power_limit_w": CAP_W, "sm_mhz": 1200},
     )
     measuring = start_python(MEASURE, trial.model_dump_json(), env=fake.env(), cwd=tmp_path)
@@ -139,7 +139,7 @@ def test_a_gpu_lost_while_it_is_timed_fails_the_trial_and_its_limit_is_restored_
 def test_a_gpu_lost_while_nothing_ran_on_it_fails_the_trial_too(make_fake_nvml: MakeFakeNvml, tmp_path: Path) -> None:
     fake = make_fake_nvml([hopper()], virtual=False)
     idle = registry.resolve_subject("idle", device_kind="cuda", explicit={"context": "false", "period_s": "0.02"})
-    trial = Trial(block="b", roles=(role("cuda:0", idle),), method=Method(duration_s=0.3, continuous=True))
+    trial = Trial(block="b", roles=(role("cuda:0", idle),), mode=Continuous(duration_s=0.3))
     with attached(fake):
         launcher = Launcher(detect(), LocalStarter(tmp_path, tmp_path))
         fake.lose(0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Role, Subject
+from assay.core.plan import Counted, Role, Subject
 from assay.launch.workers import WorkerFailure, all_refused, sort_by_root_cause
 from tests.running import function, quickly, role, survivors, wait_for
 
@@ -85,7 +85,7 @@ def test_the_rank_that_went_is_named_and_the_others_are_soon_ended(
     pytest.importorskip("torch")
     subject = Subject(workload="ranked.py:meets", impl="python", params={"end": end})
     before = time.monotonic()
-    outcome = measure(role("ring", subject, ranks=2), method=quickly(warmup_runs=1, benchmark_runs=50, timeout_s=100.0))
+    outcome = measure(role("ring", subject, ranks=2), mode=quickly(Counted, warmup_runs=1, runs=50, timeout_s=100.0))
     assert (outcome.status, outcome.reason) == ("failed", reason)
     assert time.monotonic() - before < 60
     wait_for(lambda: not survivors(assay_home))
@@ -93,7 +93,7 @@ def test_the_rank_that_went_is_named_and_the_others_are_soon_ended(
 
 def test_ranks_take_their_subjects_in_one_order_and_equally_often(measure: Measure, ranked: Path) -> None:
     ring = Role(name="ring", subjects=(turns("a"), turns("b"), turns("c")), ranks=2, devices=("cpu:0",))
-    outcome = measure(ring, method=quickly(duration_s=1.0))
+    outcome = measure(ring, mode=quickly(duration_s=1.0))
     assert outcome.status == "ok", outcome.reason
     told = [(ranked / f"turns-{rank}.txt").read_text() for rank in range(2)]
     assert told[0] == told[1]
@@ -102,14 +102,14 @@ def test_ranks_take_their_subjects_in_one_order_and_equally_often(measure: Measu
 
 def test_samples_without_counts_fit_the_time_with_all_subjects(measure: Measure, ranked: Path) -> None:
     ring = Role(name="ring", subjects=(turns("a", 0.02), turns("b", 0.06)), ranks=2, devices=("cpu:0",))
-    outcome = measure(ring, method=quickly(duration_s=3.0))
+    outcome = measure(ring, mode=quickly(duration_s=3.0))
     assert outcome.status == "ok", outcome.reason
     (samples,) = {len(np.frombuffer(series.data)) for series in outcome.series}
     assert 1 < samples <= 3.0 / (0.02 + 0.06)
 
 
 def test_what_has_no_pytorch_is_measured_and_said_not_to_be_traced(measure: Measure) -> None:
-    outcome = measure(role("cpu:0", function("fine")), method=quickly(benchmark_runs=2), profile=True)
+    outcome = measure(role("cpu:0", function("fine")), mode=quickly(Counted, runs=2), profile=True)
     assert outcome.status == "ok", outcome.reason
     assert "cpu:0 was not traced: PyTorch, whose profiler it is, was not loaded" in map(str, outcome.notes)
     assert outcome.traces == {}

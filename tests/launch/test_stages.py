@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Role, Staged, Subject, Trial
 from tests.fakes import fake_kernel
 from tests.fakes.fake_nvml import attached, hopper
 from tests.once import measured
@@ -23,19 +23,17 @@ if TYPE_CHECKING:
 
 def in_stages(*subjects: Subject, device: str = "cpu:0", metered: tuple[str, ...] = ()) -> Role:
     isolation = "gpu" if device.startswith("cuda") else "none"
-    return Role(
-        name="model", subjects=subjects, devices=(device,), isolation=isolation, in_stages=True, metered=metered
-    )
+    return Role(name="model", subjects=subjects, devices=(device,), isolation=isolation, metered=metered)
 
 
-def staged(stage_s: float = 0.05, **changes: object) -> Method:
-    return quickly(duration_s=60.0, stage_s=stage_s, **changes)
+def staged(stage_s: float = 0.05, **changes: object) -> Staged:
+    return quickly(Staged, duration_s=60.0, stage_s=stage_s, **changes)
 
 
 @pytest.mark.full
 def test_stages_follow_one_another_in_one_process_and_one_that_fails_is_left_out(measure: Measure) -> None:
     named = ("fine", "raises", "fine")
-    found = measure(in_stages(*map(function, named)), method=staged(stage_calls=3), restarts=2)
+    found = measure(in_stages(*map(function, named)), mode=staged(min_calls=3), restarts=2)
     assert (found.status, found.reason) == ("ok", None)
     calls = {(s.subject, s.restart): len(s.data) // 8 for s in found.series if s.quantity == "call_us"}
     assert set(calls) == {(0, 0), (0, 1), (2, 0), (2, 1)}
@@ -50,13 +48,13 @@ def test_stages_follow_one_another_in_one_process_and_one_that_fails_is_left_out
 
 
 def test_what_was_measured_before_a_stage_that_ends_the_process_is_kept(measure: Measure) -> None:
-    found = measure(in_stages(function("fine"), function("killed"), function("fine")), method=staged())
+    found = measure(in_stages(function("fine"), function("killed"), function("fine")), mode=staged())
     assert found.status == "failed"
     assert {s.subject for s in found.series} == {0}
 
 
 def test_what_the_first_stage_lacks_nobody_has(measure: Measure) -> None:
-    found = measure(in_stages(Subject(workload="nowhere.py:x", impl="python"), function("fine")), method=staged())
+    found = measure(in_stages(Subject(workload="nowhere.py:x", impl="python"), function("fine")), mode=staged())
     assert found.status in {"failed", "refused"}
     assert "nowhere.py" in (found.reason or "")
 
@@ -64,16 +62,16 @@ def test_what_the_first_stage_lacks_nobody_has(measure: Measure) -> None:
 @pytest.mark.full
 def test_what_cannot_be_on_any_machine_is_told_as_such(measure: Measure) -> None:
     nonsense = Subject(workload="sofmax", impl="numpy")
-    found = measure(in_stages(nonsense, function("fine")), method=staged())
+    found = measure(in_stages(nonsense, function("fine")), mode=staged())
     assert (found.status, found.invalid_request) == ("failed", True)
     assert not found.stderr_tail
-    later = measure(in_stages(function("fine"), nonsense), method=staged())
+    later = measure(in_stages(function("fine"), nonsense), mode=staged())
     assert [each.skipped and each.skipped.code for each in later.evidence[0].subjects] == [None, "bad_input"]
 
 
 def test_stages_that_do_not_fit_the_duration_are_said(measure: Measure) -> None:
     method = staged(stage_s=0.3).model_copy(update={"duration_s": 0.2})
-    found = measure(in_stages(function("fine"), function("fine")), method=method)
+    found = measure(in_stages(function("fine"), function("fine")), mode=method)
     assert [note.params for note in found.notes if note.code == "stages_cut"] == [{"stages": 1, "requested": 2}]
     assert [each.is_reached for each in found.evidence[0].subjects] == [True, False]
 
@@ -87,7 +85,7 @@ def test_each_stage_has_the_joules_that_were_spent_in_it_on_all_metered_gpus(
     trial = Trial(
         block="b",
         roles=(in_stages(*work, device="cuda:0", metered=("cuda:2",)),),
-        method=Method(duration_s=60.0, stage_s=2.5),
+        mode=Staged(duration_s=60.0, stage_s=2.5),
     )
     with attached(fake):
         record, records = measured(trial, tmp_path)
@@ -115,11 +113,10 @@ def test_each_stage_has_the_joules_that_were_spent_in_it_on_all_metered_gpus(
     ("changes", "said"),
     [
         ({"schedule": "turns"}, "turns alternate"),
-        ({"method": quickly()}, "the length of a stage"),
-        ({"profile": True}, "stages follow one another"),
+        ({"profile": True}, "prepared one after another"),
     ],
 )
-def test_stages_are_alone_and_have_a_length(changes: dict[str, object], said: str) -> None:
+def test_stages_are_measured_alone(changes: dict[str, object], said: str) -> None:
     role = in_stages(function("fine"))
     with pytest.raises(ValidationError, match=said):
-        Trial(**{"block": "b", "roles": (role,), "method": staged(), **changes})
+        Trial(**{"block": "b", "roles": (role,), "mode": staged(), **changes})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.launch.local import find_free_port
 from assay.launch.placement import TrialPlacement
 from assay.worker.rendezvous import Torchrun, devices_of_ranks, own_address
@@ -110,7 +110,7 @@ def trial(devices: tuple[str, ...], isolation: Isolation = "full", ranks: int = 
     role = Role(
         name="ring", subjects=(Subject(workload="x", impl="y"),), ranks=ranks, devices=devices, isolation=isolation
     )
-    return Trial(block="b", roles=(role,), method=Method(duration_s=1), placed_with=tuple(dict.fromkeys(devices)))
+    return Trial(block="b", roles=(role,), mode=Adaptive(duration_s=1), placed_with=tuple(dict.fromkeys(devices)))
 
 
 def test_a_rank_elsewhere_gets_the_gpu_and_the_cores_of_its_own_node() -> None:

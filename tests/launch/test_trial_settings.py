@@ -9,7 +9,7 @@ import pytest
 from assay.core import leases
 from assay.core.guardian import Guardian, GuardianLost
 from assay.core.leases import LeaseNotReleased
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.launch.settings import GpuSettings, SettingRefused
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -52,7 +52,7 @@ def machine(fake: FakeNvml) -> Machine:
 def trial(*devices: str, **settings: Scalar) -> Trial:
     roles = [Role(name=device, subjects=(SUBJECT,), devices=(device,)) for device in devices]
     noise = Role(name="noise", subjects=(SUBJECT,), devices=("cuda:1",), duty="load")
-    return Trial(block="b", roles=(*roles, noise), method=Method(duration_s=1), settings=settings, schedule="together")
+    return Trial(block="b", roles=(*roles, noise), mode=Adaptive(duration_s=1), settings=settings, schedule="together")
 
 
 def is_set(fake: FakeNvml) -> list[tuple[float, int, int]]:

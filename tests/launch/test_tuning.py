@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import Command, Method, Role, Subject, Trial, Tuner
+from assay.core.plan import Adaptive, Command, Counted, Role, Subject, Trial, Tuner
 from assay.workloads import registry
 from tests.running import function, quickly, role, survivors, wait_for
 
@@ -78,8 +78,8 @@ open(sys.argv[1], "w").write(json.dumps(found))
 
 @pytest.mark.full
 def test_a_command_tunes_anything_and_does_so_in_every_restart(measure: Measure, workplace: Path) -> None:
-    method = quickly(benchmark_runs=5)
-    outcome = measure(tuning("a", function("fine"), tuner=by_command(WRITES)), restarts=2, method=method)
+    method = quickly(Counted, runs=5)
+    outcome = measure(tuning("a", function("fine"), tuner=by_command(WRITES)), restarts=2, mode=method)
     assert outcome.status == "ok", outcome.reason
     found, again = outcome.tunings
     assert (found.restart, again.restart) == (0, 1)
@@ -107,7 +107,7 @@ def test_a_tuner_that_finds_nothing_says_why_and_the_trial_goes_on(
 
 def test_a_tuner_that_never_ends_is_interrupted_with_all_it_started(measure: Measure, assay_home: Path) -> None:
     endless = by_command("import time; time.sleep(1000)")
-    outcome = measure(tuning("a", tuner=endless), method=quickly(duration_s=0.2, timeout_s=5.0))
+    outcome = measure(tuning("a", tuner=endless), mode=quickly(duration_s=0.2, timeout_s=5.0))
     assert outcome.status == "ok", outcome.reason
     assert outcome.tunings[0].reason == "the tuner's command has not returned within 4.6 s"
     wait_for(lambda: not survivors(assay_home))
@@ -125,10 +125,10 @@ def test_a_tuner_that_takes_the_worker_with_it_fails_the_trial_and_leaves_the_ot
 
 def test_a_tuner_has_no_turns() -> None:
     with pytest.raises(ValueError, match="so none has its turn"):
-        Trial(block="b", roles=(tuning("a"), tuning("b")), schedule="turns", method=Method(duration_s=1))
+        Trial(block="b", roles=(tuning("a"), tuning("b")), schedule="turns", mode=Adaptive(duration_s=1))
 
 
 def test_a_device_has_as_many_workers_as_its_roles_number_or_it_is_placed_with() -> None:
     roles = (tuning("a"), tuning("b").model_copy(update={"worker": 2}))
-    trial = Trial(block="b", roles=roles, method=Method(duration_s=1), placed_with=("cpu:1", "cpu:1", "host"))
+    trial = Trial(block="b", roles=roles, mode=Adaptive(duration_s=1), placed_with=("cpu:1", "cpu:1", "host"))
     assert trial.workers == {"cpu:1": 2, "host": 1, "cpu:0": 3}

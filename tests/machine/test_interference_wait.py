@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.launch import trial
 from assay.machine import interference
 from assay.machine.interference import (
@@ -101,7 +101,7 @@ def test_strangers_on_a_gpu_matter_only_if_it_is_one_of_ours() -> None:
 
 
 def test_our_own_work_is_no_disturbance(measure: Measure) -> None:
-    outcome = measure(role("cpu:0", function("fine")), method=quickly(duration_s=1.0))
+    outcome = measure(role("cpu:0", function("fine")), mode=quickly(duration_s=1.0))
     assert outcome.disturbance is not None
     assert outcome.disturbance.outside_cores is not None
     assert not any("assay.worker" in who.name for who in outcome.disturbance.busiest)
@@ -111,7 +111,7 @@ def a_trial(policy: str) -> Trial:
     subject = Subject(workload="w", impl="numpy")
     only = Role(name="cpu:0", subjects=(subject,), devices=("cpu:0",))
     return Trial.model_validate(
-        {"block": "b", "roles": (only,), "method": Method(duration_s=1), "on_interference": policy}
+        {"block": "b", "roles": (only,), "mode": Adaptive(duration_s=1), "on_interference": policy}
     )
 
 

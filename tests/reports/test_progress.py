@@ -6,14 +6,14 @@ import io
 
 from rich.console import Console
 
-from assay.core.plan import Block, Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Block, Role, Subject, Trial
 from assay.core.results import Record, Stage, Window
 from assay.reports.progress import PlainProgress, describe_outcome
 
 
 def trial(seed: int) -> Trial:
     role = Role(name="cpu:0", subjects=(Subject(workload="softmax", impl="numpy"),), devices=("cpu:0",))
-    return Trial(block="b", roles=(role,), method=Method(duration_s=1.0), seed=seed)
+    return Trial(block="b", roles=(role,), mode=Adaptive(duration_s=1.0), seed=seed)
 
 
 def refused(of: Trial, take: int = 1) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from assay.core.plan import Block, Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Block, Role, Subject, Trial
 from assay.core.results import Estimate, Findings, Record, Summary, Window
 from assay.core.seals import append_sealed_line
 from assay.stats.intervals import expected_method
@@ -33,7 +33,7 @@ def softmax(rows: int = 0, **changes: Any) -> Subject:
 def trial(*subjects: Subject, block: str = "repeat-1", device: str = "cpu:0", **changes: Any) -> Trial:
     """Return a trial of one role, as `assay run` plans it."""
     role = Role(name=device, subjects=subjects or (softmax(),), devices=(device,), isolation="full")
-    told = {"block": block, "roles": (role,), "method": Method(duration_s=1), "placed_with": (device,), **changes}
+    told = {"block": block, "roles": (role,), "mode": Adaptive(duration_s=1), "placed_with": (device,), **changes}
     return Trial(**told)
 
 

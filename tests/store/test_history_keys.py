@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.core.plan import Method, Role, SourceCheckout, Subject, Trial
+from assay.core.plan import Adaptive, Continuous, Counted, Role, SourceCheckout, Staged, Subject, Trial
 from assay.core.results import Interference
 from assay.machine.model import Gpu, MigInstance
 from assay.store.history.points import HistoryPoint, ShortRecord, series_points
@@ -38,7 +38,7 @@ USUAL = trial()
     [
         trial(block="repeat-2", seed=7),
         trial(restarts=5, cooldown_s=1.0, retakes=2, on_interference="wait"),
-        trial(method=Method(duration_s=60, precision=0.05, warmup_runs=3)),
+        trial(mode=Adaptive(duration_s=60, precision=0.05, warmup_runs=3)),
         trial(softmax(digest="another")),
     ],
     ids=["another block", "more restarts", "longer", "other code"],
@@ -63,17 +63,17 @@ BESIDE = ROLE.model_copy(update={"name": "cpu:1", "devices": ("cpu:1",)})
         trial(cpu_groups=4),
         trial(placed_with=("cpu:0", "cpu:1")),
         trial(settings={"power_limit_w": 300}),
-        trial(method=Method(duration_s=1, benchmark_runs=10)),
-        trial(method=Method(duration_s=1, cache="warm")),
-        trial(method=Method(duration_s=1, settle_s=5)),
-        trial(method=Method(duration_s=1, continuous=True)),
+        trial(mode=Counted(duration_s=1, runs=10)),
+        trial(mode=Adaptive(duration_s=1, cache="warm")),
+        trial(mode=Adaptive(duration_s=1, settle_s=5)),
+        trial(mode=Continuous(duration_s=1)),
         trial(roles=(ROLE, LOAD)),
         trial(roles=(ROLE, BESIDE), schedule="together"),
         trial(schedule="together"),
         trial(roles=(ROLE.model_copy(update={"isolation": "none"}),)),
         trial(roles=(ROLE.model_copy(update={"ranks": 2}),)),
         trial(roles=(ROLE.model_copy(update={"metered": ("cuda:1",)}),)),
-        trial(roles=(ROLE.model_copy(update={"in_stages": True}),), method=Method(duration_s=1, stage_s=1)),
+        trial(mode=Staged(duration_s=1, stage_s=1)),
     ],
     ids=lambda other: "",
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput, DamagedFile, MachineCannot
-from assay.core.plan import Block, Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Block, Role, Subject, Trial
 from assay.core.results import Record, Window
 from assay.launch.workers import RawSeries
 from assay.machine.detect import detect
@@ -29,7 +29,7 @@ PLAN = RunPlan(experiment="run", options={}, seed=0, versions={}, cwd="/", creat
 TRIAL = Trial(
     block="b",
     roles=(Role(name="cpu:0", subjects=(Subject(workload="w", impl="numpy"),), devices=("cpu:0",)),),
-    method=Method(duration_s=1),
+    mode=Adaptive(duration_s=1),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.core.plan import Role
+from assay.core.plan import Paired, Role
 from assay.isolation.placement import Allotment
 from assay.worker import protocol as say
 from assay.worker.paired import PairedSubjects
@@ -20,12 +20,13 @@ def test_both_branches_are_compared_and_timed_on_a_cpu() -> None:
         for name, own in branches.items()
         for impl in ("masked", "flash")
     )
-    role = Role(name="pairs", subjects=subjects, devices=("cpu:0",), in_pairs=True, parity=True)
+    role = Role(name="pairs", subjects=subjects, devices=("cpu:0",))
     place = Allotment(device="cpu:0", level="none")
-    told = say.Prepare(role=role, rank=0, restart=0, allotment=place, all_cpus=(0,), seed=0)
-    pairs = PairedSubjects(told, "cpu:0")
+    mode = Paired(duration_s=60.0, rounds=4, parity=True)
+    told = say.Prepare(role=role, rank=0, restart=0, allotment=place, all_cpus=(0,), mode=mode, seed=0)
+    pairs = PairedSubjects(told, mode, "cpu:0")
     assert [facts.skipped for facts in pairs.begin()] == [None] * 4
-    stretch, facts = pairs.take(say.TakeBlock(duration_s=60.0, rounds=4))
+    stretch, facts = pairs.take(say.TakeBlock(duration_s=60.0))
     assert {(series.subject, series.quantity, len(series.samples)) for series in stretch.series} == {
         (subject, "call_us", 4) for subject in range(4)
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import ValidationError
 
-from assay.core.plan import Role, Subject, Trial
+from assay.core.plan import Paired, Role, Subject
 from assay.core.results import Parity
 from assay.worker import subjects
 from assay.workloads import registry
@@ -59,17 +59,17 @@ def pairs(workplace: Path) -> Path:
     return workplace
 
 
-def two(fast: str, reference: str = "reference", **role: Any) -> Role:
+def two(fast: str, reference: str = "reference") -> Role:
     functions = tuple(
         Subject(workload=f"pairs.py:{name}", impl="python", params={"n": 50}) for name in (reference, fast)
     )
-    return Role(name="pair", subjects=functions, devices=("cpu:0",), **{"parity": True, **role})
+    return Role(name="pair", subjects=functions, devices=("cpu:0",))
 
 
 def test_a_fast_function_that_is_wrong_is_timed_all_the_same_and_said_to_be_wrong(
     pairs: Path, measure: Measure
 ) -> None:
-    outcome = measure(two("wrong"), method=quickly(benchmark_runs=2))
+    outcome = measure(two("wrong"), mode=quickly(Paired, rounds=4, parity=True))
     assert outcome.status == "ok", outcome.reason
     reference, fast = outcome.evidence[0].subjects
     assert reference.parity is None
@@ -114,24 +114,14 @@ def test_the_branches_are_compared_by_a_worker_in_pairs(measure: Measure) -> Non
         for name in ("sliding_attention", "compressed_attention")
         for impl in ("masked", "flash")
     )
-    role = Role(name="pairs", subjects=branches, devices=("cpu:0",), in_pairs=True, parity=True)
-    outcome = measure(role, method=quickly(duration_s=60.0, timeout_s=90.0, rounds=4))
+    role = Role(name="pairs", subjects=branches, devices=("cpu:0",))
+    outcome = measure(role, mode=quickly(Paired, duration_s=60.0, timeout_s=90.0, rounds=4, parity=True))
     assert outcome.status == "ok", outcome.reason
     found = outcome.evidence[0].subjects
     assert [each.parity is not None and each.parity.passed for each in found] == [False, True, False, True]
     assert [each.backend for each in found] == ["flash", "chunks of flash"] * 2
 
 
-def test_parity_is_of_two_subjects() -> None:
-    one = two("fast").subjects[:1]
-    with pytest.raises(ValidationError, match="asks for parity, so that it has two subjects and one rank"):
-        Role(name="x", subjects=one, devices=("cpu:0",), parity=True)
+def test_a_parity_that_did_not_pass_says_why() -> None:
     with pytest.raises(ValidationError, match="a parity that did not pass says why"):
         Parity(passed=None, measure="m")
-
-
-def test_asking_for_parity_makes_another_trial_and_not_asking_the_same_as_before() -> None:
-    asks, does_not = (Trial(block="b", roles=(two("fast", parity=asked),), method=quickly()) for asked in (True, False))
-    assert asks.id != does_not.id
-    older = {name for name in Role.model_fields if name != "parity"}
-    assert Role.model_validate(two("fast", parity=False).model_dump(include=older)) == two("fast", parity=False)

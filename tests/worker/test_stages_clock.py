@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Role
+from assay.core.plan import Role, Staged
 from assay.isolation.placement import Allotment
-from assay.worker.protocol import Prepare, TakeBlock
+from assay.worker.protocol import Prepare, TakeStage
 from assay.worker.staged import StagedSubjects
 from tests.running import function
 
@@ -26,13 +26,12 @@ class Reluctant:
 
 
 def test_the_calls_of_a_stage_fill_the_time_that_was_ordered(workplace: Path) -> None:
-    role = Role(name="model", subjects=(function("fine"),), devices=("cpu:0",), isolation="none", in_stages=True)
-    told = Prepare(
-        role=role, rank=0, restart=0, allotment=Allotment(device="cpu:0", level="none"), all_cpus=(0,), seed=0
-    )
-    stages = StagedSubjects(told, "cpu:0", Reluctant())
+    role = Role(name="model", subjects=(function("fine"),), devices=("cpu:0",), isolation="none")
+    mode, allotment = Staged(duration_s=1.0, stage_s=0.055), Allotment(device="cpu:0", level="none")
+    told = Prepare(role=role, rank=0, restart=0, allotment=allotment, all_cpus=(0,), mode=mode, seed=0)
+    stages = StagedSubjects(told, mode, "cpu:0", Reluctant())
     stages.begin()
-    stretch, _ = stages.take(TakeBlock(stage=0, duration_s=0.055))
+    stretch, _ = stages.take(TakeStage(subject=0))
     (calls,) = [series for series in stretch.series if series.quantity == "call_us"]
     start_ns, end_ns = calls.window or (0, 0)
     assert (end_ns - start_ns, len(calls.samples)) == (60_000_000, 3)

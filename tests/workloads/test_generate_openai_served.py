@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Role, Subject
+from assay.core.plan import Role, Staged, Subject
 from assay.workloads.generation.params import Generation
 from tests.running import quickly
 from tests.workloads.transformers_server import TransformersServer
@@ -40,8 +40,8 @@ def test_a_real_server_is_idle_then_under_load_and_a_model_it_has_not_is_left_ou
     server: TransformersServer, measure: Measure
 ) -> None:
     subjects = (asked(server, phase="idle"), asked(server), asked(server, model="no-such-model"))
-    role = Role(name="model", subjects=subjects, devices=("cpu:0",), in_stages=True)
-    found = measure(role, method=quickly(duration_s=60.0, timeout_s=60.0, stage_s=0.5, stage_calls=2))
+    role = Role(name="model", subjects=subjects, devices=("cpu:0",))
+    found = measure(role, mode=quickly(Staged, duration_s=60.0, timeout_s=60.0, stage_s=0.5, min_calls=2))
     assert (found.status, found.reason) == ("ok", None)
     idle, served, unknown = found.evidence[0].subjects
     assert idle.skipped is served.skipped is None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.core.format import format_duration
-from assay.core.plan import Done
+from assay.core.plan import Counted, Done
 from assay.core.values import SCHEMA_VERSION
 from assay.launch.placement import TrialPlacement, compute_placements, predict_isolation
 from assay.reports.progress import describe_trial
@@ -58,10 +58,10 @@ def show_dry_run(
 
 def _timing_text(trial: Trial) -> str:
     """Say how long a trial is timed: given counts are obeyed, however long they take."""
-    method = trial.method
-    if method.benchmark_runs is None:
-        return f"{method.duration_s:.3g} s"
-    return f"{method.warmup_runs or 0} calls to warm up, {method.benchmark_runs} timed"
+    mode = trial.mode
+    if not isinstance(mode, Counted):
+        return f"{mode.duration_s:.3g} s"
+    return f"{mode.warmup_runs or 0} calls to warm up, {mode.runs} timed"
 
 
 def _placement_lines(trial: Trial, machine: Machine) -> list[str]:

@@ -7,7 +7,7 @@ Block ──< Trial ──< Role ──< Subject
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,8 +33,6 @@ class SourceCheckout(Value):
 
     Its workers run in its ``folder``, with its ``src`` and the checkout itself first on the path.
     """
-
-    LATER = frozenset({"folder", "instead_of"})
 
     checkout: str
     interpreter: str
@@ -108,19 +106,9 @@ class Role(Value):
     roles may share a device; ``worker`` distinguishes them, and the device's cores are divided among them. A load may
     be on the ``host``: a process without a device.
 
-    ``in_pairs`` compares the first subject with the second, the third with the fourth, and so on: each pair is set up,
-    timed interleaved and released before the next. A pair that fails is skipped, and the others continue.
-
-    ``parity`` compares the second subject's output with the first's before they are timed, or that of each pair.
-
-    ``in_stages`` calls one subject repeatedly for its own period, then the next one, in the same process: each has its
-    own window and energy. One that fails is skipped, and the others continue.
-
     ``metered`` are further GPUs whose power counts: those that the worker of a GPU is spread over, which it then sees
     after its own, or those of a server that a worker on a CPU sends requests to.
     """
-
-    LATER = frozenset({"worker", "tuner", "in_pairs", "parity", "in_stages", "metered"})
 
     name: str
     subjects: tuple[Subject, ...] = Field(min_length=1)
@@ -130,9 +118,6 @@ class Role(Value):
     isolation: Isolation = "none"
     worker: int = Field(default=0, ge=0)
     tuner: Tuner | None = None
-    in_pairs: bool = False
-    parity: bool = False
-    in_stages: bool = False
     metered: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -143,26 +128,6 @@ class Role(Value):
             raise ValueError(f"role {self.name!r} has a tuner, so that it is timed and has one rank")
         if HOST in self.devices and self.duty != "load":
             raise ValueError(f"role {self.name!r} is on the host, where only loads are")
-        return self
-
-    @model_validator(mode="after")
-    def _check_pairs(self) -> Self:
-        if self.in_pairs and (self.duty != "timed" or self.ranks > 1 or self.tuner is not None):
-            raise ValueError(f"role {self.name!r} is in pairs, so that it is timed, by one rank, and does not tune")
-        if self.in_pairs and (len(self.subjects) % 2 or any(subject.command for subject in self.subjects)):
-            raise ValueError(f"role {self.name!r} is in pairs: its subjects are functions or workloads, two and two")
-        return self
-
-    @model_validator(mode="after")
-    def _check_parity(self) -> Self:
-        if self.parity and not self.in_pairs and (len(self.subjects) != 2 or self.ranks > 1):
-            raise ValueError(f"role {self.name!r} asks for parity, so that it has two subjects and one rank")
-        return self
-
-    @model_validator(mode="after")
-    def _check_stages(self) -> Self:
-        if self.in_stages and (self.duty != "timed" or self.in_pairs or self.tuner is not None or self.parity):
-            raise ValueError(f"role {self.name!r} is in stages, so that it is timed, not in pairs, and does not tune")
         if set(self.metered) & set(self.devices):
             raise ValueError(f"role {self.name!r} meters a device of its own a second time")
         return self
@@ -182,43 +147,81 @@ class Role(Value):
         return self.devices[rank if len(self.devices) > 1 else 0]
 
 
-UNREACHABLE_PRECISION = 1e-6
-"""A precision that is never reached, so that every worker is timed for its full duration."""
+class _BaseMode(Value):
+    """What all modes of measuring have."""
+
+    duration_s: float = Field(gt=0, description="Of the trial, over all restarts.")
+    timeout_s: float = Field(default=120.0, gt=0, description="Maximum wait for one step of a worker beyond its time.")
 
 
-class Method(Value):
-    """How samples are taken. Given counts are followed exactly; otherwise it ends within the duration once precise.
+class _RepeatedCalls(_BaseMode):
+    """What modes have that call the same prepared subjects throughout."""
 
-    ``continuous`` is for power: calls run without a pause for the whole share of the duration, each with its own start
-    (``start_us``, since the start of its series), so that power can be related to calls.
-    """
-
-    LATER = frozenset({"continuous", "duty", "settle_s", "rounds", "stage_s", "stage_calls"})
-
-    duration_s: float = Field(gt=0)
-    warmup_runs: int | None = Field(default=None, ge=0)
-    benchmark_runs: int | None = Field(default=None, ge=1)
-    precision: float = Field(default=0.01, gt=0, lt=1)
-    cache: Cache | None = Field(default=None, description="Null: cold on a GPU, as the calls leave it on a CPU.")
-    timeout_s: float = Field(default=120.0, gt=0)
-    continuous: bool = False
-    duty: float = Field(default=1.0, gt=0, le=1, description="Of continuous calls: the share of the time they fill.")
+    warmup_runs: int | None = Field(default=None, ge=0, description="Null: for part of the time, until steady.")
     settle_s: float | None = Field(
         default=None, gt=0, description="Maximum duration of the untimed run until clocks and temperatures are steady."
     )
-    rounds: int | None = Field(
-        default=None, ge=4, description="For subjects in pairs: maximum number of rounds per pair."
-    )
-    stage_s: float | None = Field(default=None, gt=0, description="For subjects in stages: duration of each stage.")
-    stage_calls: int = Field(default=1, ge=1, description="For subjects in stages: minimum number of calls of each.")
 
-    @model_validator(mode="after")
-    def _check_continuous(self) -> Self:
-        if self.continuous and self.benchmark_runs is not None:
-            raise ValueError("continuous calls are timed for a duration, and not counted")
-        if self.duty < 1 and not self.continuous:
-            raise ValueError("a duty is of continuous calls")
-        return self
+
+CacheChoice = Annotated[Cache | None, Field(description="Null: cold on a GPU, as the calls leave it on a CPU.")]
+
+
+class Adaptive(_RepeatedCalls):
+    """Sample until the result is precise enough, or the duration is over."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    precision: float | None = Field(
+        default=0.01, gt=0, lt=1, description="Relative half-width to stop at; null: sample for the whole duration."
+    )
+    cache: CacheChoice = None
+
+
+class Counted(_RepeatedCalls):
+    """Time a given number of calls, one by one by the wall clock; the duration is only an estimate."""
+
+    kind: Literal["counted"] = "counted"
+    runs: int = Field(ge=1)
+
+
+class Continuous(_RepeatedCalls):
+    """Call without a pause for the whole duration, so that power can be related to calls.
+
+    Each sample has its start (``start_us``, since the start of its series).
+    """
+
+    kind: Literal["continuous"] = "continuous"
+    duty: float = Field(default=1.0, gt=0, le=1, description="Share of the time that calls fill.")
+
+
+class Paired(_BaseMode):
+    """Compare the first subject with the second, the third with the fourth, and so on.
+
+    Each pair is set up, timed interleaved and released before the next. A pair that fails is skipped, and the others
+    continue.
+    """
+
+    kind: Literal["paired"] = "paired"
+    rounds: int = Field(ge=4, description="Maximum number of rounds per pair.")
+    parity: bool = Field(
+        default=False, description="Compare the output of the second of each pair with the first's before timing."
+    )
+    cache: CacheChoice = None
+
+
+class Staged(_BaseMode):
+    """Call one subject repeatedly for its own period, then the next one, in the same process.
+
+    Each has its own window and energy. One that fails is skipped, and the others continue.
+    """
+
+    kind: Literal["staged"] = "staged"
+    stage_s: float = Field(gt=0, description="Duration of each stage.")
+    min_calls: int = Field(default=1, ge=1, description="Minimum number of calls in each stage.")
+    warmup_runs: int = Field(default=1, ge=0, description="Before each stage.")
+
+
+Mode = Annotated[Adaptive | Counted | Continuous | Paired | Staged, Field(discriminator="kind")]
+"""How the timed roles of a trial are measured."""
 
 
 POWER_LIMIT_W, SM_MHZ = "power_limit_w", "sm_mhz"
@@ -228,12 +231,10 @@ POWER_LIMIT_W, SM_MHZ = "power_limit_w", "sm_mhz"
 class Trial(Value):
     """Roles measured under one schedule; the smallest unit that is recorded."""
 
-    LATER = frozenset({"profile", "retakes"})
-
     block: str
     roles: tuple[Role, ...] = Field(min_length=1)
     schedule: Schedule = "alone"
-    method: Method
+    mode: Mode
     restarts: int = Field(default=1, ge=1)
     settings: Params = Field(default_factory=dict)
     on_interference: InterferencePolicy = "warn"
@@ -258,17 +259,22 @@ class Trial(Value):
             raise ValueError("turns alternate between exactly two timed roles of one rank each")
         if self.schedule == "turns" and any(role.tuner is not None for role in timed):
             raise ValueError("a tuner is not stopped and started, so none has its turn: choose alone or together")
-        if any(role.in_pairs for role in timed) and (self.schedule != "alone" or self.profile):
-            raise ValueError("pairs are put in place one after another, so that they are timed alone, and not traced")
-        if any(role.in_pairs for role in timed) != (self.method.rounds is not None):
-            raise ValueError("rounds are those of a role in pairs, which needs them")
-        if any(role.in_stages for role in timed) and (self.schedule != "alone" or self.profile or len(timed) > 1):
-            raise ValueError("stages follow one another, so that one role is timed, alone, and not traced")
-        if any(role.in_stages for role in timed) != (self.method.stage_s is not None):
-            raise ValueError("the length of a stage is that of a role in stages, which needs it")
         loads = [r for r in self.roles if r.duty == "load" or (self.schedule == "together" and len(timed) > 1)]
         if any(role.ranks > 1 for role in loads):
             raise ValueError("ranks end their work together, so a role of several cannot be held as a load")
+        return self
+
+    @model_validator(mode="after")
+    def _check_mode(self) -> Self:
+        if not isinstance(self.mode, Paired | Staged):
+            return self
+        timed = [role for role in self.roles if role.duty == "timed"]
+        if self.schedule != "alone" or self.profile or any(role.tuner is not None for role in timed):
+            raise ValueError(f"{self.mode.kind} subjects are prepared one after another: alone, not tuned, not traced")
+        if isinstance(self.mode, Staged) and len(timed) > 1:
+            raise ValueError("a staged trial has one timed role")
+        if isinstance(self.mode, Paired) and any(role.ranks > 1 or not _is_paired(role.subjects) for role in timed):
+            raise ValueError("a paired trial has roles of one rank whose subjects are functions or workloads, in pairs")
         return self
 
     @property
@@ -287,11 +293,6 @@ class Trial(Value):
         return tuple(dict.fromkeys(device for role in self.roles for device in role.used))
 
     @property
-    def in_stages(self) -> bool:
-        """Whether its subjects are measured one after another, each with its own window."""
-        return any(role.in_stages for role in self.roles)
-
-    @property
     def workers(self) -> dict[str, int]:
         """Number of workers that share the cores of each device, including devices it is placed with."""
         counts = {device: self.placed_with.count(device) for device in (*self.placed_with, *self.devices)}
@@ -303,15 +304,21 @@ class Trial(Value):
     @property
     def target_precision(self) -> float | None:
         """The precision at which a block of samples ends early; null where it always runs its full duration."""
-        runs_full_time = (
-            self.schedule == "turns" or self.method.continuous or self.method.precision <= UNREACHABLE_PRECISION
-        )
-        return None if runs_full_time else self.method.precision
+        return self.mode.precision if isinstance(self.mode, Adaptive) and self.schedule != "turns" else None
+
+    @property
+    def settle_s(self) -> float | None:
+        """Maximum duration of the untimed run before timing; null where steadiness is not waited for."""
+        return None if isinstance(self.mode, Paired | Staged) else self.mode.settle_s
 
     @property
     def id(self) -> str:
         """The hash of all of the trial's content; the same trial has the same id on any machine."""
         return content_id(self)
+
+
+def _is_paired(subjects: tuple[Subject, ...]) -> bool:
+    return len(subjects) % 2 == 0 and all(subject.command is None for subject in subjects)
 
 
 class Block(Value):

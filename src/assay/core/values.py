@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar, TypeAlias
+from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
@@ -19,9 +19,6 @@ class Value(BaseModel):
     """A frozen value; unknown keys are errors, so that a misspelt one is never ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
-
-    LATER: ClassVar[frozenset[str]] = frozenset()
-    """Fields that an earlier version did not have: while they have their default, the content id does not change."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return the value as plain JSON data, under the names it is read back by."""
@@ -54,19 +51,5 @@ def first_problem(error: ValidationError) -> str:
 
 def content_id(value: Value, *, length: int = 12) -> str:
     """Return a short hash of a value's content: equal content has equal ids on any machine."""
-    text = json.dumps(_content(value), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(value.model_dump(), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
-
-
-def _content(value: Any) -> Any:
-    """Return the content that identifies a value: all of it except ``LATER`` fields with default values."""
-    if isinstance(value, Value):
-        fields = type(value).model_fields
-        contents = {name: getattr(value, name) for name in fields}
-        unused = {name for name in type(value).LATER if contents[name] == fields[name].default}
-        return {name: _content(part) for name, part in contents.items() if name not in unused}
-    if isinstance(value, tuple | list):
-        return [_content(part) for part in value]
-    if isinstance(value, dict):
-        return {key: _content(part) for key, part in value.items()}
-    return value

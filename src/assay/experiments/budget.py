@@ -102,7 +102,7 @@ def expected_trial_s(trial: Trial) -> float:
     """Return how long a trial takes, in seconds, as far as can be foreseen."""
     tuning = [role.tuner.budget_s for role in trial.roles if role.tuner is not None]
     tuning_s = max(tuning, default=0.0) if trial.schedule == "together" else sum(tuning)
-    return trial.method.duration_s + tuning_s + TRIAL_OVERHEAD_S + trial.cooldown_s
+    return trial.mode.duration_s + tuning_s + TRIAL_OVERHEAD_S + trial.cooldown_s
 
 
 def overrun_text(budget_s: float, records: Iterable[Record]) -> str | None:

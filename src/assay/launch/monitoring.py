@@ -181,7 +181,7 @@ class TrialMonitor:
             energy_note=energy.note,
             energy_missing=energy.missing,
             energy_window="whole_trial" if is_whole else "timed",
-            stages=stages.stages_with_energy(trial, outcome.series, lines, gpus, driver) if trial.in_stages else (),
+            stages=stages.stages_with_energy(trial, outcome.series, lines, gpus, driver),
         )
 
     def _whole_trial_energy(

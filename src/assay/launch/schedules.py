@@ -12,8 +12,9 @@ run next to.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from assay.core.plan import Continuous, Counted, Paired, Staged
 from assay.core.results import Note
 from assay.launch.settling import settle
 from assay.launch.workers import LoadTotals, WorkerReply, collect_replies, unpack_series
@@ -21,7 +22,7 @@ from assay.timing.wall import MAX_KEPT_SAMPLES
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
-    from assay.core.plan import Role
+    from assay.core.plan import Mode, Role
     from assay.launch.workers import WorkerGroup, WorkerHandle, WorkerReplies
     from assay.machine.model import Machine
 
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 def start_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
     """Start workers as untimed loads, and wait until each has made its first calls."""
     group.send(handles, say.Hold())
-    group.collect(handles, say.Holding, within_s=group.trial.method.timeout_s, doing="raising the load")
+    group.collect(handles, say.Holding, within_s=group.trial.mode.timeout_s, doing="raising the load")
 
 
 def release_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
     """Stop a load, and keep its totals, with the samples of continuous calls."""
     group.send(handles, say.Release())
-    replies = group.collect(handles, say.Released, within_s=group.trial.method.timeout_s, doing="ending the load")
+    replies = group.collect(handles, say.Released, within_s=group.trial.mode.timeout_s, doing="ending the load")
     for key, reply in replies.items():
         if isinstance(reply, WorkerReply) and isinstance(reply.message, say.Released):
             group.load_totals[key] = group.load_totals.get(key, LoadTotals()).plus(reply.message)
@@ -61,7 +62,7 @@ def _tune_roles(group: WorkerGroup, roles: list[Role], delay_ns: int, *, hold: b
     handles = group.workers_of(roles)
     start = time.perf_counter_ns() + delay_ns if all(handle.same_clock for handle in handles) else None
     group.send(handles, say.Tune(start_at_ns=start, hold=hold, seed=group.trial.seed + 1000 * group.restart))
-    limit_s = group.trial.method.timeout_s + max(role.tuner.budget_s for role in roles if role.tuner is not None)
+    limit_s = group.trial.mode.timeout_s + max(role.tuner.budget_s for role in roles if role.tuner is not None)
     untuned = (role for role in group.timed if role.tuner is None) if hold else ()
     background = group.workers_of([*group.loads, *untuned])
     replies = collect_replies(handles, say.Tuned, within_s=limit_s, doing="tuning", loads=background)
@@ -91,7 +92,7 @@ def run_schedule(group: WorkerGroup, share_s: float, machine: Machine) -> None:
     Where the trial asks for it, timed roles run untimed first, until the machine's GPUs in use are steady.
     """
     loads = group.workers_of(group.loads)
-    if group.trial.method.continuous and any(role.ranks > 1 for role in group.timed):
+    if isinstance(group.trial.mode, Continuous) and any(role.ranks > 1 for role in group.timed):
         group.notes.append(RANKS_COUNTED_NOTE)
     start_load(group, loads)
     if group.trial.schedule == "together":
@@ -108,34 +109,40 @@ def run_schedule(group: WorkerGroup, share_s: float, machine: Machine) -> None:
     release_load(group, loads)
 
 
-def _block_order(group: WorkerGroup, share_s: float, *, hold: bool = False, turn: int = 0) -> say.TakeBlock:
+TakeRequest: TypeAlias = say.TakeBlock | say.TakeSamples | say.TakeStage
+
+
+def _block_request(
+    group: WorkerGroup, share_s: float, *, hold: bool = False, turn: int = 0
+) -> say.TakeBlock | say.TakeSamples:
     """Return the request to time a block; given counts are exact."""
-    method = group.trial.method
-    is_counted = method.benchmark_runs is not None
+    mode = group.trial.mode
+    warmup_runs = None if isinstance(mode, Paired | Staged) else mode.warmup_runs
+    start_at_ns = time.perf_counter_ns() + START_DELAY_NS
+    seed = group.trial.seed + 1000 * group.restart + turn
+    if isinstance(mode, Counted):
+        return say.TakeSamples(
+            samples=mode.runs, warmup_runs=warmup_runs, start_at_ns=start_at_ns, hold=hold, seed=seed
+        )
     return say.TakeBlock(
-        samples=method.benchmark_runs,
-        duration_s=None if is_counted else share_s,
-        warmup_runs=method.warmup_runs,
+        duration_s=share_s,
+        warmup_runs=warmup_runs,
         precision=group.trial.target_precision,
-        rounds=method.rounds,
-        start_at_ns=time.perf_counter_ns() + START_DELAY_NS,
+        start_at_ns=start_at_ns,
         hold=hold,
-        duty=method.duty,
-        seed=group.trial.seed + 1000 * group.restart + turn,
+        seed=seed,
     )
 
 
 def _take_block(
-    group: WorkerGroup, handles: list[WorkerHandle], request: say.TakeBlock, *, keep: bool = True
+    group: WorkerGroup, handles: list[WorkerHandle], request: TakeRequest, *, keep: bool = True
 ) -> WorkerReplies:
     """Let several workers time the same block; the samples of successful ones are kept even if another fails."""
     if not all(handle.same_clock for handle in handles):
         request = request.model_copy(update={"start_at_ns": None})
     group.send(handles, request)
-    limit_s = (request.duration_s or 0.0) + group.trial.method.timeout_s * (
-        1 if request.stage is None else STAGE_TIMEOUTS
-    )
     loads = group.workers_of(group.loads)
+    limit_s = _reply_limit_s(group.trial.mode, request)
     replies = collect_replies(handles, say.BlockDone, within_s=limit_s, doing="being timed", loads=loads)
     if keep:
         for handle in handles:
@@ -148,19 +155,29 @@ def _take_block(
     return replies
 
 
+def _reply_limit_s(mode: Mode, request: TakeRequest) -> float:
+    """Return how long a worker may take to reply to a request, in s."""
+    match request, mode:
+        case say.TakeBlock(), _:
+            return request.duration_s + mode.timeout_s
+        case say.TakeStage(), Staged():
+            return mode.stage_s + STAGE_TIMEOUTS * mode.timeout_s
+        case _:
+            return mode.timeout_s
+
+
 def _run_role(group: WorkerGroup, role: Role, share_s: float) -> None:
     handles = group.workers_of([role])
-    if role.in_stages:
+    if isinstance(group.trial.mode, Staged):
         _run_stages(group, role, share_s)
-    elif role.ranks == 1 or group.trial.method.benchmark_runs is not None:
-        _take_block(group, handles, _block_order(group, share_s))
+    elif role.ranks == 1 or isinstance(group.trial.mode, Counted):
+        _take_block(group, handles, _block_request(group, share_s))
     else:
-        _take_block(group, handles, _calibrated_order(group, handles, share_s))
+        _take_block(group, handles, _calibrated_request(group, handles, share_s))
 
 
 def _run_stages(group: WorkerGroup, role: Role, share_s: float) -> None:
     """Call one subject after another for its stage time; none is started when the time is up."""
-    method = group.trial.method
     handles = group.workers_of([role])
     end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for stage in range(len(role.subjects)):
@@ -168,21 +185,23 @@ def _run_stages(group: WorkerGroup, role: Role, share_s: float) -> None:
             message = f"{stage} of {len(role.subjects)} stages fit into {share_s:.3g} s"
             group.notes.append(Note.warning("stages_cut", message, stages=stage, requested=len(role.subjects)))
             return
-        request = _block_order(group, method.stage_s or 0.0)
-        _take_block(group, handles, request.model_copy(update={"stage": stage, "stage_calls": method.stage_calls}))
+        start_at_ns = time.perf_counter_ns() + START_DELAY_NS
+        _take_block(group, handles, say.TakeStage(subject=stage, start_at_ns=start_at_ns))
 
 
-def _calibrated_order(group: WorkerGroup, handles: list[WorkerHandle], share_s: float) -> say.TakeBlock:
+def _calibrated_request(group: WorkerGroup, handles: list[WorkerHandle], share_s: float) -> say.TakeSamples:
     """Return a request with the same number of samples for every rank: as many as the slowest fits in its share."""
-    first = _block_order(group, share_s).model_copy(update={"samples": CALIBRATION_SAMPLES, "duration_s": None})
-    if first.warmup_runs is None:
-        first = first.model_copy(update={"warmup_runs": CALIBRATION_SAMPLES})
+    block = _block_request(group, share_s)
+    runs = CALIBRATION_SAMPLES if block.warmup_runs is None else block.warmup_runs
+    first = say.TakeSamples(
+        samples=CALIBRATION_SAMPLES, warmup_runs=runs, start_at_ns=block.start_at_ns, seed=block.seed
+    )
     begin = time.perf_counter_ns()
     replies = _take_block(group, handles, first, keep=False)
     spent_s = (time.perf_counter_ns() - begin) / 1e9
     round_s = max(_round_s(reply.message) for reply in replies.values() if isinstance(reply, WorkerReply))
     samples = max(1, min(MAX_KEPT_SAMPLES, int((share_s - spent_s) / round_s)))
-    return _block_order(group, share_s).model_copy(update={"samples": samples, "duration_s": None})
+    return first.model_copy(update={"samples": samples, "start_at_ns": time.perf_counter_ns() + START_DELAY_NS})
 
 
 def _round_s(done: say.Message) -> float:
@@ -198,7 +217,7 @@ def _run_together(group: WorkerGroup, share_s: float) -> None:
         _run_role(group, group.timed[0], share_s)
         return
     handles = group.workers_of(group.timed)
-    _take_block(group, handles, _block_order(group, share_s, hold=True))
+    _take_block(group, handles, _block_request(group, share_s, hold=True))
     release_load(group, handles)
 
 
@@ -207,17 +226,17 @@ def _run_in_turns(group: WorkerGroup, share_s: float) -> None:
 
     A turn lasts at least one call, so that there are fewer turns if calls are long.
     """
-    exact = group.trial.method.benchmark_runs
-    turns = exact if exact is not None else TURNS
+    mode = group.trial.mode
+    turns = mode.runs if isinstance(mode, Counted) else TURNS
     end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for turn in range(turns):
         for role in group.timed:
-            request = _block_order(group, share_s / (2 * turns), turn=turn)
-            start = {"start_at_ns": time.perf_counter_ns() + TURN_DELAY_NS}
-            _take_block(
-                group, group.workers_of([role]), request.model_copy(update={**start, "samples": 1} if exact else start)
-            )
-        if exact is None and time.perf_counter_ns() >= end_ns:
+            request = _block_request(group, share_s / (2 * turns), turn=turn)
+            changes: dict[str, int] = {"start_at_ns": time.perf_counter_ns() + TURN_DELAY_NS}
+            if isinstance(request, say.TakeSamples):
+                changes["samples"] = 1
+            _take_block(group, group.workers_of([role]), request.model_copy(update=changes))
+        if not isinstance(mode, Counted) and time.perf_counter_ns() >= end_ns:
             break
 
 
@@ -228,7 +247,7 @@ def trace_workers(group: WorkerGroup) -> None:
     for role in group.timed:
         handles = group.workers_of([role])
         group.send(handles, say.TakeTrace())
-        replies = group.collect(handles, say.TraceDone, within_s=group.trial.method.timeout_s, doing="being traced")
+        replies = group.collect(handles, say.TraceDone, within_s=group.trial.mode.timeout_s, doing="being traced")
         for key, reply in replies.items():
             if isinstance(reply, WorkerReply) and isinstance(reply.message, say.TraceDone):
                 group.traces[key] = reply.payload

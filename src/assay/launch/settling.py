@@ -155,15 +155,15 @@ def settle(group: WorkerGroup, roles: Sequence[Role], machine: Machine) -> None:
     Raises:
         WorkersFailed: A worker, a load or a GPU was lost meanwhile.
     """
-    most_s = group.trial.method.settle_s
+    most_s = group.trial.settle_s
     if most_s is None:
         return
     if any(role.ranks > 1 for role in roles):
         group.notes.append(RANKS_NOTE)
         return
     handles, loads = group.workers_of(roles), group.workers_of(group.loads)
-    limit_s = group.trial.method.timeout_s
-    group.send(handles, say.Hold(duty=group.trial.method.duty))
+    limit_s = group.trial.mode.timeout_s
+    group.send(handles, say.Hold())
     group.fail_on(collect_replies(handles, say.Holding, within_s=limit_s, doing="warming up", loads=loads))
     group.settled.append(_watch_workers([*handles, *loads], metered_devices([*roles, *group.loads], machine), most_s))
     group.send(handles, say.Release())

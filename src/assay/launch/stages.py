@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.plan import Staged
 from assay.core.results import Missing, Stage, Summary
 from assay.joules.trial_energy import TrialEnergy, estimate_gpu_windows, estimate_host_domains, sum_gpu_energy
 from assay.monitor.samples import RecordingHeader
@@ -37,7 +38,9 @@ def stages_without_energy(
     trial: Trial, series: Iterable[RawSeries], missing: Missing = NOT_WATCHED
 ) -> tuple[Stage, ...]:
     """Return the stages of a trial with their windows alone; of several ranks, those of the first."""
-    names = {role.name for role in trial.roles if role.in_stages}
+    if not isinstance(trial.mode, Staged):
+        return ()
+    names = {role.name for role in trial.roles if role.duty == "timed"}
     return tuple(
         Stage(
             role=entry.role,
@@ -58,6 +61,8 @@ def stages_with_energy(
     trial: Trial, series: Iterable[RawSeries], lines: Sequence[RecordingLine], gpus: dict[int, str], driver: str
 ) -> tuple[Stage, ...]:
     """Return the stages of a trial, each with its observations from the monitor's lines."""
+    if not isinstance(trial.mode, Staged):
+        return ()
     header = [line for line in lines if isinstance(line, RecordingHeader)][:1]
     samples = [line for line in lines if not isinstance(line, RecordingHeader)]
     moments = [line.t_ns for line in samples]

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
+from assay.core.plan import Adaptive, Continuous, Paired, Staged
 from assay.core.results import GpuSnapshot, Note
 from assay.launch import schedules
 from assay.launch.local import find_free_port
@@ -177,7 +178,7 @@ class Launcher:
             first = error.failures[0]
             outcome.status = "refused" if all_refused(error.failures) else "failed"
             outcome.reason = f"{first.worker}: {first.reason}"
-            outcome.invalid_request = trial.in_stages and first.code == "bad_input"
+            outcome.invalid_request = isinstance(trial.mode, Staged) and first.code == "bad_input"
             outcome.stderr_tail = error.tail
         outcome.end_ns = time.perf_counter_ns()
         outcome.series = join_series(outcome.series)
@@ -185,7 +186,7 @@ class Launcher:
 
     def _check_gpus(self, trial: Trial) -> None:
         """Check that GPUs with continuous or staged calls still work: readings of a lost one are useless."""
-        gpus = metered_devices(trial.roles, self.machine) if trial.method.continuous or trial.in_stages else {}
+        gpus = metered_devices(trial.roles, self.machine) if isinstance(trial.mode, Continuous | Staged) else {}
         for uuid, device in gpus.items():
             try:
                 nvidia.smoke_test(uuid)
@@ -202,9 +203,9 @@ class Launcher:
             with WorkerGroup(trial, restart) as group:
                 self._start_workers(group, attempt, placing)
                 setup_s = max(group.setup_s.values())
-                if shares is None and counts_setup(trial) and setup_s > trial.method.duration_s / 2:
+                if shares is None and counts_setup(trial) and setup_s > trial.mode.duration_s / 2:
                     message = (
-                        f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s requested; "
+                        f"starting takes {setup_s:.1f} s, most of the {trial.mode.duration_s:g} s requested; "
                         "a longer --duration measures more"
                     )
                     outcome.notes.append(Note.warning("mostly_setup", message, setup_s=setup_s))
@@ -226,7 +227,7 @@ class Launcher:
                     outcome.traces.update(group.named_traces)
             restart += 1
         if restart < trial.restarts:
-            message = f"{restart} of {trial.restarts} restarts fit into {trial.method.duration_s:g} s with their set-up"
+            message = f"{restart} of {trial.restarts} restarts fit into {trial.mode.duration_s:g} s with their set-up"
             outcome.notes.append(Note.warning("restarts_cut", message, restarts=restart, requested=trial.restarts))
 
     def _start_workers(self, group: WorkerGroup, attempt: int, placing: TrialPlacement) -> None:
@@ -247,15 +248,12 @@ class Launcher:
                         restart=group.restart,
                         allotment=allotment,
                         all_cpus=placing.machine_of(role, rank).cpus,
-                        cache=group.trial.method.cache,
-                        timeout_s=group.trial.method.timeout_s,
-                        counted=role.ranks > 1 or group.trial.method.benchmark_runs is not None,
-                        continuous=group.trial.method.continuous,
+                        mode=group.trial.mode,
                         seed=group.trial.seed,
                     )
                 )
         handles = list(group.handles.values())
-        replies = group.collect(handles, say.WorkerReady, within_s=group.trial.method.timeout_s, doing="being prepared")
+        replies = group.collect(handles, say.WorkerReady, within_s=group.trial.mode.timeout_s, doing="being prepared")
         for key, reply in replies.items():
             if isinstance(reply, WorkerReply) and isinstance(reply.message, say.WorkerReady):
                 group.facts[key] = reply.message
@@ -276,7 +274,7 @@ def pin_parent(cpus: set[int]) -> Iterator[None]:
 
 def counts_setup(trial: Trial) -> bool:
     """Return whether starting its workers is part of a trial's duration."""
-    return not trial.method.continuous and not trial.in_stages
+    return isinstance(trial.mode, Adaptive | Paired)
 
 
 def restart_shares(trial: Trial, *, setup_s: float) -> RestartShares:
@@ -284,6 +282,6 @@ def restart_shares(trial: Trial, *, setup_s: float) -> RestartShares:
 
     Counted and continuous calls, and stages, use the whole duration: starting is not included.
     """
-    if trial.method.benchmark_runs is not None or trial.method.continuous or trial.in_stages:
-        return RestartShares(trial.restarts, trial.method.duration_s / trial.restarts)
-    return split_duration(trial.method.duration_s, trial.restarts, setup_s)
+    if not counts_setup(trial):
+        return RestartShares(trial.restarts, trial.mode.duration_s / trial.restarts)
+    return split_duration(trial.mode.duration_s, trial.restarts, setup_s)

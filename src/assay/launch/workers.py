@@ -314,7 +314,7 @@ class WorkerGroup:
         """Finish the workers in an orderly way and keep each one's evidence."""
         handles = list(self.handles.values())
         self.send(handles, say.Finish())
-        replies = self.collect(handles, say.Finished, within_s=self.trial.method.timeout_s, doing="finishing")
+        replies = self.collect(handles, say.Finished, within_s=self.trial.mode.timeout_s, doing="finishing")
         for key, handle in self.handles.items():
             reply = replies[key]
             if isinstance(reply, WorkerReply) and isinstance(reply.message, say.Finished):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from assay.core.plan import Adaptive, Continuous, Counted, Paired, Staged
 from assay.core.results import method_key
 from assay.core.values import Params, Value
 from assay.machine.cuda_devices import gpu_targets
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.plan import Method, Role, Subject, Trial
+    from assay.core.plan import Role, Subject, Trial
     from assay.core.results import Findings, Record
     from assay.core.values import Scalar
     from assay.machine.model import Machine
@@ -117,25 +118,26 @@ def trial_conditions(trial: Trial, role: Role) -> Params:
         conditions["cores shared with"] = ",".join(sorted(set(trial.placed_with) - set(role.devices)))
     if trial.cpu_groups is not None:
         conditions["cpu_groups"] = trial.cpu_groups
-    if role.in_stages:
+    if isinstance(trial.mode, Staged):
         conditions["in stages"] = True
     elif len(role.subjects) > 1 or trial.schedule == "turns":
         conditions["in turns"] = True
     if concurrent := _concurrent_subjects(trial, role):
         conditions["beside"] = concurrent
-    return {**conditions, **_method_conditions(trial.method), **trial.settings}
+    return {**conditions, **_mode_conditions(trial), **trial.settings}
 
 
-def _method_conditions(method: Method) -> Params:
+def _mode_conditions(trial: Trial) -> Params:
     """Return how calls are timed, where it differs from the default."""
+    mode = trial.mode
     conditions: Params = {}
-    if method.cache is not None:
-        conditions["cache"] = method.cache
-    if method.benchmark_runs is not None:
+    if isinstance(mode, Adaptive | Paired) and mode.cache is not None:
+        conditions["cache"] = mode.cache
+    if isinstance(mode, Counted):
         conditions["counted"] = True
-    if method.continuous:
-        conditions["duty"] = method.duty
-    if method.settle_s is not None:
+    if isinstance(mode, Continuous):
+        conditions["duty"] = mode.duty
+    if trial.settle_s is not None:
         conditions["settled"] = True
     return conditions
 

@@ -17,11 +17,11 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from assay.core import processes as copies
 from assay.core.errors import AssayError, BadInput
-from assay.core.plan import HOST
+from assay.core.plan import HOST, Adaptive, Continuous, Counted, Paired, Staged
 from assay.core.processes import adopt_orphans, die_with_parent, enable_line_buffering, kill_descendants
 from assay.isolation.binding import (
     HeldIsolation,
@@ -61,9 +61,10 @@ def run_tuner(message: say.Prepare, *, device: str, seed: int) -> say.Tuned:
     tuner = message.role.tuner
     if tuner is None:
         raise say.InvalidMessage("a role without a tuner was told to tune")
-    job = TuningJob(message.role.subjects[0], tuner, device, seed, message.cache)
+    cache = message.mode.cache if isinstance(message.mode, Adaptive) else None
+    job = TuningJob(message.role.subjects[0], tuner, device, seed, cache)
     start = time.perf_counter_ns()
-    result = _run_limited(job, tuner.budget_s + TIMEOUT_SHARE * message.timeout_s)
+    result = _run_limited(job, tuner.budget_s + TIMEOUT_SHARE * message.mode.timeout_s)
     end = time.perf_counter_ns()
     result = registry.check_choice(job, result)
     _release_gpu_memory()
@@ -165,6 +166,9 @@ SPIN_NS = 2_000_000
 """The last part of the wait for a common start is a busy loop, so that all start within microseconds."""
 
 
+RoleTimer: TypeAlias = SubjectTimer | ContinuousTimer | PairedSubjects | StagedSubjects
+
+
 class Worker:
     """Handles the parent's messages, one after another."""
 
@@ -172,10 +176,8 @@ class Worker:
         self._connection = connection
         self._held = HeldIsolation("none")
         self._prepared: tuple[PreparedWorkload, ...] = ()
-        self._timer = SubjectTimer((), ())
-        self._continuous: ContinuousTimer | None = None
+        self._timer: RoleTimer = SubjectTimer((), ())
         self._prepare_message: say.Prepare | None = None
-        self._parts: PairedSubjects | StagedSubjects | None = None
 
     def serve(self) -> None:
         """Handle messages until one asks to finish."""
@@ -184,14 +186,14 @@ class Worker:
             match message:
                 case say.Prepare():
                     self._prepare(message)
-                case say.TakeBlock():
-                    self._block(message)
+                case say.TakeBlock() | say.TakeSamples() | say.TakeStage():
+                    self._take(message)
                 case say.Tune():
                     self._tune(message)
                 case say.TakeTrace():
                     self._trace()
                 case say.Hold():
-                    self._hold(message.duty, announce=True)
+                    self._hold(announce=True)
                 case say.Finish():
                     self._finish()
                     return
@@ -202,39 +204,54 @@ class Worker:
         pin_threads(message.all_cpus)
         self._held = bind_process(message.allotment)
         self._prepare_message = message
-        role, device = message.role, worker_device(message)
-        if role.in_pairs or role.in_stages:
-            self._parts = PairedSubjects(message, device) if role.in_pairs else StagedSubjects(message, device)
-            self._connection.send(say.WorkerReady(facts=self._parts.begin()))
+        role, mode, device = message.role, message.mode, worker_device(message)
+        if role.duty == "timed" and isinstance(mode, Paired | Staged):
+            self._timer = parts = (
+                PairedSubjects(message, mode, device)
+                if isinstance(mode, Paired)
+                else StagedSubjects(message, mode, device)
+            )
+            self._connection.send(say.WorkerReady(facts=parts.begin()))
             return
         self._prepared = tuple(subjects.prepare_subject(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.check_subject(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
-        if role.parity:
-            facts = (facts[0], facts[1].model_copy(update={"parity": subjects.compare_outputs(*self._prepared)}))
-        self._timer = SubjectTimer(self._prepared, [subject.label for subject in role.subjects])
-        if message.continuous and not message.counted:
-            self._continuous = ContinuousTimer(self._prepared, message, device)
-            facts = tuple(f.model_copy(update={"timed": self._continuous.describe_timing()}) for f in facts)
-        elif role.duty == "timed" and not message.counted:
-            methods = self._timer.set_up(device, message.cache, message.timeout_s)
-            facts = tuple(f.model_copy(update={"timed": method}) for f, method in zip(facts, methods, strict=True))
+        is_counted = role.ranks > 1 or isinstance(mode, Counted)
+        if isinstance(mode, Continuous) and not is_counted:
+            self._timer = continuous = ContinuousTimer(self._prepared, message, mode, device)
+            facts = tuple(f.model_copy(update={"timed": continuous.describe_timing()}) for f in facts)
+        else:
+            self._timer = timer = SubjectTimer(self._prepared, [subject.label for subject in role.subjects])
+            if role.duty == "timed" and not is_counted:
+                cache = mode.cache if isinstance(mode, Adaptive) else None
+                methods = timer.set_up(device, cache, mode.timeout_s)
+                facts = tuple(f.model_copy(update={"timed": method}) for f, method in zip(facts, methods, strict=True))
         self._connection.send(say.WorkerReady(facts=facts))
 
-    def _block(self, message: say.TakeBlock) -> None:
+    def _take(self, message: say.TakeBlock | say.TakeSamples | say.TakeStage) -> None:
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
         block, facts = self._take_block(message)
         headers, payload = _pack_series(block)
         done = say.BlockDone(start_ns=block.start_ns, end_ns=block.end_ns, series=headers, facts=facts)
         self._connection.send(done, payload)
-        if message.hold:
-            self._hold(message.duty, announce=False)
+        if not isinstance(message, say.TakeStage) and message.hold:
+            self._hold(announce=False)
 
-    def _take_block(self, message: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...] | None]:
+    def _take_block(
+        self, message: say.TakeBlock | say.TakeSamples | say.TakeStage
+    ) -> tuple[SampleBlock, tuple[SubjectFacts, ...] | None]:
         """Time a block; for pairs and stages also return what was learned about each."""
-        if self._parts is not None:
-            return self._parts.take(message)
-        return (self._timer.take(message) if self._continuous is None else self._continuous.take(message)), None
+        match self._timer, message:
+            case StagedSubjects() as staged, say.TakeStage():
+                return staged.take(message)
+            case PairedSubjects() as paired, say.TakeBlock():
+                return paired.take(message)
+            case ContinuousTimer() as continuous, say.TakeBlock():
+                return continuous.take(message), None
+            case SubjectTimer() as timer, say.TakeBlock() | say.TakeSamples():
+                return timer.take(message), None
+            case _:
+                raise say.InvalidMessage(f"a worker that was prepared otherwise was asked for a {message.kind}")
 
     def _tune(self, message: say.Tune) -> None:
         if self._prepare_message is None:
@@ -245,14 +262,14 @@ class Worker:
             run_tuner(self._prepare_message, device=worker_device(self._prepare_message), seed=message.seed)
         )
         if message.hold:
-            self._hold(1.0, announce=False)
+            self._hold(announce=False)
 
     def _trace(self) -> None:
         if self._prepare_message is None:
             raise say.InvalidMessage("a worker was told to trace before it was prepared")
         self._connection.send(*trace_subjects(self._prepared, self._prepare_message.role.subjects))
 
-    def _hold(self, duty: float, *, announce: bool) -> None:
+    def _hold(self, *, announce: bool) -> None:
         """Run every subject in turn until the parent sends a message; a load keeps the samples of continuous calls."""
         cpu_s, announced = cpu_seconds(), not announce
 
@@ -263,7 +280,9 @@ class Worker:
             announced = True
             return self._connection.has_message()
 
-        calls, block = self._timer.hold(stop) if self._continuous is None else self._continuous.hold(stop, duty)
+        if isinstance(self._timer, PairedSubjects | StagedSubjects):
+            raise say.InvalidMessage("pairs and stages cannot be held as a load")
+        calls, block = self._timer.hold(stop)
         if not isinstance(self._connection.receive(), say.Release):
             raise say.InvalidMessage("a load was told something other than release")
         headers, payload = _pack_series(block)

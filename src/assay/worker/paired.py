@@ -26,6 +26,7 @@ from assay.worker.timer import SubjectTimer
 from assay.workloads.parity import unchecked_parity
 
 if TYPE_CHECKING:
+    from assay.core.plan import Paired
     from assay.worker import protocol as say
     from assay.workloads.base import PreparedWorkload
 
@@ -35,8 +36,9 @@ TIME_IS_UP = "the time was up before its turn came"
 class PairedSubjects:
     """The pairs of a role, in order."""
 
-    def __init__(self, message: say.Prepare, device: str) -> None:
+    def __init__(self, message: say.Prepare, mode: Paired, device: str) -> None:
         self._message = message
+        self._mode = mode
         self._device = device
         self._facts = {index: SubjectFacts(subject=index) for index in range(len(message.role.subjects))}
         self._failures: list[Exception] = []
@@ -54,7 +56,7 @@ class PairedSubjects:
             Exception: The error of the first pair, if none worked and no error was for lack of memory.
         """
         begin = time.perf_counter_ns()
-        until_ns = begin + int((request.duration_s or 0.0) * 1e9)
+        until_ns = begin + int(request.duration_s * 1e9)
         count = len(self._facts) // 2
         series: list[SampleSeries] = []
         for index in range(count):
@@ -74,7 +76,7 @@ class PairedSubjects:
         series: list[SampleSeries] = []
         if pair is not None:
             try:
-                series = pair.take(request, until_ns)
+                series = pair.take(self._mode.rounds, until_ns, request.seed + index)
             except Exception as error:  # noqa: BLE001 - whatever user code raises is reported for this pair
                 self._record_failure(2 * index, error)
             pair.close()
@@ -93,7 +95,7 @@ class PairedSubjects:
                 prepared[-1].call()
                 prepared[-1].synchronize()
                 processes.exit_if_forked()
-                if self._message.role.parity and len(prepared) == 2:
+                if self._mode.parity and len(prepared) == 2:
                     self._update_facts(index, parity=_check_parity(*prepared))
             except Exception as error:  # noqa: BLE001 - likewise
                 self._record_failure(index, error)
@@ -101,7 +103,7 @@ class PairedSubjects:
                 return None
         timer = SubjectTimer(prepared, [self._message.role.subjects[2 * pair_index + side].label for side in (0, 1)])
         try:
-            methods = timer.set_up(self._device, self._message.cache, self._message.timeout_s)
+            methods = timer.set_up(self._device, self._mode.cache, self._mode.timeout_s)
         except Exception as error:  # noqa: BLE001 - likewise
             self._record_failure(2 * pair_index, error)
             _SubjectPair(pair_index, prepared, timer).close()
@@ -117,7 +119,7 @@ class PairedSubjects:
         self._failures.append(error.with_traceback(None))
         failure = describe_failure(error)
         self._update_facts(index, skipped=Missing(code=failure.code, detail=failure.reason))
-        if isinstance(error, TrialFailed) and index % 2 and self._message.role.parity:
+        if isinstance(error, TrialFailed) and index % 2 and self._mode.parity:
             self._update_facts(index, parity=Parity(passed=False, reason=str(error), measure="error against float64"))
 
     def _skip_from(self, pair_index: int, reason: str) -> None:
@@ -136,12 +138,10 @@ class _SubjectPair:
         self._prepared = prepared
         self._timer = timer
 
-    def take(self, request: say.TakeBlock, until_ns: int) -> list[SampleSeries]:
+    def take(self, rounds: int, until_ns: int, seed: int) -> list[SampleSeries]:
         """Time the two in alternation."""
         indices = (2 * self._index, 2 * self._index + 1)
-        return self._timer.take_pair(
-            indices, rounds=request.rounds or 1, until_ns=until_ns, seed=request.seed + self._index
-        )
+        return self._timer.take_pair(indices, rounds=rounds, until_ns=until_ns, seed=seed)
 
     def close(self) -> None:
         """Release all resources."""

@@ -1,9 +1,9 @@
-"""Messages between parent and worker: prepare → ready → block(n or until) → tune → trace → hold → finish.
+"""Messages between parent and worker: prepare → ready → take → tune → trace → hold → finish.
 
     parent                                    worker
       │ ── Prepare ──────────────────────────► │  bind, load the subjects, check them
       │ ◄──── WorkerReady | MeasurementFailed ─┤
-      │ ── TakeBlock ────────────────────────► │  wait for the start, warm up, time
+      │ ── TakeBlock | TakeSamples | TakeStage │  wait for the start, warm up, time
       │ ◄────────────────────────── BlockDone ─┤  with the samples; then holds the load, if asked
       │ ── Tune ─────────────────────────────► │  wait for the start, run the role's tuner
       │ ◄────────────────────────────── Tuned ─┤  with the configuration; then holds the load, if asked
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from assay.core.plan import Cache, Isolation, Role
+from assay.core.plan import Isolation, Mode, Role
 from assay.core.results import FailureCode, IsolationLimit, SubjectFacts, TriedConfig
 from assay.core.values import Params, Value
 from assay.isolation.placement import Allotment
@@ -50,37 +50,47 @@ class Prepare(Value):
     restart: int
     allotment: Allotment
     all_cpus: tuple[int, ...] = Field(description="Where an unpinned process may run.")
-    cache: Cache | None = None
-    timeout_s: float = 120.0
-    counted: bool = Field(default=False, description="Calls will be timed one by one, so many as are given.")
-    continuous: bool = Field(default=False, description="Calls will follow one another, each with its start.")
+    mode: Mode
     seed: int
 
 
-class TakeBlock(Value):
-    """Time the subjects: for a number of samples, or for a duration."""
+class _Request(Value):
+    """What requests to time or to tune have."""
 
-    kind: Literal["block"] = "block"
-    samples: int | None = None
-    duration_s: float | None = None
-    warmup_runs: int | None = None
-    precision: float | None = Field(default=None, description="Known so well, it may end before its time.")
-    rounds: int | None = Field(default=None, description="Of each pair, where the subjects are in pairs.")
-    stage: int | None = Field(default=None, description="Which subject, where they are in stages.")
-    stage_calls: int = Field(default=1, description="Of a stage: at least so many calls.")
     start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
-    hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
-    duty: float = Field(default=1.0, description="Of continuous calls: the share of the time they fill.")
+    hold: bool = Field(default=False, description="Continue untimed afterwards, until released.")
     seed: int = 0
 
 
-class Tune(Value):
+class TakeBlock(_Request):
+    """Time the subjects, or pairs of them, for a duration."""
+
+    kind: Literal["block"] = "block"
+    duration_s: float
+    warmup_runs: int | None = None
+    precision: float | None = Field(default=None, description="Relative half-width to stop at early.")
+
+
+class TakeSamples(_Request):
+    """Time a number of calls of each subject, one by one."""
+
+    kind: Literal["samples"] = "samples"
+    samples: int
+    warmup_runs: int | None = None
+
+
+class TakeStage(Value):
+    """Time one subject for its stage."""
+
+    kind: Literal["stage"] = "stage"
+    subject: int
+    start_at_ns: int | None = Field(default=None, description="Monotonic; every rank starts then.")
+
+
+class Tune(_Request):
     """Let the role's tuner choose a configuration of its first subject."""
 
     kind: Literal["tune"] = "tune"
-    start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
-    hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
-    seed: int = 0
 
 
 class TakeTrace(Value):
@@ -93,7 +103,6 @@ class Hold(Value):
     """Run untimed until released."""
 
     kind: Literal["hold"] = "hold"
-    duty: float = Field(default=1.0, description="Of continuous calls: the share of the time they fill.")
 
 
 class Release(Value):
@@ -202,6 +211,8 @@ class Finished(Value):
 Message = Annotated[
     Prepare
     | TakeBlock
+    | TakeSamples
+    | TakeStage
     | Tune
     | TakeTrace
     | Hold

@@ -30,20 +30,23 @@ from assay.worker.subjects import describe_failure, is_device_lost, release_memo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from assay.core.plan import Staged
     from assay.worker import protocol as say
     from assay.workloads.base import PreparedWorkload
 
 BY_WALL = TimingMethod(
     method="stage", why="calls follow one another, each until its work is done, by the host's clock", cache="warm"
 )
-WARM_UP_CALLS = 1
 
 
 class StagedSubjects:
     """The stages of a role, in order."""
 
-    def __init__(self, message: say.Prepare, device: str, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self, message: say.Prepare, mode: Staged, device: str, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
         self._message = message
+        self._mode = mode
         self._device = device
         self._clock = clock
         count = len(message.role.subjects)
@@ -60,14 +63,14 @@ class StagedSubjects:
         self._first = self._prepare(0)
         return tuple(self._facts.values())
 
-    def take(self, request: say.TakeBlock) -> tuple[SampleBlock, tuple[SubjectFacts, ...]]:
+    def take(self, request: say.TakeStage) -> tuple[SampleBlock, tuple[SubjectFacts, ...]]:
         """Measure one stage, and release its subject; a failing one is skipped, keeping what it had measured before.
 
         Raises:
             Exception: It broke the device, or other ranks wait for this one.
         """
-        index = request.stage
-        if index is None or index not in self._facts:
+        index = request.subject
+        if index not in self._facts:
             raise InvalidMessage(f"a worker was asked for stage {index}")
         begin_ns = self._clock()
         prepared: PreparedWorkload | None = self._first if index == 0 else None
@@ -75,7 +78,7 @@ class StagedSubjects:
         calls = _StageCalls(index, self._clock)
         try:
             prepared = prepared if prepared is not None else self._prepare(index)
-            calls.make(prepared, request)
+            calls.make(prepared, self._mode)
         except Exception as error:
             self._record_failure(index, error)
             if self._message.role.ranks > 1 or is_device_lost(self._device):
@@ -119,19 +122,19 @@ class _StageCalls:
         self._extras: dict[str, array[float]] = {}
         self._window: tuple[int, int] | None = None
 
-    def make(self, prepared: PreparedWorkload, request: say.TakeBlock) -> None:
+    def make(self, prepared: PreparedWorkload, mode: Staged) -> None:
         """Warm up, then call for as long and as often as requested; all ranks stop together."""
-        for _ in range(WARM_UP_CALLS if request.warmup_runs is None else request.warmup_runs):
+        for _ in range(mode.warmup_runs):
             prepared.call()
             prepared.synchronize()
             processes.exit_if_forked()
         agree_to_stop = prepared.agree_to_stop if prepared.agree_to_stop is not None else bool
         with gc_paused():
             start_ns = self._clock()
-            until_ns = start_ns + int((request.duration_s or 0.0) * 1e9)
+            until_ns = start_ns + int(mode.stage_s * 1e9)
             while True:
                 end_ns = self._call_once(prepared, start_ns)
-                done = end_ns >= until_ns and len(self._call_us) >= request.stage_calls
+                done = end_ns >= until_ns and len(self._call_us) >= mode.min_calls
                 if agree_to_stop(done):
                     return
 

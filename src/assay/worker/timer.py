@@ -23,14 +23,14 @@ from assay.timing.interleaved import SampleBlock, SampleSeries, warm_up_all
 from assay.timing.options import TimingOptions
 from assay.timing.setup import BoundCall, CudaTimerSetup, TimedCall, set_up_interleaved
 from assay.timing.wall import MAX_KEPT_SAMPLES, TimedSubject, WallTimer
+from assay.worker import protocol as say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.core.plan import Cache
+    from assay.core.plan import Cache, Continuous
     from assay.timing.continuous import CallStream
     from assay.timing.options import ClockReader
-    from assay.worker import protocol as say
     from assay.workloads.base import PreparedWorkload
 
 
@@ -84,14 +84,13 @@ class SubjectTimer:
             return tuple(_how_timed(timed_call, options.cache) for timed_call in self._timed_calls)
         return (TimingMethod(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
 
-    def take(self, request: say.TakeBlock) -> SampleBlock:
+    def take(self, request: say.TakeBlock | say.TakeSamples) -> SampleBlock:
         """Time a block as requested: given counts exactly, otherwise until it is precise or the time is up."""
         begin_ns = time.perf_counter_ns()
-        share_s = request.duration_s or 0.0
-        if request.samples is not None or request.warmup_runs is not None or not self._is_timed:
-            return self._take_counted(request, begin_ns, share_s)
-        self._warm_up(share_s)
-        until_ns = begin_ns + int(share_s * 1e9)
+        if isinstance(request, say.TakeSamples) or request.warmup_runs is not None or not self._is_timed:
+            return self._take_counted(request, begin_ns)
+        self._warm_up(request.duration_s)
+        until_ns = begin_ns + int(request.duration_s * 1e9)
         return stretch.sample_interleaved(
             self._timed_calls, until_ns=until_ns, precision=request.precision, seed=request.seed, reader=self._reader
         )
@@ -120,14 +119,19 @@ class SubjectTimer:
             warm_up_all([timed_call.instrument for timed_call in self._timed_calls], share_s * WARMUP_SHARE)
             self._warm = True
 
-    def _take_counted(self, request: say.TakeBlock, begin_ns: int, share_s: float) -> SampleBlock:
+    def _take_counted(self, request: say.TakeBlock | say.TakeSamples, begin_ns: int) -> SampleBlock:
+        samples, duration_s = (
+            (request.samples, None) if isinstance(request, say.TakeSamples) else (None, request.duration_s)
+        )
         if self._calls_per_sample is None:
-            self._calls_per_sample = wall.warm_up_subjects(self._timed, runs=request.warmup_runs, share_s=share_s)
+            self._calls_per_sample = wall.warm_up_subjects(
+                self._timed, runs=request.warmup_runs, share_s=duration_s or 0.0
+            )
         block = wall.time_rounds(
             self._timed,
-            self._calls_per_sample if request.samples is None else (1,) * len(self._timed),
-            samples=request.samples,
-            until_ns=None if request.duration_s is None else begin_ns + int(share_s * 1e9),
+            self._calls_per_sample if samples is None else (1,) * len(self._timed),
+            samples=samples,
+            until_ns=None if duration_s is None else begin_ns + int(duration_s * 1e9),
             seed=request.seed,
         )
         series = tuple(
@@ -208,12 +212,15 @@ class ContinuousTimer:
     GPU calls are timed by events, except those that synchronize themselves or report numbers of their own.
     """
 
-    def __init__(self, prepared: Sequence[PreparedWorkload], message: say.Prepare, device: str) -> None:
+    def __init__(
+        self, prepared: Sequence[PreparedWorkload], message: say.Prepare, mode: Continuous, device: str
+    ) -> None:
         self._prepared = tuple(prepared)
         self._device = device
         self._is_load = message.role.duty == "load"
+        self._duty = 1.0 if self._is_load else mode.duty
         self._max_samples = MAX_LOAD_SAMPLES if self._is_load else MAX_KEPT_SAMPLES
-        self._limit_s = message.timeout_s
+        self._limit_s = mode.timeout_s
         self._seed = message.seed
         self_timed = any(p.reports_extras or p.synchronizes_itself for p in prepared)
         self._by_events = device.startswith("cuda") and "torch" in sys.modules and not self_timed
@@ -225,16 +232,16 @@ class ContinuousTimer:
 
     def take(self, request: say.TakeBlock) -> SampleBlock:
         """Time a block for the requested duration."""
-        until_ns = time.perf_counter_ns() + int((request.duration_s or 0.0) * 1e9)
+        until_ns = time.perf_counter_ns() + int(request.duration_s * 1e9)
         for prepared in self._prepared if self._stream is None else ():
             for _ in range(request.warmup_runs or 0):
                 prepared.call()
                 copies.exit_if_forked()
-        return continuous.run_continuously(self._open_stream(), until_ns=until_ns, duty=request.duty, seed=request.seed)
+        return continuous.run_continuously(self._open_stream(), until_ns=until_ns, duty=self._duty, seed=request.seed)
 
-    def hold(self, stop: Callable[[], bool], duty: float) -> tuple[int, SampleBlock]:
+    def hold(self, stop: Callable[[], bool]) -> tuple[int, SampleBlock]:
         """Continue until stopped; return the number of calls, and for a load the samples."""
-        block = continuous.run_continuously(self._open_stream(), stop=stop, duty=duty, seed=self._seed)
+        block = continuous.run_continuously(self._open_stream(), stop=stop, duty=self._duty, seed=self._seed)
         calls = sum(len(s.samples) * s.calls_per_sample for s in block.series if s.quantity == START_US)
         return calls, block if self._is_load else replace(block, series=())
 

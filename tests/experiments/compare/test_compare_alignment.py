@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.core.plan import Command, Method, Role, SourceCheckout, Subject, Trial
+from assay.core.plan import Adaptive, Command, Continuous, Counted, Mode, Role, SourceCheckout, Subject, Trial
 from assay.core.results import Estimate, method_key
 from assay.experiments.compare.alignment import align_results
 from assay.experiments.compare.report import compare_results
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PARAMS = {"rows": 256, "cols": 64, "dtype": "float32"}
 SUBJECT = Subject(workload="softmax", impl="torch", params=PARAMS, config={"block": 32})
 ROLE = Role(name="cuda:0", subjects=(SUBJECT,), devices=("cuda:0",), isolation="none")
-TRIAL = Trial(block="all", roles=(ROLE,), method=Method(duration_s=1.0), restarts=5)
+TRIAL = Trial(block="all", roles=(ROLE,), mode=Adaptive(duration_s=1.0), restarts=5)
 L4 = with_gpus("NVIDIA L4", "NVIDIA L4")
 
 
@@ -56,8 +56,8 @@ def with_trial(**changes: Any) -> Measured:
     return Measured(trial=TRIAL.model_copy(update=changes))
 
 
-def with_method(**changes: Any) -> Measured:
-    return with_trial(method=TRIAL.method.model_copy(update=changes))
+def with_mode(mode: Mode) -> Measured:
+    return with_trial(mode=mode)
 
 
 BESIDE = ROLE.model_copy(update={"name": "cuda:1", "devices": ("cuda:1",)})
@@ -87,10 +87,10 @@ ONE_DIFFERENCE = st.one_of(
     st.just(with_trial(roles=(ROLE, LOAD))),
     st.tuples(WORDS, st.integers(0, 9)).map(lambda pair: with_trial(settings={pair[0]: pair[1]})),
     st.integers(1, 64).map(lambda groups: with_trial(cpu_groups=groups)),
-    st.integers(1, 1000).map(lambda runs: with_method(benchmark_runs=runs)),
-    st.just(with_method(cache="warm")),
-    st.just(with_method(settle_s=5.0)),
-    st.floats(0.1, 0.9).map(lambda duty: with_method(continuous=True, duty=duty)),
+    st.integers(1, 1000).map(lambda runs: with_mode(Counted(duration_s=1.0, runs=runs))),
+    st.just(with_mode(Adaptive(duration_s=1.0, cache="warm"))),
+    st.just(with_mode(Adaptive(duration_s=1.0, settle_s=5.0))),
+    st.floats(0.1, 0.9).map(lambda duty: with_mode(Continuous(duration_s=1.0, duty=duty))),
     st.sampled_from(["NVIDIA H200", "NVIDIA L40", "Tesla T4"]).map(lambda name: Measured(on=with_gpus(name, name))),
     WORDS.map(lambda name: Measured(method=f"mean by {name}")),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block
+from assay.core.plan import Block, Staged
 from assay.core.results import (
     NOT_REACHED,
     Estimate,
@@ -172,7 +172,8 @@ class World:
         """Return one window: as many calls as fill it, each of the same length."""
         call_s, power_w, extras = truth(told, self.errors, self.answers)
         extras = {name: values for name, values in extras.items() if not (self.uncounted and name == "input_tokens")}
-        calls = max(1, int(np.ceil((trial.method.stage_s or 1.0) / call_s)))
+        assert isinstance(trial.mode, Staged)
+        calls = max(1, int(np.ceil(trial.mode.stage_s / call_s)))
         window_s = calls * call_s
         end_ns = start_ns + round(window_s * S)
         sways = [1e6 * call_s * (1 + self.sway * (-1) ** number) for number in range(calls)]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import Block, Done
+from assay.core.plan import Block, Done, Staged
 from assay.experiments.base import find_experiment
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.options import UNKNOWN_SENSOR_S, choose_stage_length
@@ -55,7 +55,8 @@ def test_one_process_measures_every_phase_of_every_cell_with_what_needs_most_mem
     there = gpus(1)
     block = first(options(there, config(modes=["graphs", "eager"], batch_sizes=[32, 1], repeats=4)))
     (trial,) = block.trials
-    assert (trial.restarts, trial.method.stage_s, trial.method.warmup_runs) == (1, UNKNOWN_SENSOR_S, 1)
+    assert isinstance(trial.mode, Staged)
+    assert (trial.restarts, trial.mode.stage_s, trial.mode.warmup_runs) == (1, UNKNOWN_SENSOR_S, 1)
     assert block.why.startswith("process 1 of 4, 4 cells in 13 stages")
     assert [(each.mode, each.batch, each.phase) for each in told(block)] == [
         ("eager", 1, "idle"),
@@ -162,7 +163,8 @@ def test_windows_that_a_sensor_refuses_as_too_short_are_measured_for_longer_and_
     again = replay_run(wanted, Remembered(list(records)[:3], world.kept)).next_step
     assert isinstance(again, Block)
     assert [each.phase for each in told(again)] == ["idle", "prefill", "prefill"], "calls of the others are longer"
-    assert again.trials[0].method.stage_s == 1.0
+    assert isinstance(again.trials[0].mode, Staged)
+    assert again.trials[0].mode.stage_s == 1.0
     rows = build_study(there, wanted, records).result.rows
     assert all(row.figures["prefill_j_per_token"] is not None for row in rows)
 
@@ -207,7 +209,7 @@ def test_no_block_begins_that_the_budget_has_no_room_for() -> None:
         assert isinstance(step, Done)
         assert f"the budget of {budget_s:g} s leaves no room {words}" in step.why
         assert (first(bound).left_s or 0) <= budget_s < (first(free).left_s or 0)
-        assert first(bound).trials[0].method.duration_s <= budget_s / 3
+        assert first(bound).trials[0].mode.duration_s <= budget_s / 3
         assert all(row.partial == (len(blocks) < 3) for row in build_study(there, bound, records).result.rows)
 
 

@@ -142,8 +142,8 @@ def test_a_trial_calls_without_a_pause_settles_first_and_gives_everybody_the_sam
     assert len(block.trials) == 4 + 4 + 1
     for trial in block.trials:
         where = known[trial.id]
-        assert trial.method.continuous
-        assert trial.method.settle_s == where.case.settle_s
+        assert trial.mode.kind == "continuous"
+        assert trial.settle_s == where.case.settle_s
         assert trial.schedule == ("together" if len(where.base) > 1 else "alone")
         assert trial.workers == dict.fromkeys(asked.devices, 2)
         timed = {role.devices[0] for role in trial.roles if role.duty == "timed"}
@@ -151,7 +151,7 @@ def test_a_trial_calls_without_a_pause_settles_first_and_gives_everybody_the_sam
         placed = allot_cores(FOUR, tuple(trial.workers), "full", workers=trial.workers)
         seats = [set(each.cpus or ()) for each in placed.allotments]
         assert sum(map(len, seats)) == len(set.union(*seats))
-    settled = [trial_duration_s(trial) for trial in block.trials if trial.method.settle_s]
+    settled = [trial_duration_s(trial) for trial in block.trials if trial.settle_s]
     assert min(settled) >= 2 * 60.0 + 2.0
 
 

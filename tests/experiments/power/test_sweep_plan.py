@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import Block, Done
+from assay.core.plan import Block, Continuous, Done
 from assay.experiments.power.sweep.cap_changes import (
     check_steps,
     describe_changes,
@@ -55,11 +55,13 @@ def test_the_order_is_drawn_by_the_seed_and_anew_for_each_repeat() -> None:
 
 def test_trials_are_continuous_steady_and_set_only_what_is_swept() -> None:
     capped = build_trial(options(settle_s=12.0), plan_visits(options())[1], 1)
-    assert (capped.method.continuous, capped.method.settle_s, capped.method.duty) == (True, 12.0, 1.0)
+    assert isinstance(capped.mode, Continuous)
+    assert (capped.settle_s, capped.mode.duty) == (12.0, 1.0)
     assert capped.settings == {"phase": "limit 200 W", "power_limit_w": 200.0}
     load = options(knob="duty", points=points(0.1, 1.0))
     idle, _ = (build_trial(load, visit, 1) for visit in plan_visits(load))
-    assert (idle.settings, idle.method.duty) == ({"phase": "duty 10 %"}, 0.1)
+    assert isinstance(idle.mode, Continuous)
+    assert (idle.settings, idle.mode.duty) == ({"phase": "duty 10 %"}, 0.1)
 
 
 def walked(wanted: SweepOptions, **world_of: Any) -> tuple[list[int], str]:

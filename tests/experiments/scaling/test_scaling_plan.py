@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.core.plan import Block, Done
+from assay.core.plan import Block, Counted, Done
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.options import UnavailableWorld
 from assay.experiments.scaling.plan import (
@@ -103,7 +103,8 @@ def test_every_rank_has_a_device_and_ranks_beyond_them_share() -> None:
 def test_given_counts_are_obeyed_and_every_repeat_has_trials_of_its_own() -> None:
     asked = options(repeat=3, warmup_runs=2, benchmark_runs=7)
     found = list(plan_trials(asked))
-    assert all((e.trial.method.warmup_runs, e.trial.method.benchmark_runs) == (2, 7) for e in found)
+    modes = [each.trial.mode for each in found]
+    assert all(isinstance(mode, Counted) and (mode.warmup_runs, mode.runs) == (2, 7) for mode in modes)
     assert len({each.trial.id for each in found}) == len(found)
     orders = [
         [b.name.partition("n")[2] for b in plan_blocks(asked) if b.name.startswith(f"repeat-{n}")] for n in (1, 2, 3)
@@ -123,7 +124,7 @@ def test_energy_is_metered_in_a_trial_of_its_own_in_the_first_repeat() -> None:
     asked = options(energy=True, repeat=2, sequences=(64,))
     metered = [each for each in plan_trials(asked) if each.kind == "energy"]
     assert [each.shape for each in metered] == [ScalingShape(64, 1, 1), ScalingShape(64, 2, 1), ScalingShape(64, 2, 2)]
-    assert all(len(each.trial.roles[0].subjects) == 1 and each.trial.method.benchmark_runs is None for each in metered)
+    assert all(len(each.trial.roles[0].subjects) == 1 and each.trial.mode.kind == "adaptive" for each in metered)
 
 
 def test_without_a_link_nothing_is_predicted() -> None:

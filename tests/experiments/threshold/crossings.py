@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block, Subject
+from assay.core.plan import Block, Paired, Subject
 from assay.core.results import Evidence, Missing, Parity, Record, Series, SubjectFacts, Window
 from assay.experiments.threshold.options import GROWTH, GridPoint, Threshold, ThresholdOptions
 from assay.experiments.threshold.plan import replay_run
@@ -78,10 +78,11 @@ class World:
         series: list[Series] = []
         facts: list[SubjectFacts] = []
         (role,) = trial.roles
+        assert isinstance(trial.mode, Paired)
         for place, subject in enumerate(role.subjects):
             fast = bool(place % 2)
             why = self.left_out(subject.params, fast)
-            parity = self.parity(subject.params) if fast and role.parity else None
+            parity = self.parity(subject.params) if fast and trial.mode.parity else None
             facts.append(
                 SubjectFacts(
                     subject=place,
@@ -93,7 +94,7 @@ class World:
         for pair in range(0, len(role.subjects), 2):
             params = role.subjects[pair].params
             if facts[pair].skipped is None and facts[pair + 1].skipped is None:
-                series += self._pair(trial, pair, params, chance)
+                series += self._pair(trial, trial.mode.rounds, pair, params, chance)
         start, took = before * int(self.takes_s * SECOND), int(self.takes_s * SECOND)
         return Record(
             trial=trial.id,
@@ -105,8 +106,8 @@ class World:
             status="ok",
         )
 
-    def _pair(self, trial: Trial, pair: int, params: Any, chance: np.random.Generator) -> list[Series]:
-        rounds, found = int(trial.method.rounds or 0), []
+    def _pair(self, trial: Trial, rounds: int, pair: int, params: Any, chance: np.random.Generator) -> list[Series]:
+        found = []
         for time in self.times:
             log = np.log(self.speed_up(params, time)) + chance.normal(0, self.between)
             for side in (0, 1):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import Role
+from assay.core.plan import Counted, Role
 from assay.workloads import registry
 from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
 from tests.needing import need_modules
@@ -68,7 +68,7 @@ def test_two_rings_are_timed_whole_and_in_their_parts_and_traced(measure: Measur
         for part in PARTS
     )
     ring = Role(name="ring", subjects=subjects, ranks=4, devices=("cpu:0",))
-    outcome = measure(ring, method=quickly(warmup_runs=1, benchmark_runs=2, timeout_s=100.0), profile=True)
+    outcome = measure(ring, mode=quickly(Counted, warmup_runs=1, runs=2, timeout_s=100.0), profile=True)
     assert outcome.status == "ok", outcome.reason
     assert {len(series.data) for series in outcome.series} == {2 * 8}
     assert len(outcome.series) == 4 * len(PARTS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import Role
+from assay.core.plan import Counted, Role
 from assay.workloads import registry
 from assay.workloads.dilated_attention.problem import AttentionCosts
 from assay.workloads.dilated_attention.reference import RelativeErrors, blockwise_attention, plain_attention_errors
@@ -64,7 +64,7 @@ def test_the_workload_is_right_over_ranks_that_share_a_gpu_and_says_what_it_held
         for part in PARTS
     )
     ring = Role(name="ring", subjects=subjects, ranks=2, devices=("cuda:0",))
-    outcome = measure(ring, method=quickly(warmup_runs=1, benchmark_runs=2, timeout_s=200.0))
+    outcome = measure(ring, mode=quickly(Counted, warmup_runs=1, runs=2, timeout_s=200.0))
     assert outcome.status == "ok", outcome.reason
     for evidence in outcome.evidence:
         for facts in evidence.subjects:

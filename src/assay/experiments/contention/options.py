@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -28,8 +28,6 @@ PHASE_LABELS: dict[str, str] = {
 
 class ContentionOptions(Value):
     """What ``assay contention run`` was asked for."""
-
-    LATER: ClassVar[frozenset[str]] = frozenset({"started_together", "tuned_blocks"})
 
     subjects: tuple[Subject, ...] = Field(min_length=1)
     tunable: tuple[bool, ...] = Field(description="Of each subject, whether the tuner has a choice in it.")

@@ -18,7 +18,7 @@ import random
 from typing import TYPE_CHECKING, TypeVar
 
 from assay.core.format import format_duration
-from assay.core.plan import HOST, UNREACHABLE_PRECISION, Block, Method, Role, Trial, Tuner
+from assay.core.plan import HOST, Adaptive, Block, Role, Trial, Tuner
 from assay.experiments.budget import (
     BLOCKS_FOR_DURATION,
     BUDGET_S,
@@ -89,7 +89,7 @@ def warm_up_trials(machine: Machine, options: ContentionOptions, block: str) -> 
             Trial(
                 block=block,
                 roles=(role,),
-                method=Method(duration_s=start_s + MIN_TIMING_S, timeout_s=options.timeout_s),
+                mode=Adaptive(duration_s=start_s + MIN_TIMING_S, timeout_s=options.timeout_s),
                 settings={"phase": WARM_UP},
                 on_interference=options.on_interference,
                 placed_with=options.placement_group,
@@ -230,7 +230,7 @@ def _phase_trial(
         block=block_name(number),
         roles=roles,
         schedule="together" if phase in CONCURRENT_PHASES else "alone",
-        method=Method(duration_s=duration_s, precision=UNREACHABLE_PRECISION, timeout_s=options.timeout_s),
+        mode=Adaptive(duration_s=duration_s, precision=None, timeout_s=options.timeout_s),
         settings={"phase": phase},
         on_interference=options.on_interference,
         placed_with=options.placement_group,

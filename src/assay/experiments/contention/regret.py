@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.plan import UNREACHABLE_PRECISION, Block, Method, Role, Trial
+from assay.core.plan import Adaptive, Block, Role, Trial
 from assay.core.results import Estimate
 from assay.experiments.budget import MIN_TIMING_S, RETIMING_SHARE, TRIAL_OVERHEAD_S, TrialWorkers
 from assay.experiments.contention.layout import WorkerSlot, config_key
@@ -108,9 +108,7 @@ def _retiming_trial(
     return Trial(
         block=RETIMED,
         roles=(role,),
-        method=Method(
-            duration_s=max(each_s, 2 * least_s), precision=UNREACHABLE_PRECISION, timeout_s=options.timeout_s
-        ),
+        mode=Adaptive(duration_s=max(each_s, 2 * least_s), precision=None, timeout_s=options.timeout_s),
         restarts=RETIMING_RESTARTS,
         settings={"phase": RETIMED},
         on_interference=options.on_interference,

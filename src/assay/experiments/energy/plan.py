@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Block, Done, Method, Role, Subject, Trial
+from assay.core.plan import Block, Done, Role, Staged, Subject, Trial
 from assay.experiments.energy.estimates import ENERGY_FIGURES, collect_cell, estimate_figure
 from assay.experiments.energy.observations import collect_observations
 from assay.experiments.energy.result import EnergyCell
@@ -251,16 +251,15 @@ def _build_trial(
         devices=options.devices,
         metered=options.metered,
         isolation=options.isolation,
-        in_stages=True,
     )
     return Trial(
         block=name,
         roles=(role,),
-        method=Method(
+        mode=Staged(
             duration_s=min(most_s, max(MIN_MEASURE_S, _budget_left_s(options, spent_s) / (last + 1))),
             warmup_runs=options.config.scenario.warmup,
             stage_s=stage_s,
-            stage_calls=options.stage_calls,
+            min_calls=options.stage_calls,
             timeout_s=options.timeout_s,
         ),
         on_interference=options.on_interference,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from assay.core.format import format_duration
-from assay.core.plan import Block, Cache, Done, InterferencePolicy, Isolation, Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Block, Cache, Done, InterferencePolicy, Isolation, Role, Subject, Trial
 from assay.core.values import Value
 from assay.experiments.budget import DEFAULT_WORKER_START_S, TRIAL_OVERHEAD_S, WORKER_START_S, block_durations_s
 from assay.experiments.gate.analysis import BASE, HEAD, build_answers, overall_verdict
@@ -88,7 +88,7 @@ def restart_trial(options: GateOptions, block: str, number: int, starting_s: flo
         block=block,
         roles=tuple(reversed(roles) if head_first(options, number) else roles),
         schedule="turns",
-        method=Method(duration_s=options.duration_s + starting_s, cache=options.cache, timeout_s=options.timeout_s),
+        mode=Adaptive(duration_s=options.duration_s + starting_s, cache=options.cache, timeout_s=options.timeout_s),
         settings={BASE: options.base.commit, HEAD: options.head.commit},
         on_interference=options.on_interference,
         placed_with=(options.device,),

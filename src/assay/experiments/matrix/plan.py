@@ -18,12 +18,11 @@ from pydantic import Field
 
 from assay.core.plan import (
     HOST,
-    UNREACHABLE_PRECISION,
+    Adaptive,
     Block,
     Cache,
     Done,
     InterferencePolicy,
-    Method,
     Role,
     Subject,
     Trial,
@@ -86,9 +85,9 @@ def pair_trial(options: MatrixOptions, meeting: MatrixPair, number: int) -> Tria
         block=block_name(number),
         roles=tuple(roles),
         schedule="together",
-        method=Method(
+        mode=Adaptive(
             duration_s=options.duration_s + worker_start_s(roles),
-            precision=UNREACHABLE_PRECISION,
+            precision=None,
             cache=options.cache,
             timeout_s=options.timeout_s,
         ),

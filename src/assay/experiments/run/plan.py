@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from assay.core.plan import Block, Cache, InterferencePolicy, Isolation, Method, Role, Subject, Trial
+from assay.core.plan import Adaptive, Block, Cache, Counted, InterferencePolicy, Isolation, Role, Subject, Trial
 from assay.core.values import Value
 from assay.experiments.estimates import primary_estimate
 from assay.launch.trial import MAX_WAIT_S
@@ -76,7 +76,7 @@ def build_blocks(options: RunOptions) -> list[Block]:
 
 def max_block_s(block: Block) -> float:
     """Return at most how long a block takes, in seconds, as far as can be foreseen."""
-    return sum(trial.method.duration_s + trial.cooldown_s + max_start_up_s(trial) for trial in block.trials)
+    return sum(trial.mode.duration_s + trial.cooldown_s + max_start_up_s(trial) for trial in block.trials)
 
 
 def max_start_up_s(trial: Trial) -> float:
@@ -110,20 +110,29 @@ def _build_trial(options: RunOptions, block: str, roles: tuple[Role, ...], repea
         roles=roles,
         retakes=options.retakes,
         schedule="together" if options.mode == "concurrent" and not yardstick else "alone",
-        method=Method(
-            duration_s=min(options.duration_s, REFERENCE_S) if yardstick else options.duration_s,
-            warmup_runs=None if yardstick else options.warmup_runs,
-            benchmark_runs=None if yardstick else options.benchmark_runs,
-            precision=options.precision,
-            cache=options.cache,
-            timeout_s=options.timeout_s,
-        ),
+        mode=_choose_mode(options, is_reference=yardstick),
         restarts=1 if command or yardstick else options.restarts,
         on_interference=options.on_interference,
         placed_with=options.devices,
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,
         seed=options.seed + max(0, repeat - 1),
+    )
+
+
+def _choose_mode(options: RunOptions, *, is_reference: bool) -> Adaptive | Counted:
+    duration_s = min(options.duration_s, REFERENCE_S) if is_reference else options.duration_s
+    warmup_runs = None if is_reference else options.warmup_runs
+    if options.benchmark_runs is not None and not is_reference:
+        return Counted(
+            duration_s=duration_s, warmup_runs=warmup_runs, runs=options.benchmark_runs, timeout_s=options.timeout_s
+        )
+    return Adaptive(
+        duration_s=duration_s,
+        warmup_runs=warmup_runs,
+        precision=options.precision,
+        cache=options.cache,
+        timeout_s=options.timeout_s,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from assay.core.errors import BadInput
-from assay.core.plan import Block, Method, Role, Trial
+from assay.core.plan import Adaptive, Block, Counted, Mode, Role, Trial
 from assay.experiments.scaling.prediction import ring_traffic
 from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
 
@@ -278,8 +278,8 @@ def plan_trials(options: ScalingOptions) -> Iterator[PlannedTrial]:
     """Give every trial with what it is there for."""
     if options.matmul is not None:
         role = Role(name=ROLE, subjects=(options.matmul,), devices=options.devices[:1], isolation=options.isolation)
-        method = Method(duration_s=MATMUL_S, timeout_s=options.timeout_s)
-        trial = _build_trial(options, role, method, block=MATMUL_BLOCK, phase="matmul")
+        mode = Adaptive(duration_s=MATMUL_S, timeout_s=options.timeout_s)
+        trial = _build_trial(options, role, mode, block=MATMUL_BLOCK, phase="matmul")
         yield PlannedTrial("yardstick", ScalingShape(0, 1, 1), 0, ("matmul",), trial)
     for repeat in range(1, options.repeat + 1):
         for length in sequence_lengths(options):
@@ -334,7 +334,7 @@ def _shape_trial(options: ScalingOptions, repeat: int, shape: ScalingShape) -> P
     trial = _build_trial(
         options,
         _build_role(options, tuple(subjects.values()), shape.world),
-        _counted_method(options),
+        _counted_mode(options),
         block=name_block(repeat, shape),
         phase=_name_shape(options, shape),
         repeat=repeat,
@@ -354,16 +354,16 @@ def _share_trial(options: ScalingOptions, repeat: int, shape: ScalingShape) -> P
     name = f"{shape.sequence} tokens, one rank alone with its share of a ring of {shape.ring}"
     block = name_block(repeat, shape.alone)
     role = _build_role(options, (subject,), 1)
-    trial = _build_trial(options, role, _counted_method(options), block=block, phase=name, repeat=repeat)
+    trial = _build_trial(options, role, _counted_mode(options), block=block, phase=name, repeat=repeat)
     return PlannedTrial("share", shape, repeat, ("share",), trial)
 
 
 def _energy_trial(options: ScalingOptions, shape: ScalingShape) -> PlannedTrial:
     subject = timed_subjects(options, shape)["total"]
-    method = Method(duration_s=ENERGY_S, warmup_runs=options.warmup_runs, timeout_s=options.timeout_s)
+    mode = Adaptive(duration_s=ENERGY_S, warmup_runs=options.warmup_runs, timeout_s=options.timeout_s)
     name = f"energy of {_name_shape(options, shape)}"
     role = _build_role(options, (subject,), shape.world)
-    trial = _build_trial(options, role, method, block=name_block(FIRST_REPEAT, shape), phase=name)
+    trial = _build_trial(options, role, mode, block=name_block(FIRST_REPEAT, shape), phase=name)
     return PlannedTrial("energy", shape, FIRST_REPEAT, ("total",), trial)
 
 
@@ -371,12 +371,12 @@ def _name_shape(options: ScalingOptions, shape: ScalingShape) -> str:
     return format_shape(shape, is_attention=options.is_attention)
 
 
-def _counted_method(options: ScalingOptions) -> Method:
-    """Return a method that makes exactly as many calls as asked for, however long they take."""
-    return Method(
+def _counted_mode(options: ScalingOptions) -> Counted:
+    """Return a mode that makes exactly as many calls as asked for, however long they take."""
+    return Counted(
         duration_s=options.timeout_s,
         warmup_runs=options.warmup_runs,
-        benchmark_runs=options.benchmark_runs,
+        runs=options.benchmark_runs,
         timeout_s=options.timeout_s,
     )
 
@@ -389,7 +389,7 @@ def _build_role(options: ScalingOptions, subjects: tuple[Subject, ...], ranks: i
 def _build_trial(
     options: ScalingOptions,
     role: Role,
-    method: Method,
+    mode: Mode,
     *,
     block: str,
     phase: str,
@@ -399,7 +399,7 @@ def _build_trial(
     return Trial(
         block=block,
         roles=(role,),
-        method=method,
+        mode=mode,
         settings={"phase": phase},
         on_interference=options.on_interference,
         placed_with=options.devices,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.plan import Counted, Role, Subject, Trial
 from assay.core.values import Value
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def build_self_test(devices: Sequence[str], ranks: int, *, timeout_s: float, see
         )
     rank_devices = tuple(devices[rank % len(devices)] for rank in range(ranks))
     role = Role(name=ROLE, subjects=tuple(subjects), ranks=ranks, devices=rank_devices, isolation="none")
-    method = Method(duration_s=timeout_s, warmup_runs=0, benchmark_runs=1, timeout_s=timeout_s)
-    return Trial(block="test", roles=(role,), method=method, seed=seed)
+    mode = Counted(duration_s=timeout_s, warmup_runs=0, runs=1, timeout_s=timeout_s)
+    return Trial(block="test", roles=(role,), mode=mode, seed=seed)
 
 
 def judge_self_test(trial: Trial, evidence: Sequence[Evidence], reason: str | None) -> SelfTestResult:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from assay.core.errors import BadInput
-from assay.core.plan import Block, Done, InterferencePolicy, Isolation, Method, Role, Subject, Trial
+from assay.core.plan import Block, Counted, Done, InterferencePolicy, Isolation, Role, Subject, Trial
 from assay.core.values import Value
 from assay.experiments.scaling.prediction import LinkModel
 from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
@@ -101,10 +101,10 @@ def cell_trial(options: PredictionOptions, cell: PredictionCell) -> Trial:
     return Trial(
         block=f"tokens-{cell.tokens}",
         roles=(Role(name=ROLE, subjects=(subject,), devices=(device,), isolation=options.isolation),),
-        method=Method(
+        mode=Counted(
             duration_s=TRIAL_S,
             warmup_runs=options.warmup_runs,
-            benchmark_runs=options.benchmark_runs,
+            runs=options.benchmark_runs,
             timeout_s=options.timeout_s,
         ),
         settings={"phase": describe_phase(cell)},

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Block, Done, Method, Role, Trial
+from assay.core.plan import Block, Done, Paired, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S, block_durations_s
 from assay.experiments.run.plan import max_start_up_s
 from assay.experiments.threshold.cells import GridObservations, PointObservations, judge_threshold, threshold_parity
@@ -190,7 +190,7 @@ def _decide_next(
         name=trial.block,
         why=_describe_process(options, judged_thresholds, indices, number),
         trials=(trial,),
-        left_s=most_s if left_s is None else max(min(most_s, left_s), trial.method.duration_s),
+        left_s=most_s if left_s is None else max(min(most_s, left_s), trial.mode.duration_s),
     )
     return block, indices
 
@@ -225,15 +225,14 @@ def _build_trial(
         subjects=tuple(subject for point in points for subject in (point.reference, point.fast)),
         devices=(options.device,),
         isolation=options.isolation,
-        in_pairs=True,
-        parity=parity,
     )
     return Trial(
         block=block,
         roles=(role,),
-        method=Method(
+        mode=Paired(
             duration_s=duration_s,
             rounds=options.rounds_of(number),
+            parity=parity,
             cache=options.cache,
             timeout_s=options.timeout_s,
         ),

@@ -19,7 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from assay.core.plan import Block, Done, Method, Role, Trial
+from assay.core.plan import Block, Continuous, Done, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S
 from assay.experiments.matrix.plan import longest_block_s, spent_trials_s
 from assay.experiments.power.cases import IDLE
@@ -248,9 +248,8 @@ def build_trial(options: CharacterizeOptions, where: PlacedCase) -> Trial:
         block=block_name(where.repeat),
         roles=roles,
         schedule="together" if len(where.base) > 1 else "alone",
-        method=Method(
+        mode=Continuous(
             duration_s=case.duration_s,
-            continuous=True,
             settle_s=case.settle_s,
             timeout_s=options.timeout_s,
         ),
@@ -299,8 +298,8 @@ def block_name(repeat: int) -> str:
 
 def trial_duration_s(trial: Trial) -> float:
     """Return at most how long a trial takes, in seconds, as far as can be foreseen."""
-    settle_s = trial.restarts * (trial.method.settle_s or 0.0)
-    return trial.method.duration_s + settle_s + max_start_up_s(trial) + TRIAL_OVERHEAD_S
+    settle_s = trial.restarts * (trial.settle_s or 0.0)
+    return trial.mode.duration_s + settle_s + max_start_up_s(trial) + TRIAL_OVERHEAD_S
 
 
 def build_block(

@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.plan import Block, Done, Method, Role, Trial
+from assay.core.plan import Block, Continuous, Done, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S, TrialWorkers
 from assay.experiments.power.sweep.options import step_text
 
@@ -52,10 +52,9 @@ def build_trial(options: SweepOptions, visit: SweepVisit, number: int) -> Trial:
             for device in visit.devices
         ),
         schedule="together" if len(visit.devices) > 1 else "alone",
-        method=Method(
+        mode=Continuous(
             duration_s=options.duration_s,
             timeout_s=options.timeout_s,
-            continuous=True,
             duty=float(str(point.setting)) if options.knob == "duty" else 1.0,
             settle_s=options.settle_s,
         ),
@@ -80,7 +79,7 @@ def max_trial_s(options: SweepOptions, trial: Trial) -> float:
     settling_s = (options.settle_s or 0.0) * trial.restarts
     role = trial.roles[0]
     starting_s = trial.restarts * worker_start_s(role.subjects[0], len(trial.devices))
-    return trial.method.duration_s + starting_s + settling_s + TRIAL_OVERHEAD_S + trial.cooldown_s
+    return trial.mode.duration_s + starting_s + settling_s + TRIAL_OVERHEAD_S + trial.cooldown_s
 
 
 def block_name(number: int) -> str:
