@@ -60,7 +60,7 @@ def test_a_dry_run_shows_the_whole_and_the_shares(assay: Assay, workplace: Path)
     ("words", "said"),
     [
         (["--link", "nvlink"], "Did you mean nvlink4"),
-        (["--link", "5us:100"], "is no speed"),
+        (["--link", "5us:100"], "must have its unit"),
         (["--gpus-count", "0"], "at least 1, not '0'"),
         (["--gpus-count", "x"], "not 'x'"),
         (["--gpus-count", "3"], "is possible: A sequence of 256 is not divisible among 3 ranks"),

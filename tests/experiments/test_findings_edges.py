@@ -39,7 +39,7 @@ from assay.experiments.contention.findings import (
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
 from assay.experiments.contention.noise import NoiseBudget
 from assay.experiments.gate import EXPERIMENT as GATE
-from assay.experiments.scaling_prediction.report import judge_share, to_microseconds
+from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.threshold import answers as threshold_answers
 from assay.experiments.threshold.report import build_findings as threshold_findings
 from assay.experiments.threshold.report import build_study
@@ -321,14 +321,14 @@ def test_a_threshold_from_numbers_without_samples_rests_on_one() -> None:
 
 
 def test_a_share_is_enough_from_the_edge_on() -> None:
-    assert judge_share(None, 0.5) == "unsure"
-    assert judge_share(between(None, None), 0.5) == "unsure"
-    assert judge_share(between(0.5, 0.75), 0.5) == "yes"
-    assert judge_share(between(0.25, 0.5), 0.5) == "unsure"
-    assert judge_share(between(0.25, 0.49), 0.5) == "no"
-    us = to_microseconds(between(0.25, 0.75, 0.5))
+    assert judge_at_least(None, 0.5) == "unsure"
+    assert judge_at_least(between(None, None), 0.5) == "unsure"
+    assert judge_at_least(between(0.5, 0.75), 0.5) == "yes"
+    assert judge_at_least(between(0.25, 0.5), 0.5) == "unsure"
+    assert judge_at_least(between(0.25, 0.49), 0.5) == "no"
+    us = between(0.25, 0.75, 0.5).scaled("µs", times=1e6)
     assert (us.value, us.low, us.high, us.unit) == (500000.0, 250000.0, 750000.0, "µs")
-    assert to_microseconds(between(None, None)).low is None
+    assert between(None, None).scaled("µs", times=1e6).low is None
 
 
 def test_a_ratio_is_longer_beyond_the_minimum_effect_only() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.core.results import Estimate, Note
+from assay.core.results import Estimate, Missing, Note
 from assay.experiments.contention.aggressors import Aggressor
 from assay.experiments.contention.effects import ContentionEffect, PhaseComparison
 from assay.experiments.contention.findings import build_findings
@@ -29,7 +29,7 @@ from assay.experiments.energy.findings import format_load, main_figure, smallest
 from assay.experiments.energy.findings import write_headline as of_energy
 from assay.experiments.energy.result import EnergyCell, EnergyResult, EnergyRow
 from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, QUANTITIES, ScalingNumber
+from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, QUANTITIES
 from assay.experiments.scaling.findings import find_largest_shape, name_ranks
 from assay.experiments.scaling.findings import write_headline as of_ranks
 from assay.experiments.scaling.plan import ScalingShape
@@ -336,17 +336,15 @@ def test_a_pick_that_never_changed_leaves_open_whether_it_does() -> None:
 
 # Ranks: what more of them buy, and what limits it.
 
-NOT_KNOWN = ScalingNumber(reason="it was not measured")
+NOT_KNOWN = Missing(code="not_measured", detail="it was not measured")
 
 
-def number(value: float, low: float | None = None, high: float | None = None) -> ScalingNumber:
-    return ScalingNumber(between(value, low, high))
+def number(value: float, low: float | None = None, high: float | None = None) -> Estimate:
+    return between(value, low, high)
 
 
-def scaled(
-    shape: ScalingShape, status: str | None = "ok", reason: str | None = None, **numbers: ScalingNumber
-) -> AnalysedShape:
-    return AnalysedShape(shape, {**dict.fromkeys(QUANTITIES, NOT_KNOWN), **numbers}, None, status, reason)
+def scaled(shape: ScalingShape, status: str | None = "ok", **numbers: Estimate | Missing) -> AnalysedShape:
+    return AnalysedShape(shape, {**dict.fromkeys(QUANTITIES, NOT_KNOWN), **numbers}, None, status)
 
 
 def found_of(*each: AnalysedShape) -> ScalingAnalysis:
@@ -355,14 +353,14 @@ def found_of(*each: AnalysedShape) -> ScalingAnalysis:
     lengths = dict.fromkeys(one.shape.sequence for one in each)
     ones = {one.shape.sequence: one for one in each if one.shape.world == 1}
     alone = tuple(ones.get(length, scaled(ScalingShape(length, 1, 1), None)) for length in lengths)
-    return ScalingAnalysis(timings=nothing, alone=alone, scaled=many, scores=(), matmul=NOT_KNOWN)
+    return ScalingAnalysis(timings=nothing, alone=alone, scaled=many, scores=())
 
 
 def ranks(*each: AnalysedShape, **asked: Any) -> str:
     return of_ranks(scaling.options(**asked), found_of(*each))
 
 
-def limit(**numbers: ScalingNumber) -> str:
+def limit(**numbers: Estimate | Missing) -> str:
     """Return what is said to be lost most, of two ranks in one ring."""
     told: Any = {"efficiency": number(0.75, 0.7, 0.8), **numbers}
     said = ranks(scaled(ScalingShape(64, 2, 2), speedup=number(1.5), **told))
@@ -395,7 +393,7 @@ def test_ranks_are_named_by_what_they_run_on(devices: tuple[str, ...], world: in
     plain = scaling.options(devices=devices, subject=scaling.GEMM, sequences=())
     assert name_ranks(plain, scaled(ScalingShape(0, world, 1))) == named
     attention = scaling.options(devices=devices)
-    assert name_ranks(attention, scaled(ScalingShape(64, world, 1))) == f"{named}, each with sequences of its own,"
+    assert name_ranks(attention, scaled(ScalingShape(64, world, 1))) == f"{named} with independent sequences"
     assert name_ranks(attention, scaled(ScalingShape(64, world, world))) == f"{named} in one ring"
 
 
@@ -406,52 +404,54 @@ def test_several_rings_are_counted() -> None:
 
 def test_the_answer_tells_what_ranks_buy_and_at_which_length() -> None:
     numbers: Any = {"speedup": number(1.5, 1.25, 1.75), "efficiency": number(0.75, 0.625, 0.875)}
-    gets = "get through 1.50× (1.25–1.75) as much as one"
-    end = ", an efficiency of 75 % (62–88); what limits it is not known: it was not measured."
+    speedup = "speedup 1.50× (1.25–1.75)"
+    end = ", efficiency 75 % (62–88); the limiting factor is unknown: it was not measured."
     ring, plain = scaled(ScalingShape(64, 2, 2), **numbers), scaled(ScalingShape(0, 2, 1), **numbers)
-    assert ranks(ring) == f"2 ranks in one ring {gets} at 64 tokens{end}"
-    assert ranks(ring, mode="weak") == f"2 ranks in one ring {gets} at 64 tokens a rank{end}"
+    assert ranks(ring) == f"2 ranks in one ring: {speedup} at 64 tokens{end}"
+    assert ranks(ring, mode="weak") == f"2 ranks in one ring: {speedup} at 64 tokens per rank{end}"
     gemm = {"subject": scaling.GEMM, "sequences": ()}
-    assert ranks(plain, **gemm) == ranks(plain, mode="weak", **gemm) == f"2 ranks {gets}{end}"
+    assert ranks(plain, **gemm) == ranks(plain, mode="weak", **gemm) == f"2 ranks: {speedup}{end}"
     lengthy = scaled(ScalingShape(64, 2, 1), **numbers)
-    assert ranks(lengthy, mode="weak", **gemm) == f"2 ranks {gets} at 64 tokens{end}"
+    assert ranks(lengthy, mode="weak", **gemm) == f"2 ranks: {speedup} at 64 tokens{end}"
 
 
 def test_nothing_is_lost_from_an_efficiency_of_one_on_unless_its_interval_says_otherwise() -> None:
-    nothing = "nothing is lost; more than 100 % is what caches, or noise, give."
-    unsaid = "whether anything is lost cannot be said: the interval reaches below 100 %."
+    nothing = "no loss; more than 100 % comes from caches or noise."
+    unsaid = "a loss is possible: the interval extends below 100 %."
     assert limit(efficiency=number(1.0, 0.98, 1.25)) == nothing
     assert limit(efficiency=number(1.25, 0.975, 1.5)) == unsaid
     assert limit(efficiency=number(1.0, 0.97, 1.25)) == unsaid
     assert limit(efficiency=number(1.0, math.nextafter(0.98, 0), 1.25)) == unsaid
-    assert limit(efficiency=number(1.25)).startswith("nothing is lost; more than 100 % is what caches, or noise, give.")
-    assert limit(efficiency=number(math.nextafter(1.0, 0), 0.9, 1.1), split_rest=number(0.5)).startswith("perhaps most")
+    assert limit(efficiency=number(1.25)).startswith(nothing)
+    assert limit(efficiency=number(math.nextafter(1.0, 0), 0.9, 1.1), split_rest=number(0.5)).startswith(
+        "probably the largest"
+    )
 
 
 def test_the_smallest_factor_is_what_most_is_lost_to() -> None:
-    factors = {name: number(0.9, 0.85, 0.95) for name in EFFICIENCY_FACTORS}
+    factors: dict[str, Estimate | Missing] = {name: number(0.9, 0.85, 0.95) for name in EFFICIENCY_FACTORS}
     worst = {**factors, "split_balance": number(0.75, 0.7, 0.8)}
-    assert limit(**worst) == "most is lost to imbalance (×0.75): ranks wait for the slowest."
-    assert limit(**{**worst, "split_shard": NOT_KNOWN}).startswith("most is lost to imbalance (×0.75)")
+    assert limit(**worst) == "largest loss: load imbalance (×0.75), ranks wait for the slowest."
+    assert limit(**{**worst, "split_shard": NOT_KNOWN}).startswith("largest loss: load imbalance (×0.75)")
     first = {**factors, "split_shard": number(0.75, 0.7, 0.8)}
-    assert limit(**first) == "most is lost to shards (×0.75): a share takes longer than its part of the whole."
+    assert limit(**first) == "largest loss: smaller shards (×0.75), a shard takes longer than its part of the whole."
 
 
 def test_little_is_lost_down_to_a_factor_of_98_in_a_hundred() -> None:
-    assert limit(split_rest=number(0.98)) == "little is lost anywhere."
+    assert limit(split_rest=number(0.98)) == "no factor loses more than 2 %."
     assert limit(split_rest=number(0.97, 0.96, 0.99)) == (
-        "most is lost to the rest (×0.97): computing and transfers hinder each other."
+        "largest loss: other effects (×0.97), computation and transfers slow each other down."
     )
     below = math.nextafter(0.98, 0)
-    assert limit(split_rest=number(below, 0.9, 0.99)).startswith("most is lost to the rest (×0.98)")
+    assert limit(split_rest=number(below, 0.9, 0.99)).startswith("largest loss: other effects (×0.98)")
 
 
 def test_a_loss_that_may_be_none_is_only_perhaps_one() -> None:
-    hidden = "most is lost to exposed communication (×0.75): communication is not hidden behind computing."
-    assert limit(split_exposed=number(0.75, 0.5, math.nextafter(1.0, 0))) == hidden
-    assert limit(split_exposed=number(0.75, 0.5, 1.0)) == f"perhaps {hidden}"
-    assert limit(split_exposed=number(0.75, 0.5, 1.25)) == f"perhaps {hidden}"
-    assert limit(split_exposed=number(0.75)) == f"perhaps {hidden}"
+    exposed = "largest loss: exposed communication (×0.75), communication does not overlap computation."
+    assert limit(split_exposed=number(0.75, 0.5, math.nextafter(1.0, 0))) == exposed
+    assert limit(split_exposed=number(0.75, 0.5, 1.0)) == f"probably the {exposed}"
+    assert limit(split_exposed=number(0.75, 0.5, 1.25)) == f"probably the {exposed}"
+    assert limit(split_exposed=number(0.75)) == f"probably the {exposed}"
 
 
 def test_the_same_ranks_are_told_at_two_other_lengths() -> None:
@@ -463,8 +463,8 @@ def test_the_same_ranks_are_told_at_two_other_lengths() -> None:
         return scaled(ScalingShape(length, world, ring), efficiency=number(0.5, 0.25, 0.75))
 
     assert elsewhere() == elsewhere(at(64, 2, 2), at(64, 4, 1)) == "."
-    assert elsewhere(at(64)) == ". It is 50 % (25–75) at 64."
-    assert elsewhere(at(64), at(128)) == ". It is 50 % (25–75) at 64 and 50 % (25–75) at 128."
+    assert elsewhere(at(64)) == ". Efficiency 50 % (25–75) at 64 tokens."
+    assert elsewhere(at(64), at(128)) == ". Efficiency 50 % (25–75) at 64 and 50 % (25–75) at 128 tokens."
     assert elsewhere(at(64), at(128), at(256)) == elsewhere(at(64), at(128))
 
 
@@ -474,44 +474,47 @@ def test_efficiencies_without_an_interval_and_shapes_without_a_number_are_counte
         main = scaled(ScalingShape(512, 4, 2), speedup=number(3.0), efficiency=number(0.75, *ends))
         return ranks(main, *others).partition("it was not measured")[2]
 
-    more = "no interval; more --benchmark-runs, or --repeat 3, give one."
+    more = ": use more --benchmark-runs, or --repeat 3."
     assert doubts() == "."
-    assert doubts(off=None) == f". It has {more}"
-    assert doubts(scaled(ScalingShape(512, 2, 2), efficiency=number(0.5)), off=None) == f". 2 shapes have {more}"
+    assert doubts(off=None) == f". No interval{more}"
+    assert (
+        doubts(scaled(ScalingShape(512, 2, 2), efficiency=number(0.5)), off=None)
+        == f". 2 shapes have no interval{more}"
+    )
     failed = [scaled(ScalingShape(length, 2, 2), "failed") for length in (1, 2, 3, 4)]
     named = ". Not measured: 1 tokens, 2 ranks in one ring"
     assert doubts(failed[0], scaled(ScalingShape(5, 2, 2), None), scaled(ScalingShape(6, 2, 2))) == f"{named}."
     three = f"{named}; 2 tokens, 2 ranks in one ring; 3 tokens, 2 ranks in one ring"
     assert doubts(*failed[:3]) == f"{three}."
     assert doubts(*failed) == f"{three} and more."
-    assert doubts(failed[0], off=None) == f". It has {more[:-1]}{named}."
+    assert doubts(failed[0], off=None) == f". No interval{more[:-1]}{named}."
 
 
 def test_without_one_rank_the_answer_is_what_most_ranks_do() -> None:
     def timed_at(length: int, world: int, ring: int) -> AnalysedShape:
         return scaled(ScalingShape(length, world, ring), time=number(2000.0), throughput=number(1500.0))
 
-    gets = "through 1.50 k tokens/s at"
-    why = "in 2.000 ms a call; what more ranks buy is not known: it was not measured."
+    rate = "1.50 k tokens/s at"
+    why = "2.000 ms per call; the speedup is unknown: it was not measured."
     assert ranks() == ranks(scaled(ScalingShape(64, 2, 2))) == "Nothing could be measured."
     assert ranks(timed_at(64, 4, 1), timed_at(128, 2, 2)) == (
-        f"4 ranks, each with sequences of its own, get {gets} 64 tokens, {why}"
+        f"4 ranks with independent sequences: {rate} 64 tokens, {why}"
     )
-    assert ranks(timed_at(128, 4, 1), timed_at(64, 4, 2)) == f"4 ranks in 2 rings get {gets} 64 tokens, {why}"
-    assert ranks(timed_at(64, 2, 2), timed_at(128, 2, 2)) == f"2 ranks in one ring get {gets} 128 tokens, {why}"
+    assert ranks(timed_at(128, 4, 1), timed_at(64, 4, 2)) == f"4 ranks in 2 rings: {rate} 64 tokens, {why}"
+    assert ranks(timed_at(64, 2, 2), timed_at(128, 2, 2)) == f"2 ranks in one ring: {rate} 128 tokens, {why}"
     plain = {"subject": scaling.GEMM, "sequences": ()}
-    assert ranks(timed_at(0, 2, 1), **plain) == f"2 ranks get through 1.50 k calls/s, {why}"
+    assert ranks(timed_at(0, 2, 1), **plain) == f"2 ranks: 1.50 k calls/s, {why}"
 
 
 def test_one_rank_alone_is_told_with_why_more_of_them_are_not() -> None:
     one = scaled(ScalingShape(64, 1, 1), time=number(2000.0), throughput=number(1500.0))
-    done = "One rank gets through 1.50 k tokens/s at 64 tokens, in 2.000 ms a call"
-    assert ranks(one) == f"{done}; what more ranks buy was not asked: `--nproc 2` does."
-    failed = scaled(ScalingShape(64, 2, 2), "failed", "no memory", efficiency=ScalingNumber(reason="none"))
-    later = scaled(ScalingShape(64, 4, 2), "failed", "another")
-    assert ranks(one, failed, later) == f"{done}; what more ranks buy is not known: no memory."
-    untold = scaled(ScalingShape(64, 2, 2), efficiency=ScalingNumber(reason="one rank was too slow"))
-    assert ranks(one, untold) == f"{done}; what more ranks buy is not known: one rank was too slow."
+    done = "1 rank: 1.50 k tokens/s at 64 tokens, 2.000 ms per call"
+    assert ranks(one) == f"{done}; no speedup was requested (use --nproc 2)."
+    failed = scaled(ScalingShape(64, 2, 2), "failed", efficiency=Missing(code="failed", detail="no memory"))
+    later = scaled(ScalingShape(64, 4, 2), "failed")
+    assert ranks(one, failed, later) == f"{done}; the speedup is unknown: no memory."
+    untold = scaled(ScalingShape(64, 2, 2), efficiency=Missing(code="no_baseline", detail="one rank was too slow"))
+    assert ranks(one, untold) == f"{done}; the speedup is unknown: one rank was too slow."
 
 
 # Energy: joules per token where they are told, times where they are not.

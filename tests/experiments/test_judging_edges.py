@@ -27,7 +27,6 @@ from assay.experiments.power.variability import analysis, outliers
 from assay.experiments.power.variability.analysis import TimeGain
 from assay.experiments.power.variability.measures import TIME_MEASURE, GpuNumbers, time_spread
 from assay.experiments.run.plan import subject_facts
-from assay.experiments.scaling import estimates as scaling
 from assay.experiments.scaling.forecast import judge_prediction
 from assay.experiments.scaling.prediction import LinkModel, RankTraffic, predict_time
 from assay.experiments.threshold import cells as threshold
@@ -98,7 +97,7 @@ def test_starts_that_differ_by_less_than_sampling_explains_add_nothing() -> None
 def test_a_time_is_faster_than_foreseen_only_where_all_of_its_interval_is() -> None:
     foreseen = about(1.5, 1.0, 2.0, "s")
     told = {(0.5e6, 1.5e6): "within", (0.5e6, 0.9e6): "faster", (1.5e6, 2.5e6): "within", (2.1e6, 2.5e6): "slower"}
-    assert {ends: judge_prediction(foreseen, scaling.ScalingNumber(about(1e6, *ends))) for ends in told} == told
+    assert {ends: judge_prediction(foreseen, about(1e6, *ends)) for ends in told} == told
 
 
 def test_the_upper_end_of_a_prediction_is_that_of_a_slow_link() -> None:

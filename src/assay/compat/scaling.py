@@ -268,7 +268,7 @@ def older_rank_rows(options: ScalingOptions, analysis: ScalingAnalysis, result: 
     shape = result.shape
     timings = list(analysis.timings.timings_of("ring", shape).values())
     alone = next(one for one in analysis.alone if one.shape == shape.alone)
-    total_us, alone_us, batch = result["time"].value, alone["time"].value, options.subject.params["batch"]
+    slowest, whole_time, batch = result["time"], alone["time"], options.subject.params["batch"]
     length = ring_length(options, shape)
     divided = 1 if options.mode == "weak" else shape.ring
     whole: dict[str, JsonValue] = {
@@ -276,10 +276,10 @@ def older_rank_rows(options: ScalingOptions, analysis: ScalingAnalysis, result: 
         "effective_batch_size": batch,
         "distributed_overhead_ms": None,
     }
-    if total_us is not None and isinstance(batch, int):
-        whole["throughput_tokens_per_sec"] = batch * length / (total_us / 1e6)
-    if total_us is not None and alone_us is not None:
-        whole["distributed_overhead_ms"] = (total_us - alone_us / divided) / 1e3
+    if slowest is not None and isinstance(batch, int):
+        whole["throughput_tokens_per_sec"] = batch * length / (slowest.value / 1e6)
+    if slowest is not None and whole_time is not None:
+        whole["distributed_overhead_ms"] = (slowest.value - whole_time.value / divided) / 1e3
     memory = {m.rank: m for m in result.facts.memory} if result.facts is not None else {}
     rank_rows: list[JsonValue] = []
     for rank in range(shape.world):

@@ -192,6 +192,11 @@ def format_ratio(ratio: float, low: float | None = None, high: float | None = No
     return format_bounds(f"{write(ratio)}×", low, high, write, informative=informative)
 
 
+def time_cell(microseconds: HasBounds | None) -> str | None:
+    """Write a time in microseconds and its bounds for a table; null where there is none."""
+    return None if microseconds is None else format_time(microseconds.value, microseconds.low, microseconds.high)
+
+
 def ratio_cell(ratio: HasBounds | None) -> str | None:
     """Write a ratio and its bounds for a table; null where there is none."""
     return None if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)

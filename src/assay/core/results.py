@@ -120,6 +120,16 @@ class Estimate(Value):
         return method_key(self.method)
 
     @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The interval; null where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    def scaled(self, unit: str, *, times: float = 1.0, over: float = 1.0) -> Self:
+        """Return it in another unit: value and bounds times one positive factor, over another."""
+        low, high = (None if end is None else end * times / over for end in (self.low, self.high))
+        return self.model_copy(update={"value": self.value * times / over, "low": low, "high": high, "unit": unit})
+
+    @property
     def relative_half_width(self) -> float | None:
         """Half the interval over the value: 0.01 is ±1 %. Null without an interval."""
         if self.low is None or self.high is None or self.value == 0:

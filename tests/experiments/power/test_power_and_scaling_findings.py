@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay.core.results import Check, Estimate
+from assay.core.results import Check, Estimate, Missing
 from assay.experiments.power.characterize.findings import (
     NOTHING_MEASURED,
     gpu_case_facts,
@@ -32,9 +32,15 @@ from assay.experiments.power.variability.analysis import FleetAnalysis
 from assay.experiments.power.variability.fleet import group_fleets
 from assay.experiments.power.variability.measures import MEASURES, TIME_MEASURE
 from assay.experiments.power.variability.outliers import GpuOutlier, PeerDifference
-from assay.experiments.scaling.analysis import AnalysedShape, RankMemory, ScalingAnalysis, ShapeFacts
+from assay.experiments.scaling.analysis import (
+    AnalysedShape,
+    RankMemory,
+    ScalingAnalysis,
+    ShapeFacts,
+    measure_matmul_flop_per_s,
+)
 from assay.experiments.scaling.analysis import analyse_scaling as of_scaling
-from assay.experiments.scaling.estimates import QUANTITIES, ScalingNumber
+from assay.experiments.scaling.estimates import QUANTITIES
 from assay.experiments.scaling.findings import build_findings
 from assay.experiments.scaling.plan import ScalingShape, minimum_flop
 from tests.experiments.power import characterized as power
@@ -42,7 +48,7 @@ from tests.experiments.power.simulated_fleets import four_gpus
 from tests.experiments.remembered import Remembered
 from tests.experiments.scaling import worlds as scaling
 
-NOT_KNOWN = ScalingNumber(reason="it was not measured")
+NOT_KNOWN = Missing(code="not_measured", detail="it was not measured")
 
 
 def between(low: float | None, high: float | None, value: float = 1.0) -> Estimate:
@@ -273,7 +279,7 @@ def facts(**changes: Any) -> ShapeFacts:
 
 
 def scaled(
-    shape: ScalingShape, found: ShapeFacts | None = None, status: str = "ok", **numbers: ScalingNumber
+    shape: ScalingShape, found: ShapeFacts | None = None, status: str = "ok", **numbers: Estimate | Missing
 ) -> AnalysedShape:
     return AnalysedShape(shape, {**dict.fromkeys(QUANTITIES, NOT_KNOWN), **numbers}, found, status)
 
@@ -284,14 +290,12 @@ def claims(*each: AnalysedShape, scores: Any = (), **changes: Any) -> list[Any]:
     return list(build_findings(scaling.options(**changes), Made(timings=laid, scaled=many, all=each, scores=scores)))  # type: ignore[arg-type]
 
 
-def number(low: float, high: float) -> ScalingNumber:
-    return ScalingNumber(between(low, high))
+def number(low: float, high: float) -> Estimate:
+    return between(low, high)
 
 
 def test_ranks_are_judged_by_where_their_intervals_lie() -> None:
-    def verdicts(
-        speedup: ScalingNumber, efficiency: ScalingNumber, exposed: ScalingNumber, **changes: Any
-    ) -> list[str]:
+    def verdicts(speedup: Estimate, efficiency: Estimate, exposed: Estimate, **changes: Any) -> list[str]:
         one = scaled(ScalingShape(64, 4, 2), speedup=speedup, efficiency=efficiency, exposed_share=exposed)
         return [found.verdict for found in claims(one, **changes)[:3]]
 
@@ -314,10 +318,10 @@ def test_what_shapes_found_out_is_told_of_each() -> None:
     checks = {name: Check(error=1.0, tolerance=1.0, measure="m") for name in ("forward", "output", "total")}
     one = scaled(ScalingShape(64, 1, 1), facts(checks=checks), time=number(1.0, 2.0), speedup=number(1.0, 2.0))
     said = [found.claim.partition(": ")[2] for found in claims(one)]
-    assert said[:3] == ["forward is right", "the result is right", "forward and gradients are right"]
-    assert len([words for words in said if words.endswith("is known")]) == 1
+    assert said[:3] == ["forward is correct", "the result is correct", "forward and gradients are correct"]
+    assert len([words for words in said if words.endswith("has an interval")]) == 1
     assert claims(one)[0].estimate.n == 1
-    two = [found for found in claims(scaled(shape, facts())) if found.claim.endswith("is known")]
+    two = [found for found in claims(scaled(shape, facts())) if found.claim.endswith("has an interval")]
     assert len(two) == len(QUANTITIES) - 3
     told = [claims(scaled(shape, facts(received_bytes=got, expected_bytes=8.0)))[3] for got in (8.0, 9.0, None)]
     assert [found.verdict for found in told[:2]] == ["yes", "no"]
@@ -332,13 +336,14 @@ def test_one_rank_comes_before_several_at_each_sequence() -> None:
     alone = tuple(scaled(ScalingShape(length, 1, 1)) for length in (64, 128))
     several = tuple(scaled(ScalingShape(length, 2, 2)) for length in (64, 128))
     nothing: Any = None
-    found = ScalingAnalysis(nothing, alone, several, (), NOT_KNOWN)
+    found = ScalingAnalysis(nothing, alone, several, ())
     assert found.all == (alone[0], several[0], alone[1], several[1])
 
 
 def test_the_numbers_of_shapes_follow_from_the_times_of_their_slowest_ranks() -> None:
     wanted = scaling.options(sequences=(64,), repeat=1, matmul=scaling.GEMM)
-    found = of_scaling(scaling.FOUR_CORES, wanted, scaling.World().run(wanted))
+    records = scaling.World().run(wanted)
+    found = of_scaling(scaling.FOUR_CORES, wanted, records)
     assert [each.shape for each in found.all] == [
         ScalingShape(64, 1, 1),
         ScalingShape(64, 2, 1),
@@ -346,11 +351,15 @@ def test_the_numbers_of_shapes_follow_from_the_times_of_their_slowest_ranks() ->
     ]
     one, apart, ring = found.all
     # A token of a batch of two takes 100 µs, two fifths of it forward.
-    assert [one[name].value for name in ("time", "forward", "backward")] == pytest.approx([12800.0, 5120.0, 7680.0])
+    assert [scaling.estimate_of(one, name).value for name in ("time", "forward", "backward")] == pytest.approx(
+        [12800.0, 5120.0, 7680.0]
+    )
     rate = minimum_flop(wanted, one.shape) / 0.0128
-    assert one["tflops"].value == pytest.approx(rate / 1e12)
-    assert found.matmul.value is not None
-    assert ring["tflops"].value is not None
-    assert ring["mfu_matmul"].value == pytest.approx(50 * ring["tflops"].value * 1e12 / found.matmul.value)
-    assert ring["communication"].value == pytest.approx(1000.0)
-    assert "whole sequences" in str(apart["compute"].reason)
+    assert scaling.estimate_of(one, "tflops").value == pytest.approx(rate / 1e12)
+    matmul = measure_matmul_flop_per_s(wanted, records)
+    assert isinstance(matmul, Estimate)
+    assert scaling.estimate_of(ring, "mfu_matmul").value == pytest.approx(
+        50 * scaling.estimate_of(ring, "tflops").value * 1e12 / matmul.value
+    )
+    assert scaling.estimate_of(ring, "communication").value == pytest.approx(1000.0)
+    assert scaling.missing_of(apart, "compute").code == "nothing_sent"

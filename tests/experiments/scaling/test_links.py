@@ -36,21 +36,21 @@ def test_a_link_is_written_as_what_a_message_takes_to_start_and_how_fast_it_flow
     ("text", "said"),
     [
         ("nvlink", "Did you mean nvlink4"),
-        ("", "There is no link ''"),
-        ("5:100GB/s", "'5' is no time"),
-        ("us:100GB/s", "'us' is no time"),
-        ("5us:100", "'100' is no speed"),
-        ("5us:", "'' is no speed"),
-        (":100GB/s", "'' is no time"),
-        ("5us:100gb/s", "100GB/s of bytes, 400Gbit/s of bits"),
-        ("5us:100Gb/s", "100GB/s of bytes, 400Gbit/s of bits"),
-        ("5us:100GB", "is no speed"),
-        ("5us:0GB/s", "cannot be meant"),
-        ("5us:1e9TB/s", "cannot be meant"),
-        ("-5us:100GB/s", "is no time"),
-        ("5us:-100GB/s", "is no speed"),
-        ("5us:1iB/s", "has a letter before the i"),
-        ("5us:1:1GB/s", "is no speed"),
+        ("", "Unknown link ''"),
+        ("5:100GB/s", "the latency '5' must be a time"),
+        ("us:100GB/s", "the latency 'us' must be a time"),
+        ("5us:100", "the bandwidth '100' must have its unit"),
+        ("5us:", "the bandwidth '' must have its unit"),
+        (":100GB/s", "the latency '' must be a time"),
+        ("5us:100gb/s", "such as 100GB/s or 400Gbit/s"),
+        ("5us:100Gb/s", "such as 100GB/s or 400Gbit/s"),
+        ("5us:100GB", "must have its unit"),
+        ("5us:0GB/s", "must be between 1 kB/s and 1 PB/s"),
+        ("5us:1e9TB/s", "must be between 1 kB/s and 1 PB/s"),
+        ("-5us:100GB/s", "must be a time"),
+        ("5us:-100GB/s", "must have its unit"),
+        ("5us:1iB/s", "a binary unit without a prefix"),
+        ("5us:1:1GB/s", "must have its unit"),
     ],
 )
 def test_a_link_that_cannot_be_meant_is_refused_in_words(text: str, said: str) -> None:
@@ -68,10 +68,10 @@ def test_known_links_are_slower_than_their_data_sheets_and_ordered_as_they_are()
 
 def test_a_link_says_which_share_of_its_data_sheet_it_assumes() -> None:
     assert describe_link(parse_link("nvlink4")) == (
-        "nvlink4: 360 GB/s a GPU and direction, 80% of the 450 of NVLink 4 (H100, H200); 12 µs to start a message; ±20%"
+        "nvlink4: 360 GB/s per GPU and direction, 80 % of the 450 of NVLink 4 (H100, H200); 12 µs per message; ±20 %"
     )
     assert describe_link(parse_link("5us:100GB/s")) == (
-        "5us:100GB/s: 100 GB/s a GPU and direction; 5 µs to start a message; ±20%"
+        "5us:100GB/s: 100 GB/s per GPU and direction; 5 µs per message; ±20 %"
     )
 
 

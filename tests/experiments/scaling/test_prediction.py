@@ -103,7 +103,7 @@ def test_a_computation_without_an_interval_predicts_none() -> None:
 
 def test_a_prediction_says_what_it_assumes_of_the_link_and_of_overlap() -> None:
     said = " ".join(predict_time(measured(1.0), RankTraffic(3, 10**9), parse_link("pcie5")).assumptions)
-    for word in ("pcie5", "±20%", "halfway", "sends and receives at once", "measured alone"):
+    for word in ("pcie5", "±20 %", "halfway", "sends and receives at the same time", "measured alone"):
         assert word in said
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.plan import Subject
-from assay.core.results import Estimate, Record, Window
+from assay.core.results import Estimate, Missing, Record, Window
 from assay.experiments.compare.kernel_report import analyse_kernels as of_groups
 from assay.experiments.compare.kernel_report import headline as headline_of_groups
 from assay.experiments.compare.kernel_report import ratio_verdict, time_text
@@ -25,11 +25,12 @@ from assay.experiments.power.characterize.study import (
 from assay.experiments.power.rows import GpuRow
 from assay.experiments.scaling.analysis import COMMUNICATION_NUMBERS
 from assay.experiments.scaling.analysis import analyse_scaling as of_shapes
+from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.prediction import PredictedTime, RankTraffic, parse_link
 from assay.experiments.scaling_prediction import report as predictions
 from assay.experiments.scaling_prediction.forecast import CellForecast
 from assay.experiments.scaling_prediction.plan import ImpossibleCell, PredictionCell, PredictionOptions
-from assay.experiments.scaling_prediction.report import judge_share, name_cell, write_headline
+from assay.experiments.scaling_prediction.report import name_cell, write_headline
 from assay.stats.ratios import Proportion
 from tests.experiments.power import characterized as power
 from tests.experiments.scaling import worlds as scaling
@@ -61,15 +62,19 @@ def forecast(tokens: int, gpus: int, **changes: Any) -> CellForecast:
     seconds = about(0.25, 0.125, 0.5, "s")
     told: dict[str, Any] = {
         "shard": tokens // gpus, "traffic": RankTraffic(3, 1024), "time": PredictedTime(seconds, 0.125, 0.0625, ()),
-        "speedup": about(4.0, 3.0, 5.0), "efficiency": about(0.625, 0.5, 0.75), "reason": None, "records": ("a", "b"),
+        "speedup": about(4.0, 3.0, 5.0), "efficiency": about(0.625, 0.5, 0.75), "missing": None, "records": ("a", "b"),
         "memory_mib": about(512.0, 256.0, 1024.0, "MiB"), "peak_mib": 100.0,
     }  # fmt: skip
     return CellForecast(cell=PredictionCell(tokens, gpus), **{**told, **changes})
 
 
+def missing(detail: str) -> Missing:
+    return Missing(code="not_measured", detail=detail)
+
+
 @pytest.mark.parametrize(("low", "high"), [(None, 0.75), (0.75, None)])
 def test_a_share_of_which_one_end_is_missing_is_unsure(low: float | None, high: float | None) -> None:
-    assert judge_share(half(0.75, low, high), 0.5) == "unsure"
+    assert judge_at_least(half(0.75, low, high), 0.5) == "unsure"
 
 
 def test_a_prediction_is_told_of_the_most_tokens_over_the_most_gpus() -> None:
@@ -81,24 +86,24 @@ def test_a_prediction_is_told_of_the_most_tokens_over_the_most_gpus() -> None:
         forecast(9216, 9, time=None),
     ]
     own = "Predicted, not measured: 8,192 tokens on 8 GPUs over nvlink4 take 250.0 ms (125.0–500.0)"
-    speed, used = ", 4.00× (3.00–5.00) as fast as one", ", an efficiency of 62 % (50–75)."
+    speed, used = ", speedup 4.00× (3.00–5.00)", ", efficiency 62 % (50–75)."
     assert write_headline(asked(), several) == f"{own}{speed}{used}"
     one = [forecast(8192, 8, speedup=None)]
     assert write_headline(asked(), one) == f"{own}{used}"
     bare = [forecast(8192, 8, efficiency=about(0.625), speedup=None)]
-    assert write_headline(asked(), bare) == f"{own}, an efficiency of 62 %, all without an interval."
-    untold = [forecast(8192, 8, efficiency=None, reason="one GPU alone is not measured yet")]
-    told = "; how efficient that is cannot be said: one GPU alone is not measured yet."
+    assert write_headline(asked(), bare) == f"{own}, efficiency 62 % (no intervals)."
+    untold = [forecast(8192, 8, efficiency=None, missing=missing("one GPU alone is not measured yet"))]
+    told = "; the efficiency is unknown: one GPU alone is not measured yet."
     assert write_headline(asked(), untold) == f"{own}{told}"
-    nothing = "Nothing can be predicted: no share of a ring could be measured."
+    nothing = "Nothing can be predicted: no shard of a ring could be measured."
     assert write_headline(asked(), several[-1:]) == write_headline(asked(), []) == nothing
 
 
 def test_cells_are_named_by_what_they_count() -> None:
     assert name_cell(asked(), PredictionCell(65536, 2)) == "65,536 tokens on 2 GPUs"
     assert name_cell(asked(), PredictionCell(65536, 1)) == "65,536 tokens on 1 GPU"
-    assert name_cell(asked(mode="weak", device="cpu:0"), PredictionCell(64, 1)) == "64 tokens a rank on 1 rank"
-    assert name_cell(asked(mode="weak", device="cpu:0"), PredictionCell(64, 3)) == "64 tokens a rank on 3 ranks"
+    assert name_cell(asked(mode="weak", device="cpu:0"), PredictionCell(64, 1)) == "64 tokens per rank on 1 rank"
+    assert name_cell(asked(mode="weak", device="cpu:0"), PredictionCell(64, 3)) == "64 tokens per rank on 3 ranks"
 
 
 def record(trial: str, origin: Origin = "real") -> Record:
@@ -126,7 +131,7 @@ def test_predictions_are_as_real_as_what_was_measured(predicted: Any) -> None:
 
 def test_a_prediction_carries_all_that_it_was_made_of(predicted: Any) -> None:
     (found,) = predicted(forecast(64, 2))
-    assert found.claim == "Predicted: 64 tokens on 2 GPUs over nvlink4 are at least 50 % efficient"
+    assert found.claim == "Predicted: 64 tokens on 2 GPUs over nvlink4 have an efficiency of at least 50 %"
     assert (found.verdict, found.reason, found.records) == ("yes", None, ("a", "b"))
     facts = {
         "sequence": 64, "world": 2, "mode": "strong", "passes": "total", "link": "nvlink4", "shard": 32,
@@ -145,12 +150,12 @@ def test_a_prediction_carries_all_that_it_was_made_of(predicted: Any) -> None:
 def test_a_prediction_without_an_interval_says_why(predicted: Any) -> None:
     few = "too few calls were measured for an interval"
     assert predicted(forecast(64, 2, efficiency=about(0.5)))[0].reason == few
-    assert predicted(forecast(64, 2, efficiency=about(0.5), reason="it failed"))[0].reason == "it failed"
-    assert predicted(forecast(64, 2, reason="it failed"))[0].reason == "it failed"
+    assert predicted(forecast(64, 2, efficiency=about(0.5), missing=missing("it failed")))[0].reason == "it failed"
+    assert predicted(forecast(64, 2, missing=missing("it failed")))[0].reason == "it failed"
     refused = ImpossibleCell(PredictionCell(64, 3), "64 is not divisible among 3 ranks.")
     found, left = predicted(forecast(64, 2), refused=(refused,))
     assert found.kind == "prediction"
-    assert left.claim == "Predicted: 64 tokens on 3 GPUs over nvlink4 are at least 50 % efficient"
+    assert left.claim == "Predicted: 64 tokens on 3 GPUs over nvlink4 have an efficiency of at least 50 %"
     assert (left.verdict, left.reason) == ("no", "Not possible: 64 is not divisible among 3 ranks.")
     assert (left.kind, left.records, left.facts) == ("skipped", (), {"sequence": 64, "world": 3})
 
@@ -350,12 +355,11 @@ def test_nothing_is_sent_for_one_of_two_reasons() -> None:
     found = of_shapes(scaling.FOUR_CORES, short, scaling.World().run(short))
     apart, ring = found.scaled
     assert (apart.shape.ring, ring.shape.ring) == (1, 2)
-    assert {apart[name].reason for name in COMMUNICATION_NUMBERS} == {"nothing is sent: each rank has whole sequences"}
-    assert {ring[name].reason for name in COMMUNICATION_NUMBERS} == {
-        "nothing is sent: every segment lies within a shard"
-    }
-    assert ring["mfu_datasheet"].reason == "there is no data sheet of a group of cores here"
-    assert ring["mfu_matmul"].reason == "no matmul was measured in this run (--references measures one)"
+    for shape, why in ((apart, "each rank has whole sequences"), (ring, "every segment lies within a shard")):
+        missing = {scaling.missing_of(shape, name) for name in COMMUNICATION_NUMBERS}
+        assert missing == {Missing(code="nothing_sent", detail=f"nothing is sent: {why}")}
+    assert scaling.missing_of(ring, "mfu_datasheet").code == "no_datasheet"
+    assert scaling.missing_of(ring, "mfu_matmul").code == "not_requested"
 
 
 def test_a_shape_that_did_not_come_off_has_no_numbers_and_the_others_have() -> None:
@@ -363,26 +367,27 @@ def test_a_shape_that_did_not_come_off_has_no_numbers_and_the_others_have() -> N
     found = of_shapes(scaling.FOUR_CORES, wanted, scaling.World(failing={"n64-p2-r2": "out of memory"}).run(wanted))
     (failed,) = found.scaled
     assert (failed.facts, failed.status, found.measured) == (None, "failed", ())
-    assert {failed[name].reason for name in failed.numbers} == {failed.reason}
-    assert "out of memory" in str(failed.reason)
+    assert {scaling.missing_of(failed, name) for name in failed.numbers} == {
+        Missing(code="failed", detail="out of memory")
+    }
     (alone,) = found.alone
-    assert (alone.status, alone.reason) == ("ok", None)
+    assert alone.status == "ok"
     whole = of_shapes(scaling.FOUR_CORES, wanted, scaling.World().run(wanted))
     (ring,) = whole.measured
     # 6,400 µs alone, a share at 0.9 beside neighbours at 0.8, the slowest 1 / 0.9 of it; a quarter of 1,000 µs shows.
     computing = 6400 / 0.9 / 0.8 / 0.9
-    assert ring["compute"].value == pytest.approx(computing)
-    assert ring["exposed"].value == pytest.approx(250.0)
-    assert ring["exposed_share"].value == pytest.approx(250 / (computing + 250))
-    assert ring["overlap"].value == pytest.approx(0.75)
-    assert ring["throughput"].value == pytest.approx(128e6 / (computing + 250))
+    assert scaling.estimate_of(ring, "compute").value == pytest.approx(computing)
+    assert scaling.estimate_of(ring, "exposed").value == pytest.approx(250.0)
+    assert scaling.estimate_of(ring, "exposed_share").value == pytest.approx(250 / (computing + 250))
+    assert scaling.estimate_of(ring, "overlap").value == pytest.approx(0.75)
+    assert scaling.estimate_of(ring, "throughput").value == pytest.approx(128e6 / (computing + 250))
 
 
 def test_other_workloads_have_neither_passes_nor_operations() -> None:
     wanted = scaling.options(subject=scaling.GEMM, sequences=(), rings=(1,), repeat=1)
     found = of_shapes(scaling.FOUR_CORES, wanted, scaling.World().run(wanted))
     (two,) = found.scaled
-    silent = "gemm@torch has no passes, and what it sends is not known"
-    assert {two[name].reason for name in ("forward", "backward", *COMMUNICATION_NUMBERS)} == {silent}
-    uncounted = "its operations are not counted here"
-    assert {two[name].reason for name in ("tflops", "mfu_datasheet", "mfu_matmul")} == {uncounted}
+    codes = {scaling.missing_of(two, name).code for name in ("forward", "backward", *COMMUNICATION_NUMBERS)}
+    assert codes == {"unknown_traffic"}
+    codes = {scaling.missing_of(two, name).code for name in ("tflops", "mfu_datasheet", "mfu_matmul")}
+    assert codes == {"not_counted"}

@@ -7,20 +7,14 @@ import json
 import pytest
 
 from assay.compat.scaling import RESULTS_FILE
+from assay.core.format import percent_cell, ratio_cell, time_cell
 from assay.core.results import Estimate
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.analysis import analyse_scaling
-from assay.experiments.scaling.estimates import (
-    ScalingNumber,
-    format_energy_cell,
-    format_factor_cell,
-    format_percent_cell,
-    format_rate_cell,
-    format_ratio_cell,
-    format_time_cell,
-)
-from assay.experiments.scaling.findings import evaluate_gate, judge_efficiency
+from assay.experiments.scaling.estimates import judge_at_least
+from assay.experiments.scaling.findings import evaluate_gate
 from assay.experiments.scaling.plan import ScalingShape
+from assay.experiments.scaling.report import factor_cell, rate_cell
 from tests.experiments.scaling.worlds import FOUR_CORES, World, about, found_in, options
 
 OLDER_KEYS = {
@@ -30,8 +24,8 @@ OLDER_KEYS = {
 }  # fmt: skip
 
 
-def known(value: float, low: float | None = None, high: float | None = None) -> ScalingNumber:
-    return ScalingNumber(Estimate(value=value, low=low, high=high, unit="", scope="run", method="m", n=1))
+def known(value: float, low: float | None = None, high: float | None = None) -> Estimate:
+    return Estimate(value=value, low=low, high=high, unit="", scope="run", method="m", n=1)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +36,11 @@ def known(value: float, low: float | None = None, high: float | None = None) -> 
         (known(0.6, 0.5, 0.8), "unsure"),
         (known(0.8, 0.7, 0.9), "yes"),
         (known(0.1), "unsure"),
-        (ScalingNumber(reason="not measured"), "unsure"),
+        (None, "unsure"),
     ],
 )
-def test_only_a_whole_interval_decides(efficiency: ScalingNumber, verdict: str) -> None:
-    assert judge_efficiency(efficiency, 0.7) == verdict
+def test_only_a_whole_interval_decides(efficiency: Estimate | None, verdict: str) -> None:
+    assert judge_at_least(efficiency, 0.7) == verdict
 
 
 def test_one_shape_that_is_surely_below_closes_the_gate_and_is_named() -> None:
@@ -68,7 +62,7 @@ def test_one_shape_that_is_surely_below_closes_the_gate_and_is_named() -> None:
         (World(failing={"n64-p2-r2": "out of memory"}, contention=1.0), {}, "unsure", "out of memory"),
         (World(within=0.02), {"benchmark_runs": 3}, "unsure", "without an interval over starts"),
         (World(contention=0.2, within=0.001), {"repeat": 1}, "unsure", "without an interval over starts"),
-        (World(), {"worlds": (1,)}, "unsure", "more than one rank"),
+        (World(), {"worlds": (1,)}, "unsure", "only one rank"),
     ],
 )
 def test_the_gate_says_why(world: World, changes: dict[str, object], verdict: str, said: str) -> None:
@@ -125,15 +119,15 @@ def test_a_shape_that_failed_has_no_row_in_the_older_file() -> None:
 
 
 def test_numbers_are_written_with_their_intervals_in_one_unit() -> None:
-    assert format_time_cell(known(1234.5, 1220.0, 12500.0)) == "1.234 ms (1.220–12.50)"
-    assert format_time_cell(known(-3.2, -5.0, 1.0)) == "−3.200 µs (−5.000 to 1.000)"
-    assert format_percent_cell(known(0.812, 0.78, 0.85)) == "81 % (78–85)"
-    assert format_percent_cell(known(0.05)) == "5 %"
-    assert format_ratio_cell(known(1.623, 1.55, 1.7)) == "1.62× (1.55–1.70)"
-    assert format_ratio_cell(known(1.5, 0.001, 200.0)) == "1.50× (inconclusive)"
-    assert format_factor_cell(known(0.9876, 0.981, 0.99)) == "0.988× (0.981–0.990)"
-    assert format_factor_cell(known(0.62, 0.49, 0.78)) == "0.62× (0.49–0.78)"
-    assert format_factor_cell(known(1.0, 1.0, 1.0)) == "1"
-    assert format_rate_cell(known(165_730.0, 163_000.0, 170_000.0)) == "166 k (163–170)"
-    assert format_energy_cell(known(1.25e-6, 1.1e-6, 1.4e-6)) == "1.25 µJ (1.10–1.40)"
-    assert format_time_cell(ScalingNumber(reason="not measured")) is None
+    assert time_cell(known(1234.5, 1220.0, 12500.0)) == "1.234 ms (1.220–12.50)"
+    assert time_cell(known(-3.2, -5.0, 1.0)) == "−3.200 µs (−5.000 to 1.000)"
+    assert percent_cell(known(0.812, 0.78, 0.85)) == "81 % (78–85)"
+    assert percent_cell(known(0.05)) == "5 %"
+    assert ratio_cell(known(1.623, 1.55, 1.7)) == "1.62× (1.55–1.70)"
+    assert ratio_cell(known(1.5, 0.001, 200.0)) == "1.50× (inconclusive)"
+    assert factor_cell(known(0.9876, 0.981, 0.99), with_interval=True) == "0.988× (0.981–0.990)"
+    assert factor_cell(known(0.62, 0.49, 0.78), with_interval=True) == "0.62× (0.49–0.78)"
+    assert factor_cell(known(0.62, 0.49, 0.78), with_interval=False) == "0.62×"
+    assert factor_cell(known(1.0, 1.0, 1.0), with_interval=True) == "1"
+    assert rate_cell(known(165_730.0, 163_000.0, 170_000.0)) == "166 k (163–170)"
+    assert time_cell(None) is None

@@ -164,7 +164,7 @@ def test_too_few_calls_predict_without_an_interval_and_are_unsure(tmp_path: Path
     assert finding.estimate.low is None
     assert finding.verdict == "unsure"
     assert "too few" in str(finding.reason)
-    assert "without an interval" in report.findings.headline
+    assert "(no intervals)" in report.findings.headline
 
 
 def test_the_page_shows_predictions_assumptions_and_what_was_skipped(tmp_path: Path) -> None:
@@ -172,7 +172,13 @@ def test_the_page_shows_predictions_assumptions_and_what_was_skipped(tmp_path: P
     records = measured(wanted, tmp_path)
     shown = EXPERIMENT.report(MACHINE, wanted, records).page
     words = shown.model_dump_json()
-    for word in ("65,536 tokens on 512 GPUs", "Assumed: ", "80% of the 450", "48 GPUs: skipped", "Memory is a model"):
+    for word in (
+        "65,536 tokens on 512 GPUs",
+        "Assumption: ",
+        "80 % of the 450",
+        "48 GPUs: skipped",
+        "Memory is a model",
+    ):
         assert word in words
     assert [figure.name for figure in shown.figures] == ["predicted_time", "predicted_efficiency", "predicted_memory"]
     nothing = EXPERIMENT.report(MACHINE, wanted, records[:0]).page

@@ -13,6 +13,7 @@ from assay.core.results import (
     Estimate,
     Evidence,
     GpuWindowStats,
+    Missing,
     Record,
     Series,
     SubjectFacts,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from assay.core.page import Page, Table
     from assay.core.plan import Trial
     from assay.core.results import Finding, Findings
+    from assay.experiments.scaling.analysis import AnalysedShape
     from assay.experiments.scaling.plan import PlannedTrial, ScalingShape
     from assay.machine.model import Machine
 
@@ -244,3 +246,17 @@ def table(page: Page, title: str) -> Table:
 def trial_of(wanted: ScalingOptions, kind: str, shape: ScalingShape) -> Trial:
     """Return the first trial of a kind for a shape."""
     return next(each.trial for each in plan_trials(wanted) if (each.kind, each.shape) == (kind, shape))
+
+
+def estimate_of(shape: AnalysedShape, name: str) -> Estimate:
+    """Return a number of a shape that must be there."""
+    number = shape.numbers[name]
+    assert isinstance(number, Estimate)
+    return number
+
+
+def missing_of(shape: AnalysedShape, name: str) -> Missing:
+    """Return why a number of a shape is not there, as must be."""
+    number = shape.numbers[name]
+    assert isinstance(number, Missing)
+    return number

@@ -1,14 +1,14 @@
-"""Analyse the records: every shape's times, checks, bytes, memory, FLOP/s (against data sheet, matmul), energy."""
+"""Analyse the records: each shape's times, checks, bytes, memory, energy and FLOP/s."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Missing
 from assay.experiments.estimates import primary_estimate
 from assay.experiments.run.plan import subject_facts
-from assay.experiments.scaling.estimates import QUANTITIES, ScalingNumber, build_number
+from assay.experiments.scaling.estimates import QUANTITIES, build_number, missing_interval
 from assay.experiments.scaling.forecast import score_predictions
 from assay.experiments.scaling.plan import (
     MATMUL_BLOCK,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Subject
     from assay.core.results import Check, Record, SubjectFacts
+    from assay.experiments.scaling.estimates import ShapeNumbers
     from assay.experiments.scaling.forecast import PredictionScore
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.timings import ScalingTimings, ShapeTiming, TimingBasis
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankMemory:
-    """The most that one rank held, in MiB. Null: not measured, or there is no such thing."""
+    """Peak memory of one rank, in MiB. Null: not measured, or the device has no such number."""
 
     rank: int
     device: str
@@ -48,17 +49,17 @@ class RankMemory:
 
 @dataclass(frozen=True)
 class ShapeFacts:
-    """What is known of a shape beside its times. Null: not known.
+    """What the workers reported of a shape beside its times. Null: not known.
 
     Attributes:
         checks: The worst check of each subject over its ranks and repeats, by name.
-        received_bytes: What all ranks together received in one call.
-        expected_bytes: What the formula says they must.
-        flop: What all ranks together computed in one call.
-        flop_inflation: The same over the least there is.
-        memory: Of each rank.
+        received_bytes: Bytes received by all ranks together in one call.
+        expected_bytes: The bytes that the algorithm requires.
+        flop: Operations of all ranks together in one call.
+        flop_inflation: The same relative to the minimum.
+        memory: Peak memory of each rank.
         energy_per_token: In joules.
-        backends: Which libraries did the work.
+        backends: Libraries that computed it.
         traces: Files of the profiler.
     """
 
@@ -68,20 +69,20 @@ class ShapeFacts:
     flop: float | None
     flop_inflation: float | None
     memory: tuple[RankMemory, ...]
-    energy_per_token: ScalingNumber
+    energy_per_token: Estimate | Missing
     backends: tuple[str, ...]
     traces: tuple[str, ...]
 
     @property
     def byte_inflation(self) -> float | None:
-        """Received over least bytes; null where they are not known or nothing need be sent."""
+        """Bytes received relative to those required; null where unknown, or where nothing is sent."""
         if self.received_bytes is None or not self.expected_bytes:
             return None
         return self.received_bytes / self.expected_bytes
 
 
 def collect_shape_facts(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeFacts:
-    """Return what is known of a shape that came off at least once."""
+    """Return the facts of a shape that was measured at least once."""
     shape_timings = list(timings.timings_of("ring", shape).values())
     last = shape_timings[-1]
     total = last.facts("total")
@@ -135,7 +136,7 @@ def _rank_memory(options: ScalingOptions, timing: ShapeTiming, rank: int, facts:
 
 
 def _device_memory_mib(record: Record, device: str) -> float | None:
-    """Return the most that NVML saw in use on a GPU while the trial was timed."""
+    """Return the maximum memory in use on a GPU, by NVML, while the trial was timed."""
     kind, _, number = device.partition(":")
     if kind != "cuda" or record.during is None:
         return None
@@ -143,32 +144,23 @@ def _device_memory_mib(record: Record, device: str) -> float | None:
     return next((gpu_stats.memory_used_mib for gpu_stats in record.during.gpus if gpu_stats.gpu == index), None)
 
 
-def _energy_per_token(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ScalingNumber:
-    """Return the joules of one token, from the trial that ran for a while."""
+def _energy_per_token(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> Estimate | Missing:
+    """Return the joules per token, from the trial that ran for a while."""
     if not options.energy:
-        return ScalingNumber(reason="energy was not metered (--energy does)")
+        return Missing(code="not_requested", detail="energy was not measured (use --energy)")
     if not options.is_here(shape.world - 1):
-        return ScalingNumber(reason="ranks on other machines are not metered")
+        return Missing(code="remote_ranks", detail="the energy of ranks on other machines is not measured")
     timing = next(iter(timings.timings_of("energy", shape).values()), None)
     if timing is None:
-        return ScalingNumber(reason=timings.missing_reason("energy", shape))
+        return timings.missing("energy", shape)
     record = timing.record
-    energy = record.energy
-    if energy is None:
-        reason = "no monitor watched" if record.energy_missing is None else record.energy_missing.detail
-        return ScalingNumber(reason=f"no energy: {reason}")
+    if record.energy is None:
+        return record.energy_missing or Missing(code="not_watched", detail="no monitor recorded the trial")
     if record.energy_window == "whole_trial":
-        return ScalingNumber(reason="energy is known only of the whole trial, start-up included")
-    calls = timing.by_rank["total"].shape[1]
-    work = calls * shape_work(options, shape)
-    scaled = {
-        "value": energy.value / work,
-        "low": None if energy.low is None else energy.low / work,
-        "high": None if energy.high is None else energy.high / work,
-        "unit": "J",
-        "method": f"{QUANTITIES['energy_per_token'].words}: {record.energy_note}; {energy.method}",
-    }
-    return ScalingNumber(energy.model_copy(update=scaled))
+        return Missing(code="whole_trial", detail="energy is known only for the whole trial, including start-up")
+    work = timing.by_rank["total"].shape[1] * shape_work(options, shape)
+    method = f"{QUANTITIES['energy_per_token'].words}: {record.energy_note}; {record.energy.method}"
+    return record.energy.scaled("J", over=work).model_copy(update={"method": method})
 
 
 TERA = 1e12
@@ -188,11 +180,11 @@ _PEAKS: dict[str, dict[tuple[str, ...], float]] = {
     "V100": {("float16",): 125.0, _SINGLE: 15.7, _DOUBLE: 7.8},
     "T4": {("float16",): 65.0, _SINGLE: 8.1},
 }
-"""TFLOP/s by a part of the GPU's name, the longer names first where one holds another."""
+"""TFLOP/s by words of the GPU's name; a name that contains another comes first."""
 
 
 def find_peak_flop_per_s(name: str, dtype: str) -> float | None:
-    """Return what one GPU of that name does at most in a precision; null where its data sheet is not known here."""
+    """Return the dense peak of one GPU in a precision, by its data sheet; null for unlisted GPUs."""
     words = name.replace("-", " ").split()
     for model, peaks in _PEAKS.items():
         if all(word in words for word in model.split()):
@@ -201,7 +193,7 @@ def find_peak_flop_per_s(name: str, dtype: str) -> float | None:
 
 
 MATMUL_SIDE = {"cuda": 8192, "cpu": 1024}
-"""Of the square matrices that are multiplied: large enough for the device to reach what it can."""
+"""Side of the square matrices: large enough to reach the device's peak rate."""
 
 
 def build_matmul_subject(subject: Subject, kind: str) -> Subject:
@@ -213,79 +205,81 @@ def build_matmul_subject(subject: Subject, kind: str) -> Subject:
     return registry.resolve_subject("gemm@torch", device_kind=kind, explicit=params)
 
 
-def measure_matmul_flop_per_s(options: ScalingOptions, records: Records) -> ScalingNumber:
-    """Return what the matmul of this run reached on one device."""
+def measure_matmul_flop_per_s(options: ScalingOptions, records: Records) -> Estimate | Missing:
+    """Return the FLOP/s of this run's matmul on one device."""
+    record = next((record for record in records if record.block == MATMUL_BLOCK), None)
     if options.matmul is None:
-        return ScalingNumber(reason="no matmul was measured in this run (--references measures one)")
-    for record in records:
-        if record.block != MATMUL_BLOCK:
-            continue
-        time_us, facts = primary_estimate(record, ROLE), subject_facts([record], ROLE)
-        if record.status != "ok" or time_us is None or facts is None or facts.flop is None:
-            return ScalingNumber(reason=f"the matmul could not be measured: {record.reason or 'no time was taken'}")
-        scale = facts.flop * 1e6
-        low, high = time_us.low, time_us.high
-        return ScalingNumber(
-            time_us.model_copy(
-                update={
-                    "value": scale / time_us.value,
-                    "low": None if high is None else scale / high,
-                    "high": None if low is None else scale / low,
-                    "unit": "FLOP/s",
-                    "method": f"{options.matmul.label} of {options.matmul.params['m']}: {time_us.method}",
-                }
-            )
-        )
-    return ScalingNumber(reason="the matmul was not measured")
+        return Missing(code="not_requested", detail="no matmul was measured in this run (use --references)")
+    if record is None:
+        return Missing(code="not_measured", detail="the matmul was not measured")
+    time_us, facts = primary_estimate(record, ROLE), subject_facts([record], ROLE)
+    if record.status != "ok" or time_us is None or facts is None or facts.flop is None:
+        return Missing(code="failed", detail=f"the matmul failed: {record.reason or 'no time was measured'}")
+    scale = facts.flop * 1e6
+    low, high = time_us.low, time_us.high
+    return time_us.model_copy(
+        update={
+            "value": scale / time_us.value,
+            "low": None if high is None else scale / high,
+            "high": None if low is None else scale / low,
+            "unit": "FLOP/s",
+            "method": f"{options.matmul.label} of {options.matmul.params['m']}: {time_us.method}",
+        }
+    )
 
 
-def find_datasheet_flop_per_s(machine: Machine, options: ScalingOptions) -> ScalingNumber:
-    """Return what the data sheet says of one device, or why that is not known."""
+def find_datasheet_flop_per_s(machine: Machine, options: ScalingOptions) -> Estimate | Missing:
+    """Return one device's peak FLOP/s by its data sheet."""
     if options.kind != "cuda":
-        return ScalingNumber(reason="there is no data sheet of a group of cores here")
+        return Missing(code="no_datasheet", detail="CPU cores have no data-sheet peak here")
     indices = {int(device.partition(":")[2].partition("/")[0]) for device in options.devices}
     names = sorted({gpu.name for gpu in machine.gpus if gpu.index in indices})
     dtype = str(options.subject.params.get("dtype"))
     peaks = {find_peak_flop_per_s(name, dtype) for name in names}
     if len(peaks) != 1 or (peak := peaks.pop()) is None:
-        return ScalingNumber(reason=f"no data sheet is known here of {dtype} on {', '.join(names) or 'these devices'}")
-    return ScalingNumber(
-        Estimate(value=peak, low=None, high=None, unit="FLOP/s", scope="machine", method="the data sheet", n=1)
-    )
+        detail = f"no data-sheet peak is listed for {dtype} on {', '.join(names) or 'these devices'}"
+        return Missing(code="no_datasheet", detail=detail)
+    return Estimate(value=peak, low=None, high=None, unit="FLOP/s", scope="machine", method="the data sheet", n=1)
 
-
-FlopCeilings = dict[str, ScalingNumber]
-"""Operations a second of one device at most, or why that is not known, by what it is held against."""
 
 COMMUNICATION_NUMBERS = ("compute", "communication", "exposed", "exposed_share", "overlap")
 
 
 @dataclass(frozen=True, eq=False)
 class AnalysedShape:
-    """One shape: its numbers by name, and what its ranks found out beside their times.
+    """One shape: its numbers by name, and what its ranks reported beside their times.
 
-    ``status`` is that of its records, null where it was never tried; ``reason`` says why there are no numbers.
+    ``status`` is that of its records, null where it was never tried; ``facts`` are null where it was not measured.
     """
 
     shape: ScalingShape
-    numbers: dict[str, ScalingNumber]
+    numbers: ShapeNumbers
     facts: ShapeFacts | None
     status: str | None
-    reason: str | None = None
 
-    def __getitem__(self, name: str) -> ScalingNumber:
-        return self.numbers[name]
+    def __getitem__(self, name: str) -> Estimate | None:
+        number = self.numbers[name]
+        return number if isinstance(number, Estimate) else None
+
+    def missing_reason(self, name: str) -> str | None:
+        """Return why there is no number of that name, or no interval of it; null where there are both."""
+        number = self.numbers[name]
+        return number.detail if isinstance(number, Missing) else missing_interval(number)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it was tried and never measured."""
+        return self.status not in {"ok", None}
 
 
 @dataclass(frozen=True, eq=False)
 class ScalingAnalysis:
-    """Every shape that was asked for, those of one rank apart; and how the predictions fared."""
+    """Every requested shape, those of one rank apart; and how good the predictions were."""
 
     timings: ScalingTimings
     alone: tuple[AnalysedShape, ...]
     scaled: tuple[AnalysedShape, ...]
     scores: tuple[PredictionScore, ...]
-    matmul: ScalingNumber
 
     @property
     def all(self) -> tuple[AnalysedShape, ...]:
@@ -299,80 +293,78 @@ class ScalingAnalysis:
     @property
     def measured(self) -> tuple[AnalysedShape, ...]:
         """Those of several ranks that have an efficiency."""
-        return tuple(shape for shape in self.scaled if shape["efficiency"].estimate is not None)
+        return tuple(shape for shape in self.scaled if shape["efficiency"] is not None)
 
 
 def analyse_scaling(machine: Machine, options: ScalingOptions, records: Records) -> ScalingAnalysis:
-    """Look at the records from every side."""
+    """Compute the numbers of every shape."""
     timings = collect_timings(options, records)
-    matmul = measure_matmul_flop_per_s(options, records)
-    ceilings = {"mfu_datasheet": find_datasheet_flop_per_s(machine, options), "mfu_matmul": matmul}
-    analysed = tuple(_analyse_shape(options, timings, shape, ceilings) for shape in list_shapes(options))
+    peaks: ShapeNumbers = {
+        "mfu_datasheet": find_datasheet_flop_per_s(machine, options),
+        "mfu_matmul": measure_matmul_flop_per_s(options, records),
+    }
+
+    def analyse(shapes: Iterable[ScalingShape]) -> tuple[AnalysedShape, ...]:
+        return tuple(_analyse_shape(options, timings, shape, peaks) for shape in shapes)
+
+    scaled = analyse(list_shapes(options))
     return ScalingAnalysis(
         timings=timings,
-        alone=tuple(
-            _analyse_shape(options, timings, ScalingShape(length, 1, 1), ceilings)
-            for length in sequence_lengths(options)
-        ),
-        scaled=analysed,
-        scores=score_predictions(options, timings, {result.shape: result["time"] for result in analysed}),
-        matmul=matmul,
+        alone=analyse(ScalingShape(length, 1, 1) for length in sequence_lengths(options)),
+        scaled=scaled,
+        scores=score_predictions(options, timings, {result.shape: result["time"] for result in scaled}),
     )
 
 
 def _analyse_shape(
-    options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape, ceilings: FlopCeilings
+    options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape, peaks: ShapeNumbers
 ) -> AnalysedShape:
     status, basis = timings.status("ring", shape), build_basis(timings.timings_of("ring", shape))
     if basis is None:
-        reason = timings.missing_reason("ring", shape)
-        return AnalysedShape(shape, dict.fromkeys(QUANTITIES, ScalingNumber(reason=reason)), None, status, reason)
+        return AnalysedShape(shape, dict.fromkeys(QUANTITIES, timings.missing("ring", shape)), None, status)
     facts = collect_shape_facts(options, timings, shape)
     numbers = {
         **_time_numbers(options, basis, shape),
-        **_arithmetic_numbers(options, basis, shape, ceilings),
+        **_arithmetic_numbers(options, basis, shape, peaks),
         **compare_with_one_rank(options, timings, shape),
         "energy_per_token": facts.energy_per_token,
     }
     return AnalysedShape(shape, numbers, facts, status)
 
 
-def _time_numbers(options: ScalingOptions, basis: TimingBasis, shape: ScalingShape) -> dict[str, ScalingNumber]:
+def _time_numbers(options: ScalingOptions, basis: TimingBasis, shape: ScalingShape) -> ShapeNumbers:
     slowest = basis.times[0].slowest
     total = slowest["total"]
-    numbers = {
+    numbers: ShapeNumbers = {
         "time": build_number(basis, "time", total),
         "throughput": build_number(basis, "throughput", compute_throughput(total, shape_work(options, shape))),
     }
     if "forward" not in slowest:
-        silent = ScalingNumber(reason=f"{options.subject.label} has no passes, and what it sends is not known")
-        return {**numbers, **dict.fromkeys(("forward", "backward", *COMMUNICATION_NUMBERS), silent)}
+        missing = Missing(
+            code="unknown_traffic", detail=f"{options.subject.label} has no passes, and what it sends is unknown"
+        )
+        return {**numbers, **dict.fromkeys(("forward", "backward", *COMMUNICATION_NUMBERS), missing)}
     numbers["forward"] = build_number(basis, "forward", slowest["forward"])
     numbers["backward"] = build_number(basis, "backward", total - slowest["forward"])
     runs = CommunicationTimes.of(basis.times[0])
     if not runs.sent:
         why = "every segment lies within a shard" if shape.ring > 1 else "each rank has whole sequences"
-        return {**numbers, **dict.fromkeys(COMMUNICATION_NUMBERS, ScalingNumber(reason=f"nothing is sent: {why}"))}
-    return {
-        **numbers,
-        "compute": build_number(basis, "compute", runs.compute_us),
-        "communication": build_number(basis, "communication", runs.communication_us),
-        "exposed": build_number(basis, "exposed", runs.exposed_us),
-        "exposed_share": build_number(basis, "exposed_share", runs.exposed_share),
-        "overlap": build_number(basis, "overlap", runs.overlap),
-    }
+        missing = Missing(code="nothing_sent", detail=f"nothing is sent: {why}")
+        return {**numbers, **dict.fromkeys(COMMUNICATION_NUMBERS, missing)}
+    vectors = (runs.compute_us, runs.communication_us, runs.exposed_us, runs.exposed_share, runs.overlap)
+    pairs = zip(COMMUNICATION_NUMBERS, vectors, strict=True)
+    return {**numbers, **{name: build_number(basis, name, vector) for name, vector in pairs}}
 
 
 def _arithmetic_numbers(
-    options: ScalingOptions, basis: TimingBasis, shape: ScalingShape, ceilings: FlopCeilings
-) -> dict[str, ScalingNumber]:
+    options: ScalingOptions, basis: TimingBasis, shape: ScalingShape, peaks: ShapeNumbers
+) -> ShapeNumbers:
     if not options.is_attention:
-        return dict.fromkeys(("tflops", *ceilings), ScalingNumber(reason="its operations are not counted here"))
+        missing = Missing(code="not_counted", detail=f"operations are not counted for {options.subject.label}")
+        return dict.fromkeys(("tflops", *peaks), missing)
     rate = minimum_flop(options, shape) / (basis.times[0].slowest["total"] / 1e6)
-    shares = {
-        name: ceiling
-        if ceiling.value is None
-        else build_number(basis, name, 100 * rate / (shape.world * ceiling.value))
-        for name, ceiling in ceilings.items()
+    shares: ShapeNumbers = {
+        name: peak if isinstance(peak, Missing) else build_number(basis, name, 100 * rate / (shape.world * peak.value))
+        for name, peak in peaks.items()
     }
     return {"tflops": build_number(basis, "tflops", rate / 1e12), **shares}

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Block
     from assay.core.results import Estimate
-    from assay.experiments.scaling.estimates import ScalingNumber
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.prediction import PredictedTime
     from assay.experiments.scaling.timings import ScalingTimings
@@ -28,17 +27,17 @@ PredictionOutcome = Literal["within", "faster", "slower", "unknown"]
 
 @dataclass(frozen=True)
 class PredictionScore:
-    """A prediction beside what was measured."""
+    """A prediction and the measurement."""
 
     shape: ScalingShape
     predicted: PredictedTime
-    measured: ScalingNumber
+    measured: Estimate | None
     outcome: PredictionOutcome
 
     @property
     def error(self) -> float | None:
-        """By how much the predicted value is too high, as a share of the measured; null where nothing was measured."""
-        if self.measured.value is None:
+        """Relative error of the predicted value: 0.1 is 10 % too high; null where nothing was measured."""
+        if self.measured is None:
             return None
         return self.predicted.time_s.value * 1e6 / self.measured.value - 1
 
@@ -84,7 +83,7 @@ def prediction_to_numbers(predicted: PredictedTime, options: ScalingOptions, sha
 
 
 def score_predictions(
-    options: ScalingOptions, timings: ScalingTimings, measured: Mapping[ScalingShape, ScalingNumber]
+    options: ScalingOptions, timings: ScalingTimings, measured: Mapping[ScalingShape, Estimate | None]
 ) -> tuple[PredictionScore, ...]:
     """Return how the predictions fared that were made before the first repeat of each shape."""
     results = []
@@ -95,11 +94,11 @@ def score_predictions(
     return tuple(results)
 
 
-def judge_prediction(predicted_s: Estimate, measured_us: ScalingNumber) -> PredictionOutcome:
+def judge_prediction(predicted_s: Estimate, measured_us: Estimate | None) -> PredictionOutcome:
     """Return where the measured time lies; without intervals the values stand for them."""
-    if measured_us.estimate is None or predicted_s.low is None or predicted_s.high is None:
+    if measured_us is None or predicted_s.low is None or predicted_s.high is None:
         return "unknown"
-    low, high = measured_us.bounds or (measured_us.estimate.value, measured_us.estimate.value)
+    low, high = measured_us.bounds or (measured_us.value, measured_us.value)
     if high / 1e6 < predicted_s.low:
         return "faster"
     return "slower" if low / 1e6 > predicted_s.high else "within"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.results import Estimate
+from assay.core.format import format_percent
+from assay.core.results import NO_INTERVAL, Estimate
 from assay.core.units import parse_duration_s
 from assay.core.values import Value
 from assay.workloads.dilated_attention.schedule import RingPosition, ring_steps
@@ -33,14 +34,11 @@ _NUMBER = r"[0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?"
 _SPEED = re.compile(rf"({_NUMBER}) ?([kMGT]?)(i?)(B|bit)/s")
 _SECONDS = re.compile(rf"{_NUMBER} ?(?:ns|us|µs|μs|ms|s)")
 FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S = 1e15, 1e3
-"""Beyond these no link of a GPU is; a number there is a slip of the finger."""
+"""No GPU link is outside these bounds; a number there is a typing error."""
 
 
 class LinkModel(Value):
-    """How fast messages travel: ``alpha_s`` to start one, ``beta_bytes_per_s`` while it flows.
-
-    What it takes lies within ``uncertainty`` of that, both ways.
-    """
+    """Latency ``alpha_s`` and bandwidth ``beta_bytes_per_s`` of a link, each within ±``uncertainty``."""
 
     name: str = Field(min_length=1)
     alpha_s: float = Field(ge=0, allow_inf_nan=False)
@@ -48,20 +46,20 @@ class LinkModel(Value):
     uncertainty: float = Field(default=LINK_UNCERTAINTY, ge=0, lt=1)
 
     def time_s(self, messages: int, received_bytes: int) -> float:
-        """Return what messages of so many bytes together take, one after another."""
+        """Return the time of messages of so many bytes together, one after another."""
         return messages * self.alpha_s + received_bytes / self.beta_bytes_per_s
 
     def fastest_s(self, messages: int, received_bytes: int) -> float:
-        """Return the same at the link's fast end."""
+        """Return the same for the fastest link within the uncertainty."""
         return self.time_s(messages, received_bytes) * (1 - self.uncertainty)
 
     def slowest_s(self, messages: int, received_bytes: int) -> float:
-        """Return the same at the link's slow end."""
+        """Return the same for the slowest link within the uncertainty."""
         return self.time_s(messages, received_bytes) * (1 + self.uncertainty)
 
 
 class KnownLink(Value):
-    """A link by name: what its data sheet says of one direction, and the share of it that programs see."""
+    """A link by name: the data sheet's bandwidth in one direction, and the share that programs reach."""
 
     title: str
     nominal_bytes_per_s: float
@@ -73,13 +71,13 @@ KNOWN_LINKS = {
     "nvlink4": KnownLink(title="NVLink 4 (H100, H200)", nominal_bytes_per_s=450e9, share=0.8, alpha_s=12e-6),
     "pcie5": KnownLink(title="PCIe 5.0 x16", nominal_bytes_per_s=63e9, share=0.8, alpha_s=14e-6),
     "eth400": KnownLink(
-        title="400 Gbit/s Ethernet, a card for each GPU", nominal_bytes_per_s=50e9, share=0.9, alpha_s=20e-6
+        title="400 Gbit/s Ethernet, one NIC per GPU", nominal_bytes_per_s=50e9, share=0.9, alpha_s=20e-6
     ),
 }
 
 
 def parse_link(text: str) -> LinkModel:
-    """Return the link that a user's words mean: one of the known, or ``ALPHA:BETA`` with units."""
+    """Parse ``--link``: a name, or ``ALPHA:BETA`` with units."""
     word = text.strip()
     if word.lower() in KNOWN_LINKS:
         name = word.lower()
@@ -90,7 +88,7 @@ def parse_link(text: str) -> LinkModel:
     alpha, colon, beta = word.partition(":")
     if not colon:
         raise BadInput(
-            f"There is no link {text!r}; there are {', '.join(KNOWN_LINKS)}, or write ALPHA:BETA, such as 5us:100GB/s."
+            f"Unknown link {text!r}: use one of {', '.join(KNOWN_LINKS)}, or ALPHA:BETA such as 5us:100GB/s."
             f"{suggest_nearest(word.lower(), KNOWN_LINKS)}"
         )
     return LinkModel(
@@ -101,59 +99,54 @@ def parse_link(text: str) -> LinkModel:
 
 
 def describe_link(link: LinkModel) -> str:
-    """Return a link in words, with what is assumed of it."""
-    rate = f"{link.beta_bytes_per_s / 1e9:.4g} GB/s a GPU and direction"
-    start = f"{link.alpha_s * 1e6:.3g} µs to start a message"
+    """Describe a link with its assumed bandwidth, latency and uncertainty."""
+    rate = f"{link.beta_bytes_per_s / 1e9:.4g} GB/s per GPU and direction"
+    start = f"{link.alpha_s * 1e6:.3g} µs per message"
     known_link = KNOWN_LINKS.get(link.name)
-    of_it = (
-        ""
-        if known_link is None
-        else f", {known_link.share:.0%} of the {known_link.nominal_bytes_per_s / 1e9:.3g} of {known_link.title}"
-    )
-    return f"{link.name}: {rate}{of_it}; {start}; ±{link.uncertainty:.0%}"
+    nominal = ""
+    if known_link is not None:
+        share, most = format_percent(known_link.share), known_link.nominal_bytes_per_s / 1e9
+        nominal = f", {share} of the {most:.3g} of {known_link.title}"
+    return f"{link.name}: {rate}{nominal}; {start}; ±{format_percent(link.uncertainty)}"
 
 
 def _parse_alpha_s(alpha: str, text: str) -> float:
     if not _SECONDS.fullmatch(alpha):
-        raise BadInput(
-            f"In the link {text!r}, {alpha!r} is no time to start a message; write it with its unit, as 5us."
-        )
+        raise BadInput(f"Link {text!r}: the latency {alpha!r} must be a time with its unit, such as 5us.")
     return parse_duration_s(alpha, zero_ok=True)
 
 
 def _parse_beta_bytes_per_s(beta: str, text: str) -> float:
     match = _SPEED.fullmatch(beta)
     if match is None:
-        raise BadInput(
-            f"In the link {text!r}, {beta!r} is no speed; write it with its unit: 100GB/s of bytes, 400Gbit/s of bits."
-        )
+        raise BadInput(f"Link {text!r}: the bandwidth {beta!r} must have its unit, such as 100GB/s or 400Gbit/s.")
     number, prefix, binary, of = match.groups()
     if binary and not prefix:
-        raise BadInput(f"In the link {text!r}, {beta!r} is no speed; GiB/s has a letter before the i.")
+        raise BadInput(f"Link {text!r}: the bandwidth {beta!r} has a binary unit without a prefix; write, e.g., GiB/s.")
     speed = float(number) * (1024.0 if binary else 1000.0) ** _PREFIXES[prefix] / (1 if of == "B" else 8)
     if not SLOWEST_BYTES_PER_S <= speed <= FASTEST_BYTES_PER_S:
-        raise BadInput(f"In the link {text!r}, {beta} cannot be meant: it is between 1 kB/s and 1 PB/s.")
+        raise BadInput(f"Link {text!r}: the bandwidth {beta} must be between 1 kB/s and 1 PB/s.")
     return speed
 
 
-PREDICTION_METHOD = "α–β: between all communication hidden and none"
+PREDICTION_METHOD = "α–β model, from full to no overlap of communication"
 EQUAL_GPUS = (
-    "Every GPU computes as fast as the one that was measured alone: no neighbours, no shared power, no stragglers."
+    "Every GPU computes as fast as the one measured alone: no contention, no shared power limit, no stragglers."
 )
 NOTHING_SENT = "Nothing is sent: every segment lies within a shard."
 EXCLUSIVE_LINKS = (
-    "A GPU sends and receives at once, message after message, on links that carry nothing else; "
-    "where ways differ, the link named is the slowest."
+    "A GPU sends and receives at the same time, one message after another, on links without other traffic; "
+    "where paths differ, the named link is the slowest."
 )
 PARTLY_HIDDEN = (
-    "The value lies halfway between communication that is wholly hidden behind computation and none of it hidden; "
-    "the interval reaches from the one over a fast link to the other over a slow one."
+    "The value is halfway between full and no overlap of communication with computation; "
+    "the interval reaches from full overlap on a fast link to no overlap on a slow one."
 )
 
 
 @dataclass(frozen=True)
 class RankTraffic:
-    """What one rank waits for in one call: messages, and the bytes that they bring it."""
+    """Messages that one rank receives in one call, and their bytes."""
 
     messages: int
     received_bytes: int
@@ -161,7 +154,7 @@ class RankTraffic:
 
 @dataclass(frozen=True)
 class PredictedTime:
-    """A time that was not measured, what it is made of, and what it takes for granted."""
+    """A predicted time, its parts, and its assumptions."""
 
     time_s: Estimate
     compute_s: float
@@ -170,9 +163,9 @@ class PredictedTime:
 
 
 def predict_time(compute_s: Estimate, traffic: RankTraffic, link: LinkModel) -> PredictedTime:
-    """Return what a call takes whose computation was measured, in seconds, and whose messages were not.
+    """Predict the time of a call from its measured computation, in seconds, and its messages over a link.
 
-    Without an interval of the computation there is none of the prediction.
+    Without an interval of the computation, the prediction has none.
     """
     counts = (traffic.messages, traffic.received_bytes)
     communication_s = link.time_s(*counts)
@@ -181,14 +174,14 @@ def predict_time(compute_s: Estimate, traffic: RankTraffic, link: LinkModel) -> 
     has_interval = compute_s.low is not None and compute_s.high is not None
     low = max(compute_s.low, link.fastest_s(*counts)) if compute_s.low is not None else None
     high = compute_s.high + link.slowest_s(*counts) if compute_s.high is not None else None
-    hidden, bare = max(compute_s.value, communication_s), compute_s.value + communication_s
+    overlapped, exposed = max(compute_s.value, communication_s), compute_s.value + communication_s
     time_s = Estimate(
-        value=(hidden + bare) / 2,
+        value=(overlapped + exposed) / 2,
         low=low,
         high=high,
         unit="s",
         scope="machine",
-        method=PREDICTION_METHOD if has_interval else f"{PREDICTION_METHOD}; no interval, as the computation has none",
+        method=PREDICTION_METHOD if has_interval else f"{PREDICTION_METHOD}{NO_INTERVAL}the computation has none",
         confidence=compute_s.confidence,
         n=compute_s.n,
     )
@@ -198,9 +191,9 @@ def predict_time(compute_s: Estimate, traffic: RankTraffic, link: LinkModel) -> 
 
 
 def ring_traffic(costs: AttentionCosts, ranks: int, *, backward: bool) -> RankTraffic:
-    """Return what reaches the last rank of a ring in one call: under a causal mask no other waits for more.
+    """Return what the last rank of a ring receives in one call: with a causal mask no other receives more.
 
-    A branch whose segments lie within a shard brings it nothing.
+    A branch whose segments lie within a shard adds nothing.
     """
     last = ranks - 1
     received = costs.received_bytes(last, ranks)
@@ -213,12 +206,12 @@ def ring_traffic(costs: AttentionCosts, ranks: int, *, backward: bool) -> RankTr
 
 
 def predict_speedup(alone: Estimate, together: Estimate) -> Estimate:
-    """Return how many times as fast it is together, the interval from the ends of both; null where one has none."""
+    """Return the speedup, with the interval from the bounds of both; no interval where one has none."""
     return _time_ratio(alone, together, 1.0, "T1 / T")
 
 
 def predict_efficiency(alone: Estimate, together: Estimate, share: int) -> Estimate:
-    """Return the speedup as a share of the GPUs; of weak scaling, whose work grows with them, ``share`` is 1."""
+    """Return the speedup per GPU; in weak scaling, where the work grows with the GPUs, ``share`` is 1."""
     return _time_ratio(alone, together, float(share), f"T1 / ({share} T)" if share > 1 else "T1 / T")
 
 

@@ -4,123 +4,158 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.format import BYTE_SCALES, format_change, format_percent, format_scaled
-from assay.core.page import Column, Page, Section, Table, Text
-from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table, table_columns
-from assay.experiments.scaling.estimates import (
-    EFFICIENCY_FACTORS,
-    ScalingNumber,
-    format_energy_cell,
-    format_factor_cell,
-    format_percent_cell,
-    format_rate_cell,
-    format_ratio_cell,
-    format_time_cell,
-    without_interval,
+from assay.core.format import (
+    BYTE_SCALES,
+    RATE_SCALES,
+    format_change,
+    format_joules,
+    format_percent,
+    format_ratio,
+    format_scaled,
+    format_time,
+    percent_cell,
+    ratio_cell,
+    time_cell,
 )
+from assay.core.page import Page, Section, Text, build_table
+from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table
+from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, judge_at_least
 from assay.experiments.scaling.figures import draw_run_figures, draw_samples, draw_timeline
-from assay.experiments.scaling.findings import EXPECTED_EFFICIENCY, evaluate_gate, find_largest_shape, judge_efficiency
+from assay.experiments.scaling.findings import EXPECTED_EFFICIENCY, evaluate_gate, find_largest_shape
 from assay.experiments.scaling.plan import describe_skipped, format_shape_short, list_skipped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from assay.core.page import Cell, Element, Page, Tone
-    from assay.core.results import Findings
-    from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
+    from assay.core.results import Estimate, Findings
+    from assay.experiments.scaling.analysis import AnalysedShape, RankMemory, ScalingAnalysis
     from assay.experiments.scaling.forecast import PredictionScore
     from assay.experiments.scaling.options import ScalingOptions
     from assay.machine.model import Machine
     from assay.store.records import Records
+
+    CellOfShape = Callable[[AnalysedShape], Cell]
 
 
 def shape_heading(options: ScalingOptions) -> str:
     """Return the heading of the column that names shapes."""
     if not options.is_attention:
         return "ranks"
-    return "tokens a rank: ranks" if options.mode == "weak" else "tokens: ranks"
+    return "tokens per rank: ranks" if options.mode == "weak" else "tokens: ranks"
 
 
 def label_shape(options: ScalingOptions, result: AnalysedShape) -> str:
-    """Name a shape so that its row can be told from all others."""
+    """Name a shape uniquely among the rows of a table."""
     return format_shape_short(result.shape, is_attention=options.is_attention)
 
 
+def _shape_table(
+    options: ScalingOptions,
+    title: str,
+    results: Sequence[AnalysedShape],
+    columns: Mapping[str, CellOfShape],
+    *,
+    note: str | None,
+    tone: Callable[[AnalysedShape], Tone] | None = None,
+) -> list[Element]:
+    """Return a table with one row per shape; nothing without shapes."""
+    if not results:
+        return []
+    named: dict[str, CellOfShape] = {shape_heading(options): lambda result: label_shape(options, result), **columns}
+    return [build_table(title, results, named, numeric=tuple(columns), tone=tone, note=note)]
+
+
+def _column(name: str, write: Callable[[Estimate | None], str | None]) -> CellOfShape:
+    return lambda result: write(result[name])
+
+
+def rate_cell(rate: Estimate | None) -> str | None:
+    """Write a rate with a prefix: ``166 k (163–170)``."""
+    return None if rate is None else format_scaled(rate.value, RATE_SCALES, rate.low, rate.high, 3)
+
+
+def factor_cell(factor: Estimate | None, *, with_interval: bool) -> str | None:
+    """Write a factor of efficiency: ``0.62× (0.49–0.78)``; one that is 1 by definition as "1"."""
+    if factor is None or (factor.value == 1 and factor.bounds in {None, (1.0, 1.0)}):
+        return None if factor is None else "1"
+    return ratio_cell(factor) if with_interval else format_ratio(factor.value)
+
+
 def describe_intervals(options: ScalingOptions, analysis: ScalingAnalysis) -> str:
-    """Say what intervals are of, or why there is none."""
-    times = [result["time"] for result in analysis.all if result["time"].estimate is not None]
-    if times and all(result.bounds is None for result in times):
-        why = times[0].unsure_reason or "no interval"
+    """Describe the intervals, or say why there are none."""
+    timed = [result for result in analysis.all if result["time"] is not None]
+    if timed and not any((time := result["time"]) is not None and time.bounds for result in timed):
+        why = timed[0].missing_reason("time") or "no interval"
         return f"{why[:1].upper()}{why[1:]}."
     if options.repeat > 1:
         return f"95 % intervals over {options.repeat} repeats, each started afresh (Student's t)."
-    return "95 % intervals within one start of each, which say nothing of the next start; --repeat 3 gives those."
+    return "95 % intervals within one start, which say nothing about the next start (use --repeat 3)."
 
 
-def speedup_table(options: ScalingOptions, analysis: ScalingAnalysis) -> Table:
+def speedup_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
     """Return the answer: time, throughput, speedup and efficiency of every shape."""
     least = options.min_efficiency or EXPECTED_EFFICIENCY
     unit = "tokens/s" if options.is_attention else "calls/s"
-    rows: list[tuple[Cell, ...]] = []
-    tones: list[Tone] = []
-    for result in analysis.all:
+
+    def time_or_status(result: AnalysedShape) -> str | None:
         if result.facts is None:
-            rows.append((label_shape(options, result), result.status or "not yet measured", None, None, None))
-            tones.append("bad" if result.status == "failed" else "unsure")
-            continue
-        several = result.shape.world > 1
-        rows.append(
-            (
-                label_shape(options, result),
-                format_time_cell(without_interval(result["time"])),
-                format_rate_cell(without_interval(result["throughput"])),
-                format_ratio_cell(result["speedup"]),
-                format_percent_cell(result["efficiency"]),
-            )
-        )
-        tones.append(CLAIM_TONES[judge_efficiency(result["efficiency"], least)] if several else "plain")
+            return result.status or "not yet measured"
+        return None if (time := result["time"]) is None else format_time(time.value)
+
+    def throughput(result: AnalysedShape) -> str | None:
+        return None if (rate := result["throughput"]) is None else format_scaled(rate.value, RATE_SCALES, digits=3)
+
+    def tone(result: AnalysedShape) -> Tone:
+        if result.facts is None:
+            return "bad" if result.status == "failed" else "unsure"
+        return CLAIM_TONES[judge_at_least(result["efficiency"], least)] if result.shape.world > 1 else "plain"
+
     passes = ", forward and backward" if options.is_attention else ""
-    return Table(
-        title=f"What more ranks buy, {options.mode} scaling: {options.subject.label}",
-        columns=table_columns(shape_heading(options), "time", unit, "speedup", "efficiency"),
-        rows=tuple(rows),
-        tones=tuple(tones),
+    return _shape_table(
+        options,
+        f"Speedup, {options.mode} scaling: {options.subject.label}",
+        analysis.all,
+        {
+            "time": time_or_status,
+            unit: throughput,
+            "speedup": _column("speedup", ratio_cell),
+            "efficiency": _column("efficiency", percent_cell),
+        },
+        tone=tone,
         note=(
-            f"Time: median over iterations of the slowest rank{passes}. Speedup: {unit} over one rank's; efficiency: "
-            f"speedup over ranks. {describe_intervals(options, analysis)} Marked against an "
-            f"efficiency of {format_percent(least, digits=3)}."
+            f"Time: median over iterations of the slowest rank{passes}. Speedup: {unit} relative to one rank; "
+            f"efficiency: speedup per rank. {describe_intervals(options, analysis)} "
+            f"Colour: efficiency against {format_percent(least, digits=3)}."
         ),
     )
 
 
 FACTOR_TITLES = ("shards", "contention", "balance", "exposed", "rest")
 FACTOR_NOTE = (
-    "Their product is the efficiency. In turn: what is left of it by smaller shapes, neighbours, waiting for the "
-    "slowest rank, transfers that are not hidden, and all else."
+    "Their product is the efficiency. Losses from smaller shards, neighbouring ranks, waiting for the slowest rank, "
+    "exposed communication, and everything else."
+)
+FACTOR_DEFINITIONS = (
+    "Shards: the whole computed alone, per rank of a ring, relative to one shard alone. Contention: that shard alone, "
+    "relative to the same beside other ranks. Balance: mean computation relative to the slowest rank's. Exposed: "
+    "computation relative to computation and exposed transfers. Rest: those two relative to the time."
 )
 
 
 def factor_table(options: ScalingOptions, analysis: ScalingAnalysis, *, with_intervals: bool) -> list[Element]:
-    """Return the factors of each efficiency: short for the answer, with intervals for who asks more."""
-    measured = [result for result in analysis.measured if result["split_shard"].estimate is not None]
-    if not measured:
-        return []
-    keep = (lambda result: result) if with_intervals else without_interval
-    rows = tuple(
-        (label_shape(options, result), *(format_factor_cell(keep(result[name])) for name in EFFICIENCY_FACTORS))
-        for result in measured
+    """Return the factors of each efficiency: short for the answer, and with intervals and definitions."""
+    columns: dict[str, CellOfShape] = {
+        title: _column(name, lambda factor: factor_cell(factor, with_interval=with_intervals))
+        for title, name in zip(FACTOR_TITLES, EFFICIENCY_FACTORS, strict=True)
+    }
+    return _shape_table(
+        options,
+        f"Factors of the efficiency{', with intervals' if with_intervals else ''}",
+        [result for result in analysis.measured if result["split_shard"] is not None],
+        columns,
+        note=FACTOR_DEFINITIONS if with_intervals else FACTOR_NOTE,
     )
-    meant = (
-        "Shards: a rank's share computed alone, against the whole computed alone over the ranks of a ring. Contention: "
-        "that share alone, against the same beside neighbours. Balance: mean computing, against the slowest rank's. "
-        "Exposed: computing, against computing and transfers that are not hidden. Rest: those two, against the time."
-    )
-    return [
-        Table(
-            title=f"Where the efficiency goes: its factors{', with intervals' if with_intervals else ''}",
-            columns=table_columns(shape_heading(options), *FACTOR_TITLES),
-            rows=rows,
-            note=meant if with_intervals else FACTOR_NOTE,
-        )
-    ]
 
 
 def _received_cell(result: AnalysedShape) -> str | None:
@@ -129,273 +164,226 @@ def _received_cell(result: AnalysedShape) -> str | None:
 
 
 def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return the three runs of one plan: all of it, computing only, transfers only; and what follows from them."""
-    sent = [result for result in analysis.scaled if result["communication"].estimate is not None]
+    """Return the times of everything, of computation alone and of transfers alone; and the exposed communication."""
+    sent = [result for result in analysis.scaled if result["communication"] is not None]
     silent: dict[str, list[str]] = {}
     for result in analysis.scaled:
         if result.facts is not None and result not in sent:
-            silent.setdefault(result["communication"].reason or "", []).append(label_shape(options, result))
-    notes = [Text(text=f"{reason[:1].upper()}{reason[1:]} ({'; '.join(those)}).") for reason, those in silent.items()]
-    if not sent:
-        return list(notes)
+            silent.setdefault(result.missing_reason("communication") or "", []).append(label_shape(options, result))
     return [
-        Table(
-            title="Three runs of one plan",
-            columns=table_columns(shape_heading(options), "all of it", "computing only", "transfers only"),
-            rows=tuple(
-                (
-                    label_shape(options, result),
-                    *(format_time_cell(result[name]) for name in ("time", "compute", "communication")),
-                )
-                for result in sent
-            ),
-            note="Each the median over iterations of its slowest rank, taken in turns in one process.",
+        *_shape_table(
+            options,
+            "Computation and transfers apart",
+            sent,
+            {
+                "both": _column("time", time_cell),
+                "computation alone": _column("compute", time_cell),
+                "transfers alone": _column("communication", time_cell),
+            },
+            note="Medians over iterations of the slowest rank, measured in turns in one process.",
         ),
-        Table(
-            title="What communication costs",
-            columns=table_columns(shape_heading(options), "exposed", "of the time", "hidden", "received"),
-            rows=tuple(
-                (
-                    label_shape(options, result),
-                    format_time_cell(result["exposed"]),
-                    format_percent_cell(result["exposed_share"]),
-                    format_percent_cell(result["overlap"]),
-                    _received_cell(result),
-                )
-                for result in sent
-            ),
+        *_shape_table(
+            options,
+            "Exposed communication",
+            sent,
+            {
+                "exposed": _column("exposed", time_cell),
+                "of the time": _column("exposed_share", percent_cell),
+                "overlapped": _column("overlap", percent_cell),
+                "received": _received_cell,
+            },
             note=(
-                "Exposed: all of it less computing only. Hidden: the share of the transfers that is not exposed; below "
-                "0 % both together take longer than one after the other. Received: by all ranks in one call."
+                "Exposed: both minus computation alone. Overlapped: the share of the transfers that is not exposed; "
+                "below 0 % both together take longer than one after the other. Received: by all ranks in one call."
             ),
         ),
-        *notes,
+        *(Text(text=f"{reason[:1].upper()}{reason[1:]} ({'; '.join(labels)}).") for reason, labels in silent.items()),
     ]
 
 
 def describe_sharing(options: ScalingOptions) -> str:
     """Say how many ranks share how many devices."""
-    there = len(options.devices)
+    count = len(options.devices)
     one, several = ("GPU", "GPUs") if options.kind == "cuda" else ("group of cores", "groups of cores")
-    return f"{options.local_rank_count} ranks share {there} {one if there == 1 else several}"
+    return f"{options.local_rank_count} ranks share {count} {one if count == 1 else several}"
 
 
 def note_texts(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return the gate's answer, what was skipped, and what crowds the cores."""
+    """Return the gate's answer, what was skipped, and whether ranks share devices."""
     texts: list[Element] = []
     answer = evaluate_gate(options, analysis)
     if answer is not None:
         texts.append(Text(text=answer.sentence, tone=CLAIM_TONES[answer.verdict]))
     texts += [Text(text=f"Skipped: {sentence}") for sentence in describe_skipped(list_skipped(options))]
     if options.local_rank_count > len(options.devices):
-        texts.append(Text(text=f"{describe_sharing(options)}: efficiency counts ranks, not devices.", tone="unsure"))
+        texts.append(Text(text=f"{describe_sharing(options)}: efficiency is per rank, not per device.", tone="unsure"))
     if options.link is None and options.is_attention and analysis.scaled:
-        texts.append(Text(text="Nothing was predicted before it was measured, as no --link says what transfers take."))
+        texts.append(Text(text="No predictions: they need the speed of the link (--link)."))
     return texts
-
-
-OUTCOME_TITLES = {"within": "within", "faster": "faster", "slower": "slower", "unknown": "not sure"}
 
 
 def check_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
     """Return the errors of forward and gradients, as they were before anything was timed."""
-    names = {"forward": "forward", "total": "forward and gradients"} if options.is_attention else {"total": "result"}
-    checked = [result.facts.checks for result in analysis.all if result.facts is not None and result.facts.checks]
-    if not checked:
-        return []
-    rows: list[tuple[Cell, ...]] = []
-    tones: list[Tone] = []
-    for result in analysis.all:
-        checks = result.facts.checks if result.facts is not None else {}
-        if checks:
-            errors = [f"{checks[name].error:.2g}" if name in checks else None for name in names]
-            most = max(check.tolerance for check in checks.values())
-            rows.append((label_shape(options, result), *errors, f"{most:.2g}"))
-            tones.append("good" if all(check.passed for check in checks.values()) else "bad")
-    measures = dict.fromkeys(check.measure for checks in checked for check in checks.values())
-    return [
-        Table(
-            title="Errors against a float64 reference, before anything was timed",
-            columns=table_columns(shape_heading(options), *names.values(), "at most"),
-            rows=tuple(rows),
-            tones=tuple(tones),
-            note=f"The worst of all ranks: {'; '.join(measures)}. A result that is wrong is not timed.",
-        )
-    ]
+    checks = {r.shape: r.facts.checks for r in analysis.all if r.facts is not None and r.facts.checks}
+    names = {"forward": "forward", "forward and gradients": "total"} if options.is_attention else {"result": "total"}
+
+    def error(name: str) -> CellOfShape:
+        return lambda result: f"{check.error:.2g}" if (check := checks[result.shape].get(name)) else None
+
+    measures = dict.fromkeys(check.measure for by_name in checks.values() for check in by_name.values())
+    return _shape_table(
+        options,
+        "Errors relative to a float64 reference, before anything was timed",
+        [result for result in analysis.all if result.shape in checks],
+        {
+            **{title: error(name) for title, name in names.items()},
+            "tolerance": lambda result: f"{max(check.tolerance for check in checks[result.shape].values()):.2g}",
+        },
+        tone=lambda result: "good" if all(check.passed for check in checks[result.shape].values()) else "bad",
+        note=f"Worst of all ranks: {'; '.join(measures)}. A wrong result is not timed.",
+    )
 
 
 def bytes_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return what ranks received against what the formula says they must, where there are rings."""
-    rows: list[tuple[Cell, ...]] = []
-    tones: list[Tone] = []
-    for result in analysis.scaled:
-        facts = result.facts
-        if result.shape.ring > 1 and facts is not None and facts.received_bytes is not None:
-            rows.append(
-                (
-                    label_shape(options, result),
-                    f"{facts.received_bytes:,.0f}",
-                    None if facts.expected_bytes is None else f"{facts.expected_bytes:,.0f}",
-                    None if facts.byte_inflation is None else f"{facts.byte_inflation:.3g}",
-                )
-            )
-            tones.append("good" if facts.received_bytes == facts.expected_bytes else "bad")
-    if not rows:
-        return []
-    return [
-        Table(
-            title="Bytes that ranks received in one call",
-            columns=table_columns(shape_heading(options), "received", "by the formula", "over least"),
-            rows=tuple(rows),
-            tones=tuple(tones),
-            note="Of all ranks together, counted as transfers were posted; a dash: nothing need be sent.",
-        )
-    ]
+    """Return the bytes that ranks received, and those that the algorithm requires, where there are rings."""
+    facts = {r.shape: r.facts for r in analysis.scaled if r.facts is not None and r.facts.received_bytes is not None}
+
+    def count(value: float | None, style: str = ",.0f") -> str | None:
+        return None if value is None else format(value, style)
+
+    return _shape_table(
+        options,
+        "Bytes received by ranks in one call",
+        [result for result in analysis.scaled if result.shape.ring > 1 and result.shape in facts],
+        {
+            "received": lambda result: count(facts[result.shape].received_bytes),
+            "required": lambda result: count(facts[result.shape].expected_bytes),
+            "received / required": lambda result: count(facts[result.shape].byte_inflation, ".3g"),
+        },
+        tone=lambda result: (
+            "good" if facts[result.shape].received_bytes == facts[result.shape].expected_bytes else "bad"
+        ),
+        note="All ranks together, counted when transfers were posted; a dash: nothing has to be sent.",
+    )
 
 
 def passes_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return the times of both passes, and what the speedup says of the share that is not shared out."""
-    measured = [result for result in analysis.all if result["forward"].estimate is not None]
-    if not measured:
-        return []
-    rows = tuple(
-        (
-            label_shape(options, result),
-            format_time_cell(result["forward"]),
-            format_time_cell(result["backward"]),
-            format_time_cell(result["time"]),
-            format_percent_cell(result["karp_flatt"]),
-        )
-        for result in measured
+    """Return the times of both passes, and the serial fraction that follows from the speedup."""
+    return _shape_table(
+        options,
+        "Forward and backward pass",
+        [result for result in analysis.all if result["forward"] is not None],
+        {
+            "forward": _column("forward", time_cell),
+            "backward": _column("backward", time_cell),
+            "both": _column("time", time_cell),
+            "Karp–Flatt": _column("karp_flatt", percent_cell),
+        },
+        note=(
+            "Medians over iterations of the slowest rank; backward: both minus forward. Karp–Flatt: the serial "
+            "fraction of a ring's work that explains its speedup; a dash where no sequence is sharded."
+        ),
     )
-    return [
-        Table(
-            title="Both passes",
-            columns=table_columns(shape_heading(options), "forward", "backward", "both", "Karp–Flatt"),
-            rows=rows,
-            note=(
-                "Medians over iterations of the slowest rank; backward: both less forward. Karp–Flatt: "
-                "the serial share of a ring's work that would explain its speedup; a dash where nothing is shared out."
-            ),
-        )
-    ]
 
 
 def memory_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return the most that each rank held."""
-    on_gpu = options.kind == "cuda"
-    rows: list[tuple[Cell, ...]] = []
-    for result in analysis.all:
-        for memory in result.facts.memory if result.facts is not None else ():
-            gpu = (memory.allocated_mib, memory.reserved_mib, memory.device_mib) if on_gpu else ()
-            rows.append((label_shape(options, result), memory.rank, memory.device, *gpu, memory.process_mib))
+    """Return the peak memory of each rank."""
+    rows = [(r, memory) for r in analysis.all if r.facts is not None for memory in r.facts.memory]
     if not rows:
         return []
-    titles = ("allocated, MiB", "reserved, MiB", "in use by NVML, MiB") if on_gpu else ()
-    head = table_columns(shape_heading(options), "rank", "device", *titles, "process, MiB")
-    words_in = {shape_heading(options), "device"}
-    note = "Process: the most that its host memory held, all subjects of the trial and the check included."
-    if on_gpu:
-        note += (
-            " Allocated and reserved: the allocator's peaks in one call. NVML: of the whole device, whoever uses it."
-        )
-    return [
-        Table(
-            title="Peak memory of each rank",
-            columns=tuple(c.model_copy(update={"numeric": c.title not in words_in}) for c in head),
-            rows=tuple(rows),
-            note=note,
-        )
-    ]
+    columns: dict[str, Callable[[tuple[AnalysedShape, RankMemory]], Cell]] = {
+        shape_heading(options): lambda row: label_shape(options, row[0]),
+        "rank": lambda row: row[1].rank,
+        "device": lambda row: row[1].device,
+    }
+    note = "Process: peak host memory, including all subjects of the trial and the check."
+    if options.kind == "cuda":
+        columns |= {
+            "allocated, MiB": lambda row: row[1].allocated_mib,
+            "reserved, MiB": lambda row: row[1].reserved_mib,
+            "in use by NVML, MiB": lambda row: row[1].device_mib,
+        }
+        note += " Allocated and reserved: the allocator's peaks in one call. NVML: the whole device, all processes."
+    columns["process, MiB"] = lambda row: row[1].process_mib
+    words = {shape_heading(options), "device"}
+    return [build_table("Peak memory per rank", rows, columns, numeric=set(columns) - words, note=note)]
 
 
 def arithmetic_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return operations a second, how much of what is possible that is, and whether any is done twice."""
-    measured = [result for result in analysis.all if result.facts is not None and result["tflops"].estimate is not None]
-    if not measured:
-        return []
-    rows = tuple(
-        (
-            label_shape(options, result),
-            format_rate_cell(_to_flop_per_s(result["tflops"])),
-            format_ratio_cell(result["mfu_matmul"]),
-            format_ratio_cell(result["mfu_datasheet"]),
-            result.facts.flop_inflation if result.facts is not None else None,
-        )
-        for result in measured
-    )
-    reasons = dict.fromkeys(measured[0][name].reason for name in ("mfu_matmul", "mfu_datasheet"))
-    why = "; ".join(reason for reason in reasons if reason)
-    return [
-        Table(
-            title="Arithmetic",
-            columns=table_columns(
-                shape_heading(options), "FLOP/s", "of a matmul, %", "of the data sheet, %", "FLOP over least"
+    """Return FLOP/s, their share of the device's peak, and whether any operation is done twice."""
+    measured = [result for result in analysis.all if result.facts is not None and result["tflops"] is not None]
+    reasons = (measured[0].missing_reason(name) for name in ("mfu_matmul", "mfu_datasheet")) if measured else ()
+    why = "; ".join(reason for reason in dict.fromkeys(reasons) if reason)
+
+    def share(percent: Estimate | None) -> str | None:
+        return percent_cell(None if percent is None else percent.scaled("", over=100))
+
+    def flop_rate(tflops: Estimate | None) -> str | None:
+        return rate_cell(None if tflops is None else tflops.scaled("", times=1e12))
+
+    return _shape_table(
+        options,
+        "Arithmetic",
+        measured,
+        {
+            "FLOP/s": _column(
+                "tflops", lambda tflops: rate_cell(None if tflops is None else tflops.scaled("", times=1e12))
             ),
-            rows=rows,
-            note=(
-                "FLOP/s: least operations of forward and backward, all ranks. FLOP over least: done by all ranks. "
-                + (f"Not known: {why}." if why else "")
-            ).strip(),
-        )
-    ]
-
-
-def _to_flop_per_s(tflops: ScalingNumber) -> ScalingNumber:
-    estimate = tflops.estimate
-    if estimate is None:
-        return tflops
-    ends = {end: None if (v := getattr(estimate, end)) is None else v * 1e12 for end in ("low", "high")}
-    return ScalingNumber(estimate.model_copy(update={"value": estimate.value * 1e12, **ends}))
+            "of a matmul": _column("mfu_matmul", share),
+            "of the data sheet": _column("mfu_datasheet", share),
+            "FLOP / minimum": lambda result: None if result.facts is None else result.facts.flop_inflation,
+        },
+        note=(
+            "FLOP/s: minimum operations of forward and backward, all ranks. FLOP / minimum: operations of all ranks "
+            f"relative to that.{f' Not available: {why}.' if why else ''}"
+        ),
+    )
 
 
 def energy_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return the energy of one token."""
-    measured = [result for result in analysis.all if result["energy_per_token"].estimate is not None]
+    """Return the energy per token."""
+
+    def joules(energy: Estimate | None) -> str | None:
+        return None if energy is None else format_joules(energy.value, energy.low, energy.high, 3)
+
+    measured = [result for result in analysis.all if result["energy_per_token"] is not None]
     if measured:
-        unit = "J a token" if options.is_attention else "J a call"
-        rows = tuple(
-            (label_shape(options, result), format_energy_cell(result["energy_per_token"])) for result in measured
-        )
-        method = measured[0]["energy_per_token"].estimate
+        unit = "per token" if options.is_attention else "per call"
+        method = measured[0]["energy_per_token"]
         note = None if method is None else f"{method.method}."
-        return [
-            Table(
-                title=f"Energy, {unit}", columns=table_columns(shape_heading(options), "energy"), rows=rows, note=note
-            )
-        ]
-    reason = next((result["energy_per_token"].reason for result in analysis.all), None)
-    return [Text(text=f"Energy of a token: {reason}.")] if reason else []
+        return _shape_table(
+            options, f"Energy {unit}", measured, {"energy": _column("energy_per_token", joules)}, note=note
+        )
+    reason = next((result.missing_reason("energy_per_token") for result in analysis.all), None)
+    return [Text(text=f"No energy per token: {reason}.")] if reason else []
+
+
+OUTCOME_TITLES = {"within": "as predicted", "faster": "faster", "slower": "slower", "unknown": "inconclusive"}
+OUTCOME_TONES: dict[str, Tone] = {"within": "good", "faster": "bad", "slower": "bad", "unknown": "unsure"}
 
 
 def prediction_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
-    """Return what was predicted beside what was measured."""
+    """Return the predicted times beside the measured ones."""
     if not analysis.scores:
         return []
-    tones: dict[str, Tone] = {"within": "good", "unknown": "unsure"}
     assumptions = dict.fromkeys(assumption for score in analysis.scores for assumption in score.predicted.assumptions)
+    columns: dict[str, Callable[[PredictionScore], Cell]] = {
+        shape_heading(options): lambda score: format_shape_short(score.shape, is_attention=options.is_attention),
+        "predicted": lambda score: time_cell(score.predicted.time_s.scaled("µs", times=1e6)),
+        "measured": lambda score: time_cell(score.measured),
+        "error": lambda score: None if score.error is None else format_change(1 + score.error),
+        "outcome": lambda score: OUTCOME_TITLES[score.outcome],
+    }
     return [
-        Table(
-            title="What was predicted before it was measured",
-            columns=(*table_columns(shape_heading(options), "predicted", "measured", "error"), Column(title="it was")),
-            rows=tuple(_prediction_row(options, score) for score in analysis.scores),
-            tones=tuple(tones.get(score.outcome, CLAIM_TONES["no"]) for score in analysis.scores),
+        build_table(
+            "Predictions made before measuring",
+            analysis.scores,
+            columns,
+            numeric=("predicted", "measured", "error"),
+            tone=lambda score: OUTCOME_TONES[score.outcome],
             note=" ".join(f"{assumption.rstrip('.')}." for assumption in assumptions),
         )
     ]
-
-
-def _prediction_row(options: ScalingOptions, score: PredictionScore) -> tuple[Cell, ...]:
-    predicted = score.predicted.time_s
-    ends = {end: None if (v := getattr(predicted, end)) is None else v * 1e6 for end in ("low", "high")}
-    in_us = ScalingNumber(predicted.model_copy(update={"value": predicted.value * 1e6, **ends}))
-    return (
-        format_shape_short(score.shape, is_attention=options.is_attention),
-        format_time_cell(in_us),
-        format_time_cell(score.measured),
-        None if score.error is None else format_change(1 + score.error),
-        OUTCOME_TITLES[score.outcome],
-    )
 
 
 def build_page(
@@ -416,23 +404,23 @@ def build_page(
 def _build_sections(options: ScalingOptions, analysis: ScalingAnalysis, records: Records) -> list[Section]:
     figures = draw_run_figures(options, analysis)
     short = factor_table(options, analysis, with_intervals=False)
-    answer = (speedup_table(options, analysis), *short, *note_texts(options, analysis))
+    answer = (*speedup_table(options, analysis), *short, *note_texts(options, analysis))
     factors = tuple(factor_table(options, analysis, with_intervals=True))
     return [
         Section(title="Results", elements=answer),
         Section(title="Over ranks", elements=(*figures.scaling, *passes_table(options, analysis))),
-        Section(title="Where the efficiency goes", elements=factors),
+        Section(title="Efficiency losses", elements=factors),
         Section(title="Communication", elements=tuple(communication_tables(options, analysis))),
-        Section(title="Predicted and measured", elements=tuple(prediction_table(options, analysis))),
-        Section(title="Is it right?", elements=(*check_table(options, analysis), *bytes_table(options, analysis))),
+        Section(title="Predictions", elements=tuple(prediction_table(options, analysis))),
+        Section(title="Correctness", elements=(*check_table(options, analysis), *bytes_table(options, analysis))),
         Section(title="Memory", elements=(*memory_table(options, analysis), *figures.memory)),
         Section(
             title="Arithmetic and energy",
             elements=(*arithmetic_table(options, analysis), *energy_table(options, analysis)),
         ),
-        Section(title="At a glance", elements=figures.heat_maps),
-        Section(title="Every sample", elements=tuple(draw_samples(options, analysis))),
-        Section(title="What ran when", elements=_timeline_elements(analysis, records)),
+        Section(title="Heat maps", elements=figures.heat_maps),
+        Section(title="Samples", elements=tuple(draw_samples(options, analysis))),
+        Section(title="Timeline", elements=_timeline_elements(analysis, records)),
     ]
 
 
@@ -442,7 +430,7 @@ def _lead_tone(options: ScalingOptions, analysis: ScalingAnalysis) -> Tone:
     if not analysis.measured:
         return "plain"
     return CLAIM_TONES[
-        judge_efficiency(find_largest_shape(analysis)["efficiency"], options.min_efficiency or EXPECTED_EFFICIENCY)
+        judge_at_least(find_largest_shape(analysis)["efficiency"], options.min_efficiency or EXPECTED_EFFICIENCY)
     ]
 
 
@@ -468,7 +456,7 @@ def _page_facts(options: ScalingOptions) -> dict[str, str]:
         "devices": ", ".join(options.devices),
         "scaling": options.mode,
         "parameters": params or "none",
-        "calls": f"{options.warmup_runs} to warm up, {options.benchmark_runs} timed, of each subject",
+        "calls": f"{options.warmup_runs} warm-up, {options.benchmark_runs} timed, per subject",
         "repeats": str(options.repeat),
         "isolation asked": options.isolation,
         "seed": str(options.seed),

@@ -10,9 +10,9 @@ from assay.experiments.scaling.plan import has_transfers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from assay.core.results import Estimate
     from assay.core.values import Params
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.estimates import ScalingNumber
     from assay.experiments.scaling.options import ScalingOptions
 
 DEVICE_SETTING = "device_model"
@@ -197,7 +197,7 @@ def _build_row(
     shape, params, weak = result.shape, options.subject.params, options.mode == "weak"
     alone = NumberSpan(1.0, 1.0, 1.0) if shape.world == 1 else None
     batch = params.get("batch")
-    efficiency = result["efficiency"].estimate
+    efficiency = result["efficiency"]
     over_starts = efficiency is not None and efficiency.scope == "run"
     return ScalingRow(
         source=source,
@@ -215,7 +215,7 @@ def _build_row(
         efficiency=alone or _number_span(result["efficiency"]),
         communication_ms=_transfer_ms(options, result),
         memory_gib=_max_gib([] if result.facts is None else [m.allocated_mib for m in result.facts.memory]),
-        note=result["efficiency"].unsure_reason if shape.world > 1 else None,
+        note=result.missing_reason("efficiency") if shape.world > 1 else None,
     )
 
 
@@ -223,17 +223,15 @@ def _transfer_ms(options: ScalingOptions, result: AnalysedShape) -> float | None
     """Return what the transfers take by themselves; 0 where nothing is sent, null where it is not known."""
     if options.is_attention and not has_transfers(options, result.shape):
         return 0.0
-    known_us = result["communication"].value
-    return None if known_us is None else known_us / US_OF_MS
+    communication = result["communication"]
+    return None if communication is None else communication.value / US_OF_MS
 
 
-def _number_span(number: ScalingNumber, scale: float = 1.0) -> NumberSpan | None:
-    if number.value is None:
+def _number_span(number: Estimate | None, scale: float = 1.0) -> NumberSpan | None:
+    if number is None:
         return None
-    low, high = number.bounds or (None, None)
-    return NumberSpan(
-        number.value * scale, None if low is None else low * scale, None if high is None else high * scale
-    )
+    scaled = number.scaled(number.unit, times=scale)
+    return NumberSpan(scaled.value, scaled.low, scaled.high)
 
 
 def _max_gib(mib: Sequence[float | None]) -> float | None:

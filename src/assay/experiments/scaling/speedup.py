@@ -24,13 +24,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, ScalingNumber, build_number
+from assay.core.results import Missing
+from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, build_number
 from assay.experiments.scaling.plan import ScalingShape, shape_work
 from assay.experiments.scaling.timings import build_basis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from assay.experiments.scaling.estimates import ShapeNumbers
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.timings import ScalingTimings, TimeVectors
 
@@ -126,46 +128,45 @@ def split_efficiency(times: TimeVectors, alone_us: Vector, share_us: Vector, rin
 SPEEDUP_NUMBERS = ("speedup", "efficiency", "karp_flatt", *EFFICIENCY_FACTORS)
 
 
-def compare_with_one_rank(
-    options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape
-) -> dict[str, ScalingNumber]:
-    """Return what a shape is worth against one rank alone; of one rank itself there is nothing to say."""
+def compare_with_one_rank(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
+    """Return the speedup of a shape over one rank, its efficiency, and the factors of that."""
     if shape.world == 1:
-        return dict.fromkeys(SPEEDUP_NUMBERS, ScalingNumber(reason="it is one rank"))
+        return dict.fromkeys(SPEEDUP_NUMBERS, Missing(code="one_rank", detail="this is one rank"))
     return {**_speedup_numbers(options, timings, shape), **_factor_numbers(options, timings, shape)}
 
 
-def _speedup_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> dict[str, ScalingNumber]:
+def _speedup_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
     basis = build_basis(timings.timings_of("ring", shape), timings.timings_of("ring", shape.alone))
     if basis is None:
-        missing = ScalingNumber(reason=f"one rank alone is not known: {timings.missing_reason('ring', shape.alone)}")
-        return dict.fromkeys(("speedup", "efficiency", "karp_flatt"), missing)
+        missing = timings.missing("ring", shape.alone)
+        no_baseline = Missing(code="no_baseline", detail=f"one rank alone was not measured: {missing.detail}")
+        return dict.fromkeys(("speedup", "efficiency", "karp_flatt"), no_baseline)
     total, alone = (times.slowest["total"] for times in basis.times)
-    faster = compute_speedup(total, shape_work(options, shape), alone, shape_work(options, shape.alone))
-    if options.mode == "weak":
-        serial = ScalingNumber(reason="under weak scaling the work grows with the ranks")
-    elif not options.is_attention or shape.ring == 1:
-        serial = ScalingNumber(reason="nothing is shared out")
-    else:
-        serial = build_number(basis, "karp_flatt", compute_karp_flatt(faster / shape.rings, shape.ring))
-    return {
-        "speedup": build_number(basis, "speedup", faster),
-        "efficiency": build_number(basis, "efficiency", faster / shape.world),
-        "karp_flatt": serial,
+    speedup = compute_speedup(total, shape_work(options, shape), alone, shape_work(options, shape.alone))
+    numbers: ShapeNumbers = {
+        "speedup": build_number(basis, "speedup", speedup),
+        "efficiency": build_number(basis, "efficiency", speedup / shape.world),
     }
+    if options.mode == "weak":
+        numbers["karp_flatt"] = Missing(code="weak_scaling", detail="in weak scaling the work grows with the ranks")
+    elif not options.is_attention or shape.ring == 1:
+        numbers["karp_flatt"] = Missing(code="not_sharded", detail="no sequence is sharded over ranks")
+    else:
+        numbers["karp_flatt"] = build_number(basis, "karp_flatt", compute_karp_flatt(speedup / shape.rings, shape.ring))
+    return numbers
 
 
-def _factor_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> dict[str, ScalingNumber]:
+def _factor_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
     if not options.is_attention:
-        return dict.fromkeys(
-            EFFICIENCY_FACTORS, ScalingNumber(reason=f"what {options.subject.label} sends is not known")
-        )
+        missing = Missing(code="unknown_traffic", detail=f"what {options.subject.label} sends is unknown")
+        return dict.fromkeys(EFFICIENCY_FACTORS, missing)
     whole, share = timings.timings_of("ring", shape.alone), ScalingShape(shape.sequence, shape.ring, shape.ring)
     part = timings.timings_of("share", share) if shape.ring > 1 else whole
     basis = build_basis(timings.timings_of("ring", shape), whole, part)
     if basis is None:
-        why = timings.missing_reason("share", share) if whole else timings.missing_reason("ring", shape.alone)
-        return dict.fromkeys(EFFICIENCY_FACTORS, ScalingNumber(reason=f"what one rank does alone is not known: {why}"))
+        missing = timings.missing("share", share) if whole else timings.missing("ring", shape.alone)
+        no_baseline = Missing(code="no_baseline", detail=f"the time of one rank alone is unknown: {missing.detail}")
+        return dict.fromkeys(EFFICIENCY_FACTORS, no_baseline)
     times, alone, shared = basis.times
     factors = split_efficiency(
         times,

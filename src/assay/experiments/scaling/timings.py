@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.results import Estimate
+from assay.core.results import NO_INTERVAL, Estimate, Missing
 from assay.experiments.scaling.plan import plan_trials
 from assay.stats.intervals import (
     draw_indices,
@@ -41,7 +41,7 @@ TIME_QUANTITY = "call_us"
 
 @dataclass(frozen=True, eq=False)
 class ShapeTiming:
-    """One trial that came off: microseconds of each subject by name, a row a rank and a column an iteration."""
+    """One completed trial: microseconds of each subject by name, one row per rank and one column per iteration."""
 
     plan: PlannedTrial
     record: Record
@@ -53,39 +53,41 @@ class ShapeTiming:
         return zlib.crc32(f"{self.record.window.boot_id} {self.record.window.start_ns}".encode())
 
     def facts(self, name: str) -> dict[int, SubjectFacts]:
-        """Return what each rank found out about a subject, by rank."""
+        """Return what each rank reported about a subject, by rank."""
         number = self.plan.names.index(name)
         return {e.rank: f for e in self.record.evidence for f in e.subjects if f.subject == number}
 
 
 @dataclass(frozen=True, eq=False)
 class ScalingTimings:
-    """Every trial that was tried, those that came off with their samples."""
+    """Every attempted trial, and the completed ones with their samples."""
 
     attempts: tuple[tuple[PlannedTrial, Record], ...]
     completed: tuple[ShapeTiming, ...]
 
     def timings_of(self, kind: TrialKind, shape: ScalingShape) -> dict[int, ShapeTiming]:
-        """Return what came off of a shape, by repeat."""
+        """Return the completed trials of a shape, by repeat."""
         return {t.plan.repeat: t for t in self.completed if (t.plan.kind, t.plan.shape) == (kind, shape)}
 
-    def missing_reason(self, kind: TrialKind, shape: ScalingShape) -> str:
+    def missing(self, kind: TrialKind, shape: ScalingShape) -> Missing:
         """Return why a shape has no samples."""
-        reasons = [r.reason for p, r in self.attempts if (p.kind, p.shape) == (kind, shape) and r.status != "ok"]
-        return reasons[-1] or "it does not say why" if reasons else "it was not measured"
+        failed = [r for p, r in self.attempts if (p.kind, p.shape) == (kind, shape) and r.status != "ok"]
+        if not failed:
+            return Missing(code="not_measured", detail="it was not measured")
+        return Missing(code=failed[-1].status, detail=failed[-1].reason or "no reason was recorded")
 
     def status(self, kind: TrialKind, shape: ScalingShape) -> str | None:
-        """Return what became of a shape in the end; null where it was never tried."""
+        """Return the final status of a shape; null where it was never tried."""
         states = [r.status for p, r in self.attempts if (p.kind, p.shape) == (kind, shape)]
         return "ok" if "ok" in states else states[-1] if states else None
 
     def trials(self, *shapes: ScalingShape) -> tuple[str, ...]:
-        """Return the trials of some shapes, those of their shares among them."""
+        """Return the trials of some shapes, including those of their shares."""
         return tuple(r.trial for p, r in self.attempts if p.shape in shapes and p.kind in {"ring", "share"})
 
 
 def collect_timings(options: ScalingOptions, records: Records) -> ScalingTimings:
-    """Lay out what the records hold."""
+    """Return the samples of the records, by shape and repeat."""
     plans = {planned_trial.trial.id: planned_trial for planned_trial in plan_trials(options)}
     tried = tuple((plans[record.trial], record) for record in records if record.trial in plans)
     timings = (_build_timing(plan, record, records) for plan, record in tried if record.status == "ok")
@@ -118,7 +120,7 @@ class TimeVectors:
     Attributes:
         slowest: Of the slowest rank of each iteration.
         mean: Of the mean over ranks.
-        last: Of the last places of rings, which have most to do under a causal mask.
+        last: Of the last positions of rings, which compute the most with a causal mask.
     """
 
     slowest: dict[str, TimeVector]
@@ -128,7 +130,7 @@ class TimeVectors:
 
 @dataclass(frozen=True, eq=False)
 class TimingBasis:
-    """What numbers rest on: the times of some trials in the repeats that have all of them, and how to judge them."""
+    """The times of some trials, in the repeats that have all of them."""
 
     times: tuple[TimeVectors, ...]
     repeats: tuple[int, ...]
@@ -136,7 +138,7 @@ class TimingBasis:
     no_interval_reason: str | None
 
     def estimate(self, values: TimeVector, unit: str, what: str) -> Estimate | None:
-        """Return a number with its interval, or without one and why; null where there is no such number."""
+        """Return a number with its interval, or without one and why; null where it is not finite."""
         if not np.isfinite(values[0] if len(self.repeats) == 1 else values).all():
             return None
         if len(self.repeats) > 1:
@@ -144,9 +146,9 @@ class TimingBasis:
             how = f"{what}; mean of {len(values)} repeats, each started afresh, Student's t"
             return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=how, n=self.samples)
         ends = draws_interval(values) if self.no_interval_reason is None else None
-        how = f"{what}; iterations of one start drawn anew, which says nothing of the next start"
+        how = f"{what}; bootstrap over iterations of one start, which says nothing about the next start"
         if ends is None:
-            how = f"{what}; no interval: {self.no_interval_reason or 'some draws have no such number'}"
+            how = f"{what}{NO_INTERVAL}{self.no_interval_reason or 'some bootstrap draws are not finite'}"
         return Estimate(
             value=float(values[0]),
             low=None if ends is None else ends[0],
@@ -159,7 +161,7 @@ class TimingBasis:
 
 
 def build_basis(*several: Mapping[int, ShapeTiming]) -> TimingBasis | None:
-    """Return what rests on several trials of each repeat; null where no repeat has all of them."""
+    """Return the times of several trials of each repeat; null where no repeat has all of them."""
     repeats = sorted(set.intersection(*(set(timings) for timings in several)))
     if not repeats:
         return None
@@ -181,14 +183,14 @@ def build_basis(*several: Mapping[int, ShapeTiming]) -> TimingBasis | None:
 
 
 def reduce_ranks(timing: ShapeTiming, name: str) -> dict[str, TimeVector]:
-    """Return one number an iteration: of the slowest rank, of all on average, of the last places on average."""
+    """Return, per iteration: the slowest rank, the mean of all ranks, and the mean of the last positions of rings."""
     rows = timing.by_rank[name]
     ring = timing.plan.shape.ring if timing.plan.kind == "ring" else 1
     return {"slowest": rows.max(axis=0), "mean": rows.mean(axis=0), "last": rows[ring - 1 :: ring].mean(axis=0)}
 
 
 def _deciding_samples(timing: ShapeTiming) -> TimeVector:
-    """Return the samples that say whether there can be an interval."""
+    """Return the samples that decide whether there can be an interval."""
     name = "total" if "total" in timing.by_rank else next(iter(timing.by_rank))
     return reduce_ranks(timing, name)["slowest"]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.results import Estimate
+from assay.core.results import Estimate, Missing
 from assay.experiments.scaling.prediction import predict_efficiency, predict_speedup, predict_time, ring_traffic
 from assay.experiments.scaling_prediction.plan import ROLE, baseline_cell, cell_problem, cell_trial, list_cells
 
@@ -37,8 +37,8 @@ MESSAGES_IN_FLIGHT = {False: 3, True: 6}
 """Messages that are held at once, forward or also backward: keys held, passed on and awaited; gradients likewise."""
 
 MEMORY_METHOD = (
-    "a model: tensors of a shard, their sums in float32, and messages; from what must be held to all of it at once; "
-    "without the memory of CUDA's context, of workspaces, of NCCL and of what the allocator keeps back"
+    "a model: tensors of a shard, their sums in float32, and messages; the interval is from the minimum to all of them "
+    "at once; excluding the CUDA context, workspaces, NCCL and the allocator's cache"
 )
 
 
@@ -113,19 +113,19 @@ TIME_QUANTITY = "call_us"
 
 @dataclass(frozen=True)
 class CellForecast:
-    """What is predicted of one cell; null where what it takes was not measured, for ``reason``.
+    """The prediction for one cell; null where a measurement it needs is ``missing``.
 
     Attributes:
         cell: The question.
-        shard: Positions that each GPU has.
-        traffic: What reaches the busiest GPU in one call.
-        time: What a call takes.
-        speedup: Against one GPU, in strong scaling.
-        efficiency: Against one GPU.
-        memory_mib: What a GPU holds, by the model.
-        peak_mib: What the allocator's peak was where the share was measured; null on a CPU.
-        reason: Why something is missing.
-        records: The trials it rests on.
+        shard: Positions per GPU.
+        traffic: Messages and bytes that the busiest GPU receives in one call.
+        time: Of a call.
+        speedup: Over one GPU, in strong scaling.
+        efficiency: Relative to one GPU.
+        memory_mib: Peak memory of a GPU, by the model.
+        peak_mib: The allocator's peak where the shard was measured; null on a CPU.
+        missing: Which measurement is missing, and why.
+        records: The trials it was computed from.
     """
 
     cell: PredictionCell
@@ -136,12 +136,12 @@ class CellForecast:
     efficiency: Estimate | None
     memory_mib: Estimate
     peak_mib: float | None
-    reason: str | None
+    missing: Missing | None
     records: tuple[str, ...]
 
 
 def forecast_cells(options: PredictionOptions, records: Iterable[Record]) -> tuple[CellForecast, ...]:
-    """Return what is predicted of every cell that keeps the rules."""
+    """Return the prediction for every possible cell."""
     by_trial = {record.trial: record for record in records}
     return tuple(_forecast_cell(options, cell, by_trial) for cell in list_cells(options))
 
@@ -152,20 +152,20 @@ def _forecast_cell(options: PredictionOptions, cell: PredictionCell, records: di
     share, alone = _call_time_s(records.get(trial)), _call_time_s(records.get(first))
     traffic = ring_traffic(problem.costs, cell.gpus, backward=problem.backward)
     time = predict_time(share, traffic, options.link) if share is not None else None
-    gained, used = None, None
+    speedup, efficiency = None, None
     if time is not None and alone is not None:
-        gained = None if weak else predict_speedup(alone, time.time_s)
-        used = predict_efficiency(alone, time.time_s, 1 if weak else cell.gpus)
+        speedup = None if weak else predict_speedup(alone, time.time_s)
+        efficiency = predict_efficiency(alone, time.time_s, 1 if weak else cell.gpus)
     return CellForecast(
         cell=cell,
         shard=problem.shard,
         traffic=traffic,
         time=time,
-        speedup=gained,
-        efficiency=used,
+        speedup=speedup,
+        efficiency=efficiency,
         memory_mib=predict_memory_mib(problem.costs, cell.gpus, backward=problem.backward),
         peak_mib=_peak_mib(records.get(trial)),
-        reason=_missing_reason(records, trial, first),
+        missing=_find_missing(records, trial, first),
         records=tuple(dict.fromkeys(name for name in (first, trial) if name in records)),
     )
 
@@ -177,9 +177,7 @@ def _call_time_s(record: Record | None) -> Estimate | None:
     estimate = next((s.estimate for s in record.estimates if (s.role, s.quantity) == (ROLE, TIME_QUANTITY)), None)
     if estimate is None:
         return None
-    ends = (estimate.value, estimate.low, estimate.high)
-    value, low, high = (None if end is None else end / 1e6 for end in ends)
-    return estimate.model_copy(update={"value": value, "low": low, "high": high, "unit": "s"})
+    return estimate.scaled("s", over=1e6)
 
 
 def _peak_mib(record: Record | None) -> float | None:
@@ -189,11 +187,11 @@ def _peak_mib(record: Record | None) -> float | None:
     return max((m["peak_allocated_mib"] for m in measured if m and "peak_allocated_mib" in m), default=None)
 
 
-def _missing_reason(records: dict[str, Record], trial: str, first: str) -> str | None:
-    for what, trial_id in (("its share", trial), ("one GPU alone", first)):
+def _find_missing(records: dict[str, Record], trial: str, first: str) -> Missing | None:
+    for what, trial_id in (("its shard", trial), ("one GPU alone", first)):
         record = records.get(trial_id)
         if record is None:
-            return f"{what} is not measured yet"
+            return Missing(code="not_measured", detail=f"{what} is not measured yet")
         if record.status != "ok":
-            return f"{what} was not measured: {record.reason}"
+            return Missing(code=record.status, detail=f"{what} was not measured: {record.reason}")
     return None
