@@ -8,7 +8,7 @@ FULL_WORKERS ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 HAS_GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 
-.PHONY: demo test test-full test-gpu check format schemas bench-startup ci-setup clean
+.PHONY: demo test test-full test-gpu check format flag-table schemas bench-startup ci-setup clean
 
 demo: $(VENV)/.run   ## Does side by side change what is measured, and what is picked? An answer and its report.
 	$(BIN)/assay contention run --quick
@@ -24,18 +24,22 @@ test-full: $(VENV)/.dev ## The long tests: real servers, torchrun worlds, kill s
 test-gpu: $(VENV)/.dev ## The tests that need a CUDA GPU, in one process.
 	$(PYTEST) -m gpu
 
-check: $(VENV)/.dev  ## Style, types, who may import whom, vocabulary, dependencies, spelling.
+check: $(VENV)/.dev  ## Style, types, who may import whom, vocabulary, flags, dependencies, spelling.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/vocabulary.py
+	$(BIN)/python tools/flag_table.py --check
 	$(BIN)/deptry .
 	$(BIN)/codespell
 
 format: $(VENV)/.dev ## Put the code into its canonical form.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+flag-table: $(VENV)/.dev ## Write the table of flags that `--help` is answered from.
+	$(BIN)/python tools/flag_table.py
 
 schemas: $(VENV)/.dev ## Write the JSON Schemas of the files a run leaves behind.
 	$(BIN)/python -m assay.store.schemas

@@ -123,7 +123,7 @@ def test_broken_files_are_named_and_the_rest_is_compared(variance: Variance, tmp
             "Nothing of the baseline can be used: gone.json does not exist",
         ),
         (("baseline", "--against", "nowhere/*.json"), "nowhere/*.json fits no file"),
-        (("baseline", "--against"), "--against needs at least one result"),
+        (("baseline", "--against"), "Option '--against' requires an argument"),
         (("--against", "concurrent"), "There is no baseline"),
         ((), "Nothing to compare"),
     ],

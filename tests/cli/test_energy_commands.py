@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.cli import energy_reporters, energy_run
-from assay.cli.energy_check import check_gpus
+from assay.cli.energy_check import EnergyCheckFlags, check_gpus
 from assay.cli.energy_reporters import ReporterFiles
 from assay.cli.energy_run import build_options
 from assay.cli.main import main
@@ -220,12 +220,13 @@ def test_check_touches_every_gpu_and_writes_a_configuration_that_can_be_read(
     count: int, tmp_path: Path, make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []
-    flags: dict[str, Any] = {"gpus": (), "output": tmp_path / "energy.yaml", "yes": False, "as_json": True}
+    flags = EnergyCheckFlags(output=tmp_path / "energy.yaml", as_json=True)
+    again = EnergyCheckFlags(output=tmp_path / "energy.yaml", yes=True)
     with attached(make_fake_nvml([hopper()] * count)):
         here = detect()
         code = check_gpus(here, flags, seen.append, lambda: kernels(here))
         told = json.loads(capsys.readouterr().out)
-        assert check_gpus(here, {**flags, "yes": True, "as_json": False}, smoke_test, lambda: kernels(here)) == code
+        assert check_gpus(here, again, smoke_test, lambda: kernels(here)) == code
     page = capsys.readouterr().out
     assert (code, told["exit_code"]) == ((0, 0) if count else (3, 3))
     assert seen == [gpu.uuid for gpu in here.gpus]
@@ -243,8 +244,10 @@ def test_check_tells_a_lost_gpu_and_writes_over_nothing(
     with attached(fake):
         here = detect()
         fake.lose(1)
-        flags: dict[str, Any] = {"gpus": ("0", "1", "7"), "output": None, "yes": False, "as_json": True}
-        assert check_gpus(here, flags, smoke_test, lambda: kernels(here)) == 3
+        assert (
+            check_gpus(here, EnergyCheckFlags(gpus=("0", "1", "7"), as_json=True), smoke_test, lambda: kernels(here))
+            == 3
+        )
     told = json.loads(capsys.readouterr().out)
     assert [each["usable"] for each in told["gpus"]] == [True, False, False]
     assert "device_ids: [0]" in told["yaml"]
@@ -259,10 +262,9 @@ def test_check_of_gpus_that_pytorch_cannot_use_is_3_and_writes_what_can_be_run(
     make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with attached(make_fake_nvml([hopper(), hopper()])):
-        flags: dict[str, Any] = {"gpus": (), "output": None, "yes": False}
-        assert check_gpus(detect(), {**flags, "as_json": True}, smoke_test, lambda: NO_CUDA) == 3
+        assert check_gpus(detect(), EnergyCheckFlags(as_json=True), smoke_test, lambda: NO_CUDA) == 3
         told = json.loads(capsys.readouterr().out)
-        assert check_gpus(detect(), {**flags, "as_json": False}, smoke_test, lambda: NO_CUDA) == 3
+        assert check_gpus(detect(), EnergyCheckFlags(), smoke_test, lambda: NO_CUDA) == 3
     assert [(each["usable"], each["metered"]) for each in told["gpus"]] == [(False, True)] * 2
     assert "  device: cpu\n" in told["yaml"]
     page = " ".join(capsys.readouterr().out.split())

@@ -8,16 +8,14 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
-import click
 import pytest
 
-from assay.cli.groups import LazyGroup
 from assay.cli.history_hook import import_into_history
 from assay.cli.main import cli
+from benchmarks.hostile_lines import verbs
 from tests.store.folders import HOST, write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from assay.store.history.database import HistoryLocation
@@ -85,19 +83,6 @@ def test_switched_off_there_is_nothing_to_show(command: Command, monkeypatch: py
     monkeypatch.setenv("ASSAY_HISTORY", "off")
     ran = command("history", "list")
     assert (ran.code, ran.err) == (2, "assay: The history is switched off: ASSAY_HISTORY is off.\n")
-
-
-def verbs(group: LazyGroup, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Give every verb with the words that call it."""
-    for name in group.verbs:
-        try:
-            found = group.get_command(click.Context(group), name)
-        except ModuleNotFoundError:
-            continue
-        if isinstance(found, LazyGroup):
-            yield from verbs(found, f"{path}{name} ")
-        elif found is not None:
-            yield f"{path}{name}", found
 
 
 def test_every_measuring_verb_can_leave_a_run_out() -> None:
@@ -184,7 +169,7 @@ def test_a_history_is_rebuilt_from_the_folders(filled: Path, command: Command) -
         ("plot rows=0 --origin simulated", "has no simulated numbers; --origin all shows what it has."),
         ("list --workload sofmax", "The history knows no workload 'sofmax'. Did you mean softmax"),
         ("list --gpu H200", "The history knows no GPU 'H200'."),
-        ("list --since yesterday", "--since yesterday is not a time; write a date (2026-11-01) or a period (12h"),
+        ("list --since yesterday", "--since: yesterday is not a time; write a date (2026-11-01) or a period (12h"),
         ("export h.csv --csv --json", "--csv and --json exclude each other; give one."),
         ("import --yes runs", "--yes needs --rebuild."),
         ("import nowhere", "nowhere does not exist."),

@@ -79,9 +79,9 @@ def test_what_cannot_be_used_at_all_is_one_sentence(power: Power, tmp_path: Path
         (("budget", "--watts", "100", "empty"), "empty holds no run with a power/sweep.jsonl"),
         (("budget", "empty"), "Missing option '--watts'"),
         (("budget", "--watts", "0", "empty"), "--watts"),
-        (("budget", "--watts", "nan", "empty"), "nan is no number of watts"),
-        (("budget", "--watts", "inf", "empty"), "inf is no number of watts"),
-        (("budget", "--watts", "900", "--overhead", "nan", "empty"), "nan is no number of watts"),
+        (("budget", "--watts", "nan", "empty"), "--watts must be a finite number, not 'nan'"),
+        (("budget", "--watts", "inf", "empty"), "--watts must be a finite number"),
+        (("budget", "--watts", "900", "--overhead", "nan", "empty"), "--overhead must be a finite number"),
         (("variability", "--racks", "gone.csv", "empty"), "--racks gone.csv cannot be read"),
     ):
         code, out, err = power(*words)

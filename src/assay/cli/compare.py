@@ -3,45 +3,54 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import fail_on_regression_option, json_option, min_effect_option, unsure_option, verb
+from assay.cli.flags import (
+    JsonFlags,
+    OutputFile,
+    RegressionGateFlags,
+    UnsureFlags,
+    argument,
+    min_effect_flag,
+    output_flag,
+    verb,
+    what_flag,
+)
 from assay.core.errors import BadInput, GateFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from assay.experiments.compare.report import ComparisonResult
 
 
-@verb("compare")
-@click.argument("results", nargs=-1)
-@min_effect_option("2%")
-@click.option(
-    "--quantity", "quantities", multiple=True, metavar="NAME", help="Compare only this, such as call_us; repeatable."
-)
-@fail_on_regression_option
-@unsure_option
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write Markdown to a file."
-)
-@json_option
-def command(results: tuple[str, ...], **flags: Any) -> int:
+class CompareFlags(RegressionGateFlags, UnsureFlags, JsonFlags):
+    """What `assay compare` can be asked for."""
+
+    results: tuple[str, ...] = argument("RESULT...", default=())
+    quantities: tuple[str, ...] = what_flag(
+        "--quantity", default=(), metavar="NAME", help="Compare only this, such as call_us; repeatable."
+    )
+    minimum_effect: float = min_effect_flag(0.02)
+    output: OutputFile | None = output_flag("--output -o", metavar="FILE", help="Write the report as Markdown.")
+
+
+@verb("compare", CompareFlags)
+def compare_with_first(flags: CompareFlags) -> int:
     """Compare results with the first one, quantity by quantity.
 
-    RESULTS are run folders of any experiment, their findings.json, what --json printed, results of `assay threshold`,
-    or files of the older tools. Two numbers are comparable only if workload, implementation, parameters,
+    A RESULT is a run folder of any experiment, its findings.json, what --json printed, a result of `assay threshold`,
+    or a file of the older tools. Two numbers are comparable only if workload, implementation, parameters,
     configuration, dtype, schedule, isolation, conditions, method and device model match; otherwise the difference is
     reported. Results of different device models are shown without a verdict.
 
-    \b
-    assay compare runs/before runs/after
-    assay compare runs/before runs/after --fail-on-regression --min-effect 5%
-    assay compare t4.json l4.json a100.json -o gpus.md
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay compare runs/before runs/after
+        assay compare runs/before runs/after --fail-on-regression --min-effect 5%
+        assay compare t4.json l4.json a100.json -o gpus.md
+    """
     from assay.cli import show
     from assay.core.files import replace_atomically
     from assay.experiments.compare.alignment import align_results
@@ -50,23 +59,23 @@ def command(results: tuple[str, ...], **flags: Any) -> int:
     from assay.reports.markdown import to_markdown
     from assay.reports.terminal import print_page
 
-    if flags["unsure"] == "fail" and not flags["gate"]:
+    if flags.unsure == "fail" and not flags.fail_on_regression:
         raise BadInput("--unsure fail needs --fail-on-regression.")
-    table = align_results([read_source(path) for path in result_paths(results)], flags["quantities"])
-    result = compare_results(table, flags["min_effect"])
-    if flags["gate"]:
+    table = align_results([read_source(path) for path in result_paths(flags.results)], flags.quantities)
+    result = compare_results(table, flags.minimum_effect)
+    if flags.fail_on_regression:
         refuse_undecidable_gate(result)
     report_page = build_page(table, result)
-    if flags["output"] is not None:
-        replace_atomically(flags["output"], to_markdown(report_page, {}).encode())
-    if flags["as_json"]:
+    if flags.output is not None:
+        replace_atomically(flags.output, to_markdown(report_page, {}).encode())
+    if flags.as_json:
         click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
     else:
         print_page(report_page, show.console(stderr=False))
-    if flags["output"] is not None:
-        show.console(stderr=True).print(f"Report: {show.short_path(flags['output'])}", markup=False, soft_wrap=True)
-    if flags["gate"]:
-        apply_gate(result, strict=flags["unsure"] == "fail")
+    if flags.output is not None:
+        show.console(stderr=True).print(f"Report: {show.short_path(flags.output)}", markup=False, soft_wrap=True)
+    if flags.fail_on_regression:
+        apply_gate(result, strict=flags.unsure == "fail")
     return 0
 
 

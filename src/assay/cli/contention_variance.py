@@ -4,70 +4,52 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from assay.cli.params import SETTINGS, Verb, json_option, min_effect_option
+from assay.cli.commands import OTHER
+from assay.cli.flags import JsonFlags, argument, flag, min_effect_flag, verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.experiments.compare.tunings import TuningGroup
 
-AGAINST = "--against"
+
+class VarianceFlags(JsonFlags):
+    """What `assay contention variance` can be asked for."""
+
+    baseline: tuple[str, ...] = argument("BASELINE...", default=())
+    against: tuple[str, ...] = flag(
+        default=(), style="rest", item=r"[^-].*", metavar="CONCURRENT...", help="Results to compare with the baseline."
+    )
+    phase: Literal["naive", "isolated", "again"] = flag(
+        default="naive", help="Phase of `assay contention run` to compare with its baseline."
+    )
+    minimum_effect: float = min_effect_flag(0.01, OTHER)
+    output: Path | None = flag("--output -o", metavar="DIR", help="Write report.md and report.html.")
 
 
-class TwoGroups(Verb):
-    """A command whose words behind ``--against``, up to the next option, all belong to it."""
-
-    def _joined(self, args: list[str]) -> list[str]:
-        joined: list[str] = []
-        taking = False
-        for word in args:
-            name, equals, value = word.partition("=")
-            if word.startswith("-"):
-                taking = name == AGAINST
-                joined += [AGAINST, value] if taking and equals else [] if taking else [word]
-            else:
-                joined += [AGAINST, word] if taking else [word]
-        if AGAINST in args and AGAINST not in joined:
-            raise BadInput(f"{AGAINST} needs at least one result.")
-        return joined
-
-
-@click.command("variance", cls=TwoGroups, context_settings=SETTINGS)
-@click.argument("baseline", nargs=-1)
-@click.option(AGAINST, multiple=True, metavar="CONCURRENT...", help="Results to compare with the baseline.")
-@click.option(
-    "--phase",
-    type=click.Choice(["naive", "isolated", "again"]),
-    default="naive",
-    show_default=True,
-    help="Phase of `assay contention run` to compare with its baseline.",
-)
-@min_effect_option("1%")
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write report.md and report.html.")
-@json_option
-def command(baseline: tuple[str, ...], against: tuple[str, ...], **flags: Any) -> int:
+@verb("contention variance", VarianceFlags)
+def compare_variance(flags: VarianceFlags) -> int:
     """Compare times, spread and picked configurations of two groups of results.
 
     Results are run folders of `assay contention run` or `assay run`, their records.jsonl, or JSON files of older tools.
     For a single run of `assay contention run`, its phases are compared with its baseline.
 
-    \b
-    assay contention variance runs/latest
-    assay contention variance runs/before runs/after
-    assay contention variance baseline/*.json --against concurrent/*.json
-    assay contention variance base0.json,base1.json conc0.json,conc1.json
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay contention variance runs/latest
+        assay contention variance runs/before runs/after
+        assay contention variance baseline/*.json --against concurrent/*.json
+        assay contention variance base0.json,base1.json conc0.json,conc1.json
+    """
     from assay.cli import show
     from assay.experiments.compare.kernel_report import analyse_kernels, build_page
     from assay.experiments.compare.kernels import compare_kernels, describe_not_comparable
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
 
-    report, minimum_effect = flags["output"], flags["min_effect"]
-    groups = read_groups(baseline, against, flags["phase"])
+    report, minimum_effect = flags.output, flags.minimum_effect
+    groups = read_groups(flags.baseline, flags.against, flags.phase)
     kernels = compare_kernels(*([source.tuning for source in group.sources] for group in groups))
     if not kernels:
         raise BadInput(no_common_kernels(groups))
@@ -76,7 +58,7 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **flags: Any) -
     report_page = build_page(kernels, analysis, groups, minimum_effect)
     if report is not None:
         write_report(report_page, report)
-    if flags["as_json"]:
+    if flags.as_json:
         unusable = [note for group in groups for note in group.unusable]
         data = {**analysis.as_json(), "unusable": unusable, "not_comparable": list(different)}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import ListOption, json_option, verb
+from assay.cli.flags import JsonFlags, flag, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,19 +17,23 @@ if TYPE_CHECKING:
     from assay.machine.model import Gpu, Machine
 
 
-@verb("doctor")
-@click.option("--gpus", cls=ListOption, item=r"\d+", metavar="0,1", help="Check only these GPUs, by using each.")
-@json_option
-def command(gpus: tuple[str, ...], as_json: bool) -> int:
+class DoctorFlags(JsonFlags):
+    """What `assay doctor` can be asked for."""
+
+    gpus: tuple[str, ...] = flag(default=(), item=r"\d+", metavar="0,1", help="Run a kernel on each of these GPUs.")
+
+
+@verb("doctor", DoctorFlags)
+def check_this_machine(flags: DoctorFlags) -> int:
     """Check this machine: hardware, isolation, sources of noise, and how to fix them.
 
-    With --gpus each of them is used; if one is missing, lost or refuses, the exit code is 3. Prints a configuration for
-    inference on the GPUs that respond.
+    With --gpus each of these GPUs is used: if one is missing, lost or refuses, the exit code is 3; otherwise a
+    configuration for inference on them is printed.
     """
     from assay.machine.detect import detect
     from assay.machine.nvidia import smoke_test
 
-    return run_doctor(detect(), gpus, smoke_test, as_json=as_json)
+    return run_doctor(detect(), flags.gpus, smoke_test, as_json=flags.as_json)
 
 
 def run_doctor(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None], *, as_json: bool) -> int:

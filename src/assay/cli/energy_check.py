@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import ListOption, json_option, verb
+from assay.cli.flags import JsonFlags, flag, verb
 from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
@@ -19,25 +19,26 @@ if TYPE_CHECKING:
 CONFIG_NAME = "energy.yaml"
 
 
-@verb("check")
-@click.option(
-    "--gpus", cls=ListOption, item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs, by index or UUID.  [default: all]"
-)
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the configuration to a file."
-)
-@click.option("--yes", is_flag=True, help="Overwrite an existing file.")
-@json_option
-def command(**flags: Any) -> int:
+class EnergyCheckFlags(JsonFlags):
+    """What `assay energy check` can be asked for."""
+
+    gpus: tuple[str, ...] = flag(
+        default=(), item=r"\d+|GPU-\S+", metavar="0,1", shown="all", help="GPUs, by index or UUID."
+    )
+    output: Path | None = flag("--output -o", metavar="FILE", help="Write the configuration to a file.")
+    yes: bool = flag(default=False, help="Overwrite an existing file.")
+
+
+@verb("energy check", EnergyCheckFlags)
+def check_for_energy(flags: EnergyCheckFlags) -> int:
     """Check that the GPUs are present, compute, and are idle, before measuring.
 
     Each GPU is checked through NVML and with a PyTorch kernel. Usable GPUs are written into a configuration that limits
     the model to 90 % of their memory. Exit code 3: no usable GPU.
 
-    \b
-    assay energy check
-    assay energy check --gpus 0,1 -o energy.yaml
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay energy check
+        assay energy check --gpus 0,1 -o energy.yaml
+    """
     from assay.machine.detect import detect
     from assay.machine.nvidia import smoke_test
     from assay.worker.probes.gpu_smoke_test import smoke_test_gpus
@@ -46,7 +47,7 @@ def command(**flags: Any) -> int:
 
 
 def check_gpus(
-    machine: Machine, flags: dict[str, Any], touch: Callable[[str], None], ask: Callable[[], dict[str, Any]]
+    machine: Machine, flags: EnergyCheckFlags, touch: Callable[[str], None], ask: Callable[[], dict[str, Any]]
 ) -> int:
     """Look, tell and write; how GPUs are touched is handed in."""
     from assay.cli import show
@@ -56,11 +57,11 @@ def check_gpus(
     from assay.experiments.energy.gpu_check import build_check_page, check_gpus, metered_only_note, recommend_config
     from assay.reports.terminal import print_page
 
-    output: Path | None = flags["output"]
-    if output is not None and output.exists() and not flags["yes"]:
+    output: Path | None = flags.output
+    if output is not None and output.exists() and not flags.yes:
         raise BadInput(f"{output} already exists; add --yes to overwrite it.")
     all_indices = sorted([*(gpu.index for gpu in machine.gpus), *(gpu.index for gpu in machine.lost)])
-    indices = gpu_indices(machine, flags["gpus"]) if flags["gpus"] else all_indices
+    indices = gpu_indices(machine, flags.gpus) if flags.gpus else all_indices
     torch_report = ask() if machine.gpus else {}
     checks = check_gpus(machine, indices, touch, torch_report)
     usable = {check_of_gpu.index for check_of_gpu in checks if check_of_gpu.usable}
@@ -73,7 +74,7 @@ def check_gpus(
         replace_atomically(output, yaml.encode())
     line = f"assay energy run {output or CONFIG_NAME}"
     code = 0 if usable and len(usable) == len(checks) else MachineCannot.exit_code
-    if flags["as_json"]:
+    if flags.as_json:
         data = {
             "schema": SCHEMA_VERSION,
             "gpus": [check_of_gpu.as_json() for check_of_gpu in checks],

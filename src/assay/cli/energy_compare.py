@@ -12,78 +12,78 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import json_option, verb
+from assay.cli.flags import JsonFlags, argument, flag, verb
 from assay.core.errors import BadInput
 from assay.core.values import SCHEMA_VERSION
+from assay.experiments.energy.compare import ComparedBy, ComparedPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import Page
-    from assay.experiments.energy.compare import ComparedBy, ComparedPhase, ComparedPoint
+    from assay.experiments.energy.compare import ComparedPoint
 
 SUFFIXES = (".html", ".md", ".png", ".json")
 
 
-@verb("compare")
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option(
-    "--by",
-    type=click.Choice(["model", "batch", "placement", "mode", "gpu", "run"]),
-    metavar="FACTOR",
-    help="Compare the values of model, batch, placement, mode, gpu or run.  [default: what differs]",
-)
-@click.option(
-    "--of",
-    type=click.Choice(["decode", "prefill", "requests"]),
-    metavar="PHASE",
-    help="Tokens of: decode, prefill or requests.  [default: decode; requests if a server is included]",
-)
-@click.option(
-    "--output",
-    "-o",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Write a .html, .md, .png or .json file, or a folder with all of them; repeatable.",
-)
-@json_option
-def command(runs: tuple[Path, ...], **flags: Any) -> int:
+class EnergyCompareFlags(JsonFlags):
+    """What `assay energy compare` can be asked for."""
+
+    runs: tuple[Path, ...] = argument("RUN...", default=())
+    by: ComparedBy | None = flag(
+        metavar="FACTOR",
+        shown="what differs",
+        help="Compare the values of model, batch, placement, mode, gpu or run.",
+    )
+    of: ComparedPhase | None = flag(
+        metavar="PHASE",
+        shown="decode; requests if a server is included",
+        help="Tokens of: decode, prefill or requests.",
+    )
+    outputs: tuple[Path, ...] = flag(
+        "--output -o",
+        default=(),
+        metavar="PATH",
+        help="Write a .html, .md, .png or .json file, or a folder with all of them; repeatable.",
+    )
+
+
+@verb("energy compare", EnergyCompareFlags)
+def compare_energy(flags: EnergyCompareFlags) -> int:
     """Compare tokens/s and J/token across cells of `assay energy run`, with the Pareto front.
 
     RUN is a run folder, a folder of such folders, an energy.json, or a .csv file with appended rows; by default
     runs/latest. A cell is dominated only if another is faster and uses less energy, both beyond their intervals.
 
-    \b
-    assay energy compare runs/latest
-    assay energy compare llama-1b.csv llama-8b.csv --by model -o pareto.png
-    assay energy compare runs/one-gpu runs/four-gpus --by placement -o out.html
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay energy compare runs/latest
+        assay energy compare llama-1b.csv llama-8b.csv --by model -o pareto.png
+        assay energy compare runs/one-gpu runs/four-gpus --by placement -o out.html
+    """
     from assay.cli import show
     from assay.cli.scaling_analyse import text_only_page
     from assay.experiments.energy.compare import choose_compared_by, comparison_page
     from assay.experiments.energy.compare_sources import build_points, choose_phase, read_sources
     from assay.reports.terminal import print_page
 
-    for path in flags["outputs"]:
+    for path in flags.outputs:
         if path.suffix and path.suffix.lower() not in SUFFIXES:
             raise BadInput(f"--output {path} must end in {', '.join(SUFFIXES)}, or be a folder.")
-    sources = read_sources(runs or (Path("runs/latest"),))
-    of: ComparedPhase = flags["of"] or choose_phase(sources.rows)
+    sources = read_sources(flags.runs or (Path("runs/latest"),))
+    of: ComparedPhase = flags.of or choose_phase(sources.rows)
     cells = build_points(sources.rows, of)
-    by: ComparedBy = flags["by"] or choose_compared_by(cells)
+    by: ComparedBy = flags.by or choose_compared_by(cells)
     notes = (*sources.skipped, *sources.unusable)
     report_page = comparison_page(cells, of, by, notes=notes)
     data = comparison_data(cells, of, by, report_page, notes)
-    files = [file for path in flags["outputs"] for file in write_comparison(report_page, data, path)]
-    if flags["as_json"]:
+    files = [file for path in flags.outputs for file in write_comparison(report_page, data, path)]
+    if flags.as_json:
         click.echo(json.dumps({**data, "files": [str(file) for file in files]}, indent=2, ensure_ascii=False))
     else:
         print_page(text_only_page(report_page), show.console(stderr=False))
     screen = show.console(stderr=True)
     if files:
         screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
-    elif report_page.figures and not flags["as_json"]:
+    elif report_page.figures and not flags.as_json:
         screen.print("`-o pareto.png` draws the Pareto figure, `-o report.html` all of it.", markup=False)
     return 0
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.host_options import Dollars
-from assay.cli.params import WholeNumber, verb
+from assay.cli.flags import Flags, argument, flag, parse_usd, verb
 from assay.core.errors import AssayError, BadInput, MachineCannot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from assay.experiments.threshold.spec import ThresholdSpec
     from assay.github.api import GitHubApi
@@ -26,9 +25,14 @@ if TYPE_CHECKING:
     from assay.github.results import JobResults
 
 
-@verb("request")
-@click.option("--json", "as_json", is_flag=True, help="Print the request as JSON.")
-def request_measurement(as_json: bool) -> int:
+class GitHubRequestFlags(Flags):
+    """What `assay github request` can be asked for."""
+
+    as_json: bool = flag("--json", default=False, help="Print the request as JSON.")
+
+
+@verb("github request", GitHubRequestFlags)
+def request_measurement(flags: GitHubRequestFlags) -> int:
     """Decide whether this workflow event requests a measurement, and set the outputs for the next jobs.
 
     Reads the environment that GitHub sets; ASSAY_GPU_TYPE, ASSAY_CREATE_PR and ASSAY_DEFAULT_GPU are the workflow's
@@ -49,9 +53,9 @@ def request_measurement(as_json: bool) -> int:
         raise
     if file:
         request.write_outputs(Path(file), request.request_outputs(decision))
-    if as_json:
+    if flags.as_json:
         click.echo(json.dumps(None if isinstance(decision, NoRequest) else decision.as_json(), indent=2))
-    click.echo(_describe_request(decision), err=as_json)
+    click.echo(_describe_request(decision), err=flags.as_json)
     return 0
 
 
@@ -78,26 +82,23 @@ def _describe_request(decision: BenchmarkRequest | NoRequest) -> str:
     return f"To be measured on {', '.join(decision.gpu_types)}: commit {decision.commit}{where}{by}."
 
 
-FILE_TYPE = click.Path(path_type=Path)
+class GitHubMeasureFlags(Flags):
+    """What `assay github measure` can be asked for."""
+
+    subject: Path = argument("SUBJECT", required=True)
+    gpu_type: str = flag(required=True, metavar="L4", help="GPU model, a single one.")
+    output: Path = flag("--output -o", required=True, metavar="DIR", help="Empty folder for the results.")
+    thresholds: str | None = flag(metavar="FILE", shown="both NSA branches", help="Thresholds file in the commit.")
+    trusted: Path | None = flag(metavar="DIR", help="Read --thresholds from this folder instead.")
+    on: str = flag(default="auto", metavar="HOST", help="Where to rent the GPU.")
+    max_cost_usd: float = flag(
+        default=1.0, parse=parse_usd, metavar="USD", help="Rent nothing that may cost more than this."
+    )
+    limit: str = flag("--time", default="30m", metavar="30m", help="Time limit of the job.")
 
 
-@verb("measure")
-@click.argument("subject", type=FILE_TYPE)
-@click.option("--gpu-type", required=True, metavar="L4", help="GPU model, a single one.")
-@click.option("--output", "-o", type=FILE_TYPE, required=True, metavar="DIR", help="Empty folder for the results.")
-@click.option("--thresholds", metavar="FILE", help="Thresholds file in the commit.  [default: both NSA branches]")
-@click.option("--trusted", type=FILE_TYPE, metavar="DIR", help="Read --thresholds from this folder instead.")
-@click.option("--on", default="auto", show_default=True, metavar="HOST", help="Where to rent the GPU.")
-@click.option(
-    "--max-cost",
-    type=Dollars(),
-    default=1.0,
-    show_default=True,
-    metavar="USD",
-    help="Rent nothing that may cost more than this.",
-)
-@click.option("--time", "limit", default="30m", show_default=True, metavar="30m", help="Time limit of the job.")
-def measure_commit(**flags: Any) -> int:
+@verb("github measure", GitHubMeasureFlags)
+def measure_commit(flags: GitHubMeasureFlags) -> int:
     """Measure thresholds of SUBJECT, a checked-out commit, on a rented GPU; none of its code runs here.
 
     Runs `assay threshold run --on HOST`, and writes results.json, exit-code, rentals.jsonl, the report and the run to
@@ -109,18 +110,18 @@ def measure_commit(**flags: Any) -> int:
     from assay.github.proposal import check_config_path
     from assay.hosts.remote.upload import SOURCE_VARIABLE
 
-    (gpu,) = names if len(names := request.parse_gpu_types(flags["gpu_type"])) == 1 else (None,)
+    (gpu,) = names if len(names := request.parse_gpu_types(flags.gpu_type)) == 1 else (None,)
     if gpu is None:
         raise BadInput("--gpu-type takes one GPU model here; start one job for each.")
-    thresholds = check_config_path(flags["thresholds"]) if flags["thresholds"] else None
-    trusted = None if thresholds is None or flags["trusted"] is None else (flags["trusted"] / thresholds).resolve()
-    out, subject = measure.prepare_output(flags["output"]), flags["subject"].resolve()
+    thresholds = check_config_path(flags.thresholds) if flags.thresholds else None
+    trusted = None if thresholds is None or flags.trusted is None else (flags.trusted / thresholds).resolve()
+    out, subject = measure.prepare_output(flags.output), flags.subject.resolve()
     try:
         measure.prepare_commit(subject, thresholds, trusted)
     except AssayError as error:
         measure.write_exit(out, error.exit_code, home_folder() / "rentals.jsonl")
         raise
-    job = measure.MeasureJob(gpu=gpu, on=flags["on"], max_cost_usd=flags["max_cost"], limit=flags["limit"])
+    job = measure.MeasureJob(gpu=gpu, on=flags.on, max_cost_usd=flags.max_cost_usd, limit=flags.limit)
     if thresholds is None and measure.is_assay(subject):
         os.environ[SOURCE_VARIABLE] = str(subject / "src/assay")
     os.environ["PYTHONSAFEPATH"] = "1"  # processes of ours must not import from where they start
@@ -137,36 +138,23 @@ def run_assay(words: list[str]) -> int:
     return main(words)
 
 
-FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
-PATH_TYPE = click.Path(path_type=Path)
+class GitHubResultFlags(Flags):
+    """What was measured, and where it belongs."""
+
+    results: tuple[Path, ...] = argument("RESULTS...", default=(), required=True)
+    config: str = flag(default="configs/base.yaml", metavar="FILE", help="Path of the configuration in the repository.")
+    thresholds: str | None = flag(metavar="FILE", shown="both NSA branches", help="Thresholds that may change.")
+    trusted: Path | None = flag(metavar="DIR", shown="here", help="Folder of --thresholds.")
+    base: str | None = flag(metavar="BRANCH", help="Branch whose configuration gets the new values.")
+    repository: str | None = flag(metavar="OWNER/NAME", shown="GITHUB_REPOSITORY", help="Repository.")
+    commit: str | None = flag(metavar="SHA", help="Commit that was measured.")
 
 
-def result_options(function: FunctionT) -> FunctionT:
-    """Add the argument and the options that say what was measured and where it belongs."""
-    for add in (
-        click.option("--commit", metavar="SHA", help="Commit that was measured."),
-        click.option("--repository", metavar="OWNER/NAME", help="Repository.  [default: GITHUB_REPOSITORY]"),
-        click.option("--base", metavar="BRANCH", help="Branch whose configuration gets the new values."),
-        click.option("--trusted", type=PATH_TYPE, metavar="DIR", help="Folder of --thresholds.  [default: here]"),
-        click.option("--thresholds", metavar="FILE", help="Thresholds that may change.  [default: both NSA branches]"),
-        click.option(
-            "--config",
-            default="configs/base.yaml",
-            show_default=True,
-            help="Path of the configuration in the repository.",
-        ),
-        click.argument("results", type=PATH_TYPE, nargs=-1, required=True),
-    ):
-        function = add(function)
-    return function
-
-
-def writable_thresholds(flags: Mapping[str, Any]) -> tuple[ThresholdSpec, ...]:
+def writable_thresholds(flags: GitHubResultFlags) -> tuple[ThresholdSpec, ...]:
     """Return what may be written."""
     from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
 
-    file: str | None = flags["thresholds"]
-    return load_thresholds((flags["trusted"] or Path()) / file if file else DEFAULT_SPEC_FILE)
+    return load_thresholds((flags.trusted or Path()) / flags.thresholds if flags.thresholds else DEFAULT_SPEC_FILE)
 
 
 def parse_commit(text: str | None) -> str | None:
@@ -201,35 +189,38 @@ def parse_base(text: str | None) -> str | None:
     return text or None
 
 
-@verb("comment")
-@result_options
-@click.option("--pull-request", "number", type=WholeNumber(1), required=True, help="Number of the pull request.")
-@click.option("--gpu-types", metavar="L4,A100", help="Requested GPU models; those without results are listed too.")
-@click.option("--dry-run", is_flag=True, help="Show the comment only; --config is a local file.")
-def comment_results(**flags: Any) -> int:
+class CommentFlags(GitHubResultFlags):
+    """What `assay github comment` can be asked for."""
+
+    pull_request: int = flag(required=True, ge=1, help="Number of the pull request.")
+    gpu_types: str | None = flag(metavar="L4,A100", help="Requested GPU models; those without results are listed too.")
+    dry_run: bool = flag(default=False, help="Show the comment only; --config is a local file.")
+
+
+@verb("github comment", CommentFlags)
+def comment_results(flags: CommentFlags) -> int:
     """Post RESULTS on a pull request, also if some or all of them are missing.
 
     There is one comment; later results replace it.
 
-    \b
-    assay github comment results.json --pull-request 12 --dry-run
-    assay github comment results --pull-request 12 --base main --gpu-types L4,A100
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay github comment results.json --pull-request 12 --dry-run
+        assay github comment results --pull-request 12 --base main --gpu-types L4,A100
+    """
     from assay.github import api as account
     from assay.github import comment as remarks
     from assay.github.comment import comment_body
     from assay.github.results import collect_jobs
 
-    commit, base = parse_commit(flags["commit"]), parse_base(flags["base"])
-    jobs = collect_jobs(flags["results"], writable_thresholds(flags), _expected_gpu_types(flags["gpu_types"]))
-    if flags["dry_run"]:
+    commit, base = parse_commit(flags.commit), parse_base(flags.base)
+    jobs = collect_jobs(flags.results, writable_thresholds(flags), _expected_gpu_types(flags.gpu_types))
+    if flags.dry_run:
         sections = [(job, *_proposal_from_file(job, flags)) for job in jobs]
         click.echo(comment_body(sections, commit=commit, run_url=None), nl=False)
         return 0
-    with account.api_from_environment(os.environ, flags["repository"]) as api:
+    with account.api_from_environment(os.environ, flags.repository) as api:
         sections = [(job, *_proposal_from_base(api, job, base, flags)) for job in jobs]
         url = remarks.write_comment(
-            api, flags["number"], comment_body(sections, commit=commit, run_url=account.workflow_run_url(os.environ))
+            api, flags.pull_request, comment_body(sections, commit=commit, run_url=account.workflow_run_url(os.environ))
         )
     click.echo(f"Told in {url}")
     return 0
@@ -251,19 +242,19 @@ def _expected_gpu_types(text: str | None) -> tuple[str, ...]:
     return parse_gpu_types(text)
 
 
-def _proposal_from_file(job: JobResults, flags: Mapping[str, Any]) -> tuple[Proposal | None, str]:
+def _proposal_from_file(job: JobResults, flags: GitHubResultFlags) -> tuple[Proposal | None, str]:
     """Return what results change in the configuration that is here."""
     from assay.core.files import read_text
     from assay.github.proposal import propose_changes
 
     if job.measured is None:
         return None, ""
-    proposed = propose_changes(job.measured, flags["config"], read_text(Path(flags["config"])))
+    proposed = propose_changes(job.measured, flags.config, read_text(Path(flags.config)))
     return proposed, proposed.missing_reason or "These values are not proposed anywhere yet."
 
 
 def _proposal_from_base(
-    api: GitHubApi, job: JobResults, base: str | None, flags: Mapping[str, Any]
+    api: GitHubApi, job: JobResults, base: str | None, flags: GitHubResultFlags
 ) -> tuple[Proposal | None, str]:
     """Return what results change in the configuration of the base, and which pull request has that."""
     from assay.github import pull_request
@@ -275,7 +266,7 @@ def _proposal_from_base(
     if base is None:
         return None, "No pull request is opened for a branch of another repository; these are the answers."
     try:
-        file = pull_request.read_file(api, base, check_config_path(flags["config"]))
+        file = pull_request.read_file(api, base, check_config_path(flags.config))
         proposed = propose_changes(job.measured, file.path, file.text)
     except BadInput as error:
         return None, f"Nothing is proposed: {code_span(str(error), 300)}"
@@ -285,34 +276,37 @@ def _proposal_from_base(
     return proposed, f"Proposed in #{before['number']}." if before else "These values are not proposed anywhere yet."
 
 
-@verb("pull-request")
-@result_options
-@click.option("--dry-run", is_flag=True, help="Show the pull request only; --config is a local file.")
-def propose_pull_request(**flags: Any) -> int:
+class PullRequestFlags(GitHubResultFlags):
+    """What `assay github pull-request` can be asked for."""
+
+    dry_run: bool = flag(default=False, help="Show the pull request only; --config is a local file.")
+
+
+@verb("github pull-request", PullRequestFlags)
+def propose_pull_request(flags: PullRequestFlags) -> int:
     """Open a pull request with new thresholds from RESULTS: JSON files of `assay threshold run --output`, or folders.
 
     One pull request per device; an open one is updated. None is opened if nothing changes, if the results are
     inconclusive, or if the fast path failed its parity check (exit code 1).
 
-    \b
-    assay github pull-request results.json --config configs/base.yaml --dry-run
-    assay github pull-request results --base main
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay github pull-request results.json --config configs/base.yaml --dry-run
+        assay github pull-request results --base main
+    """
     from assay.github import api as account
     from assay.github.proposal import check_config_path
     from assay.github.results import collect_jobs
 
-    parse_commit(flags["commit"])
-    jobs = collect_jobs(flags["results"], writable_thresholds(flags))
+    parse_commit(flags.commit)
+    jobs = collect_jobs(flags.results, writable_thresholds(flags))
     if not any(job.measured for job in jobs):
         raise MachineCannot(f"No results to propose{_failure_reasons(jobs)}.")
-    if flags["dry_run"]:
+    if flags.dry_run:
         return _exit_code(jobs, [_print_pull_request(job, flags) for job in jobs if job.measured])
-    base = parse_base(flags["base"])
+    base = parse_base(flags.base)
     if base is None:
         raise BadInput("--base is missing: name the branch that gets the new values.")
-    check_config_path(flags["config"])
-    with account.api_from_environment(os.environ, flags["repository"]) as api:
+    check_config_path(flags.config)
+    with account.api_from_environment(os.environ, flags.repository) as api:
         return _exit_code(jobs, [_publish_pull_request(api, job, base, flags) for job in jobs if job.measured])
 
 
@@ -335,7 +329,7 @@ def _exit_code(jobs: Sequence[JobResults], proposals: Sequence[Proposal]) -> int
     return BadInput.exit_code if any(job.is_invalid for job in jobs) else 0
 
 
-def _print_pull_request(job: JobResults, flags: Mapping[str, Any]) -> Proposal:
+def _print_pull_request(job: JobResults, flags: GitHubResultFlags) -> Proposal:
     """Print the pull request that would be made, from the configuration that is here."""
     from assay.core.files import read_text
     from assay.github import api
@@ -343,7 +337,7 @@ def _print_pull_request(job: JobResults, flags: Mapping[str, Any]) -> Proposal:
     from assay.github.proposal import propose_changes
 
     assert job.measured is not None  # noqa: S101 - only such are handed in
-    proposed = propose_changes(job.measured, flags["config"], read_text(Path(flags["config"])))
+    proposed = propose_changes(job.measured, flags.config, read_text(Path(flags.config)))
     if proposed.missing_reason:
         click.echo(f"{job.title}: no pull request. {proposed.missing_reason}", err=True)
         return proposed
@@ -351,12 +345,12 @@ def _print_pull_request(job: JobResults, flags: Mapping[str, Any]) -> Proposal:
     click.echo(
         "# "
         f"{pull_request_title(proposed)}\n\n"
-        f"{pull_request_body(proposed, job.costs, commit=flags['commit'], run_url=url)}"
+        f"{pull_request_body(proposed, job.costs, commit=flags.commit, run_url=url)}"
     )
     return proposed
 
 
-def _publish_pull_request(api: GitHubApi, job: JobResults, base: str, flags: Mapping[str, Any]) -> Proposal:
+def _publish_pull_request(api: GitHubApi, job: JobResults, base: str, flags: GitHubResultFlags) -> Proposal:
     """Make the pull request, or say why there is none."""
     from assay.github import api as account
     from assay.github import pull_request
@@ -364,7 +358,7 @@ def _publish_pull_request(api: GitHubApi, job: JobResults, base: str, flags: Map
     from assay.github.proposal import proposal_branch, propose_changes
 
     assert job.measured is not None  # noqa: S101 - only such are handed in
-    file = pull_request.read_file(api, base, flags["config"])
+    file = pull_request.read_file(api, base, flags.config)
     proposed = propose_changes(job.measured, file.path, file.text)
     branch = proposal_branch(job.measured.device, file.path, base)
     if proposed.missing_reason:
@@ -372,7 +366,7 @@ def _publish_pull_request(api: GitHubApi, job: JobResults, base: str, flags: Map
         still = f" Pull request {before['number']} of an earlier run is still open." if before else ""
         click.echo(f"{job.title}: no pull request. {proposed.missing_reason}{still}")
         return proposed
-    text = pull_request_body(proposed, job.costs, commit=flags["commit"], run_url=account.workflow_run_url(os.environ))
+    text = pull_request_body(proposed, job.costs, commit=flags.commit, run_url=account.workflow_run_url(os.environ))
     made = pull_request.publish_pull_request(
         api, pull_request.PullRequestDraft(file, proposed.after, branch, base, pull_request_title(proposed), text)
     )

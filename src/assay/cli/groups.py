@@ -21,7 +21,7 @@ HYPHEN = "\ue000"
 """Stands for a hyphen while help is wrapped, so that no name is broken across lines."""
 
 
-class NamePreservingFormatter(click.HelpFormatter):
+class OlderFormatter(click.HelpFormatter):
     """Wraps help at spaces only: `--min-effect` stays whole."""
 
     def write_text(self, text: str) -> None:
@@ -37,16 +37,16 @@ class NamePreservingFormatter(click.HelpFormatter):
         return super().getvalue().replace(HYPHEN, "-")
 
 
-class HelpContext(click.Context):
+class OlderHelpContext(click.Context):
     """The context of every group and verb."""
 
-    formatter_class = NamePreservingFormatter
+    formatter_class = OlderFormatter
 
 
 class LazyGroup(click.Group):
     """A group that knows its verbs by name and imports one only when it is called."""
 
-    context_class = HelpContext
+    context_class = OlderHelpContext
 
     def __init__(self, *args: Any, verbs: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

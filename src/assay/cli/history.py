@@ -8,16 +8,26 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from assay.cli.params import CALLS, Fraction, fail_on_regression_option, json_option, min_effect_option, verb
+from assay.cli.flags import (
+    Flags,
+    JsonFlags,
+    OutputFile,
+    RegressionGateFlags,
+    argument,
+    decide_flag,
+    flag,
+    min_effect_flag,
+    output_flag,
+    verb,
+)
 from assay.core.errors import BadInput, GateFailed
+from assay.core.units import MAX_CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from assay.core.page import Page
     from assay.core.results import Origin
     from assay.store.history.importing import ImportProgress, ImportResult
@@ -27,24 +37,28 @@ if TYPE_CHECKING:
 PROGRESS_INTERVAL_S = 5.0
 
 
-@verb("import")
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--rebuild", is_flag=True, help="Delete the history and import these runs.")
-@click.option("--yes", is_flag=True, help="With --rebuild: also drop runs whose folders are missing.")
-@json_option
-def import_history(folders: tuple[Path, ...], rebuild: bool, yes: bool, as_json: bool) -> int:
+class HistoryImportFlags(JsonFlags):
+    """What `assay history import` can be asked for."""
+
+    folders: tuple[Path, ...] = argument("DIR...", default=(), required=True)
+    rebuild: bool = flag(default=False, help="Delete the history and import these runs.")
+    yes: bool = flag(default=False, help="With --rebuild: also drop runs whose folders are missing.")
+
+
+@verb("history import", HistoryImportFlags)
+def import_history(flags: HistoryImportFlags) -> int:
     """Import the finished runs in folders and their subfolders into the history.
 
     A run that is already imported is skipped unless it was resumed since. Unreadable folders are reported and the rest
     is imported; if a folder is damaged, the exit code is 2 and its stored points are kept.
 
-    \b
-    assay history import runs
-    assay history import --rebuild runs /data/older-runs
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    if yes and not rebuild:
+        assay history import runs
+        assay history import --rebuild runs /data/older-runs
+    """
+    folders = flags.folders
+    if flags.yes and not flags.rebuild:
         raise BadInput("--yes needs --rebuild.")
-    result = rebuild_history(folders, forget=yes) if rebuild else import_new_runs(folders)
+    result = rebuild_history(folders, forget=flags.yes) if flags.rebuild else import_new_runs(folders)
     for path, reason in result.unreadable:
         click.echo(f"Left out: {path}: {reason}", err=True)
     for path in result.unfinished:
@@ -52,7 +66,7 @@ def import_history(folders: tuple[Path, ...], rebuild: bool, yes: bool, as_json:
     if not result.read:
         problem = "can be read" if result.unreadable else "is finished" if result.unfinished else "was found"
         raise BadInput(f"No run {problem} in {', '.join(map(str, folders))}.")
-    if as_json:
+    if flags.as_json:
         click.echo(json.dumps(import_data(result), indent=2))
     else:
         click.echo(import_summary(result))
@@ -113,70 +127,51 @@ def import_summary(result: ImportResult) -> str:
     return f"{', '.join(parts)}."
 
 
-if TYPE_CHECKING:
-    _Float = click.ParamType[float]
-else:
-    _Float = click.ParamType
-
-FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
-ORIGINS = ("real", "fake", "simulated", "all")
+OriginChoice = Literal["real", "fake", "simulated", "all"]
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([hdwmy])")
 _HOURS = {"h": 1.0, "d": 24.0, "w": 7 * 24.0, "m": 30 * 24.0, "y": 365 * 24.0}
 
 
-class Since(_Float):
-    """A moment in seconds since 1970, from a date, a time, or how long ago: "2026-11-01", "90d", "2w"."""
-
-    name = "since"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        text = str(value).strip().lower()
-        name = param.opts[0] if param is not None else "--since"
-        try:
-            if back := _AGO.fullmatch(text):
-                return (datetime.now(UTC) - timedelta(hours=float(back[1]) * _HOURS[back[2]])).timestamp()
-            moment = datetime.fromisoformat(text)
-            return (moment if moment.tzinfo else moment.astimezone()).timestamp()
-        except OverflowError:
-            raise BadInput(f"{name} {value} is out of range for a date.") from None
-        except ValueError:
-            raise BadInput(
-                f"{name} {value} is not a time; write a date (2026-11-01) or a period (12h, 30d, 8w, 6m, 1y)."
-            ) from None
+def parse_since(text: str) -> float:
+    """Return seconds since 1970 from a date, a time, or how long ago: "2026-11-01", "90d", "2w"."""
+    word = text.strip().lower()
+    try:
+        if back := _AGO.fullmatch(word):
+            return (datetime.now(UTC) - timedelta(hours=float(back[1]) * _HOURS[back[2]])).timestamp()
+        moment = datetime.fromisoformat(word)
+        return (moment if moment.tzinfo else moment.astimezone()).timestamp()
+    except OverflowError:
+        raise BadInput(f"{text} is out of range for a date.") from None
+    except ValueError:
+        raise BadInput(f"{text} is not a time; write a date (2026-11-01) or a period (12h, 30d, 8w, 6m, 1y).") from None
 
 
-def history_filters(*, origin: str) -> Callable[[FunctionT], FunctionT]:
-    """Return a decorator that adds the filters, with the origin of numbers that is usual for the verb."""
-
-    def add(function: FunctionT) -> FunctionT:
-        for option in (
-            click.option(
-                "--origin", type=click.Choice(ORIGINS), default=origin, show_default=True, help="Origin of the numbers."
-            ),
-            click.option("--since", type=Since(), metavar="30d", help="Only runs since a date, or within a period."),
-            click.option("--gpu", metavar="NAME", help="Only this GPU: part of its name or UUID."),
-            click.option("--workload", metavar="NAME", help="Only this workload, as softmax@numpy."),
-        ):
-            function = option(function)
-        return function
-
-    return add
+def origin_flag(default: OriginChoice) -> Any:
+    """Return the flag of where numbers come from."""
+    return flag("--origin", default=default, help="Origin of the numbers.")
 
 
-def parse_filters(flags: Mapping[str, Any]) -> PointFilter:
+class HistoryFilterFlags(Flags):
+    """Which points of the history are meant."""
+
+    workload: str | None = flag(metavar="NAME", help="Only this workload, such as softmax@numpy.")
+    gpu: str | None = flag(metavar="NAME", help="Only this GPU: part of its name or UUID.")
+    since_s: float | None = flag(metavar="30d", parse=parse_since, help="Only runs since a date, or within a period.")
+    origin: OriginChoice = origin_flag("real")
+
+
+def parse_filters(flags: HistoryFilterFlags) -> PointFilter:
     """Return what the filters mean."""
     from assay.store.history.queries import PointFilter
 
     return PointFilter(
-        workload=flags["workload"], gpu=flags["gpu"], since_s=flags["since"], origins=parse_origins(flags["origin"])
+        workload=flags.workload, gpu=flags.gpu, since_s=flags.since_s, origins=parse_origins(flags.origin)
     )
 
 
-def parse_origins(origin: str) -> tuple[Origin, ...] | None:
+def parse_origins(origin: OriginChoice) -> tuple[Origin, ...] | None:
     """Return the origins that a word means; null: all of them."""
-    all_origins: tuple[Origin, ...] = ("real", "fake", "simulated")
-    return tuple(name for name in all_origins if name == origin) or None
+    return None if origin == "all" else (origin,)
 
 
 EMPTY_MESSAGE = (
@@ -184,24 +179,28 @@ EMPTY_MESSAGE = (
 )
 
 
-@verb("list")
-@history_filters(origin="all")
-@click.option("--series", "as_series", is_flag=True, help="List series with their keys instead of runs.")
-@click.option("--limit", type=CALLS, default=20, show_default=True, help="Maximum number of runs.")
-@json_option
-def list_history(as_series: bool, as_json: bool, **flags: Any) -> int:
+class HistoryListFlags(HistoryFilterFlags, JsonFlags):
+    """What `assay history list` can be asked for."""
+
+    origin: OriginChoice = origin_flag("all")
+    as_series: bool = flag("--series", default=False, help="List series with their keys instead of runs.")
+    limit: int = flag(default=20, ge=1, le=MAX_CALLS, help="Maximum number of runs.")
+
+
+@verb("history list", HistoryListFlags)
+def list_history(flags: HistoryListFlags) -> int:
     """List runs, newest first, or with --series what they measured repeatedly.
 
-    \b
     assay history list --since 30d
     assay history list --workload softmax --series
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    """
     from assay.cli import show
     from assay.reports.terminal import print_page
 
-    rows, page = series_rows(flags) if as_series else run_rows(flags)
-    if as_json:
-        click.echo(json.dumps({"schema": 1, "series" if as_series else "runs": rows}, indent=2, ensure_ascii=False))
+    rows, page = series_rows(flags) if flags.as_series else run_rows(flags)
+    if flags.as_json:
+        data = {"schema": 1, "series" if flags.as_series else "runs": rows}
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     elif rows:
         print_page(page, show.console(stderr=False))
     else:
@@ -209,20 +208,20 @@ def list_history(as_series: bool, as_json: bool, **flags: Any) -> int:
     return 0
 
 
-def run_rows(flags: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:
+def run_rows(flags: HistoryListFlags) -> tuple[list[dict[str, Any]], Page]:
     """Return the runs that are meant, as data and as a page."""
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import list_runs
     from assay.store.history.report import runs_page
 
     with HistoryDatabase.open().reading() as connection:
-        matching = list_runs(connection, parse_filters(flags), limit=flags["limit"] + 1)
-    shown = matching[: flags["limit"]]
+        matching = list_runs(connection, parse_filters(flags), limit=flags.limit + 1)
+    shown = matching[: flags.limit]
     rows = [{**entry.run.as_json(), "workloads": entry.workloads, "points": entry.points} for entry in shown]
     return rows, runs_page(shown, more=len(matching) > len(shown))
 
 
-def series_rows(flags: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:
+def series_rows(flags: HistoryListFlags) -> tuple[list[dict[str, Any]], Page]:
     """Return the series that are meant, as data and as a page."""
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import check_filter, load_series
@@ -235,26 +234,29 @@ def series_rows(flags: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:
     return rows, series_list_page(courses)
 
 
-@verb("show")
-@click.argument("name", metavar="KEY|RUN", nargs=-1, required=True)
-@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Origin of the numbers.")
-@json_option
-def show_history(name: tuple[str, ...], origin: str, as_json: bool) -> int:
+class HistoryShowFlags(JsonFlags):
+    """What `assay history show` can be asked for."""
+
+    name: tuple[str, ...] = argument("KEY|RUN", default=(), required=True)
+    origin: OriginChoice = origin_flag("real")
+
+
+@verb("history show", HistoryShowFlags)
+def show_history(flags: HistoryShowFlags) -> int:
     """Show the points of a series or the results of a run.
 
     A KEY is the key of a series, a prefix of it, or words that identify it: a workload, a quantity, a
     parameter. A RUN is its id, its folder, or "latest".
 
-    \b
-    assay history show latest
-    assay history show softmax@numpy call_us rows=4096
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay history show latest
+        assay history show softmax@numpy call_us rows=4096
+    """
     from assay.cli import show
     from assay.reports.terminal import print_page
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import PointFilter, find_run, list_run, load_named_series, load_series
 
-    text, origins = " ".join(name), parse_origins(origin)
+    text, origins = " ".join(flags.name), parse_origins(flags.origin)
     with HistoryDatabase.open().reading() as connection:
         run = find_run(connection, text)
         if run is None:
@@ -262,7 +264,7 @@ def show_history(name: tuple[str, ...], origin: str, as_json: bool) -> int:
         else:
             courses = load_series(connection, PointFilter(run=run.id, origins=None))
             data, page = run_data(list_run(connection, run), courses)
-    if as_json:
+    if flags.as_json:
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(page, show.console(stderr=False))
@@ -286,25 +288,23 @@ def run_data(one: ListedRun, courses: list[SeriesHistory]) -> tuple[dict[str, An
     return {"schema": 1, **one.run.as_json(), "points": points}, run_page(one, courses)
 
 
-@verb("plot")
-@click.argument("name", metavar="KEY", nargs=-1, required=True)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write .html or .png.  [default: history-KEY.html]",
-)
-@click.option("--origin", type=click.Choice(ORIGINS), default="real", show_default=True, help="Origin of the numbers.")
-def plot_series(name: tuple[str, ...], output: Path | None, origin: str) -> int:
+class HistoryPlotFlags(Flags):
+    """What `assay history plot` can be asked for."""
+
+    name: tuple[str, ...] = argument("KEY", default=(), required=True)
+    output: Path | None = flag("--output -o", metavar="FILE", shown="history-KEY.html", help="Write .html or .png.")
+    origin: OriginChoice = origin_flag("real")
+
+
+@verb("history plot", HistoryPlotFlags)
+def plot_series(flags: HistoryPlotFlags) -> int:
     """Plot a series over time with its confidence intervals, and list its points.
 
     KEY is the key of a series, a prefix of it, or words that identify it.
 
-    \b
-    assay history plot softmax@numpy call_us rows=4096
-    assay history plot 3f2a91c04b7d -o softmax.png
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay history plot softmax@numpy call_us rows=4096
+        assay history plot 3f2a91c04b7d -o softmax.png
+    """
     from assay.cli import show
     from assay.core.files import replace_atomically
     from assay.reports.figures import to_png
@@ -313,10 +313,11 @@ def plot_series(name: tuple[str, ...], output: Path | None, origin: str) -> int:
     from assay.store.history.queries import load_named_series
     from assay.store.history.report import series_line, series_page
 
+    output = flags.output
     if output is not None and output.suffix not in {".html", ".png"}:
         raise BadInput(f"--output {output} must be a .html or .png file.")
     with HistoryDatabase.open().reading() as connection:
-        course = load_named_series(connection, " ".join(name), parse_origins(origin))
+        course = load_named_series(connection, " ".join(flags.name), parse_origins(flags.origin))
     page = series_page(course)
     path = output or Path(f"history-{course.name}.html")
     content = (
@@ -332,64 +333,59 @@ def plot_series(name: tuple[str, ...], output: Path | None, origin: str) -> int:
 REPORT_SUFFIXES = {".html", ".md"}
 
 
-@verb("regressions")
-@history_filters(origin="real")
-@click.option("--quantity", metavar="NAME", help="Only this quantity, such as call_us.")
-@click.option(
-    "--new-since", "new_s", type=Since(), metavar="14d", help="Only changes since a date, or within a period."
-)
-@click.option("--fdr", type=Fraction(), default="5%", show_default=True, help="False-discovery rate.")
-@min_effect_option("1%")
-@fail_on_regression_option
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the report as .html or .md.",
-)
-@json_option
-def find_regressions(**flags: Any) -> int:
+class RegressionFlags(HistoryFilterFlags, RegressionGateFlags, JsonFlags):
+    """What `assay history regressions` can be asked for."""
+
+    quantity: str | None = flag(metavar="NAME", help="Only this quantity, such as call_us.")
+    new_since_s: float | None = flag(
+        metavar="14d", parse=parse_since, help="Only changes since a date, or within a period."
+    )
+    fdr: float = decide_flag(default=0.05, gt=0, lt=1, help="False-discovery rate.")
+    minimum_effect: float = min_effect_flag(0.01)
+    output: OutputFile | None = output_flag("--output -o", metavar="FILE", help="Write the report as .html or .md.")
+
+
+@verb("history regressions", RegressionFlags)
+def find_regressions(flags: RegressionFlags) -> int:
     """Report the run and commit that made something slower or faster, in all series.
 
     Each change point is reported with its first run and commit, its size with an interval, and what else changed:
     with a new host or driver it is confounded, and not a regression.
 
-    \b
-    assay history regressions
-    assay history regressions --workload softmax -o changes.html
-    assay history regressions --new-since 7d --fail-on-regression
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay history regressions
+        assay history regressions --workload softmax -o changes.html
+        assay history regressions --new-since 7d --fail-on-regression
+    """
     from assay.cli import show
     from assay.experiments.regressions import build_page, detect_regressions
     from assay.reports.terminal import print_page
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import check_filter, load_series
 
-    output: Path | None = flags["output"]
+    output = flags.output
     if output is not None and output.suffix not in REPORT_SUFFIXES:
         raise BadInput(f"--output {output} must be a .html or .md file.")
-    filters = parse_filters(flags).model_copy(update={"quantity": flags["quantity"]})
+    filters = parse_filters(flags).model_copy(update={"quantity": flags.quantity})
     with HistoryDatabase.open().reading() as connection:
         check_filter(connection, filters)
         courses = load_series(connection, filters)
     analysis = detect_regressions(
         courses,
-        fdr=flags["fdr"],
-        minimum_effect=flags["min_effect"],
-        since_s=flags["new_s"],
+        fdr=flags.fdr,
+        minimum_effect=flags.minimum_effect,
+        since_s=flags.new_since_s,
     )
-    if flags["gate"] and not analysis.series:
+    if flags.fail_on_regression and not analysis.series:
         raise BadInput(f"The gate has nothing to decide on. {analysis.headline}")
     if output is not None:
         write_regression_report(build_page(analysis, courses), output)
-    if flags["as_json"]:
+    if flags.as_json:
         click.echo(json.dumps(analysis.as_json(), indent=2, ensure_ascii=False))
     else:
         print_page(build_page(analysis, ()), show.console(stderr=False))
     if output is not None:
         show.console(stderr=True).print(f"Report: {show.short_path(output.absolute())}", markup=False, soft_wrap=True)
-    if flags["gate"] and analysis.regressions:
+    if flags.fail_on_regression and analysis.regressions:
         raise GateFailed(f"The gate failed. {analysis.headline}")
     return 0
 
@@ -403,25 +399,29 @@ def write_regression_report(page: Page, output: Path) -> None:
     replace_atomically(output, (to_html(page) if output.suffix == ".html" else to_markdown(page, {})).encode())
 
 
-@verb("export")
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--csv", "as_csv", is_flag=True, help="Write a CSV table.  [default unless FILE ends in .json]")
-@click.option("--json", "as_json", is_flag=True, help="Write runs, series and points as JSON.")
-@history_filters(origin="real")
-def export_history(file: Path, as_csv: bool, as_json: bool, **flags: Any) -> int:
+class HistoryExportFlags(HistoryFilterFlags):
+    """What `assay history export` can be asked for."""
+
+    file: Path = argument("FILE", required=True)
+    as_csv: bool = flag("--csv", default=False, shown="unless FILE ends in .json", help="Write a CSV table.")
+    as_json: bool = flag("--json", default=False, help="Write runs, series and points as JSON.")
+
+
+@verb("history export", HistoryExportFlags)
+def export_history(flags: HistoryExportFlags) -> int:
     """Export every point with its run and series to FILE; - is stdout.
 
-    \b
     assay history export history.csv
     assay history export --workload softmax --since 90d softmax.json
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    """
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.export import csv_lines, json_lines, write_lines
     from assay.store.history.queries import check_filter
 
-    if as_csv and as_json:
+    file = flags.file
+    if flags.as_csv and flags.as_json:
         raise BadInput("--csv and --json exclude each other; give one.")
-    as_json = as_json or (file.suffix == ".json" and not as_csv)
+    as_json = flags.as_json or (file.suffix == ".json" and not flags.as_csv)
     with HistoryDatabase.open().reading() as connection:
         meant = parse_filters(flags)
         check_filter(connection, meant)

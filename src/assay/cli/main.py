@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from assay._version import __version__
-from assay.cli.groups import LazyGroup, Verbs
+from assay.cli.commands import VerbGroup
+from assay.cli.flag_table import VERBS
 from assay.core.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERNAL_ERROR,
@@ -30,33 +31,19 @@ from assay.core.signals import acknowledge_stop, stop_on_signals, stop_reason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS: Verbs = {
-    "compare": ("assay.cli.compare:command", "Compare results: what is faster, slower or unchanged."),
-    "contention": ("assay.cli.groups:contention", "Measure how contention changes timings and tuner picks."),
-    "doctor": ("assay.cli.doctor:command", "Check this machine: isolation, noise sources and fixes."),
-    "energy": ("assay.cli.groups:energy", "Measure the energy of LLM inference, in joules per token."),
-    "gate": ("assay.cli.gate:command", "Fail if a revision is slower than its base by more than a limit."),
-    "github": ("assay.cli.groups:github", "Run benchmarks requested on GitHub and propose thresholds."),
-    "history": ("assay.cli.groups:history", "Browse the results of earlier runs and find regressions."),
-    "list": ("assay.cli.runs:list_measurable", "List workloads, devices and runs."),
-    "monitor": ("assay.cli.monitor:command", "Record GPU and host sensors, for a while or during a command."),
-    "power": ("assay.cli.groups:power", "Measure power, energy efficiency and variability across GPUs."),
-    "reap": ("assay.cli.rentals:reap_leftovers", "Clean up after crashed runs."),
-    "rentals": ("assay.cli.rentals:show_rentals", "List rented machines and their cost."),
-    "report": ("assay.cli.runs:redraw_report", "Redraw the report of a run or recording."),
-    "resume": ("assay.cli.runs:resume_run", "Resume a run that was stopped or failed."),
-    "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),
-    "scaling": ("assay.cli.groups:scaling", "Measure scaling over GPUs and the cost of communication."),
-    "threshold": ("assay.cli.groups:threshold", "Find the problem size from which a fast path is faster."),
-    "time": ("assay.cli.time:command", "Time a function or workload, or compare several."),
-    "trace": ("assay.cli.trace:command", "Trace each kernel of a workload: clocks, power, counters."),
+GROUPS = {
+    "contention": "Measure how contention changes timings and tuner picks.",
+    "energy": "Measure the energy of LLM inference, in joules per token.",
+    "github": "Run benchmarks requested on GitHub and propose thresholds.",
+    "history": "Browse the results of earlier runs and find regressions.",
+    "power": "Measure power, energy efficiency and variability across GPUs.",
+    "scaling": "Measure scaling over GPUs and the cost of communication.",
+    "threshold": "Find the problem size from which a fast path is faster.",
 }
+"""The verbs that have verbs of their own, each with its sentence."""
 
-
-@click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="assay")
-def cli() -> None:
-    """GPU benchmarks you can trust."""
+cli = VerbGroup("", VERBS, GROUPS, "GPU benchmarks you can trust.")
+click.version_option(__version__, prog_name="assay")(cli)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

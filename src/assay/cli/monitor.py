@@ -8,11 +8,11 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import Duration, ListOption, verb, words_after_dashes
+from assay.cli.flags import JsonFlags, argument, flag, verb
 from assay.core.errors import EXIT_STOPPED, BadInput, MachineCannot
 
 if TYPE_CHECKING:
@@ -24,69 +24,70 @@ if TYPE_CHECKING:
 GPU = r"\d+|GPU-\S+"
 
 
-@verb("monitor")
-@click.argument("out", type=click.Path(path_type=Path), metavar="OUT [-- COMMAND...]")
-@click.option("--duration", type=Duration(), help="How long to record.  [default: until stopped, or COMMAND ends]")
-@click.option("--interval", type=Duration(), default="0.1s", show_default=True, help="Sampling interval.")
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0,1", help="GPUs, by index or UUID.  [default: all]")
-@click.option("--gpu-only", is_flag=True, help="Record GPUs only.")
-@click.option("--host-only", is_flag=True, help="Record the host only.")
-@click.option(
-    "--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also write a trace for ui.perfetto.dev."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the statistics as JSON.")
-@click.pass_context
-def command(ctx: click.Context, /, **flags: Any) -> int:
+class MonitorFlags(JsonFlags):
+    """What `assay monitor` can be asked for."""
+
+    out: Path = argument("OUT [-- COMMAND...]", required=True)
+    duration_s: float | None = flag(gt=0, shown="until stopped, or COMMAND ends", help="How long to record.")
+    interval_s: float = flag(default=0.1, gt=0, help="Sampling interval.")
+    gpus: tuple[str, ...] = flag(default=(), item=GPU, metavar="0,1", shown="all", help="GPUs, by index or UUID.")
+    gpu_only: bool = flag(default=False, help="Record GPUs only.")
+    host_only: bool = flag(default=False, help="Record the host only.")
+    perfetto: Path | None = flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
+    as_json: bool = flag("--json", default=False, help="Print the statistics as JSON.")
+
+
+@verb("monitor", MonitorFlags)
+def record_sensors(flags: MonitorFlags) -> int:
     """Record GPU and host sensors, for a while or while a command runs.
 
     OUT ends in .jsonl, .json or .csv; an existing recording is replaced.
 
-    \b
-    assay monitor gpu.jsonl --duration 5m
-    assay monitor gpu.csv --gpus 0,1 --interval 50ms -- python train.py
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay monitor gpu.jsonl --duration 5m
+        assay monitor gpu.csv --gpus 0,1 --interval 50ms -- python train.py
+    """
     from assay.monitor import wait as watched
     from assay.monitor.perfetto import check_writable
 
-    argv = words_after_dashes(ctx)
+    argv = flags.line.after_dashes
     if argv:
         watched.check_command(argv)
     options = build_options(flags)
-    if flags["perfetto"] is not None:
-        if flags["perfetto"].absolute() == flags["out"].absolute():
+    if flags.perfetto is not None:
+        if flags.perfetto.absolute() == flags.out.absolute():
             raise BadInput("OUT and --perfetto name the same file; choose two.")
-        check_writable(flags["perfetto"])
+        check_writable(flags.perfetto)
     recorded = record_until_done(options, argv, flags)
     try:
-        return show_recording(flags["out"], recorded, flags)
+        return show_recording(flags.out, recorded, flags)
     except OSError:
         if recorded.ending.signal != signal.SIGHUP:
             raise
         return recording_exit_code(recorded, flags)  # the terminal is closed: nobody is left to be told
 
 
-def build_options(flags: dict[str, Any]) -> RecordingOptions:
+def build_options(flags: MonitorFlags) -> RecordingOptions:
     """Return what is to be recorded; anything that makes no sense is said here."""
     from assay.machine import nvidia
     from assay.machine.vendor import GpuInventory
     from assay.monitor.options import RecordingOptions, check_interval, driver_origin, format_of, select_gpus
 
-    if flags["gpu_only"] and flags["host_only"]:
+    if flags.gpu_only and flags.host_only:
         raise BadInput("--gpu-only and --host-only exclude each other; give one.")
-    if flags["host_only"] and flags["gpus"]:
+    if flags.host_only and flags.gpus:
         raise BadInput("--gpus and --host-only exclude each other; give one.")
-    format_of(flags["out"])
-    check_interval(flags["interval"])
-    view = GpuInventory() if flags["host_only"] else nvidia.list_gpus()
-    gpus = select_gpus(view, flags["gpus"] or None)
-    if flags["gpu_only"] and not gpus:
+    format_of(flags.out)
+    check_interval(flags.interval_s)
+    view = GpuInventory() if flags.host_only else nvidia.list_gpus()
+    gpus = select_gpus(view, flags.gpus or None)
+    if flags.gpu_only and not gpus:
         raise MachineCannot(f"No GPU to monitor: {view.note or 'none is visible'}.")
     return RecordingOptions(
-        path=str(flags["out"].absolute()),
+        path=str(flags.out.absolute()),
         gpus=gpus,
-        gpu_note=None if flags["host_only"] else view.note,
-        interval_s=flags["interval"],
-        host=not flags["gpu_only"],
+        gpu_note=None if flags.host_only else view.note,
+        interval_s=flags.interval_s,
+        host=not flags.gpu_only,
         origin=driver_origin(view),
     )
 
@@ -100,7 +101,7 @@ class RecordingOutcome:
     command_code: int | None
 
 
-def record_until_done(options: RecordingOptions, argv: tuple[str, ...], flags: dict[str, Any]) -> RecordingOutcome:
+def record_until_done(options: RecordingOptions, argv: tuple[str, ...], flags: MonitorFlags) -> RecordingOutcome:
     """Record until it is time, and finish the file."""
     from assay.cli.monitor_screen import screen_for
     from assay.core.guardian import Guardian
@@ -114,11 +115,11 @@ def record_until_done(options: RecordingOptions, argv: tuple[str, ...], flags: d
         stack.callback(recording.close)
         command = None
         if argv:
-            stdout = sys.stderr.fileno() if flags["as_json"] else None
+            stdout = sys.stderr.fileno() if flags.as_json else None
             command = stack.enter_context(WatchedCommand(argv, stdout=stdout))
         with screen_for(recording, quiet=command is not None) as screen:
             watch = WaitConditions(
-                duration_s=flags["duration"],
+                duration_s=flags.duration_s,
                 command=command,
                 every_s=screen.every_s,
                 show=screen.show,
@@ -129,7 +130,7 @@ def record_until_done(options: RecordingOptions, argv: tuple[str, ...], flags: d
         return RecordingOutcome(ending, recording.close(ending.in_words), code)
 
 
-def show_recording(path: Path, recorded: RecordingOutcome, flags: dict[str, Any]) -> int:
+def show_recording(path: Path, recorded: RecordingOutcome, flags: MonitorFlags) -> int:
     """Show what the file says and how it went; return the exit code."""
     from assay.cli import show
     from assay.monitor.perfetto import write_trace
@@ -138,9 +139,9 @@ def show_recording(path: Path, recorded: RecordingOutcome, flags: dict[str, Any]
     from assay.reports.terminal import print_page
 
     summary, page = recording_page(read_recording(path), name=path.name)
-    if flags["perfetto"] is not None:
-        write_trace(read_recording(path), flags["perfetto"])
-    if flags["as_json"]:
+    if flags.perfetto is not None:
+        write_trace(read_recording(path), flags.perfetto)
+    if flags.as_json:
         data = {**summary.as_json(), "file": str(path), "command_exit_code": recorded.command_code}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
@@ -170,13 +171,13 @@ def outcome_messages(path: Path, recorded: RecordingOutcome) -> list[str]:
     return [*messages, f"Recorded into {path}; `assay report {path}` draws it."]
 
 
-def recording_exit_code(recorded: RecordingOutcome, flags: dict[str, Any], *, partial: bool = False) -> int:
+def recording_exit_code(recorded: RecordingOutcome, flags: MonitorFlags, *, partial: bool = False) -> int:
     """Return 0 when it lasted as long as it was meant to; to be stopped is what a recording without an end is for.
 
     4 also when it is ``partial``: a GPU was lost before the end.
     """
     if recorded.trouble is not None:
         return recorded.trouble.exit_code
-    meant_to_last = flags["duration"] is not None or recorded.command_code is not None
+    meant_to_last = flags.duration_s is not None or recorded.command_code is not None
     why = recorded.ending.why
     return EXIT_STOPPED if partial or why == "recorder" or (why == "signal" and meant_to_last) else 0

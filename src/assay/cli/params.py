@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from assay.cli.groups import HelpContext
+from assay.cli.groups import OlderHelpContext
 from assay.core.errors import AssayError, BadInput
 from assay.core.files import lease_folder
 from assay.core.units import MAX_CALLS, MAX_PROCESSES, MAX_REPEATS, MAX_SIZE, parse_duration_s, parse_fraction
@@ -167,13 +167,13 @@ class OptionalValueOption(click.Option):
         super().__init__(*args, **{**kwargs, "is_flag": False, "flag_value": alone})
 
 
-class Verb(click.Command):
+class OlderVerb(click.Command):
     """A command whose lists may be written with spaces, and that keeps what stands behind ``--`` apart.
 
     It says first what runs that died have left behind, unless ``warns_of_leftovers`` is off.
     """
 
-    context_class = HelpContext
+    context_class = OlderHelpContext
     warns_of_leftovers = True
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -278,11 +278,11 @@ def words_after_dashes(ctx: click.Context) -> tuple[str, ...]:
     return words
 
 
-def verb(name: str) -> Callable[[Callable[..., object]], Verb]:
+def verb(name: str) -> Callable[[Callable[..., object]], OlderVerb]:
     """Make a command of a function, with the habits that all of Assay's commands share."""
 
-    def make(function: Callable[..., object]) -> Verb:
-        return click.command(name, cls=Verb, context_settings=SETTINGS)(function)
+    def make(function: Callable[..., object]) -> OlderVerb:
+        return click.command(name, cls=OlderVerb, context_settings=SETTINGS)(function)
 
     return make
 

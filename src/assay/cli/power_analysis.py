@@ -6,13 +6,13 @@ From existing runs, which GPUs are slow, hot or power-hungry, and which caps giv
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import Fraction, json_option, min_effect_option, verb
+from assay.cli.commands import OTHER
+from assay.cli.flags import JsonFlags, argument, flag, min_effect_flag, verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 VARIABILITY_FOLDER = "variability"
 
 
-@verb("variability")
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
-@min_effect_option("2%")
-@click.option(
-    "--racks", type=click.Path(path_type=Path), metavar="FILE", help="CSV of host,rack, for runs without a rack."
-)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of the report.  [default: by the runs]",
-)
-@json_option
-def analyse_variability(runs: tuple[Path, ...], **flags: Any) -> int:
+class PowerReportFlags(JsonFlags):
+    """What reports on power are made of, and where they go."""
+
+    runs: tuple[Path, ...] = argument("RUN...", default=())
+    output: Path | None = flag("--output -o", metavar="DIR", shown="next to the runs", help="Folder of the report.")
+
+
+class VariabilityFlags(PowerReportFlags):
+    """What `assay power variability` can be asked for."""
+
+    minimum_effect: float = min_effect_flag(0.02, OTHER)
+    racks: Path | None = flag(metavar="FILE", help="CSV of host,rack, for runs without a rack.")
+
+
+@verb("power variability", VariabilityFlags)
+def analyse_variability(flags: VariabilityFlags) -> int:
     """Find GPUs that are slow, hot or power-hungry, and which to request instead.
 
     RUN is a run folder of `assay power characterize`, a folder of such folders (a fleet), or a .jsonl or .csv file of
     their rows; by default runs/latest. Unreadable files are reported and skipped.
 
-    \b
-    assay power variability runs/latest
-    assay power variability runs
-    assay power variability fleet/rack1 fleet/rack2 -o fleet/report
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay power variability runs/latest
+        assay power variability runs
+        assay power variability fleet/rack1 fleet/rack2 -o fleet/report
+    """
     from assay.cli import show
     from assay.cli.scaling_analyse import text_only_page
     from assay.core.files import replace_atomically
@@ -63,15 +63,15 @@ def analyse_variability(runs: tuple[Path, ...], **flags: Any) -> int:
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
 
-    paths = runs or (Path("runs/latest"),)
-    racks = read_racks(flags["racks"]) if flags["racks"] is not None else None
+    paths = flags.runs or (Path("runs/latest"),)
+    racks = read_racks(flags.racks) if flags.racks is not None else None
     rows_read = load_rows(paths, GPUS_FILE, GpuRow)
     rows, strange = add_racks(rows_read.rows, racks) if racks is not None else (rows_read.rows, ())
     fleets = group_fleets(rows)
     notes = (*rows_read.notes, *strange, *fleets.notes)
     if not fleets.fleets:
         raise BadInput(f"Nothing can be used: {'; '.join([*rows_read.unusable, *notes]).rstrip('.')}.")
-    analysis = [analyse_fleet(fleet, flags["min_effect"]) for fleet in fleets.fleets]
+    analysis = [analyse_fleet(fleet, flags.minimum_effect) for fleet in fleets.fleets]
     findings = fleet_findings(analysis)
     shown = build_page(
         analysis,
@@ -85,10 +85,10 @@ def analyse_variability(runs: tuple[Path, ...], **flags: Any) -> int:
         ),
         origin=rows_read.origin,
     )
-    folder = flags["output"] or output_folder(paths)
+    folder = flags.output or output_folder(paths)
     written_files = write_report(shown, folder)
     replace_atomically(folder / GPUS_CSV_NAME, gpus_csv(analysis).encode())
-    if flags["as_json"]:
+    if flags.as_json:
         files = [str(file) for file in (*written_files, folder / GPUS_CSV_NAME)]
         data = {**findings.as_json(), "unusable": rows_read.unusable, "notes": notes}
         click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
@@ -138,41 +138,27 @@ def power_over_time(rows_read: LoadedRows[GpuRow]) -> LinePlot | None:
 BUDGET_FOLDER = "budget"
 
 
-class Watts(click.FloatRange):
-    """So many watts: a number that is one, and finite."""
+class BudgetFlags(PowerReportFlags):
+    """What `assay power budget` can be asked for."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the watts."""
-        watts = float(super().convert(value, param, ctx))
-        if not math.isfinite(watts):
-            self.fail(f"{value} is no number of watts.", param, ctx)
-        return watts
+    watts: float = flag(required=True, gt=0, allow_inf_nan=False, metavar="W", help="Power budget of the node or rack.")
+    overhead_w: float = flag(
+        default=0.0, ge=0, allow_inf_nan=False, metavar="W", help="Watts not available to the GPUs."
+    )
+    min_share: float | None = flag(gt=0, lt=1, help="Keep every GPU at this share of its full rate.")
+    workload: str | None = flag(metavar="NAME", help="Workload, if several were swept.")
 
 
-@verb("budget")
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--watts", type=Watts(0, min_open=True), required=True, help="Power budget of the node or rack.")
-@click.option("--overhead", "overhead_w", type=Watts(0), default=0.0, help="Watts not available to the GPUs.")
-@click.option("--min-share", type=Fraction(), help="Keep every GPU at this share of its full rate.")
-@click.option("--workload", metavar="NAME", help="Workload, if several were swept.")
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of the report.  [default: by the runs]",
-)
-@json_option
-def plan_budget(runs: tuple[Path, ...], **flags: Any) -> int:
+@verb("power budget", BudgetFlags)
+def plan_power_budget(flags: BudgetFlags) -> int:
     """Find the power limits with the most throughput under a power budget; sets nothing.
 
     RUN is a run folder of `assay power sweep --limits`, a folder of such folders, or a .jsonl or .csv file of their
     rows; by default runs/latest. GPUs that were only characterized get the median curve of their model.
 
-    \b
-    assay power budget --watts 2400 runs/latest
-    assay power budget --watts 10200 --overhead 1800 --min-share 70% rack7
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay power budget --watts 2400 runs/latest
+        assay power budget --watts 10200 --overhead 1800 --min-share 70% rack7
+    """
     from assay.cli import show
     from assay.cli.scaling_analyse import text_only_page
     from assay.core.errors import BadInput
@@ -188,19 +174,19 @@ def plan_budget(runs: tuple[Path, ...], **flags: Any) -> int:
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
 
-    paths = runs or (Path("runs/latest"),)
+    paths = flags.runs or (Path("runs/latest"),)
     others = load_rows([path for path in paths if path.is_dir() or has_no_sweep_rows(path)], GPUS_FILE, GpuRow)
     sweeps = load_rows([path for path in paths if not has_no_sweep_rows(path)], SWEEP_FILE, SweepRow)
     if not sweeps.rows:
         raise BadInput(f"Nothing can be used: {'; '.join(sweeps.unusable) or 'there is no row of a sweep'}.")
-    work, rows = select_work(sweeps.rows, flags["workload"])
+    work, rows = select_work(sweeps.rows, flags.workload)
     curves, notes = fit_curves(rows, others.rows)
-    plan = plan_budget(curves, flags["watts"], flags["overhead_w"], flags["min_share"])
+    plan = plan_budget(curves, flags.watts, flags.overhead_w, flags.min_share)
     findings = budget_findings(plan, work)
     shown = build_page(plan, work, notes=(*sweeps.notes, *notes), unusable=sweeps.unusable)
-    folder = flags["output"] or output_folder(paths, BUDGET_FOLDER)
+    folder = flags.output or output_folder(paths, BUDGET_FOLDER)
     written_files = write_report(shown, folder)
-    if flags["as_json"]:
+    if flags.as_json:
         data = {
             **findings.as_json(),
             **budget_data(plan),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import json_option, verb
+from assay.cli.flags import JsonFlags, verb
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from assay.hosts.rented.journal import RentalJournal
 
 
-@verb("rentals")
-@json_option
-def show_rentals(as_json: bool) -> int:
+@verb("rentals", JsonFlags)
+def show_rentals(flags: JsonFlags) -> int:
     """List rented machines, since when and until when, and their quoted and billed cost.
 
     Asks every provider whose credentials are set; ended rentals of this month come from the journal. `assay reap` ends
@@ -40,7 +39,7 @@ def show_rentals(as_json: bool) -> int:
     if journal.unreadable:
         notes.append(f"{journal.unreadable} lines of {journal.path} cannot be read")
     rows, spent = rental_rows(rentals, loans, now), budget.spent_usd(rentals, now)
-    if as_json:
+    if flags.as_json:
         month = {"spent_usd": round(spent, 4), "budget_usd": monthly}
         result = {"schema": 1, "rentals": [row.as_json() for row in rows], "month": month, "notes": notes}
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
@@ -77,9 +76,8 @@ def _query_providers(journal: RentalJournal, now: datetime) -> tuple[dict[str, t
     return loans, notes
 
 
-@verb("reap")
-@json_option
-def reap_leftovers(as_json: bool) -> int:
+@verb("reap", JsonFlags, warns_of_leftovers=False)
+def reap_leftovers(flags: JsonFlags) -> int:
     """Clean up after crashed runs: processes, changed limits, rented machines.
 
     Safe at any time: running runs are left alone. Machines rented by Assay that are past their deadline are terminated,
@@ -89,14 +87,14 @@ def reap_leftovers(as_json: bool) -> int:
 
     reaped = reap_leases()
     machines = _reap_machines()
-    if as_json:
+    if flags.as_json:
         click.echo(json.dumps([report.as_json() for report in (*reaped, *machines)], indent=2, ensure_ascii=False))
-    for report in [] if as_json else reaped:
+    for report in [] if flags.as_json else reaped:
         what = report.lease.what if report.lease is not None else report.file
         click.echo(f"{report.outcome}: {what} ({report.reason})")
-    for machine in [] if as_json else machines:
+    for machine in [] if flags.as_json else machines:
         click.echo(_outcome_line(machine))
-    if not reaped and not machines and not as_json:
+    if not reaped and not machines and not flags.as_json:
         click.echo("Nothing was left behind.")
     outcomes = {report.outcome for report in reaped} | {report.outcome for report in machines if report.queried}
     if outcomes & {"failed", "broken"}:
@@ -106,9 +104,6 @@ def reap_leftovers(as_json: bool) -> int:
         click.echo("assay: Not every account could be asked what is still rented.", err=True)
         return 3
     return 0
-
-
-reap_leftovers.warns_of_leftovers = False
 
 
 def _outcome_line(machine: ReapedMachine) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
+from assay.cli.flags import LATEST_RUN, JsonFlags, argument, output_dir_flag, output_flag, verb
 from assay.cli.host_options import dispatch_remote, host_options
-from assay.cli.params import history_option, json_option, output_dir_option, verb
+from assay.cli.params import history_option, json_option
+from assay.cli.params import verb as older_verb
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,20 +22,24 @@ if TYPE_CHECKING:
     from assay.store.records import Records
 
 
-KINDS = ("workloads", "devices", "runs")
+Kind = Literal["workloads", "devices", "runs"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-@verb("list")
-@click.argument("kinds", type=click.Choice(KINDS), nargs=-1)
-@output_dir_option
-@json_option
-def list_measurable(kinds: tuple[str, ...], output_dir: Path, as_json: bool) -> int:
+class ListFlags(JsonFlags):
+    """What `assay list` can be asked for."""
+
+    kinds: tuple[Kind, ...] = argument("[workloads|devices|runs]...", default=())
+    output_dir: Path = output_dir_flag()
+
+
+@verb("list", ListFlags)
+def list_measurable(flags: ListFlags) -> int:
     """List workloads, devices and runs, or only one of these kinds."""
     from assay.cli import show
 
-    kinds_to_show = kinds or KINDS
-    rows_by_kind = {kind: _list_rows(kind, output_dir) for kind in kinds_to_show}
-    if as_json:
+    rows_by_kind = {kind: _list_rows(kind, flags.output_dir) for kind in flags.kinds or KINDS}
+    if flags.as_json:
         click.echo(json.dumps(rows_by_kind, indent=2, ensure_ascii=False))
         return 0
     screen = show.console(stderr=False)
@@ -126,17 +132,20 @@ def _list_table(kind: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-@verb("report")
-@click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
-@click.option(
-    "--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also write a trace for ui.perfetto.dev."
-)
-@json_option
-def redraw_report(run: Path, perfetto: Path | None, as_json: bool) -> int:
+class ReportFlags(JsonFlags):
+    """What `assay report` can be asked for."""
+
+    run: Path = argument("[RUN]", default=LATEST_RUN)
+    perfetto: Path | None = output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
+
+
+@verb("report", ReportFlags)
+def redraw_report(flags: ReportFlags) -> int:
     """Redraw the report of a run from its records, or of a recording of `assay monitor`.
 
-    RUN is a run folder, a fleet or a recording.  [default: runs/latest]
+    RUN is a run folder, a fleet or a recording; by default runs/latest.
     """
+    run, perfetto, as_json = flags.run, flags.perfetto, flags.as_json
     if run.is_file():
         return report_recording(run, perfetto, as_json=as_json)
     from assay.cli.measuring import show_result
@@ -193,7 +202,7 @@ def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int
     return 0
 
 
-@verb("resume")
+@older_verb("resume")
 @click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
 @json_option
 @history_option

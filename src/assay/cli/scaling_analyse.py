@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import Fraction, json_option, unsure_option, verb
+from assay.cli.flags import JsonFlags, UnsureFlags, argument, decide_flag, flag, output_flag, verb
 from assay.core.errors import BadInput, GateFailed
 
 if TYPE_CHECKING:
@@ -28,24 +28,24 @@ REPORT = "scaling_analysis_report.txt"
 WIDTH = 110
 
 
-@verb("analyse")
-@click.argument("results", type=click.Path(path_type=Path), required=False)
-@click.option("--results-dir", type=click.Path(path_type=Path), hidden=True)
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the files.  [default: RESULTS]"
-)
-@click.option("--min-efficiency", "least", type=Fraction(), help="Exit with code 1 below this efficiency.")
-@unsure_option
-@json_option
-def command(results: Path | None, results_dir: Path | None, **flags: Any) -> int:
+class ScalingAnalyseFlags(UnsureFlags, JsonFlags):
+    """What `assay scaling analyse` can be asked for."""
+
+    results: Path | None = argument("RESULTS")
+    results_dir: Path | None = flag(hidden=True)
+    min_efficiency: float | None = decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
+    output: Path | None = output_flag("--output -o", metavar="DIR", shown="RESULTS", help="Folder of the files.")
+
+
+@verb("scaling analyse", ScalingAnalyseFlags)
+def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
     """Report on results of `assay scaling run` or of the older tool, and apply a gate.
 
     RESULTS is a run folder, a folder of runs, a latest.json, or a folder of such JSON files; by default runs/latest.
 
-    \b
-    assay scaling analyse runs/latest
-    assay scaling analyse benchmark_results --min-efficiency 0.7 --unsure fail
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay scaling analyse runs/latest
+        assay scaling analyse benchmark_results --min-efficiency 0.7 --unsure fail
+    """
     from assay.cli import show
     from assay.experiments.scaling.figures import draw_figures
     from assay.experiments.scaling.saved_results import (
@@ -58,31 +58,32 @@ def command(results: Path | None, results_dir: Path | None, **flags: Any) -> int
     )
     from assay.reports.terminal import print_page
 
-    if flags["unsure"] == "fail" and flags["least"] is None:
+    if flags.unsure == "fail" and flags.min_efficiency is None:
         raise BadInput("--unsure fail needs --min-efficiency.")
+    results, results_dir = flags.results, flags.results_dir
     if results is not None and results_dir is not None:
         raise BadInput(f"RESULTS ({results}) and --results-dir ({results_dir}) are the same option; give one.")
     path = results_dir or results or Path("runs/latest")
     sources = read_sources(path)
-    least = flags["least"] or REQUIRED_EFFICIENCY
+    least = flags.min_efficiency or REQUIRED_EFFICIENCY
     all_findings, drawings = build_findings(sources, least), draw_figures(sources.rows)
     shown = build_page(sources, all_findings, drawings, show.short_path(path.absolute()), least)
-    folder = flags["output"] or (path.parent if path.is_file() else path)
+    folder = flags.output or (path.parent if path.is_file() else path)
     files = write_sheets(shown, drawings, folder)
-    if flags["as_json"]:
+    if flags.as_json:
         data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(text_only_page(shown), show.console(stderr=False))
     screen = show.console(stderr=True)
     screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
-    if flags["least"] is not None:
+    if flags.min_efficiency is not None:
         refuse_undecidable_gate(judge_rows(sources.rows, least))
         apply_gate(
             combine_verdicts(judge_rows(sources.rows, least)),
             least,
             all_findings.headline,
-            strict=flags["unsure"] == "fail",
+            strict=flags.unsure == "fail",
         )
     return 0
 

@@ -6,11 +6,12 @@ Check that ring dilated attention is exact here, also across ranks, in float64 a
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import DEVICE, GPU, PROCESSES, ListOption, json_option, seed_option, timeout_option, verb
+from assay.cli.flags import DEVICE, GPU, JsonFlags, flag, verb
+from assay.core.units import MAX_PROCESSES
 
 if TYPE_CHECKING:
     from assay.experiments.scaling.self_test import SelfTestResult
@@ -18,25 +19,30 @@ if TYPE_CHECKING:
     from assay.worker.rendezvous import Torchrun
 
 
-@verb("test")
-@click.option("--nproc", type=PROCESSES, help="Ranks.  [default: 1, or those of torchrun]")
-@click.option(
-    "--gpus", cls=ListOption, item=GPU, metavar="0,1", help="GPUs, by index or UUID.  [default: one per rank]"
-)
-@click.option("--device", "devices", cls=ListOption, item=DEVICE, metavar="cpu", help="Devices: cpu, cpu:0, cuda:1.")
-@timeout_option()
-@seed_option
-@json_option
-def command(**flags: Any) -> int:
+class ScalingTestFlags(JsonFlags):
+    """What `assay scaling test` can be asked for."""
+
+    nproc: int | None = flag(ge=1, le=MAX_PROCESSES, shown="1, or those of torchrun", help="Ranks.")
+    gpus: tuple[str, ...] = flag(
+        default=(), item=GPU, metavar="0,1", shown="one per rank", help="GPUs, by index or UUID."
+    )
+    devices: tuple[str, ...] = flag(
+        "--device", default=(), item=DEVICE, metavar="cpu", help="Devices: cpu, cpu:0, cuda:1."
+    )
+    timeout_s: float = flag(default=120.0, gt=0, help="Worker response timeout.")
+    seed: int = flag(default=0, help="Random seed.")
+
+
+@verb("scaling test", ScalingTestFlags)
+def test_ring_attention(flags: ScalingTestFlags) -> int:
     """Check outputs, gradients and bytes sent between ranks in float64 on a small problem.
 
     Exit code 0: all checks passed. 1: a check failed. 3: PyTorch is not installed.
 
-    \b
-    assay scaling test
-    assay scaling test --nproc 2
-    torchrun --nproc_per_node=2 -m assay scaling test
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay scaling test
+        assay scaling test --nproc 2
+        torchrun --nproc_per_node=2 -m assay scaling test
+    """
     from importlib.util import find_spec
 
     from assay.core.errors import BadInput, MachineCannot
@@ -49,11 +55,11 @@ def command(**flags: Any) -> int:
     torchrun, machine = Torchrun.from_environment(), detect()
     if torchrun is not None and torchrun.rank > 0:
         return serve_hub(torchrun, machine)
-    ranks = flags["nproc"] or (torchrun.world_size if torchrun is not None else 1)
+    ranks = flags.nproc or (torchrun.world_size if torchrun is not None else 1)
     if torchrun is not None and ranks > torchrun.world_size:
         raise BadInput(f"--nproc {ranks} is more than the {torchrun.world_size} processes that torchrun started.")
     findings = run_checks(machine, torchrun, ranks, flags)
-    if flags["as_json"]:
+    if flags.as_json:
         click.echo(json.dumps(findings.as_json(), indent=2, ensure_ascii=False))
     else:
         print_checks(findings, machine)
@@ -62,7 +68,7 @@ def command(**flags: Any) -> int:
     return 0 if findings.passed else 1
 
 
-def run_checks(machine: Machine, torchrun: Torchrun | None, ranks: int, flags: dict[str, Any]) -> SelfTestResult:
+def run_checks(machine: Machine, torchrun: Torchrun | None, ranks: int, flags: ScalingTestFlags) -> SelfTestResult:
     """Run the checks in workers of their own, and return what came of them."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -78,8 +84,8 @@ def run_checks(machine: Machine, torchrun: Torchrun | None, ranks: int, flags: d
     from assay.launch.trial import Launcher
 
     home_folder()
-    chosen = choose_devices(machine, gpus=flags["gpus"], devices=flags["devices"])
-    trial = build_self_test(chosen, ranks, timeout_s=flags["timeout"], seed=flags["seed"])
+    chosen = choose_devices(machine, gpus=flags.gpus, devices=flags.devices)
+    trial = build_self_test(chosen, ranks, timeout_s=flags.timeout_s, seed=flags.seed)
     with TemporaryDirectory(prefix="assay-test-") as folder:
         for name in ("logs", "samples"):
             (Path(folder) / name).mkdir()

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.params import json_option, verb
+from assay.cli.flags import Flags, JsonFlags, argument, flag, verb
 from assay.core.errors import BadInput
+from assay.experiments.threshold.options import DecideOn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,59 +25,51 @@ if TYPE_CHECKING:
     from assay.experiments.threshold.saved_results import SavedThresholds
 
 
-@verb("apply")
-@click.argument("results", type=click.Path(path_type=Path))
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    default="configs/base.yaml",
-    show_default=True,
-    metavar="FILE",
-    help="Configuration to update.",
-)
-@click.option(
-    "--safety-margin", metavar="X", help="1.2, or conservative, balanced, aggressive.  [default: as measured]"
-)
-@click.option(
-    "--decide-on", type=click.Choice(["call", "span", "cautious"]), help="Time that decides.  [default: as measured]"
-)
-@click.option("--update-config/--dry-run", "update", default=True, help="Write the thresholds, or only show them.")
-@json_option
-def apply_thresholds(**flags: Any) -> int:
+class ThresholdApplyFlags(JsonFlags):
+    """What `assay threshold apply` can be asked for."""
+
+    results: Path = argument("RESULTS", required=True)
+    config: Path = flag(default=Path("configs/base.yaml"), metavar="FILE", help="Configuration to update.")
+    safety_margin: str | None = flag(
+        metavar="X", shown="as measured", help="1.2, or conservative, balanced, aggressive."
+    )
+    decide_on: DecideOn | None = flag(shown="as measured", help="Time that decides.")
+    update: bool = flag("--update-config/--dry-run", default=True, help="Write the thresholds, or only show them.")
+
+
+@verb("threshold apply", ThresholdApplyFlags)
+def apply_thresholds(flags: ThresholdApplyFlags) -> int:
     """Decide from RESULTS, a run folder or a JSON file, and write the configuration; measures nothing.
 
     Exit code 1: the fast path failed its parity check; nothing is written.
 
-    \b
-    assay threshold apply runs/latest --config configs/base.yaml
-    assay threshold apply results.json --safety-margin 1.5 --dry-run
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay threshold apply runs/latest --config configs/base.yaml
+        assay threshold apply results.json --safety-margin 1.5 --dry-run
+    """
     from assay.cli import threshold_run
     from assay.experiments.threshold.answers import build_answer
     from assay.experiments.threshold.results_file import build_results
     from assay.experiments.threshold.saved_results import read_saved
     from assay.experiments.threshold.spec import parse_margin
 
-    margin = None if flags["safety_margin"] is None else parse_margin(flags["safety_margin"])
-    saved = read_saved(flags["results"])
-    decide_on = flags["decide_on"] or saved.decide_on
+    margin = None if flags.safety_margin is None else parse_margin(flags.safety_margin)
+    saved = read_saved(flags.results)
+    decide_on = flags.decide_on or saved.decide_on
     answers = [build_answer(judgement, decide_on) for judgement in saved.judge(margin, decide_on)]
     threshold_run.check_keys(
-        flags["config"],
+        flags.config,
         {threshold_answer.key: threshold_answer.judged_threshold.threshold.never for threshold_answer in answers},
     )
     for note in result_notes(saved):
         click.echo(note, err=True)
-    if flags["as_json"]:
+    if flags.as_json:
         identity = None if saved.results is None else saved.results.identity
         result = build_results(saved.device, answers, decide_on, saved.measured_at, identity)
         click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
     else:
-        print_answers(answers_page(flags["results"], saved, answers))
+        print_answers(answers_page(flags.results, saved, answers))
     refused = threshold_run.parity_failed(answers)
-    threshold_run.update_config(
-        flags["config"], answers, write=flags["update"] and not refused, as_json=flags["as_json"]
-    )
+    threshold_run.update_config(flags.config, answers, write=flags.update and not refused, as_json=flags.as_json)
     return 1 if refused else 0
 
 
@@ -118,26 +111,29 @@ MAX_LISTED_LINES = 5
 """So many lines are named; of more, how many there are."""
 
 
-@verb("parse")
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file.  [default: stdout]"
-)
-def parse_older_output(file: Path, output: Path | None) -> int:
+class ThresholdParseFlags(Flags):
+    """What `assay threshold parse` can be asked for."""
+
+    file: Path = argument("FILE", required=True)
+    output: Path | None = flag("--output -o", metavar="FILE", shown="stdout", help="Write to a file.")
+
+
+@verb("threshold parse", ThresholdParseFlags)
+def parse_older_output(flags: ThresholdParseFlags) -> int:
     """Convert the output of an older benchmark to JSON.
 
     FILE is a text file, or - for stdin, with lines such as
 
-    \b
-    S=256 w=32 sliding masked 0.12 ms  fa2 0.10 ms  speedup x1.20
-    S=256 l=32 d=16 compressed masked 0.12 ms  fa2 0.10 ms  speedup x1.20
+        S=256 w=32 sliding masked 0.12 ms  fa2 0.10 ms  speedup x1.20
+        S=256 l=32 d=16 compressed masked 0.12 ms  fa2 0.10 ms  speedup x1.20
 
     `assay threshold apply` and `assay compare` accept the result. Parity and GPU are not part of such lines and stay
     null.
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    """
     from assay.compat.threshold import parse_printed_lines
     from assay.core.files import replace_atomically
 
+    file, output = flags.file, flags.output
     name = "stdin" if file == STDIN else str(file)
     parsed = parse_printed_lines(read_input(file))
     if not parsed.rows:

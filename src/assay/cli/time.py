@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from assay.cli.params import (
-    Duration,
-    Fraction,
-    WholeNumber,
-    cache_option,
-    how_to_measure,
-    json_option,
-    output_group,
-    seed_option,
+from assay.cli.flags import (
+    JsonFlags,
+    argument,
+    cache_flag,
+    how_flag,
+    param_flag,
+    parse_assignments,
+    seed_flag,
     verb,
-    what_to_measure,
+    what_flag,
 )
 from assay.core.errors import BadInput, TrialFailed
+from assay.core.plan import Cache
+from assay.timing.options import MethodChoice
 
 if TYPE_CHECKING:
     from assay.core.plan import Subject
@@ -32,48 +33,39 @@ if TYPE_CHECKING:
 TAIL_LINES = 10
 
 
-@verb("time")
-@click.argument("targets", metavar="TARGET...", nargs=-1)
-@what_to_measure
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the targets.")
-@click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: a GPU if a target uses one]")
-@how_to_measure
-@cache_option
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "graph", "queue", "trace", "wall"]),
-    default="auto",
-    show_default=True,
-    metavar="METHOD",
-    help="GPU timer: auto, graph, queue, trace or wall.",
-)
-@click.option("--precision", type=Fraction(), help="Stop at this precision (one target).  [default: 1%]")
-@click.option("--processes", type=WholeNumber(1), default=5, show_default=True, help="Number of fresh processes.")
-@click.option("--budget", type=Duration(), help="Total time.  [default: 30s on a GPU, else 10s]")
-@click.option(
-    "--decide-on",
-    type=click.Choice(["busy", "span", "call"]),
-    help="Time that decides between several targets.",
-)
-@click.option("--min-effect", type=Fraction(), help="Ignore effects smaller than this.  [default: 1%]")
-@click.option("--timeout", type=Duration(), default="60s", show_default=True, help="Time limit for a single call.")
-@click.option("--lock-clock", type=WholeNumber(1), metavar="MHZ", help="Lock the GPU clock while timing.")
-@seed_option
-@output_group
-@json_option
-def command(targets: tuple[str, ...], as_json: bool, **flags: Any) -> int:
+class TimeFlags(JsonFlags):
+    """What `assay time` can be asked for."""
+
+    targets: tuple[str, ...] = argument("TARGET...", default=())
+    params: tuple[str, ...] = param_flag("Set a parameter of the targets.")
+    device: str | None = what_flag(metavar="cpu", shown="a GPU if a target uses one", help="cpu, cuda or cuda:1.")
+    cache: Cache | None = cache_flag()
+    method: MethodChoice = how_flag(
+        default="auto", metavar="METHOD", help="GPU timer: auto, graph, queue, trace or wall."
+    )
+    precision: float | None = how_flag(gt=0, lt=1, shown="1%", help="Stop at this precision (one target).")
+    processes: int = how_flag(default=5, ge=1, help="Number of fresh processes.")
+    budget_s: float | None = how_flag(gt=0, shown="30s on a GPU, else 10s", help="Total time.")
+    decide_on: Literal["busy", "span", "call"] | None = how_flag(help="Time that decides between several targets.")
+    minimum_effect: float | None = how_flag(gt=0, lt=1, shown="1%", help="Ignore effects smaller than this.")
+    timeout_s: float = how_flag(default=60.0, gt=0, help="Time limit for a single call.")
+    lock_mhz: int | None = how_flag("--lock-clock", ge=1, metavar="MHZ", help="Lock the GPU clock while timing.")
+    seed: int = seed_flag()
+
+
+@verb("time", TimeFlags)
+def time_targets(flags: TimeFlags) -> int:
     """Time a function or workload, or compare several with the first.
 
     A TARGET is file.py:function, package.module:function, or a workload such as softmax or softmax@numpy.
     Each fresh process is one sample; the confidence interval covers the mean over process starts.
 
-    \b
-    assay time path/to/file.py:function
-    assay time old.py:work new.py:work
-    assay time softmax --device cpu --param rows=4096
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    outcome, disturbance = run_request(build_request(targets, flags))
-    show_measurements(outcome.timed(), disturbance, as_json=as_json)
+        assay time path/to/file.py:function
+        assay time old.py:work new.py:work
+        assay time softmax --device cpu --param rows=4096
+    """
+    outcome, disturbance = run_request(build_request(flags))
+    show_measurements(outcome.timed(), disturbance, as_json=flags.as_json)
     if outcome.printed:
         size = f"{outcome.printed:,} bytes"
         warning = f"it printed {size} while it was timed: they are not shown, and printing is part of its time"
@@ -85,32 +77,33 @@ def command(targets: tuple[str, ...], as_json: bool, **flags: Any) -> int:
     return TrialFailed.exit_code
 
 
-def build_request(targets: tuple[str, ...], flags: dict[str, Any]) -> TimeRequest:
+def build_request(flags: TimeFlags) -> TimeRequest:
     """Return what is wished for; what makes no sense is said here."""
     from assay.timing.options import PRECISION
     from assay.worker.request import TimeRequest
 
+    targets = flags.targets
     if not targets:
         raise BadInput("Nothing to time: name a file.py:function, or a workload (`assay list` shows them).")
     several = len(targets) > 1
-    if several and flags["precision"] is not None:
+    if several and flags.precision is not None:
         raise BadInput("--precision applies to one target; use --min-effect to compare several.")
-    if not several and (flags["decide_on"] is not None or flags["min_effect"] is not None):
+    if not several and (flags.decide_on is not None or flags.minimum_effect is not None):
         raise BadInput("--decide-on and --min-effect compare targets; name a second one.")
-    chosen, device = build_subjects(targets, flags["params"], flags["device"])
+    chosen, device = build_subjects(targets, flags.params, flags.device)
     return TimeRequest(
         subjects=chosen,
         device=device,
-        cache=flags["cache"],
-        method=flags["method"],
-        precision=flags["precision"] or PRECISION,
-        budget_s=flags["budget"],
-        processes=flags["processes"],
-        by=flags["decide_on"],
-        minimum_effect=flags["min_effect"] or 0.01,
-        limit_s=flags["timeout"],
-        lock_mhz=flags["lock_clock"],
-        seed=flags["seed"],
+        cache=flags.cache,
+        method=flags.method,
+        precision=flags.precision or PRECISION,
+        budget_s=flags.budget_s,
+        processes=flags.processes,
+        by=flags.decide_on,
+        minimum_effect=flags.minimum_effect or 0.01,
+        limit_s=flags.timeout_s,
+        lock_mhz=flags.lock_mhz,
+        seed=flags.seed,
     )
 
 
@@ -118,7 +111,6 @@ def build_subjects(
     targets: tuple[str, ...], params: tuple[str, ...], device: str | None
 ) -> tuple[tuple[Subject, ...], str | None]:
     """Return what the targets mean, and the device; functions alone may leave that to be found out."""
-    from assay.cli.run import parse_parameter
     from assay.workloads import registry
     from assay.workloads.function import is_function_spec
 
@@ -127,7 +119,7 @@ def build_subjects(
     kind = (device or "cpu").partition(":")[0]
     if kind not in {"cpu", "cuda"}:
         raise BadInput(f"--device must be cpu, cuda or cuda:N, not {device!r}.")
-    named = dict(parse_parameter(text) for text in params)
+    named = parse_assignments(params)
     return tuple(registry.resolve_subject(target, device_kind=kind, explicit=named) for target in targets), device
 
 

@@ -5,106 +5,101 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from assay.cli.params import (
-    CALLS,
-    CALLS_OR_NONE,
+from assay.cli.flags import (
     GPU,
-    Duration,
-    ListOption,
-    how_to_measure,
-    json_option,
-    output_dir_option,
-    output_group,
-    seed_option,
+    JsonFlags,
+    argument,
+    how_flag,
+    output_dir_flag,
+    output_flag,
+    param_flag,
+    parse_assignments,
+    seed_flag,
     verb,
-    what_to_measure,
+    what_flag,
 )
 from assay.core.errors import BadInput, MachineCannot, StopRequested
+from assay.core.units import MAX_CALLS
 
 if TYPE_CHECKING:
     from assay.launch.tracing import TraceSpec, WorkloadTrace
     from assay.machine.model import Machine
 
 
-@verb("trace")
-@click.argument("workload")
-@what_to_measure
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a workload parameter.")
-@click.option("--gpus", cls=ListOption, item=GPU, metavar="0", help="GPU, by index or UUID.  [default: the first]")
-@click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: a GPU if present]")
-@how_to_measure
-@click.option("--calls", type=CALLS, default=10, show_default=True, help="Calls to trace, back to back.")
-@click.option("--warmup", type=CALLS_OR_NONE, default=3, show_default=True, help="Warm-up calls.")
-@click.option(
-    "--counters",
-    type=click.Choice(["auto", "ncu", "none"]),
-    default="auto",
-    show_default=True,
-    help="Read counters with ncu; ncu fails if not allowed to.",
-)
-@click.option(
-    "--timeout", type=Duration(), default="2m", show_default=True, help="Time limit for the calls and for ncu."
-)
-@seed_option
-@output_group
-@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also write the kernels as CSV.")
-@click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE", help="Also write the trace to a file.")
-@output_dir_option
-@click.option("--print-commands", is_flag=True, help="Only print command lines for ncu and nsys.")
-@json_option
-def command(workload: str, **flags: Any) -> int:
+class TraceFlags(JsonFlags):
+    """What `assay trace` can be asked for."""
+
+    workload: str = argument("WORKLOAD", required=True)
+    params: tuple[str, ...] = param_flag()
+    gpus: tuple[str, ...] = what_flag(
+        default=(), item=GPU, metavar="0", shown="the first", help="GPU, by index or UUID."
+    )
+    device: str | None = what_flag(metavar="cpu", shown="a GPU if present", help="cpu, cuda or cuda:1.")
+    calls: int = how_flag(default=10, ge=1, le=MAX_CALLS, help="Calls to trace, back to back.")
+    warmup: int = how_flag(default=3, ge=0, le=MAX_CALLS, help="Warm-up calls.")
+    counters: Literal["auto", "ncu", "none"] = how_flag(
+        default="auto", help="Read hardware counters with ncu; `ncu` fails if they cannot be read."
+    )
+    timeout_s: float = how_flag(default=120.0, gt=0, help="Time limit for the calls and for ncu.")
+    seed: int = seed_flag()
+    csv: Path | None = output_flag(metavar="FILE", help="Also write the kernels as CSV.")
+    perfetto: Path | None = output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
+    output_dir: Path = output_dir_flag()
+    print_commands: bool = output_flag(default=False, help="Only print command lines for ncu and nsys.")
+
+
+@verb("trace", TraceFlags)
+def trace_kernels(flags: TraceFlags) -> int:
     """Trace every kernel of a workload, with clocks, power and counters.
 
     A WORKLOAD is one of `assay list`, such as softmax or softmax@torch, or file.py:function.
 
-    \b
-    assay trace softmax
-    assay trace path/to/file.py:function --gpus 1 --calls 3
-    assay trace softmax@numpy --device cpu --csv kernels.csv
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+        assay trace softmax
+        assay trace path/to/file.py:function --gpus 1 --calls 3
+        assay trace softmax@numpy --device cpu --csv kernels.csv
+    """
     from assay.launch.tracing import profiler_commands
     from assay.machine.detect import detect
 
     machine = detect()
-    job = build_request(workload, flags, machine)
-    if flags["print_commands"]:
-        show_commands(profiler_commands(job.calls), as_json=flags["as_json"])
+    job = build_request(flags, machine)
+    if flags.print_commands:
+        show_commands(profiler_commands(job.calls), as_json=flags.as_json)
         return 0
     folder, traced = run_trace(job, flags, machine)
-    show_trace(job, folder, traced, as_json=flags["as_json"])
+    show_trace(job, folder, traced, as_json=flags.as_json)
     refused = traced.summary.counters.refused
-    if flags["counters"] == "ncu" and refused is not None:
+    if flags.counters == "ncu" and refused is not None:
         raise MachineCannot(f"No counters: {refused}; the rest of the trace is kept.")
     return 0
 
 
-def build_request(workload: str, flags: dict[str, Any], machine: Machine) -> TraceSpec:
+def build_request(flags: TraceFlags, machine: Machine) -> TraceSpec:
     """Return what is to be traced; what makes no sense is said here."""
-    from assay.cli.run import parse_parameter
     from assay.launch.tracing import ProfilerCalls, TraceSpec
     from assay.workloads import registry
 
-    device, visible = device_for(machine, flags["gpus"], flags["device"])
+    device, visible = device_for(machine, flags.gpus, flags.device)
     kind = device.partition(":")[0]
-    if flags["counters"] == "ncu" and kind == "cpu":
+    if flags.counters == "ncu" and kind == "cpu":
         raise BadInput("--counters ncu needs a GPU; remove it to trace a CPU.")
-    named = dict(parse_parameter(text) for text in flags["params"])
-    subject = registry.resolve_subject(workload, device_kind=kind, explicit=named)
+    named = parse_assignments(flags.params)
+    subject = registry.resolve_subject(flags.workload, device_kind=kind, explicit=named)
     spec = subject.workload if subject.impl == "python" and ":" in subject.workload else subject.label
     calls = ProfilerCalls(
         workload=spec,
         params=named,
         device=device,
-        calls=flags["calls"],
-        warmup=flags["warmup"],
-        seed=flags["seed"],
+        calls=flags.calls,
+        warmup=flags.warmup,
+        seed=flags.seed,
         visible=visible,
     )
-    return TraceSpec(subject=subject, calls=calls, counters=flags["counters"], timeout_s=flags["timeout"])
+    return TraceSpec(subject=subject, calls=calls, counters=flags.counters, timeout_s=flags.timeout_s)
 
 
 def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> tuple[str, str | None]:
@@ -125,7 +120,7 @@ def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> t
     return chosen, gpu_targets(machine)[chosen].uuid
 
 
-def run_trace(job: TraceSpec, flags: dict[str, Any], machine: Machine) -> tuple[Path, WorkloadTrace]:
+def run_trace(job: TraceSpec, flags: TraceFlags, machine: Machine) -> tuple[Path, WorkloadTrace]:
     """Trace, and keep what came out; of a trace that failed no folder is left."""
     from assay.cli import show as screen
     from assay.cli.time import print_tail
@@ -136,10 +131,10 @@ def run_trace(job: TraceSpec, flags: dict[str, Any], machine: Machine) -> tuple[
     from assay.reports.progress import StatusLine
     from assay.store import run_folder
 
-    for path in (flags["csv"], flags["perfetto"]):
+    for path in (flags.csv, flags.perfetto):
         if path is not None:
             check_writable(path)
-    folder = run_folder.create_trace_folder(flags["output_dir"].absolute())
+    folder = run_folder.create_trace_folder(flags.output_dir.absolute())
     line = StatusLine(screen.console(stderr=True), job.timeout_s)
     try:
         with stop_on_signals(), Guardian():
@@ -153,10 +148,10 @@ def run_trace(job: TraceSpec, flags: dict[str, Any], machine: Machine) -> tuple[
         raise
     line.close()
     run_folder.write_trace_folder(folder, traced, machine)
-    if flags["csv"] is not None:
-        run_folder.write_kernels_csv(flags["csv"], traced)
-    if flags["perfetto"] is not None:
-        run_folder.write_perfetto_trace(flags["perfetto"], traced)
+    if flags.csv is not None:
+        run_folder.write_kernels_csv(flags.csv, traced)
+    if flags.perfetto is not None:
+        run_folder.write_perfetto_trace(flags.perfetto, traced)
     return folder, traced
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from assay.cli.energy_compare import command
+from assay.cli.commands import Verb
+from assay.cli.flag_table import VERBS
 from assay.core.errors import BadInput
 from assay.experiments.energy.compare import (
     ComparedPoint,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from assay.core.values import Scalar
     from assay.experiments.energy.result import EnergyResult
+
+COMMAND = Verb("energy compare", VERBS["energy compare"])
 
 
 def put(folder: Path, found: EnergyResult) -> Path:
@@ -217,7 +220,7 @@ def test_the_command_prints_a_table_and_writes_what_it_is_asked_for(tmp_path: Pa
     run = put(tmp_path / "run", result(row(mode="eager", batch=8), row(mode="graphs", batch=8)))
     files = [tmp_path / "p.png", tmp_path / "p.html", tmp_path / "p.md", tmp_path / "p.json", tmp_path / "all"]
     words = [str(run), "--json", *(word for file in files for word in ("-o", str(file)))]
-    ran = CliRunner().invoke(command, words, catch_exceptions=False)
+    ran = CliRunner().invoke(COMMAND, words, catch_exceptions=False)
     assert ran.exit_code == 0
     data = json.loads(ran.stdout)
     assert [one["front"] for one in data["points"]].count("front") == 1
@@ -231,11 +234,11 @@ def test_the_command_prints_a_table_and_writes_what_it_is_asked_for(tmp_path: Pa
 
 def test_cells_without_energy_are_shown_with_the_reason_and_nothing_is_drawn(tmp_path: Path) -> None:
     run = put(tmp_path / "run", result(row(0, energy=False)))
-    ran = CliRunner().invoke(command, [str(run)], catch_exceptions=False)
+    ran = CliRunner().invoke(COMMAND, [str(run)], catch_exceptions=False)
     assert ran.exit_code == 0
     assert "No GPU energy is known of this cell: no GPU is metered." in " ".join(ran.stdout.split())
     with pytest.raises(BadInput, match="nothing to draw"):
-        CliRunner().invoke(command, [str(run), "-o", str(tmp_path / "p.png")], catch_exceptions=False)
+        CliRunner().invoke(COMMAND, [str(run), "-o", str(tmp_path / "p.png")], catch_exceptions=False)
 
 
 def test_what_cannot_be_compared_is_said_in_a_sentence(tmp_path: Path) -> None:
@@ -264,7 +267,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"is a table of scores \(ai_energy_score\)"):
         read_sources([score])
     with pytest.raises(BadInput, match=r"must end in \.html"):
-        CliRunner().invoke(command, [str(other), "-o", "x.pdf"], catch_exceptions=False)
+        CliRunner().invoke(COMMAND, [str(other), "-o", "x.pdf"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import click
 from assay.cli import fleet, run
 from assay.cli import main as command_line
 from assay.cli.host_options import HostOption
-from assay.cli.params import Verb
+from assay.cli.params import OlderVerb as Verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
