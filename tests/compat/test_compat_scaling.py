@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from assay.compat.scaling import OLDER_NOTE, parse_results
 from assay.core.errors import BadInput
 from assay.experiments.scaling.figures import draw_figures
-from assay.experiments.scaling.result_rows import NumberSpan, ScalingRow, add_speedups, label_rows, newest_rows
+from assay.experiments.scaling.result_rows import ScalingRow, add_speedups, label_rows, newest_rows, reported_estimate
 from assay.experiments.scaling.saved_results import (
     NO_INTERVAL_REASON,
     ScalingSources,
@@ -21,13 +21,20 @@ from assay.experiments.scaling.saved_results import (
 )
 from tests.experiments.scaling.results import ALONE_MS, content, ranks
 
+if TYPE_CHECKING:
+    from assay.core.results import Estimate
+
 
 def row(world: int = 4, **changes: Any) -> ScalingRow:
     told: dict[str, Any] = {
         "source": "run", "assay_version": "0.1.0", "setting": (("dtype", "float16"),), "tokens": 16384, "batch": 2,
-        "world": world, "ring": world, "weak": False, "over_starts": True, "time_ms": NumberSpan(5.0), **changes,
+        "world": world, "ring": world, "weak": False, "time_ms": reported_estimate(5.0, "ms"), **changes,
     }  # fmt: skip
     return ScalingRow(**told)
+
+
+def over_starts(value: float, low: float | None = None, high: float | None = None) -> Estimate:
+    return reported_estimate(value, "", low, high, over_starts=True)
 
 
 def read(**told: Any) -> tuple[ScalingRow, ...]:
@@ -143,34 +150,37 @@ def test_a_shape_that_failed_costs_only_itself() -> None:
 
 
 def test_of_a_shape_measured_twice_the_newest_counts() -> None:
-    first, second = row(source="a", time_ms=NumberSpan(5.0)), row(source="b", time_ms=NumberSpan(6.0))
+    first, second = (
+        row(source="a", time_ms=reported_estimate(5.0, "ms")),
+        row(source="b", time_ms=reported_estimate(6.0, "ms")),
+    )
     assert newest_rows([first, second, row(world=2)]) == (row(world=2), second)
 
 
 @pytest.mark.parametrize(
-    ("share", "over_starts", "verdict", "decidable"),
+    ("share", "verdict", "decidable"),
     [
-        (NumberSpan(0.8, 0.75, 0.85), True, "yes", True),
-        (NumberSpan(0.8, 0.65, 0.85), True, "unsure", True),
-        (NumberSpan(0.6, 0.55, 0.65), True, "no", True),
-        (NumberSpan(0.6, 0.55, 0.65), False, "unsure", False),
-        (NumberSpan(0.8), True, "unsure", False),
-        (NumberSpan(0.6), False, "unsure", False),
-        (None, False, "unsure", False),
+        (over_starts(0.8, 0.75, 0.85), "yes", True),
+        (over_starts(0.8, 0.65, 0.85), "unsure", True),
+        (over_starts(0.6, 0.55, 0.65), "no", True),
+        (reported_estimate(0.6, "", 0.55, 0.65), "unsure", False),
+        (over_starts(0.8), "unsure", False),
+        (reported_estimate(0.6, ""), "unsure", False),
+        (None, "unsure", False),
     ],
 )
 def test_only_an_interval_over_several_starts_decides_the_gate(
-    share: NumberSpan | None, over_starts: bool, verdict: str, decidable: bool
+    share: Estimate | None, verdict: str, decidable: bool
 ) -> None:
-    (one,) = judge_rows([row(world=1), row(efficiency=share, over_starts=over_starts)], 0.7)
+    (one,) = judge_rows([row(world=1), row(efficiency=share)], 0.7)
     assert one.verdict == verdict == combine_verdicts([one])
     assert can_decide([one]) == decidable
     assert (one.reason == NO_INTERVAL_REASON) == (share is not None and not decidable)
 
 
 def test_one_shape_that_is_surely_not_enough_decides_and_nothing_to_judge_decides_nothing() -> None:
-    good, bad = row(efficiency=NumberSpan(0.9, 0.8, 1.0)), row(world=8, efficiency=NumberSpan(0.5, 0.4, 0.6))
-    unsure = row(world=2, efficiency=NumberSpan(0.7, 0.6, 0.8))
+    good, bad = row(efficiency=over_starts(0.9, 0.8, 1.0)), row(world=8, efficiency=over_starts(0.5, 0.4, 0.6))
+    unsure = row(world=2, efficiency=over_starts(0.7, 0.6, 0.8))
     assert combine_verdicts(judge_rows([good, bad, unsure], 0.7)) == "no"
     assert combine_verdicts(judge_rows([good, unsure], 0.7)) == "unsure"
     assert combine_verdicts(judge_rows([row(world=1)], 0.7)) == "unsure"
@@ -192,13 +202,13 @@ def test_the_figures_have_units_intervals_an_ideal_and_a_label_for_what_means_no
     assert names == ["throughput", "speedup", "efficiency", "time"]
     speedup = drawn.scaling[1]
     assert [line.label for line in speedup.lines] == [
-        "16,384 tokens", "32,768 tokens", "16,384 tokens, older tool: means nothing", "ideal",
+        "16,384 tokens", "32,768 tokens", "16,384 tokens, older tool: invalid", "ideal",
     ]  # fmt: skip
     assert speedup.log_x
     assert speedup.log_y
     assert drawn.scaling[0].y_axis == "throughput, million tokens/s"
     assert [figure.y_axis for figure in drawn.memory] == [
-        "peak memory of a rank, GiB", "peak memory to a token of a rank, KiB",
+        "peak memory per rank, GiB", "peak memory per token of a rank, KiB",
     ]  # fmt: skip
     assert [figure.name for figure in drawn.heat_maps] == [
         "map_throughput", "map_efficiency", "map_transfers", "map_memory",
@@ -207,8 +217,8 @@ def test_the_figures_have_units_intervals_an_ideal_and_a_label_for_what_means_no
 
 
 def test_lines_of_ranks_grouped_otherwise_begin_at_one_rank() -> None:
-    one = row(world=1, efficiency=NumberSpan(1.0), speedup=NumberSpan(1.0))
-    by_itself = row(world=2, ring=1, efficiency=NumberSpan(0.8, 0.7, 0.9), speedup=NumberSpan(1.6))
+    one = row(world=1, efficiency=over_starts(1.0), speedup=over_starts(1.0))
+    by_itself = row(world=2, ring=1, efficiency=over_starts(0.8, 0.7, 0.9), speedup=over_starts(1.6))
     efficiency = next(f for f in draw_figures([one, by_itself]).scaling if f.name == "efficiency")
     assert [(line.label, line.x) for line in efficiency.lines] == [
         ("16,384 tokens", (1.0,)), ("16,384 tokens, each by itself", (1.0, 2.0)), ("ideal", (1.0, 2.0)),

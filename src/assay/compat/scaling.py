@@ -28,9 +28,9 @@ from assay.experiments.scaling.plan import ring_length
 from assay.experiments.scaling.result_rows import (
     DEVICE_SETTING,
     SETTING_KEYS,
-    NumberSpan,
     ScalingRow,
     build_run_rows,
+    reported_estimate,
 )
 from assay.workloads.dilated_attention.problem import parse_numbers
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
+    from assay.core.results import Estimate
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.result_rows import RowSetting
@@ -120,9 +121,8 @@ def _parse_row(shape: tuple[int, int, int], ranks: Sequence[Entry], content: Ent
         world=world,
         ring=ring,
         weak=config.get("mode") == "weak",
-        over_starts=False,
-        time_ms=NumberSpan(time_ms),
-        throughput=None if batch is None else NumberSpan(world // ring * batch * tokens / time_ms * 1e3),
+        time_ms=reported_estimate(time_ms, "ms"),
+        throughput=None if batch is None else reported_estimate(world // ring * batch * tokens / time_ms * 1e3, "/s"),
         communication_ms=max(_rank_numbers(ranks, "communication_time_ms", least=0.0), default=None),
         memory_gib=None if memory is None else memory * GIB_OF_GB,
         note=None if isinstance(by, str) else OLDER_NOTE,
@@ -139,22 +139,22 @@ def _add_intervals(row: ScalingRow, content: Entry) -> ScalingRow:
             note = entry.get("note")
             return replace(
                 row,
-                over_starts=entry.get("over_starts") is True,
-                time_ms=_parse_span(entry.get("time_ms")) or row.time_ms,
-                throughput=_parse_span(entry.get("throughput")) or row.throughput,
-                speedup=_parse_span(entry.get("speedup")),
-                efficiency=_parse_span(entry.get("efficiency")),
+                time_ms=_parse_estimate(entry, "time_ms", "ms") or row.time_ms,
+                throughput=_parse_estimate(entry, "throughput", "/s") or row.throughput,
+                speedup=_parse_estimate(entry, "speedup", "×"),
+                efficiency=_parse_estimate(entry, "efficiency", ""),
                 note=note if isinstance(note, str) else None,
             )
     return row
 
 
-def _parse_span(content: JsonValue) -> NumberSpan | None:
-    """Return a number and its interval as ``written_span`` wrote them; null where they are not there."""
+def _parse_estimate(entry: Entry, name: str, unit: str) -> Estimate | None:
+    """Return a number of a shape as ``estimate_to_json`` wrote it; null where it is missing."""
+    content = entry.get(name)
     if not isinstance(content, dict) or (value := _parse_number(content.get("value"))) is None:
         return None
     low, high = (_parse_number(content.get(end), -math.inf) for end in ("low", "high"))
-    return NumberSpan(value) if low is None or high is None else NumberSpan(value, low, high)
+    return reported_estimate(value, unit, low, high, over_starts=entry.get("over_starts") is True)
 
 
 def shape_to_json(row: ScalingRow) -> dict[str, JsonValue]:
@@ -163,15 +163,15 @@ def shape_to_json(row: ScalingRow) -> dict[str, JsonValue]:
         "seq_length": row.tokens,
         "world_size": row.world,
         "ring_size": row.ring,
-        "over_starts": row.over_starts,
+        "over_starts": row.is_over_starts,
         "note": row.note,
-        **{name: span_to_json(getattr(row, name)) for name in ("time_ms", "throughput", "speedup", "efficiency")},
+        **{name: estimate_to_json(getattr(row, name)) for name in ("time_ms", "throughput", "speedup", "efficiency")},
     }
 
 
-def span_to_json(span: NumberSpan | None) -> JsonValue:
+def estimate_to_json(estimate: Estimate | None) -> JsonValue:
     """Return a number and its interval as plain data; null where there is none."""
-    return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
+    return None if estimate is None else estimate.model_dump(include={"value", "low", "high"})
 
 
 def config_setting(config: Entry) -> RowSetting:

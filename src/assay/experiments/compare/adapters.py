@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from assay.core.plan import Trial
     from assay.core.results import Estimate, Record, Summary
     from assay.experiments.compare.tunings import KernelTuning
-    from assay.experiments.scaling.result_rows import NumberSpan
     from assay.experiments.scaling.result_rows import ScalingRow as Shape
     from assay.experiments.threshold.results_file import ThresholdResults, ThresholdRow
     from assay.machine.model import Machine
@@ -250,17 +249,14 @@ def _shape_row_numbers(row: Shape, model: str | None) -> Iterator[Number]:
         IdentityDetail("conditions", "scaling", "weak" if row.weak else "strong"),
         IdentityDetail("conditions", "measured by", "the older tool" if row.assay_version is None else "Assay"),
     )
-    yield _span_number(NumberName(work, details, "time_ms"), model, row.time_ms, "ms")
+    time_ms = row.time_ms
+    yield Number(NumberName(work, details, "time_ms"), None, model, time_ms.value, time_ms.low, time_ms.high, "ms")
     for quantity, value, unit in (
         ("communication_ms", row.communication_ms, "ms"),
         ("memory_gib", row.memory_gib, "GiB"),
     ):
         if value is not None and value > 0:
             yield Number(NumberName(work, details, quantity), None, model, value, unit=unit)
-
-
-def _span_number(name: NumberName, model: str | None, span: NumberSpan, unit: str) -> Number:
-    return Number(name, None, model, span.value, span.low, span.high, unit)
 
 
 def speedup_numbers(results: ThresholdResults) -> list[Number]:

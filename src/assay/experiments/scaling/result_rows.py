@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from assay.core.results import Estimate
+from assay.experiments.scaling.estimates import is_over_starts
 from assay.experiments.scaling.plan import has_transfers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from assay.core.results import Estimate
+    from assay.core.results import Scope
     from assay.core.values import Params
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
     from assay.experiments.scaling.options import ScalingOptions
@@ -28,12 +30,15 @@ SETTING_KEYS = (
 """What must be the same in two files, beside the batch, for their times to be held against each other."""
 
 
-class NumberSpan(NamedTuple):
-    """A number and its interval; the ends are null where the source has none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
+def reported_estimate(
+    value: float, unit: str, low: float | None = None, high: float | None = None, *, over_starts: bool = False
+) -> Estimate:
+    """Return a number as its source reports it; without an interval where the source has none."""
+    bounds = (low, high) if low is not None and high is not None else (None, None)
+    scope: Scope = "run" if over_starts else "process"
+    return Estimate(
+        value=value, low=bounds[0], high=bounds[1], unit=unit, scope=scope, method="as the source reports it", n=1
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,6 @@ class ScalingRow:
         world: Ranks.
         ring: Ranks to a ring.
         weak: Whether the work grows with the ranks.
-        over_starts: Whether the intervals are over several starts; of one start they say nothing of the next.
         time_ms: Of a call, forward and backward: the slowest rank.
         throughput: Tokens a second of all rings together; of a workload without tokens, calls a second.
         speedup: Times as much work in the same time as one rank.
@@ -67,11 +71,10 @@ class ScalingRow:
     world: int
     ring: int
     weak: bool
-    over_starts: bool
-    time_ms: NumberSpan
-    throughput: NumberSpan | None = None
-    speedup: NumberSpan | None = None
-    efficiency: NumberSpan | None = None
+    time_ms: Estimate
+    throughput: Estimate | None = None
+    speedup: Estimate | None = None
+    efficiency: Estimate | None = None
     communication_ms: float | None = None
     memory_gib: float | None = None
     note: str | None = None
@@ -80,6 +83,11 @@ class ScalingRow:
     def key(self) -> tuple[object, ...]:
         """What two measurements of the same shape have in common."""
         return (self.assay_version is None, self.setting, self.batch, self.tokens, self.world, self.ring, self.weak)
+
+    @property
+    def is_over_starts(self) -> bool:
+        """Whether its efficiency has an interval over several starts; one start says nothing about the next."""
+        return self.efficiency is not None and is_over_starts(self.efficiency)
 
     @property
     def rings(self) -> int:
@@ -130,7 +138,10 @@ def _add_speedup(row: ScalingRow, rows: Sequence[ScalingRow]) -> ScalingRow:
     elif alone.source != row.source:
         notes.append(f"held against one rank of {alone.source}")
     return replace(
-        row, speedup=NumberSpan(faster), efficiency=NumberSpan(faster / row.world), note="; ".join(notes) or None
+        row,
+        speedup=reported_estimate(faster, "×"),
+        efficiency=reported_estimate(faster / row.world, ""),
+        note="; ".join(notes) or None,
     )
 
 
@@ -191,14 +202,12 @@ def build_run_rows(
 def _build_row(
     options: ScalingOptions, result: AnalysedShape, source: str, version: str, setting: RowSetting
 ) -> ScalingRow | None:
-    time_ms = _number_span(result["time"], 1 / US_OF_MS)
-    if time_ms is None:
+    time = result["time"]
+    if time is None:
         return None
     shape, params, weak = result.shape, options.subject.params, options.mode == "weak"
-    alone = NumberSpan(1.0, 1.0, 1.0) if shape.world == 1 else None
+    one_rank = shape.world == 1
     batch = params.get("batch")
-    efficiency = result["efficiency"]
-    over_starts = efficiency is not None and efficiency.scope == "run"
     return ScalingRow(
         source=source,
         assay_version=version,
@@ -208,14 +217,13 @@ def _build_row(
         world=shape.world,
         ring=shape.ring,
         weak=weak,
-        over_starts=over_starts,
-        time_ms=time_ms,
-        throughput=_number_span(result["throughput"]),
-        speedup=alone or _number_span(result["speedup"]),
-        efficiency=alone or _number_span(result["efficiency"]),
+        time_ms=time.scaled("ms", times=1 / US_OF_MS),
+        throughput=result["throughput"],
+        speedup=reported_estimate(1.0, "×", 1.0, 1.0) if one_rank else result["speedup"],
+        efficiency=reported_estimate(1.0, "", 1.0, 1.0) if one_rank else result["efficiency"],
         communication_ms=_transfer_ms(options, result),
         memory_gib=_max_gib([] if result.facts is None else [m.allocated_mib for m in result.facts.memory]),
-        note=result.missing_reason("efficiency") if shape.world > 1 else None,
+        note=None if one_rank else result.missing_reason("efficiency"),
     )
 
 
@@ -225,13 +233,6 @@ def _transfer_ms(options: ScalingOptions, result: AnalysedShape) -> float | None
         return 0.0
     communication = result["communication"]
     return None if communication is None else communication.value / US_OF_MS
-
-
-def _number_span(number: Estimate | None, scale: float = 1.0) -> NumberSpan | None:
-    if number is None:
-        return None
-    scaled = number.scaled(number.unit, times=scale)
-    return NumberSpan(scaled.value, scaled.low, scaled.high)
 
 
 def _max_gib(mib: Sequence[float | None]) -> float | None:

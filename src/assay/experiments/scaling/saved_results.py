@@ -12,10 +12,11 @@ from assay.core.errors import BadInput, DamagedFile
 from assay.core.files import read_json
 from assay.core.format import format_percent, format_time, percent_cell
 from assay.core.page import Column, Page, Section, Table, Text
-from assay.core.results import Estimate, Finding, Findings
+from assay.core.results import Finding, Findings
 from assay.core.values import first_problem
 from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
+from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.figures import NOT_COMPARABLE
 from assay.experiments.scaling.options import ScalingOptions
 from assay.experiments.scaling.result_rows import (
@@ -180,20 +181,14 @@ def judge_row(row: ScalingRow, least: float) -> JudgedRow:
     share = row.efficiency
     if row.assay_version is None or share is None:
         return JudgedRow(row, "unsure", row.note or "its efficiency is not known")
-    if share.low is None or share.high is None or not row.over_starts:
+    if not row.is_over_starts:
         return JudgedRow(row, "unsure", "; ".join([NO_INTERVAL_REASON, *([row.note] if row.note else [])]))
-    return JudgedRow(row, "yes" if share.low >= least else "no" if share.high < least else "unsure", row.note)
+    return JudgedRow(row, judge_at_least(share, least), row.note)
 
 
 def can_decide(judged_rows: Sequence[JudgedRow]) -> bool:
     """Return whether there is a shape that a gate can rest on, whatever its efficiency is."""
-    return any(
-        judged_row.row.assay_version is not None
-        and judged_row.row.over_starts
-        and judged_row.row.efficiency is not None
-        and judged_row.row.efficiency.low is not None
-        for judged_row in judged_rows
-    )
+    return any(judged_row.row.assay_version is not None and judged_row.row.is_over_starts for judged_row in judged_rows)
 
 
 def judge_rows(rows: Sequence[ScalingRow], least: float) -> tuple[JudgedRow, ...]:
@@ -262,14 +257,10 @@ def _count_verdicts(judged_rows: Sequence[JudgedRow], least: float) -> str:
 
 
 def _build_finding(one: JudgedRow, label: str, least: float) -> Finding:
-    row, share = one.row, one.row.efficiency
-    estimate = None
-    if share is not None:
-        method = "speedup over ranks, as the source has it"
-        estimate = Estimate(value=share.value, low=share.low, high=share.high, unit="", scope="run", method=method, n=1)
+    row = one.row
     return Finding(
         claim=f"{label_with_ranks(row, label)} are at least {format_percent(least)} efficient",
-        estimate=estimate,
+        estimate=row.efficiency,
         verdict=one.verdict,
         records=(),
         reason=one.reason,
