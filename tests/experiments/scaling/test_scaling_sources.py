@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assay.compat.scaling import estimate_to_json
 from assay.core.errors import BadInput
 from assay.core.plan import Block
 from assay.core.seals import compute_digest
@@ -95,7 +96,7 @@ def test_the_older_file_of_a_run_says_the_same_as_the_run(
     assert [row.key for row in told.rows] == [row.key for row in written.rows]
     for one, other in zip(told.rows, written.rows, strict=True):
         for name in ("time_ms", "throughput", "speedup", "efficiency"):
-            assert getattr(other, name) == pytest.approx(getattr(one, name)), name
+            assert estimate_to_json(getattr(other, name)) == pytest.approx(estimate_to_json(getattr(one, name))), name
         assert (other.note, other.is_over_starts) == (one.note, one.is_over_starts)
     for least in (0.1, 0.5, 0.8, 0.99):
         verdicts = [[one.verdict for one in judge_rows(found.rows, least)] for found in (told, written)]
