@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.page import Column, Page, Section, Table, Text
+from assay.reports.drawing.palette import DARK, LIGHT, parse_colour
 from assay.reports.html import to_html
 from assay.reports.text import one_line, split_code, visible_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from assay.core.results import Origin
@@ -126,10 +128,13 @@ MEASURE = """
 onload = () => {
   const frames = [...document.querySelectorAll("iframe")].map(frame => {
     const root = frame.contentDocument.documentElement;
-    const shown = kind => [...root.querySelectorAll("svg." + kind)].filter(svg => svg.getClientRects().length).length;
+    const drawings = [...root.querySelectorAll("svg")].filter(svg => svg.getClientRects().length);
+    const colour = (element, name) => frame.contentWindow.getComputedStyle(element)[name];
     return {
       window: frame.contentWindow.innerWidth, page: root.scrollWidth, title: root.querySelector("h1").textContent,
-      light: shown("light"), dark: shown("dark"), scripts: frame.contentDocument.scripts.length,
+      drawings: drawings.length, ground: colour(frame.contentDocument.body, "background-color"),
+      inks: drawings.map(svg => colour(svg.querySelector("text"), "fill")),
+      scripts: frame.contentDocument.scripts.length,
     };
   });
   document.body.innerHTML = "<pre>" + JSON.stringify(frames).replace(/</g, "&lt;") + "</pre>";
@@ -166,13 +171,22 @@ def test_on_a_phone_the_page_never_scrolls_sideways(
         assert found["page"] <= 360
         assert found["title"] == one_line(one.title)
         assert found["scripts"] == 0
-        assert (found["light"], found["dark"]) == (len(one.figures), 0)
+        assert found["drawings"] == len(one.figures)
+
+
+def rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(round(part * 255)) for part in parse_colour(colour))})"
 
 
 @pytest.mark.full
-def test_on_a_dark_screen_the_dark_drawings_are_shown(page: Page, page_html: str, tmp_path: Path) -> None:
-    (found,) = measured([page_html], tmp_path, "--blink-settings=preferredColorScheme=0")
-    assert (found["light"], found["dark"]) == (0, len(page.figures))
+@pytest.mark.parametrize(("theme", "palette"), [(1, LIGHT), (0, DARK)], ids=["light", "dark"])
+def test_drawings_take_the_colours_of_the_screen(
+    page: Page, page_html: str, tmp_path: Path, theme: int, palette: Mapping[str, str]
+) -> None:
+    (found,) = measured([page_html], tmp_path, f"--blink-settings=preferredColorScheme={theme}")
+    assert found["ground"] == rgb(palette["background"])
+    assert found["drawings"] == len(page.figures)
+    assert set(found["inks"]) <= {rgb(palette["ink"]), rgb(palette["muted"])}
 
 
 def test_how_far_it_can_be_trusted_stands_right_under_the_answer() -> None:

@@ -307,7 +307,7 @@ def plot_series(flags: HistoryPlotFlags) -> int:
     """
     from assay.cli import show
     from assay.core.files import replace_atomically
-    from assay.reports.figures import to_png
+    from assay.reports.figures import draw_figure
     from assay.reports.html import to_html
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import load_named_series
@@ -320,10 +320,10 @@ def plot_series(flags: HistoryPlotFlags) -> int:
         course = load_named_series(connection, " ".join(flags.name), parse_origins(flags.origin))
     page = series_page(course)
     path = output or Path(f"history-{course.name}.html")
-    content = (
-        to_png(series_line(course), noted=True, origin=page.origin) if path.suffix == ".png" else to_html(page).encode()
-    )
-    replace_atomically(path, content)
+    if path.suffix == ".png":
+        replace_atomically(path, draw_figure(series_line(course)).to_png(noted=True, origin=page.origin))
+    else:
+        replace_atomically(path, to_html(page).encode())
     show.console(stderr=True).print(
         f"{page.lead} Drawn: {show.short_path(path.absolute())}", markup=False, soft_wrap=True
     )

@@ -96,7 +96,7 @@ def write_sheets(page: Page, drawings: ScalingFigures, folder: Path) -> list[Pat
 
     from assay.core.files import replace_atomically, translate_os_errors
     from assay.experiments.scaling.figures import draw_empty_figure
-    from assay.reports.figures import save_panels
+    from assay.reports.figures import to_panels
     from assay.reports.terminal import print_page
 
     with translate_os_errors(folder):
@@ -104,7 +104,8 @@ def write_sheets(page: Page, drawings: ScalingFigures, folder: Path) -> list[Pat
     files = []
     for name, file in SHEETS.items():
         words = name.replace("_", " ").capitalize()
-        save_panels(getattr(drawings, name) or (draw_empty_figure(words, name),), folder / file)
+        figures = getattr(drawings, name) or (draw_empty_figure(words, name),)
+        replace_atomically(folder / file, to_panels(figures))
         files.append(folder / file)
     buffer = io.StringIO()
     print_page(text_only_page(page), Console(file=buffer, width=WIDTH, color_system=None))

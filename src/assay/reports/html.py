@@ -1,11 +1,11 @@
 """A page as one self-contained HTML file: no requests, no scripts, readable on a phone and on paper.
 
-`write_report` writes the files of a report: report.md, report.html and a PNG for every figure.
+Each figure is drawn once; its colours are CSS variables, so that it follows the theme of the screen and is light on
+paper. `write_report` writes the files of a report: report.md, report.html and a PNG for every figure.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from functools import cache
 from html import escape
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.format import typeset_minus
 from assay.core.page import Table, Text
-from assay.reports.figures import save_png, svg_and_remarks
+from assay.reports.drawing.palette import DARK, LIGHT, css_variables
+from assay.reports.figures import draw_figure
 from assay.reports.markdown import to_markdown
 from assay.reports.text import (
     TONE_MARKS,
@@ -30,10 +31,11 @@ from assay.reports.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from assay.core.page import Cell, Column, Element, Figure, Page, Section, Tone
+    from assay.core.page import Cell, Column, Element, Page, Section, Tone
+    from assay.reports.figures import Drawing
 
 
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -45,14 +47,12 @@ _SHORT = 24
 _WIDE = (("table vast", 15), ("table wide", 9))
 """Tables with this many columns are printed smaller, the widest in landscape."""
 
-_WIDTH = re.compile(r'viewBox="0 0 ([0-9.]+)')
 
-
-def to_html(page: Page) -> str:
-    """Return the page as a complete document."""
+def to_html(page: Page, drawings: Sequence[Drawing] | None = None) -> str:
+    """Return the page as a complete document; ``drawings`` are those of its figures, where they are drawn already."""
     warning = origin_warning(page.origin)
     title = escape(one_line(page.title))
-    ids = iter(range(1, len(page.figures) + 1))
+    remaining = iter([draw_figure(figure) for figure in page.figures] if drawings is None else drawings)
     parts = [
         "<!doctype html>",
         '<html lang="en">',
@@ -71,7 +71,7 @@ def to_html(page: Page) -> str:
         f'<p class="lead {page.lead_tone}">{_mark(page.lead_tone)}{_prose(page.lead)}</p>',
         *(f'<p class="quality {line.tone}">{_mark(line.tone)}{_prose(line.text)}</p>' for line in page.quality),
         "</header>",
-        *(_section(section, ids) for section in page.sections),
+        *(_section(section, remaining) for section in page.sections),
         _facts(page.facts),
         "</main>",
         "</body>",
@@ -82,7 +82,9 @@ def to_html(page: Page) -> str:
 
 @cache
 def _style() -> str:
-    return resources.files("assay.reports").joinpath("report.css").read_text(encoding="utf-8")
+    themes = f":root {{ {css_variables(LIGHT)} }}\n"
+    themes += f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {css_variables(DARK)} }} }}\n"
+    return themes + resources.files("assay.reports").joinpath("report.css").read_text(encoding="utf-8")
 
 
 def _prose(text: str) -> str:
@@ -104,17 +106,17 @@ def _banner(warning: str | None) -> str:
     return f'<aside class="banner" role="note"><strong>{warning}.</strong> {WARNING_DETAIL}</aside>'
 
 
-def _section(section: Section, ids: Iterator[int]) -> str:
-    content = "\n".join(_element(element, ids) for element in section.elements)
+def _section(section: Section, drawings: Iterator[Drawing]) -> str:
+    content = "\n".join(_element(element, drawings) for element in section.elements)
     return f"<section>\n<h2>{escape(one_line(section.title))}</h2>\n{content}\n</section>"
 
 
-def _element(element: Element, ids: Iterator[int]) -> str:
+def _element(element: Element, drawings: Iterator[Drawing]) -> str:
     if isinstance(element, Text):
         return f'<p class="{element.tone}">{_mark(element.tone)}{_prose(element.text)}</p>'
     if isinstance(element, Table):
         return _table(element)
-    return _figure(element, next(ids))
+    return _figure(next(drawings))
 
 
 def _captioned(kind: str, title: str, content: str, note: str | None) -> str:
@@ -167,23 +169,11 @@ def _class(column: Column, cell: Cell = None) -> str:
     return " class=short" if len(cell) <= _SHORT else " class=long"
 
 
-def _figure(figure: Figure, index: int) -> str:
-    """Return a figure drawn twice; the style shows the one that suits the screen theme, or paper."""
-    light, remarks = svg_and_remarks(figure, dark=False, prefix=f"f{index}l-")
-    dark, _ = svg_and_remarks(figure, dark=True, prefix=f"f{index}d-")
-    drawings = f"{_drawing(light, 'light')}{_drawing(dark, 'dark')}"
-    drawing = f'<div class="drawing" role="img" aria-label="{escape(describe_figure(figure))}">{drawings}</div>'
-    note = " ".join([*([figure.note] if figure.note else []), *remarks])
-    return _captioned("drawn", figure.title, _scroller(drawing, figure.title), note)
-
-
-def _drawing(svg: str, kind: str) -> str:
-    """Fit a drawing into the page with a minimum width, so that its letters, nine units high, stay readable."""
-    start, body = svg.split(">", 1)
-    width = _WIDTH.search(start)
-    minimum = f"min-width: {float(width.group(1)):.0f}px; " if width else ""
-    start = re.sub(r' (?:xmlns|version)="[^"]*"', "", start).replace('style="', f'style="{minimum}', 1)
-    return f'{start} class="{kind}" aria-hidden="true" focusable="false">{body}'
+def _figure(drawing: Drawing) -> str:
+    figure = drawing.figure
+    picture = f'<div class="drawing" role="img" aria-label="{escape(describe_figure(figure))}">{drawing.to_svg()}</div>'
+    note = " ".join([*([figure.note] if figure.note else []), *drawing.remarks])
+    return _captioned("drawn", figure.title, _scroller(picture, figure.title), note)
 
 
 def _facts(facts: tuple[tuple[str, str], ...]) -> str:
@@ -207,9 +197,10 @@ def write_report(page: Page, folder: Path) -> tuple[Path, ...]:
     relative = {figure.name: f"figures/{figure.name}.png" for figure in page.figures}
     with translate_os_errors(folder):
         (folder / "figures" if relative else folder).mkdir(parents=True, exist_ok=True)
-    for figure in page.figures:
-        save_png(figure, folder / relative[figure.name], origin=page.origin)
+    drawings = [draw_figure(figure) for figure in page.figures]
+    for drawing in drawings:
+        replace_atomically(folder / relative[drawing.figure.name], drawing.to_png(origin=page.origin))
     markdown, html = folder / "report.md", folder / "report.html"
     replace_atomically(markdown, to_markdown(page, relative).encode())
-    replace_atomically(html, to_html(page).encode())
+    replace_atomically(html, to_html(page, drawings).encode())
     return (markdown, html, *(folder / path for path in relative.values()))
