@@ -83,7 +83,7 @@ def test_two_runs_are_compared_number_by_number(compare: Compare) -> None:
     assert slow["ratio"]["low"] < 1.08 < slow["ratio"]["high"]
     assert slow["details"]["n"] == "512"
     assert found["only_in"] == {"after": ["copy@torch on=cuda n=512 isolation=none busy_us"]}
-    assert found["headline"].startswith("Of 3 numbers in common with before: 1 slower, 1 faster, 1 the same")
+    assert found["headline"].startswith("Of 3 results in common with before: 1 slower, 1 faster, 1 unchanged")
 
 
 def test_the_gate_says_no_where_something_became_worse(compare: Compare) -> None:
@@ -195,8 +195,8 @@ def test_each_device_is_held_against_itself_and_another_of_its_model_is_told(com
     a_run(Path("far"), BOTH, on=with_gpus("NVIDIA L4", first=7, driver="590.2"), seed=2)
     found = data(compare("one", "two", "far", "--json"))
     assert [pair["other"]["devices"] for pair in found["pairs"]] == [2, 1, 2, 1]
-    notes = {pair["against"]: pair["note"] for pair in found["pairs"]}
-    assert notes == {"two": None, "far": "measured on another device of the same model, and such differ"}
+    caveats = {pair["against"]: pair["caveat"] for pair in found["pairs"]}
+    assert caveats == {"two": None, "far": "other device"}
     assert found["differing_facts"]["driver"] == {"one": "580.1", "two": "580.1", "far": "590.2"}
     assert found["differing_facts"]["version of torch"] == {"one": None, "two": "2.11", "far": None}
 
@@ -253,7 +253,7 @@ def test_what_assay_time_printed_is_compared(compare: Compare) -> None:
 
     (pair,) = data(compare(printed("a.json", 10.0), printed("b.json", 20.0), "--json"))["pairs"]
     assert pair["ratio"]["value"] == pytest.approx(2.0)
-    assert (pair["verdict"], pair["note"]) == ("unsure", "on which model it was measured is not told")
+    assert (pair["verdict"], pair["caveat"]) == ("unsure", "unknown model")
 
 
 def test_older_tunings_are_compared_device_by_device(compare: Compare) -> None:
@@ -301,7 +301,7 @@ def test_results_of_the_older_threshold_tool_stand_side_by_side(compare: Compare
     assert "| fa2_min_len_win | threshold | 128 | 64 |" in report
     assert "| sliding S=512 w=256 | speedup | 2.500× | 2.500× |" in report
     pairs = data(compare("l4.json", "rows.json", "--json"))["pairs"]
-    assert {pair["note"] for pair in pairs} == {"on which model it was measured is not told"}
+    assert {pair["caveat"] for pair in pairs} == {"unknown model"}
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.experiments.compare.alignment import align_results
 from assay.experiments.compare.kernels import repeat_spread, spread_ratio, stratified_ratio
+from assay.experiments.compare.pairing import align_results
 from assay.experiments.compare.sources import read_source
-from assay.experiments.compare.verdicts import judge_pairs
+from assay.experiments.compare.verdicts import cells_ratio, judge_pairs
 from assay.experiments.energy import EXPERIMENT as ENERGY
 from assay.experiments.energy.study import build_study
 from assay.experiments.gate import EXPERIMENT as GATE
@@ -289,7 +289,8 @@ def _compared() -> dict[str, Any]:
             other = comparisons.a_run(Path(place) / name, others, seed=2)
             table = align_results([read_source(base), read_source(other)])
             found[f"compared, {name}"] = [
-                {"verdict": pair.verdict, "ratio": told(pair.ratio)} for pair in judge_pairs(table, 0.02)
+                {"verdict": judged.verdict, "ratio": told(cells_ratio(pair.baseline, pair.other))}
+                for pair, judged in zip(table.pairs, judge_pairs(table.pairs, 0.02), strict=True)
             ]
     return found
 

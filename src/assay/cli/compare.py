@@ -53,7 +53,7 @@ def compare_with_first(flags: CompareFlags) -> int:
     """
     from assay.cli import show
     from assay.core.files import replace_atomically
-    from assay.experiments.compare.alignment import align_results
+    from assay.experiments.compare.pairing import align_results
     from assay.experiments.compare.report import build_page, compare_results
     from assay.experiments.compare.sources import read_source
     from assay.reports.markdown import to_markdown
@@ -65,7 +65,7 @@ def compare_with_first(flags: CompareFlags) -> int:
     result = compare_results(table, flags.minimum_effect)
     if flags.fail_on_regression:
         refuse_undecidable_gate(result)
-    report_page = build_page(table, result)
+    report_page = build_page(result)
     if flags.output is not None:
         replace_atomically(flags.output, to_markdown(report_page, {}).encode())
     if flags.as_json:
@@ -109,7 +109,7 @@ def refuse_undecidable_gate(result: ComparisonResult) -> None:
         reason = "; ".join(item.text for item in result.not_comparable[:3]) or result.headline.rstrip(".")
         raise BadInput(f"The gate cannot compare anything: {reason}.")
     reasons = dict.fromkeys(pair.reason for pair in result.pairs if pair.reason is not None)
-    reason = "; ".join(reasons) or "of no number it can be said which is better"
+    reason = "; ".join(reasons) or "it is unknown in which direction any of the numbers is better"
     few = any(pair.doubt in {"one process", "no interval"} for pair in result.pairs)
     more = (
         " Measure both results in several processes: --restarts 5, with a --duration that they fit in." if few else ""

@@ -283,7 +283,7 @@ def show_fan_out(whole: FanOut, folder: Path, *, verb: str, as_json: bool) -> No
 
 def compare_runs(whole: FanOut, folder: Path) -> tuple[ComparisonResult | None, Page | None, str | None]:
     """Return the comparison of the runs and its page; or why there is none, as a sentence."""
-    from assay.experiments.compare.alignment import align_results
+    from assay.experiments.compare.pairing import align_results
     from assay.experiments.compare.report import build_page, compare_results
     from assay.experiments.compare.sources import read_source
 
@@ -295,7 +295,7 @@ def compare_runs(whole: FanOut, folder: Path) -> tuple[ComparisonResult | None, 
         result = compare_results(table, MINIMUM_EFFECT)
     except BadInput as error:
         return None, None, str(error)
-    return result, build_page(table, result), None
+    return result, build_page(result), None
 
 
 def _fan_out_headline(whole: FanOut) -> str:

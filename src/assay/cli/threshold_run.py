@@ -34,8 +34,8 @@ from assay.core.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from assay.experiments.compare.thresholds import ThresholdBaseline
     from assay.experiments.threshold.answers import ThresholdAnswer
-    from assay.experiments.threshold.baseline import ThresholdBaseline
     from assay.experiments.threshold.options import ThresholdOptions
     from assay.hosts.base import Job
     from assay.machine.model import Machine
@@ -221,7 +221,7 @@ class ThresholdOutputs:
     @classmethod
     def prepared(cls, options: ThresholdOptions, machine: Machine, flags: Mapping[str, Any]) -> Self:
         """Make sure that all of it can be done: the files can be written, the keys are there, the baseline fits."""
-        from assay.experiments.threshold import baseline
+        from assay.experiments.compare import thresholds as baseline
         from assay.experiments.threshold.results_file import describe_device
 
         check_writable(flags)
@@ -270,9 +270,9 @@ class ThresholdOutputs:
             replace_atomically(self.report, text.replace("](figures/", f"]({figures}/").encode())
 
     def _rose(self, answers: Sequence[ThresholdAnswer], before: ThresholdBaseline) -> bool:
-        from assay.experiments.threshold.baseline import compare_with_baseline
+        from assay.experiments.compare.thresholds import compare_with_baseline
 
-        comparisons = compare_with_baseline(answers, before)
+        comparisons = compare_with_baseline(answers, before, "this run")
         for comparison in comparisons:
             click.echo(f"Baseline: {comparison.text}.", err=True)
         return any(
@@ -298,7 +298,7 @@ class ThresholdHook:
             thresholds = load_thresholds(self._given["thresholds"] or DEFAULT_SPEC_FILE)
             check_keys(self._given["config"], {threshold.key: threshold.never for threshold in thresholds})
         if self._given["baseline"] is not None:
-            from assay.experiments.threshold import baseline
+            from assay.experiments.compare import thresholds as baseline
 
             baseline.read_baseline(self._given["baseline"])
         return self._afterwards

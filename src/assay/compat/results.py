@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.experiments.compare.adapters import parameter_details, positive_float
-from assay.experiments.compare.alignment import Number, NumberName
+from assay.experiments.compare.pairing import CellName, ComparedCell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +25,12 @@ def is_threshold_result(content: JsonValue) -> bool:
     return isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and "branch" in rows[0]
 
 
-def row_numbers(rows: Iterable[JsonValue], model: str | None) -> list[Number]:
+def row_cells(rows: Iterable[JsonValue], model: str | None) -> list[ComparedCell]:
     """Return the speed-up and the two times of every row of the older form; what else a row holds is left aside."""
-    return [number for row in rows if isinstance(row, dict) for number in _row_numbers(row, model)]
+    return [number for row in rows if isinstance(row, dict) for number in _row_cells(row, model)]
 
 
-def _row_numbers(row: Mapping[str, JsonValue], model: str | None) -> Iterator[Number]:
+def _row_cells(row: Mapping[str, JsonValue], model: str | None) -> Iterator[ComparedCell]:
     params = row.get("params")
     own = params if isinstance(params, dict) else {}
     settings = {"S": row.get("sequence_length"), "w": row.get("window_size")}
@@ -41,11 +41,11 @@ def _row_numbers(row: Mapping[str, JsonValue], model: str | None) -> Iterator[Nu
         settings |= {name: row.get(name) or own.get(longer) or usual for name, (longer, usual) in sizes.items()}
     for quantity, unit in (("speedup", "×"), ("masked_ms", "ms"), ("fa2_ms", "ms")):
         value = positive_float(row.get(quantity))
-        name = NumberName(str(row.get("branch")), parameter_details(settings), quantity)
+        name = CellName(str(row.get("branch")), parameter_details(settings), quantity)
         if value is not None:
             ends = (
                 (positive_float(row.get("low")), positive_float(row.get("high")))
                 if quantity == "speedup"
                 else (None, None)
             )
-            yield Number(name, None, model, value, *(ends if None not in ends else (None, None)), unit=unit)
+            yield ComparedCell(name, None, model, value, *(ends if None not in ends else (None, None)), unit=unit)

@@ -9,7 +9,8 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.core.results import Parity
-from assay.experiments.threshold import EXPERIMENT, baseline
+from assay.experiments.compare import thresholds as baseline
+from assay.experiments.threshold import EXPERIMENT
 from assay.experiments.threshold.answers import build_answer
 from assay.experiments.threshold.report import build_study
 from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults, describe_device
@@ -136,7 +137,7 @@ def test_a_threshold_that_rose_beyond_its_interval_is_a_regression(
 ) -> None:
     _, answers = written(tmp_path, crossing=crossing)
     (tmp_path / "before.json").write_text(json.dumps(content))
-    (found,) = baseline.compare_with_baseline(answers, baseline.read_baseline(tmp_path / "before.json"))
+    (found,) = baseline.compare_with_baseline(answers, baseline.read_baseline(tmp_path / "before.json"), "now")
     assert found.rose == rose
 
 
@@ -144,7 +145,7 @@ def test_results_of_this_tool_are_a_baseline_with_their_interval(tmp_path: Path)
     file, _ = written(tmp_path, crossing=40)
     before = baseline.read_baseline(file)
     _, answers = written(tmp_path, crossing=200)
-    assert [each.rose for each in baseline.compare_with_baseline(answers, before)] == ["yes"]
+    assert [each.rose for each in baseline.compare_with_baseline(answers, before, "now")] == ["yes"]
 
 
 @pytest.mark.parametrize(

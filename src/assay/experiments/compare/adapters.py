@@ -15,8 +15,8 @@ from assay.core.errors import BadInput
 from assay.core.results import Finding
 from assay.core.units import unit_of
 from assay.core.values import first_problem
-from assay.experiments.compare.alignment import Number, NumberName
 from assay.experiments.compare.kernels import best_times
+from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, CellName, ComparedCell
 from assay.experiments.contention.plan import WARM_UP
 from assay.experiments.estimates import CLOCK_QUANTITIES
 from assay.experiments.scaling.result_rows import DEVICE_SETTING
@@ -38,7 +38,7 @@ from assay.store.identity import (
 from assay.timing.results import Comparison, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pydantic import JsonValue
 
@@ -58,21 +58,21 @@ NOT_COMPARED = CLOCK_QUANTITIES | {"start_us"}
 FAILED_QUANTITY = "call_us"
 """The time that would be there of what failed: every way of timing takes it."""
 
-NumberLocation = tuple[NumberName, str | None, str | None]
+CellLocation = tuple[CellName, str | None, str | None]
 
 
-def run_numbers(folder: RunFolder) -> list[Number]:
+def run_cells(folder: RunFolder) -> list[ComparedCell]:
     """Return every number of a run; of what was measured several times, the mean of the times it was."""
     trials = {trial.id: trial for decision in folder.decisions() for trial in decision.block.trials}
-    by_location: dict[NumberLocation, list[Number]] = {}
+    by_location: dict[CellLocation, list[ComparedCell]] = {}
     for record in folder.records():
         if record.trial in trials and trials[record.trial].settings.get("phase") != WARM_UP:
-            for number in _record_numbers(trials[record.trial], record, folder.machine):
+            for number in _record_cells(trials[record.trial], record, folder.machine):
                 by_location.setdefault((number.name, number.device, number.model), []).append(number)
-    return [_combine_numbers(several) for several in by_location.values()]
+    return [_combine_cells(several) for several in by_location.values()]
 
 
-def _record_numbers(trial: Trial, record: Record, machine: Machine) -> Iterator[Number]:
+def _record_cells(trial: Trial, record: Record, machine: Machine) -> Iterator[ComparedCell]:
     for role in trial.roles:
         if role.duty != "timed":
             continue
@@ -80,24 +80,24 @@ def _record_numbers(trial: Trial, record: Record, machine: Machine) -> Iterator[
         for index, subject in enumerate(role.subjects):
             details = subject_details(trial, role, subject, loaded_dtype_of(record, role.name, index))
             if record.status != "ok":
-                name = NumberName(work_name(subject), details, FAILED_QUANTITY)
-                yield Number(name, device, model, None, unit=unit_of(FAILED_QUANTITY), reason=record.reason)
+                name = CellName(work_name(subject), details, FAILED_QUANTITY)
+                yield ComparedCell(name, device, model, None, unit=unit_of(FAILED_QUANTITY), reason=record.reason)
                 continue
             for summary in record.estimates:
                 if (summary.role, summary.subject) == (role.name, index) and summary.quantity not in NOT_COMPARED:
-                    name = NumberName(work_name(subject), details, summary.quantity, summary.estimate.method_key)
+                    name = CellName(work_name(subject), details, summary.quantity, summary.estimate.method_key)
                     yield _summary_number(name, device, model, summary, record)
 
 
 def _summary_number(
-    name: NumberName, device: str | None, model: str | None, summary: Summary, record: Record
-) -> Number:
+    name: CellName, device: str | None, model: str | None, summary: Summary, record: Record
+) -> ComparedCell:
     estimate = summary.estimate
     alike = [
         s for s in record.series if (s.role, s.subject, s.quantity) == (summary.role, summary.subject, summary.quantity)
     ]
     restarts = len({series.restart for series in alike})
-    return Number(
+    return ComparedCell(
         name=name,
         device=device,
         model=model,
@@ -109,7 +109,7 @@ def _summary_number(
     )
 
 
-def _combine_numbers(several: list[Number]) -> Number:
+def _combine_cells(several: list[ComparedCell]) -> ComparedCell:
     """Return one number for several of the same thing: each record is one draw."""
     good = [number for number in several if number.value is not None]
     if len(good) < 2:
@@ -117,7 +117,7 @@ def _combine_numbers(several: list[Number]) -> Number:
     values = [number.value for number in good if number.value is not None]
     centre, low, high, _ = restarts_interval(values)
     first = good[0]
-    return Number(first.name, first.device, first.model, centre, low, high, first.unit, len(good))
+    return ComparedCell(first.name, first.device, first.model, centre, low, high, first.unit, len(good))
 
 
 UNIT_SPELLINGS = {"us": "µs"}
@@ -126,7 +126,7 @@ UNIT_SPELLINGS = {"us": "µs"}
 TIMED_QUANTITIES = ("busy_us", "span_us", "call_us")
 
 
-def finding_numbers(entries: list[JsonValue], model: str | None) -> list[Number]:
+def finding_cells(entries: list[JsonValue], model: str | None) -> list[ComparedCell]:
     """Return the number of each claim that has one.
 
     Raises:
@@ -136,7 +136,7 @@ def finding_numbers(entries: list[JsonValue], model: str | None) -> list[Number]
         findings = [Finding.model_validate(entry) for entry in entries]
     except ValidationError as error:
         raise BadInput(f"a finding is not what this version of Assay writes: {first_problem(error)}") from None
-    numbers: list[Number] = []
+    numbers: list[ComparedCell] = []
     counts: Counter[str] = Counter()
     for finding in findings:
         counts[finding.claim] += 1
@@ -146,12 +146,12 @@ def finding_numbers(entries: list[JsonValue], model: str | None) -> list[Number]
         if finding.estimate is not None:
             identity = finding.identity or {}
             details = (*identity_details(identity), *again)
-            name = NumberName(finding.claim, details, finding.estimate.unit or "value", finding.estimate.method_key)
+            name = CellName(finding.claim, details, finding.estimate.unit or "value", finding.estimate.method_key)
             numbers.append(_estimate_number(name, None, identity_model(identity) or model, finding.estimate))
     return numbers
 
 
-def timed_numbers(content: dict[str, JsonValue]) -> list[Number]:
+def timed_cells(content: dict[str, JsonValue]) -> list[ComparedCell]:
     """Return the times that ``assay time --json`` printed.
 
     Raises:
@@ -159,24 +159,24 @@ def timed_numbers(content: dict[str, JsonValue]) -> list[Number]:
     """
     try:
         if content.get("measurement") is not None:
-            return list(_measurement_numbers(Measurement.model_validate(content["measurement"])))
-        return list(_comparison_numbers(Comparison.model_validate(content["comparison"])))
+            return list(_measurement_cells(Measurement.model_validate(content["measurement"])))
+        return list(_comparison_cells(Comparison.model_validate(content["comparison"])))
     except ValidationError as error:
         raise BadInput(f"it is not what this version of Assay writes: {first_problem(error)}") from None
 
 
-def _measurement_numbers(measurement: Measurement) -> Iterator[Number]:
+def _measurement_cells(measurement: Measurement) -> Iterator[ComparedCell]:
     for quantity in TIMED_QUANTITIES:
         estimate = getattr(measurement, quantity)
         if estimate is not None:
-            name = NumberName(measurement.name, _conditions(measurement), quantity, estimate.method_key)
+            name = CellName(measurement.name, _conditions(measurement), quantity, estimate.method_key)
             yield _estimate_number(name, measurement.device, None, estimate, measurement.processes)
 
 
-def _comparison_numbers(comparison: Comparison) -> Iterator[Number]:
+def _comparison_cells(comparison: Comparison) -> Iterator[ComparedCell]:
     times = {comparison.first: comparison.first_us, **{other.name: other.time_us for other in comparison.others}}
     for work, estimate in times.items():
-        name = NumberName(work, _conditions(comparison), comparison.quantity, estimate.method_key)
+        name = CellName(work, _conditions(comparison), comparison.quantity, estimate.method_key)
         yield _estimate_number(name, comparison.device, None, estimate, comparison.processes)
 
 
@@ -187,9 +187,9 @@ def _conditions(result: Measurement | Comparison) -> tuple[IdentityDetail, ...]:
 
 
 def _estimate_number(
-    name: NumberName, device: str | None, model: str | None, estimate: Estimate, processes: int | None = None
-) -> Number:
-    return Number(
+    name: CellName, device: str | None, model: str | None, estimate: Estimate, processes: int | None = None
+) -> ComparedCell:
+    return ComparedCell(
         name=name,
         device=device,
         model=model,
@@ -201,38 +201,34 @@ def _estimate_number(
     )
 
 
-THRESHOLD_QUANTITY = "threshold"
-"""The quantity of a recommended threshold: a size, not a measured number."""
-
-
-def tuning_numbers(tunings: Iterable[KernelTuning]) -> list[Number]:
+def tuning_cells(tunings: Iterable[KernelTuning]) -> list[ComparedCell]:
     """Return the best time of each kernel on each device."""
-    by_name: dict[tuple[NumberName, str | None], list[KernelTuning]] = {}
+    by_name: dict[tuple[CellName, str | None], list[KernelTuning]] = {}
     for older in tunings:
         name, model = _tuning_name(older)
         by_name.setdefault((name, model), []).append(older)
     return [
-        _draws_number(name, device or None, model, times, "ms")
+        _draws_cell(name, device or None, model, times, "ms")
         for (name, model), several in by_name.items()
         for device, times in best_times(several).items()
     ]
 
 
-def _tuning_name(older: KernelTuning) -> tuple[NumberName, str | None]:
+def _tuning_name(older: KernelTuning) -> tuple[CellName, str | None]:
     """Return what a tuning is of, as far as its file says, and the model of its device."""
     if older.identity is None:
-        return NumberName(older.kernel, (), "best_time_ms"), None
+        return CellName(older.kernel, (), "best_time_ms"), None
     work = older.identity.get("workload", {}).get("workload", older.kernel)
     details = tuple(detail for detail in identity_details(older.identity) if detail.aspect != "workload")
-    return NumberName(work, details, "best_time_ms"), identity_model(older.identity)
+    return CellName(work, details, "best_time_ms"), identity_model(older.identity)
 
 
-def shape_numbers(rows: Iterable[Shape], model: str | None) -> list[Number]:
+def shape_cells(rows: Iterable[Shape], model: str | None) -> list[ComparedCell]:
     """Return the time, the transfers and the memory of each shape."""
-    return [number for row in rows for number in _shape_row_numbers(row, model)]
+    return [number for row in rows for number in _shape_row_cells(row, model)]
 
 
-def _shape_row_numbers(row: Shape, model: str | None) -> Iterator[Number]:
+def _shape_row_cells(row: Shape, model: str | None) -> Iterator[ComparedCell]:
     setting = dict(row.setting)
     work, model = setting.get("workload", "dilated attention"), setting.get(DEVICE_SETTING, model)
     details = (
@@ -250,36 +246,37 @@ def _shape_row_numbers(row: Shape, model: str | None) -> Iterator[Number]:
         IdentityDetail("conditions", "measured by", "the older tool" if row.assay_version is None else "Assay"),
     )
     time_ms = row.time_ms
-    yield Number(NumberName(work, details, "time_ms"), None, model, time_ms.value, time_ms.low, time_ms.high, "ms")
+    name = CellName(work, details, "time_ms")
+    yield ComparedCell(name, None, model, time_ms.value, time_ms.low, time_ms.high, "ms")
     for quantity, value, unit in (
         ("communication_ms", row.communication_ms, "ms"),
         ("memory_gib", row.memory_gib, "GiB"),
     ):
         if value is not None and value > 0:
-            yield Number(NumberName(work, details, quantity), None, model, value, unit=unit)
+            yield ComparedCell(CellName(work, details, quantity), None, model, value, unit=unit)
 
 
-def speedup_numbers(results: ThresholdResults) -> list[Number]:
+def speedup_cells(results: ThresholdResults) -> list[ComparedCell]:
     """Return the speed-up of every point by each time that was taken, from the pairs of each process."""
     where = results.device_info.uuid, results.device_info.device_name
-    return [number for row in results.results for number in _speedup_row_numbers(row, *where, results.identity)]
+    return [number for row in results.results for number in _speedup_row_cells(row, *where, results.identity)]
 
 
-def _speedup_row_numbers(
+def _speedup_row_cells(
     row: ThresholdRow, device: str | None, model: str | None, identity: Identity | None
-) -> Iterator[Number]:
+) -> Iterator[ComparedCell]:
     details = (*parameter_details(row.params), *_threshold_details(identity, row.threshold))
     for time, timed in row.times.items():
         draws = [math.exp(sum(logs) / len(logs)) for logs in timed.log_speedups if logs]
-        yield _draws_number(NumberName(row.threshold, details, f"speedup by {time}"), device, model, draws, "×")
+        yield _draws_cell(CellName(row.threshold, details, f"speedup by {time}"), device, model, draws, "×")
     if not row.times:
         reason = row.refused or row.cannot or "not measured"
         for time in TIME_KINDS:
-            name = NumberName(row.threshold, details, f"speedup by {time}")
-            yield Number(name, device, model, None, unit="×", reason=reason)
+            name = CellName(row.threshold, details, f"speedup by {time}")
+            yield ComparedCell(name, device, model, None, unit="×", reason=reason)
 
 
-def recommendation_numbers(content: Mapping[str, JsonValue], model: str | None) -> list[Number]:
+def recommendation_cells(content: Mapping[str, JsonValue], model: str | None) -> list[ComparedCell]:
     """Return the thresholds that a file recommends; without a value where it says never, or that it is not known."""
     entries = content.get("thresholds")
     decided = {
@@ -294,16 +291,16 @@ def recommendation_numbers(content: Mapping[str, JsonValue], model: str | None) 
     }
     identity = parse_identity(content.get("identity"))
     recommended = content.get("recommendation")
-    numbers: list[Number] = []
+    numbers: list[ComparedCell] = []
     for key, value in (recommended if isinstance(recommended, dict) else {}).items():
         last = key.rpartition(".")[2]
         name, decision = (
-            NumberName(last, _threshold_details(identity, named.get(last)), THRESHOLD_QUANTITY),
+            CellName(last, _threshold_details(identity, named.get(last)), THRESHOLD_QUANTITY),
             decided.get(last),
         )
         size = None if decision == "disable" else positive_float(value)
         reason = "never" if decision == "disable" else "not known" if size is None else None
-        numbers.append(Number(name, None, model, size, reason=reason))
+        numbers.append(ComparedCell(name, None, model, size, reason=reason))
     return numbers
 
 
@@ -330,9 +327,10 @@ def _parameter_detail(name: str, value: str) -> IdentityDetail:
     return IdentityDetail("dtype" if name == DTYPE else "parameters", name, value)
 
 
-def _draws_number(name: NumberName, device: str | None, model: str | None, draws: Iterable[float], unit: str) -> Number:
+def _draws_cell(
+    name: CellName, device: str | None, model: str | None, draws: Sequence[float], unit: str
+) -> ComparedCell:
     """Return the geometric mean of what several processes gave."""
-    values = tuple(draws)
-    value = math.exp(sum(map(math.log, values)) / len(values)) if values else None
-    reason = None if values else "not measured"
-    return Number(name, device, model, value, unit=unit, processes=len(values), draws=values, reason=reason)
+    value = math.exp(sum(map(math.log, draws)) / len(draws)) if draws else None
+    reason = None if draws else "not measured"
+    return ComparedCell(name, device, model, value, unit=unit, processes=len(draws), draws=tuple(draws), reason=reason)

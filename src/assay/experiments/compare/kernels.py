@@ -18,7 +18,7 @@ import numpy as np
 from scipy import special
 
 from assay.core.results import Estimate
-from assay.experiments.compare.alignment import describe_differences, find_differences
+from assay.experiments.compare.pairing import describe_differences, find_differences
 from assay.experiments.compare.tunings import config_key, most_common_pick
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.ratios import Proportion, pooled_ratio

@@ -22,7 +22,7 @@ from assay.experiments.compare import adapters as from_findings
 from assay.experiments.compare import adapters as from_older
 from assay.experiments.compare import adapters as from_run
 from assay.experiments.compare import tunings as variance
-from assay.experiments.compare.alignment import ResultSource
+from assay.experiments.compare.pairing import ResultSource
 from assay.experiments.reporting import assess_quality, disturbance_text
 from assay.experiments.scaling import saved_results as scaling
 from assay.experiments.threshold import saved_results as saved
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from assay.core.results import Origin
-    from assay.experiments.compare.alignment import Number, View
+    from assay.experiments.compare.pairing import ComparedCell, View
 
 
 if TYPE_CHECKING:
-    Reader = Callable[[], Sequence[Number]]
+    Reader = Callable[[], Sequence[ComparedCell]]
 
 PLAN_FILE, RECORDS_FILE, FINDINGS_FILE = "plan.json", "records.jsonl", "findings.json"
 NOT_COMPARABLE_TEXT = (
@@ -88,11 +88,11 @@ def _run_source(path: Path) -> ResultSource:
     for left in (FINDINGS_FILE, THRESHOLDS):
         verify_file(path / left)
     experiment = folder.plan.experiment
-    readers: dict[View, Reader] = {"times": lambda: from_run.run_numbers(folder)}
+    readers: dict[View, Reader] = {"times": lambda: from_run.run_cells(folder)}
     if experiment == "threshold" and (path / THRESHOLDS).is_file():
         readers = {**_threshold_readers(path / THRESHOLDS, read_json(path / THRESHOLDS)), **readers}
     if experiment == scaling.EXPERIMENT_NAME:
-        readers["shapes"] = lambda: from_older.shape_numbers(
+        readers["shapes"] = lambda: from_older.shape_cells(
             scaling.read_sources(path).rows, machine_model(folder.machine)
         )
     if experiment in variance.READABLE_EXPERIMENTS:
@@ -131,12 +131,12 @@ def _machine_facts(folder: RunFolder, path: Path) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _run_tunings(path: Path) -> list[Number]:
+def _run_tunings(path: Path) -> list[ComparedCell]:
     """Return the tunings of a run: of one with phases, those of its baseline."""
     group = variance.read_group([path], "baseline")
     if not group.sources:
         raise BadInput(f"{'; '.join(group.unusable)}.")
-    return from_older.tuning_numbers([source.tuning for source in group.sources])
+    return from_older.tuning_cells([source.tuning for source in group.sources])
 
 
 def _tuning_files(path: Path) -> ResultSource:
@@ -145,7 +145,7 @@ def _tuning_files(path: Path) -> ResultSource:
     group = variance.read_group(files, "baseline")
     if not group.sources:
         raise BadInput(f"{'; '.join(group.unusable)}.")
-    numbers = from_older.tuning_numbers([source.tuning for source in group.sources])
+    numbers = from_older.tuning_cells([source.tuning for source in group.sources])
     notes = (*group.unusable, *(f"{s.path}: {note}" for s in group.sources for note in s.tuning.notes))
     return ResultSource(str(path), "older tuning results", {"tunings": lambda: numbers}, notes=notes)
 
@@ -153,12 +153,12 @@ def _tuning_files(path: Path) -> ResultSource:
 def _shape_files(path: Path) -> ResultSource:
     """Return what a file of times over ranks, or a folder of such, holds."""
     shapes = scaling.read_sources(path)
-    numbers = from_older.shape_numbers(shapes.rows, None)
+    numbers = from_older.shape_cells(shapes.rows, None)
     notes = (*shapes.unusable, *(note.rstrip(".") for note in shapes.notes))
     return ResultSource(str(path), "results over ranks", {"shapes": lambda: numbers}, notes=notes)
 
 
-def _read_findings(path: Path) -> list[Number]:
+def _read_findings(path: Path) -> list[ComparedCell]:
     content = read_json(path)
     _refuse_newer(content, path)
     findings = content.get("findings") if isinstance(content, dict) else None
@@ -167,25 +167,25 @@ def _read_findings(path: Path) -> list[Number]:
     machine = path.parent / "machine.json"
     model = machine_model(RunFolder.open(path.parent).machine) if machine.is_file() else None
     try:
-        return from_findings.finding_numbers(findings, model)
+        return from_findings.finding_cells(findings, model)
     except BadInput as error:
         raise BadInput(f"{path}: {error}.") from None
 
 
 def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
     """Return how a result of ``assay threshold``, or of the older tool, is read."""
-    from assay.compat.results import row_numbers
+    from assay.compat.results import row_cells
 
     data = content if isinstance(content, dict) else {"results": content}
     info, rows = data.get("device_info"), data.get("results")
     model = info.get("device_name") if isinstance(info, dict) else None
     named = model if isinstance(model, str) else None
-    recommended = from_older.recommendation_numbers(data, named)
+    recommended = from_older.recommendation_cells(data, named)
     readers: dict[View, Reader] = {}
     results = saved.read_saved(path).results if "schema" in data else None
     if results is not None:
-        readers["speed-ups"] = lambda: [*recommended, *from_older.speedup_numbers(results)]
-    of_rows = row_numbers(rows if isinstance(rows, list) else [], named)
+        readers["speed-ups"] = lambda: [*recommended, *from_older.speedup_cells(results)]
+    of_rows = row_cells(rows if isinstance(rows, list) else [], named)
     if not of_rows and results is None:
         raise BadInput("it has no row with a speed-up or a time")
     readers["rows"] = lambda: [*recommended, *of_rows]
@@ -205,7 +205,7 @@ def _file_source(path: Path, content: JsonValue) -> ResultSource:
         claims = _read_findings(path)
         return ResultSource(name, "findings", {"findings": lambda: claims})
     if content.get("measurement") is not None or content.get("comparison") is not None:
-        times = from_findings.timed_numbers(content)
+        times = from_findings.timed_cells(content)
         return ResultSource(name, "times of `assay time`", {"times": lambda: times})
     if "kernel_name" in content:
         return _tuning_files(path)

@@ -13,25 +13,32 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from assay.core.errors import BadInput, suggest_nearest
 from assay.core.files import read_json, read_yaml
-from assay.experiments.compare.alignment import describe_differences, find_differences
+from assay.core.results import Verdict
+from assay.core.values import Value
+from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, describe_differences, find_differences
 from assay.experiments.threshold import saved_results as saved
-from assay.experiments.threshold.answers import describe_location
+from assay.experiments.threshold.answers import build_answer, describe_location
 from assay.experiments.threshold.results_file import RESULTS_FILE, build_identity, select_identity
 from assay.store.identity import identity_details
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    from assay.core.results import Verdict
+    from assay.experiments.compare.pairing import ResultTable
     from assay.experiments.threshold.answers import ThresholdAnswer
     from assay.experiments.threshold.options import Threshold, ThresholdOptions
     from assay.experiments.threshold.results_file import ThresholdEntry
     from assay.store.identity import Identity
+
+
+RISE_TEXTS: dict[Verdict, str] = {"yes": "it rose", "no": "it did not rise", "unsure": "inconclusive"}
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,11 @@ class ThresholdBaseline:
         return self.thresholds.get(key) or self.thresholds.get(key.rpartition(".")[2])
 
 
-@dataclass(frozen=True)
-class BaselineComparison:
-    """One threshold against its baseline: yes, it rose; no, it did not; or that cannot be told."""
+class ThresholdRise(Value):
+    """Whether a threshold rose: yes, no, or unsure."""
 
     name: str
+    against: str = Field(description="The result that is compared with the baseline.")
     rose: Verdict
     text: str
 
@@ -205,20 +212,43 @@ def _check_can_rise(baseline: ThresholdBaseline, options: ThresholdOptions) -> N
         )
 
 
-def compare_with_baseline(answers: Sequence[ThresholdAnswer], baseline: ThresholdBaseline) -> list[BaselineComparison]:
+def compare_with_baseline(
+    answers: Sequence[ThresholdAnswer], baseline: ThresholdBaseline, against: str
+) -> tuple[ThresholdRise, ...]:
     """Return for each threshold that the baseline has whether it rose."""
-    return [
-        _compare_answer(answer, before)
+    return tuple(
+        _compare_answer(answer, before, against)
         for answer in answers
         if (before := baseline.threshold_of(answer.key)) is not None
-    ]
+    )
 
 
-def _compare_answer(answer: ThresholdAnswer, before: BaselineThreshold) -> BaselineComparison:
-    text = f"{answer.name} was {before.text}, and is {describe_location(answer.location)}"
+def _compare_answer(answer: ThresholdAnswer, before: BaselineThreshold, against: str) -> ThresholdRise:
     location, highest = answer.location, before.highest
+    rose: Verdict = "unsure"
     if highest is not None and location.high is not None and location.high <= highest:
-        return BaselineComparison(answer.name, "no", f"{text}: it did not rise")
-    if highest is not None and location.fails is not None and location.fails >= highest:
-        return BaselineComparison(answer.name, "yes", f"{text}: it rose")
-    return BaselineComparison(answer.name, "unsure", f"{text}: whether it rose cannot be told")
+        rose = "no"
+    elif highest is not None and location.fails is not None and location.fails >= highest:
+        rose = "yes"
+    text = f"{answer.name} was {before.text}, and is {describe_location(location)}: {RISE_TEXTS[rose]}"
+    return ThresholdRise(name=answer.name, against=against, rose=rose, text=text)
+
+
+def compare_thresholds(table: ResultTable) -> tuple[ThresholdRise, ...]:
+    """Return for each threshold that the baseline and another result on the same model have whether it rose.
+
+    The other is decided again by the baseline's margin and time.
+    """
+    others = dict.fromkeys(p.against for p in table.pairs if p.name.quantity == THRESHOLD_QUANTITY and p.is_comparable)
+    return tuple(rise for path in others for rise in _compare_files(Path(table.sources[0].path), Path(path)))
+
+
+def _compare_files(first: Path, second: Path) -> tuple[ThresholdRise, ...]:
+    try:
+        before, old, new = read_baseline(first), saved.read_saved(first), saved.read_saved(second)
+    except BadInput:
+        return ()
+    margin = None if old.results is None else old.thresholds[0][0].margin
+    decide_on = new.decide_on if old.results is None else old.decide_on
+    answers = [build_answer(item, decide_on) for item in new.judge(margin, decide_on)]
+    return compare_with_baseline(answers, before, str(second))

@@ -1,36 +1,55 @@
-"""What can be compared: numbers with their names, which numbers of several results are of the same thing.
+"""Cells of results, and which of them are paired.
 
-How others differ.
-
-Numbers are of the same thing where everything that is known of what was measured agrees. There is no second, coarser
-match: numbers that agree in less are listed with the difference, e.g.
+Cells are paired only where everything that is recorded of what was measured agrees. There is no second, coarser match:
+those that agree in less are listed with the difference, e.g.
 ``softmax@numpy: parameters differ (rows 256 vs 512); isolation differs (none vs full)``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
+from assay.store.identity import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from assay.core.results import Origin
     from assay.store.identity import IdentityDetail
 
 
 View = Literal["times", "tunings", "shapes", "speed-ups", "rows", "findings"]
-"""In which terms results are told: two results can be compared in terms that both have."""
+"""The terms of a result: two results are compared in terms that both have."""
+THRESHOLD_QUANTITY = "threshold"
+"""The quantity of a recommended threshold: a size, not a measured cell."""
+
+QuantitySense = Literal["time", "rate", "cost", "neither"]
+"""What more of a quantity means: slower, faster, more expensive; neither: more is neither better nor worse."""
+
+TIME_UNITS = {"ns", "µs", "ms", "s", "min"}
+COST_UNITS = {"J", "mJ", "kJ", "Wh", "kWh", "MiB", "GiB", "MB", "GB"}
+
+
+def quantity_sense(quantity: str, unit: str) -> QuantitySense:
+    """Return what more of a quantity means."""
+    if "speedup" in quantity or unit.endswith("/s") or quantity.endswith("_per_s"):
+        return "rate"
+    if "_per_" in quantity:
+        return "neither"
+    return "time" if unit in TIME_UNITS else "cost" if unit in COST_UNITS else "neither"
 
 
 @dataclass(frozen=True)
-class NumberName:
-    """What a number is of: the work in its implementation, what else must agree, the quantity, and the estimator.
+class CellName:
+    """What a cell is of: the work in its implementation, what else must agree, the quantity, and the estimator.
 
-    ``method`` is null where the source does not say how its numbers were obtained, or nothing was measured.
+    ``method`` is null where the source does not record how its numbers were obtained, or nothing was measured.
     """
 
     work: str
@@ -38,22 +57,28 @@ class NumberName:
     quantity: str
     method: str | None = None
 
+    @property
+    def detail_values(self) -> dict[str, str]:
+        """The details by name."""
+        return {detail.name: detail.value for detail in self.details}
+
 
 @dataclass(frozen=True)
-class Number:
-    """One number that a result holds.
+class ComparedCell:
+    """One number of a result.
 
     Attributes:
-        device: Tells devices of one model apart: a GPU's UUID. Null: not told.
-        model: The model of the GPU, or of the host where there is none. Null: not told.
+        device: Distinguishes devices of one model: a GPU's UUID. Null: not recorded.
+        model: The model of the GPU, or of the host where there is none. Null: not recorded.
         value: Null where it was not measured, for ``reason``.
         low, high: Its interval; null where too little was measured.
-        unit: As people write it.
-        processes: How many processes the interval is over; 1: it is within one. Null: not told.
-        draws: What each process gave, where that is all there is: the interval is then made of them.
+        unit: As on screen.
+        processes: How many processes the interval is over; 1: it is within one. Null: not recorded.
+        draws: One number per process, where there is no interval: it follows from them.
+        known_sense: What more of it means; null: it follows from quantity and unit.
     """
 
-    name: NumberName
+    name: CellName
     device: str | None
     model: str | None
     value: float | None
@@ -63,24 +88,55 @@ class Number:
     processes: int | None = None
     draws: tuple[float, ...] = ()
     reason: str | None = None
+    known_sense: QuantitySense | None = None
+
+    @property
+    def sense(self) -> QuantitySense:
+        """What more of it means."""
+        return self.known_sense or quantity_sense(self.name.quantity, self.unit)
+
+
+@dataclass(frozen=True)
+class CellPair:
+    """Cells of the baseline and of another result with the same name: one for each device on either side."""
+
+    name: CellName
+    against: str
+    baseline: Sequence[ComparedCell]
+    other: Sequence[ComparedCell]
+
+    @property
+    def shared_models(self) -> set[str]:
+        """The device models that both sides record."""
+        return device_models(self.baseline) & device_models(self.other)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether both are of the same device model, or one side does not record it."""
+        return not device_models(self.baseline) or not device_models(self.other) or bool(self.shared_models)
+
+
+def device_models(cells: Sequence[ComparedCell]) -> set[str]:
+    """Return the device models that cells record."""
+    return {cell.model for cell in cells if cell.model is not None}
 
 
 @dataclass(frozen=True)
 class ResultSource:
-    """A result that is there.
+    """A result that can be compared.
 
     Attributes:
         path: As the user wrote it.
         kind: What it is, in words.
-        readers: By view, the one that tells most first, how its numbers are read.
-        facts: What else is known of how it was measured: driver, versions, commit.
-        origin: Whether a device was really there.
-        notes: What must be known of it.
+        readers: The functions that read its cells, by view; the most detailed view first.
+        facts: How else it was measured: driver, versions, commit.
+        origin: Whether a real device was measured.
+        notes: What qualifies it.
     """
 
     path: str
     kind: str
-    readers: Mapping[View, Callable[[], Sequence[Number]]]
+    readers: Mapping[View, Callable[[], Sequence[ComparedCell]]]
     facts: Mapping[str, str] = field(default_factory=dict)
     origin: Origin = "real"
     notes: tuple[str, ...] = ()
@@ -88,9 +144,9 @@ class ResultSource:
 
 PLURAL_ASPECTS = frozenset({"parameters", "conditions"})
 UNSET_TEXTS = {"schedule": "alone", "beside": "nothing", "in turns": "no", "in stages": "no"}
-"""What it means that a result does not have a detail; of all others, that it is not set."""
+"""What a missing detail means; of all others, that it is not set."""
 MAX_DIFFERENCES = 4
-"""So many differing values of one aspect are named."""
+"""Number of differing values named per aspect."""
 
 
 class Difference(Value):
@@ -142,53 +198,81 @@ def _value_text(of: Difference, value: str | None) -> str:
 
 
 MAX_NAMES_SHOWN = 3
-"""So many names of a result are shown where nothing is in common."""
+"""Number of names shown per result where nothing is in common."""
 
 
-@dataclass(frozen=True)
-class NotComparable:
-    """A number of the baseline that another result has only of something else, and in what that differs."""
+class NotComparable(Value):
+    """What the baseline has, and another result only of something else; it gets no verdict."""
 
-    other: int
-    name: NumberName
+    what: str
+    quantities: tuple[str, ...]
+    against: str
     differences: tuple[Difference, ...]
+    text: str = Field(description="The differences in words.")
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Results side by side in terms that all have: by name, what each of them holds of it.
+    """Results side by side in terms that all have.
 
     Attributes:
         view: In which terms.
         sources: The results, the baseline first.
-        rows: By name, the numbers of each source, one for each device; none where it does not have it.
+        rows: By name, the cells of each source, one for each device; none where it does not have it.
     """
 
     view: View
     sources: tuple[ResultSource, ...]
-    rows: Mapping[NumberName, tuple[tuple[Number, ...], ...]]
+    rows: Mapping[CellName, tuple[tuple[ComparedCell, ...], ...]]
 
-    @property
-    def shared(self) -> dict[NumberName, tuple[tuple[Number, ...], ...]]:
+    @cached_property
+    def shared(self) -> dict[CellName, tuple[tuple[ComparedCell, ...], ...]]:
         """The rows that the baseline and at least one other have."""
         return {name: row for name, row in self.rows.items() if row[0] and any(row[1:])}
 
-    @property
-    def not_comparable(self) -> tuple[NotComparable, ...]:
-        """What the baseline has, and another result has of the same workload, but not of the same thing."""
+    @cached_property
+    def pairs(self) -> tuple[CellPair, ...]:
+        """The baseline's cells with those of each other result, also where device models differ."""
         return tuple(
-            NotComparable(other, name, different)
+            CellPair(name, self.sources[other].path, row[0], row[other])
+            for name, row in self.shared.items()
             for other in range(1, len(self.sources))
-            for name, row in self.rows.items()
-            if row[0] and not row[other] and (different := self._nearest(name, other)) is not None
+            if row[other]
         )
 
-    def _nearest(self, name: NumberName, other: int) -> tuple[Difference, ...] | None:
+    @cached_property
+    def not_comparable(self) -> tuple[NotComparable, ...]:
+        """What both results have of a workload, but not of the same thing, or not on the same device model.
+
+        Each difference stands once, for all quantities that have it.
+        """
+        quantities: dict[tuple[str, str, tuple[Difference, ...]], dict[str, None]] = {}
+        for other, source in enumerate(self.sources[1:], 1):
+            for name, row in self.rows.items():
+                if row[0] and not row[other] and (differences := self._nearest(name, other)) is not None:
+                    quantities.setdefault((name.work, source.path, differences), {})[name.quantity] = None
+        for pair in self.pairs:
+            if not pair.is_comparable:
+                models = (", ".join(sorted(device_models(side))) for side in (pair.baseline, pair.other))
+                difference = Difference(aspect=MODEL, name=MODEL, **_difference_sides(*models))
+                quantities.setdefault((pair.name.work, pair.against, (difference,)), {})[pair.name.quantity] = None
+        return tuple(
+            NotComparable(
+                what=work,
+                quantities=tuple(several),
+                against=against,
+                differences=differences,
+                text=f"{work}: {describe_differences(differences)}",
+            )
+            for (work, against, differences), several in quantities.items()
+        )
+
+    def _nearest(self, name: CellName, other: int) -> tuple[Difference, ...] | None:
         """Return in what a name differs from the nearest that only the other result has; null where none is near."""
         names = [n for n, row in self.rows.items() if row[other] and not row[0] and is_related(name, n)]
         return min((name_differences(name, candidate) for candidate in names), key=len, default=None)
 
-    def only_in(self, index: int) -> list[NumberName]:
+    def only_in(self, index: int) -> list[CellName]:
         """Return the names that only one of the results has, and of which no other has anything like it."""
         others = [other for other in range(len(self.sources)) if other != index]
         alone = [n for n, row in self.rows.items() if row[index] and not any(row[other] for other in others)]
@@ -196,17 +280,17 @@ class ResultTable:
         return [n for n in alone if not any(is_related(n, other) for other in related)]
 
 
-def is_related(one: NumberName, other: NumberName) -> bool:
-    """Return whether two numbers are of the same workload and quantity, were all else the same."""
+def is_related(one: CellName, other: CellName) -> bool:
+    """Return whether two cells are of the same workload and quantity, were all else the same."""
     return one.quantity == other.quantity and workload_name(one) == workload_name(other)
 
 
-def workload_name(name: NumberName) -> str:
+def workload_name(name: CellName) -> str:
     """Return the work whatever its implementation: ``softmax`` of ``softmax@numpy``."""
     return name.work.partition("@")[0]
 
 
-def name_differences(one: NumberName, other: NumberName) -> tuple[Difference, ...]:
+def name_differences(one: CellName, other: CellName) -> tuple[Difference, ...]:
     """Return in what two names differ: implementation, details, method."""
     result = list(find_differences(one.details, other.details))
     if one.work != other.work:
@@ -240,26 +324,22 @@ def align_results(sources: Sequence[ResultSource], quantities: Sequence[str] = (
 
 
 def _build_table(view: View, sources: Sequence[ResultSource], quantities: Sequence[str]) -> ResultTable:
-    rows: dict[NumberName, list[list[Number]]] = {}
-    failed: list[tuple[int, Number]] = []
-    for index, source in enumerate(sources):
-        for number in source.readers[view]():
-            if quantities and number.name.quantity not in quantities:
-                continue
-            if number.value is None:
-                failed.append((index, number))
-            else:
-                rows.setdefault(number.name, [[] for _ in sources])[index].append(number)
-    _add_failed(rows, failed, len(sources))
+    cells = [
+        (index, cell)
+        for index, source in enumerate(sources)
+        for cell in source.readers[view]()
+        if not quantities or cell.name.quantity in quantities
+    ]
+    rows: dict[CellName, list[list[ComparedCell]]] = {}
+    for index, cell in cells:
+        if cell.value is not None:
+            rows.setdefault(cell.name, [[] for _ in sources])[index].append(cell)
+    measured = {replace(name, method=None): name for name in rows}
+    for index, cell in cells:  # what was not measured has no method: it stands beside what others measured of it
+        if cell.value is None:
+            name = measured.get(replace(cell.name, method=None), cell.name)
+            rows.setdefault(name, [[] for _ in sources])[index].append(cell)
     return ResultTable(view, tuple(sources), {name: tuple(map(tuple, row)) for name, row in rows.items()})
-
-
-def _add_failed(rows: dict[NumberName, list[list[Number]]], failed: Sequence[tuple[int, Number]], sources: int) -> None:
-    """Put what was not measured, which has no method, beside what others measured of it."""
-    by_work = {replace(name, method=None): name for name in rows}
-    for index, number in failed:
-        name = by_work.get(replace(number.name, method=None), number.name)
-        rows.setdefault(name, [[] for _ in range(sources)])[index].append(number)
 
 
 def _nothing_in_common(table: ResultTable, quantities: Sequence[str]) -> str:
@@ -275,8 +355,7 @@ def _example_names(table: ResultTable, index: int) -> str:
     return f"{', '.join(names[:MAX_NAMES_SHOWN])}{more}" if names else "none"
 
 
-def name_text(name: NumberName, among: Sequence[NumberName] = ()) -> str:
-    """Write what a number is of: its work, and of the details those that differ among some names, or all."""
-    constant = {detail for detail in name.details if among and all(detail in other.details for other in among)}
+def name_text(name: CellName, constant: Collection[IdentityDetail] = ()) -> str:
+    """Write what a cell is of: its work and its details, but those that are constant."""
     text = " ".join(f"{detail.name}={detail.value}" for detail in name.details if detail not in constant)
     return f"{name.work} {text}".rstrip()
