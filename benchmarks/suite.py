@@ -3,8 +3,8 @@
     python benchmarks/suite.py run       run ``make test`` so often in each way; goes on where it was
     python benchmarks/suite.py verify    compute the table again from what was kept
 
-The ways take turns. Busy: beside four processes that compute all the time. Bare: in a network namespace that has
-nothing but the loopback interface, with PATH and HOME as the whole environment; it needs the right to make one.
+One way after the other. Bare: in a network namespace that has nothing but the loopback interface, with PATH and HOME as
+the whole environment; it needs the right to make one. Busy: beside four processes that compute all the time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results" / "suite.json"
-WANTED = {"alone": 5, "busy": 10, "bare": 5}
+WANTED = {"alone": 5, "bare": 5, "busy": 10}
 LOOPS = 4
 LIMIT_S = 300.0
 """What a run may take that has the machine for itself."""
@@ -79,20 +79,18 @@ def _counted(report: Path) -> Run:
 
 
 def run() -> None:
-    """Run what is not kept yet, the ways in turns."""
+    """Run what is not kept yet, one way after the other."""
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if saved.get("commit") != commit:
         saved = {"commit": commit, "cores": os.cpu_count(), "runs": []}
-    for turn in range(max(WANTED.values())):
-        for method, targets in WANTED.items():
-            done = sum(run["way"] == method for run in saved["runs"])
-            if done <= turn < targets:
-                saved["runs"].append(once(method))
-                RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
-                print(saved["runs"][-1], flush=True)
+    for method, targets in WANTED.items():
+        while sum(run["way"] == method for run in saved["runs"]) < targets:
+            saved["runs"].append(once(method))
+            RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+            print(saved["runs"][-1], flush=True)
 
 
 def table(runs: list[Run]) -> str:

@@ -143,7 +143,7 @@ def test_ranks_beyond_what_is_here_are_skipped_or_share_and_both_is_said(capsys:
         ("--nproc 2 --quick 4", "--nproc 2 and --quick 4 are different numbers of ranks"),
         ("--nproc 2 --all", "do not give another number of ranks"),
         ("--quick --large", "--quick and --large exclude each other"),
-        ("--link carrier-pigeon", "There is no link"),
+        ("--link carrier-pigeon", "Unknown link 'carrier-pigeon'"),
         ("--min-efficiency 70", "out of range"),
         ("--min-efficiency much", "not a percentage"),
         ("--unsure perhaps", "is not one of"),

@@ -30,7 +30,7 @@ def test_a_prediction_measures_one_share_and_says_what_it_assumes(assay: Assay, 
     flags = ("--link", "5us:100GB/s", "--benchmark-runs", 8, "--min-efficiency", "99.9%", "--unsure", "fail")
     ran = assay(*SMALL, "--gpus-count", "2,3", *flags)
     assert "Predicted, not measured: 256 tokens on 2 ranks over 5us:100GB/s take" in " ".join(ran.out.split())
-    for word in ("Assumed:", "3 ranks: skipped", "not divisible among 3 ranks", "Memory is a model"):
+    for word in ("Assumption:", "3 ranks: skipped", "not divisible among 3 ranks", "Memory is a model"):
         assert word in " ".join(ran.out.split())
     run = workplace / "runs" / "latest"
     findings = json.loads((run / "findings.json").read_text(encoding="utf-8"))["findings"]
