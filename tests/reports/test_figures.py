@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -94,6 +94,7 @@ def test_ticks_are_few_round_and_inside(low: float, width: float, most: int, who
 
 
 @given(st.floats(-9, 9), st.floats(0.05, 12), st.integers(3, 8))
+@example(-5.410806201483401, 3.0, 3)
 @settings(deadline=None)
 def test_a_logarithmic_axis_has_at_least_two_ticks_inside(low: float, decades: float, most: int) -> None:
     ticks = log_ticks(10**low, 10 ** (low + decades), most)

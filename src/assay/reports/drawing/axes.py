@@ -37,8 +37,6 @@ TITLE_SIZE, TICK_SIZE, LEGEND_SIZE, NOTE_SIZE = 9.0, 8.5, 8.5, 8.0
 _HEAD_SIZE, _FOOT_SIZE = 10.5, 7.5
 _TICK, _PAD = 3.0, 3.5
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-_NARROW = 200.0
-"""A logarithmic axis over a smaller factor has ticks at 1, 2 and 5 of each decade."""
 _SLACK = 1e-9
 
 
@@ -57,15 +55,18 @@ def linear_ticks(low: float, high: float, most: int, *, whole: bool = False) -> 
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return at most ``most`` + 1 numbers between two: powers of ten, with 2 and 5 between these if they are near."""
-    subs = (1.0, 2.0, 5.0) if high / low < _NARROW else (1.0,)
+    """Return about ``most`` numbers between two: powers of ten, with 2 and 5 between them if there is room, 2 at least."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = max(1, math.ceil(len(decades) / (most + 1)))
-    ticks = [sub * 10.0**decade for decade in decades if decade % every == 0 for sub in subs]
-    inside = [tick for tick in ticks if low * (1 - _SLACK) <= tick <= high * (1 + _SLACK)]
-    if len(inside) < 2:
-        return [tick for tick in linear_ticks(low, high, most) if tick > 0]
-    return inside if len(inside) <= most + 2 else [tick for tick in inside if math.log10(tick) % 1 < _SLACK] or inside
+    ticks: list[float] = []
+    for every, factors in ((1, (1.0, 2.0, 5.0)), *((every, (1.0,)) for every in range(1, len(decades) + 1))):
+        powers = (10.0**decade for decade in decades if decade % every == 0)
+        finer, ticks = ticks, [factor * power for power in powers for factor in factors]
+        ticks = [tick for tick in ticks if low * (1 - _SLACK) <= tick <= high * (1 + _SLACK)]
+        if len(ticks) < 2:
+            return finer or [tick for tick in linear_ticks(low, high, max(4, most)) if tick > 0]
+        if len(ticks) <= most + 1:
+            break
+    return ticks
 
 
 def tick_texts(ticks: Sequence[float], *, log: bool) -> tuple[str, ...]:
