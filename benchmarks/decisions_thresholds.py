@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from assay.core.plan import Subject
+from assay.core.values import Subject
 from assay.experiments.threshold.answers import build_answer
 from assay.experiments.threshold.cells import PathTimes, PointMeasurement, PointObservations, judge_threshold
 from assay.experiments.threshold.options import GROWTH, MAX_BLOCKS, ROUNDS, GridPoint, Threshold

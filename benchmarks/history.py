@@ -26,8 +26,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from assay.core.files import compute_digest, seal_lines
 from assay.core.results import Findings
-from assay.core.seals import compute_digest, seal_lines
 from assay.store.history.database import HistoryDatabase, HistoryLocation, file_location, parse_location
 from assay.store.history.importing import import_runs
 from assay.store.history.queries import PointFilter, load_series
@@ -36,8 +36,8 @@ from assay.store.run_folder import RunFolder
 from benchmarks.resealing import RUN_ID, write_lines
 
 if TYPE_CHECKING:
-    from assay.core.plan import Trial
     from assay.core.results import Record
+    from assay.core.values import Trial
 
 RESULTS = Path(__file__).parent / "results" / "history.json"
 KEPT = Path(__file__).parent / "results" / "h200" / "run.tar.xz"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from assay.core.files import read_yaml
+from assay.core.yaml_input import read_yaml
 from benchmarks.hostile_files import EXAMPLES, LONG
 from tests.compat.test_compat_contention import OLDEST
 from tests.experiments.energy.made_rows import result, row

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.core.seals import compute_digest, seal_json, seal_lines
+from assay.core.files import compute_digest, seal_json, seal_lines
 from assay.store import seal
 
 if TYPE_CHECKING:

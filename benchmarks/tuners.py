@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.core.guardian import Guardian
-from assay.core.plan import HOST, Adaptive, Role, Subject, Trial, Tuner
+from assay.core.values import HOST, Adaptive, Role, Subject, Trial, Tuner
 from assay.experiments.estimates import TIME_QUANTITIES
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
@@ -35,7 +35,7 @@ from benchmarks.tuners_tables import key_of, table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from assay.core.plan import TunerName
+    from assay.core.values import TunerName
     from assay.launch.workers import TrialOutcome
 
 RESULTS = Path(__file__).parent / "results" / "h200"

@@ -145,9 +145,9 @@ def _close_all_but(kept: set[int]) -> None:
 
 def _forget_the_parent() -> None:
     """Have streams, signals, hooks and chances of one's own, as a new process."""
-    from assay.core import signals
+    from assay.core import processes
 
-    signals._ProcessState.request = None
+    processes._ProcessState.request = None
     atexit._clear()
     sys.excepthook, sys.unraisablehook = sys.__excepthook__, sys.__unraisablehook__
     signal.set_wakeup_fd(-1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.page import Page
-from assay.core.plan import Block, Done, Trial
 from assay.core.results import Findings
-from assay.core.values import Value
+from assay.core.values import Block, Done, Trial, Value
 from assay.experiments.base import Report
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher

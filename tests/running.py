@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pytest
 
 from assay.core.files import file_lock
-from assay.core.plan import Adaptive, Continuous, Counted, Mode, Paired, Role, Staged, Subject, Trial
+from assay.core.values import Adaptive, Continuous, Counted, Mode, Paired, Role, Staged, Subject, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -23,7 +23,7 @@ from tests.forking import Forking
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from assay.core.plan import Duty, Isolation
+    from assay.core.values import Duty, Isolation
     from assay.launch.workers import TrialOutcome
 
 HUSHED = "hunter2"

@@ -16,9 +16,8 @@ from assay.core.errors import MachineCannot, StopRequested
 from assay.core.files import read_json
 from assay.core.guardian import Guardian
 from assay.core.page import Page
-from assay.core.plan import Adaptive, Block, Done, Role, Subject, Trial
 from assay.core.results import Disturbance, Finding, Findings, Interference, Missing, SubjectFacts
-from assay.core.values import Value
+from assay.core.values import Adaptive, Block, Done, Role, Subject, Trial, Value
 from assay.experiments.base import Report
 from assay.launch.workers import RawSeries, TrialOutcome
 from assay.machine.detect import detect

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         TrialFailed,
     )
     from assay.core.page import Page
-    from assay.core.plan import Block, Done, Role, Subject, Trial
     from assay.core.results import Estimate, Finding, Findings, Record
+    from assay.core.values import Block, Done, Role, Subject, Trial
     from assay.joules.measure import energy
     from assay.joules.results import Energy
     from assay.machine.detect import detect
@@ -88,7 +88,7 @@ _HOMES = {
         "TrialFailed",
     ),
     "assay.core.page": ("Page",),
-    "assay.core.plan": ("Block", "Done", "Role", "Subject", "Trial"),
+    "assay.core.values": ("Block", "Done", "Role", "Subject", "Trial"),
     "assay.core.results": ("Estimate", "Finding", "Findings", "Record"),
     "assay.joules.measure": ("energy",),
     "assay.joules.results": ("Energy",),

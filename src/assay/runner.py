@@ -22,12 +22,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from assay.core.errors import BadInput
+from assay.core.format import unit_of
 from assay.core.guardian import Guardian
-from assay.core.plan import Block, Done
+from assay.core.processes import raise_if_stop_requested, stop_on_signals
 from assay.core.results import STAND_IN, Note, Record, Window
-from assay.core.signals import raise_if_stop_requested, stop_on_signals
-from assay.core.units import unit_of
-from assay.core.values import first_problem
+from assay.core.values import Block, Done, first_problem
 from assay.experiments.reporting import assess_quality, quality_lines
 from assay.launch import stages
 from assay.launch.monitoring import TrialMonitor, TrialObservations
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from assay.core.page import Page
-    from assay.core.plan import Trial
     from assay.core.results import FailureCode, Findings, LostGpu, Status, SubjectFacts, Summary
+    from assay.core.values import Trial
     from assay.experiments.base import Experiment
     from assay.launch.trial import Launcher
     from assay.launch.workers import RawSeries, TrialOutcome

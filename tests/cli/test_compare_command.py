@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.cli.main import main
-from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.core.results import Findings
+from assay.core.values import Adaptive, Role, Subject, Trial
 from benchmarks.resealing import reseal
 from tests.compat.test_compat_contention import OLDEST
 from tests.experiments import tunings as contention

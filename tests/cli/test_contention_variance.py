@@ -10,7 +10,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.compat.contention import build_files
-from assay.core.plan import Adaptive, Role, Subject, Trial
+from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.experiments.contention.layout import build_layout
 from tests.compat.test_compat_contention import FOUND, OLDEST
 from tests.experiments.comparisons import run_of

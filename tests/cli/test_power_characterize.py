@@ -87,7 +87,7 @@ def test_where_nothing_but_idleness_was_measured_nothing_was(assay: Assay, workp
 
 
 def _is(record: dict[str, str], block: dict[str, list[dict[str, dict[str, str]]]], case: str) -> bool:
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
 
     trials = [Trial.model_validate(trial) for trial in block["trials"]]
     return any(trial.id == record["trial"] and trial.settings["phase"] == case for trial in trials)

@@ -9,8 +9,8 @@ import pytest
 
 from assay.compat.contention import FILE_KEYS, build_files, parse_tuning, tuning_as_json
 from assay.core.errors import BadInput
-from assay.core.plan import Subject
 from assay.core.results import Findings
+from assay.core.values import Subject
 from assay.experiments.compare.kernel_report import analyse_kernels
 from assay.experiments.compare.kernels import compare_kernels
 from assay.experiments.compare.tunings import (

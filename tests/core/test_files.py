@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.core import files
+from assay.core import files, yaml_input
 from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ def test_broken_json_is_bad_input_with_its_place(tmp_path: Path, content: bytes,
 def test_yaml_is_read_as_plain_data(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text('max_memory:\n  0: "20GB"\n  1: 20\nwhen: 2026-11-15\nnone: ~\non: yes\nlist: [1.5, true]\n')
-    assert files.read_yaml(path) == {
+    assert yaml_input.read_yaml(path) == {
         "max_memory": {"0": "20GB", "1": 20},
         "when": "2026-11-15",
         "none": None,
@@ -411,7 +411,7 @@ def test_broken_yaml_is_bad_input_in_one_sentence_with_its_place(tmp_path: Path,
     path = tmp_path / "a.yaml"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=words) as caught:
-        files.read_yaml(path)
+        yaml_input.read_yaml(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
@@ -429,14 +429,14 @@ def _levels(line: str, levels: int) -> str:
 )
 def test_yaml_whose_aliases_stand_for_too_much_is_refused_unread(first: str, line: str) -> None:
     with pytest.raises(BadInput, match=r"^bomb, line \d+, column \d+: not valid YAML: its aliases stand for more"):
-        files.parse_yaml(first + _levels(line, 12), "bomb")
-    small = files.parse_yaml(first + _levels(line, 2), "small")
+        yaml_input.parse_yaml(first + _levels(line, 12), "bomb")
+    small = yaml_input.parse_yaml(first + _levels(line, 2), "small")
     assert isinstance(small, dict)
     assert set(small) == {"a0", "a1", "a2"}
 
 
 def test_what_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
-    for read in (files.read_json, files.read_yaml):
+    for read in (files.read_json, yaml_input.read_yaml):
         with pytest.raises(BadInput, match=r"none\.json does not exist\."):
             read(tmp_path / "none.json")
         with pytest.raises(BadInput, match="is a folder, but a file is needed"):
@@ -465,7 +465,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_pipe_that_nobody_writes_to_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for read in (files.read_json, files.read_yaml, files.read_text, files.read_bytes):
+    for read in (files.read_json, yaml_input.read_yaml, files.read_text, files.read_bytes):
         with pytest.raises(BadInput, match=r"pipe is a pipe that nobody writes to\.$"):
             read(tmp_path / "pipe")
 
@@ -481,7 +481,7 @@ def test_a_pipe_is_read_to_its_end_however_slowly_it_is_written(tmp_path: Path, 
     writer = start_python(program, tmp_path / "pipe")
     assert writer.stdout is not None
     assert writer.stdout.readline() == "open\n"
-    assert files.read_yaml(tmp_path / "pipe") == {"a": 1}
+    assert yaml_input.read_yaml(tmp_path / "pipe") == {"a": 1}
     os.close(reader)
 
 
@@ -511,10 +511,10 @@ def test_text_that_no_name_can_have_is_refused(tmp_path: Path, suffix: str, esca
     file = tmp_path / f"settings.{suffix}"
     file.write_text(f'{{"a": ["{escaped}"]}}')
     with pytest.raises(BadInput, match=f"^{file} .*{words}"):
-        files.read_settings(file)
+        yaml_input.read_settings(file)
     file.write_text('{"a": ["\\\\u0000 \\\\ud800 \\ud83d\\ude00"]}')
     if suffix == "json":
-        assert files.read_settings(file) == {"a": ["\\u0000 \\ud800 \U0001f600"]}
+        assert yaml_input.read_settings(file) == {"a": ["\\u0000 \\ud800 \U0001f600"]}
 
 
 def test_a_path_that_no_file_can_have_is_refused_before_it_is_used(tmp_path: Path) -> None:

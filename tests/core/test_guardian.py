@@ -19,7 +19,7 @@ import pytest
 from assay.core import leases, processes
 from assay.core.errors import MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
-from assay.core.signals import stop_on_signals, stop_reason
+from assay.core.processes import stop_on_signals, stop_reason
 from tests.guardians import guardian_of, guardians_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput, DamagedFile
-from assay.core.seals import (
+from assay.core.files import (
     append_sealed_line,
     compute_digest,
     read_sealed_json,

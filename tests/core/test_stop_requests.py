@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core import signals
+from assay.core import processes
 from assay.core.errors import AssayError, StopRequested
-from assay.core.processes import list_descendants
-from assay.core.signals import defer_stop, raise_if_stop_requested, stop_main_thread, stop_on_signals
+from assay.core.processes import (
+    defer_stop,
+    list_descendants,
+    raise_if_stop_requested,
+    stop_main_thread,
+    stop_on_signals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +173,7 @@ def test_a_request_that_is_lost_is_raised_again(lose: Callable[[], None], capfd:
 
 @pytest.mark.parametrize("lose", LOSSES)
 def test_a_lost_request_is_raised_at_the_next_check(lose: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "_remind", lambda request: None)
+    monkeypatch.setattr(processes, "_remind", lambda request: None)
     ends: list[str] = []
 
     def block() -> None:
@@ -185,7 +190,7 @@ def test_a_lost_request_is_raised_at_the_next_check(lose: Callable[[], None], mo
 def test_a_lost_request_is_raised_at_the_end_of_the_block(
     lose: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "_remind", lambda request: None)
+    monkeypatch.setattr(processes, "_remind", lambda request: None)
     ends: list[str] = []
 
     def block() -> None:
@@ -277,12 +282,12 @@ def test_what_is_answered_is_not_raised_again() -> None:
             send()
             go_on()
         except StopRequested:
-            signals.acknowledge_stop()
+            processes.acknowledge_stop()
         for sent in SIGNALS:
             send(sent)
         time.sleep(0.5)
-        assert signals.stop_reason() == "Stopped by SIGTERM"
-    assert signals.stop_reason() is None
+        assert processes.stop_reason() == "Stopped by SIGTERM"
+    assert processes.stop_reason() is None
 
 
 def test_a_hang_up_that_nohup_ignores_stays_ignored() -> None:
@@ -300,7 +305,7 @@ def test_while_there_is_nothing_to_clean_up_a_signal_ends_the_process_at_once(
     sent: signal.Signals, start_python: StartPython
 ) -> None:
     program = start_python(
-        "import time\nfrom assay.core.signals import exit_on_signals\n"
+        "import time\nfrom assay.core.processes import exit_on_signals\n"
         "exit_on_signals()\nprint('up', flush=True)\n"
         "while True:\n    try:\n        time.sleep(60)\n    except BaseException:\n        pass\n"
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.core.units import MAX_DURATION_S, parse_duration_s, parse_fraction, unit_of
+from assay.core.format import MAX_DURATION_S, parse_duration_s, parse_fraction, unit_of
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from assay.core import page, plan, results
+from assay.core import page, results, values
 from assay.core.page import build_table
-from assay.core.plan import (
+from assay.core.results import Check, Estimate, Finding, Findings, Record, Window
+from assay.core.values import (
+    SCHEMA_VERSION,
     Adaptive,
     Block,
     Command,
@@ -28,9 +30,8 @@ from assay.core.plan import (
     Subject,
     Trial,
     Tuner,
+    Value,
 )
-from assay.core.results import Check, Estimate, Finding, Findings, Record, Window
-from assay.core.values import SCHEMA_VERSION, Value
 
 SUBJECT = Subject(workload="softmax", impl="numpy", params={"rows": 4})
 ROLE = Role(name="timed", subjects=(SUBJECT,), devices=("cpu:0",))
@@ -117,8 +118,8 @@ findings = st.builds(
 
 
 def every_value() -> list[type[Value]]:
-    """Return every class of values that plan, results and page define."""
-    here = {m.__name__ for m in (plan, results, page)}
+    """Return every class of values that values, results and page define."""
+    here = {m.__name__ for m in (values, results, page)}
     return [kind for kind in Value.__subclasses__() if kind.__module__ in here]
 
 
@@ -221,7 +222,7 @@ def test_the_order_in_which_parameters_are_given_does_not_change_the_identity(gi
 
 
 def test_an_identity_is_the_same_in_another_process() -> None:
-    program = "import sys; from assay.core.plan import Trial; print(Trial.model_validate_json(sys.argv[1]).id)"
+    program = "import sys; from assay.core.values import Trial; print(Trial.model_validate_json(sys.argv[1]).id)"
     told = [sys.executable, "-c", program, TRIAL.model_dump_json()]
     done = subprocess.run(told, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == TRIAL.id

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Adaptive, Block, Role, Subject, Trial
 from assay.core.results import Finding, Findings, Record, Window
+from assay.core.values import Adaptive, Block, Role, Subject, Trial
 from assay.launch.workers import RawSeries
 from assay.machine.model import Gpu
 from assay.runner import summaries

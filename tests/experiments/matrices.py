@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Subject
 from assay.core.results import Evidence, Record, SubjectFacts, Window
+from assay.core.values import Subject
 from assay.experiments.contention.aggressors import Aggressor
 from assay.experiments.matrix.plan import AGGRESSOR, VICTIM, MatrixOptions, build_block
 from assay.launch.workers import RawSeries
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
 
 MACHINE = machine(cores=(4,))
 SOFTMAX = Subject(workload="softmax", impl="numpy")

@@ -10,7 +10,7 @@ from assay.core.results import Disturbance, Evidence, Interference, IsolationLim
 from assay.experiments.reporting import assess_quality, disturbance_text, quality_lines
 
 if TYPE_CHECKING:
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
 
 LOOKED = Disturbance(observed_s=1.0, steal_share=0.0, outside_cores=0.0, unseen_cores=0.0)
 STOLEN = Interference(kind="hypervisor", source="the hypervisor", amount=3.21, unit="%", message="stolen")

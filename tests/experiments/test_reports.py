@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.core.files import read_bytes
-from assay.core.plan import Subject
-from assay.core.seals import compute_digest
+from assay.core.files import compute_digest, read_bytes
+from assay.core.values import Subject
 from assay.experiments.base import BUILT_IN, find_experiment
 from assay.experiments.contention.findings import analyse
 from assay.experiments.contention.layout import build_layout

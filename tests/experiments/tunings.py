@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Subject
 from assay.core.results import GpuWindowStats, Record, TriedConfig, Tuning, Window, WindowStats
+from assay.core.values import Subject
 from assay.experiments.contention.options import ContentionOptions
 from assay.experiments.contention.plan import build_block
 from assay.launch.workers import RawSeries
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from assay.core.plan import Role, Trial
+    from assay.core.values import Role, Trial
 
 MACHINE = machine(cores=(8,), gpus=(0, 0))
 SOFTMAX = Subject(workload="softmax", impl="triton", config={"block": 64})

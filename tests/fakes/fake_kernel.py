@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # a worker knows only this f
 from tests.fakes.fake_nvml import FakeNvml
 
 if TYPE_CHECKING:
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
 
 PROBED_NS = 1_000
 """The load is on for so long before the clock under it is read."""
@@ -30,7 +30,7 @@ SPIN_NS = 200_000
 
 def subject(work_mcycles: float = 40.0, watts: float = 500.0) -> Subject:
     """Return a call as a subject of a trial."""
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
 
     params = {"work_mcycles": work_mcycles, "watts": watts}
     return Subject(workload=f"{Path(__file__).resolve()}:call", impl="python", params=params)

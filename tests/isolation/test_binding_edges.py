@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
 
 KILOBIT = 1024
 """How many memory nodes the kernel's mask has room for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.core.plan import HOST
+from assay.core.values import HOST
 from assay.isolation import binding, probe
 from assay.isolation.binding import HeldIsolation, recheck_isolation
 from assay.isolation.placement import Allotment, allot_cores

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.core.plan import Adaptive, Role, Subject, Trial
+from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.isolation.binding import HeldIsolation
 from assay.isolation.placement import LEVELS, RunningWorker, allot_cores, overlap_limits
 from assay.isolation.probe import check_isolation, max_fully_isolated
@@ -21,7 +21,7 @@ from tests.machines import machine, machines
 from tests.running import function, quickly, role
 
 if TYPE_CHECKING:
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
     from assay.machine.model import Machine
     from tests.running import Measure
 

@@ -22,7 +22,7 @@ from assay.isolation.placement import (
 from tests.machines import machine, machines
 
 if TYPE_CHECKING:
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
     from assay.isolation.placement import Placement
     from assay.machine.model import Core, Machine
 

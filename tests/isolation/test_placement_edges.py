@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import HOST
+from assay.core.values import HOST
 from assay.isolation.placement import LEVELS, Allotment, allot_cores, includes_level, parse_level
 from assay.machine.model import ControlGroupLimits, NumaNode
 from tests.machines import machine
 
 if TYPE_CHECKING:
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
     from assay.isolation.placement import Placement
     from assay.machine.model import Machine
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import HOST
+from assay.core.values import HOST
 from assay.isolation.placement import allot_cores, group_count, share_cores, split_equally
 from tests.machines import machine
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.core.plan import HOST
+from assay.core.values import HOST
 from assay.isolation.placement import Allotment, allot_cores
 from tests.machines import machine, machines
 
 if TYPE_CHECKING:
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
     from assay.isolation.placement import Placement
     from assay.machine.model import Machine
 

@@ -17,8 +17,8 @@ from assay.isolation.placement import Allotment
 from tests.machines import machine
 
 if TYPE_CHECKING:
-    from assay.core.plan import Isolation
     from assay.core.results import IsolationCode
+    from assay.core.values import Isolation
     from assay.machine.model import Machine
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from assay.core import leases
 from assay.core.errors import MachineCannot
-from assay.core.plan import Command, Counted, Metric, SourceCheckout, Subject
+from assay.core.values import Command, Counted, Metric, SourceCheckout, Subject
 from assay.launch.checkouts import (
     Checkouts,
     Revision,

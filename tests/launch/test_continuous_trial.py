@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Continuous, Subject
+from assay.core.values import Continuous, Subject
 from assay.launch.workers import RawSeries, join_series
 from assay.runner import summaries
 from tests.running import function, quickly, role
@@ -81,7 +81,7 @@ def test_starts_of_several_stretches_count_from_the_first() -> None:
 
 
 def test_neither_starts_nor_loads_are_summarised(measure: Measure, nap: Subject) -> None:
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
 
     roles = (role("r", nap), role("noise", nap, duty="load"))
     trial = Trial(block="b", roles=roles, mode=quickly(Continuous))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core import processes
-from assay.core.plan import Command, Continuous, Counted, Mode, Subject
+from assay.core.values import Command, Continuous, Counted, Mode, Subject
 from assay.workloads import registry
 from tests.running import function, quickly, role, survivors, wait_for
 

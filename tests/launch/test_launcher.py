@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Counted, Role
+from assay.core.values import Counted, Role
 from assay.launch.trial import split_duration
 from tests.running import function, quickly, role
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import HOST, Role, Subject
+from assay.core.values import HOST, Role, Subject
 from assay.worker.timer import MAX_QUEUE_DEPTH, QUEUE_S, next_depth
 from assay.workloads import registry
 from tests.running import function, quickly, role, wait_for

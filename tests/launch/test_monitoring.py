@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import Adaptive, Role, Subject, Trial
 from assay.core.processes import identify_process
+from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.joules.sensor_model import SensorModel, save_sensor_model
 from assay.joules.trial_energy import ASSUMED_SENSOR_MODEL
 from assay.launch.monitoring import TrialMonitor, metered_gpus, trial_label

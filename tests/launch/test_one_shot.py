@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from assay.core.errors import AssayError, MachineCannot, StopRequested, TrialFailed, WrongResult
-from assay.core.plan import Subject
 from assay.core.results import SubjectFacts
+from assay.core.values import Subject
 from assay.launch.one_shot import time_in_processes
 from assay.worker.request import TimeRequest, TimeResult
 from tests.timing.test_timing_processes import compared, measured

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Paired, Role, Subject, Trial
 from assay.core.results import Missing
+from assay.core.values import Paired, Role, Subject, Trial
 from tests.running import quickly
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from assay.core import leases
-from assay.core.plan import Continuous, Role, Trial
+from assay.core.values import Continuous, Role, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -22,8 +22,8 @@ from tests.running import wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.core.plan import Duty, Subject
     from assay.core.results import Record, Series
+    from assay.core.values import Duty, Subject
     from tests.conftest import StartPython
     from tests.fakes.plugin import MakeFakeNvml
 
@@ -90,7 +90,7 @@ MEASURE = """
 import sys
 from pathlib import Path
 from assay.core.guardian import Guardian
-from assay.core.plan import Trial
+from assay.core.values import Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Counted, Role, Subject
+from assay.core.values import Counted, Role, Subject
 from assay.launch.workers import WorkerFailure, all_refused, sort_by_root_cause
 from tests.running import function, quickly, role, survivors, wait_for
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from assay.core.plan import Role, Staged, Subject, Trial
+from assay.core.values import Role, Staged, Subject, Trial
 from tests.fakes import fake_kernel
 from tests.fakes.fake_nvml import attached, hopper
 from tests.once import measured

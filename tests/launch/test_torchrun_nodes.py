@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.core.plan import Adaptive, Role, Subject, Trial
+from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.launch.local import find_free_port
 from assay.launch.placement import TrialPlacement
 from assay.worker.rendezvous import Torchrun, devices_of_ranks, own_address
@@ -23,7 +23,7 @@ from tests.running import survivors, wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
 
 pytestmark = pytest.mark.full
 

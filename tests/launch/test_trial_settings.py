@@ -9,7 +9,7 @@ import pytest
 from assay.core import leases
 from assay.core.guardian import Guardian, GuardianLost
 from assay.core.leases import LeaseNotReleased
-from assay.core.plan import Adaptive, Role, Subject, Trial
+from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.launch.settings import GpuSettings, SettingRefused
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect

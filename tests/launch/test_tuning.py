@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import Adaptive, Command, Counted, Role, Subject, Trial, Tuner
+from assay.core.values import Adaptive, Command, Counted, Role, Subject, Trial, Tuner
 from assay.workloads import registry
 from tests.running import function, quickly, role, survivors, wait_for
 

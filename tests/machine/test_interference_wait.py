@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.core.plan import Adaptive, Role, Subject, Trial
+from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.launch import trial
 from assay.machine import interference
 from assay.machine.interference import (

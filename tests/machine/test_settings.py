@@ -15,7 +15,7 @@ from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianNotStarted
 from assay.core.leases import LeaseNotReleased
-from assay.core.signals import stop_on_signals
+from assay.core.processes import stop_on_signals
 from assay.machine import nvidia
 from tests.fakes.fake_nvml import MigInstance, attached, hopper
 from tests.guardians import guardian_of, guardians_of

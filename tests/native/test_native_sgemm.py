@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from assay.core.plan import Command, Metric
+from assay.core.values import Command, Metric
 from assay.workloads.command import run_command
 from tests.fakes import cuda_build
 

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from assay.core.plan import Adaptive, Block, Role, Subject, Trial
 from assay.core.results import Record, Stage, Window
+from assay.core.values import Adaptive, Block, Role, Subject, Trial
 from assay.reports.progress import PlainProgress, describe_outcome
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from assay.core.plan import Adaptive, Block, Role, Subject, Trial
+from assay.core.files import append_sealed_line
 from assay.core.results import Estimate, Findings, Record, Summary, Window
-from assay.core.seals import append_sealed_line
+from assay.core.values import Adaptive, Block, Role, Subject, Trial
 from assay.stats.intervals import expected_method
 from assay.store.run_folder import BlockDecision, RunFolder, RunPlan
 from benchmarks.resealing import RUN_ID, write_lines

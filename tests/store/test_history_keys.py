@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assay.core.plan import Adaptive, Continuous, Counted, Role, SourceCheckout, Staged, Subject, Trial
 from assay.core.results import Interference
+from assay.core.values import Adaptive, Continuous, Counted, Role, SourceCheckout, Staged, Subject, Trial
 from assay.machine.model import Gpu, MigInstance
 from assay.store.history.points import HistoryPoint, ShortRecord, series_points
 from assay.store.identity import SeriesKey, SeriesKeys, series_key

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput, DamagedFile, MachineCannot
-from assay.core.plan import Adaptive, Block, Role, Subject, Trial
 from assay.core.results import Record, Window
+from assay.core.values import Adaptive, Block, Role, Subject, Trial
 from assay.launch.workers import RawSeries
 from assay.machine.detect import detect
 from assay.store import schemas

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import MachineCannot, TrialFailed
-from assay.core.plan import Command, Subject, Tuner
+from assay.core.values import Command, Subject, Tuner
 from assay.tuners import command
 from assay.tuners.base import TuningJob
 from assay.tuners.command import NO_TIME, parse_output

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.core.plan import Subject, Tuner
+from assay.core.values import Subject, Tuner
 from assay.tuners import helion
 from assay.tuners.base import TuningJob
 from assay.tuners.helion import NOT_FINISHED, parse_config, parse_search_log
@@ -124,7 +124,7 @@ def test_a_helion_that_does_not_fit_the_pytorch_that_is_here_is_said(
 
 SEARCH = """
 import json
-from assay.core.plan import Subject
+from assay.core.values import Subject
 from assay.tuners import base, helion
 from assay.workloads.helion_support import HelionProblem
 

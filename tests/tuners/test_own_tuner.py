@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput
-from assay.core.plan import Command, Subject, Tuner
 from assay.core.results import Check
+from assay.core.values import Command, Subject, Tuner
 from assay.tuners import pick
 from assay.tuners.base import TuningJob
 from assay.workloads import base, numpy_support, registry

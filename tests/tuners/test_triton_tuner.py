@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import Subject, Tuner
+from assay.core.values import Subject, Tuner
 from assay.tuners import triton
 from assay.tuners.base import TuningJob
 

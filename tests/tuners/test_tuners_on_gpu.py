@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.core.plan import Subject, Tuner
+from assay.core.values import Subject, Tuner
 from assay.tuners import base
 from assay.tuners.base import TuningJob, TuningResult
 from assay.workloads import registry as workloads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.core.plan import Paired, Role
+from assay.core.values import Paired, Role
 from assay.isolation.placement import Allotment
 from assay.worker import protocol as say
 from assay.worker.paired import PairedSubjects

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from assay.core.plan import Paired, Role, Subject
 from assay.core.results import Parity
+from assay.core.values import Paired, Role, Subject
 from assay.worker import subjects
 from assay.workloads import registry
 from assay.workloads.base import PreparedWorkload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Role, Staged
+from assay.core.values import Role, Staged
 from assay.isolation.placement import Allotment
 from assay.worker.protocol import Prepare, TakeStage
 from assay.worker.staged import StagedSubjects

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.core.plan import Command, Metric
+from assay.core.values import Command, Metric
 from assay.workloads.command import RESULT_VARIABLE, find_metric, prepare_command, read_metric, run_command
 
 if TYPE_CHECKING:

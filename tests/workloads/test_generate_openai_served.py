@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Role, Staged, Subject
+from assay.core.values import Role, Staged, Subject
 from assay.workloads.generation.params import Generation
 from tests.running import quickly
 from tests.workloads.transformers_server import TransformersServer

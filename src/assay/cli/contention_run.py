@@ -26,7 +26,7 @@ from assay.cli.run import parse_parameter
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.core.plan import Command, Subject, TunerName
+    from assay.core.values import Command, Subject, TunerName
     from assay.experiments.contention.aggressors import Aggressor
     from assay.experiments.contention.options import ContentionOptions
     from assay.machine.model import Machine
@@ -203,7 +203,7 @@ def tuner_command(flags: dict[str, Any]) -> Command | None:
     import shlex
     import shutil
 
-    from assay.core.plan import Command
+    from assay.core.values import Command
 
     text = flags["tuner_command"]
     if text is None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.core.format import format_duration
-from assay.core.plan import Counted, Done
-from assay.core.values import SCHEMA_VERSION
+from assay.core.values import SCHEMA_VERSION, Counted, Done
 from assay.launch.placement import TrialPlacement, compute_placements, predict_isolation
 from assay.reports.progress import describe_trial
 from assay.store.records import Records
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.plan import Block, Trial
-    from assay.core.values import Value
+    from assay.core.values import Block, Trial, Value
     from assay.experiments.base import Experiment
     from assay.machine.model import Machine
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.signals import exit_on_signals, ignore_signals
+from assay.core.processes import exit_on_signals, ignore_signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from assay.core.errors import EXIT_INTERNAL_ERROR, EXIT_STOPPED, BadInput, Machi
 from assay.core.files import replace_atomically
 from assay.core.format import format_duration
 from assay.core.page import Column, Page, Section, Table, Text
-from assay.core.signals import acknowledge_stop, stop_on_signals
+from assay.core.processes import acknowledge_stop, stop_on_signals
 from assay.hosts.choose import format_usd
 from assay.hosts.fan_out import COMPARISON, FOLDER_VARIABLE, REPORT, FanOut, FanOutRun, recorded_offer
 

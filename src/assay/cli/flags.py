@@ -30,7 +30,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from assay.cli.commands import OTHER, OUTPUT, CommandLine, FlagRow, VerbRow
 from assay.core.errors import AssayError, BadInput
 from assay.core.files import check_path, lease_folder
-from assay.core.units import parse_duration_s, parse_fraction
+from assay.core.format import parse_duration_s, parse_fraction
 from assay.core.values import Value, first_problem
 
 if TYPE_CHECKING:

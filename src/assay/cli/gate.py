@@ -31,7 +31,7 @@ from assay.core.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
     from assay.experiments.gate.plan import GateOptions
     from assay.machine.model import Machine
 
@@ -183,7 +183,7 @@ def refuse_undecidable_budget(restarts: int, duration_s: float, budget_s: float)
 def gate_subject(flags: Mapping[str, Any], behind: tuple[str, ...], device_kind: str, repository: Path) -> Subject:
     """Return what is measured: one workload, before or behind ``--``, or the command behind it."""
     from assay.cli.run import parse_parameter, subject_from_command
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
     from assay.workloads import registry
     from assay.workloads.function import FunctionWorkload, is_function_spec
 
@@ -252,7 +252,7 @@ def check_out_and_measure(options: GateOptions, machine: Machine, flags: Mapping
     """Check both revisions out, look into them, set them up and measure; nothing is left behind."""
     from assay.cli import dry_run, gate_checkouts, measuring
     from assay.core.guardian import Guardian
-    from assay.core.signals import stop_on_signals
+    from assay.core.processes import stop_on_signals
     from assay.experiments.gate import EXPERIMENT
     from assay.launch.checkouts import check_out, set_up_checkouts
 

@@ -27,7 +27,7 @@ from assay.workloads.function import FunctionWorkload, is_function_spec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.core.plan import SourceCheckout
+    from assay.core.values import SourceCheckout
     from assay.experiments.gate.plan import GateOptions
 
 

@@ -25,7 +25,7 @@ from assay.cli.flags import (
     verb,
 )
 from assay.core.errors import BadInput, GateFailed
-from assay.core.units import MAX_CALLS
+from assay.core.format import MAX_CALLS
 
 if TYPE_CHECKING:
     from assay.core.page import Page

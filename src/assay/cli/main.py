@@ -26,7 +26,7 @@ from assay.core.errors import (
     MachineCannot,
     StopRequested,
 )
-from assay.core.signals import acknowledge_stop, stop_on_signals, stop_reason
+from assay.core.processes import acknowledge_stop, stop_on_signals, stop_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ from assay.cli.history_hook import import_into_history
 from assay.core.errors import AssayError, BadInput, EndedEarly, MachineCannot, StopRequested
 from assay.core.files import home_folder
 from assay.core.guardian import Guardian
-from assay.core.plan import Done
-from assay.core.signals import stop_on_signals
+from assay.core.processes import stop_on_signals
+from assay.core.values import Done
 from assay.experiments.base import NeedsCheckouts
 from assay.hosts.run_job import record_run
 from assay.launch.checkouts import check_out, set_up_checkouts

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from assay.cli.host_options import HostOption
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.files import check_path, read_settings
+from assay.core.files import check_path
 from assay.core.values import first_problem
+from assay.core.yaml_input import read_settings
 
 if TYPE_CHECKING:
     import click

@@ -12,7 +12,7 @@ import click
 from assay.cli.groups import OlderHelpContext
 from assay.core.errors import AssayError, BadInput
 from assay.core.files import lease_folder
-from assay.core.units import MAX_CALLS, MAX_PROCESSES, MAX_REPEATS, MAX_SIZE, parse_duration_s, parse_fraction
+from assay.core.format import MAX_CALLS, MAX_PROCESSES, MAX_REPEATS, MAX_SIZE, parse_duration_s, parse_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

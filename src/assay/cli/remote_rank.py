@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.core.signals import ignore_signals
+from assay.core.processes import ignore_signals
 from assay.hosts.run_job import FOLDER_VARIABLE, RankRecord, write_rank
 
 if TYPE_CHECKING:

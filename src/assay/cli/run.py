@@ -27,7 +27,7 @@ from assay.cli.params import (
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.core.plan import Subject, Trial
+    from assay.core.values import Subject, Trial
     from assay.experiments.run.plan import RunOptions
     from assay.machine.model import Machine
 
@@ -204,7 +204,7 @@ def subject_from_command(command_line: tuple[str, ...], metrics: tuple[str, ...]
     """Return a command as a subject, having made sure that its metrics can be read."""
     import shlex
 
-    from assay.core.plan import Command, Metric, Subject
+    from assay.core.values import Command, Metric, Subject
     from assay.workloads.command import read_metric
 
     read = [read_metric(text) for text in metrics]

@@ -15,7 +15,7 @@ from assay.core.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
 
 FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
 

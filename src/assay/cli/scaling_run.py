@@ -38,7 +38,7 @@ from assay.core.errors import BadInput, MachineCannot
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
     from assay.experiments.scaling.options import ScalingOptions, UnavailableWorld
     from assay.hosts.base import Job
     from assay.machine.model import Machine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from assay.cli.flags import DEVICE, GPU, JsonFlags, flag, verb
-from assay.core.units import MAX_PROCESSES
+from assay.core.format import MAX_PROCESSES
 
 if TYPE_CHECKING:
     from assay.experiments.scaling.self_test import SelfTestResult
@@ -77,7 +77,7 @@ def run_checks(machine: Machine, torchrun: Torchrun | None, ranks: int, flags: S
     from assay.core.errors import MachineCannot
     from assay.core.files import home_folder
     from assay.core.guardian import Guardian
-    from assay.core.signals import stop_on_signals
+    from assay.core.processes import stop_on_signals
     from assay.experiments.scaling.self_test import build_self_test, judge_self_test
     from assay.isolation.devices import choose_devices
     from assay.launch.torchrun import Hub

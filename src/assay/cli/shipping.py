@@ -215,7 +215,7 @@ def _within(folder: Path) -> Iterator[Path]:
 
 def _texts_in_file(path: Path) -> Iterator[str]:
     """Yield every text in a file of data; a file that cannot be read is the verb's own business, there."""
-    from assay.core.files import read_settings
+    from assay.core.yaml_input import read_settings
 
     try:
         content = read_settings(path)

@@ -20,12 +20,12 @@ from assay.cli.flags import (
     what_flag,
 )
 from assay.core.errors import BadInput, TrialFailed
-from assay.core.plan import Cache
+from assay.core.values import Cache
 from assay.timing.options import MethodChoice
 
 if TYPE_CHECKING:
-    from assay.core.plan import Subject
     from assay.core.results import Disturbance
+    from assay.core.values import Subject
     from assay.launch.one_shot import ProcessFailure, ProcessOutcomes
     from assay.machine.interference import ProcessSnapshot
     from assay.worker.request import TimeRequest, TimeResult
@@ -136,7 +136,7 @@ def run_request(request: TimeRequest) -> tuple[ProcessOutcomes, Disturbance]:
     """Have a wish fulfilled in processes of its own; return what came out of each, and what others did during them."""
     from assay.cli import show as screen
     from assay.core.guardian import Guardian
-    from assay.core.signals import stop_on_signals
+    from assay.core.processes import stop_on_signals
     from assay.launch.one_shot import time_in_processes
     from assay.machine import nvidia
     from assay.machine.interference import take_snapshot

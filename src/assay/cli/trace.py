@@ -23,7 +23,7 @@ from assay.cli.flags import (
     what_flag,
 )
 from assay.core.errors import BadInput, MachineCannot, StopRequested
-from assay.core.units import MAX_CALLS
+from assay.core.format import MAX_CALLS
 
 if TYPE_CHECKING:
     from assay.launch.tracing import TraceSpec, WorkloadTrace
@@ -125,7 +125,7 @@ def run_trace(job: TraceSpec, flags: TraceFlags, machine: Machine) -> tuple[Path
     from assay.cli import show as screen
     from assay.cli.time import print_tail
     from assay.core.guardian import Guardian
-    from assay.core.signals import stop_on_signals
+    from assay.core.processes import stop_on_signals
     from assay.launch.tracing import trace_workload
     from assay.monitor.perfetto import check_writable
     from assay.reports.progress import StatusLine

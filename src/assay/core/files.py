@@ -1,16 +1,17 @@
-"""Durable files: appended and replaced so that a kill at any moment loses only what was in flight.
-
-JSON and YAML input; Assay's data folder.
+"""Durable files: appended and replaced so that a kill at any moment loses only what was in flight; Assay's data folder.
 
 A line counts once its newline is on disk. The newline is part of the single write that appends the line, so readers
 skip a last line without one, and the next append cuts it off. A file that several processes update is locked, and
 replaced as a whole; whoever waited for the replaced file locks the new one.
 
-YAML aliases can expand to more values than memory holds; such a text is rejected without expanding it:
+Sealed JSON ends with a digest, the SHA-256 of the bytes before it:
 
-    a: &a [x, x, x]        3 values
-    b: &b [*a, *a, *a]     9
-    c: &c [*b, *b, *b]     27, and so on with every line
+    {"trial":"4f2a","status":"ok","digest":"sha256:…"}
+     └───────── these bytes ──────┘
+
+The stored bytes are verified; nothing is serialized again. The lines of one file are chained: each digest also covers
+the digest of the line before it, so a line that was changed, lost, repeated or reordered is detected. This guards
+against accidents such as damaged disks, truncated copies and edits by hand, not against deliberate forgery.
 """
 
 from __future__ import annotations
@@ -18,66 +19,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
+import re
 import secrets
 import select
 import stat
 import time
 import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.errors import AssayError, BadInput, MachineCannot
+from assay.core.errors import AssayError, BadInput, DamagedFile, MachineCannot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from io import FileIO
 
     from pydantic import JsonValue
-    from ruamel.yaml.error import YAMLError
-
-
-MAX_ALIAS_VALUES = 100_000
-"""Maximum number of values that all aliases of a text may expand to."""
-
-
-def find_alias_expansion(text: str) -> YAMLError | None:
-    """Return the error, with its location, where the aliases of a text expand to too much; null: they do not.
-
-    Raises:
-        YAMLError: It is not YAML.
-    """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.composer import ComposerError
-    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
-
-    if "&" not in text or "*" not in text:
-        return None
-    sizes: dict[str, int] = {}
-    open_collections: list[tuple[str | None, int]] = []
-    values = aliased_values = 0
-    for event in YAML(typ="safe", pure=True).parse(text):
-        if isinstance(event, CollectionStartEvent):
-            open_collections.append((event.anchor, values))
-            values += 1
-        elif isinstance(event, CollectionEndEvent):
-            anchor, before = open_collections.pop()
-            if anchor is not None:
-                sizes[anchor] = values - before
-        elif isinstance(event, AliasEvent):
-            size = sizes.get(event.anchor, 1)
-            values += size
-            aliased_values += size
-            if aliased_values > MAX_ALIAS_VALUES:
-                return ComposerError(
-                    problem=f"its aliases stand for more than {MAX_ALIAS_VALUES} values", problem_mark=event.start_mark
-                )
-        elif isinstance(event, ScalarEvent):
-            values += 1
-            if event.anchor is not None:
-                sizes[event.anchor] = 1
-    return None
 
 
 _CHUNK_BYTES = 4096
@@ -106,7 +66,7 @@ _INPUT_ERRORS = {
     errno.ELOOP: "{path} could not be used: its symbolic links lead in a circle.",
     errno.EINVAL: "{path} is not a usable file name.",
 }
-_SURROGATE_PROBLEM = "it holds half of a surrogate pair, which is no character"
+SURROGATE_PROBLEM = "it holds half of a surrogate pair, which is no character"
 _EXTERNAL_ERRNOS = {*_MACHINE_ERRORS, errno.ENAMETOOLONG, errno.ELOOP}
 """Errors caused by the machine or by a path that the user gave, wherever they occur."""
 
@@ -349,7 +309,7 @@ def read_lines(path: Path) -> list[str]:
     if not os.path.lexists(path):
         return []
     data = read_bytes(path)
-    return _decode(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
+    return decode_text(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
 
 
 def read_json(path: Path) -> JsonValue:
@@ -358,7 +318,7 @@ def read_json(path: Path) -> JsonValue:
     Raises:
         BadInput: It cannot be read or is not JSON; the message names the file, the line and the column.
     """
-    text = _decode(read_bytes(path), path)
+    text = decode_text(read_bytes(path), path)
     try:
         content: JsonValue = json.loads(text)
         if "\\u" in text:
@@ -366,69 +326,10 @@ def read_json(path: Path) -> JsonValue:
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from error
     except UnicodeEncodeError as error:
-        raise BadInput(f"{path} is not usable JSON: {_SURROGATE_PROBLEM}.") from error
+        raise BadInput(f"{path} is not usable JSON: {SURROGATE_PROBLEM}.") from error
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not usable JSON: {error}.") from error
     return content
-
-
-def read_yaml(path: Path) -> JsonValue:
-    """Return the content of a YAML 1.2 file as plain JSON data: keys (``0:`` is "0") and dates become text.
-
-    Raises:
-        BadInput: It cannot be read or is not YAML, or a key is repeated; the message names the file, the line and
-            the column.
-    """
-    return parse_yaml(_decode(read_bytes(path), path), str(path))
-
-
-def parse_yaml(text: str, name: str) -> JsonValue:
-    """Return the same for a text; error messages begin with its name.
-
-    Raises:
-        BadInput: It is not YAML, a key is repeated, or its aliases expand to too much.
-    """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        if (complaint := find_alias_expansion(text)) is not None:
-            raise complaint
-        content = _to_json_data(YAML(typ="safe", pure=True).load(text))
-        if "\\" in text:
-            _refuse_unusable_text(content)
-    except YAMLError as error:
-        raise BadInput(f"{name}{describe_yaml_error(error, text)}") from error
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{name} is not usable YAML: {error}.") from error
-    return content
-
-
-def read_settings(path: Path) -> JsonValue:
-    """Return the content of a user's settings file: JSON if its suffix says so, else YAML.
-
-    Raises:
-        BadInput: As for `read_json` and `read_yaml`, or a text in it holds a NUL character, which no name can.
-    """
-    if path.suffix != ".json":
-        return read_yaml(path)
-    content = read_json(path)
-    try:
-        _refuse_unusable_text(content)
-    except ValueError as error:
-        raise BadInput(f"{path} is not usable JSON: {error}.") from error
-    return content
-
-
-def _refuse_unusable_text(content: JsonValue) -> None:
-    """Raise a ValueError where a text holds what no name, path or command can: a NUL, or half of a surrogate pair."""
-    text = json.dumps(content, ensure_ascii=False)
-    if "\\u0000" in text.replace("\\\\", ""):
-        raise ValueError("it holds a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(_SURROGATE_PROBLEM) from None
 
 
 def read_text(path: Path) -> str:
@@ -437,7 +338,7 @@ def read_text(path: Path) -> str:
     Raises:
         BadInput: It cannot be read or is not UTF-8; the message names the file, the line and the column.
     """
-    return _decode(read_bytes(path), path, "utf-8")
+    return decode_text(read_bytes(path), path, "utf-8")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -479,56 +380,18 @@ def _read_stream(file: FileIO, path: Path, *, pipe: bool) -> bytes:
     raise BadInput(f"{path} gives more than {MAX_STREAM_BYTES >> 20} MiB; a plain file is needed.")
 
 
-def _decode(data: bytes, path: Path, encoding: str = "utf-8-sig") -> str:
+def decode_text(data: bytes, path: Path, encoding: str = "utf-8-sig") -> str:
+    """Return the text of bytes read from a file.
+
+    Raises:
+        BadInput: It is not UTF-8; the message names the file, the line and the column.
+    """
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
         raise BadInput(f"{path}, line {line}, column {column}: not UTF-8 text.") from error
-
-
-def describe_yaml_error(error: YAMLError, text: str) -> str:
-    """Describe why a text is not YAML, and where; the result follows the file's name."""
-    return f"{_yaml_error_location(error, text)}: not valid YAML: {_yaml_error_reason(error)}."
-
-
-def _yaml_error_location(error: YAMLError, text: str) -> str:
-    """Return the location of a YAML error; the parser's marks count from 0, forbidden characters by position."""
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is not None:
-        return f", line {mark.line + 1}, column {mark.column + 1}"
-    position = getattr(error, "position", None)
-    if position is None:
-        return ""
-    return f", line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
-
-
-def _yaml_error_reason(error: YAMLError) -> str:
-    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    if reason.startswith("but "):
-        reason = f"{getattr(error, 'context', None)} {reason}"
-    return " ".join(str(reason).split()).rstrip(".")
-
-
-def _to_json_data(value: object) -> JsonValue:
-    """Return a parsed YAML value as JSON data."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case dict():
-            plain = {_to_json_key(key): _to_json_data(item) for key, item in value.items()}
-            if len(plain) < len(value):
-                raise ValueError("a key comes twice, once as a number and once as text")
-            return plain
-        case list() | tuple() | set():
-            return [_to_json_data(item) for item in value]
-        case _:
-            return str(value)
-
-
-def _to_json_key(key: object) -> str:
-    return key if isinstance(key, str) else json.dumps(_to_json_data(key))
 
 
 LOCK_TIMEOUT_S = 30.0
@@ -649,3 +512,133 @@ _LINE_ENDS = frozenset({"Zl", "Zp"})
 def find_control_character(text: str) -> str | None:
     """Return the first character that ends a line or controls a terminal, such as a newline; null: there is none."""
     return next((c for c in text if unicodedata.category(c) == "Cc" or unicodedata.category(c) in _LINE_ENDS), None)
+
+
+DIGEST = "digest"
+DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
+_SEAL = re.compile(rb'(?:,"digest":"|,\n  "digest": ")(%b)"(?:\}|\n\}\n?)\Z' % DIGEST_PATTERN.encode())
+_CHANGED = "its digest does not match: it was changed after it was written"
+
+
+class SealedJson(NamedTuple):
+    """A JSON object without its digest, and that digest."""
+
+    body: bytes
+    digest: str
+
+
+def compute_digest(data: bytes) -> str:
+    """Return the digest of some bytes: ``sha256:`` and 64 hexadecimal digits."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def seal_json(text: str, before: str = "") -> str:
+    """Return a JSON object, on one line or indented, with its digest; ``before`` is the digest it is chained to."""
+    content = text.rstrip().removesuffix("}").rstrip()
+    if not content.startswith("{") or content == "{":
+        raise ValueError("only a JSON object that has keys can be sealed")
+    digest = _chained_digest(content.encode(), before)
+    return f'{content},\n  "digest": "{digest}"\n}}' if "\n" in content else f'{content},"digest":"{digest}"}}'
+
+
+def unseal_json(data: bytes, before: str = "") -> SealedJson | None:
+    """Return the object in some bytes without its digest; null where it has none.
+
+    Raises:
+        DamagedFile: The digest belongs to other bytes, or to another position in the chain.
+    """
+    match = _SEAL.search(data)
+    if match is None:
+        return None
+    content, digest = data[: match.start()], match[1].decode()
+    if _chained_digest(content, before) != digest:
+        raise DamagedFile(_CHANGED)
+    return SealedJson(content + b"}", digest)
+
+
+def _chained_digest(content: bytes, before: str) -> str:
+    return compute_digest(before.encode() + b"\n" + content)
+
+
+def write_sealed_json(path: Path, content: Mapping[str, JsonValue]) -> None:
+    """Write a JSON object with its digest, atomically."""
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    replace_atomically(path, seal_json(text).encode() + b"\n")
+
+
+def read_sealed_json(path: Path) -> bytes:
+    """Return the JSON object in a file, verified and without its digest.
+
+    Raises:
+        DamagedFile: It was changed after it was written, or is not JSON.
+        BadInput: It cannot be read, or was written without a digest.
+    """
+    try:
+        sealed_object = unseal_json(read_bytes(path))
+    except DamagedFile as error:
+        raise DamagedFile(f"{path} is damaged: {error}.") from None
+    if sealed_object is None:
+        try:
+            read_json(path)
+        except BadInput as error:
+            raise DamagedFile(str(error)) from None
+        raise BadInput(f"{path} is not what this version of Assay writes: it has no digest.")
+    return sealed_object.body
+
+
+def seal_lines(texts: Iterable[str], start: str) -> list[str]:
+    """Return JSON objects as chained lines; ``start`` is what the first line is chained to."""
+    lines: list[str] = []
+    before = start
+    for text in texts:
+        lines.append(seal_json(text, before))
+        before = _last_digest(lines[-1].encode()) or before
+    return lines
+
+
+def append_sealed_line(path: Path, text: str, start: str) -> None:
+    """Append a JSON object as a line chained to the last one; when this returns, it survives a crash.
+
+    Raises:
+        DamagedFile: The last line has no digest to continue from.
+    """
+
+    def following(last: bytes | None) -> str:
+        before = start if last is None else _last_digest(last)
+        if before is None:
+            raise DamagedFile(f"{path} is damaged: its last line has no digest, so that none can be added.")
+        return seal_json(text, before)
+
+    append_derived_line(path, following)
+
+
+def _last_digest(line: bytes) -> str | None:
+    match = _SEAL.search(line)
+    return None if match is None else match[1].decode()
+
+
+def read_sealed_lines(path: Path, start: str) -> list[SealedJson]:
+    """Return the complete lines of a file, verified; a truncated last line is skipped, a missing file is empty.
+
+    Raises:
+        DamagedFile: A line was changed, or one before it is missing, repeated or moved.
+        BadInput: The file cannot be read, or a line has no digest.
+    """
+    if not path.is_symlink() and not path.exists():
+        return []
+    data = read_bytes(path)
+    lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
+    objects: list[SealedJson] = []
+    before = start
+    for number, line in enumerate(lines, 1):
+        try:
+            sealed_object = unseal_json(line, before)
+        except DamagedFile:
+            raise DamagedFile(f"{path}, line {number} is damaged: it, or one before it, was changed or lost.") from None
+        if sealed_object is None:
+            raise DamagedFile(
+                f"{path} holds a line that this version of Assay does not write: line {number} has no digest."
+            )
+        objects.append(sealed_object)
+        before = sealed_object.digest
+    return objects

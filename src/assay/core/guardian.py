@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from assay.core import files, processes
 from assay.core.errors import AssayError, MachineCannot
 from assay.core.files import home_folder
-from assay.core.signals import stop_main_thread
+from assay.core.processes import stop_main_thread
 
 if TYPE_CHECKING:
     from subprocess import Popen

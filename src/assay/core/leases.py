@@ -23,8 +23,7 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 from assay.core import files, processes
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.files import home_folder, refuse_writable_by_others
-from assay.core.processes import ProcessIdentity
-from assay.core.signals import defer_stop
+from assay.core.processes import ProcessIdentity, defer_stop
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 
 if TYPE_CHECKING:

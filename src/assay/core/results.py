@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from assay.core.plan import Cache, Isolation
-from assay.core.values import SCHEMA_VERSION, Params, Value
+from assay.core.values import SCHEMA_VERSION, Cache, Isolation, Params, Value
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar

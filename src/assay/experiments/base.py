@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from assay.core.page import Page
-    from assay.core.plan import Block, Done
     from assay.core.results import Findings
+    from assay.core.values import Block, Done
     from assay.launch.checkouts import Checkouts
     from assay.machine.model import Machine
     from assay.store.records import Records

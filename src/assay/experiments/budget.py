@@ -14,8 +14,8 @@ from assay.core.format import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from assay.core.plan import Subject, Trial
     from assay.core.results import Record
+    from assay.core.values import Subject, Trial
 
 BUDGET_S, QUICK_BUDGET_S = 300.0, 60.0
 PLANNED_BLOCKS = 6

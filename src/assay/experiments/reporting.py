@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from assay.core.page import Cell, Element, Tone
-    from assay.core.plan import Isolation
     from assay.core.results import (
         Estimate,
         Evidence,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
         Record,
         Verdict,
     )
+    from assay.core.values import Isolation
     from assay.machine.model import Machine
     from assay.store.records import Records
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from assay.core.errors import BadInput, EndedEarly, StopRequested
 from assay.core.files import append_line, read_json, read_lines, replace_atomically
 from assay.core.guardian import Guardian
-from assay.core.signals import stop_on_signals
+from assay.core.processes import stop_on_signals
 from assay.core.values import Value
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from assay.isolation.placement import LEVELS, includes_level
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
     from assay.isolation.placement import Allotment
 
 THREAD_VARIABLES = (

@@ -26,9 +26,8 @@ from pydantic import Field
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
 from assay.core.format import format_list
-from assay.core.plan import HOST, Isolation
 from assay.core.results import IsolationLimit, Note
-from assay.core.values import Value
+from assay.core.values import HOST, Isolation, Value
 from assay.machine.cuda_devices import gpu_targets
 
 if TYPE_CHECKING:

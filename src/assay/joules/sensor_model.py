@@ -14,9 +14,8 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.files import home_folder
+from assay.core.files import home_folder, read_sealed_json, write_sealed_json
 from assay.core.results import make_check
-from assay.core.seals import read_sealed_json, write_sealed_json
 from assay.core.values import SCHEMA_VERSION, Value
 from assay.joules.load import build_activity
 from assay.joules.readings import counter_series, power_series

@@ -25,9 +25,8 @@ from pydantic import Field
 from assay.core import leases
 from assay.core.errors import MachineCannot
 from assay.core.files import home_folder, translate_os_errors
-from assay.core.plan import SourceCheckout
 from assay.core.processes import mark_environment
-from assay.core.values import Value
+from assay.core.values import SourceCheckout, Value
 from assay.launch.worktrees import GitError, drop_repository_variables, run_git
 from assay.workloads.command import describe_exit
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from assay.core.plan import Trial
     from assay.core.results import Estimate, Stage, WindowStats
+    from assay.core.values import Trial
     from assay.joules.trial_energy import TimeWindows
     from assay.launch.workers import TrialOutcome
     from assay.machine.model import Machine

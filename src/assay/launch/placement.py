@@ -20,8 +20,8 @@ from assay.machine.cuda_devices import gpu_targets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from assay.core.plan import Isolation, Role, Trial
     from assay.core.results import Evidence, IsolationLimit
+    from assay.core.values import Isolation, Role, Trial
     from assay.isolation.placement import Allotment, Placement
     from assay.machine.model import Machine
 

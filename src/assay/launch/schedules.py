@@ -14,15 +14,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from assay.core.plan import Continuous, Counted, Paired, Staged
 from assay.core.results import Note
+from assay.core.values import Continuous, Counted, Paired, Staged
 from assay.launch.settling import settle
 from assay.launch.workers import LoadTotals, WorkerReply, collect_replies, unpack_series
 from assay.timing.wall import MAX_KEPT_SAMPLES
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
-    from assay.core.plan import Mode, Role
+    from assay.core.values import Mode, Role
     from assay.launch.workers import WorkerGroup, WorkerHandle, WorkerReplies
     from assay.machine.model import Machine
 

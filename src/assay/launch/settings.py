@@ -14,9 +14,9 @@ from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.guardian import GuardianLost
 from assay.core.leases import LeaseNotReleased
-from assay.core.plan import POWER_LIMIT_W, SM_MHZ
+from assay.core.processes import defer_stop
 from assay.core.results import Note
-from assay.core.signals import defer_stop
+from assay.core.values import POWER_LIMIT_W, SM_MHZ
 from assay.machine import nvidia
 from assay.machine.cuda_devices import gpu_targets
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.leases import Lease
-    from assay.core.plan import Trial
-    from assay.core.values import Scalar
+    from assay.core.values import Scalar, Trial
     from assay.machine.model import Machine
     from assay.machine.nvml import NvmlReader
 

@@ -25,8 +25,8 @@ from assay.worker import protocol as say
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from assay.core.plan import Role
     from assay.core.results import GpuSnapshot
+    from assay.core.values import Role
     from assay.launch.workers import WorkerGroup, WorkerHandle
     from assay.machine.model import Machine
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.plan import Staged
 from assay.core.results import Missing, Stage, Summary
+from assay.core.values import Staged
 from assay.joules.trial_energy import TrialEnergy, estimate_gpu_windows, estimate_host_domains, sum_gpu_energy
 from assay.monitor.samples import RecordingHeader
 from assay.monitor.window import summarise_windows
@@ -21,8 +21,8 @@ from assay.timing.continuous import START_US
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from assay.core.plan import Trial
     from assay.core.results import WindowStats
+    from assay.core.values import Trial
     from assay.joules.trial_energy import GpuWindowEnergies
     from assay.launch.workers import RawSeries
     from assay.monitor.samples import RecordingLine

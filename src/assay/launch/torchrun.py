@@ -23,10 +23,9 @@ from pydantic import Field, TypeAdapter
 
 from assay.core.errors import EndedEarly, MachineCannot
 from assay.core.guardian import Guardian
-from assay.core.plan import Role
 from assay.core.processes import ProcessIdentity, boot_id, current_process, is_visible
 from assay.core.results import Missing
-from assay.core.values import Value
+from assay.core.values import Role, Value
 from assay.isolation.placement import Allotment
 from assay.launch.local import LocalWorker, rank_environment
 from assay.launch.workers import LaunchSpec, WorkerId

@@ -24,9 +24,8 @@ from assay.core import leases
 from assay.core.errors import AssayError, MachineCannot, TrialFailed
 from assay.core.files import translate_os_errors
 from assay.core.format import format_duration
-from assay.core.plan import Subject
 from assay.core.processes import mark_environment
-from assay.core.values import Value
+from assay.core.values import Subject, Value
 from assay.launch.one_shot import TICK_S, OneShotProcess, subprocess_environment
 from assay.machine import doctor as tools
 from assay.monitor.client import Recording

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.core.plan import Adaptive, Continuous, Paired, Staged
 from assay.core.results import GpuSnapshot, Note
+from assay.core.values import Adaptive, Continuous, Paired, Staged
 from assay.launch import schedules
 from assay.launch.local import find_free_port
 from assay.launch.placement import TrialPlacement, apply_overlap_limits, shortfall_notes
@@ -40,8 +40,8 @@ from assay.worker import protocol as say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from assay.core.plan import InterferencePolicy, Trial
     from assay.core.results import Disturbance, SettlingResult
+    from assay.core.values import InterferencePolicy, Trial
     from assay.launch.workers import WorkerStarter
     from assay.machine.interference import ProcessSnapshot
     from assay.machine.model import Machine

@@ -15,8 +15,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
+from assay.core.processes import defer_stop
 from assay.core.results import Evidence, Missing, Note, SettlingResult, Tuning
-from assay.core.signals import defer_stop
 from assay.timing.continuous import START_US
 from assay.worker import protocol as say
 
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from assay.core.plan import Role, Trial
     from assay.core.results import Disturbance, GpuSnapshot, Status
-    from assay.core.values import Value
+    from assay.core.values import Role, Trial, Value
     from assay.isolation.placement import Allotment
 
 

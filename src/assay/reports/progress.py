@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from assay.core.plan import Block, Trial
     from assay.core.results import Record, Stage
+    from assay.core.values import Block, Trial
     from assay.worker.request import PhaseStarted
 
 

@@ -13,9 +13,8 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from assay.core.plan import Adaptive, Continuous, Counted, Paired, Staged
 from assay.core.results import method_key
-from assay.core.values import Params, Value
+from assay.core.values import Adaptive, Continuous, Counted, Paired, Params, Staged, Value
 from assay.machine.cuda_devices import gpu_targets
 
 if TYPE_CHECKING:
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.plan import Role, Subject, Trial
     from assay.core.results import Findings, Record
-    from assay.core.values import Scalar
+    from assay.core.values import Role, Scalar, Subject, Trial
     from assay.machine.model import Machine
 
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from assay.core.errors import BadInput, DamagedFile
-from assay.core.files import read_bytes, translate_os_errors
-from assay.core.seals import compute_digest
+from assay.core.files import compute_digest, read_bytes, translate_os_errors
 from assay.monitor.reader import read_recording, read_window
 
 if TYPE_CHECKING:

@@ -14,20 +14,23 @@ import numpy as np
 from pydantic import Field, JsonValue, ValidationError
 
 from assay.core.errors import BadInput, DamagedFile, MachineCannot
-from assay.core.files import file_lock, read_bytes, replace_atomically, replace_from_chunks, translate_os_errors
-from assay.core.plan import Block
-from assay.core.results import Findings, Record, Series
-from assay.core.seals import (
+from assay.core.files import (
     DIGEST_PATTERN,
     append_sealed_line,
     compute_digest,
+    file_lock,
+    read_bytes,
     read_sealed_json,
     read_sealed_lines,
+    replace_atomically,
+    replace_from_chunks,
     seal_json,
+    translate_os_errors,
 )
-from assay.core.signals import defer_stop
-from assay.core.units import unit_of
-from assay.core.values import SCHEMA_VERSION, Value, first_problem
+from assay.core.format import unit_of
+from assay.core.processes import defer_stop
+from assay.core.results import Findings, Record, Series
+from assay.core.values import SCHEMA_VERSION, Block, Value, first_problem
 from assay.machine.model import Machine
 from assay.monitor import perfetto
 from assay.monitor.kernel_trace.rows import format_csv
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from assay.core.seals import SealedJson
+    from assay.core.files import SealedJson
     from assay.launch.tracing import WorkloadTrace
     from assay.launch.workers import RawSeries
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from assay.core.files import replace_atomically
+from assay.core.files import DIGEST, DIGEST_PATTERN, replace_atomically
 from assay.core.page import Page
-from assay.core.plan import Trial
 from assay.core.results import Findings, Record
-from assay.core.seals import DIGEST, DIGEST_PATTERN
+from assay.core.values import Trial
 from assay.machine.model import Machine
 from assay.monitor.kernel_trace.report import TraceSummary
 from assay.monitor.samples import RECORDING_LINE

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError
 
 from assay.core.errors import BadInput, DamagedFile
-from assay.core.files import read_bytes
-from assay.core.seals import DIGEST_PATTERN, SealedJson, compute_digest, read_sealed_json, write_sealed_json
+from assay.core.files import DIGEST_PATTERN, SealedJson, compute_digest, read_bytes, read_sealed_json, write_sealed_json
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 
 if TYPE_CHECKING:

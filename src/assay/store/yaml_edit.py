@@ -28,7 +28,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
-from assay.core.files import describe_yaml_error, file_lock, read_text, replace_atomically, translate_os_errors
+from assay.core.files import file_lock, read_text, replace_atomically, translate_os_errors
+from assay.core.yaml_input import describe_yaml_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,8 +12,7 @@ from pydantic import Field, ValidationError
 
 from assay.core import files
 from assay.core.errors import BadInput
-from assay.core.files import home_folder
-from assay.core.seals import read_sealed_json, write_sealed_json
+from assay.core.files import home_folder, read_sealed_json, write_sealed_json
 from assay.core.values import Params, Value, content_id, first_problem
 from assay.timing.results import Pick
 

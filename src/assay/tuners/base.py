@@ -12,9 +12,8 @@ from assay.workloads import registry
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from assay.core.plan import Cache, Subject, Tuner, TunerName
     from assay.core.results import TriedConfig
-    from assay.core.values import Params
+    from assay.core.values import Cache, Params, Subject, Tuner, TunerName
     from assay.workloads.base import Workload
 
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from assay.core import processes as copies
 from assay.core.errors import AssayError, BadInput
-from assay.core.plan import HOST, Adaptive, Continuous, Counted, Paired, Staged
 from assay.core.processes import adopt_orphans, die_with_parent, enable_line_buffering, kill_descendants
+from assay.core.values import HOST, Adaptive, Continuous, Counted, Paired, Staged
 from assay.isolation.binding import (
     HeldIsolation,
     bind_process,
@@ -46,8 +46,8 @@ from assay.worker.timer import ContinuousTimer, SubjectTimer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.core.plan import Subject
     from assay.core.results import SubjectFacts
+    from assay.core.values import Subject
     from assay.timing.interleaved import SampleBlock
     from assay.workloads.base import PreparedWorkload
 

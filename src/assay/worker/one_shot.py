@@ -31,8 +31,8 @@ from assay.worker.subjects import describe_failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from assay.core.plan import Subject
     from assay.core.results import SubjectFacts
+    from assay.core.values import Subject
     from assay.timing.options import TimingOptions
     from assay.worker.request import Phase
     from assay.workloads.base import PreparedWorkload

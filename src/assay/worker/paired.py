@@ -26,7 +26,7 @@ from assay.worker.timer import SubjectTimer
 from assay.workloads.parity import unchecked_parity
 
 if TYPE_CHECKING:
-    from assay.core.plan import Paired
+    from assay.core.values import Paired
     from assay.worker import protocol as say
     from assay.workloads.base import PreparedWorkload
 

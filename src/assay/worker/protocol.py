@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from assay.core.plan import Isolation, Mode, Role
 from assay.core.results import FailureCode, IsolationLimit, SubjectFacts, TriedConfig
-from assay.core.values import Params, Value
+from assay.core.values import Isolation, Mode, Params, Role, Value
 from assay.isolation.placement import Allotment
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from assay.core.plan import Subject
 from assay.core.results import SubjectFacts
-from assay.core.values import Value
+from assay.core.values import Subject, Value
 from assay.monitor.kernel_trace.rows import CallSpan
 from assay.timing.options import MethodChoice, TimeKind
 from assay.timing.results import Cache, Comparison, Measurement

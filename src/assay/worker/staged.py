@@ -30,7 +30,7 @@ from assay.worker.subjects import describe_failure, is_device_lost, release_memo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.plan import Staged
+    from assay.core.values import Staged
     from assay.worker import protocol as say
     from assay.workloads.base import PreparedWorkload
 

@@ -22,8 +22,8 @@ from assay.workloads.parity import unchecked_parity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.plan import SourceCheckout, Subject
     from assay.core.results import FailureCode, Parity
+    from assay.core.values import SourceCheckout, Subject
     from assay.workloads.base import PreparedWorkload
 
 

@@ -28,7 +28,7 @@ from assay.worker import protocol as say
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.core.plan import Cache, Continuous
+    from assay.core.values import Cache, Continuous
     from assay.timing.continuous import CallStream
     from assay.timing.options import ClockReader
     from assay.workloads.base import PreparedWorkload

@@ -20,7 +20,7 @@ from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads.base import PreparedWorkload
 
 if TYPE_CHECKING:
-    from assay.core.plan import Command, Metric
+    from assay.core.values import Command, Metric
 
 RESULT_VARIABLE = "ASSAY_RESULT"
 SCRATCH_VARIABLE = "ASSAY_SCRATCH"

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
-from assay.core.plan import Subject
+from assay.core.values import Subject
 from assay.workloads.base import ParamsChecker, RankAware
 from assay.workloads.function import FunctionWorkload, is_function_spec
 

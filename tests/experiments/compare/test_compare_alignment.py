@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.core.plan import Adaptive, Command, Continuous, Counted, Mode, Role, SourceCheckout, Subject, Trial
 from assay.core.results import Estimate, method_key
+from assay.core.values import Adaptive, Command, Continuous, Counted, Mode, Role, SourceCheckout, Subject, Trial
 from assay.experiments.compare.pairing import align_results
 from assay.experiments.compare.report import compare_results
 from assay.experiments.compare.sources import read_source

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.format import format_duration
-from assay.core.plan import HOST, Block, Done, Subject
+from assay.core.values import HOST, Block, Done, Subject
 from assay.experiments.budget import block_durations_s, expected_trial_s
 from assay.experiments.contention import EXPERIMENT
 from assay.experiments.contention.aggressors import Aggressor

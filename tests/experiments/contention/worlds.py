@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block, Subject
 from assay.core.results import Evidence, GpuWindowStats, Record, Series, Tuning, Window, WindowStats
+from assay.core.values import Block, Subject
 from assay.experiments.budget import expected_trial_s
 from assay.experiments.contention import EXPERIMENT
 from assay.experiments.contention.options import ContentionOptions
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.core.page import Page, Table
-    from assay.core.plan import Role, Trial
     from assay.core.results import Finding, Findings
-    from assay.core.values import Params
+    from assay.core.values import Params, Role, Trial
     from assay.machine.model import Machine
 
     Samples = NDArray[np.float64]

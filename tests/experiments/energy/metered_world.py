@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block, Staged
 from assay.core.results import (
     NOT_REACHED,
     Estimate,
@@ -22,6 +21,7 @@ from assay.core.results import (
     Window,
     WindowStats,
 )
+from assay.core.values import Block, Staged
 from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.options import EnergyOptions, build_energy_options
 from assay.experiments.energy.plan import replay_run
@@ -34,8 +34,8 @@ from tests.machines import machine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.plan import Trial
     from assay.core.results import Origin
+    from assay.core.values import Trial
     from assay.machine.model import Machine
     from assay.stats.intervals import Samples
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import Block, Done, Staged
+from assay.core.values import Block, Done, Staged
 from assay.experiments.base import find_experiment
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.options import UNKNOWN_SENSOR_S, choose_stage_length

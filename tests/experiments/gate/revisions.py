@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block, Subject
 from assay.core.results import Evidence, Record, Series, Window
+from assay.core.values import Block, Subject
 from assay.experiments.gate import EXPERIMENT
 from assay.experiments.gate.plan import GateOptions
 from assay.launch.checkouts import Checkouts, Revision
@@ -16,7 +16,7 @@ from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
 if TYPE_CHECKING:
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
     from assay.store.records import Records
 
 SECOND = 10**9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from assay.core.plan import Block, Done
+from assay.core.values import Block, Done
 from assay.experiments.gate import EXPERIMENT
 from assay.experiments.gate.analysis import build_answers, paired_ratio
 from assay.experiments.gate.plan import head_first

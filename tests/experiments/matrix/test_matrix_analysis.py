@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Subject
 from assay.core.results import Estimate, Evidence, SubjectFacts
+from assay.core.values import Subject
 from assay.experiments.matrix import EXPERIMENT
 from assay.experiments.matrix.analysis import (
     AggressorLoad,
@@ -31,8 +31,8 @@ from tests.experiments.matrices import CPU, HBM, MACHINE, MEMORY, SOFTMAX, folde
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.core.plan import Trial
     from assay.core.results import Finding, Findings, Record
+    from assay.core.values import Trial
 
 
 def cured_and_not(phase: str, aggressor: str | None) -> float:

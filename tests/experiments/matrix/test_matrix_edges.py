@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.core.plan import Subject
 from assay.core.results import Estimate, Evidence, SubjectFacts
+from assay.core.values import Subject
 from assay.experiments.matrix.analysis import (
     ContentionMatrix,
     MatrixCell,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import HOST, Block, Done, Subject
+from assay.core.values import HOST, Block, Done, Subject
 from assay.experiments.budget import DEFAULT_WORKER_START_S, TRIAL_OVERHEAD_S
 from assay.experiments.contention.aggressors import NAMED_AGGRESSORS, default_victims, resolve_aggressors
 from assay.experiments.matrix import EXPERIMENT

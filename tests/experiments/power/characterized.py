@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Subject
 from assay.core.results import Estimate, Evidence, GpuWindowStats, Record, Series, SubjectFacts, Window, WindowStats
+from assay.core.values import Subject
 from assay.experiments.power.characterize.options import CasePart, CharacterizeCase, CharacterizeOptions, NoisePart
 from assay.experiments.power.characterize.plan import build_block, cases_by_trial
 from assay.machine.model import GpuLink
@@ -17,7 +17,7 @@ from tests.machines import machine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
     from assay.experiments.power.characterize.plan import PlacedCase
     from assay.machine.model import LinkPath
     from assay.stats.intervals import Samples

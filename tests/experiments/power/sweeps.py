@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Subject
 from assay.core.results import (
     Estimate,
     Evidence,
@@ -19,6 +18,7 @@ from assay.core.results import (
     Window,
     WindowStats,
 )
+from assay.core.values import Subject
 from assay.experiments.power.sweep.options import SweepOptions, SweepPoint
 from assay.experiments.power.sweep.plan import build_block
 from assay.machine.model import Gpu
@@ -28,8 +28,7 @@ from tests.machines import machine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.plan import Trial
-    from assay.core.values import Scalar
+    from assay.core.values import Scalar, Trial
 
 GEMM = Subject(workload="sgemm", impl="torch", params={"n": 8192})
 LIMITS = tuple(float(watts) for watts in range(200, 701, 50))

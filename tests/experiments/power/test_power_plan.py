@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import Block, Done, Subject
+from assay.core.values import Block, Done, Subject
 from assay.experiments.power.cases import CaseSpec, CaseWorkload, NoiseWorkload
 from assay.experiments.power.characterize import EXPERIMENT
 from assay.experiments.power.characterize.options import fit_budget, resolve_options, skipped_reasons

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from assay.core.plan import Trial
     from assay.core.results import Finding, Findings
-    from assay.core.values import Scalar
+    from assay.core.values import Scalar, Trial
     from assay.experiments.power.sweep.options import SweepOptions
 
 SEEDS = range(5)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import Block, Continuous, Done
+from assay.core.values import Block, Continuous, Done
 from assay.experiments.power.sweep.cap_changes import (
     check_steps,
     describe_changes,
@@ -22,7 +22,7 @@ from tests.experiments.power.sweeps import LIMITS, MACHINE, Card, gpu, options, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
     from assay.experiments.power.sweep.options import SweepOptions
 
 NUMPY: Any = {"device_kind": "cpu", "params": {}}

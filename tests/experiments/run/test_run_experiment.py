@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Done, Subject
 from assay.core.results import Check, Evidence, Record, SubjectFacts, Window
+from assay.core.values import Done, Subject
 from assay.experiments.run import EXPERIMENT
 from assay.experiments.run.plan import RunOptions, build_blocks, reference_subjects, subject_facts
 from assay.launch.workers import RawSeries
@@ -21,7 +21,7 @@ from tests.machines import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
 
 MACHINE = machine(cores=(4,), gpus=(0,))
 SOFTMAX = Subject(workload="softmax", impl="torch", params={"dtype": "bfloat16"})

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.core.plan import Command, Subject
 from assay.core.results import Estimate, Evidence, Finding, Findings, Record, Series, SubjectFacts, Window
+from assay.core.values import Command, Subject
 from assay.experiments.run import report
 from assay.experiments.run.plan import RunOptions, repeat_trials
 from assay.experiments.run.report import build_findings, collect_results, samples_by_process
 from tests.experiments.remembered import Remembered
 
 if TYPE_CHECKING:
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
     from assay.stats.intervals import Samples
 
 SOFTMAX, GEMM = (Subject(workload=name, impl="numpy") for name in ("softmax", "gemm"))

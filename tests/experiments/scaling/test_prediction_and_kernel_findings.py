@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.core.plan import Subject
 from assay.core.results import Estimate, Missing, Record, Window
+from assay.core.values import Subject
 from assay.experiments.compare.kernel_report import analyse_kernels as of_groups
 from assay.experiments.compare.kernel_report import headline as headline_of_groups
 from assay.experiments.compare.kernel_report import ratio_verdict, time_text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.core.plan import Block, Counted, Done
+from assay.core.values import Block, Counted, Done
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.options import UnavailableWorld
 from assay.experiments.scaling.plan import (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.core.plan import Block, Done, Subject
 from assay.core.results import Evidence, Record, SubjectFacts, Window
+from assay.core.values import Block, Done, Subject
 from assay.experiments.base import find_experiment
 from assay.experiments.scaling.prediction import NOTHING_SENT, parse_link
 from assay.experiments.scaling_prediction import EXPERIMENT
@@ -29,7 +29,7 @@ from tests.machines import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
 
 MACHINE = machine(cores=(4,))
 ATTENTION = Subject(

@@ -10,8 +10,8 @@ import pytest
 
 from assay.compat.scaling import estimate_to_json
 from assay.core.errors import BadInput
-from assay.core.plan import Block
-from assay.core.seals import compute_digest
+from assay.core.files import compute_digest
+from assay.core.values import Block
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.result_rows import find_baseline_row
 from assay.experiments.scaling.saved_results import can_decide, combine_verdicts, judge_rows, read_sources

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block, Subject
 from assay.core.results import (
     Check,
     Estimate,
@@ -20,6 +19,7 @@ from assay.core.results import (
     Window,
     WindowStats,
 )
+from assay.core.values import Block, Subject
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.options import ScalingOptions
 from assay.experiments.scaling.plan import has_transfers, plan_trials, shape_costs
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.core.page import Page, Table
-    from assay.core.plan import Trial
     from assay.core.results import Finding, Findings
+    from assay.core.values import Trial
     from assay.experiments.scaling.analysis import AnalysedShape
     from assay.experiments.scaling.plan import PlannedTrial, ScalingShape
     from assay.machine.model import Machine

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.core.plan import Block, Paired, Subject
 from assay.core.results import Evidence, Missing, Parity, Record, Series, SubjectFacts, Window
+from assay.core.values import Block, Paired, Subject
 from assay.experiments.threshold.options import GROWTH, GridPoint, Threshold, ThresholdOptions
 from assay.experiments.threshold.plan import replay_run
 from tests.experiments.remembered import Remembered
@@ -16,7 +16,7 @@ from tests.experiments.remembered import Remembered
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
     from assay.store.records import Records
 
 PASSED = Parity(passed=True, measure="as it should be")

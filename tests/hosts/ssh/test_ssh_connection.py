@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput, StopRequested
-from assay.core.signals import stop_on_signals
+from assay.core.processes import stop_on_signals
 from assay.hosts.remote.connection import ProcessPump, RemoteConnectionLost, SshConnection
 from tests.running import wait_for
 

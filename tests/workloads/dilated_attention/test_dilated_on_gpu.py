@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.plan import Counted, Role
+from assay.core.values import Counted, Role
 from assay.workloads import registry
 from assay.workloads.dilated_attention.problem import AttentionCosts
 from assay.workloads.dilated_attention.reference import RelativeErrors, blockwise_attention, plain_attention_errors

@@ -21,9 +21,8 @@ from assay.workloads.dilated_attention.workload import call_variant
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.core.plan import Subject
     from assay.core.results import SubjectFacts
-    from assay.core.values import Params, Scalar
+    from assay.core.values import Params, Scalar, Subject
 
 SMALL: dict[str, Scalar] = {
     "batch": 2, "sequence": 96, "heads": 4, "key_heads": 2, "dim": 8, "segments": "8,24,96", "rates": "1,2,4",

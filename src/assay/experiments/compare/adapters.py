@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from assay.core.errors import BadInput
+from assay.core.format import unit_of
 from assay.core.results import Finding
-from assay.core.units import unit_of
 from assay.core.values import first_problem
 from assay.experiments.compare.kernels import best_times
 from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, CellName, ComparedCell
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.plan import Trial
     from assay.core.results import Estimate, Record, Summary
+    from assay.core.values import Trial
     from assay.experiments.compare.tunings import KernelTuning
     from assay.experiments.scaling.result_rows import ScalingRow as Shape
     from assay.experiments.threshold.results_file import ThresholdResults, ThresholdRow

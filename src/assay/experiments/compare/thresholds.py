@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.files import read_json, read_yaml
+from assay.core.files import read_json
 from assay.core.results import Verdict
 from assay.core.values import Value
+from assay.core.yaml_input import read_yaml
 from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, describe_differences, find_differences
 from assay.experiments.threshold import saved_results as saved
 from assay.experiments.threshold.answers import build_answer, describe_location

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from assay.core.plan import Role, Subject, Trial
     from assay.core.results import Record, Tuning
+    from assay.core.values import Role, Subject, Trial
     from assay.machine.model import Machine
     from assay.store.records import Records
 

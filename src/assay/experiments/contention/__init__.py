@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Done
+from assay.core.values import Done
 from assay.experiments.base import Report
 from assay.experiments.budget import MIN_BLOCKS, RETIMING_SHARE, block_durations_s, expected_trial_s
 from assay.experiments.contention.findings import analyse, build_findings
@@ -20,7 +20,7 @@ from assay.experiments.contention.report import build_page, headline
 from assay.experiments.reporting import gather_findings
 
 if TYPE_CHECKING:
-    from assay.core.plan import Block
+    from assay.core.values import Block
     from assay.machine.model import Machine
     from assay.store.records import Records
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
-from assay.core.plan import Subject
-from assay.core.values import Value
+from assay.core.values import Subject, Value
 from assay.workloads import registry
 from assay.workloads.function import is_function_spec
 

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.core.plan import Role, Trial
     from assay.core.results import Record, Series, Tuning
-    from assay.core.values import Params
+    from assay.core.values import Params, Role, Trial
     from assay.experiments.contention.options import ContentionOptions, Phase
     from assay.machine.model import Machine
     from assay.store.records import Records

@@ -6,8 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from assay.core.plan import HOST, Command, InterferencePolicy, Subject, TunerName
-from assay.core.values import Value
+from assay.core.values import HOST, Command, InterferencePolicy, Subject, TunerName, Value
 from assay.experiments.contention.aggressors import Aggressor
 from assay.stats.blocks import MINIMUM_EFFECT
 

@@ -18,7 +18,7 @@ import random
 from typing import TYPE_CHECKING, TypeVar
 
 from assay.core.format import format_duration
-from assay.core.plan import HOST, Adaptive, Block, Role, Trial, Tuner
+from assay.core.values import HOST, Adaptive, Block, Role, Trial, Tuner
 from assay.experiments.budget import (
     BLOCKS_FOR_DURATION,
     BUDGET_S,
@@ -40,7 +40,7 @@ from assay.experiments.contention.options import CONCURRENT_PHASES, PHASE_LABELS
 from assay.tuners.base import shortest_search_s
 
 if TYPE_CHECKING:
-    from assay.core.plan import Isolation
+    from assay.core.values import Isolation
     from assay.experiments.contention.options import ContentionOptions, Phase
     from assay.machine.model import Machine
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.plan import Adaptive, Block, Role, Trial
 from assay.core.results import Estimate
+from assay.core.values import Adaptive, Block, Role, Trial
 from assay.experiments.budget import MIN_TIMING_S, RETIMING_SHARE, TRIAL_OVERHEAD_S, TrialWorkers
 from assay.experiments.contention.layout import WorkerSlot, config_key
 from assay.experiments.contention.plan import role_name
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.core.plan import Subject
     from assay.core.results import Record
-    from assay.core.values import Params
+    from assay.core.values import Params, Subject
     from assay.experiments.contention.effects import LevelTable
     from assay.experiments.contention.layout import TunerPick
     from assay.experiments.contention.options import ContentionOptions

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import Element, Tone
-    from assay.core.plan import Trial
     from assay.core.results import Findings
+    from assay.core.values import Trial
     from assay.experiments.contention.effects import ContentionEffect
     from assay.experiments.contention.findings import ContentionAnalysis
     from assay.experiments.contention.layout import LayoutCell, WorkerSlot

@@ -13,7 +13,7 @@ from assay.experiments.energy.report import build_page
 from assay.experiments.energy.study import build_study
 
 if TYPE_CHECKING:
-    from assay.core.plan import Block, Done
+    from assay.core.values import Block, Done
     from assay.machine.model import Machine
     from assay.store.records import Records
 

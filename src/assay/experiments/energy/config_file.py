@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.files import parse_yaml, read_settings
+from assay.core.yaml_input import parse_yaml, read_settings
 from assay.experiments.energy.config import (
     RANDOM_PROMPTS,
     EnergyBackend,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.plan import InterferencePolicy, Isolation
-from assay.core.values import Value
+from assay.core.values import InterferencePolicy, Isolation, Value
 from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.plan import list_cell_phases
 from assay.isolation.devices import choose_devices

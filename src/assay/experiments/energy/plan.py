@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Block, Done, Role, Staged, Subject, Trial
+from assay.core.values import Block, Done, Role, Staged, Subject, Trial
 from assay.experiments.energy.estimates import ENERGY_FIGURES, collect_cell, estimate_figure
 from assay.experiments.energy.observations import collect_observations
 from assay.experiments.energy.result import EnergyCell

@@ -20,7 +20,7 @@ from assay.core.page import (
     Timeline,
     TimelineBar,
 )
-from assay.core.plan import Done
+from assay.core.values import Done
 from assay.experiments.energy import tables
 from assay.experiments.energy import tables as gpu_tables
 from assay.experiments.energy.cell_notes import end_sentence

@@ -8,7 +8,7 @@ from assay.experiments.gate.plan import GateOptions, next_restart
 from assay.experiments.gate.report import build_report
 
 if TYPE_CHECKING:
-    from assay.core.plan import Block, Done
+    from assay.core.values import Block, Done
     from assay.experiments.base import Report
     from assay.launch.checkouts import Checkouts
     from assay.machine.model import Machine

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from assay.core.format import format_duration
-from assay.core.plan import Adaptive, Block, Cache, Done, InterferencePolicy, Isolation, Role, Subject, Trial
-from assay.core.values import Value
+from assay.core.values import Adaptive, Block, Cache, Done, InterferencePolicy, Isolation, Role, Subject, Trial, Value
 from assay.experiments.budget import DEFAULT_WORKER_START_S, TRIAL_OVERHEAD_S, WORKER_START_S, block_durations_s
 from assay.experiments.gate.analysis import BASE, HEAD, build_answers, overall_verdict
 from assay.launch.checkouts import Checkouts, Revision

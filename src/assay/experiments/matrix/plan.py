@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
-from assay.core.plan import (
+from assay.core.values import (
     HOST,
     Adaptive,
     Block,
@@ -26,16 +26,16 @@ from assay.core.plan import (
     Role,
     Subject,
     Trial,
+    Value,
 )
-from assay.core.values import Value
 from assay.experiments.budget import TrialWorkers, expected_trial_s
 from assay.experiments.contention.aggressors import Aggressor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from assay.core.plan import Isolation
     from assay.core.results import Record
+    from assay.core.values import Isolation
 
 
 MatrixPhase = Literal["alone", "again", "bare", "naive", "isolated"]

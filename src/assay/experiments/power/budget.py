@@ -19,8 +19,8 @@ import numpy as np
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.format import format_count, format_percent, format_range, percent_cell
 from assay.core.page import LinePlot, Page, PlotLine, Section, Table, Text, build_table
-from assay.core.plan import POWER_LIMIT_W
 from assay.core.results import Estimate, Finding, Findings
+from assay.core.values import POWER_LIMIT_W
 from assay.experiments.power.rows import row_notes
 from assay.experiments.power.sweep.curve import MAX_FREE_THROTTLE_SHARE, MIN_LIMIT_SHARE, POWER_CAP_REASON
 from assay.stats.concave import ConcaveCurve, allocate_total, fit_concave

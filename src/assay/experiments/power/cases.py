@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.files import read_settings
-from assay.core.units import MAX_REPEATS, parse_duration_s
+from assay.core.format import MAX_REPEATS, parse_duration_s
 from assay.core.values import Params, Value
+from assay.core.yaml_input import read_settings
 from assay.experiments.file_locator import FileLocator
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Block, Done
+from assay.core.values import Block, Done
 from assay.experiments.run.plan import RunOptions, build_blocks, max_block_s
 from assay.experiments.run.report import build_report
 

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from assay.core.plan import Adaptive, Block, Cache, Counted, InterferencePolicy, Isolation, Role, Subject, Trial
-from assay.core.values import Value
+from assay.core.values import (
+    Adaptive,
+    Block,
+    Cache,
+    Counted,
+    InterferencePolicy,
+    Isolation,
+    Role,
+    Subject,
+    Trial,
+    Value,
+)
 from assay.experiments.estimates import primary_estimate
 from assay.launch.trial import MAX_WAIT_S
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.format import format_list, format_percent, format_time
+from assay.core.format import format_list, format_percent, format_time, unit_of
 from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
 from assay.core.results import Finding, Findings
-from assay.core.units import unit_of
 from assay.experiments.base import Report
 from assay.experiments.estimates import CLOCK_QUANTITIES, TIME_AXES, TIME_QUANTITIES, primary_time
 from assay.experiments.reporting import (
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import Cell, Element, Page, Tone
-    from assay.core.plan import Subject
     from assay.core.results import Estimate, Record, Scope, Verdict
-    from assay.core.values import Params
+    from assay.core.values import Params, Subject
     from assay.experiments.run.plan import Ceilings, RunOptions
     from assay.machine.model import Machine
     from assay.stats.intervals import Samples

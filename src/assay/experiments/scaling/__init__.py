@@ -14,7 +14,7 @@ from assay.experiments.scaling.report import build_page
 from assay.store.identity import machine_model
 
 if TYPE_CHECKING:
-    from assay.core.plan import Block, Done
+    from assay.core.values import Block, Done
     from assay.machine.model import Machine
     from assay.store.records import Records
 

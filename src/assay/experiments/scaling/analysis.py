@@ -25,8 +25,8 @@ from assay.experiments.scaling.timings import build_basis, collect_timings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from assay.core.plan import Subject
     from assay.core.results import Check, Record, SubjectFacts
+    from assay.core.values import Subject
     from assay.experiments.scaling.estimates import ShapeNumbers
     from assay.experiments.scaling.forecast import PredictionScore
     from assay.experiments.scaling.options import ScalingOptions

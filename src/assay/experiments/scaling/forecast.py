@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from assay.core.plan import Done
+from assay.core.values import Done
 from assay.experiments.scaling.plan import FIRST_REPEAT, ScalingShape, plan_blocks, plan_trials, shape_traffic
 from assay.experiments.scaling.prediction import predict_time
 from assay.experiments.scaling.timings import build_basis, collect_timings
@@ -13,8 +13,8 @@ from assay.experiments.scaling.timings import build_basis, collect_timings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.core.plan import Block
     from assay.core.results import Estimate
+    from assay.core.values import Block
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.prediction import PredictedTime
     from assay.experiments.scaling.timings import ScalingTimings

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from assay.core.plan import InterferencePolicy, Isolation, Subject
-from assay.core.values import Value
+from assay.core.values import InterferencePolicy, Isolation, Subject, Value
 from assay.experiments.scaling.prediction import LinkModel
 
 ScalingMode = Literal["strong", "weak"]

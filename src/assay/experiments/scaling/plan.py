@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from assay.core.errors import BadInput
-from assay.core.plan import Adaptive, Block, Counted, Mode, Role, Trial
+from assay.core.values import Adaptive, Block, Counted, Mode, Role, Trial
 from assay.experiments.scaling.prediction import ring_traffic
 from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from assay.core.plan import Subject
-    from assay.core.values import Params
+    from assay.core.values import Params, Subject
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.prediction import RankTraffic
     from assay.workloads.dilated_attention.problem import AttentionCosts

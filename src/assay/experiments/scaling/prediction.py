@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.format import format_percent
+from assay.core.format import format_percent, parse_duration_s
 from assay.core.results import NO_INTERVAL, Estimate
-from assay.core.units import parse_duration_s
 from assay.core.values import Value
 from assay.workloads.dilated_attention.schedule import RingPosition, ring_steps
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Counted, Role, Subject, Trial
-from assay.core.values import Value
+from assay.core.values import Counted, Role, Subject, Trial, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ from assay.experiments.scaling_prediction.plan import PredictionOptions, next_bl
 from assay.experiments.scaling_prediction.report import build_report
 
 if TYPE_CHECKING:
-    from assay.core.plan import Block, Done
+    from assay.core.values import Block, Done
     from assay.experiments.base import Report
     from assay.machine.model import Machine
     from assay.store.records import Records

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from assay.core.errors import BadInput
-from assay.core.plan import Block, Counted, Done, InterferencePolicy, Isolation, Role, Subject, Trial
-from assay.core.values import Value
+from assay.core.values import Block, Counted, Done, InterferencePolicy, Isolation, Role, Subject, Trial, Value
 from assay.experiments.scaling.prediction import LinkModel
 from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
 

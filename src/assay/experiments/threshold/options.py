@@ -6,8 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from assay.core.plan import Cache, InterferencePolicy, Isolation, Subject
-from assay.core.values import Params, Scalar, Value
+from assay.core.values import Cache, InterferencePolicy, Isolation, Params, Scalar, Subject, Value
 
 TimeKind = Literal["call", "span"]
 TIME_KINDS: tuple[TimeKind, ...] = ("call", "span")

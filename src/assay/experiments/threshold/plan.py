@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Block, Done, Paired, Role, Trial
+from assay.core.values import Block, Done, Paired, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S, block_durations_s
 from assay.experiments.run.plan import max_start_up_s
 from assay.experiments.threshold.cells import GridObservations, PointObservations, judge_threshold, threshold_parity

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.page import Column, LinePlot, Page, PlotLine, Section, Table, Text
-from assay.core.plan import Done
 from assay.core.results import Estimate, Finding, Findings
+from assay.core.values import Done
 from assay.experiments.base import Report
 from assay.experiments.reporting import compose_page, gather_findings, monitor_table, notes_table
 from assay.experiments.threshold.answers import build_answer, format_location, format_speedup

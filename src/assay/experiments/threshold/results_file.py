@@ -27,7 +27,7 @@ from assay.store.identity import DTYPE, ISOLATION, Identity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
     from assay.experiments.threshold.answers import ThresholdAnswer, ThresholdLocation
     from assay.experiments.threshold.cells import JudgedPoint, JudgedThreshold
     from assay.experiments.threshold.options import GridPoint, Threshold, ThresholdOptions

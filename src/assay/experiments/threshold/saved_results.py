@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from assay.core.errors import BadInput
 from assay.core.files import read_json
-from assay.core.plan import Subject
 from assay.core.results import Parity, SubjectFacts
-from assay.core.values import SCHEMA_VERSION, first_problem
+from assay.core.values import SCHEMA_VERSION, Subject, first_problem
 from assay.experiments.threshold.cells import (
     PathTimes,
     PointMeasurement,

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import Field, ValidationError, field_validator
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.files import read_yaml
 from assay.core.values import Params, Scalar, Value, first_problem
+from assay.core.yaml_input import read_yaml
 from assay.experiments.threshold.options import GridPoint, Threshold
 from assay.workloads import registry
 from assay.workloads.function import is_function_spec
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.plan import Subject
+    from assay.core.values import Subject
     from assay.workloads.base import Workload
 
 

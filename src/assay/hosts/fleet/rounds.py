@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from assay.core.errors import StopRequested
 from assay.core.format import format_count
 from assay.core.guardian import Guardian
-from assay.core.signals import stop_on_signals
+from assay.core.processes import stop_on_signals
 from assay.hosts.fleet import state
 
 if TYPE_CHECKING:

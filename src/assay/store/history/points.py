@@ -24,7 +24,7 @@ from assay.store.seal import verify_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from assay.core.plan import Trial
+    from assay.core.values import Trial
     from assay.store.run_folder import RunFolder
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, Double, Index, Integer, MetaData, Table, Text, delete, insert, inspect, select, text
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.units import unit_of
+from assay.core.format import unit_of
 from assay.store.history.points import HistoryRun
 from assay.store.identity import SeriesKey, short_hash
 

@@ -20,8 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.core.files import home_folder
-from assay.core.seals import read_sealed_json, write_sealed_json
+from assay.core.files import home_folder, read_sealed_json, write_sealed_json
 from assay.timing.cuda.cupti import TraceTimer
 from assay.timing.cuda.device import (
     SLOT_COUNT,

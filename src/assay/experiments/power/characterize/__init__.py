@@ -16,7 +16,7 @@ from assay.experiments.power.characterize.report import build_page
 from assay.experiments.power.characterize.study import analyse_records
 
 if TYPE_CHECKING:
-    from assay.core.plan import Block, Done
+    from assay.core.values import Block, Done
     from assay.machine.model import Machine
     from assay.store.records import Records
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.core.plan import Role
     from assay.core.results import Record, Series
+    from assay.core.values import Role
     from assay.experiments.power.characterize.gpu_cases import GpuCase
     from assay.experiments.power.characterize.options import CharacterizeOptions
     from assay.experiments.power.characterize.plan import PlacedCase

@@ -12,8 +12,7 @@ from pydantic import Field
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
 from assay.core.format import format_duration
-from assay.core.plan import InterferencePolicy, Isolation, Subject
-from assay.core.values import Value
+from assay.core.values import InterferencePolicy, Isolation, Subject, Value
 from assay.experiments.power.cases import IDLE, Placement
 from assay.experiments.power.characterize.plan import build_trial, is_idle, misfit_reason, place_cases, trial_duration_s
 from assay.isolation.devices import choose_devices, kind_of

@@ -19,7 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from assay.core.plan import Block, Continuous, Done, Role, Trial
+from assay.core.values import Block, Continuous, Done, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S
 from assay.experiments.matrix.plan import longest_block_s, spent_trials_s
 from assay.experiments.power.cases import IDLE

@@ -9,7 +9,7 @@ from assay.experiments.power.sweep.plan import next_block
 from assay.experiments.power.sweep.report import build_report
 
 if TYPE_CHECKING:
-    from assay.core.plan import Block, Done
+    from assay.core.values import Block, Done
     from assay.experiments.base import Report
     from assay.machine.model import Machine
     from assay.store.records import Records

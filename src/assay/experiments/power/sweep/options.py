@@ -13,8 +13,7 @@ from pydantic import Field, model_validator
 
 from assay.core.errors import BadInput
 from assay.core.format import format_list, format_percent
-from assay.core.plan import InterferencePolicy, Isolation, Subject
-from assay.core.values import Scalar, Value
+from assay.core.values import InterferencePolicy, Isolation, Scalar, Subject, Value
 from assay.experiments.power.rows import Knob
 from assay.workloads import registry
 from assay.workloads.function import is_function_spec

@@ -6,16 +6,15 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.plan import Block, Continuous, Done, Role, Trial
+from assay.core.values import Block, Continuous, Done, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S, TrialWorkers
 from assay.experiments.power.sweep.options import step_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from assay.core.plan import Subject
     from assay.core.results import Record
-    from assay.core.values import Params
+    from assay.core.values import Params, Subject
     from assay.experiments.power.sweep.options import SweepOptions
 
 MAX_FAILURES = 2
