@@ -55,7 +55,7 @@ def linear_ticks(low: float, high: float, most: int, *, whole: bool = False) -> 
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return about ``most`` numbers between two: powers of ten, with 2 and 5 between them if there is room, 2 at least."""
+    """Return about ``most`` numbers between two, at least two: powers of ten, with 2 and 5 between if there is room."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
     for every, factors in ((1, (1.0, 2.0, 5.0)), *((every, (1.0,)) for every in range(1, len(decades) + 1))):
