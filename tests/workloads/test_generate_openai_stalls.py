@@ -184,7 +184,7 @@ def test_nothing_of_a_load_outlives_its_process(
     client = start_python(CLIENT, server.generation(concurrency=3).model_dump_json())
     assert client.stdout is not None
     assert client.stdout.readline() == "under load\n"
-    assert server.open_connections == 3
+    eventually(lambda: server.open_connections >= 3)  # one that has just ended may not have been closed here yet
     client.send_signal(how)
     assert client.wait(20) == -how
     eventually(lambda: server.open_connections == 0)
