@@ -15,7 +15,7 @@ from assay.core.processes import identify_process
 from assay.machine import nvidia
 from assay.monitor.client import RecorderDied, Recording
 from assay.monitor.options import RecordingOptions, driver_origin, select_gpus
-from assay.monitor.reader import read_recording, read_window
+from assay.monitor.recording_file import read_recording, read_window
 from assay.monitor.samples import GpuLost, GpuSample, HostSample, Mark, RecordingEnd
 from tests.fakes.fake_nvml import attached, hopper
 from tests.running import wait_for
