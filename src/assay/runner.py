@@ -31,7 +31,7 @@ from assay.experiments.reporting import assess_quality, quality_lines
 from assay.launch import stages
 from assay.launch.monitoring import TrialMonitor, TrialObservations
 from assay.launch.stages import token_costs
-from assay.monitor.window import missing_power_notes
+from assay.monitor.statistics import missing_power_notes
 from assay.stats.intervals import slowest_rank, summarize_samples
 from assay.store.identity import with_identity
 from assay.timing.continuous import START_US

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.monitor.reader import read_recording
+from assay.monitor.recording_file import read_recording
 from assay.monitor.samples import GpuLost
 from tests.fakes.fake_nvml import FakeNvml, hopper
 from tests.running import wait_for

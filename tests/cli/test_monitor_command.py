@@ -21,7 +21,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.core.errors import BadInput
-from assay.monitor.reader import read_recording
+from assay.monitor.recording_file import read_recording
 from assay.monitor.samples import GpuLost, GpuSample, RecordingEnd
 from tests.fakes.fake_nvml import FakeNvml, hopper
 from tests.running import survivors, wait_for

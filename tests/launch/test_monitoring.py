@@ -17,7 +17,7 @@ from assay.joules.trial_energy import ASSUMED_SENSOR_MODEL
 from assay.launch.monitoring import TrialMonitor, metered_gpus, trial_label
 from assay.launch.workers import RawSeries, TrialOutcome
 from assay.machine.detect import detect
-from assay.monitor.reader import read_recording
+from assay.monitor.recording_file import read_recording
 from assay.monitor.samples import Mark
 from tests.fakes.fake_nvml import attached, hopper
 from tests.running import wait_for

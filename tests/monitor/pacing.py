@@ -13,7 +13,7 @@ from assay.monitor.samples import RecordingHeader, WatchedGpu
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.monitor.channel import RecorderReply, RecorderRequest
+    from assay.monitor.client import RecorderReply, RecorderRequest
     from assay.monitor.samples import RecordingEnd, RecordingLine
 
 S = 1_000_000_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.machine import nvidia
-from assay.monitor.channel import StopRecording
+from assay.monitor.client import StopRecording
 from assay.monitor.gpu_sampler import COUNTER_WRAP, GIVE_UP_AFTER, PCIE_WRAP_LIMIT_S, ByteCounter, GpuSampler
 from assay.monitor.recorder import BackgroundSampler
 from assay.monitor.samples import GpuLost, GpuMeterSample, GpuPcie, GpuProcesses, GpuSample

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.monitor.channel import (
+from assay.monitor.client import (
     AddMark,
     FlushRecording,
     GetLatest,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from assay.monitor.channel import RecorderReply
+    from assay.monitor.client import RecorderReply
     from assay.monitor.samples import RecordingLine
 
 

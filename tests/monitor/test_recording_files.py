@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from assay.core.errors import BadInput, MachineCannot
 from assay.machine.vendor import GpuProcess
 from assay.monitor.options import format_of
-from assay.monitor.reader import read_header, read_recording, read_window
+from assay.monitor.recording_file import RecordingFile, formatter_for, read_header, read_recording, read_window
 from assay.monitor.samples import (
     BusyProcess,
     GpuLost,
@@ -28,7 +28,6 @@ from assay.monitor.samples import (
     RecordingEnd,
     TopProcesses,
 )
-from assay.monitor.writers import RecordingFile, formatter_for
 from tests.monitor import pacing
 from tests.monitor.pacing import WALL_NS, S
 
@@ -265,18 +264,18 @@ def test_a_window_holds_what_lies_in_it_wherever_it_lies(
 def test_a_window_is_found_without_reading_the_whole_file(
     hour: tuple[Path, list[RecordingLine]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from assay.monitor import reader
+    from assay.monitor import recording_file
 
     path, _ = hour
     parsed = 0
-    inner = reader._parse_line
+    inner = recording_file._parse_line
 
     def counting(parse: object, where: Path) -> object:
         nonlocal parsed
         parsed += 1
         return inner(parse, where)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reader, "_parse_line", counting)
+    monkeypatch.setattr(recording_file, "_parse_line", counting)
     assert len(read_window(path, 400 * S, 401 * S)) >= 12
     assert parsed < 300
 

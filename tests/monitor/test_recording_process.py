@@ -15,7 +15,7 @@ from assay.core.processes import identify_process
 from assay.machine import nvidia
 from assay.monitor.client import RecorderDied, Recording
 from assay.monitor.options import RecordingOptions, driver_origin, select_gpus
-from assay.monitor.reader import read_recording, read_window
+from assay.monitor.recording_file import read_recording, read_window
 from assay.monitor.samples import GpuLost, GpuSample, HostSample, Mark, RecordingEnd
 from tests.fakes.fake_nvml import attached, hopper
 from tests.running import wait_for
@@ -47,7 +47,7 @@ def test_a_recording_begins_with_its_header_and_ends_with_its_end(tmp_path: Path
     assert lines[-1] == recording.end
     assert [(m.name, m.end_ns is None) for m in lines if isinstance(m, Mark)] == [("a name", True), ("a span", False)]
     assert recording.end is not None
-    assert recording.end.reason == "told to"
+    assert recording.end.reason == "stopped"
     assert identify_process(recording.pid) is None
 
 

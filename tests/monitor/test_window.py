@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.monitor.samples import GpuSample, HostSample, WatchedGpu
-from assay.monitor.window import MAX_STEAL_PERCENT, summarise_windows
+from assay.monitor.statistics import MAX_STEAL_PERCENT, summarise_windows
 from tests.monitor.pacing import S, header
 
 if TYPE_CHECKING:

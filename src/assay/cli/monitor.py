@@ -134,7 +134,7 @@ def show_recording(path: Path, recorded: RecordingOutcome, flags: MonitorFlags) 
     """Show what the file says and how it went; return the exit code."""
     from assay.cli import show
     from assay.monitor.perfetto import write_trace
-    from assay.monitor.reader import read_recording
+    from assay.monitor.recording_file import read_recording
     from assay.monitor.report import recording_page
     from assay.reports.terminal import print_page
 

@@ -184,7 +184,7 @@ def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int
     """Show what a recording says, and draw it into a folder beside it."""
     from assay.cli import show
     from assay.monitor.perfetto import write_trace
-    from assay.monitor.reader import read_recording
+    from assay.monitor.recording_file import read_recording
     from assay.monitor.report import recording_page
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page

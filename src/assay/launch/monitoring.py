@@ -27,9 +27,9 @@ from assay.launch.placement import compute_placements
 from assay.machine.cuda_devices import gpu_targets
 from assay.monitor.client import Recording
 from assay.monitor.options import WINDOW_ENERGY_INTERVAL_S, RecordingOptions, watched_gpu
-from assay.monitor.reader import read_window
+from assay.monitor.recording_file import read_window
 from assay.monitor.samples import GpuLost
-from assay.monitor.window import summarise_windows
+from assay.monitor.statistics import summarise_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from assay.core.results import Missing, Stage, Summary
 from assay.core.values import Staged
 from assay.joules.trial_energy import TrialEnergy, estimate_gpu_windows, estimate_host_domains, sum_gpu_energy
 from assay.monitor.samples import RecordingHeader
-from assay.monitor.window import summarise_windows
+from assay.monitor.statistics import summarise_windows
 from assay.stats.sensor_intervals import ProcessReading, estimate_joules, rate_spread
 from assay.timing.continuous import START_US
 

@@ -51,7 +51,7 @@ from assay.monitor.kernel_trace.report import (
     trace_extent,
 )
 from assay.monitor.options import RecordingOptions, watched_gpu
-from assay.monitor.reader import read_window
+from assay.monitor.recording_file import read_window
 from assay.worker.request import PhaseStarted, TraceRequest, TraceResult
 
 if TYPE_CHECKING:

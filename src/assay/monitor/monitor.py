@@ -32,7 +32,7 @@ from assay.monitor.options import (
     format_of,
     select_gpus,
 )
-from assay.monitor.reader import read_recording, read_window
+from assay.monitor.recording_file import read_recording, read_window
 from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 from assay.monitor.statistics import summarise
 

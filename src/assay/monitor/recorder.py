@@ -28,7 +28,7 @@ from assay._version import __version__
 from assay.core.errors import AssayError, MachineCannot
 from assay.core.processes import boot_id, die_with_parent, host_id
 from assay.machine import nvidia
-from assay.monitor.channel import (
+from assay.monitor.client import (
     RECORDER_REQUEST,
     AddMark,
     FlushRecording,
@@ -44,6 +44,7 @@ from assay.monitor.channel import (
 from assay.monitor.gpu_sampler import PCIE_READ_INTERVAL_NS, GpuSampler
 from assay.monitor.host_sampler import HostSampler, TopProcessSampler
 from assay.monitor.options import RecordingOptions
+from assay.monitor.recording_file import RecordingFile, formatter_for
 from assay.monitor.samples import (
     GpuLost,
     GpuProcesses,
@@ -54,14 +55,13 @@ from assay.monitor.samples import (
     RecordingEnd,
     RecordingHeader,
 )
-from assay.monitor.writers import RecordingFile, formatter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from assay.machine.vendor import GpuSensor
-    from assay.monitor.channel import RecorderReply, RecorderRequest
+    from assay.monitor.client import RecorderReply, RecorderRequest
     from assay.monitor.samples import RecordingLine
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from assay.core.errors import BadInput, DamagedFile
 from assay.core.files import compute_digest, read_bytes, translate_os_errors
-from assay.monitor.reader import read_recording, read_window
+from assay.monitor.recording_file import read_recording, read_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
