@@ -28,9 +28,7 @@ from assay.core.processes import raise_if_stop_requested, stop_on_signals
 from assay.core.results import STAND_IN, Note, Record, Window
 from assay.core.values import Block, Done, first_problem
 from assay.experiments.reporting import assess_quality, quality_lines
-from assay.launch import stages
-from assay.launch.monitoring import TrialMonitor, TrialObservations
-from assay.launch.stages import token_costs
+from assay.launch.monitoring import TrialMonitor, TrialObservations, stages_without_energy, token_costs
 from assay.monitor.window import missing_power_notes
 from assay.stats.intervals import slowest_rank, summarize_samples
 from assay.store.identity import with_identity
@@ -213,7 +211,7 @@ class RunLoop:
         if self.monitoring is not None:
             self.monitoring.begin(trial)
         outcome = self.launcher.measure(trial, attempt)
-        unwatched = TrialObservations(stages=stages.stages_without_energy(trial, outcome.series))
+        unwatched = TrialObservations(stages=stages_without_energy(trial, outcome.series))
         observed = self.monitoring.end(trial, outcome) if self.monitoring is not None else unwatched
         series = self.folder.keep_samples(trial.id, attempt, outcome.series, take=take)
         self.folder.keep_files(outcome.traces)

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from assay.core.errors import EXIT_STOPPED, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
     from types import FrameType
 
@@ -290,11 +291,23 @@ def _prctl(option: int, argument: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, argument)
 
 
-def enable_line_buffering() -> None:
-    """Flush output line by line: whatever is still buffered when a process is killed is lost."""
+def open_parent_socket(descriptor: int, parent_pid: int) -> socket.socket:
+    """Set up a process that serves its parent, and return the socket inherited from it.
+
+    The process ends with its parent, adopts its orphans, and leaves Ctrl-C to the parent. Output is flushed line by
+    line: whatever is still buffered when a process is killed is lost.
+    """
+    import socket
+
+    del sys.argv[1:]  # these are Assay's, and user code may read its own
+    os.set_inheritable(descriptor, False)
+    die_with_parent(parent_pid)
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
+    return socket.socket(fileno=descriptor)
 
 
 def list_descendants(root_pid: int | None = None) -> list[int]:

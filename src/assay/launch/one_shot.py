@@ -89,14 +89,15 @@ class OneShotProcess:
         self._tail = b""
         self._oom_kills = count_oom_kills()
         token = leases.new_lease_id()
-        activity, module = ("tracing", "profile") if isinstance(request, TraceRequest) else ("timing", "one_shot")
+        activity = "trace" if isinstance(request, TraceRequest) else "time"
         what = f"{activity} of {request.subjects[0].label}"
+        command = [sys.executable, "-P", "-m", "assay.worker.one_shot", activity]
         self._lease = leases.take_lease("process", what, "assay.core.processes:kill_marked", {"token": token})
         self._socket, child_end = socket.socketpair()
         try:
             with child_end:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", f"assay.worker.{module}", str(child_end.fileno()), str(os.getpid())],
+                    [*command, str(child_end.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

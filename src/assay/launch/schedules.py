@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from assay.core.results import Note
 from assay.core.values import Continuous, Counted, Paired, Staged
-from assay.launch.settling import settle
+from assay.launch.conditions import settle
 from assay.launch.workers import LoadTotals, WorkerReply, collect_replies, unpack_series
 from assay.timing.wall import MAX_KEPT_SAMPLES
 from assay.worker import protocol as say

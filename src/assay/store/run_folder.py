@@ -34,9 +34,21 @@ from assay.core.values import SCHEMA_VERSION, Block, Value, first_problem
 from assay.machine.model import Machine
 from assay.monitor import perfetto
 from assay.monitor.kernel_trace.rows import format_csv
-from assay.store import records as recordings
-from assay.store import seal
-from assay.store.records import Records, SampleFiles, path_inside, samples_to_bytes
+from assay.store.records import (
+    DigestedParts,
+    GrowingRecording,
+    Records,
+    SampleFiles,
+    Seal,
+    path_inside,
+    read_seal,
+    samples_to_bytes,
+    sealed_length,
+    sealed_lengths,
+    verify_lines,
+    verify_recordings,
+    write_seal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -114,7 +126,7 @@ class RunFolder:
         self._stored = stored
         self._samples = SampleFiles(path)
         self._verified_lengths: dict[str, int] = {}
-        self._recordings: dict[str, recordings.GrowingRecording] = {}
+        self._recordings: dict[str, GrowingRecording] = {}
         self._file_digests: dict[str, str] = {}
 
     @classmethod
@@ -180,9 +192,9 @@ class RunFolder:
         Raises:
             DamagedFile: A line was changed, or one is missing.
         """
-        path, before = self.path / name, seal.read_seal(self.path)  # the seal first, as lines may be appended meanwhile
+        path, before = self.path / name, read_seal(self.path)  # the seal first, as lines may be appended meanwhile
         sealed_lines = read_sealed_lines(path, self._start(name))
-        seal.verify_lines(path, sealed_lines, before, self._stored.run_id)
+        verify_lines(path, sealed_lines, before, self._stored.run_id)
         return sealed_lines
 
     def _start(self, name: str) -> str:
@@ -225,7 +237,7 @@ class RunFolder:
                     f"{RECORDS}, line {number} is, is not in it."
                 )
         counted = {(r.block, r.trial): r for r in records if latest[r.block] == r.attempt}
-        return Records(list(counted.values()), self.path, self._samples, recordings.sealed_lengths(records))
+        return Records(list(counted.values()), self.path, self._samples, sealed_lengths(records))
 
     def records(self) -> Records:
         """Return the records that count, with all files that their numbers come from verified, each once.
@@ -257,9 +269,9 @@ class RunFolder:
             for series in record.series:
                 if not (lost_samples and not path_inside(self.path, series.file).is_file()):
                     self.verify_samples(series.file, series.digest)
-        lengths = recordings.sealed_lengths(all_records)
+        lengths = sealed_lengths(all_records)
         if lengths != self._verified_lengths:
-            recordings.verify_recordings(self.path, all_records)
+            verify_recordings(self.path, all_records)
             self._verified_lengths = lengths
 
     def verify_samples(self, file: str, digest: str | None) -> None:
@@ -316,7 +328,7 @@ class RunFolder:
     def keep(self, record: Record) -> Record:
         """Append a record, durably from here on; return it as stored."""
         if record.sensors is not None and (self.path / record.sensors).is_file():
-            growing = self._recordings.setdefault(record.sensors, recordings.GrowingRecording())
+            growing = self._recordings.setdefault(record.sensors, GrowingRecording())
             length, digest = growing.update(self.path / record.sensors)
             record = record.model_copy(update={"sensors_bytes": length, "sensors_digest": digest})
         append_sealed_line(self.path / RECORDS, record.model_dump_json(), self._start(RECORDS))
@@ -328,9 +340,9 @@ class RunFolder:
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, str | bytes):
-                parts = seal.DigestedParts((content.encode() if isinstance(content, str) else content,))
+                parts = DigestedParts((content.encode() if isinstance(content, str) else content,))
             else:
-                parts = seal.DigestedParts(part.encode() for part in content)
+                parts = DigestedParts(part.encode() for part in content)
             replace_from_chunks(path, parts)
             self._file_digests[name] = parts.digest
 
@@ -339,8 +351,8 @@ class RunFolder:
         text = json.dumps(findings.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False)
         self._file_digests.clear()
         self.keep_files({FINDINGS: f"{text}\n", **(files or {})})
-        lengths = {name: seal.sealed_length(self.lines(name)) for name in (BLOCKS, RECORDS)}
-        seal.write_seal(self.path, seal.Seal(run_id=self._stored.run_id, lines=lengths, files=dict(self._file_digests)))
+        lengths = {name: sealed_length(self.lines(name)) for name in (BLOCKS, RECORDS)}
+        write_seal(self.path, Seal(run_id=self._stored.run_id, lines=lengths, files=dict(self._file_digests)))
 
 
 def run_paths(parent: Path) -> list[Path]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import signal
-import socket
 import sys
 import tempfile
 import time
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from assay.core import processes as copies
 from assay.core.errors import AssayError, BadInput
-from assay.core.processes import adopt_orphans, die_with_parent, enable_line_buffering, kill_descendants
+from assay.core.processes import kill_descendants, open_parent_socket
 from assay.core.values import HOST, Adaptive, Continuous, Counted, Paired, Staged
 from assay.isolation.binding import (
     HeldIsolation,
@@ -38,8 +36,7 @@ from assay.tuners.base import TuningJob, TuningResult, describe_error
 from assay.worker import protocol as say
 from assay.worker import subjects
 from assay.worker import subjects as origin
-from assay.worker.paired import PairedSubjects
-from assay.worker.staged import StagedSubjects
+from assay.worker.sequences import PairedSubjects, StagedSubjects
 from assay.worker.subjects import describe_failure
 from assay.worker.timer import ContinuousTimer, SubjectTimer
 
@@ -337,14 +334,7 @@ def _pack_series(block: SampleBlock) -> tuple[tuple[say.SeriesHeader, ...], byte
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the parent on an inherited socket; exit 0 after a clean finish."""
-    descriptor, parent = int(arguments[0]), int(arguments[1])
-    del sys.argv[1:]  # these are Assay's, and user code may read its own
-    os.set_inheritable(descriptor, False)
-    die_with_parent(parent)
-    adopt_orphans()
-    enable_line_buffering()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=descriptor) as sock:
+    with open_parent_socket(int(arguments[0]), int(arguments[1])) as sock:
         connection = say.WorkerConnection(sock)
         copies.watch_for_forks(lambda reason: connection.send(say.MeasurementFailed(reason=reason)))
         try:

@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from assay.reports.drawing.axes import (
+from assay.reports.drawing.charts import MARKERS
+from assay.reports.drawing.sheet import (
     AXIS_CHARACTERS,
+    CAP_HEIGHT,
+    DASHED,
+    LINE_INKS,
     MARGIN,
     WIDTH,
+    Canvas,
     LegendEntry,
+    Marker,
     PlotArea,
     Ticks,
     draw_legend,
+    text_height,
+    text_width,
 )
-from assay.reports.drawing.lines import MARKERS
-from assay.reports.drawing.palette import LINE_INKS
-from assay.reports.drawing.shapes import CAP_HEIGHT, DASHED, Canvas, Marker, text_height, text_width
 from assay.reports.scales import Axis, finite
 from assay.reports.text import one_line, wrap_label
 
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import ScatterPlot, ScatterPoint, Tone
-    from assay.reports.drawing.palette import Ink
+    from assay.reports.drawing.sheet import Ink
 
 MAX_LABELS = 28
 """Up to this many dots are all labelled; of more, only those on the path."""

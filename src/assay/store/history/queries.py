@@ -16,9 +16,16 @@ from sqlalchemy import and_, func, or_, select
 from assay.core.errors import AssayError, BadInput, suggest_nearest
 from assay.core.results import Origin
 from assay.core.values import Value
-from assay.store.history.database import garbage_collection_paused
-from assay.store.history.points import HistoryRun, run_state
-from assay.store.history.tables import POINTS, RUNS, SERIES, key_from_row, run_from_row
+from assay.store.history.database import (
+    POINTS,
+    RUNS,
+    SERIES,
+    HistoryRun,
+    garbage_collection_paused,
+    key_from_row,
+    run_from_row,
+)
+from assay.store.history.importing import run_state
 from assay.store.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -1,23 +1,23 @@
-"""A page as one self-contained HTML file: no requests, no scripts, readable on a phone and on paper.
+"""A page as Markdown, and as one self-contained HTML file: no requests, no scripts, readable on a phone and on paper.
 
-Each figure is drawn once; its colours are CSS variables, so that it follows the theme of the screen and is light on
-paper. `write_report` writes the files of a report: report.md, report.html and a PNG for every figure.
+Markdown renders well on GitHub and is readable as plain text. In HTML each figure is drawn once; its colours are CSS
+variables, so that it follows the theme of the screen and is light on paper. `write_report` writes the files of a
+report: report.md, report.html and a PNG for every figure.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import cache
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.format import typeset_minus
 from assay.core.page import Table, Text
-from assay.reports.drawing.palette import DARK, LIGHT, css_variables
-from assay.reports.figures import draw_figure
-from assay.reports.markdown import to_markdown
 from assay.reports.text import (
     TONE_MARKS,
     WARNING_DETAIL,
@@ -31,11 +31,99 @@ from assay.reports.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from assay.core.page import Cell, Column, Element, Page, Section, Tone
+    from assay.core.page import Cell, Column, Element, Figure, Page, Section, Tone
+    from assay.core.results import Origin
     from assay.reports.figures import Drawing
+
+_SPECIAL = re.compile(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]|(?<!\S)#|#(?!\S)")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
+_BLOCK_START = re.compile(r"^(?:[-+](?=\s|$|-)|>|\d+(?=[.)](?:\s|$)))")
+
+
+def to_markdown(page: Page, figure_paths: Mapping[str, str]) -> str:
+    """Return the page; ``figure_paths`` maps a figure's name to the path of its image.
+
+    A figure without a path is described in words.
+    """
+    blocks = [
+        f"# {_md_inline(one_line(page.title))}",
+        *_md_banner(page.origin),
+        f"**{_md_marked(page.lead, page.lead_tone)}**",
+    ]
+    blocks += [_md_paragraph(_md_marked(line.text, line.tone)) for line in page.quality]
+    for section in page.sections:
+        blocks.append(f"## {_md_inline(one_line(section.title))}")
+        blocks += [block for element in section.elements for block in _md_element(element, figure_paths)]
+    if page.facts:
+        blocks += ["---", _md_pipes(("About this run", ""), [False, False], [[n, v] for n, v in page.facts])]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _md_banner(origin: Origin) -> list[str]:
+    warning = origin_warning(origin)
+    return [f"> [!WARNING]\n> **{warning}.** {WARNING_DETAIL}"] if warning else []
+
+
+def _md_element(element: Element, figure_paths: Mapping[str, str]) -> list[str]:
+    if isinstance(element, Text):
+        return [_md_paragraph(_md_marked(element.text, element.tone))]
+    if isinstance(element, Table):
+        return _md_table(element)
+    return _md_figure(element, figure_paths.get(element.name))
+
+
+def _md_table(table: Table) -> list[str]:
+    formatted = [format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    rows = [[column[index] for column in formatted] for index in range(len(table.rows))]
+    for row, tone in zip(rows, row_tones(table), strict=True):
+        row[0] = f"{TONE_MARKS[tone]} {row[0]}" if TONE_MARKS[tone] else row[0]
+    heads = [column.title for column in table.columns]
+    numeric = [column.numeric for column in table.columns]
+    return [f"**{_md_inline(one_line(table.title))}**", _md_pipes(heads, numeric, rows), *_md_note(table.note)]
+
+
+def _md_pipes(heads: Iterable[str], numeric: Iterable[bool], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table: headings, the line that aligns the columns, rows."""
+    lines = [f"| {' | '.join(_md_inline(cell) for cell in row)} |" for row in (heads, *rows)]
+    lines.insert(1, f"| {' | '.join('---:' if right else '---' for right in numeric)} |")
+    return "\n".join(lines)
+
+
+def _md_figure(figure: Figure, path: str | None) -> list[str]:
+    if path is None:
+        return [_md_paragraph(_md_inline(describe_figure(figure))), *_md_note(figure.note)]
+    return [f"![{_md_inline(describe_figure(figure))}]({quote(path, safe='/._-~')})", *_md_note(figure.note)]
+
+
+def _md_note(note: str | None) -> list[str]:
+    return [f"<sub>{_md_inline(note)}</sub>"] if note and note.strip() else []
+
+
+def _md_marked(text: str, tone: Tone) -> str:
+    return f"{TONE_MARKS[tone]} {_md_inline(text)}".strip()
+
+
+def _md_paragraph(inline: str) -> str:
+    """Escape the first characters of a paragraph that would start a list, a quotation or a rule."""
+    return _BLOCK_START.sub(lambda start: f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}", inline)
+
+
+def _md_inline(text: str) -> str:
+    """Escape Markdown and HTML syntax; lines are separated by ``<br>``."""
+    lines = [" ".join(line.split()) for line in visible_text(text).strip().split("\n")]
+    return "<br>".join(_md_with_code(line) for line in lines)
+
+
+def _md_with_code(line: str) -> str:
+    return "".join(f"`{part}`" if is_code else _md_escaped(part) for part, is_code in split_code(line))
+
+
+def _md_escaped(line: str) -> str:
+    line = _SPECIAL.sub(r"\\\g<0>", line)
+    return _ENTITY.sub("&amp;", line).replace("<", "&lt;")
 
 
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -52,7 +140,7 @@ def to_html(page: Page, drawings: Sequence[Drawing] | None = None) -> str:
     """Return the page as a complete document; ``drawings`` are those of its figures, where they are drawn already."""
     warning = origin_warning(page.origin)
     title = escape(one_line(page.title))
-    remaining = iter([draw_figure(figure) for figure in page.figures] if drawings is None else drawings)
+    remaining = iter(_draw_figures(page) if drawings is None else drawings)
     parts = [
         "<!doctype html>",
         '<html lang="en">',
@@ -80,8 +168,16 @@ def to_html(page: Page, drawings: Sequence[Drawing] | None = None) -> str:
     return "\n".join(part for part in parts if part) + "\n"
 
 
+def _draw_figures(page: Page) -> list[Drawing]:
+    from assay.reports.figures import draw_figure  # loads matplotlib
+
+    return [draw_figure(figure) for figure in page.figures]
+
+
 @cache
 def _style() -> str:
+    from assay.reports.drawing.sheet import DARK, LIGHT, css_variables
+
     themes = f":root {{ {css_variables(LIGHT)} }}\n"
     themes += f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {css_variables(DARK)} }} }}\n"
     return themes + resources.files("assay.reports").joinpath("report.css").read_text(encoding="utf-8")
@@ -197,7 +293,7 @@ def write_report(page: Page, folder: Path) -> tuple[Path, ...]:
     relative = {figure.name: f"figures/{figure.name}.png" for figure in page.figures}
     with translate_os_errors(folder):
         (folder / "figures" if relative else folder).mkdir(parents=True, exist_ok=True)
-    drawings = [draw_figure(figure) for figure in page.figures]
+    drawings = _draw_figures(page)
     for drawing in drawings:
         replace_atomically(folder / relative[drawing.figure.name], drawing.to_png(origin=page.origin))
     markdown, html = folder / "report.md", folder / "report.html"
