@@ -17,18 +17,15 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import os
 import re
-import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from assay.core.errors import BadInput, MachineCannot, suggest_nearest
-from assay.core.files import file_lock, read_text, replace_atomically, translate_os_errors
+from assay.core.errors import BadInput, suggest_nearest
+from assay.core.files import lock_current_file, read_text, replace_atomically
 from assay.core.yaml_input import describe_yaml_error
 
 if TYPE_CHECKING:
@@ -500,7 +497,7 @@ def edit_file(path: Path, changes: Mapping[str, Scalar], mark: str | None = DEFA
         MachineCannot: It is not writable, or another process keeps writing it.
     """
     real = _resolve_file(path)
-    with _locked_file(real, path):
+    with lock_current_file(real, LOCK_TIMEOUT_S):
         text = read_text(real)
         after = edit_text(text, changes, _mark_for(text, mark), name=str(path))
         if after != text:
@@ -528,34 +525,3 @@ def _resolve_file(path: Path) -> Path:
     if not real.is_file():
         raise BadInput(f"{path} is {'a folder' if real.is_dir() else 'something else'}, but a file is needed.")
     return real
-
-
-@contextmanager
-def _locked_file(real: Path, path: Path) -> Iterator[None]:
-    """Lock a file against other writers.
-
-    The lock is on the file itself, so that no lock file is left beside it. A writer replaces the file: a process that
-    waited for the old one finds that the path leads to another file, and waits for that.
-    """
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    while True:
-        with translate_os_errors(path):
-            descriptor = os.open(real, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            with file_lock(descriptor, wait=False) as locked:
-                if locked and _is_still(real, descriptor):
-                    yield
-                    return
-        finally:
-            os.close(descriptor)
-        if time.monotonic() > deadline:
-            raise MachineCannot(f"{path} is being edited by another process at this moment.")
-        time.sleep(0.005)
-
-
-def _is_still(real: Path, descriptor: int) -> bool:
-    """Return whether a path still leads to the file that was opened."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), real.stat())
-    except FileNotFoundError:
-        return False
