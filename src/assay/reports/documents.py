@@ -22,7 +22,7 @@ from assay.reports.text import (
     TONE_MARKS,
     WARNING_DETAIL,
     describe_figure,
-    format_column,
+    format_rows,
     one_line,
     origin_warning,
     row_tones,
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from assay.core.page import Cell, Column, Element, Figure, Page, Section, Tone
-    from assay.core.results import Origin
+    from assay.core.page import Cell, Column, Element, Page, Tone
     from assay.reports.figures import Drawing
 
 _SPECIAL = re.compile(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]|(?<!\S)#|#(?!\S)")
@@ -48,41 +47,34 @@ def to_markdown(page: Page, figure_paths: Mapping[str, str]) -> str:
 
     A figure without a path is described in words.
     """
-    blocks = [
-        f"# {_md_inline(one_line(page.title))}",
-        *_md_banner(page.origin),
-        f"**{_md_marked(page.lead, page.lead_tone)}**",
-    ]
+    blocks = [f"# {_md_inline(one_line(page.title))}"]
+    if warning := origin_warning(page.origin):
+        blocks.append(f"> [!WARNING]\n> **{warning}.** {WARNING_DETAIL}")
+    blocks.append(f"**{_md_marked(page.lead, page.lead_tone)}**")
     blocks += [_md_paragraph(_md_marked(line.text, line.tone)) for line in page.quality]
     for section in page.sections:
         blocks.append(f"## {_md_inline(one_line(section.title))}")
         blocks += [block for element in section.elements for block in _md_element(element, figure_paths)]
     if page.facts:
-        blocks += ["---", _md_pipes(("About this run", ""), [False, False], [[n, v] for n, v in page.facts])]
+        blocks += ["---", _md_pipes(("About this run", ""), [False, False], page.facts)]
     return "\n\n".join(blocks) + "\n"
-
-
-def _md_banner(origin: Origin) -> list[str]:
-    warning = origin_warning(origin)
-    return [f"> [!WARNING]\n> **{warning}.** {WARNING_DETAIL}"] if warning else []
 
 
 def _md_element(element: Element, figure_paths: Mapping[str, str]) -> list[str]:
     if isinstance(element, Text):
         return [_md_paragraph(_md_marked(element.text, element.tone))]
     if isinstance(element, Table):
-        return _md_table(element)
-    return _md_figure(element, figure_paths.get(element.name))
-
-
-def _md_table(table: Table) -> list[str]:
-    formatted = [format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
-    rows = [[column[index] for column in formatted] for index in range(len(table.rows))]
-    for row, tone in zip(rows, row_tones(table), strict=True):
-        row[0] = f"{TONE_MARKS[tone]} {row[0]}" if TONE_MARKS[tone] else row[0]
-    heads = [column.title for column in table.columns]
-    numeric = [column.numeric for column in table.columns]
-    return [f"**{_md_inline(one_line(table.title))}**", _md_pipes(heads, numeric, rows), *_md_note(table.note)]
+        rows = [
+            (f"{TONE_MARKS[tone]} {first}".strip(), *others)
+            for (first, *others), tone in zip(format_rows(element), row_tones(element), strict=True)
+        ]
+        heads = [column.title for column in element.columns]
+        numeric = [column.numeric for column in element.columns]
+        blocks = [f"**{_md_inline(one_line(element.title))}**", _md_pipes(heads, numeric, rows)]
+    else:
+        description, path = _md_inline(describe_figure(element)), figure_paths.get(element.name)
+        blocks = [_md_paragraph(description) if path is None else f"![{description}]({quote(path, safe='/._-~')})"]
+    return [*blocks, f"<sub>{_md_inline(element.note)}</sub>"] if element.note and element.note.strip() else blocks
 
 
 def _md_pipes(heads: Iterable[str], numeric: Iterable[bool], rows: Iterable[Iterable[str]]) -> str:
@@ -90,16 +82,6 @@ def _md_pipes(heads: Iterable[str], numeric: Iterable[bool], rows: Iterable[Iter
     lines = [f"| {' | '.join(_md_inline(cell) for cell in row)} |" for row in (heads, *rows)]
     lines.insert(1, f"| {' | '.join('---:' if right else '---' for right in numeric)} |")
     return "\n".join(lines)
-
-
-def _md_figure(figure: Figure, path: str | None) -> list[str]:
-    if path is None:
-        return [_md_paragraph(_md_inline(describe_figure(figure))), *_md_note(figure.note)]
-    return [f"![{_md_inline(describe_figure(figure))}]({quote(path, safe='/._-~')})", *_md_note(figure.note)]
-
-
-def _md_note(note: str | None) -> list[str]:
-    return [f"<sub>{_md_inline(note)}</sub>"] if note and note.strip() else []
 
 
 def _md_marked(text: str, tone: Tone) -> str:
@@ -112,18 +94,13 @@ def _md_paragraph(inline: str) -> str:
 
 
 def _md_inline(text: str) -> str:
-    """Escape Markdown and HTML syntax; lines are separated by ``<br>``."""
-    lines = [" ".join(line.split()) for line in visible_text(text).strip().split("\n")]
-    return "<br>".join(_md_with_code(line) for line in lines)
+    """Escape Markdown and HTML syntax outside of code; lines are separated by ``<br>``."""
 
+    def escaped(part: str) -> str:
+        return _ENTITY.sub("&amp;", _SPECIAL.sub(r"\\\g<0>", part)).replace("<", "&lt;")
 
-def _md_with_code(line: str) -> str:
-    return "".join(f"`{part}`" if is_code else _md_escaped(part) for part, is_code in split_code(line))
-
-
-def _md_escaped(line: str) -> str:
-    line = _SPECIAL.sub(r"\\\g<0>", line)
-    return _ENTITY.sub("&amp;", line).replace("<", "&lt;")
+    lines = [split_code(" ".join(line.split())) for line in visible_text(text).strip().split("\n")]
+    return "<br>".join("".join(f"`{part}`" if is_code else escaped(part) for part, is_code in line) for line in lines)
 
 
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -155,17 +132,18 @@ def to_html(page: Page, drawings: Sequence[Drawing] | None = None) -> str:
         "<main>",
         "<header>",
         f"<h1>{title}</h1>",
-        _banner(warning),
-        f'<p class="lead {page.lead_tone}">{_mark(page.lead_tone)}{_prose(page.lead)}</p>',
-        *(f'<p class="quality {line.tone}">{_mark(line.tone)}{_prose(line.text)}</p>' for line in page.quality),
+        f'<aside class="banner" role="note"><strong>{warning}.</strong> {WARNING_DETAIL}</aside>' if warning else "",
+        _paragraph(f"lead {page.lead_tone}", page.lead_tone, page.lead),
+        *(_paragraph(f"quality {line.tone}", line.tone, line.text) for line in page.quality),
         "</header>",
-        *(_section(section, remaining) for section in page.sections),
-        _facts(page.facts),
-        "</main>",
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    for section in page.sections:
+        parts += ["<section>", f"<h2>{escape(one_line(section.title))}</h2>"]
+        parts += ["\n".join(_element(element, remaining) for element in section.elements), "</section>"]
+    if page.facts:
+        pairs = (f"<div><dt>{_prose(name)}</dt><dd>{_prose(value)}</dd></div>" for name, value in page.facts)
+        parts += ["<footer>", "<h2>About this run</h2>", "<dl>", *pairs, "</dl>", "</footer>"]
+    return "\n".join(part for part in [*parts, "</main>", "</body>", "</html>"] if part) + "\n"
 
 
 def _draw_figures(page: Page) -> list[Drawing]:
@@ -189,64 +167,48 @@ def _prose(text: str) -> str:
 
 
 def _mark(tone: Tone) -> str:
-    return (
-        f'<span class="mark" role="img" aria-label="{tone}:">{TONE_MARKS[tone]}</span>&nbsp;'
-        if TONE_MARKS[tone]
-        else ""
-    )
+    mark = f'<span class="mark" role="img" aria-label="{tone}:">{TONE_MARKS[tone]}</span>&nbsp;'
+    return mark if TONE_MARKS[tone] else ""
 
 
-def _banner(warning: str | None) -> str:
-    if warning is None:
-        return ""
-    return f'<aside class="banner" role="note"><strong>{warning}.</strong> {WARNING_DETAIL}</aside>'
-
-
-def _section(section: Section, drawings: Iterator[Drawing]) -> str:
-    content = "\n".join(_element(element, drawings) for element in section.elements)
-    return f"<section>\n<h2>{escape(one_line(section.title))}</h2>\n{content}\n</section>"
+def _paragraph(css_class: str, tone: Tone, text: str) -> str:
+    return f'<p class="{css_class}">{_mark(tone)}{_prose(text)}</p>'
 
 
 def _element(element: Element, drawings: Iterator[Drawing]) -> str:
+    """Return a paragraph; or a table or a figure with its title above and its note below."""
     if isinstance(element, Text):
-        return f'<p class="{element.tone}">{_mark(element.tone)}{_prose(element.text)}</p>'
+        return _paragraph(element.tone, element.tone, element.text)
     if isinstance(element, Table):
-        return _table(element)
-    return _figure(next(drawings))
-
-
-def _captioned(kind: str, title: str, content: str, note: str | None) -> str:
-    """Return a block with its title above and its note below."""
+        kind = next((kind for kind, least in _WIDE if len(element.columns) >= least), "table")
+        content, note = _table(element), element.note
+    else:
+        drawing = next(drawings)
+        label = escape(describe_figure(element))
+        kind, content = "drawn", f'<div class="drawing" role="img" aria-label="{label}">{drawing.to_svg()}</div>'
+        note = " ".join([*([element.note] if element.note else []), *drawing.remarks])
+    # A container that scrolls separately, also by keyboard, when its content is too wide.
+    scroller = f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(one_line(element.title))}">'
     below = f'\n<p class="note">{_prose(note)}</p>' if note else ""
-    return f'<figure class="{kind}">\n<figcaption>{_prose(title)}</figcaption>\n{content}{below}\n</figure>'
+    caption = f"<figcaption>{_prose(element.title)}</figcaption>"
+    return f'<figure class="{kind}">\n{caption}\n{scroller}{content}</div>{below}\n</figure>'
 
 
 def _table(table: Table) -> str:
     heads = "".join(f"<th{_class(c)} scope=col>{escape(one_line(c.title))}</th>" for c in table.columns)
-    formatted = [format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
-    rows = [
-        _row(table, row, [column[index] for column in formatted], tone)
-        for index, (row, tone) in enumerate(zip(table.rows, row_tones(table), strict=True))
-    ]
+    rows = map(_row, [table] * len(table.rows), table.rows, format_rows(table), row_tones(table))
     body = "\n".join(rows)
-    content = f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-    kind = next((kind for kind, least in _WIDE if len(table.columns) >= least), "table")
-    return _captioned(kind, table.title, _scroller(content, table.title), table.note)
+    return f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
-def _scroller(content: str, title: str) -> str:
-    """Return a container that scrolls separately, also by keyboard, when its content is too wide."""
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(one_line(title))}">{content}</div>'
-
-
-def _row(table: Table, cells: tuple[Cell, ...], texts: list[str], tone: Tone) -> str:
+def _row(table: Table, cells: tuple[Cell, ...], texts: tuple[str, ...], tone: Tone) -> str:
     """Return a row; its first cell is its heading and carries the mark of its tone."""
     shown = [
-        f"{_class(column, cell)}>{_cell(cell, text)}"
+        (_class(column, cell), _cell(cell, text))
         for column, cell, text in zip(table.columns, cells, texts, strict=True)
     ]
-    kind, first = shown[0].split(">", 1)
-    rest = "".join(f"<td{cell}</td>" for cell in shown[1:])
+    (kind, first), *others = shown
+    rest = "".join(f"<td{css_class}>{content}</td>" for css_class, content in others)
     return f'<tr class="{tone}"><th scope=row{kind}>{_mark(tone)}{first}</th>{rest}</tr>'
 
 
@@ -263,20 +225,6 @@ def _class(column: Column, cell: Cell = None) -> str:
     if not isinstance(cell, str):
         return ""
     return " class=short" if len(cell) <= _SHORT else " class=long"
-
-
-def _figure(drawing: Drawing) -> str:
-    figure = drawing.figure
-    picture = f'<div class="drawing" role="img" aria-label="{escape(describe_figure(figure))}">{drawing.to_svg()}</div>'
-    note = " ".join([*([figure.note] if figure.note else []), *drawing.remarks])
-    return _captioned("drawn", figure.title, _scroller(picture, figure.title), note)
-
-
-def _facts(facts: tuple[tuple[str, str], ...]) -> str:
-    if not facts:
-        return ""
-    pairs = "\n".join(f"<div><dt>{_prose(name)}</dt><dd>{_prose(value)}</dd></div>" for name, value in facts)
-    return f"<footer>\n<h2>About this run</h2>\n<dl>\n{pairs}\n</dl>\n</footer>"
 
 
 def write_report(page: Page, folder: Path) -> tuple[Path, ...]:
