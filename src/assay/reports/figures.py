@@ -19,7 +19,7 @@ from matplotlib.path import Path
 from matplotlib.textpath import text_to_path
 from matplotlib.transforms import Affine2D
 
-from assay.core.page import HeatMap, LinePlot, ScatterPlot, StripPlot
+from assay.core.page import HeatMap, LinePlot, ScatterPlot, StripPlot, Timeline
 from assay.reports.drawing.charts import draw_line_plot, draw_strips, draw_timeline
 from assay.reports.drawing.heatmap import draw_heat_map
 from assay.reports.drawing.scatter import draw_scatter
@@ -79,17 +79,13 @@ def _shape(shape: Shape) -> str:
             look = f"{_stroke(shape.ink, shape.size)}{_faded(shape.opacity)}"
             return f'<path d="{path}"{look} stroke-linecap="round"/>'
         case Marker():
-            return _marker(shape)
-
-
-def _marker(marker: Marker) -> str:
-    edge = f' stroke="{_ink(marker.edge)}" stroke-width="{_number(marker.edge_width)}"' if marker.edge else ""
-    outline = MARKER_OUTLINES[marker.shape]
-    if outline is None:
-        form = f'circle cx="{_number(marker.x)}" cy="{_number(marker.y)}" r="{_number(marker.size / 2)}"'
-    else:
-        form = f'path d="{_run(outline * marker.size + (marker.x, marker.y))}z"'
-    return f'<{form} fill="{_ink(marker.fill)}"{edge}/>'
+            edge = f' stroke="{_ink(shape.edge)}" stroke-width="{_number(shape.edge_width)}"' if shape.edge else ""
+            outline = MARKER_OUTLINES[shape.shape]
+            if outline is None:
+                form = f'circle cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.size / 2)}"'
+            else:
+                form = f'path d="{_run(outline * shape.size + (shape.x, shape.y))}z"'
+            return f'<{form} fill="{_ink(shape.fill)}"{edge}/>'
 
 
 def _label(label: Label) -> str:
@@ -267,16 +263,17 @@ class Drawing:
 
 def draw_figure(figure: Figure) -> Drawing:
     """Place everything that a figure shows."""
-    if isinstance(figure, StripPlot):
-        canvas, remarks = draw_strips(figure)
-    elif isinstance(figure, LinePlot):
-        canvas, remarks = draw_line_plot(figure)
-    elif isinstance(figure, ScatterPlot):
-        canvas, remarks = draw_scatter(figure)
-    elif isinstance(figure, HeatMap):
-        canvas, remarks = draw_heat_map(figure)
-    else:
-        canvas, remarks = draw_timeline(figure)
+    match figure:
+        case StripPlot():
+            canvas, remarks = draw_strips(figure)
+        case LinePlot():
+            canvas, remarks = draw_line_plot(figure)
+        case ScatterPlot():
+            canvas, remarks = draw_scatter(figure)
+        case HeatMap():
+            canvas, remarks = draw_heat_map(figure)
+        case Timeline():
+            canvas, remarks = draw_timeline(figure)
     return Drawing(figure, canvas, tuple(remarks))
 
 
@@ -292,15 +289,12 @@ def to_panels(figures: Sequence[Figure], *, origin: Origin = "real") -> bytes:
     images = [draw_figure(figure).to_pixels(noted=True, origin=origin) for figure in figures]
     columns = min(MAX_PANEL_COLUMNS, len(images))
     width = max(image.shape[1] for image in images)
-    rows = [images[start : start + columns] for start in range(0, len(images), columns)]
-    return encode_png(np.concatenate([_panel_row(row, width, columns) for row in rows], axis=0))
-
-
-def _panel_row(images: Sequence[Pixels], width: int, columns: int) -> Pixels:
-    """Return images side by side on white, with a margin around each."""
-    height = max(image.shape[0] for image in images)
-    sheet = np.full((height + 2 * PANEL_MARGIN, columns * (width + 2 * PANEL_MARGIN), 3), 255, dtype=np.uint8)
-    for number, image in enumerate(images):
-        left = number * (width + 2 * PANEL_MARGIN) + PANEL_MARGIN
-        sheet[PANEL_MARGIN : PANEL_MARGIN + image.shape[0], left : left + image.shape[1]] = image
-    return sheet
+    sheets: list[Pixels] = []
+    for row in (images[start : start + columns] for start in range(0, len(images), columns)):
+        height = max(image.shape[0] for image in row)
+        sheet = np.full((height + 2 * PANEL_MARGIN, columns * (width + 2 * PANEL_MARGIN), 3), 255, dtype=np.uint8)
+        for number, image in enumerate(row):
+            left = number * (width + 2 * PANEL_MARGIN) + PANEL_MARGIN
+            sheet[PANEL_MARGIN : PANEL_MARGIN + image.shape[0], left : left + image.shape[1]] = image
+        sheets.append(sheet)
+    return encode_png(np.concatenate(sheets, axis=0))

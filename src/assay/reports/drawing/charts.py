@@ -103,7 +103,9 @@ def _draw_strip(area: PlotArea, strip: StripRow, middle: float) -> None:
     samples, axis = finite(strip.samples), area.x
     dots = thin_samples(samples[(samples >= axis.low) & (samples <= axis.high)], MAX_DOTS)
     if len(dots):
-        heights = middle + (_dot_spread(dots, axis) + _dot_lift(strip, dots)) * _ROW * 0.62
+        # A few dots are lifted above their line, so that the interval's bar does not hide them.
+        lift = -0.4 if len(dots) <= _FEW_DOTS and strip.low is not None else 0.0
+        heights = middle + (_dot_spread(dots, axis) + lift) * _ROW * 0.62
         area.canvas.add(Dots(np.column_stack([area.across(dots), heights]), "dot", 3.4, 0.55))
     _draw_estimate(area, strip, middle)
     _note_strays(area, samples, middle)
@@ -121,11 +123,6 @@ def _dot_spread(dots: Floats, axis: Axis) -> Floats:
         room = np.zeros(len(dots))
     sequence = np.mod(np.arange(1, len(dots) + 1) * _GOLDEN, 1.0) - 0.5
     return np.asarray(sequence * room, dtype=np.float64)
-
-
-def _dot_lift(strip: StripRow, dots: Floats) -> float:
-    """Return the offset that lifts a few dots above their line, so that the interval's bar does not hide them."""
-    return -0.4 if len(dots) <= _FEW_DOTS and strip.low is not None else 0.0
 
 
 def _draw_estimate(area: PlotArea, strip: StripRow, middle: float) -> None:
@@ -148,18 +145,13 @@ def _draw_estimate(area: PlotArea, strip: StripRow, middle: float) -> None:
 def _note_strays(area: PlotArea, samples: Floats, middle: float) -> None:
     """Note at the edges how many samples lie beyond them and how far they reach."""
     below, above = samples[samples < area.x.low], samples[samples > area.x.high]
+    y = middle - 9
     if len(below):
         note = f"◂ {len(below):,}, down to {typeset_minus(format_cell(float(below.min())))}"
-        area.canvas.write(note, (area.left + 2, middle - 9), _EDGE_SIZE, "muted", middle=True, halo=True)
+        area.canvas.write(note, (area.left + 2, y), _EDGE_SIZE, "muted", middle=True, halo=True)
     if len(above):
         note = f"{len(above):,}, up to {typeset_minus(format_cell(float(above.max())))} ▸"
-        area.canvas.write(note, (area.right - 2, middle - 9), _EDGE_SIZE, "muted", "end", middle=True, halo=True)
-
-
-def _exceeds_axis(strip: StripRow, axis: Axis) -> bool:
-    if strip.low is None or strip.high is None:
-        return False
-    return strip.low < axis.at(_ARROW) or strip.high > axis.at(1 - _ARROW)
+        area.canvas.write(note, (area.right - 2, y), _EDGE_SIZE, "muted", "end", middle=True, halo=True)
 
 
 def _remarks(strips: StripPlot, axis: Axis) -> list[str]:
@@ -172,7 +164,8 @@ def _remarks(strips: StripPlot, axis: Axis) -> list[str]:
         remarks.append("▸ counts samples beyond the axis.")
     if any(strip.low is not None for strip in strips.strips):
         remarks.append("◆ is the estimate, the bar its interval.")
-    if any(_exceeds_axis(strip, axis) for strip in strips.strips):
+    bounds = [(s.low, s.high) for s in strips.strips if s.low is not None and s.high is not None]
+    if any(low < axis.at(_ARROW) or high > axis.at(1 - _ARROW) for low, high in bounds):
         remarks.append("A bar with an arrowhead continues beyond the axis.")
     return remarks
 
@@ -283,18 +276,14 @@ class _Look:
 def draw_lines(area: PlotArea, lines: Sequence[PlotLine], *, markers: bool) -> None:
     """Draw lines and their bands."""
     for index, line in enumerate(lines):
-        _draw_line(area, line, _Look(line, index, markers=markers))
-
-
-def _draw_line(area: PlotArea, line: PlotLine, look: _Look) -> None:
-    x, y = np.array(line.x, dtype=np.float64), _array(line.y)
-    shown = decimate(x, y, MAX_POINTS)
-    if line.low is not None and line.high is not None:
-        _draw_band(area, (x, _array(line.low), _array(line.high)), shown, look.ink)
-    runs = [area.points(x[shown][run], y[shown][run]) for run in _runs(np.isfinite(y[shown]))]
-    area.canvas.line([run for run in runs if len(run) > 1], look.ink, look.width, dash=look.dash)
-    for run in runs if look.marker else ():
-        for across, down in run.tolist():
+        look = _Look(line, index, markers=markers)
+        x, y = np.array(line.x, dtype=np.float64), _array(line.y)
+        shown = decimate(x, y, MAX_POINTS)
+        if line.low is not None and line.high is not None:
+            _draw_band(area, (x, _array(line.low), _array(line.high)), shown, look.ink)
+        runs = [area.points(x[shown][run], y[shown][run]) for run in _runs(np.isfinite(y[shown]))]
+        area.canvas.line([run for run in runs if len(run) > 1], look.ink, look.width, dash=look.dash)
+        for across, down in (point for run in runs for point in run.tolist()):
             look.mark(area.canvas, across, down)
 
 
@@ -373,9 +362,8 @@ def stack_bars(bars: Sequence[TimelineBar]) -> dict[str, LaneLevels]:
         levels = lanes[one_line(bar.lane)]
         free = next((level for level in levels if level[-1].end_s <= bar.start_s), None)
         if free is None:
-            levels.append([bar])
-        else:
-            free.append(bar)
+            levels.append(free := [])
+        free.append(bar)
     return lanes
 
 
@@ -412,12 +400,10 @@ def _draw_bar(area: PlotArea, bar: TimelineBar, middle: float, free_until: float
     height, ink, text = _BAR * _BAR_SHARE, f"tone-{bar.tone}", one_line(bar.label)
     area.canvas.add(Box(start, middle - height / 2, max(end - start - 0.5, 0.5), height, ink))
     needed = text_width(text, _LABEL_SIZE) + 2 * _LABEL_PAD if text else 0.0
-    if not text:
-        return True
     if needed <= end - start:
         area.canvas.write(text, ((start + end) / 2, middle), _LABEL_SIZE, readable_ink(ink), "middle", middle=True)
-        return True
-    if needed <= free_until - end:
+    elif needed <= free_until - end:
         area.canvas.write(text, (end + _LABEL_PAD, middle), _LABEL_SIZE, middle=True)
-        return True
-    return False
+    else:
+        return False
+    return True

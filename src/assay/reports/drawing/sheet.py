@@ -68,10 +68,9 @@ _INKS: Mapping[Ink, tuple[str, str]] = {
 
 _BLACK, _WHITE = "#000000", "#ffffff"
 _ON: Mapping[tuple[str, str], Ink] = {
-    (_BLACK, _BLACK): "black-black",
-    (_BLACK, _WHITE): "black-white",
-    (_WHITE, _BLACK): "white-black",
-    (_WHITE, _WHITE): "white-white",
+    (light, dark): f"{'black' if light == _BLACK else 'white'}-{'black' if dark == _BLACK else 'white'}"
+    for light in (_BLACK, _WHITE)
+    for dark in (_BLACK, _WHITE)
 }
 """The inks of text on a coloured ground, by the colour that is readable on white pages and on dark ones."""
 
@@ -139,13 +138,15 @@ DASHED = (4.0, 2.4)
 
 @dataclass(frozen=True)
 class Line:
-    """One or more lines of the same look, which are not connected; each an array of x and y."""
+    """One or more lines of the same look, which are not connected; each an array of x and y.
+
+    The lengths of ``dash`` are in line widths.
+    """
 
     runs: tuple[Floats, ...]
     ink: Ink
     width: float = 0.7
     dash: tuple[float, ...] = ()
-    """Lengths in line widths."""
     opacity: float = 1.0
 
 
