@@ -116,54 +116,43 @@ class RunHistory:
 METADATA = MetaData()
 
 
-def _text_column(name: str, *, null: bool = False, unique: bool = False) -> Column[str]:
-    return Column(name, Text, nullable=null, unique=unique)
+def _texts(*names: str, null: bool = False, unique: bool = False) -> list[Column[str]]:
+    return [Column(name, Text, nullable=null, unique=unique) for name in names]
 
 
-VERSION = Table("assay_schema_version", METADATA, Column("version", Integer, nullable=False))
+def _numbers(*names: str) -> list[Column[int]]:
+    return [Column(name, Integer, nullable=False) for name in names]
+
+
+VERSION = Table("assay_schema_version", METADATA, *_numbers("version"))
 
 RUNS = Table(
     "assay_runs",
     METADATA,
     Column("number", Integer, primary_key=True, autoincrement=False),
-    _text_column("id", unique=True),
-    _text_column("experiment"),
+    *_texts("id", unique=True),
+    *_texts("experiment"),
     Column("started_s", Double, nullable=False),
-    _text_column("host"),
-    _text_column("hostname", null=True),
-    _text_column("host_class"),
-    _text_column("driver", null=True),
-    _text_column("git_commit", null=True),
+    *_texts("host"),
+    *_texts("hostname", null=True),
+    *_texts("host_class"),
+    *_texts("driver", "git_commit", null=True),
     Column("git_dirty", Integer),
-    _text_column("versions"),
-    _text_column("options_digest"),
-    _text_column("origin"),
-    _text_column("folder"),
-    _text_column("headline"),
-    Column("trials", Integer, nullable=False),
-    Column("failed", Integer, nullable=False),
-    Column("lines", Integer, nullable=False),
-    _text_column("state"),
+    *_texts("versions", "options_digest", "origin", "folder", "headline"),
+    *_numbers("trials", "failed", "lines"),
+    *_texts("state"),
 )
 
 SERIES = Table(
     "assay_series",
     METADATA,
     Column("number", Integer, primary_key=True, autoincrement=False),
-    _text_column("key", unique=True),
-    _text_column("workload"),
-    _text_column("impl"),
-    _text_column("params"),
-    _text_column("params_digest"),
-    _text_column("config", null=True),
-    _text_column("project", null=True),
-    _text_column("location"),
-    _text_column("gpu", null=True),
-    _text_column("device", null=True),
-    _text_column("device_kind"),
-    _text_column("conditions"),
-    _text_column("quantity"),
-    _text_column("unit"),
+    *_texts("key", unique=True),
+    *_texts("workload", "impl", "params", "params_digest"),
+    *_texts("config", "project", null=True),
+    *_texts("location"),
+    *_texts("gpu", "device", null=True),
+    *_texts("device_kind", "conditions", "quantity", "unit"),
     Column("method", Text, nullable=False, server_default=""),
 )
 
@@ -172,13 +161,11 @@ POINTS = Table(
     METADATA,
     Column("series", Integer, primary_key=True, autoincrement=False),
     Column("run", Integer, primary_key=True, autoincrement=False),
-    Column("value", Double),
-    Column("low", Double),
-    Column("high", Double),
-    Column("n", Integer, nullable=False),
-    _text_column("scope", null=True),
-    _text_column("status"),
-    _text_column("reason", null=True),
+    *(Column(name, Double) for name in ("value", "low", "high")),
+    *_numbers("n"),
+    *_texts("scope", null=True),
+    *_texts("status"),
+    *_texts("reason", null=True),
     Column("disturbed", Integer, nullable=False, server_default="0"),
     Index("assay_points_by_run", "run"),
 )

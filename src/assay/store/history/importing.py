@@ -50,10 +50,14 @@ if TYPE_CHECKING:
     from assay.store.history.database import HistoryLocation
 
 
-class ShortEstimate(Value):
-    """The fields of an estimate that the history needs."""
+class _Excerpt(Value):
+    """The fields of a value that the history needs; others are ignored."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+class ShortEstimate(_Excerpt):
+    """An estimate."""
 
     value: FiniteFloat
     low: FiniteFloat | None
@@ -63,10 +67,8 @@ class ShortEstimate(Value):
     n: int
 
 
-class ShortSubjectEstimate(Value):
+class ShortSubjectEstimate(_Excerpt):
     """The estimate of one quantity of one subject in a record."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: str
     subject: int
@@ -74,19 +76,15 @@ class ShortSubjectEstimate(Value):
     estimate: ShortEstimate
 
 
-class SampleFile(Value):
+class SampleFile(_Excerpt):
     """A sample file."""
-
-    model_config = ConfigDict(extra="ignore")
 
     file: str
     digest: str | None = None
 
 
-class ShortRecord(Value):
-    """The fields of a record that the history needs."""
-
-    model_config = ConfigDict(extra="ignore")
+class ShortRecord(_Excerpt):
+    """A record."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     trial: str
@@ -119,11 +117,9 @@ def read_short_records(folder: RunFolder) -> list[tuple[ShortRecord, Trial]]:
         if decision is not None and decision.attempt == entry.attempt:
             counting[entry.block][entry.trial] = entry
     result: list[tuple[ShortRecord, Trial]] = []
-    for sample_file in (
-        sample_file for measured in counting.values() for entry in measured.values() for sample_file in entry.series
-    ):
-        folder.verify_samples(sample_file.file, sample_file.digest)
     for name, measured in counting.items():
+        for sample_file in (file for entry in measured.values() for file in entry.series):
+            folder.verify_samples(sample_file.file, sample_file.digest)
         trials = _trials_by_id(list(measured), latest[name].block.trials)
         result += [(entry, trials[identity]) for identity, entry in measured.items() if identity in trials]
     return result
@@ -218,7 +214,10 @@ def series_points(
     for described, (quantity, restarts, entry) in bad.items():
         if described not in measured:
             name, key = series_key(described, quantity, expected_method(restarts))
-            series_keys[name], points[name] = key, _failed_point(entry)
+            series_keys[name] = key
+            points[name] = HistoryPoint(
+                None, None, None, 0, None, entry.status, entry.reason, disturbed=bool(entry.disturbed)
+            )
     return series_keys, points
 
 
@@ -242,10 +241,6 @@ def _trial_estimates(
                     number,
                 ) and subject_estimate.quantity not in NO_SERIES:
                     yield described, subject_estimate.quantity, subject_estimate.estimate
-
-
-def _failed_point(entry: ShortRecord) -> HistoryPoint:
-    return HistoryPoint(None, None, None, 0, None, entry.status, entry.reason, bool(entry.disturbed))
 
 
 def _combine_estimates(parts: list[tuple[ShortRecord, ShortEstimate]]) -> HistoryPoint:
