@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from assay.core.leases import Lease
     from assay.core.results import GpuSnapshot
-    from assay.core.values import Role, Scalar, Trial
+    from assay.core.values import Role, Trial
     from assay.launch.workers import WorkerGroup, WorkerHandle
     from assay.machine.model import Machine
     from assay.machine.nvml import NvmlReader
@@ -86,21 +86,14 @@ class GpuSettings:
         with ExitStack() as open_sessions:
             try:
                 settings = requested_settings(trial, machine, elsewhere=elsewhere)
-                readers = (
-                    open_sessions.enter_context(nvidia.open_readers([setting.uuid for setting in settings]))
-                    if settings
-                    else ()
-                )
+                uuids = [setting.uuid for setting in settings]
+                readers = open_sessions.enter_context(nvidia.open_readers(uuids)) if settings else ()
                 for change in settings:
                     _apply_setting(change, applied)
-            except GuardianLost as error:
-                self._undo(applied, error, notes)
-                raise
-            except (BadInput, MachineCannot) as error:
-                self._undo(applied, error, notes)
-                raise SettingRefused(str(error).rstrip(".")) from None
             except BaseException as error:
                 self._undo(applied, error, notes)
+                if isinstance(error, BadInput | MachineCannot) and not isinstance(error, GuardianLost):
+                    raise SettingRefused(str(error).rstrip(".")) from None
                 raise
             pairs = list(zip(settings, readers, strict=True))
             notes.extend(note for change, reader in pairs for note in _read_back_notes(change, reader))
@@ -149,9 +142,10 @@ def requested_settings(trial: Trial, machine: Machine, *, elsewhere: bool = Fals
     requested = {name: trial.settings[name] for name in SETTING_NAMES if trial.settings.get(name) is not None}
     if not requested:
         return ()
-    watts, mhz = (
-        _positive_number(name, requested[name]) if name in requested else None for name in (POWER_LIMIT_W, SM_MHZ)
-    )
+    for name, value in requested.items():
+        if isinstance(value, bool | str) or value is None or not value > 0:
+            raise BadInput(f"{name} is a positive number, not {value!r}")
+    watts, mhz = (None if (value := requested.get(name)) is None else float(value) for name in (POWER_LIMIT_W, SM_MHZ))
     timed = [role for role in trial.roles if role.duty == "timed"]
     what = " and ".join(SETTING_NAMES[name] for name in requested)
     if elsewhere and any(role.ranks > 1 for role in timed):
@@ -169,12 +163,6 @@ def requested_settings(trial: Trial, machine: Machine, *, elsewhere: bool = Fals
         GpuSetting(device, targets_by_device[device].uuid, watts, None if mhz is None else round(mhz))
         for device in devices
     )
-
-
-def _positive_number(name: str, value: Scalar) -> float:
-    if isinstance(value, bool | str) or value is None or not value > 0:
-        raise BadInput(f"{name} is a positive number, not {value!r}")
-    return float(value)
 
 
 def _apply_setting(change: GpuSetting, applied: list[Lease]) -> None:
@@ -356,15 +344,13 @@ def _watch_workers(handles: list[WorkerHandle], gpus: dict[str, str], most_s: fl
         _message_within(handles, wait_s)
         return SettlingResult(waited_s=wait_s, steady=False, note=NO_GPU_NOTE)
     with ExitStack() as stack:
-        readers = {uuid: stack.enter_context(closing(_open_glance(uuid, device))) for uuid, device in gpus.items()}
+        readers: dict[str, Look] = {}
+        for uuid, device in gpus.items():
+            try:
+                readers[uuid] = stack.enter_context(closing(GpuSnapshotReader(uuid)))
+            except MachineCannot as error:
+                raise WorkersFailed((WorkerFailure(device, str(error).rstrip(".")),), None) from None
         return watch_until_steady(readers, gpus, most_s, pause=lambda wait_s: _message_within(handles, wait_s))
-
-
-def _open_glance(uuid: str, device: str) -> GpuSnapshotReader:
-    try:
-        return GpuSnapshotReader(uuid)
-    except MachineCannot as error:
-        raise WorkersFailed((WorkerFailure(device, str(error).rstrip(".")),), None) from None
 
 
 def watch_until_steady(

@@ -139,16 +139,10 @@ def token_costs(stages: Iterable[Stage], series: Iterable[RawSeries]) -> tuple[S
     draws: dict[tuple[SubjectKey, str], list[ProcessReading]] = {}
     for stage in stages:
         stage_key = stage.role, stage.subject, stage.restart
-        name = next(
-            (
-                name
-                for name in TOKEN_QUANTITIES
-                if (*stage_key, name) in samples and samples[*stage_key, name].sum() > 0
-            ),
-            None,
-        )
+        counted = {name: samples.get((*stage_key, name), NO_VALUES) for name in TOKEN_QUANTITIES}
+        name = next((name for name, counts in counted.items() if counts.sum() > 0), None)
         if name is not None and stage.energy is not None:
-            counts = samples[*stage_key, name]
+            counts = counted[name]
             spread = rate_spread(counts, samples.get((*stage_key, CALL_US), NO_VALUES))
             draw = ProcessReading(
                 stage.energy.value / float(counts.sum()), stage.energy.relative_half_width, stage.calls, spread
@@ -295,10 +289,11 @@ class TrialMonitor:
         exclusive = trial.used == trial.watched  # a server used its GPUs before the trial, and is not interference
         driver = self.machine.driver or "unknown"
         gpu_energies = estimate_gpu_windows(lines, gpus, timed, driver)
-        energy = sum_gpu_energy(gpu_energies.values()) if gpus else estimate_package_energy(lines, timed)
+        energy = _total_energy(lines, gpu_energies, timed)
         is_whole = False
         if energy.energy is None and timed:
-            whole = self._whole_trial_energy(lines, gpus, (outcome.start_ns, outcome.end_ns))
+            window = [(outcome.start_ns, outcome.end_ns)]
+            whole = _total_energy(lines, estimate_gpu_windows(lines, gpus, window, driver), window)
             if whole.energy is not None:
                 energy, is_whole = replace(whole, missing=energy.missing), True
         window_stats = (
@@ -316,13 +311,12 @@ class TrialMonitor:
             stages=stages_with_energy(trial, outcome.series, lines, gpus, driver),
         )
 
-    def _whole_trial_energy(
-        self, lines: Sequence[RecordingLine], gpus: dict[int, str], window: tuple[int, int]
-    ) -> TrialEnergy:
-        """Return the energy of a whole trial."""
-        if not gpus:
-            return estimate_package_energy(lines, [window])
-        return sum_gpu_energy(estimate_gpu_windows(lines, gpus, [window], self.machine.driver or "unknown").values())
+
+def _total_energy(
+    lines: Sequence[RecordingLine], gpu_energies: Mapping[int, GpuWindowEnergies], windows: TimeWindows
+) -> TrialEnergy:
+    """Return the energy of all GPUs together, or of the processors where there are none."""
+    return sum_gpu_energy(gpu_energies.values()) if gpu_energies else estimate_package_energy(lines, windows)
 
 
 def find_lost_gpus(ended: Sequence[GpuLost], gpus: dict[int, str], start_ns: int, end_ns: int) -> tuple[LostGpu, ...]:

@@ -15,19 +15,17 @@ import contextlib
 import os
 import selectors
 import signal
-import site
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from assay.core import leases
 from assay.core.errors import AssayError, BadInput, MachineCannot, StopRequested, TrialFailed, WrongResult
 from assay.core.processes import list_descendants, mark_environment
-from assay.launch.local import count_oom_kills, describe_exit
+from assay.launch.local import count_oom_kills, describe_exit, with_our_import_path
 from assay.timing.processes import (
     MIN_PROCESSES,
     merge_comparisons,
@@ -232,12 +230,7 @@ def _open_pidfd(pid: int) -> int | None:
 
 def subprocess_environment() -> dict[str, str]:
     """Return this process's environment, for a process that finds this Assay and numbers GPUs as NVML does."""
-    variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
-    source_root = str(Path(__file__).resolve().parents[2])
-    paths = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
-    if source_root not in {*site.getsitepackages(), site.getusersitepackages()}:
-        paths.insert(0, source_root)
-    return {**variables, "PYTHONPATH": os.pathsep.join(paths)}
+    return with_our_import_path({"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ})
 
 
 MAX_FAILURES = 2

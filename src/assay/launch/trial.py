@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.core.errors import MachineCannot
 from assay.core.results import GpuSnapshot, Note
@@ -96,7 +96,7 @@ class TrialPlacement:
         placement_notes = [
             note for levels in self._placements.values() for placement in levels.values() for note in placement.notes
         ]
-        return list(dict.fromkeys([*placement_notes, *self._oversubscribed_ranks(), *self._shared_machines()]))
+        return list(dict.fromkeys([*placement_notes, *self._shared_cpus()]))
 
     def _refuse_missing_gpus(self) -> None:
         targets_by_device = {key: gpu_targets(machine) for key, machine in self._machines.items()}
@@ -109,7 +109,11 @@ class TrialPlacement:
                 if kind_of(device) == "cuda" and device not in targets_by_device[id(self._elsewhere[rank])]:
                     raise MachineCannot(f"Rank {rank} would work on {device}, but its node has no such GPU.")
 
-    def _oversubscribed_ranks(self) -> Iterator[Note]:
+    def _shared_cpus(self) -> Iterator[Note]:
+        """Note when there are more ranks than CPUs, and when several nodes are one machine.
+
+        A rank that is alone on its node is then not alone on its machine.
+        """
         for role in self._trial.roles:
             for key, ranks in Counter(id(self.machine_of(role, rank)) for rank in range(role.ranks)).items():
                 cpus = len(self._machines[key].cpus)
@@ -117,8 +121,6 @@ class TrialPlacement:
                     message = f"{ranks} ranks of {role.name} share {cpus} CPUs"
                     yield Note.warning("ranks_share_cpus", message, ranks=ranks, cpus=cpus)
 
-    def _shared_machines(self) -> Iterator[Note]:
-        """Note when several nodes are one machine: a rank alone on its node is then not alone on its machine."""
         if len({machine.boot_id for machine in self._machines.values()}) < len(self._machines):
             yield Note.warning("nodes_share_machine", "several nodes are one machine: their ranks share its cores")
 
@@ -214,8 +216,7 @@ def _occupant(worker_id: WorkerId, placing: TrialPlacement, level: Isolation, cp
 MIN_MEASURED_SHARE = 0.25
 
 
-@dataclass(frozen=True)
-class RestartShares:
+class RestartShares(NamedTuple):
     """The number of restarts of a trial's workers, and the measuring time of each in s."""
 
     restarts: int

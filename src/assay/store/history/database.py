@@ -434,20 +434,23 @@ def friendly_database_errors(location: HistoryLocation) -> Iterator[None]:
         yield
     except Exception as error:
         driver_error = error.orig if isinstance(error, DBAPIError) else error
-        template = _error_template(driver_error)
+        template = _error_template(driver_error, location)
         if template is None:
             raise
         kind = HistoryDamaged if template is DAMAGED else MachineCannot
-        message = location.scrubbed(_one_line_message(driver_error))
-        raise kind(template.format(location=location.shown, wait=location.wait_s, reason=message)) from error
+        lines = [line.strip() for line in str(driver_error).splitlines() if line.strip()]
+        message = (lines[0] if lines else type(driver_error).__name__).rstrip(".")
+        reason = location.scrubbed(message[:1].lower() + message[1:])
+        raise kind(template.format(location=location.shown, wait=location.wait_s, reason=reason)) from error
 
 
-def _error_template(error: BaseException | None) -> str | None:
+def _error_template(error: BaseException | None, location: HistoryLocation) -> str | None:
     """Return the message template for a driver's error; null for unknown errors."""
     name = getattr(error, "sqlite_errorname", None)
+    if name == "SQLITE_ERROR":  # of any wrong statement: one on a table that is missing is the only one to expect
+        with _create_engine(location).connect() as connection:
+            return None if inspect(connection).has_table(RUNS.name) else GONE
     if name is not None:
-        if name == "SQLITE_ERROR" and "no such table" in str(error):
-            return GONE
         return next((template for start, template in _SQLITE_ERRORS.items() if name.startswith(start)), None)
     if error is None or not hasattr(error, "sqlstate"):
         return None
@@ -455,13 +458,6 @@ def _error_template(error: BaseException | None) -> str | None:
     return _POSTGRES_ERRORS.get(error.sqlstate or "") or (
         FAILED if kinds & {"OperationalError", "InterfaceError"} else None
     )
-
-
-def _one_line_message(error: BaseException | None) -> str:
-    """Return the first line of a driver's error, its first letter in lower case."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = (lines[0] if lines else type(error).__name__).rstrip(".")
-    return message[:1].lower() + message[1:]
 
 
 WRITES = "assay_writes"
