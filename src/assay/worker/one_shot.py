@@ -29,7 +29,7 @@ from assay.worker.request import PhaseStarted, RequestFailed, TimeRequest, TimeR
 from assay.worker.subjects import describe_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from assay.core.results import SubjectFacts
     from assay.core.values import Subject
@@ -78,35 +78,45 @@ class LoadedSubject:
 
 def time_subjects(request: TimeRequest, report_phase: PhaseReporter) -> TimeResult:
     """Load the subjects, check them, call each once, and time them."""
-    _check_options(request)
+    if request.device is not None:  # otherwise the options cannot be checked before the calls are loaded
+        require_time_kind(request.by, _timing_options(request, request.device))
     names = distinct_names([subject.label for subject in request.subjects])
     loaded = {
         index: load_subject(index, names[index], request, report_phase)
         for index in load_order(len(names), request.process)
     }
     ready = [loaded[index] for index in range(len(names))]
-    device = (
-        "cpu"
-        if request.device is None and any(entry.prepared.synchronizes_itself for entry in ready)
-        else request.device
-    )
-    budget_s = _process_budget_s(request, device)
+    waits = any(entry.prepared.synchronizes_itself for entry in ready)
+    device = "cpu" if request.device is None and waits else request.device
+    usual_s = CUDA_BUDGET_S if _timing_options(request, device).on_gpu else CPU_BUDGET_S
+    budget_s = (request.budget_s or usual_s) / request.processes
     within_s = 2 * budget_s + request.limit_s + GRACE_S + MAX_SLOW_CALLS * sum(entry.took_s for entry in ready)
     within_s += GPU_SETUP_S if "torch" in sys.modules else 0.0
     report_phase("timing", " and ".join(names), within_s, budget_s)
-    timing = TimingPlan(device, budget_s)
-    timed = _measure(request, ready[0], timing) if len(ready) == 1 else _compare(request, ready, timing)
+    calls = {entry.name: entry.call if waits else entry.prepared.call for entry in ready}
+    timed = _time_calls(request, calls, device, budget_s)
     for entry in ready:
         entry.prepared.close()
-    return timed
+    return timed.model_copy(update={"facts": tuple(entry.facts for entry in ready)})
 
 
-@dataclass(frozen=True)
-class TimingPlan:
-    """The device to time calls on (null: detected from the calls), and this process's budget in s."""
-
-    device: str | None
-    budget_s: float
+def _time_calls(
+    request: TimeRequest, calls: dict[str, Callable[[], object]], device: str | None, budget_s: float
+) -> TimeResult:
+    """Measure one function or compare several; without a device, it is detected from the calls."""
+    if len(calls) == 1:
+        ((name, call),) = calls.items()
+        measurement = measure(
+            call, device=device, cache=request.cache, method=request.method, precision=request.precision,
+            budget_s=budget_s, limit_s=request.limit_s, lock_mhz=request.lock_mhz, name=name,
+        )  # fmt: skip
+        return TimeResult(facts=(), budget_s=budget_s, measurement=measurement)
+    comparison = compare(
+        calls, device=device, cache=request.cache, method=request.method, by=request.by,
+        minimum_effect=request.minimum_effect, budget_s=budget_s, limit_s=request.limit_s, lock_mhz=request.lock_mhz,
+        seed=request.seed + request.process - 1,
+    )  # fmt: skip
+    return TimeResult(facts=(), budget_s=budget_s, comparison=comparison)
 
 
 def load_order(count: int, process: int) -> list[int]:
@@ -114,23 +124,11 @@ def load_order(count: int, process: int) -> list[int]:
     return [(position + process - 1) % count for position in range(count)]
 
 
-def _check_options(request: TimeRequest) -> None:
-    """Check the options before anything of the user's is loaded; without a device, they cannot be checked yet."""
-    if request.device is not None:
-        require_time_kind(request.by, _timing_options(request, request.device))
-
-
 def _timing_options(request: TimeRequest, device: str | None) -> TimingOptions:
     return resolve_options(
         device=device, cache=request.cache, method=request.method, precision=request.precision,
         budget_s=request.budget_s or CPU_BUDGET_S, times=("call",), limit_s=request.limit_s, lock_mhz=request.lock_mhz,
     )  # fmt: skip
-
-
-def _process_budget_s(request: TimeRequest, device: str | None) -> float:
-    """Return this process's share of the budget."""
-    usual_s = CUDA_BUDGET_S if _timing_options(request, device).on_gpu else CPU_BUDGET_S
-    return (request.budget_s or usual_s) / request.processes
 
 
 def distinct_names(labels: Sequence[str]) -> tuple[str, ...]:
@@ -182,38 +180,6 @@ def _source_line(error: BaseException | None, subject: Subject) -> str:
     file = str(Path(path).absolute())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" (line {lines[-1]} of {path})" if lines else ""
-
-
-def _measure(request: TimeRequest, ready: LoadedSubject, timing: TimingPlan) -> TimeResult:
-    measurement = measure(
-        ready.call if ready.prepared.synchronizes_itself else ready.prepared.call,
-        device=timing.device,
-        cache=request.cache,
-        method=request.method,
-        precision=request.precision,
-        budget_s=timing.budget_s,
-        limit_s=request.limit_s,
-        lock_mhz=request.lock_mhz,
-        name=ready.name,
-    )
-    return TimeResult(facts=(ready.facts,), budget_s=timing.budget_s, measurement=measurement)
-
-
-def _compare(request: TimeRequest, ready: Sequence[LoadedSubject], timing: TimingPlan) -> TimeResult:
-    waits = any(entry.prepared.synchronizes_itself for entry in ready)
-    comparison = compare(
-        {entry.name: entry.call if waits else entry.prepared.call for entry in ready},
-        device=timing.device,
-        cache=request.cache,
-        method=request.method,
-        by=request.by,
-        minimum_effect=request.minimum_effect,
-        budget_s=timing.budget_s,
-        limit_s=request.limit_s,
-        lock_mhz=request.lock_mhz,
-        seed=request.seed + request.process - 1,
-    )
-    return TimeResult(facts=tuple(entry.facts for entry in ready), budget_s=timing.budget_s, comparison=comparison)
 
 
 NO_PROFILER = (
