@@ -65,7 +65,7 @@ def _md_element(element: Element, figure_paths: Mapping[str, str]) -> list[str]:
         return [_md_paragraph(_md_marked(element.text, element.tone))]
     if isinstance(element, Table):
         rows = [
-            (f"{TONE_MARKS[tone]} {first}".strip(), *others)
+            (f"{TONE_MARKS[tone]} {first}" if TONE_MARKS[tone] else first, *others)
             for (first, *others), tone in zip(format_rows(element), row_tones(element), strict=True)
         ]
         heads = [column.title for column in element.columns]

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from assay.monitor.samples import RecordingLine
 
 SEAL_FILE = "seal.json"
-PLAN = "plan.json"
 MAX_DEPTH = 3
 """Maximum depth of the files in a run folder."""
 
@@ -114,7 +113,8 @@ def verify_file(path: Path) -> None:
     Raises:
         DamagedFile: It is not.
     """
-    folder = _run_folder_of(path)
+    parents = path.absolute().parents[:MAX_DEPTH]
+    folder = next((parent for parent in parents if (parent / "plan.json").is_file()), None)
     seal = None if folder is None else read_seal(folder)
     if folder is None or seal is None:
         return
@@ -127,12 +127,6 @@ def verify_file(path: Path) -> None:
         raise DamagedFile(
             f"{path} is damaged: its digest is not the one in {SEAL_FILE}; `assay report {folder}` writes it again."
         )
-
-
-def _run_folder_of(path: Path) -> Path | None:
-    """Return the run folder that contains a file; null where it is in none."""
-    parents = path.absolute().parents[:MAX_DEPTH]
-    return next((folder for folder in parents if (folder / PLAN).is_file()), None)
 
 
 class DigestedParts:

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -96,6 +96,7 @@ class StoredRunPlan(RunPlan):
 
 PLAN, MACHINE, BLOCKS, RECORDS, FINDINGS = "plan.json", "machine.json", "blocks.jsonl", "records.jsonl", "findings.json"
 LATEST = "latest"
+UNKNOWN_LINE = "holds a line that this version of Assay does not write"
 ValueT = TypeVar("ValueT", bound=Value)
 
 
@@ -132,20 +133,23 @@ class RunFolder:
     @classmethod
     def create(cls, parent: Path, plan: RunPlan, machine: Machine) -> RunFolder:
         """Create a new, unique folder under ``parent``, and point ``latest`` there to it."""
-        with defer_stop(), translate_os_errors(parent), _remove_parents_on_failure(parent):
+        with defer_stop(), translate_os_errors(parent), ExitStack() as on_failure:
+            missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
+            on_failure.callback(_remove_empty_folders, missing)
             parent.mkdir(parents=True, exist_ok=True)
             path = create_run_path(parent, plan.experiment)
-            with _remove_on_failure(path):
-                (path / "samples").mkdir()
-                (path / "logs").mkdir()
-                run_folder = cls.begin(path, plan, machine)
-                point_latest(parent, path.name)
+            on_failure.callback(shutil.rmtree, path, ignore_errors=True)
+            (path / "samples").mkdir()
+            (path / "logs").mkdir()
+            run_folder = cls.begin(path, plan, machine)
+            point_latest(parent, path.name)
+            on_failure.pop_all()
         return run_folder
 
     @classmethod
     def begin(cls, path: Path, plan: RunPlan, machine: Machine, run_id: str | None = None) -> RunFolder:
         """Write the plan and the machine of a run into an existing folder."""
-        machine_json = _indented(machine) + b"\n"
+        machine_json = json.dumps(machine.as_json(), indent=2, ensure_ascii=False).encode() + b"\n"
         stored = StoredRunPlan.of(plan, run_id or secrets.token_hex(8), compute_digest(machine_json))
         replace_atomically(path / MACHINE, machine_json)
         replace_atomically(path / PLAN, stored.as_bytes())
@@ -160,8 +164,8 @@ class RunFolder:
             BadInput: It does not exist, or is not a run folder.
         """
         if not (path / PLAN).is_file():
-            problem = "is not a run folder: it holds no plan.json" if path.exists() else "is not there; no run yet?"
-            raise BadInput(f"{path} {problem}".rstrip(".") + ("." if path.exists() else ""))
+            problem = "is not a run folder: it holds no plan.json." if path.exists() else "is not there; no run yet?"
+            raise BadInput(f"{path} {problem}")
         stored = _parse(read_sealed_json(path / PLAN), StoredRunPlan, path / PLAN)
         machine_json = read_bytes(path / MACHINE)
         if compute_digest(machine_json) != stored.machine_digest:
@@ -374,27 +378,10 @@ def create_run_path(parent: Path, experiment: str) -> Path:
         return path
 
 
-@contextmanager
-def _remove_parents_on_failure(parent: Path) -> Iterator[None]:
-    """Remove the parent folders created for a run that could not begin, unless they are in use by then."""
-    missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
-    try:
-        yield
-    except BaseException:
-        for path in missing:
-            with suppress(OSError):
-                path.rmdir()
-        raise
-
-
-@contextmanager
-def _remove_on_failure(folder: Path) -> Iterator[None]:
-    """Remove a run folder that could not be initialized, with its content, e.g. because the disk is full."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+def _remove_empty_folders(folders: Iterable[Path]) -> None:
+    for path in folders:
+        with suppress(OSError):  # one may be in use by then
+            path.rmdir()
 
 
 def point_latest(parent: Path, name: str) -> None:
@@ -411,28 +398,17 @@ def point_latest(parent: Path, name: str) -> None:
         raise
 
 
-def _indented(value: Value) -> bytes:
-    return json.dumps(value.as_json(), indent=2, ensure_ascii=False).encode()
-
-
 def _parse(data: bytes, kind: type[ValueT], path: Path) -> ValueT:
     """Return the value parsed from verified bytes."""
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
-        what = "is not what" if path.suffix == ".json" else "holds a line that"
-        ending = "" if path.suffix == ".json" else " does not"
-        raise BadInput(
-            f"{path} {what} this version of Assay{ending} write{'' if ending else 's'}: {first_problem(error)}."
-        ) from None
+        is_whole = path.suffix == ".json"
+        what = "is not what this version of Assay writes" if is_whole else UNKNOWN_LINE
+        raise BadInput(f"{path} {what}: {first_problem(error)}.") from None
 
 
-TRACE_KERNELS, TRACE_PERFETTO, TRACE_SUMMARY, TRACE_MACHINE = (
-    "kernels.csv",
-    "trace.json",
-    "summary.json",
-    "machine.json",
-)
+TRACE_KERNELS, TRACE_PERFETTO, TRACE_SUMMARY = "kernels.csv", "trace.json", "summary.json"
 
 
 def create_trace_folder(parent: Path) -> Path:
@@ -446,7 +422,7 @@ def write_trace_folder(folder: Path, trace: WorkloadTrace, machine: Machine) -> 
     """Write a trace into its folder."""
     write_kernels_csv(folder / TRACE_KERNELS, trace)
     write_perfetto_trace(folder / TRACE_PERFETTO, trace)
-    for name, value in ((TRACE_SUMMARY, trace.summary), (TRACE_MACHINE, machine)):
+    for name, value in ((TRACE_SUMMARY, trace.summary), (MACHINE, machine)):
         text = json.dumps(value.as_json(), indent=2, ensure_ascii=False)
         replace_atomically(folder / name, text.encode() + b"\n")
 

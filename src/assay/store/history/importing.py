@@ -39,7 +39,7 @@ from assay.store.history.database import (
 )
 from assay.store.identity import SeriesKey, SeriesKeys, host_class, series_key, short_hash
 from assay.store.records import verify_file
-from assay.store.run_folder import BLOCKS, RECORDS, RunFolder
+from assay.store.run_folder import BLOCKS, RECORDS, UNKNOWN_LINE, RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -111,8 +111,7 @@ def read_short_records(folder: RunFolder) -> list[tuple[ShortRecord, Trial]]:
         try:
             entry = ShortRecord.model_validate_json(line.body)
         except ValidationError as error:
-            what = f"holds a line that this version of Assay does not write: {first_problem(error)}"
-            raise BadInput(f"{path} {what}.") from None
+            raise BadInput(f"{path} {UNKNOWN_LINE}: {first_problem(error)}.") from None
         decision = latest.get(entry.block)
         if decision is not None and decision.attempt == entry.attempt:
             counting[entry.block][entry.trial] = entry
