@@ -138,10 +138,7 @@ class Checkouts(Value):
     def source(self, revision: Revision) -> SourceCheckout:
         """Return where workers of a revision take their code from."""
         return SourceCheckout(
-            checkout=revision.checkout,
-            interpreter=revision.interpreter,
-            folder=self.folder,
-            instead_of=self.repository,
+            checkout=revision.checkout, interpreter=revision.interpreter, folder=self.folder, instead_of=self.repository
         )
 
 

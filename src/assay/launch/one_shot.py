@@ -47,12 +47,7 @@ START_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 5.0
 TICK_S = 1.0
 TAIL_BYTES = 4000
-_ERRORS = {
-    "BadInput": BadInput,
-    "MachineCannot": MachineCannot,
-    "WrongResult": WrongResult,
-    "TrialFailed": TrialFailed,
-}
+_ERRORS = {"BadInput": BadInput, "MachineCannot": MachineCannot, "WrongResult": WrongResult, "TrialFailed": TrialFailed}
 ResultT = TypeVar("ResultT", TimeResult, TraceResult)
 
 

@@ -409,13 +409,7 @@ _SQLITE_ERRORS = {
 }
 """Error messages by the prefix of SQLite's error name."""
 
-_POSTGRES_ERRORS = {
-    "55P03": LOCKED,
-    "25006": READ_ONLY,
-    "42501": READ_ONLY,
-    "42P01": GONE,
-    "53100": FULL,
-}
+_POSTGRES_ERRORS = {"55P03": LOCKED, "25006": READ_ONLY, "42501": READ_ONLY, "42P01": GONE, "53100": FULL}
 """Error messages by PostgreSQL's SQLSTATE."""
 
 
