@@ -71,8 +71,8 @@ _SIGNAL_MEANINGS = {
     signal.SIGABRT: "it aborted itself",
     signal.SIGFPE: "an arithmetic fault",
     signal.SIGILL: "an illegal instruction",
-    signal.SIGKILL: "somebody, or the kernel, killed it",
-    signal.SIGTERM: "somebody ended it",
+    signal.SIGKILL: "another process, or the kernel, killed it",
+    signal.SIGTERM: "another process ended it",
 }
 
 

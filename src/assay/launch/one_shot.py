@@ -33,7 +33,7 @@ from assay.timing.processes import (
     summarize_comparison,
     summarize_measurement,
 )
-from assay.timing.results import ProcessTimes
+from assay.timing.results import Comparison, Measurement, ProcessTimes
 from assay.worker.request import PhaseStarted, RequestFailed, TimeResult, TraceRequest, TraceResult, parse_reply
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ class AssayDefect(Exception):
 
 
 class OneShotProcess:
-    """``with OneShotProcess(request) as process: process.wait(watcher)``; its exit ends the process and descendants.
+    """``with OneShotProcess(request) as process: process.wait_for(TimeResult, watcher)``.
+
+    Leaving the block ends the process with all its descendants.
 
     Attributes:
         printed: How many bytes the process printed since timing or tracing began.
@@ -116,7 +118,10 @@ class OneShotProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the process with all its descendants, also those that left its session or cleared their marks."""
-        pidfds = [handle for pid in list_descendants(self._process.pid) if (handle := _open_pidfd(pid)) is not None]
+        pidfds: list[int] = []  # these cannot refer to another process later
+        for pid in list_descendants(self._process.pid):
+            with contextlib.suppress(OSError):  # it is gone
+                pidfds.append(os.pidfd_open(pid))
         leases.release_lease(self._lease)
         self._process.wait()
         for handle in pidfds:
@@ -131,10 +136,6 @@ class OneShotProcess:
     def tail(self) -> str:
         """The end of the process's output."""
         return self._tail.decode("utf-8", errors="replace").strip()
-
-    def wait(self, watcher: ProgressWatcher) -> TimeResult:
-        """Wait for the result of timing; see ``wait_for``."""
-        return self.wait_for(TimeResult, watcher)
 
     def wait_for(self, kind: type[ResultT], watcher: ProgressWatcher) -> ResultT:
         """Wait for the result, asleep.
@@ -183,16 +184,15 @@ class OneShotProcess:
         except ConnectionResetError:
             data = b""
         if not data:
-            raise TrialFailed(f"{self._doing.name}: {self._exit_status()}.")
+            try:
+                code = self._process.wait(EXIT_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise TrialFailed(f"{self._doing.name}: the process closed its connection without an answer.") from None
+            out_of_memory = count_oom_kills() > self._oom_kills
+            reason = describe_exit(code, process="the process", out_of_memory=out_of_memory).detail
+            raise TrialFailed(f"{self._doing.name}: {reason}.")
         *lines, self._lines = (self._lines + data).split(b"\n")
         return [parse_reply(line) for line in lines]
-
-    def _exit_status(self) -> str:
-        try:
-            code = self._process.wait(EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return "the process closed its line without an answer"
-        return describe_exit(code, process="the process", out_of_memory=count_oom_kills() > self._oom_kills).detail
 
     def _timeout_message(self) -> str:
         name = self._doing.name
@@ -215,14 +215,6 @@ def _unwrap_reply(reply: TimeResult | TraceResult | RequestFailed, kind: type[Re
     raise defect
 
 
-def _open_pidfd(pid: int) -> int | None:
-    """Return a pidfd, which cannot refer to another process later; null if the process is gone."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
-
-
 def subprocess_environment() -> dict[str, str]:
     """Return this process's environment, for a process that finds this Assay and numbers GPUs as NVML does."""
     return with_our_import_path({"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ})
@@ -236,17 +228,11 @@ MIN_CALLS, OVERSPEND_FACTOR = 5, 1.5
 budget this many times over."""
 
 
-class ProcessWatcher(Protocol):
+class ProcessWatcher(ProgressWatcher, Protocol):
     """Receives progress, process by process."""
 
     def process(self, number: int, of: int) -> None:
         """One of several processes begins."""
-
-    def begins(self, begins: PhaseStarted) -> None:
-        """Another phase begins."""
-
-    def tick(self) -> None:
-        """About a second has passed."""
 
 
 @dataclass(frozen=True)
@@ -279,18 +265,15 @@ class ProcessOutcomes:
         first = self.answers[0][1]
         if self.planned == 1:
             return first
-        notes = self._notes()
+        merged: Measurement | Comparison
         if first.measurement is not None:
             measured = [timed.measurement for _, timed in self.answers if timed.measurement is not None]
-            merged = merge_measurements(measured, self.by_process)
-            return first.model_copy(
-                update={"measurement": merged.model_copy(update={"notes": (*merged.notes, *notes)})}
-            )
-        compared = [timed.comparison for _, timed in self.answers if timed.comparison is not None]
-        merged_comparison = merge_comparisons(compared, self.by_process)
-        return first.model_copy(
-            update={"comparison": merged_comparison.model_copy(update={"notes": (*merged_comparison.notes, *notes)})}
-        )
+            name, merged = "measurement", merge_measurements(measured, self.by_process)
+        else:
+            compared = [timed.comparison for _, timed in self.answers if timed.comparison is not None]
+            name, merged = "comparison", merge_comparisons(compared, self.by_process)
+        noted = merged.model_copy(update={"notes": (*merged.notes, *self._notes())})
+        return first.model_copy(update={name: noted})
 
     def _notes(self) -> tuple[str, ...]:
         failed = tuple(f"process {f.process} of {self.planned} failed: {f.error}" for f in self.failures)
@@ -350,19 +333,14 @@ def _run_process(
     """Serve the request in one process, and store its result or failure."""
     with start(request) as one_shot:
         try:
-            outcome.answers.append((request.process, one_shot.wait(watcher)))
+            outcome.answers.append((request.process, one_shot.wait_for(TimeResult, watcher)))
         except WrongResult:
             raise
         except (BadInput, MachineCannot, TrialFailed) as error:
             outcome.failures.append(ProcessFailure(request.process, error, one_shot.tail))
         except StopRequested as error:
-            done = len(outcome.answers)
-            rest = (
-                f"{done} of {request.processes} processes were timed, and nothing is reported"
-                if done
-                else "nothing was measured"
-            )
-            raise StopRequested(f"{error}; {rest}.") from None
+            done = f"{len(outcome.answers)} of {request.processes} processes were timed, and nothing is reported"
+            raise StopRequested(f"{error}; {done if outcome.answers else 'nothing was measured'}.") from None
         finally:
             outcome.printed += one_shot.printed
 

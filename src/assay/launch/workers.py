@@ -34,13 +34,7 @@ RANK_FAILURE_GRACE_S = 3.0
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """Why a worker gave no reply.
-
-    Attributes:
-        worker: The worker's name.
-        reason: The reason, in words.
-        code: The reason for programs: a FailureCode.
-    """
+    """Why a worker, given by its name, gave no reply: in words, and as a FailureCode for programs."""
 
     worker: str
     reason: str
@@ -170,7 +164,7 @@ def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | Wo
         return WorkerFailure(handle.worker_id.name, missing.detail, missing.code)
     except say.InvalidMessage as error:
         handle.stop()
-        return WorkerFailure(handle.worker_id.name, f"it spoke garbage: {error}")
+        return WorkerFailure(handle.worker_id.name, f"it sent an invalid message: {error}")
     if frame is None:
         return None
     if isinstance(frame.message, say.MeasurementFailed):
@@ -178,7 +172,7 @@ def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | Wo
         return WorkerFailure(handle.worker_id.name, failure.reason, failure.code)
     if not isinstance(frame.message, expected):
         handle.stop()
-        return WorkerFailure(handle.worker_id.name, f"it said {frame.message.kind!r} out of turn")
+        return WorkerFailure(handle.worker_id.name, f"it sent {frame.message.kind!r} out of turn")
     return WorkerReply(frame.message, frame.payload, time.perf_counter_ns())
 
 
