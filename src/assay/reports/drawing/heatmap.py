@@ -201,12 +201,10 @@ def _draw_legend(canvas: Canvas, left: float, values: Floats, sure: Floats, cent
         neutral = "no change" if centre is None else typeset_minus(format_cell(centre))
         entries.append(LegendEntry(f"undecided: the interval contains {neutral}", box_key("rule")))
     if np.any(np.isnan(values)):
-        entries.append(LegendEntry("not measured", _draw_hatched_key))
+        entries.append(
+            LegendEntry("not measured", lambda area, x, y: area.line(_hatch(x - 8, y - 4, 16, 8), "muted", 0.7))
+        )
     return draw_legend(canvas, entries, left, MARGIN) if entries else MARGIN
-
-
-def _draw_hatched_key(canvas: Canvas, x: float, y: float) -> None:
-    canvas.line(_hatch(x - 8, y - 4, 16, 8), "muted", 0.7)
 
 
 def _draw_colour_bar(

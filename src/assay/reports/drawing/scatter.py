@@ -128,17 +128,18 @@ def _mark(tone: Tone, group: int | None, canvas: Canvas, x: float, y: float) -> 
         canvas.add(Marker(x, y, shape, _SIZE * 0.45, ink))
 
 
-def _draw_path_key(canvas: Canvas, x: float, y: float) -> None:
-    canvas.line([[(x - 8, y), (x + 8, y)]], "muted", 1.1, dash=DASHED)
-
-
 def _legend(scatter: ScatterPlot, groups: Sequence[str]) -> list[LegendEntry]:
     entries = [LegendEntry(group, partial(_mark, "good", index)) for index, group in enumerate(groups)]
     entries = entries if len(groups) > 1 else []
     used = {dot.tone for dot in scatter.dots}
     entries += [LegendEntry(text, partial(_mark, tone, None)) for tone, text in scatter.tones.items() if tone in used]
     if len(scatter.path) > 1 and scatter.path_label:
-        entries.append(LegendEntry(scatter.path_label, _draw_path_key))
+        entries.append(
+            LegendEntry(
+                scatter.path_label,
+                lambda canvas, x, y: canvas.line([[(x - 8, y), (x + 8, y)]], "muted", 1.1, dash=DASHED),
+            )
+        )
     return entries
 
 

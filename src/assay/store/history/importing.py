@@ -39,7 +39,7 @@ from assay.store.history.database import (
 )
 from assay.store.identity import SeriesKey, SeriesKeys, host_class, series_key, short_hash
 from assay.store.records import verify_file
-from assay.store.run_folder import BLOCKS, RECORDS, UNKNOWN_LINE, RunFolder
+from assay.store.run_folder import BLOCKS, FINDINGS, PLAN, RECORDS, UNKNOWN_LINE, RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -253,13 +253,8 @@ def _combine_estimates(parts: list[tuple[ShortRecord, ShortEstimate]]) -> Histor
     return HistoryPoint(centre, low, high, sum(estimate.n for estimate in estimates), "run", "ok", None, disturbed)
 
 
-def is_finished(folder: RunFolder) -> bool:
-    """Return whether a run is finished."""
-    return (folder.path / "findings.json").is_file()
-
-
 def _headline(folder: RunFolder) -> str:
-    path = folder.path / "findings.json"
+    path = folder.path / FINDINGS
     verify_file(path)
     try:
         return Findings.model_validate(read_json(path)).headline
@@ -271,7 +266,7 @@ def _started_s(folder: RunFolder) -> float:
     try:
         moment = datetime.fromisoformat(folder.plan.created_at)
     except ValueError:
-        raise BadInput(f"{folder.path / 'plan.json'}: created_at is not a time: {folder.plan.created_at!r}.") from None
+        raise BadInput(f"{folder.path / PLAN}: created_at is not a time: {folder.plan.created_at!r}.") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
@@ -390,7 +385,7 @@ def _batches(
         progress(count, len(paths))
         try:
             folder = RunFolder.open(path)
-            if not is_finished(folder):
+            if not (path / FINDINGS).is_file():
                 result.unfinished.append(path)
                 continue
             state = run_state(folder)
