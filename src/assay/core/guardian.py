@@ -35,7 +35,6 @@ from assay.core.processes import stop_main_thread
 
 if TYPE_CHECKING:
     from subprocess import Popen
-    from types import TracebackType
 
 _READY = b"ready\n"
 _LOAD, _GOODBYE = b"l", b"g"
@@ -79,9 +78,7 @@ class Guardian:
             watch.users += 1
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Dismiss the guardian; wait at most a few seconds for one that still has something to undo."""
         with self._lock:
             watch = Guardian._shared

@@ -38,7 +38,6 @@ from assay.worker.request import PhaseStarted, RequestFailed, TimeResult, TraceR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from assay.worker.request import Reply, TimeRequest
 
@@ -56,11 +55,9 @@ class ProgressWatcher(Protocol):
 
     def begins(self, begins: PhaseStarted) -> None:
         """Another phase begins."""
-        ...
 
     def tick(self) -> None:
         """About a second has passed."""
-        ...
 
 
 class AssayDefect(Exception):
@@ -114,9 +111,7 @@ class OneShotProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process with all its descendants, also those that left its session or cleared their marks."""
         pidfds: list[int] = []  # these cannot refer to another process later
         for pid in list_descendants(self._process.pid):

@@ -34,8 +34,6 @@ from assay.worker import protocol as say
 from assay.worker.rendezvous import find_hub, open_store, own_address, publish_hub
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from assay.launch.workers import WorkerHandle
     from assay.worker.rendezvous import Torchrun
 
@@ -167,9 +165,7 @@ class Hub:
                 machines[hello.node] = hello.machine
         self.machines = {rank: machines[node] for rank, node in nodes.items() if node in machines}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:

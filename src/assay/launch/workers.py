@@ -22,7 +22,6 @@ from assay.worker import protocol as say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from assay.core.results import Disturbance, GpuSnapshot, Status
     from assay.core.values import Role, Trial, Value
@@ -70,27 +69,21 @@ class WorkerHandle(Protocol):
 
     def fileno(self) -> int:
         """Return the file descriptor to wait on for its messages."""
-        ...
 
     def send(self, message: say.Message) -> None:
         """Send a message; a worker that is gone is noticed when waiting for its reply."""
-        ...
 
     def read(self) -> say.Frame | None:
         """Return the next complete frame, or null; raises `ConnectionClosed` or `InvalidMessage`."""
-        ...
 
     def exit_status(self) -> Missing:
         """Return how it ended, once its connection is closed."""
-        ...
 
     def stop(self) -> None:
         """End it and all its descendants, in any state; safe to call twice."""
-        ...
 
     def tail(self) -> str | None:
         """Return the end of its output."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -207,7 +200,6 @@ class WorkerStarter(Protocol):
 
     def __call__(self, spec: LaunchSpec) -> WorkerHandle:
         """Return a worker that waits to be prepared."""
-        ...
 
 
 @dataclass(eq=False)
@@ -253,9 +245,7 @@ class WorkerGroup:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with defer_stop():
             for handle in self.handles.values():
                 handle.stop()
