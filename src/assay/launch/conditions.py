@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
@@ -206,8 +206,7 @@ Point = tuple[float, float]
 """Time in seconds, and reading."""
 
 
-@dataclass(frozen=True)
-class TemperatureDrift:
+class TemperatureDrift(NamedTuple):
     """The drift of a temperature in °C per minute, and its standard error; one rounding step can add to the error."""
 
     slope_c: float
@@ -248,8 +247,8 @@ def temperature_problem(points: Sequence[Point]) -> str | None:
     drift = fit_drift(points)
     if drift is None:
         return "it was not watched for long enough"
-    low_c, high_c = _value_range(recent_points(points))
-    if high_c - low_c < RESOLUTION_C:
+    recent_c = [value for _, value in recent_points(points)]
+    if max(recent_c) - min(recent_c) < RESOLUTION_C:
         return None
     if abs(drift.slope_c) <= MAX_DRIFT_C and drift.error_c <= MAX_DRIFT_C:
         return None
@@ -293,11 +292,6 @@ def _mean_error(points: Sequence[Point]) -> float:
     if not differences:
         return 0.0
     return math.sqrt(math.fsum(differences) / len(differences) / 2 / len(points))
-
-
-def _value_range(points: Sequence[Point]) -> tuple[float, float]:
-    values = [value for _, value in points]
-    return min(values), max(values)
 
 
 if TYPE_CHECKING:

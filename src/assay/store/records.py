@@ -29,8 +29,8 @@ from assay.core.files import (
     read_bytes,
     read_sealed_json,
     translate_os_errors,
-    write_sealed_json,
 )
+from assay.core.format import format_count
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 from assay.monitor.reader import read_recording, read_window
 
@@ -64,16 +64,6 @@ class Seal(Value):
     files: dict[str, str] = Field(description="Digests of the files that hold findings, by their paths.")
 
 
-def sealed_length(lines: Sequence[SealedJson]) -> SealedLength:
-    """Return the current length of a file."""
-    return SealedLength(lines=len(lines), digest=lines[-1].digest if lines else None)
-
-
-def write_seal(folder: Path, seal: Seal) -> None:
-    """Write the seal of a run folder."""
-    write_sealed_json(folder / SEAL_FILE, seal.as_json())
-
-
 def read_seal(folder: Path) -> Seal | None:
     """Return the seal of a run folder; null: its findings were never written.
 
@@ -101,8 +91,8 @@ def verify_lines(path: Path, lines: Sequence[SealedJson], seal: Seal | None, run
         raise DamagedFile(f"{path.parent / SEAL_FILE} is damaged: it is that of another run.")
     before = seal.lines.get(path.name, SealedLength(lines=0))
     if before.lines > len(lines):
-        count = f"{len(lines)} line{'' if len(lines) == 1 else 's'} of {before.lines}"
-        raise DamagedFile(f"{path} is damaged: only {count} are left.")
+        left = format_count(len(lines), "line")
+        raise DamagedFile(f"{path} is damaged: only {left} of {before.lines} are left.")
     if before.lines and lines[before.lines - 1].digest != before.digest:
         raise DamagedFile(f"{path}, line {before.lines} is damaged: it is not the one that {SEAL_FILE} speaks of.")
 
@@ -127,24 +117,6 @@ def verify_file(path: Path) -> None:
         raise DamagedFile(
             f"{path} is damaged: its digest is not the one in {SEAL_FILE}; `assay report {folder}` writes it again."
         )
-
-
-class DigestedParts:
-    """An iterable of a file's parts that computes their digest as they pass."""
-
-    def __init__(self, parts: Iterable[bytes]) -> None:
-        self._parts = parts
-        self._hash = hashlib.sha256()
-
-    def __iter__(self) -> Iterator[bytes]:
-        for part in self._parts:
-            self._hash.update(part)
-            yield part
-
-    @property
-    def digest(self) -> str:
-        """The digest of the parts that have passed so far."""
-        return f"sha256:{self._hash.hexdigest()}"
 
 
 NEVER_NEGATIVE = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -26,6 +27,7 @@ from assay.core.files import (
     replace_from_chunks,
     seal_json,
     translate_os_errors,
+    write_sealed_json,
 )
 from assay.core.format import unit_of
 from assay.core.processes import defer_stop
@@ -35,19 +37,18 @@ from assay.machine.model import Machine
 from assay.monitor import perfetto
 from assay.monitor.kernel_trace.rows import format_csv
 from assay.store.records import (
-    DigestedParts,
+    SEAL_FILE,
     GrowingRecording,
     Records,
     SampleFiles,
     Seal,
+    SealedLength,
     path_inside,
     read_seal,
     samples_to_bytes,
-    sealed_length,
     sealed_lengths,
     verify_lines,
     verify_recordings,
-    write_seal,
 )
 
 if TYPE_CHECKING:
@@ -343,20 +344,30 @@ class RunFolder:
         for name, content in files.items():
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, str | bytes):
-                parts = DigestedParts((content.encode() if isinstance(content, str) else content,))
-            else:
-                parts = DigestedParts(part.encode() for part in content)
-            replace_from_chunks(path, parts)
-            self._file_digests[name] = parts.digest
+            digest = hashlib.sha256()
+            parts = (content,) if isinstance(content, str | bytes) else content
+            replace_from_chunks(path, _update_digest(digest, parts))
+            self._file_digests[name] = f"sha256:{digest.hexdigest()}"
 
     def keep_findings(self, findings: Findings, files: Mapping[str, str | bytes | Iterable[str]] | None = None) -> None:
         """Write ``findings.json`` and the files beside it, then the seal that covers all of them."""
         text = json.dumps(findings.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False)
         self._file_digests.clear()
         self.keep_files({FINDINGS: f"{text}\n", **(files or {})})
-        lengths = {name: sealed_length(self.lines(name)) for name in (BLOCKS, RECORDS)}
-        write_seal(self.path, Seal(run_id=self._stored.run_id, lines=lengths, files=dict(self._file_digests)))
+        lengths: dict[str, SealedLength] = {}
+        for name in (BLOCKS, RECORDS):
+            lines = self.lines(name)
+            lengths[name] = SealedLength(lines=len(lines), digest=lines[-1].digest if lines else None)
+        seal = Seal(run_id=self._stored.run_id, lines=lengths, files=dict(self._file_digests))
+        write_sealed_json(self.path / SEAL_FILE, seal.as_json())
+
+
+def _update_digest(digest: hashlib._Hash, parts: Iterable[str | bytes]) -> Iterator[bytes]:
+    """Yield the parts of a file as bytes, and update its digest as they pass."""
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(data)
+        yield data
 
 
 def run_paths(parent: Path) -> list[Path]:
