@@ -250,9 +250,7 @@ def _due_reason(lease: Lease) -> str | None:
     """Return why a process other than the owner should release a lease; null: none should."""
     if lease.deadline_at is not None and lease.deadline_at <= datetime.now(UTC):
         return "its deadline has passed"
-    if not processes.is_alive(lease.owner):
-        return "its owner is dead"
-    return None
+    return None if processes.is_alive(lease.owner) else "its owner is dead"
 
 
 def _not_due_reason(lease: Lease) -> str:

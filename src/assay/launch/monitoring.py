@@ -223,8 +223,7 @@ class TrialMonitor:
         spare_cpus = {
             cpu for placement in compute_placements(self.machine, trial).values() for cpu in placement.kept_cpus
         }
-        usual_s = INTERVAL_S if self.machine.gpus else HOST_ONLY_INTERVAL_S
-        interval_s = self.interval_s or usual_s
+        interval_s = self.interval_s or (INTERVAL_S if self.machine.gpus else HOST_ONLY_INTERVAL_S)
         try:
             with translate_os_errors(self.folder):
                 (self.folder / "monitor").mkdir(exist_ok=True)

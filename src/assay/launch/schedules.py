@@ -39,7 +39,7 @@ def release_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
     replies = group.collect(handles, say.Released, within_s=group.trial.mode.timeout_s, doing="ending the load")
     for key, reply in replies.items():
         if isinstance(reply, WorkerReply) and isinstance(reply.message, say.Released):
-            group.load_totals[key] = group.load_totals.get(key, LoadTotals()).plus(reply.message)
+            group.load_totals.setdefault(key, LoadTotals()).add(reply.message)
             group.series.extend(unpack_series(group.handles[key].worker_id, reply.message, reply.payload))
 
 

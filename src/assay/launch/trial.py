@@ -140,13 +140,9 @@ def predict_isolation(trial: Trial, placing: TrialPlacement) -> dict[tuple[str, 
     worker_ids = [WorkerId(role, rank, 0) for role in trial.roles for rank in range(role.ranks)]
     workers = []
     for worker_id in worker_ids:
-        allotted_cpus = placing.allotment(worker_id.role, worker_id.rank).cpus
-        machine_cpus = placing.machine_of(worker_id.role, worker_id.rank).cpus
-        workers.append(
-            _occupant(
-                worker_id, placing, worker_id.role.isolation, machine_cpus if allotted_cpus is None else allotted_cpus
-            )
-        )
+        cpus = placing.allotment(worker_id.role, worker_id.rank).cpus
+        cpus = placing.machine_of(worker_id.role, worker_id.rank).cpus if cpus is None else cpus
+        workers.append(_occupant(worker_id, placing, worker_id.role.isolation, cpus))
     limits = _find_limits(trial, placing, worker_ids, workers)
     return {
         worker_id.key: HeldIsolation(worker_id.role.isolation).limited(*worker_limits)
@@ -262,16 +258,14 @@ class InterferenceWatch:
             return None
         deadline = time.monotonic() + (MAX_WAIT_S if self.policy == "wait" else 0.0)
         while True:
-            activity = observe_disturbance(
+            complaints = observe_disturbance(
                 OBSERVE_S, cpus=self.cpus, gpus=self.gpus, vendor=self.vendor, helpers=self.helpers
-            )
-            if not activity.complaints:
+            ).complaints
+            if not complaints:
                 return None
             if time.monotonic() >= deadline:
                 waited = f" and stayed so for {MAX_WAIT_S:.0f} s" if self.policy == "wait" else ""
-                return (
-                    f"it is not quiet here{waited}: {'; '.join(complaint.message for complaint in activity.complaints)}"
-                )
+                return f"it is not quiet here{waited}: {'; '.join(complaint.message for complaint in complaints)}"
 
     def begin(self) -> tuple[GpuSnapshot, ...]:
         """Take the first process snapshot; return the state of the GPUs in use."""
@@ -367,13 +361,16 @@ class Launcher:
             with WorkerGroup(trial, restart) as group:
                 self._start_workers(group, attempt, placing)
                 setup_s = max(group.setup_s.values())
-                if shares is None and counts_setup(trial) and setup_s > trial.mode.duration_s / 2:
+                # Counted and continuous calls, and stages, use the whole duration: starting is not included.
+                includes_setup = isinstance(trial.mode, Adaptive | Paired)
+                if shares is None and includes_setup and setup_s > trial.mode.duration_s / 2:
                     message = (
                         f"starting takes {setup_s:.1f} s, most of the {trial.mode.duration_s:g} s requested; "
                         "a longer --duration measures more"
                     )
                     outcome.notes.append(Note.warning("mostly_setup", message, setup_s=setup_s))
-                shares = shares or restart_shares(trial, setup_s=setup_s)
+                if shares is None:
+                    shares = split_duration(trial.mode.duration_s, trial.restarts, setup_s if includes_setup else 0.0)
                 try:
                     schedules.run_schedule(group, shares.share_s, self.machine)
                     trace_workers(group)
@@ -383,8 +380,7 @@ class Launcher:
                     outcome.tunings.extend(group.tunings)
                     evidence = apply_overlap_limits(trial, placing, group.evidence)
                     outcome.evidence.extend(evidence)
-                    new_notes = [note for note in shortfall_notes(evidence) if note not in outcome.notes]
-                    outcome.notes.extend(new_notes)
+                    outcome.notes.extend([note for note in shortfall_notes(evidence) if note not in outcome.notes])
                     settled.extend(group.settled)
                     outcome.settled = combine_settled(settled)
                     outcome.notes.extend(group.notes)
@@ -434,18 +430,3 @@ def pin_parent(cpus: set[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def counts_setup(trial: Trial) -> bool:
-    """Return whether starting its workers is part of a trial's duration."""
-    return isinstance(trial.mode, Adaptive | Paired)
-
-
-def restart_shares(trial: Trial, *, setup_s: float) -> RestartShares:
-    """Return the restarts and shares of a trial, given its set-up time.
-
-    Counted and continuous calls, and stages, use the whole duration: starting is not included.
-    """
-    if not counts_setup(trial):
-        return RestartShares(trial.restarts, trial.mode.duration_s / trial.restarts)
-    return split_duration(trial.mode.duration_s, trial.restarts, setup_s)

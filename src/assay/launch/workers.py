@@ -210,7 +210,7 @@ class WorkersFailed(Exception):
     tail: str | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadTotals:
     """The totals of a worker over all times that it was held as a load."""
 
@@ -218,10 +218,11 @@ class LoadTotals:
     up_s: float = 0.0
     cpu_s: float = 0.0
 
-    def plus(self, message: say.Released) -> LoadTotals:
-        """Return the totals with one more time added."""
-        up_s = (message.end_ns - message.start_ns) / 1e9
-        return LoadTotals(self.calls + message.calls, self.up_s + up_s, self.cpu_s + message.cpu_s)
+    def add(self, message: say.Released) -> None:
+        """Add one more time."""
+        self.calls += message.calls
+        self.up_s += (message.end_ns - message.start_ns) / 1e9
+        self.cpu_s += message.cpu_s
 
 
 class WorkerGroup:
@@ -306,8 +307,7 @@ class WorkerGroup:
     @property
     def named_traces(self) -> dict[str, bytes]:
         """The traces by their paths within the run folder."""
-        traces_by_name = {self._trace_name(key): trace for key, trace in self.traces.items()}
-        return {name: trace for name, trace in traces_by_name.items() if name is not None}
+        return {name: trace for key, trace in self.traces.items() if (name := self._trace_name(key)) is not None}
 
     def _trace_name(self, key: tuple[str, int]) -> str | None:
         role, rank = key
@@ -403,12 +403,11 @@ def join_series(series: list[RawSeries]) -> list[RawSeries]:
     groups: dict[tuple[str, int, int, int, str], list[RawSeries]] = defaultdict(list)
     for part in series:
         groups[part.role, part.rank, part.subject, part.restart, part.quantity].append(part)
-    return [
-        replace(
-            parts[0], end_ns=parts[-1].end_ns, data=b"".join(_shift_starts(parts[0].start_ns, part) for part in parts)
-        )
-        for parts in groups.values()
-    ]
+    joined: list[RawSeries] = []
+    for first, *later in groups.values():
+        data = [first.data, *(_shift_starts(first.start_ns, part) for part in later)]
+        joined.append(replace(first, end_ns=(later or [first])[-1].end_ns, data=b"".join(data)))
+    return joined
 
 
 def _shift_starts(zero_ns: int, part: RawSeries) -> bytes:

@@ -208,26 +208,9 @@ class Finished(Value):
     peak_memory_mib: float
 
 
-Message = Annotated[
-    Prepare
-    | TakeBlock
-    | TakeSamples
-    | TakeStage
-    | Tune
-    | TakeTrace
-    | Hold
-    | Release
-    | Finish
-    | WorkerReady
-    | MeasurementFailed
-    | BlockDone
-    | Tuned
-    | TraceDone
-    | Holding
-    | Released
-    | Finished,
-    Field(discriminator="kind"),
-]
+_FromParent = Prepare | TakeBlock | TakeSamples | TakeStage | Tune | TakeTrace | Hold | Release | Finish
+_FromWorker = WorkerReady | MeasurementFailed | BlockDone | Tuned | TraceDone | Holding | Released | Finished
+Message = Annotated[_FromParent | _FromWorker, Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)
 
 
