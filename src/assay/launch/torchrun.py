@@ -25,16 +25,15 @@ from assay.core.errors import EndedEarly, MachineCannot
 from assay.core.guardian import Guardian
 from assay.core.processes import ProcessIdentity, boot_id, current_process, is_visible
 from assay.core.results import Missing
-from assay.core.values import Role, Value
-from assay.isolation.placement import Allotment
+from assay.core.values import Value
 from assay.launch.local import LocalWorker, rank_environment
-from assay.launch.workers import LaunchSpec, WorkerId
+from assay.launch.workers import LaunchSpec
 from assay.machine.model import Machine
 from assay.worker import protocol as say
 from assay.worker.rendezvous import find_hub, open_store, own_address, publish_hub
 
 if TYPE_CHECKING:
-    from assay.launch.workers import WorkerHandle
+    from assay.launch.workers import WorkerHandle, WorkerId
     from assay.worker.rendezvous import Torchrun
 
 
@@ -55,13 +54,7 @@ class StartWorker(Value):
 
     kind: Literal["start"] = "start"
     worker: int
-    trial: str
-    attempt: int
-    role: Role
-    rank: int
-    restart: int
-    allotment: Allotment
-    port: int
+    spec: LaunchSpec
 
 
 class StopWorker(Value):
@@ -189,24 +182,10 @@ class Hub:
             raise MachineCannot(
                 f"Rank {worker_id.rank} is asked for, but torchrun started {self._torchrun.world_size}."
             )
-        return self._remote(spec, spec.port)
-
-    def _remote(self, spec: LaunchSpec, port: int) -> RemoteWorker:
-        worker_id = spec.worker_id
         self._count += 1
         agent = self._agents[worker_id.rank]
-        request = StartWorker(
-            worker=self._count,
-            trial=spec.trial,
-            attempt=spec.attempt,
-            role=worker_id.role,
-            rank=worker_id.rank,
-            restart=worker_id.restart,
-            allotment=spec.allotment,
-            port=port,
-        )
         try:
-            agent.send(request)
+            agent.send(StartWorker(worker=self._count, spec=spec))
         except OSError:
             raise EndedEarly(f"The process of rank {worker_id.rank} in this torchrun has ended") from None
         channel, hello = self._accept(f"rank {worker_id.rank} did not start its worker")
@@ -332,21 +311,20 @@ class _Agent:
                     self._channel.send(self._stop(message.worker))
 
     def _start(self, request: StartWorker) -> None:
-        worker_id = WorkerId(request.role, request.rank, request.restart)
-        spec = LaunchSpec(request.trial, request.attempt, worker_id, request.allotment, request.port)
+        rank, count = request.spec.worker_id.rank, request.spec.worker_id.role.ranks
         ranks = rank_environment(
-            request.rank,
-            request.role.ranks,
+            rank,
+            count,
             address=self._hub_address[0],
-            port=request.port,
+            port=request.spec.port or 0,
             local_rank=self._torchrun.local_rank,
-            local_ranks=self._torchrun.local_ranks(request.role.ranks),
+            local_ranks=self._torchrun.local_ranks(count),
         )
-        worker = LocalWorker(spec, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
+        worker = LocalWorker(request.spec, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
         connection = _connect(*self._hub_address)
         connection.settimeout(None)
         HubChannel(connection).send(
-            Hello(token=self._token, rank=request.rank, worker=request.worker, process=current_process())
+            Hello(token=self._token, rank=rank, worker=request.worker, process=current_process())
         )
         self._workers[request.worker], self._connections[request.worker] = worker, connection
         self._selector.register(worker.fileno(), selectors.EVENT_READ, (worker.socket, connection))

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from assay.core.processes import defer_stop
 from assay.core.results import Evidence, Missing, Note, SettlingResult, Tuning
+from assay.core.values import Role  # noqa: TC001 - pydantic resolves it in LaunchSpec
+from assay.isolation.placement import Allotment  # noqa: TC001 - likewise
 from assay.timing.continuous import START_US
 from assay.worker import protocol as say
 
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from assay.core.results import Disturbance, GpuSnapshot, Status
-    from assay.core.values import Role, Trial, Value
-    from assay.isolation.placement import Allotment
+    from assay.core.values import Trial, Value
 
 
 RANK_FAILURE_GRACE_S = 3.0
