@@ -242,8 +242,8 @@ def describe_figure(figure: Figure) -> str:
 
 
 def _describe_range(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f" from {format_cell(min(known))} to {format_cell(max(known))}" if known else ", nothing measured"
+    measured = [value for value in values if value is not None]
+    return f" from {format_cell(min(measured))} to {format_cell(max(measured))}" if measured else ", nothing measured"
 
 
 def _describe_heat_map(figure: HeatMap) -> list[str]:

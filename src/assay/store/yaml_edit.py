@@ -126,7 +126,7 @@ def _missing_key_message(tree: YamlTree, key: str, name: str) -> str:
                 reason = _unreachable_reason(node, key, ".".join(names[:count]))
                 if reason is not None:
                     return f"{name}, line {reason}"
-    scalar_keys = [found for root in tree.documents for found in _dotted_keys(root, "")]
+    scalar_keys = [dotted for root in tree.documents for dotted in _dotted_keys(root, "")]
     return f"{name} has no key {key}.{suggest_nearest(key, scalar_keys)}"
 
 
