@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.core.files import compute_digest, seal_json, seal_lines
-from assay.store import seal
+from assay.store.records import SEAL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ def reseal(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]] = un
         path = folder / name
         if path.is_file():
             write_lines(path, run_id, (changing(json.loads(line)) for line in path.read_bytes().splitlines()))
-    (folder / seal.SEAL_FILE).unlink(missing_ok=True)
+    (folder / SEAL_FILE).unlink(missing_ok=True)
 
 
 def reseal_plan(folder: Path, **changes: Any) -> str:

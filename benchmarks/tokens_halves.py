@@ -11,7 +11,7 @@ from assay.experiments.energy.plan import replay_run
 from assay.joules.sensor_model import CounterModel, SensorModel
 from assay.joules.trial_energy import PRECISION, gpu_readings
 from assay.joules.window_energy import estimate_window_energy
-from assay.launch.stages import MARGIN_NS
+from assay.launch.monitoring import MARGIN_NS
 from benchmarks.tokens_tables import over
 
 if TYPE_CHECKING:

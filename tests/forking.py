@@ -34,8 +34,8 @@ MODULES = (
     "assay.experiments.matrix", "assay.experiments.run", "assay.experiments.scaling",
     "assay.experiments.threshold", "assay.hosts.registry", "assay.launch.tracing",
     "assay.launch.torchrun", "assay.machine.detect", "assay.monitor.recorder", "assay.reports.figures",
-    "assay.reports.html", "assay.reports.terminal", "assay.runner", "assay.store.history.importing",
-    "assay.core.leases", "assay.monitor.recorder", "assay.worker.profile", "assay.worker.main", "assay.worker.one_shot",
+    "assay.reports.documents", "assay.reports.terminal", "assay.runner", "assay.store.history.importing",
+    "assay.core.leases", "assay.monitor.recorder", "assay.worker.main", "assay.worker.one_shot",
 )  # fmt: skip
 """What most commands import; a name that is no longer there is simply imported later."""
 

@@ -28,9 +28,7 @@ from assay.core.processes import raise_if_stop_requested, stop_on_signals
 from assay.core.results import STAND_IN, Note, Record, Window
 from assay.core.values import Block, Done, first_problem
 from assay.experiments.reporting import assess_quality, quality_lines
-from assay.launch import stages
-from assay.launch.monitoring import TrialMonitor, TrialObservations
-from assay.launch.stages import token_costs
+from assay.launch.monitoring import TrialMonitor, TrialObservations, stages_without_energy, token_costs
 from assay.monitor.statistics import missing_power_notes
 from assay.stats.intervals import slowest_rank, summarize_samples
 from assay.store.identity import with_identity
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from assay.core.page import Page
-    from assay.core.results import FailureCode, Findings, LostGpu, Status, SubjectFacts, Summary
+    from assay.core.results import FailureCode, Findings, LostGpu, SubjectFacts, Summary
     from assay.core.values import Trial
     from assay.experiments.base import Experiment
     from assay.launch.trial import Launcher
@@ -64,15 +62,12 @@ class RunProgress(Protocol):
 
     def block(self, block: Block, *, again: bool) -> None:
         """A block begins; ``again`` if it was measured before."""
-        ...
 
     def trial(self, trial: Trial) -> None:
         """A trial begins."""
-        ...
 
     def record(self, record: Record) -> None:
         """A trial has ended and is stored."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,26 +88,18 @@ class RunResult:
         if any(finding.gate == "failed" for finding in self.findings.findings):
             return 1
         states = {record.status for record in self.records}
-        if self._is_invalid_request(states):
+        all_invalid = states == {"failed"} and all(record.invalid_request for record in self.records)
+        if all_invalid or (states != {"failed"} and self._all_stages_are("bad_input")):
             return BadInput.exit_code
-        if "failed" in states or self.untuned or self._has_failed_stage():
+        skipped = [facts.skipped.code for facts in self._staged if facts.skipped is not None]
+        if "failed" in states or self.untuned or set(skipped) - {"machine_cannot"}:
             return 4
         if any(record.lost_gpus for record in self.records):
             return 4
-        if self._staged and self._all_stages_are("machine_cannot"):
+        if self._all_stages_are("machine_cannot"):
             return 3
         counted = {record.status for record in self.records if record.trial not in self.baselines}
         return 0 if "ok" in (counted or states) else 3
-
-    def _is_invalid_request(self, states: set[Status]) -> bool:
-        """Return whether nothing was measured, in stages, because the request is impossible."""
-        if states == {"failed"}:
-            return all(record.invalid_request for record in self.records)
-        return self._all_stages_are("bad_input")
-
-    def _has_failed_stage(self) -> bool:
-        skipped = [facts.skipped for facts in self._staged if facts.skipped is not None]
-        return any(missing.code != "machine_cannot" for missing in skipped)
 
     def _all_stages_are(self, code: FailureCode) -> bool:
         """Return whether there are stages, and all of them were skipped for one reason."""
@@ -213,7 +200,7 @@ class RunLoop:
         if self.monitoring is not None:
             self.monitoring.begin(trial)
         outcome = self.launcher.measure(trial, attempt)
-        unwatched = TrialObservations(stages=stages.stages_without_energy(trial, outcome.series))
+        unwatched = TrialObservations(stages=stages_without_energy(trial, outcome.series))
         observed = self.monitoring.end(trial, outcome) if self.monitoring is not None else unwatched
         series = self.folder.keep_samples(trial.id, attempt, outcome.series, take=take)
         self.folder.keep_files(outcome.traces)
@@ -225,6 +212,7 @@ class RunLoop:
 def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, machine: Machine) -> Record:
     """Return a trial's outcome as a record of its first take, with its samples not yet in files."""
     complaints = observed.during.complaints if observed.during is not None else ()
+    on_a_fake = machine.has_fake_driver and "cuda" in " ".join(trial.watched)
     outside_interference = outcome.disturbance.complaints if outcome.disturbance is not None else ()
     return Record(
         trial=trial.id,
@@ -245,15 +233,8 @@ def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, ma
         disturbance=outcome.disturbance,
         gpus_before=outcome.gpus_before,
         gpus_after=outcome.gpus_after,
-        energy=observed.energy,
-        energy_note=observed.energy_note,
-        energy_missing=observed.energy_missing,
-        energy_window=observed.energy_window,
-        sensors=observed.sensors,
-        during=observed.during,
-        lost_gpus=observed.lost_gpus,
         settled=outcome.settled,
-        stages=observed.stages,
+        **{name: value for name, value in vars(observed).items() if name != "note"},
         disturbed=(*outside_interference, *complaints),
         status=outcome.status,
         reason=outcome.reason,
@@ -263,24 +244,19 @@ def _record(trial: Trial, outcome: TrialOutcome, observed: TrialObservations, ma
             *floor_notes(outcome.series),
             *(complaint.note for complaint in complaints),
             *missing_power_notes(observed.during),
-            *(lost_gpu_note(lost) for lost in observed.lost_gpus),
+            *(_lost_gpu_note(lost) for lost in observed.lost_gpus),
             *([observed.note] if observed.note else []),
         ),
         stderr_tail=outcome.stderr_tail,
-        origin="fake" if STAND_IN in os.environ or _on_a_fake(machine, trial) else "real",
+        origin="fake" if STAND_IN in os.environ or on_a_fake else "real",
     )
 
 
-def lost_gpu_note(lost: LostGpu) -> Note:
+def _lost_gpu_note(lost: LostGpu) -> Note:
     """Report when a metered GPU stopped answering."""
     when = f"{lost.after_s:.1f} s after the trial began" if lost.after_s else "before the trial began"
-    return Note.warning(
-        "gpu_lost", f"GPU {lost.gpu} was lost {when}: {lost.reason}", gpu=lost.gpu, after_s=lost.after_s
-    )
-
-
-def _on_a_fake(machine: Machine, trial: Trial) -> bool:
-    return machine.has_fake_driver and "cuda" in " ".join(trial.watched)
+    message = f"GPU {lost.gpu} was lost {when}: {lost.reason}"
+    return Note.warning("gpu_lost", message, gpu=lost.gpu, after_s=lost.after_s)
 
 
 def floor_notes(raw: list[RawSeries]) -> list[Note]:

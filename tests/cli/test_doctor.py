@@ -14,7 +14,7 @@ from assay.core.errors import MachineCannot
 from assay.machine import doctor
 from assay.machine.detect import detect
 from assay.machine.nvidia import smoke_test
-from assay.worker.probes import software
+from assay.worker import probes as software
 from tests.fakes import trees
 from tests.fakes.fake_nvml import attached, hopper
 from tests.machines import machine as built

@@ -111,7 +111,7 @@ def test_settings_that_only_transformers_can_tell_of_are_asked_about_before_anyt
         asked.append(told)
         return "generate_kwargs.foo is not a setting of a generation." if told["foo"] == 2 else None
 
-    monkeypatch.setattr("assay.worker.probes.generate_kwargs.check_generate_kwargs", answer)
+    monkeypatch.setattr("assay.worker.probes.check_generate_kwargs", answer)
     here = detect()
     build_options({**FLAGS, "sets": ("scenario.generate_kwargs={top_k: 3}",)}, here)
     build_options({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 1}",)}, here)
@@ -133,7 +133,7 @@ def test_what_is_foreseen_is_told_and_decides_the_exit_code(
     options = build_options(FLAGS, here)
     said = []
     for answer in answers:
-        monkeypatch.setattr("assay.worker.probes.model_fit.query_model_fit", lambda *_, answer=answer: answer)
+        monkeypatch.setattr("assay.worker.probes.query_model_fit", lambda *_, answer=answer: answer)
         code = energy_run.show_energy_dry_run(options, here, as_json=False)
         said.append((code, capsys.readouterr().out))
     assert [code for code, _ in said] == [0, 3, 0]
@@ -171,7 +171,7 @@ def test_a_dry_run_looks_at_what_would_be_written_as_the_run_does(
 def test_a_dry_run_says_which_cells_are_left_out(
     make_fake_nvml: MakeFakeNvml, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("assay.worker.probes.model_fit.query_model_fit", lambda *_: {"error": "nobody asked"})
+    monkeypatch.setattr("assay.worker.probes.query_model_fit", lambda *_: {"error": "nobody asked"})
     here = detect()
     codes = []
     for modes in ("[eager]", "[eager, graphs]", "[graphs]"):

@@ -9,7 +9,7 @@ from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.options import build_energy_options
 from assay.joules.sensor_model import save_sensor_model
 from assay.joules.trial_energy import ASSUMED_SENSOR_MODEL
-from assay.worker.probes import sensors
+from assay.worker import probes as sensors
 from tests.machines import machine as made
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Power:
     """The verbs in this process, without the drawing, which takes most of their time."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("assay.reports.html.write_report", lambda _, folder: folder.mkdir(parents=True) or (folder,))
+    write_report = "assay.reports.documents.write_report"
+    monkeypatch.setattr(write_report, lambda _, folder: folder.mkdir(parents=True) or (folder,))
 
     def run(*arguments: object) -> Said:
         code = main(["power", *map(str, arguments)])

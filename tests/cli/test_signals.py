@@ -182,7 +182,7 @@ sys.exit(main(sys.argv[1:]))
     ("module", "name", "way_on"),
     [
         ("assay.runner", "conclude", "1 trial kept. `assay resume runs/"),
-        ("assay.reports.html", "write_report", "while the report was drawn; everything measured is kept, and `assay"),
+        ("assay.reports.documents", "write_report", "while the report was drawn; everything measured is kept, and"),
         ("assay.store.history.importing", "import_run", "everything measured is kept, and `assay history import runs/"),
     ],
 )

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.store.history.database import HistoryDatabase
+from assay.store.history.database import HistoryDatabase, HistoryPoint, HistoryRun, RunHistory, RunState
 from assay.store.history.importing import ImportResult, write_runs
-from assay.store.history.points import HistoryPoint, HistoryRun, RunHistory, RunState
 from assay.store.identity import SeriesKey, canonical_json, series_key
 
 if TYPE_CHECKING:

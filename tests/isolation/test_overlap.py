@@ -15,7 +15,7 @@ from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.isolation.binding import HeldIsolation
 from assay.isolation.placement import LEVELS, RunningWorker, allot_cores, overlap_limits
 from assay.isolation.probe import check_isolation, max_fully_isolated
-from assay.launch.placement import TrialPlacement, predict_isolation, roles_overlap
+from assay.launch.trial import TrialPlacement, predict_isolation, roles_overlap
 from assay.machine.detect import detect
 from tests.machines import machine, machines
 from tests.running import function, quickly, role

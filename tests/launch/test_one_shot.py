@@ -48,7 +48,7 @@ class Starts:
     def __exit__(self, *_: object) -> None:
         self.closed += 1
 
-    def wait(self, _watcher: ProgressWatcher) -> TimeResult:
+    def wait_for(self, _kind: type[TimeResult], _watcher: ProgressWatcher) -> TimeResult:
         came = self.script[len(self.wishes) - 1]
         if isinstance(came, AssayError | StopRequested):
             raise came

@@ -43,7 +43,7 @@ def meets(end, calls=[]):
 
 GONE = WorkerFailure("rank 0 of ring", "RuntimeError: Connection closed by peer", "peer_lost")
 ENDED = WorkerFailure("rank 3 of ring", "it was ended, as rank 0 of ring had failed", "peer_lost")
-KILLED = WorkerFailure("rank 1 of ring", "the worker died of SIGKILL: somebody, or the kernel, killed it")
+KILLED = WorkerFailure("rank 1 of ring", "the worker died of SIGKILL: another process, or the kernel, killed it")
 MEMORY = WorkerFailure("rank 2 of ring", "out of memory: CUDA out of memory", "out_of_memory")
 NO_GPU = WorkerFailure("rank 1 of ring", "PyTorch here sees no CUDA GPU.", code="machine_cannot")
 
@@ -76,7 +76,7 @@ def test_a_machine_that_cannot_refuses_though_the_other_ranks_had_to_be_ended() 
     ("end", "reason"),
     [
         ("memory", "rank 1 of ring: out of memory: CUDA out of memory. Tried to allocate 20.00 GiB."),
-        ("killed", "rank 1 of ring: the worker died of SIGKILL: somebody, or the kernel, killed it"),
+        ("killed", "rank 1 of ring: the worker died of SIGKILL: another process, or the kernel, killed it"),
     ],
 )
 def test_the_rank_that_went_is_named_and_the_others_are_soon_ended(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.results import GpuSnapshot, SettlingResult
-from assay.launch.settling import (
+from assay.launch.conditions import (
     RESOLUTION_C,
     WINDOW_S,
     GpuTrace,
@@ -26,7 +26,7 @@ from assay.launch.workers import WorkersFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.launch.settling import Point
+    from assay.launch.conditions import Point
 
 GPUS = {"GPU-a": "cuda:0"}
 

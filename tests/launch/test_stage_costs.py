@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Stage
-from assay.launch.stages import token_costs
+from assay.launch.monitoring import token_costs
 from assay.launch.workers import RawSeries
 
 

@@ -15,7 +15,7 @@ import pytest
 from assay.core.errors import MachineCannot
 from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.launch.local import find_free_port
-from assay.launch.placement import TrialPlacement
+from assay.launch.trial import TrialPlacement
 from assay.worker.rendezvous import Torchrun, devices_of_ranks, own_address
 from tests.machines import machine
 from tests.running import survivors, wait_for

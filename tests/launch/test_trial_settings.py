@@ -10,7 +10,7 @@ from assay.core import leases
 from assay.core.guardian import Guardian, GuardianLost
 from assay.core.leases import LeaseNotReleased
 from assay.core.values import Adaptive, Role, Subject, Trial
-from assay.launch.settings import GpuSettings, SettingRefused
+from assay.launch.conditions import GpuSettings, SettingRefused
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
 from tests.fakes.fake_nvml import MigInstance, attached, hopper

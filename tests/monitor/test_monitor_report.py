@@ -9,7 +9,7 @@ import pytest
 from assay.core.page import LinePlot, Table, Text, Timeline
 from assay.monitor.report import recording_page
 from assay.monitor.samples import GpuLost, GpuMeterSample, GpuSample, HostSample, Mark, RecordingEnd
-from assay.reports.html import write_report
+from assay.reports.documents import write_report
 from tests.monitor.pacing import WALL_NS, S, header
 
 if TYPE_CHECKING:

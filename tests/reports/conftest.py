@@ -23,7 +23,7 @@ from assay.core.page import (
     Timeline,
     TimelineBar,
 )
-from assay.reports.html import to_html
+from assay.reports.documents import to_html
 
 if TYPE_CHECKING:
     from assay.core.page import Figure

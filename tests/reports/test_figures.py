@@ -14,10 +14,23 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from assay.core.page import HeatMap, StripPlot, StripRow, TimelineBar
-from assay.reports.drawing.axes import add_caption, linear_ticks, log_ticks
-from assay.reports.drawing.palette import DARK, LIGHT, LINE_INKS, blend, contrast, parse_colour, readable_ink
-from assay.reports.drawing.shapes import Box, Dots, Label, text_width
-from assay.reports.drawing.timeline import stack_bars
+from assay.reports.drawing.charts import stack_bars
+from assay.reports.drawing.sheet import (
+    DARK,
+    LIGHT,
+    LINE_INKS,
+    Box,
+    Dots,
+    Label,
+    add_caption,
+    blend,
+    contrast,
+    linear_ticks,
+    log_ticks,
+    parse_colour,
+    readable_ink,
+    text_width,
+)
 from assay.reports.figures import draw_figure
 from assay.reports.text import describe_figure
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.page import Column, Page, Section, Table, Text
-from assay.reports.drawing.palette import DARK, LIGHT, parse_colour
-from assay.reports.html import to_html
+from assay.reports.documents import to_html
+from assay.reports.drawing.sheet import DARK, LIGHT, parse_colour
 from assay.reports.text import one_line, split_code, visible_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from assay.core.page import Column, Page, Section, Table, Text
-from assay.reports.markdown import to_markdown
+from assay.reports.documents import to_markdown
 from assay.reports.text import one_line, split_code, visible_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from assay.core.results import Estimate
-from assay.reports.measurement import print_comparison, print_measurement
+from assay.reports.terminal import print_comparison, print_measurement
 from assay.timing.results import ClockSummary, ComparedFunction, Comparison, Measurement, ProcessTimes
 
 

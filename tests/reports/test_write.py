@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.page import Page, Section
-from assay.reports.html import write_report
+from assay.reports.documents import write_report
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.store.history.database import HistoryDatabase
-from assay.store.history.export import csv_lines, json_lines, write_lines
 from assay.store.history.importing import import_runs
 from assay.store.history.queries import PointFilter
+from assay.store.history.report import csv_lines, json_lines, write_lines
 from tests.store.folders import HOST, write_run
 
 if TYPE_CHECKING:

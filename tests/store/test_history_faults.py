@@ -17,6 +17,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.store.history import database as module
 from assay.store.history.database import (
     _WRITE_LOCK,
+    POINTS,
     HistoryDamaged,
     HistoryDatabase,
     HistoryLocation,
@@ -25,10 +26,8 @@ from assay.store.history.database import (
     insert_many,
     parse_location,
 )
-from assay.store.history.importing import ImportResult, import_run, import_runs, write_runs
-from assay.store.history.points import read_run
+from assay.store.history.importing import ImportResult, import_run, import_runs, read_run, write_runs
 from assay.store.history.queries import PointFilter, list_runs
-from assay.store.history.tables import POINTS
 from assay.store.run_folder import RunFolder
 from tests.store.folders import write_run
 

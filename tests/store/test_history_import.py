@@ -12,10 +12,9 @@ from sqlalchemy import func, select
 
 from assay.core.errors import BadInput
 from assay.store.history import importing
-from assay.store.history.database import HistoryDatabase
+from assay.store.history.database import POINTS, RUNS, SERIES, HistoryDatabase
 from assay.store.history.importing import import_run, import_runs, rebuild_history
 from assay.store.history.queries import PointFilter, load_series
-from assay.store.history.tables import POINTS, RUNS, SERIES
 from tests.store.folders import measured_again, record, softmax, trial, write_run
 
 if TYPE_CHECKING:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from assay.core.results import Interference
 from assay.core.values import Adaptive, Continuous, Counted, Role, SourceCheckout, Staged, Subject, Trial
 from assay.machine.model import Gpu, MigInstance
-from assay.store.history.points import HistoryPoint, ShortRecord, series_points
+from assay.store.history.importing import ShortRecord, series_points
 from assay.store.identity import SeriesKey, SeriesKeys, series_key
 from tests.machines import machine
 from tests.store.folders import HOST, record, softmax, summary, trial
+
+if TYPE_CHECKING:
+    from assay.store.history.database import HistoryPoint
 
 GPUS = machine(gpus=(0, 0))
 

@@ -10,11 +10,10 @@ from sqlalchemy import inspect, update
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.stats.intervals import expected_method
-from assay.store.history import tables
-from assay.store.history.database import HistoryDatabase, file_location
+from assay.store.history import database as tables
+from assay.store.history.database import METADATA, VERSION, HistoryDatabase, file_location
 from assay.store.history.importing import import_runs
 from assay.store.history.queries import PointFilter, load_series
-from assay.store.history.tables import METADATA, VERSION
 from tests.store.folders import write_run
 
 if TYPE_CHECKING:

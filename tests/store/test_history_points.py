@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import BadInput
-from assay.store.history.points import read_run, read_short_records, run_state
+from assay.store.history.importing import read_run, read_short_records, run_state
 from assay.store.run_folder import RunFolder
 from benchmarks.resealing import reseal
 from tests.store.folders import HOST, measured_again, record, softmax, trial, write_run

@@ -97,7 +97,7 @@ def test_what_is_no_file_is_named(tmp_path: Path, made: str) -> None:
 
 def test_a_writer_that_does_not_let_go_is_told_of(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml_edit, "LOCK_TIMEOUT_S", 0.0)
-    said = r"base.yaml is being edited by another process"
+    said = r"base.yaml was locked by another process"
     with config.open("rb") as file, file_lock(file.fileno()), pytest.raises(MachineCannot, match=said):
         edit_file(config, {"runtime.win": 1})
     edit_file(config, {"runtime.win": 1})

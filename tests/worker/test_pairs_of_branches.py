@@ -5,7 +5,7 @@ from __future__ import annotations
 from assay.core.values import Paired, Role
 from assay.isolation.placement import Allotment
 from assay.worker import protocol as say
-from assay.worker.paired import PairedSubjects
+from assay.worker.sequences import PairedSubjects
 from assay.workloads import registry
 from tests.needing import need_modules
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from assay.core.values import Role, Staged
 from assay.isolation.placement import Allotment
 from assay.worker.protocol import Prepare, TakeStage
-from assay.worker.staged import StagedSubjects
+from assay.worker.sequences import StagedSubjects
 from tests.running import function
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.worker.probes.generate_kwargs import validate_settings
+from assay.worker.probes import validate_settings
 from assay.workloads.generation import workloads
 from assay.workloads.generation.cuda_graphs import GraphLoop, fuse_layers
 from assay.workloads.generation.decode_step import DecodeStep, SamplingSettings, step_implementations

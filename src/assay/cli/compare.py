@@ -56,7 +56,7 @@ def compare_with_first(flags: CompareFlags) -> int:
     from assay.experiments.compare.pairing import align_results
     from assay.experiments.compare.report import build_page, compare_results
     from assay.experiments.compare.sources import read_source
-    from assay.reports.markdown import to_markdown
+    from assay.reports.documents import to_markdown
     from assay.reports.terminal import print_page
 
     if flags.unsure == "fail" and not flags.fail_on_regression:

@@ -45,7 +45,7 @@ def compare_variance(flags: VarianceFlags) -> int:
     from assay.cli import show
     from assay.experiments.compare.kernel_report import analyse_kernels, build_page
     from assay.experiments.compare.kernels import compare_kernels, describe_not_comparable
-    from assay.reports.html import write_report
+    from assay.reports.documents import write_report
     from assay.reports.terminal import print_page
 
     report, minimum_effect = flags.output, flags.minimum_effect

@@ -76,7 +76,7 @@ def collect_findings(machine: Machine, devices: tuple[str, ...] = ()) -> tuple[F
     from assay.joules import sensor_model as joules
     from assay.machine import doctor, interference
     from assay.timing import calibration
-    from assay.worker.probes import software as worker
+    from assay.worker import probes as worker
 
     root = Path("/")
     plugged_in = bool(machine.gpus) or doctor.has_nvidia_hardware(root)

@@ -10,7 +10,7 @@ import click
 
 from assay.core.format import format_duration
 from assay.core.values import SCHEMA_VERSION, Counted, Done
-from assay.launch.placement import TrialPlacement, compute_placements, predict_isolation
+from assay.launch.trial import TrialPlacement, compute_placements, predict_isolation
 from assay.reports.progress import describe_trial
 from assay.store.records import Records
 

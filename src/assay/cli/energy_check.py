@@ -41,7 +41,7 @@ def check_for_energy(flags: EnergyCheckFlags) -> int:
     """
     from assay.machine.detect import detect
     from assay.machine.nvidia import smoke_test
-    from assay.worker.probes.gpu_smoke_test import smoke_test_gpus
+    from assay.worker.probes import smoke_test_gpus
 
     return check_gpus(detect(), flags, smoke_test, smoke_test_gpus)
 

@@ -120,9 +120,8 @@ def comparison_data(
 def write_comparison(page: Page, data: dict[str, Any], path: Path) -> list[Path]:
     """Write a page as its file's name says; a name without an ending is a folder of all."""
     from assay.core.files import replace_atomically, translate_os_errors
+    from assay.reports.documents import to_html, to_markdown, write_report
     from assay.reports.figures import to_panels
-    from assay.reports.html import to_html, write_report
-    from assay.reports.markdown import to_markdown
 
     kind = path.suffix.lower()
     if not kind:

@@ -187,7 +187,7 @@ def read_result(folder: Path) -> EnergyResult:
     from assay.core.values import first_problem
     from assay.experiments.energy.export import JSON_FILE
     from assay.experiments.energy.result import EnergyResult
-    from assay.store.seal import verify_file
+    from assay.store.records import verify_file
 
     file = folder / JSON_FILE
     if not file.is_file():

@@ -198,7 +198,7 @@ def build_options(flags: Mapping[str, Any], machine: Machine) -> EnergyOptions:
 
 def _validate_generate_kwargs(config: EnergyConfig) -> None:
     """Refuse settings of a generation that only transformers can tell of, before anything is loaded."""
-    from assay.worker.probes.generate_kwargs import check_generate_kwargs
+    from assay.worker.probes import check_generate_kwargs
     from assay.workloads.generation.params import unusual_settings
 
     settings = config.scenario.generate_kwargs
@@ -215,7 +215,7 @@ def characterize_sensors(options: EnergyOptions, machine: Machine) -> tuple[str,
 
     A server has its GPUs in use, and a fake's sensors are what a test says they are.
     """
-    from assay.worker.probes.sensors import fit_gpu_sensors, gpus_without_model
+    from assay.worker.probes import fit_gpu_sensors, gpus_without_model
 
     if not options.on_gpu or not options.monitored or machine.has_fake_driver:
         return None
@@ -336,7 +336,7 @@ def skipped_cells(options: EnergyOptions, fit: Mapping[str, Any]) -> SkippedCell
 def model_fit(options: EnergyOptions, machine: Machine) -> dict[str, Any]:
     """Return what is foreseen of the largest cell; nothing of a server, whose memory is its own affair."""
     from assay.experiments.energy.plan import build_generation, list_cells
-    from assay.worker.probes.model_fit import query_model_fit
+    from assay.worker.probes import query_model_fit
 
     if options.is_server:
         return {}

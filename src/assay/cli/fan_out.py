@@ -254,7 +254,7 @@ STATE_TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "refused": "uns
 def show_fan_out(whole: FanOut, folder: Path, *, verb: str, as_json: bool) -> None:
     """Compare what was measured, write it into the folder, and show it."""
     from assay.cli import show
-    from assay.reports.markdown import to_markdown
+    from assay.reports.documents import to_markdown
     from assay.reports.terminal import print_page
 
     result, comparison_page, reason = compare_runs(whole, folder)

@@ -273,16 +273,14 @@ def show_history(flags: HistoryShowFlags) -> int:
 
 def series_data(course: SeriesHistory) -> tuple[dict[str, Any], Page]:
     """Return a series as data and as a page."""
-    from assay.store.history.export import series_data
-    from assay.store.history.report import series_page
+    from assay.store.history.report import series_data, series_page
 
     return series_data(course), series_page(course)
 
 
 def run_data(one: ListedRun, courses: list[SeriesHistory]) -> tuple[dict[str, Any], Page]:
     """Return what a run left as data and as a page."""
-    from assay.store.history.export import series_data
-    from assay.store.history.report import run_page
+    from assay.store.history.report import run_page, series_data
 
     points = [series_data(course) for course in courses]
     return {"schema": 1, **one.run.as_json(), "points": points}, run_page(one, courses)
@@ -307,8 +305,8 @@ def plot_series(flags: HistoryPlotFlags) -> int:
     """
     from assay.cli import show
     from assay.core.files import replace_atomically
+    from assay.reports.documents import to_html
     from assay.reports.figures import draw_figure
-    from assay.reports.html import to_html
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import load_named_series
     from assay.store.history.report import series_line, series_page
@@ -393,8 +391,7 @@ def find_regressions(flags: RegressionFlags) -> int:
 def write_regression_report(page: Page, output: Path) -> None:
     """Write the report; what a name ends in says how."""
     from assay.core.files import replace_atomically
-    from assay.reports.html import to_html
-    from assay.reports.markdown import to_markdown
+    from assay.reports.documents import to_html, to_markdown
 
     replace_atomically(output, (to_html(page) if output.suffix == ".html" else to_markdown(page, {})).encode())
 
@@ -415,8 +412,8 @@ def export_history(flags: HistoryExportFlags) -> int:
     assay history export --workload softmax --since 90d softmax.json
     """
     from assay.store.history.database import HistoryDatabase
-    from assay.store.history.export import csv_lines, json_lines, write_lines
     from assay.store.history.queries import check_filter
+    from assay.store.history.report import csv_lines, json_lines, write_lines
 
     file = flags.file
     if flags.as_csv and flags.as_json:

@@ -60,7 +60,7 @@ def analyse_variability(flags: VariabilityFlags) -> int:
     from assay.experiments.power.variability.fleet import group_fleets
     from assay.experiments.power.variability.report import build_page
     from assay.experiments.power.variability.tables import GPUS_CSV_NAME, gpus_csv
-    from assay.reports.html import write_report
+    from assay.reports.documents import write_report
     from assay.reports.terminal import print_page
 
     paths = flags.runs or (Path("runs/latest"),)
@@ -171,7 +171,7 @@ def plan_power_budget(flags: BudgetFlags) -> int:
         select_work,
     )
     from assay.experiments.power.rows import GPUS_FILE, SWEEP_FILE, GpuRow, SweepRow, has_no_sweep_rows, load_rows
-    from assay.reports.html import write_report
+    from assay.reports.documents import write_report
     from assay.reports.terminal import print_page
 
     paths = flags.runs or (Path("runs/latest"),)

@@ -186,7 +186,7 @@ def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int
     from assay.monitor.perfetto import write_trace
     from assay.monitor.recording_file import read_recording
     from assay.monitor.report import recording_page
-    from assay.reports.html import write_report
+    from assay.reports.documents import write_report
     from assay.reports.terminal import print_page
 
     if perfetto is not None:

@@ -48,7 +48,7 @@ def short_path(path: Path) -> str:
 
 def show_and_save_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
     """Write the report's files, show the result, and return the exit code."""
-    from assay.reports.html import write_report
+    from assay.reports.documents import write_report
     from assay.reports.terminal import print_page
 
     write_report(findings.page, folder)

@@ -199,7 +199,7 @@ def show_measurements(timed: TimeResult, activity: Disturbance, *, as_json: bool
     from assay.cli import show as screen
     from assay.core.values import SCHEMA_VERSION
     from assay.experiments.reporting import process_interference_line
-    from assay.reports.measurement import print_comparison, print_measurement
+    from assay.reports.terminal import print_comparison, print_measurement
 
     if as_json:
         result = timed.measurement or timed.comparison

@@ -36,7 +36,7 @@ from assay.experiments.compare.tunings import (
     most_common_pick,
 )
 from assay.store.identity import parse_identity
-from assay.store.seal import verify_file
+from assay.store.records import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -82,8 +82,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        friendly = _explain_os_error(error, path)
-        if friendly is None:
+        if (friendly := _explain_os_error(error, path)) is None:
             raise
         raise friendly from error
 
@@ -112,19 +111,16 @@ def check_path(path: Path) -> None:
 
 def _explain_os_error(error: OSError, path: Path) -> AssayError | None:
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
-        return BadInput(_describe_obstacle(path))
+        obstacles = (part for part in (path, *path.parents) if os.path.lexists(part) and not part.is_dir())
+        obstacle = next(obstacles, None)
+        if obstacle is None:
+            return BadInput(f"{path} already exists.")
+        return BadInput(f"{obstacle} is a file, but a folder is needed there.")
     if error.errno in _MACHINE_ERRORS:
         return MachineCannot(_MACHINE_ERRORS[error.errno].format(path=path))
     if error.errno in _INPUT_ERRORS:
         return BadInput(_INPUT_ERRORS[error.errno].format(path=path))
     return None
-
-
-def _describe_obstacle(path: Path) -> str:
-    for ancestor in (path, *path.parents):
-        if os.path.lexists(ancestor) and not ancestor.is_dir():
-            return f"{ancestor} is a file, but a folder is needed there."
-    return f"{path} already exists."
 
 
 @contextlib.contextmanager
@@ -158,32 +154,32 @@ def append_line(path: Path, text: str) -> None:
     """
     if "\n" in text:
         raise ValueError("a line has no newline inside")
-    append_derived_line(path, lambda _last: text)
+    _append_derived_line(path, lambda _last: text)
 
 
-def append_derived_line(path: Path, derive: Callable[[bytes | None], str]) -> None:
+def _append_derived_line(path: Path, derive: Callable[[bytes | None], str]) -> None:
     """Do the same with a line that depends on the last one; null: there is none yet."""
     with translate_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             with file_lock(descriptor):
                 end = _end_of_complete_lines(descriptor, os.fstat(descriptor).st_size)
-                line = f"{derive(_last_line(descriptor, end))}\n".encode()
+                start = _end_of_complete_lines(descriptor, end - 1)
+                last = os.pread(descriptor, end - 1 - start, start) if end else None
+                line = f"{derive(last)}\n".encode()
                 if end < os.fstat(descriptor).st_size:
                     os.ftruncate(descriptor, end)
-                _write_or_roll_back(descriptor, line, end)
+                try:
+                    _write_all(descriptor, line)
+                    os.fsync(descriptor)
+                except BaseException:  # the disk may fill up halfway
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(descriptor, end)
+                    raise
             if end == 0:
                 _sync_folder(path.parent)
         finally:
             os.close(descriptor)
-
-
-def _last_line(descriptor: int, end: int) -> bytes | None:
-    """Return the last of the complete lines, which end at offset ``end``, without its newline."""
-    if end == 0:
-        return None
-    start = _end_of_complete_lines(descriptor, end - 1)
-    return os.pread(descriptor, end - 1 - start, start)
 
 
 def _end_of_complete_lines(descriptor: int, stop: int) -> int:
@@ -195,17 +191,6 @@ def _end_of_complete_lines(descriptor: int, stop: int) -> int:
             return start + newline + 1
         stop = start
     return 0
-
-
-def _write_or_roll_back(descriptor: int, line: bytes, end: int) -> None:
-    """Write in one go and sync; if the disk fills up halfway, nothing is left behind."""
-    try:
-        _write_all(descriptor, line)
-        os.fsync(descriptor)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, end)
-        raise
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -242,7 +227,9 @@ def replace_from_chunks(
                 for part in parts:
                     _write_all(descriptor, part)
                 if like is not None:
-                    _copy_ownership(descriptor, like)
+                    with contextlib.suppress(PermissionError):
+                        os.fchown(descriptor, like.st_uid, like.st_gid)
+                    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -277,12 +264,6 @@ def _open_to_write_through(path: Path) -> int:
         if time.monotonic() >= until:
             raise BadInput(f"{path} is a pipe or socket that nobody reads; start its reader first.")
         time.sleep(_POLL_S)
-
-
-def _copy_ownership(descriptor: int, like: os.stat_result) -> None:
-    with contextlib.suppress(PermissionError):
-        os.fchown(descriptor, like.st_uid, like.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
 def remove_file(path: Path) -> None:
@@ -394,11 +375,7 @@ def decode_text(data: bytes, path: Path, encoding: str = "utf-8-sig") -> str:
         raise BadInput(f"{path}, line {line}, column {column}: not UTF-8 text.") from error
 
 
-LOCK_TIMEOUT_S = 30.0
-_LOCK_POLL_S = 0.05
-
-
-def update_file(path: Path, change: Callable[[bytes], bytes], *, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+def update_file(path: Path, change: Callable[[bytes], bytes], *, timeout_s: float = 30.0) -> None:
     """Replace a file's content with what ``change`` returns for it; a missing file counts as empty.
 
     If anything fails, the file is unchanged. What is not a regular file, such as a pipe, is not read and is written to
@@ -414,8 +391,9 @@ def update_file(path: Path, change: Callable[[bytes], bytes], *, timeout_s: floa
     with translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     made = not path.exists()
-    with _locked_descriptor(path, timeout_s) as descriptor:
-        before = _read_descriptor(descriptor)
+    with lock_current_file(path, timeout_s, flags=os.O_CREAT) as descriptor:
+        with open(descriptor, "rb", closefd=False) as file:
+            before = file.read()
         try:
             after = change(before)
             if after != before:
@@ -427,34 +405,33 @@ def update_file(path: Path, change: Callable[[bytes], bytes], *, timeout_s: floa
 
 
 @contextlib.contextmanager
-def _locked_descriptor(path: Path, timeout_s: float) -> Iterator[int]:
-    """Lock a file, and yield its descriptor."""
+def lock_current_file(path: Path, timeout_s: float, *, flags: int = 0) -> Iterator[int]:
+    """Lock a file against other writers, and yield its descriptor.
+
+    The lock is on the file itself, so that no lock file is left beside it. A writer replaces the file: a process that
+    waited for the old one finds that the path leads to another file, and waits for that.
+    """
     until = time.monotonic() + timeout_s
     while True:
         with translate_os_errors(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
         try:
             with file_lock(descriptor, wait=False) as locked:
-                if locked and _is_same_file(path, descriptor):
+                if locked and is_at(path, descriptor):
                     yield descriptor
                     return
         finally:
             os.close(descriptor)
         if time.monotonic() >= until:
-            raise MachineCannot(f"{path} was locked by another process for {timeout_s:g} s; nothing was added to it.")
-        time.sleep(_LOCK_POLL_S)
+            raise MachineCannot(f"{path} was locked by another process for {timeout_s:g} s; it is unchanged.")
+        time.sleep(_POLL_S)
 
 
-def _is_same_file(path: Path, descriptor: int) -> bool:
-    """Return whether an open file is the one at a path."""
+def is_at(path: Path, descriptor: int) -> bool:
+    """Return whether an open file is still the one at a path."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False
-
-
-def _read_descriptor(descriptor: int) -> bytes:
-    with open(descriptor, "rb", closefd=False) as file:
-        return file.read()
 
 
 def home_folder() -> Path:
@@ -506,18 +483,14 @@ def _home_path() -> Path:
         raise MachineCannot("You have no home folder here; set ASSAY_HOME to a folder for Assay's data.") from error
 
 
-_LINE_ENDS = frozenset({"Zl", "Zp"})
-
-
 def find_control_character(text: str) -> str | None:
     """Return the first character that ends a line or controls a terminal, such as a newline; null: there is none."""
-    return next((c for c in text if unicodedata.category(c) == "Cc" or unicodedata.category(c) in _LINE_ENDS), None)
+    return next((c for c in text if unicodedata.category(c) in {"Cc", "Zl", "Zp"}), None)
 
 
 DIGEST = "digest"
 DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
 _SEAL = re.compile(rb'(?:,"digest":"|,\n  "digest": ")(%b)"(?:\}|\n\}\n?)\Z' % DIGEST_PATTERN.encode())
-_CHANGED = "its digest does not match: it was changed after it was written"
 
 
 class SealedJson(NamedTuple):
@@ -552,7 +525,7 @@ def unseal_json(data: bytes, before: str = "") -> SealedJson | None:
         return None
     content, digest = data[: match.start()], match[1].decode()
     if _chained_digest(content, before) != digest:
-        raise DamagedFile(_CHANGED)
+        raise DamagedFile("its digest does not match: it was changed after it was written")
     return SealedJson(content + b"}", digest)
 
 
@@ -603,13 +576,13 @@ def append_sealed_line(path: Path, text: str, start: str) -> None:
         DamagedFile: The last line has no digest to continue from.
     """
 
-    def following(last: bytes | None) -> str:
+    def chain(last: bytes | None) -> str:
         before = start if last is None else _last_digest(last)
         if before is None:
             raise DamagedFile(f"{path} is damaged: its last line has no digest, so that none can be added.")
         return seal_json(text, before)
 
-    append_derived_line(path, following)
+    _append_derived_line(path, chain)
 
 
 def _last_digest(line: bytes) -> str | None:

@@ -78,9 +78,9 @@ def format_range(low: str, high: str) -> str:
     return f"{first} to {high}" if low[:1] in "+−" or high[:1] in "+−" else f"{first}–{high}"
 
 
-def is_uninformative(low: float, high: float) -> bool:
-    """Return whether the interval of a ratio says nothing."""
-    return high > UNINFORMATIVE_RATIO * low
+def is_uninformative(low: float | None, high: float | None) -> bool:
+    """Return whether the interval of a ratio, if it has one, says nothing."""
+    return low is not None and high is not None and high > UNINFORMATIVE_RATIO * low
 
 
 def format_bounds(
@@ -153,14 +153,9 @@ def format_percent(share: float, low: float | None = None, high: float | None = 
         return f"{_percent_number(share, digits)} %"
     enough = (more for more in range(digits, 5) if _percent_number(low, more) != _percent_number(high, more))
     shown = next(enough, digits)
+    text = f"{_percent_number(share, shown)} %"
     informative = low <= 0 or not is_uninformative(low, high)
-    return format_bounds(
-        f"{_percent_number(share, shown)} %",
-        low,
-        high,
-        lambda end: _percent_number(end, shown),
-        informative=informative,
-    )
+    return format_bounds(text, low, high, lambda end: _percent_number(end, shown), informative=informative)
 
 
 def _percent_number(share: float, digits: int) -> str:
@@ -180,19 +175,20 @@ def format_change(ratio: float, low: float | None = None, high: float | None = N
         text = f"{percent:+z.{decimals}f}"
         return typeset_minus(text.lstrip("+") if float(text) == 0 else text)
 
-    informative = low is None or high is None or not is_uninformative(low, high)
-    return format_bounds(f"{write(ratio)} %", low, high, write, informative=informative)
+    return format_bounds(f"{write(ratio)} %", low, high, write, informative=not is_uninformative(low, high))
 
 
 def format_ratio(ratio: float, low: float | None = None, high: float | None = None) -> str:
     """Write a ratio: "1.93× (1.71–2.18)"; close to 1 with three decimals, below a tenth with two digits."""
-    decimals = _ratio_decimals(ratio, low, high)
+    if max(abs(number - 1) for number in (ratio, low, high) if number is not None) < NEAR_ONE:
+        decimals = 3
+    else:
+        decimals = 2 if not 0 < abs(ratio) < 0.1 else 1 - math.floor(math.log10(abs(ratio)))
 
     def write(number: float) -> str:
         return typeset_minus(f"{number:z.{decimals}f}")
 
-    informative = low is None or high is None or not is_uninformative(low, high)
-    return format_bounds(f"{write(ratio)}×", low, high, write, informative=informative)
+    return format_bounds(f"{write(ratio)}×", low, high, write, informative=not is_uninformative(low, high))
 
 
 def time_cell(microseconds: HasBounds | None) -> str | None:
@@ -233,12 +229,6 @@ def _pick_scale(value: float, scales: Scales, digits: int) -> tuple[float, str]:
         return next(pair for pair in scales if pair[0] == 1.0)
     fitting = (pair for pair in scales if abs(float(f"{value / pair[0]:.{digits - 1}e}")) < 1000)
     return next(fitting, scales[-1])
-
-
-def _ratio_decimals(ratio: float, low: float | None, high: float | None) -> int:
-    if max(abs(number - 1) for number in (ratio, low, high) if number is not None) < NEAR_ONE:
-        return 3
-    return 2 if not 0 < abs(ratio) < 0.1 else 1 - math.floor(math.log10(abs(ratio)))
 
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

@@ -35,7 +35,6 @@ from assay.core.processes import stop_main_thread
 
 if TYPE_CHECKING:
     from subprocess import Popen
-    from types import TracebackType
 
 _READY = b"ready\n"
 _LOAD, _GOODBYE = b"l", b"g"
@@ -79,9 +78,7 @@ class Guardian:
             watch.users += 1
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Dismiss the guardian; wait at most a few seconds for one that still has something to undo."""
         with self._lock:
             watch = Guardian._shared
@@ -166,7 +163,9 @@ class _GuardianProcess:
                     self._start_again()
                 except GuardianLost as error:
                     self._supervising = False
-                    self._stop_if_required(error)
+                    if self._required:
+                        reason = str(error).rstrip(".")
+                        stop_main_thread(f"Stopped, as a kill would leave what was changed: {reason}")
                     return
 
     def _start_again(self) -> None:
@@ -197,10 +196,6 @@ class _GuardianProcess:
         with contextlib.suppress(MachineCannot):  # a full disk must not leave us without a guardian
             _log(f"The guardian of process {self.pid} {why}; another watches since.")
 
-    def _stop_if_required(self, error: GuardianLost) -> None:
-        if self._required:
-            stop_main_thread(f"Stopped, as a kill would leave what was changed: {str(error).rstrip('.')}")
-
 
 def _start_watching() -> tuple[int, Popen[bytes]]:
     """Start a guardian that watches this process; return it with the pipe whose end it waits for.
@@ -230,19 +225,14 @@ def _spawn(stdin: int) -> Popen[bytes]:
 
     owner = json.dumps(asdict(processes.current_process()))
     command = [sys.executable, "-P", "-m", "assay.core.guardian", owner, os.environ.get("PYTHONPATH", "")]
-    environment = _guardian_environment()
+    # Our import path, and without the mark that `kill_marked` looks for.
+    environment = {name: value for name, value in os.environ.items() if name != processes.MARK}
+    environment["ASSAY_HOME"] = str(home_folder())
+    environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     try:
         return Popen(command, stdin=stdin, stdout=PIPE, stderr=STDOUT, env=environment, cwd="/", start_new_session=True)
     except OSError as error:
         raise GuardianNotStarted(str(error)) from error
-
-
-def _guardian_environment() -> dict[str, str]:
-    """Return the guardian's environment: our import path, and without the mark that `kill_marked` looks for."""
-    environment = {name: value for name, value in os.environ.items() if name != processes.MARK}
-    environment["ASSAY_HOME"] = str(home_folder())
-    environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-    return environment
 
 
 def _wait_until_ready(process: Popen[bytes]) -> None:
@@ -286,12 +276,7 @@ def _wait_for_exit(owner: processes.ProcessIdentity) -> None:
         if not processes.is_alive(owner):
             return
     while watched.poll() == [(0, select.POLLIN)] and os.read(0, 1) == _LOAD:
-        _import_leases()
-
-
-def _import_leases() -> None:
-    """Import the code that releases leases: its data models take a quarter of a second of CPU time."""
-    import assay.core.leases  # noqa: F401
+        import assay.core.leases  # noqa: F401 - its data models take a quarter of a second of CPU time
 
 
 def _clean_up_after(owner: processes.ProcessIdentity) -> int:

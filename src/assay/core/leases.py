@@ -86,15 +86,9 @@ def take_lease(
     ``deadline`` is timezone-aware.
     """
     lease = Lease(
-        id=lease_id or new_lease_id(),
-        kind=kind,
-        what=what,
-        undo=undo,
-        args=args,
-        owner=processes.current_process(),
-        created_at=datetime.now(UTC),
-        deadline_at=deadline,
-    )
+        id=lease_id or new_lease_id(), kind=kind, what=what, undo=undo, args=args,
+        owner=processes.current_process(), created_at=datetime.now(UTC), deadline_at=deadline,
+    )  # fmt: skip
     if lease.path.exists():
         raise ValueError(f"the lease {lease.id} is taken already")
     _write_lease(lease)
@@ -123,19 +117,13 @@ def discard_lease(lease: Lease) -> None:
 
 @contextlib.contextmanager
 def hold_lease(
-    kind: str,
-    what: str,
-    undo: str,
-    args: dict[str, JsonValue],
-    deadline: datetime | None = None,
-    *,
-    lease_id: str | None = None,
+    kind: str, what: str, undo: str, args: dict[str, JsonValue], deadline: datetime | None = None
 ) -> Iterator[Lease]:
     """Hold a lease for the length of a ``with`` block and release it at the end, however it ends.
 
     The caller sees an error of the block itself; a failed release is then only added to it as a note.
     """
-    lease = take_lease(kind, what, undo, args, deadline, lease_id=lease_id)
+    lease = take_lease(kind, what, undo, args, deadline)
     try:
         yield lease
     except BaseException as error:
@@ -176,15 +164,12 @@ def list_foreign_leases(kind: str) -> list[Lease]:
 
 def find_orphaned_leases() -> list[Lease]:
     """Return this user's leases whose owners are dead, newest first."""
-    orphaned = [lease for lease in _read_all()[0] if not processes.is_alive(lease.owner)]
-    return [lease for lease in orphaned if _is_ours(lease)]
-
-
-def _is_ours(lease: Lease) -> bool:
-    try:
-        return lease.path.stat().st_uid == os.geteuid()
-    except FileNotFoundError:
-        return False
+    orphaned: list[Lease] = []
+    for lease in _read_all()[0]:
+        with contextlib.suppress(FileNotFoundError):
+            if not processes.is_alive(lease.owner) and lease.path.stat().st_uid == os.geteuid():
+                orphaned.append(lease)
+    return orphaned
 
 
 def release_orphans(kind: str, **args: JsonValue) -> list[Lease]:
@@ -265,9 +250,7 @@ def _due_reason(lease: Lease) -> str | None:
     """Return why a process other than the owner should release a lease; null: none should."""
     if lease.deadline_at is not None and lease.deadline_at <= datetime.now(UTC):
         return "its deadline has passed"
-    if not processes.is_alive(lease.owner):
-        return "its owner is dead"
-    return None
+    return None if processes.is_alive(lease.owner) else "its owner is dead"
 
 
 def _not_due_reason(lease: Lease) -> str:
@@ -311,18 +294,11 @@ def _claim(path: Path, *, wait: bool) -> Iterator[bool]:
             return
         try:
             with files.file_lock(descriptor, wait=wait) as locked:
-                if not locked or _is_at(descriptor, path):
+                if not locked or files.is_at(path, descriptor):
                     yield locked
                     return
         finally:
             os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _undo_and_forget(lease: Lease) -> None:
@@ -332,17 +308,12 @@ def _undo_and_forget(lease: Lease) -> None:
         getattr(importlib.import_module(module), function)(**lease.args)
     except (Exception, SystemExit) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
-        _note_failure(lease, why)
+        attempts = lease.attempts
+        with contextlib.suppress(BadInput):
+            attempts = max(attempts, _read_lease(lease.path).attempts)
+        with contextlib.suppress(MachineCannot):  # a disk too full for that must not hide the failure itself
+            _write_lease(lease.model_copy(update={"attempts": attempts + 1, "last_error": why}))
         raise LeaseNotReleased(
             f"Could not undo {lease.what} ({why}); `assay reap` will try again, the lease is {lease.path}."
         ) from error
     files.remove_file(lease.path)
-
-
-def _note_failure(lease: Lease, why: str) -> None:
-    """Record the failure in the lease; a disk too full for that must not hide the failure itself."""
-    attempts = lease.attempts
-    with contextlib.suppress(BadInput):
-        attempts = max(attempts, _read_lease(lease.path).attempts)
-    with contextlib.suppress(MachineCannot):
-        _write_lease(lease.model_copy(update={"attempts": attempts + 1, "last_error": why}))

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from assay.core.errors import EXIT_STOPPED, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
     from types import FrameType
 
@@ -157,14 +158,10 @@ def kill_marked(token: str, grace_s: float = 0.0) -> int:
     if grace_s > 0 and _send_until_gone(token, signal.SIGTERM, victims, grace_s):
         return len(victims)
     if not _send_until_gone(token, signal.SIGKILL, victims, _KILL_WITHIN_S):
-        left = _format_pids(sorted({*list_marked(token), *_running(victims)}))
+        pids = sorted({*list_marked(token), *_running(victims)})
+        left = ", ".join(map(str, pids[:5])) + (f" and {len(pids) - 5} more" if len(pids) > 5 else "")
         raise MachineCannot(f"Could not kill process {left} within {_KILL_WITHIN_S:g} s; a driver may be stuck.")
     return len(victims)
-
-
-def _format_pids(pids: list[int]) -> str:
-    more = f" and {len(pids) - 5} more" if len(pids) > 5 else ""
-    return ", ".join(str(pid) for pid in pids[:5]) + more
 
 
 def _check_token(token: str) -> None:
@@ -279,22 +276,29 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that all remain findable."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
 def _prctl(option: int, argument: int) -> None:
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(option, argument)
 
 
-def enable_line_buffering() -> None:
-    """Flush output line by line: whatever is still buffered when a process is killed is lost."""
+def open_parent_socket(descriptor: int, parent_pid: int) -> socket.socket:
+    """Set up a process that serves its parent, and return the socket inherited from it.
+
+    The process ends with its parent, adopts its orphans, and leaves Ctrl-C to the parent. Output is flushed line by
+    line: whatever is still buffered when a process is killed is lost.
+    """
+    import socket
+
+    del sys.argv[1:]  # these are Assay's, and user code may read its own
+    os.set_inheritable(descriptor, False)
+    die_with_parent(parent_pid)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # descendants whose parent ends become our children, and remain findable
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
+    return socket.socket(fileno=descriptor)
 
 
 def list_descendants(root_pid: int | None = None) -> list[int]:
@@ -337,7 +341,7 @@ class _CopyState:
 def watch_for_forks(report: Callable[[str], None]) -> None:
     """Treat every process forked from this one as a copy; one that returns from a call reports the reason."""
     if not hasattr(_CopyState, "report"):
-        os.register_at_fork(after_in_child=_mark_as_copy)
+        os.register_at_fork(after_in_child=lambda: setattr(_CopyState, "is_copy", True))
     _CopyState.report = report
 
 
@@ -348,10 +352,6 @@ def exit_if_forked() -> None:
             _CopyState.report(FORKED_COPY_REASON)
         finally:
             os._exit(1)
-
-
-def _mark_as_copy() -> None:
-    _CopyState.is_copy = True
 
 
 @contextlib.contextmanager

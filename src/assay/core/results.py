@@ -24,14 +24,7 @@ Status = Literal["ok", "failed", "refused", "skipped"]
 Origin = Literal["real", "fake", "simulated"]
 Verdict = Literal["yes", "no", "unsure"]
 EnergyRefusal = Literal[
-    "no_readings",
-    "no_sensor",
-    "counter_reset",
-    "too_few_ticks",
-    "not_covered",
-    "too_wide",
-    "no_energy",
-    "no_calls",
+    "no_readings", "no_sensor", "counter_reset", "too_few_ticks", "not_covered", "too_wide", "no_energy", "no_calls"
 ]
 """Why the energy of a window is not reported: a longer window fixes `too_few_ticks` and `too_wide`."""
 

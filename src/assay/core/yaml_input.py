@@ -128,7 +128,10 @@ def _to_json_data(value: object) -> JsonValue:
         case None | bool() | int() | float() | str():
             return value
         case dict():
-            plain = {_to_json_key(key): _to_json_data(item) for key, item in value.items()}
+            plain = {
+                key if isinstance(key, str) else json.dumps(_to_json_data(key)): _to_json_data(item)
+                for key, item in value.items()
+            }
             if len(plain) < len(value):
                 raise ValueError("a key comes twice, once as a number and once as text")
             return plain
@@ -138,28 +141,20 @@ def _to_json_data(value: object) -> JsonValue:
             return str(value)
 
 
-def _to_json_key(key: object) -> str:
-    return key if isinstance(key, str) else json.dumps(_to_json_data(key))
-
-
 def describe_yaml_error(error: YAMLError, text: str) -> str:
-    """Describe why a text is not YAML, and where; the result follows the file's name."""
-    return f"{_yaml_error_location(error, text)}: not valid YAML: {_yaml_error_reason(error)}."
+    """Describe why a text is not YAML, and where; the result follows the file's name.
 
-
-def _yaml_error_location(error: YAMLError, text: str) -> str:
-    """Return the location of a YAML error; the parser's marks count from 0, forbidden characters by position."""
+    The parser's marks count from 0; forbidden characters have a position.
+    """
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is not None:
-        return f", line {mark.line + 1}, column {mark.column + 1}"
     position = getattr(error, "position", None)
-    if position is None:
-        return ""
-    return f", line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
-
-
-def _yaml_error_reason(error: YAMLError) -> str:
+    location = ""
+    if mark is not None:
+        location = f", line {mark.line + 1}, column {mark.column + 1}"
+    elif position is not None:
+        line = text.count("\n", 0, position) + 1
+        location = f", line {line}, column {position - text.rfind(chr(10), 0, position)}"
     reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
     if reason.startswith("but "):
         reason = f"{getattr(error, 'context', None)} {reason}"
-    return " ".join(str(reason).split()).rstrip(".")
+    return f"{location}: not valid YAML: {' '.join(str(reason).split()).rstrip('.')}."

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Element, Tone
     from assay.stats.changepoint import LevelShift
-    from assay.store.history.points import HistoryRun
+    from assay.store.history.database import HistoryRun
     from assay.store.history.queries import SeriesHistory
 
 

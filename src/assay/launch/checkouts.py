@@ -138,10 +138,7 @@ class Checkouts(Value):
     def source(self, revision: Revision) -> SourceCheckout:
         """Return where workers of a revision take their code from."""
         return SourceCheckout(
-            checkout=revision.checkout,
-            interpreter=revision.interpreter,
-            folder=self.folder,
-            instead_of=self.repository,
+            checkout=revision.checkout, interpreter=revision.interpreter, folder=self.folder, instead_of=self.repository
         )
 
 
@@ -154,10 +151,7 @@ def checkout_path(token: str, name: str) -> Path:
 def check_out(checkouts: Checkouts) -> Iterator[dict[str, dict[str, str]]]:
     """Check out the revisions for the duration of a ``with`` block; yields the marks of each, by its name."""
     with ExitStack() as stack:
-        marks_by_name: dict[str, dict[str, str]] = {}
-        for revision in checkouts.revisions:
-            marks_by_name[revision.name] = stack.enter_context(_check_out_revision(checkouts, revision))
-        yield marks_by_name
+        yield {r.name: stack.enter_context(_check_out_revision(checkouts, r)) for r in checkouts.revisions}
 
 
 @contextmanager
@@ -200,8 +194,7 @@ def set_up_checkouts(
         if with_interpreter.interpreter != sys.executable:
             _check_interpreter(checkouts, with_interpreter)
         revisions.append(with_interpreter)
-    base, head = revisions
-    return checkouts.model_copy(update={"revisions": (base, head)})
+    return checkouts.model_copy(update={"revisions": tuple(revisions)})
 
 
 def _run_setup(command: str, revision: Revision, mark: Mapping[str, str]) -> None:

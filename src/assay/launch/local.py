@@ -5,7 +5,6 @@ Also here: the environment variables of a rank, and how the end of a process is 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -24,7 +23,7 @@ from assay.core.files import translate_os_errors
 from assay.core.processes import mark_environment
 from assay.core.results import Missing
 from assay.isolation.binding import allotment_environment
-from assay.launch import checkouts as sources
+from assay.launch.checkouts import checkout_environment, worker_command, working_folder
 from assay.worker import protocol as say
 from assay.workloads.command import SCRATCH_VARIABLE
 
@@ -34,8 +33,9 @@ if TYPE_CHECKING:
     from assay.launch.workers import LaunchSpec
 
 
-TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_GROUP_PREFIXES = ("TORCHELASTIC_", "GROUP_", "ROLE_", "TORCH_NCCL_ASYNC")
+_TORCHRUN_VARIABLES = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+_TORCHRUN_PREFIXES = ("TORCHELASTIC_", "GROUP_", "ROLE_", "TORCH_NCCL_ASYNC")
+"""Variables of an enclosing torchrun, which must not reach Assay's own ranks."""
 
 
 def find_free_port() -> int:
@@ -65,19 +65,14 @@ def rank_environment(
     }
 
 
-def is_torchrun_variable(name: str) -> bool:
-    """Return whether a variable belongs to an enclosing torchrun and must not reach Assay's own ranks."""
-    return name in TORCHRUN_VARIABLES or name.startswith(_GROUP_PREFIXES)
-
-
 _SIGNAL_MEANINGS = {
     signal.SIGSEGV: "a segmentation fault",
     signal.SIGBUS: "a bus error",
     signal.SIGABRT: "it aborted itself",
     signal.SIGFPE: "an arithmetic fault",
     signal.SIGILL: "an illegal instruction",
-    signal.SIGKILL: "somebody, or the kernel, killed it",
-    signal.SIGTERM: "somebody ended it",
+    signal.SIGKILL: "another process, or the kernel, killed it",
+    signal.SIGTERM: "another process ended it",
 }
 
 
@@ -117,15 +112,15 @@ class LocalStarter:
         return LocalWorker(spec, run_folder=self.run_folder, cwd=self.cwd, ranks=ranks)
 
 
-class LocalWorker:
+class LocalWorker(say.ParentConnection):
     """One worker process of this machine."""
 
     def __init__(self, spec: LaunchSpec, *, run_folder: Path, cwd: Path, ranks: Mapping[str, str]) -> None:
         self.worker_id = spec.worker_id
         self.same_clock = True
-        self.log: str | None = f"logs/{log_name(spec)}"
-        self._log = run_folder / f"logs/{log_name(spec)}"
-        self._decoder = say.FrameDecoder()
+        role, rank = re.sub(r"[^A-Za-z0-9_.-]+", "-", spec.worker_id.role.name), spec.worker_id.rank
+        self.log: str | None = f"logs/{spec.trial}-{spec.attempt}-{role}-rank{rank}-restart{spec.worker_id.restart}.log"
+        self._log = run_folder / self.log
         self._oom_kills = count_oom_kills()
         token = leases.new_lease_id()
         scratch = run_folder.absolute() / "scratch" / token
@@ -136,17 +131,19 @@ class LocalWorker:
             {"token": token, "scratch": str(scratch)},
         )
         try:
-            self.socket, child_end = socket.socketpair()
+            parent_end, child_end = socket.socketpair()
+            super().__init__(parent_end)
             with child_end, _open_log(self._log) as log:
                 scratch.mkdir(parents=True)
+                command, folder, environment = _launch_settings(spec, cwd, ranks)
                 self.born_ns = time.perf_counter_ns()
                 self._process = subprocess.Popen(
-                    [*_worker_command(spec), str(child_end.fileno()), str(os.getpid())],
+                    [*command, str(child_end.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    cwd=_working_folder(spec, cwd),
-                    env={**_worker_environment(spec, ranks), **mark_environment(token), SCRATCH_VARIABLE: str(scratch)},
+                    cwd=folder,
+                    env={**environment, **mark_environment(token), SCRATCH_VARIABLE: str(scratch)},
                     pass_fds=(child_end.fileno(),),
                     start_new_session=True,
                 )
@@ -156,19 +153,6 @@ class LocalWorker:
         except BaseException:
             leases.release_lease(self._lease)
             raise
-
-    def fileno(self) -> int:
-        """Return the socket to wait on."""
-        return self.socket.fileno()
-
-    def send(self, message: say.Message) -> None:
-        """Send a message; a broken connection is noticed when waiting for the reply."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.socket.sendall(say.encode(message))
-
-    def read(self) -> say.Frame | None:
-        """Return the next complete frame, or null."""
-        return say.read_frame(self.socket, self._decoder)
 
     def exit_status(self, within_s: float = EXIT_TIMEOUT_S) -> Missing:
         """Return how the process ended."""
@@ -202,42 +186,27 @@ def _open_log(log: Path) -> BinaryIO:
         return log.open("ab")
 
 
-def log_name(spec: LaunchSpec) -> str:
-    """Return the name of a worker's log file."""
-    worker_id = spec.worker_id
-    role = re.sub(r"[^A-Za-z0-9_.-]+", "-", worker_id.role.name)
-    return f"{spec.trial}-{spec.attempt}-{role}-rank{worker_id.rank}-restart{worker_id.restart}.log"
+def _launch_settings(spec: LaunchSpec, cwd: Path, ranks: Mapping[str, str]) -> tuple[list[str], Path, dict[str, str]]:
+    """Return the start of a worker's command line, its working directory, and its environment.
 
-
-def _worker_command(spec: LaunchSpec) -> list[str]:
-    """Return the start of a worker's command line."""
-    source = spec.worker_id.role.subjects[0].source
-    return [sys.executable, "-P", "-m", "assay.worker.main"] if source is None else sources.worker_command(source)
-
-
-def _working_folder(spec: LaunchSpec, cwd: Path) -> Path:
-    """Return the working directory of a worker."""
-    source = spec.worker_id.role.subjects[0].source
-    return cwd if source is None else sources.working_folder(source)
-
-
-def _worker_environment(spec: LaunchSpec, ranks: Mapping[str, str]) -> dict[str, str]:
-    """Return the worker's environment: this process's, with its rank, its thread limits and its import paths."""
-    inherited = {name: value for name, value in os.environ.items() if not is_torchrun_variable(name)}
-    variables = {**inherited, **allotment_environment(spec.allotment), **ranks}
-    variables["PYTHONFAULTHANDLER"] = "1"
+    The environment is this process's, with the worker's rank, its thread limits and its import paths.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _TORCHRUN_VARIABLES and not name.startswith(_TORCHRUN_PREFIXES)
+    }
+    variables = {**inherited, **allotment_environment(spec.allotment), **ranks, "PYTHONFAULTHANDLER": "1"}
     source = spec.worker_id.role.subjects[0].source
     if source is not None:
-        return sources.checkout_environment(source, variables)
-    variables["PYTHONPATH"] = os.pathsep.join(_import_paths(variables.get("PYTHONPATH", "")))
-    return variables
+        return worker_command(source), working_folder(source), checkout_environment(source, variables)
+    return [sys.executable, "-P", "-m", "assay.worker.main"], cwd, with_our_import_path(variables)
 
 
-def _import_paths(inherited: str) -> list[str]:
-    """Return the worker's import paths: this Assay, then the inherited ones."""
-    source_root = Path(__file__).resolve().parents[2]
-    installed = str(source_root) in {*site.getsitepackages(), site.getusersitepackages()}
-    return [
-        *([] if installed else [str(source_root)]),
-        *(str(Path(p).absolute()) for p in inherited.split(os.pathsep) if p),
-    ]
+def with_our_import_path(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which a process imports this Assay, then from the inherited paths."""
+    source_root = str(Path(__file__).resolve().parents[2])
+    paths = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
+    if source_root not in {*site.getsitepackages(), site.getusersitepackages()}:
+        paths.insert(0, source_root)
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths)}

@@ -15,19 +15,17 @@ import contextlib
 import os
 import selectors
 import signal
-import site
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from assay.core import leases
 from assay.core.errors import AssayError, BadInput, MachineCannot, StopRequested, TrialFailed, WrongResult
 from assay.core.processes import list_descendants, mark_environment
-from assay.launch.local import count_oom_kills, describe_exit
+from assay.launch.local import count_oom_kills, describe_exit, with_our_import_path
 from assay.timing.processes import (
     MIN_PROCESSES,
     merge_comparisons,
@@ -35,12 +33,11 @@ from assay.timing.processes import (
     summarize_comparison,
     summarize_measurement,
 )
-from assay.timing.results import ProcessTimes
+from assay.timing.results import Comparison, Measurement, ProcessTimes
 from assay.worker.request import PhaseStarted, RequestFailed, TimeResult, TraceRequest, TraceResult, parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from assay.worker.request import Reply, TimeRequest
 
@@ -49,12 +46,7 @@ START_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 5.0
 TICK_S = 1.0
 TAIL_BYTES = 4000
-_ERRORS = {
-    "BadInput": BadInput,
-    "MachineCannot": MachineCannot,
-    "WrongResult": WrongResult,
-    "TrialFailed": TrialFailed,
-}
+_ERRORS = {"BadInput": BadInput, "MachineCannot": MachineCannot, "WrongResult": WrongResult, "TrialFailed": TrialFailed}
 ResultT = TypeVar("ResultT", TimeResult, TraceResult)
 
 
@@ -63,11 +55,9 @@ class ProgressWatcher(Protocol):
 
     def begins(self, begins: PhaseStarted) -> None:
         """Another phase begins."""
-        ...
 
     def tick(self) -> None:
         """About a second has passed."""
-        ...
 
 
 class AssayDefect(Exception):
@@ -75,7 +65,9 @@ class AssayDefect(Exception):
 
 
 class OneShotProcess:
-    """``with OneShotProcess(request) as process: process.wait(watcher)``; its exit ends the process and descendants.
+    """``with OneShotProcess(request) as process: process.wait_for(TimeResult, watcher)``.
+
+    Leaving the block ends the process with all its descendants.
 
     Attributes:
         printed: How many bytes the process printed since timing or tracing began.
@@ -89,14 +81,15 @@ class OneShotProcess:
         self._tail = b""
         self._oom_kills = count_oom_kills()
         token = leases.new_lease_id()
-        activity, module = ("tracing", "profile") if isinstance(request, TraceRequest) else ("timing", "one_shot")
+        activity = "trace" if isinstance(request, TraceRequest) else "time"
         what = f"{activity} of {request.subjects[0].label}"
+        command = [sys.executable, "-P", "-m", "assay.worker.one_shot", activity]
         self._lease = leases.take_lease("process", what, "assay.core.processes:kill_marked", {"token": token})
         self._socket, child_end = socket.socketpair()
         try:
             with child_end:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", f"assay.worker.{module}", str(child_end.fileno()), str(os.getpid())],
+                    [*command, str(child_end.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -118,11 +111,12 @@ class OneShotProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process with all its descendants, also those that left its session or cleared their marks."""
-        pidfds = [handle for pid in list_descendants(self._process.pid) if (handle := _open_pidfd(pid)) is not None]
+        pidfds: list[int] = []  # these cannot refer to another process later
+        for pid in list_descendants(self._process.pid):
+            with contextlib.suppress(OSError):  # it is gone
+                pidfds.append(os.pidfd_open(pid))
         leases.release_lease(self._lease)
         self._process.wait()
         for handle in pidfds:
@@ -137,10 +131,6 @@ class OneShotProcess:
     def tail(self) -> str:
         """The end of the process's output."""
         return self._tail.decode("utf-8", errors="replace").strip()
-
-    def wait(self, watcher: ProgressWatcher) -> TimeResult:
-        """Wait for the result of timing; see ``wait_for``."""
-        return self.wait_for(TimeResult, watcher)
 
     def wait_for(self, kind: type[ResultT], watcher: ProgressWatcher) -> ResultT:
         """Wait for the result, asleep.
@@ -189,16 +179,15 @@ class OneShotProcess:
         except ConnectionResetError:
             data = b""
         if not data:
-            raise TrialFailed(f"{self._doing.name}: {self._exit_status()}.")
+            try:
+                code = self._process.wait(EXIT_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise TrialFailed(f"{self._doing.name}: the process closed its connection without an answer.") from None
+            out_of_memory = count_oom_kills() > self._oom_kills
+            reason = describe_exit(code, process="the process", out_of_memory=out_of_memory).detail
+            raise TrialFailed(f"{self._doing.name}: {reason}.")
         *lines, self._lines = (self._lines + data).split(b"\n")
         return [parse_reply(line) for line in lines]
-
-    def _exit_status(self) -> str:
-        try:
-            code = self._process.wait(EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return "the process closed its line without an answer"
-        return describe_exit(code, process="the process", out_of_memory=count_oom_kills() > self._oom_kills).detail
 
     def _timeout_message(self) -> str:
         name = self._doing.name
@@ -221,22 +210,9 @@ def _unwrap_reply(reply: TimeResult | TraceResult | RequestFailed, kind: type[Re
     raise defect
 
 
-def _open_pidfd(pid: int) -> int | None:
-    """Return a pidfd, which cannot refer to another process later; null if the process is gone."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
-
-
 def subprocess_environment() -> dict[str, str]:
     """Return this process's environment, for a process that finds this Assay and numbers GPUs as NVML does."""
-    variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
-    source_root = str(Path(__file__).resolve().parents[2])
-    paths = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
-    if source_root not in {*site.getsitepackages(), site.getusersitepackages()}:
-        paths.insert(0, source_root)
-    return {**variables, "PYTHONPATH": os.pathsep.join(paths)}
+    return with_our_import_path({"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ})
 
 
 MAX_FAILURES = 2
@@ -247,17 +223,11 @@ MIN_CALLS, OVERSPEND_FACTOR = 5, 1.5
 budget this many times over."""
 
 
-class ProcessWatcher(Protocol):
+class ProcessWatcher(ProgressWatcher, Protocol):
     """Receives progress, process by process."""
 
     def process(self, number: int, of: int) -> None:
         """One of several processes begins."""
-
-    def begins(self, begins: PhaseStarted) -> None:
-        """Another phase begins."""
-
-    def tick(self) -> None:
-        """About a second has passed."""
 
 
 @dataclass(frozen=True)
@@ -290,18 +260,15 @@ class ProcessOutcomes:
         first = self.answers[0][1]
         if self.planned == 1:
             return first
-        notes = self._notes()
+        merged: Measurement | Comparison
         if first.measurement is not None:
             measured = [timed.measurement for _, timed in self.answers if timed.measurement is not None]
-            merged = merge_measurements(measured, self.by_process)
-            return first.model_copy(
-                update={"measurement": merged.model_copy(update={"notes": (*merged.notes, *notes)})}
-            )
-        compared = [timed.comparison for _, timed in self.answers if timed.comparison is not None]
-        merged_comparison = merge_comparisons(compared, self.by_process)
-        return first.model_copy(
-            update={"comparison": merged_comparison.model_copy(update={"notes": (*merged_comparison.notes, *notes)})}
-        )
+            name, merged = "measurement", merge_measurements(measured, self.by_process)
+        else:
+            compared = [timed.comparison for _, timed in self.answers if timed.comparison is not None]
+            name, merged = "comparison", merge_comparisons(compared, self.by_process)
+        noted = merged.model_copy(update={"notes": (*merged.notes, *self._notes())})
+        return first.model_copy(update={name: noted})
 
     def _notes(self) -> tuple[str, ...]:
         failed = tuple(f"process {f.process} of {self.planned} failed: {f.error}" for f in self.failures)
@@ -361,19 +328,14 @@ def _run_process(
     """Serve the request in one process, and store its result or failure."""
     with start(request) as one_shot:
         try:
-            outcome.answers.append((request.process, one_shot.wait(watcher)))
+            outcome.answers.append((request.process, one_shot.wait_for(TimeResult, watcher)))
         except WrongResult:
             raise
         except (BadInput, MachineCannot, TrialFailed) as error:
             outcome.failures.append(ProcessFailure(request.process, error, one_shot.tail))
         except StopRequested as error:
-            done = len(outcome.answers)
-            rest = (
-                f"{done} of {request.processes} processes were timed, and nothing is reported"
-                if done
-                else "nothing was measured"
-            )
-            raise StopRequested(f"{error}; {rest}.") from None
+            done = f"{len(outcome.answers)} of {request.processes} processes were timed, and nothing is reported"
+            raise StopRequested(f"{error}; {done if outcome.answers else 'nothing was measured'}.") from None
         finally:
             outcome.printed += one_shot.printed
 

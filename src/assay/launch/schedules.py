@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from assay.core.results import Note
 from assay.core.values import Continuous, Counted, Paired, Staged
-from assay.launch.settling import settle
+from assay.launch.conditions import settle
 from assay.launch.workers import LoadTotals, WorkerReply, collect_replies, unpack_series
 from assay.timing.wall import MAX_KEPT_SAMPLES
 from assay.worker import protocol as say
@@ -39,7 +39,7 @@ def release_load(group: WorkerGroup, handles: list[WorkerHandle]) -> None:
     replies = group.collect(handles, say.Released, within_s=group.trial.mode.timeout_s, doing="ending the load")
     for key, reply in replies.items():
         if isinstance(reply, WorkerReply) and isinstance(reply.message, say.Released):
-            group.load_totals[key] = group.load_totals.get(key, LoadTotals()).plus(reply.message)
+            group.load_totals.setdefault(key, LoadTotals()).add(reply.message)
             group.series.extend(unpack_series(group.handles[key].worker_id, reply.message, reply.payload))
 
 
@@ -199,16 +199,11 @@ def _calibrated_request(group: WorkerGroup, handles: list[WorkerHandle], share_s
     begin = time.perf_counter_ns()
     replies = _take_block(group, handles, first, keep=False)
     spent_s = (time.perf_counter_ns() - begin) / 1e9
-    round_s = max(_round_s(reply.message) for reply in replies.values() if isinstance(reply, WorkerReply))
+    done = [reply.message for reply in replies.values() if isinstance(reply, WorkerReply)]
+    rounds_ns = [(block.end_ns - block.start_ns) / CALIBRATION_SAMPLES for block in done if block.kind == "done"]
+    round_s = max(1e-9, *(ns / 1e9 for ns in rounds_ns))  # every subject once, with the work between samples
     samples = max(1, min(MAX_KEPT_SAMPLES, int((share_s - spent_s) / round_s)))
     return first.model_copy(update={"samples": samples, "start_at_ns": time.perf_counter_ns() + START_DELAY_NS})
-
-
-def _round_s(done: say.Message) -> float:
-    """Return the duration of a round that samples every subject once, including the work between samples."""
-    if not isinstance(done, say.BlockDone):
-        raise say.InvalidMessage(f"a calibration gave {done.kind!r}")
-    return max((done.end_ns - done.start_ns) / CALIBRATION_SAMPLES / 1e9, 1e-9)
 
 
 def _run_together(group: WorkerGroup, share_s: float) -> None:

@@ -25,18 +25,15 @@ from assay.core.errors import EndedEarly, MachineCannot
 from assay.core.guardian import Guardian
 from assay.core.processes import ProcessIdentity, boot_id, current_process, is_visible
 from assay.core.results import Missing
-from assay.core.values import Role, Value
-from assay.isolation.placement import Allotment
+from assay.core.values import Value
 from assay.launch.local import LocalWorker, rank_environment
-from assay.launch.workers import LaunchSpec, WorkerId
+from assay.launch.workers import LaunchSpec
 from assay.machine.model import Machine
 from assay.worker import protocol as say
 from assay.worker.rendezvous import find_hub, open_store, own_address, publish_hub
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from assay.launch.workers import WorkerHandle
+    from assay.launch.workers import WorkerHandle, WorkerId
     from assay.worker.rendezvous import Torchrun
 
 
@@ -57,13 +54,7 @@ class StartWorker(Value):
 
     kind: Literal["start"] = "start"
     worker: int
-    trial: str
-    attempt: int
-    role: Role
-    rank: int
-    restart: int
-    allotment: Allotment
-    port: int
+    spec: LaunchSpec
 
 
 class StopWorker(Value):
@@ -138,8 +129,10 @@ class Hub:
         self.exit_code = 4
 
     def __enter__(self) -> Self:
-        """Listen, publish the address, and wait until all ranks have connected."""
-        self._listener = _open_listener()
+        """Listen on every address, publish that of this machine, and wait until all ranks have connected."""
+        dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual else socket.AF_INET
+        self._listener = socket.create_server(("", 0), family=family, dualstack_ipv6=dual)
         self._listener.settimeout(RENDEZVOUS_TIMEOUT_S)
         port = self._listener.getsockname()[1]
         try:
@@ -165,9 +158,7 @@ class Hub:
                 machines[hello.node] = hello.machine
         self.machines = {rank: machines[node] for rank, node in nodes.items() if node in machines}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:
@@ -181,38 +172,20 @@ class Hub:
         """Return a worker that waits to be prepared, wherever its rank runs."""
         worker_id = spec.worker_id
         if spec.port is None or worker_id.rank == 0:
-            ranks = {}
-            if spec.port is not None:
-                ranks = rank_environment(
-                    0,
-                    worker_id.role.ranks,
-                    address=self._address,
-                    port=spec.port,
-                    local_ranks=self._torchrun.local_ranks(worker_id.role.ranks),
-                )
+            count, address = worker_id.role.ranks, self._address
+            local_ranks = self._torchrun.local_ranks(count)
+            ranks = {} if spec.port is None else rank_environment(
+                0, count, address=address, port=spec.port, local_ranks=local_ranks
+            )  # fmt: skip
             return LocalWorker(spec, run_folder=self._run_folder, cwd=self._cwd, ranks=ranks)
         if worker_id.rank not in self._agents:
             raise MachineCannot(
                 f"Rank {worker_id.rank} is asked for, but torchrun started {self._torchrun.world_size}."
             )
-        return self._remote(spec, spec.port)
-
-    def _remote(self, spec: LaunchSpec, port: int) -> RemoteWorker:
-        worker_id = spec.worker_id
         self._count += 1
         agent = self._agents[worker_id.rank]
-        request = StartWorker(
-            worker=self._count,
-            trial=spec.trial,
-            attempt=spec.attempt,
-            role=worker_id.role,
-            rank=worker_id.rank,
-            restart=worker_id.restart,
-            allotment=spec.allotment,
-            port=port,
-        )
         try:
-            agent.send(request)
+            agent.send(StartWorker(worker=self._count, spec=spec))
         except OSError:
             raise EndedEarly(f"The process of rank {worker_id.rank} in this torchrun has ended") from None
         channel, hello = self._accept(f"rank {worker_id.rank} did not start its worker")
@@ -237,67 +210,45 @@ class Hub:
             sock.close()
 
 
-def _open_listener() -> socket.socket:
-    """Return a socket that listens on every address of this machine."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
-
-
-class RemoteWorker:
+class RemoteWorker(say.ParentConnection):
     """A worker of an agent, reached over its own connection."""
 
     def __init__(
         self, worker_id: WorkerId, agent: HubChannel, connection: socket.socket, number: int, *, same_clock: bool
     ) -> None:
+        super().__init__(connection)
         self.worker_id = worker_id
         self.born_ns = time.perf_counter_ns()
         self.log: str | None = None
         self.same_clock = same_clock
         self._agent = agent
-        self._connection = connection
         self._number = number
-        self._decoder = say.FrameDecoder()
         self._ended: WorkerEnded | None = None
-
-    def fileno(self) -> int:
-        """Return the socket to wait on."""
-        return self._connection.fileno()
-
-    def send(self, message: say.Message) -> None:
-        """Send a message; a broken connection is noticed when waiting for the reply."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.sendall(say.encode(message))
-
-    def read(self) -> say.Frame | None:
-        """Return the next complete frame, or null."""
-        return say.read_frame(self._connection, self._decoder)
 
     def exit_status(self) -> Missing:
         """Return how it ended, as reported by its agent."""
-        self.stop()
-        return self._ended.exit_status if self._ended else self._agent_gone()
-
-    def _agent_gone(self) -> Missing:
-        return Missing(code="error", detail=f"the agent of rank {self.worker_id.rank} is gone")
+        return self._end().exit_status
 
     def stop(self) -> None:
         """Let the agent end the worker and its descendants; safe to call twice."""
-        if self._ended is not None:
-            return
-        self._connection.close()
-        self._agent.socket.settimeout(STOP_TIMEOUT_S)
-        with contextlib.suppress(OSError):
-            self._agent.send(StopWorker(worker=self._number))
-            reply = self._agent.receive()
-            self._ended = reply if isinstance(reply, WorkerEnded) else None
-        if self._ended is None:
-            self._ended = WorkerEnded(worker=self._number, exit_status=self._agent_gone(), tail=None)
+        self._end()
 
     def tail(self) -> str | None:
         """Return the end of its output."""
-        self.stop()
-        return self._ended.tail if self._ended else None
+        return self._end().tail
+
+    def _end(self) -> WorkerEnded:
+        if self._ended is None:
+            self.socket.close()
+            self._agent.socket.settimeout(STOP_TIMEOUT_S)
+            reply: HubMessage | None = None
+            with contextlib.suppress(OSError):
+                self._agent.send(StopWorker(worker=self._number))
+                reply = self._agent.receive()
+            gone = Missing(code="error", detail=f"the agent of rank {self.worker_id.rank} is gone")
+            lost = WorkerEnded(worker=self._number, exit_status=gone, tail=None)
+            self._ended = reply if isinstance(reply, WorkerEnded) else lost
+        return self._ended
 
 
 HUB_GONE_EXIT_CODE = 4
@@ -360,21 +311,20 @@ class _Agent:
                     self._channel.send(self._stop(message.worker))
 
     def _start(self, request: StartWorker) -> None:
-        worker_id = WorkerId(request.role, request.rank, request.restart)
-        spec = LaunchSpec(request.trial, request.attempt, worker_id, request.allotment, request.port)
+        rank, count = request.spec.worker_id.rank, request.spec.worker_id.role.ranks
         ranks = rank_environment(
-            request.rank,
-            request.role.ranks,
+            rank,
+            count,
             address=self._hub_address[0],
-            port=request.port,
+            port=request.spec.port or 0,
             local_rank=self._torchrun.local_rank,
-            local_ranks=self._torchrun.local_ranks(request.role.ranks),
+            local_ranks=self._torchrun.local_ranks(count),
         )
-        worker = LocalWorker(spec, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
+        worker = LocalWorker(request.spec, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
         connection = _connect(*self._hub_address)
         connection.settimeout(None)
         HubChannel(connection).send(
-            Hello(token=self._token, rank=request.rank, worker=request.worker, process=current_process())
+            Hello(token=self._token, rank=rank, worker=request.worker, process=current_process())
         )
         self._workers[request.worker], self._connections[request.worker] = worker, connection
         self._selector.register(worker.fileno(), selectors.EVENT_READ, (worker.socket, connection))

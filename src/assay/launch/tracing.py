@@ -98,42 +98,24 @@ def ncu_counters_command(
     calls: ProfilerCalls, metrics: Sequence[str] = METRICS, *, log: str | None = None
 ) -> tuple[str, ...]:
     """Return ncu's command line for the counters of a trace; neither clocks nor caches are controlled."""
-    return (
-        "ncu",
-        "--csv",
-        *("--page", "raw"),
-        *("--print-units", "base"),
-        *("--print-kernel-base", "demangled"),
-        *("--profile-from-start", "off"),
-        *("--target-processes", "all"),
-        *("--clock-control", "none"),
-        *("--cache-control", "none"),
-        *("--launch-count", str(MAX_KERNELS)),
-        *("--metrics", ",".join(metrics)),
-        *(("--log-file", log) if log is not None else ()),
-        *calls.argv,
+    options = (
+        "--csv --page raw --print-units base --print-kernel-base demangled --profile-from-start off "
+        f"--target-processes all --clock-control none --cache-control none --launch-count {MAX_KERNELS}"
     )
+    log_file = ("--log-file", log) if log is not None else ()
+    return ("ncu", *options.split(), "--metrics", ",".join(metrics), *log_file, *calls.argv)
 
 
-def ncu_report_command(calls: ProfilerCalls) -> tuple[str, ...]:
-    """Return ncu's command line for a full report on the first kernels, to be opened in ncu-ui."""
-    return (
-        *("ncu", "--set", "full", "--profile-from-start", "off", "--target-processes", "all"),
-        *("--clock-control", "none", "--launch-count", "20", "--export", "trace.ncu-rep", "--force-overwrite"),
-        *calls.argv,
-    )
-
-
-def nsys_command(calls: ProfilerCalls) -> tuple[str, ...]:
-    """Return nsys's command line for the timeline of the calls."""
-    return (
-        *("nsys", "profile", "--capture-range=cudaProfilerApi", "--capture-range-end=stop"),
-        *("--trace=cuda,nvtx,cublas,cudnn", "--output=trace", "--force-overwrite=true"),
-        *calls.argv,
-    )
-
-
-GPU_TRACE = ("nsys", "stats", "--report", "cuda_gpu_trace", "--format", "csv", "--output", "-", "trace.nsys-rep")
+NCU_REPORT = (
+    "ncu --set full --profile-from-start off --target-processes all --clock-control none --launch-count 20 "
+    "--export trace.ncu-rep --force-overwrite"
+)
+"""A full report on the first kernels, to be opened in ncu-ui."""
+NSYS_TIMELINE = (
+    "nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop --trace=cuda,nvtx,cublas,cudnn "
+    "--output=trace --force-overwrite=true"
+)
+GPU_TRACE = "nsys stats --report cuda_gpu_trace --format csv --output - trace.nsys-rep"
 """What nvprof --print-gpu-trace --csv printed, from the timeline."""
 
 
@@ -143,9 +125,9 @@ def profiler_commands(calls: ProfilerCalls) -> dict[str, str]:
         return {"the calls alone": format_command(calls, calls.argv)}
     return {
         "counters of each kernel, as CSV (ncu)": format_command(calls, ncu_counters_command(calls)),
-        "a full report for ncu-ui (ncu)": format_command(calls, ncu_report_command(calls)),
-        "a timeline for nsys-ui (nsys)": format_command(calls, nsys_command(calls)),
-        "that timeline as a table (nsys)": shlex.join(GPU_TRACE),
+        "a full report for ncu-ui (ncu)": format_command(calls, (*NCU_REPORT.split(), *calls.argv)),
+        "a timeline for nsys-ui (nsys)": format_command(calls, (*NSYS_TIMELINE.split(), *calls.argv)),
+        "that timeline as a table (nsys)": GPU_TRACE,
         "the calls alone": format_command(calls, calls.argv),
     }
 
@@ -206,7 +188,9 @@ def _read_known_metrics(runs: _NcuRunner, timeout_s: float, version: str | None)
         missing = tuple(metric for metric in METRICS if metric not in metrics)
         run = runs.run(argv, timeout_s)
         kernels = read_counters(run.text)
-        refusal = None if any(kernel.metrics for kernel in kernels) else _explain_run(run, timeout_s)
+        refusal = None
+        if not any(kernel.metrics for kernel in kernels):
+            refusal = _explain_timeout(timeout_s) if run.code is None else diagnose_failure(run.text, run.code)
         result = NcuResult(kernels, refusal, version, format_command(runs.calls, argv), missing)
         unknown = unknown_metrics(run.text, metrics) if refusal is not None else set()
         if not unknown or unknown == set(metrics):
@@ -215,11 +199,9 @@ def _read_known_metrics(runs: _NcuRunner, timeout_s: float, version: str | None)
     return result
 
 
-def _explain_run(run: _CommandResult, timeout_s: float) -> NcuFailure:
-    if run.code is None:
-        reason = f"ncu had not ended after {format_duration(timeout_s)}, and was ended"
-        return NcuFailure(reason=reason, fix="give it more time with --timeout, or fewer kernels with --calls")
-    return diagnose_failure(run.text, run.code)
+def _explain_timeout(timeout_s: float) -> NcuFailure:
+    reason = f"ncu had not ended after {format_duration(timeout_s)}, and was ended"
+    return NcuFailure(reason=reason, fix="give it more time with --timeout, or fewer kernels with --calls")
 
 
 @dataclass(frozen=True)
@@ -313,7 +295,8 @@ def trace_workload(spec: TraceSpec, folder: Path, machine: Machine, watcher: Pro
         BadInput: The subject is invalid.
         MachineCannot: This machine cannot do it.
     """
-    gpu = _find_gpu(machine, spec.calls.device)
+    whole = spec.calls.device.partition("/")[0]  # of the GPU that the device is, or is a part of
+    gpu = next((gpu for gpu in machine.gpus if whole == f"cuda:{gpu.index}"), None)
     result, lines, notes = _trace_calls(spec, folder, machine, gpu, watcher)
     events = _read_events(folder / PROFILE)
     rows = build_timeline(spec.subject.label, result.calls, events, on_gpu=gpu is not None)
@@ -341,12 +324,6 @@ def trace_workload(spec: TraceSpec, folder: Path, machine: Machine, watcher: Pro
     )
     zero_ns = result.calls[0].entered_ns - round(MARGIN_S * 1e9)
     return WorkloadTrace(kernels, events, rows.clock, lines, zero_ns, summary)
-
-
-def _find_gpu(machine: Machine, device: str) -> Gpu | None:
-    """Return the GPU of a device, or the one that it is a part of; null for a CPU."""
-    whole = device.partition("/")[0]
-    return next((gpu for gpu in machine.gpus if whole == f"cuda:{gpu.index}"), None)
 
 
 def _trace_calls(

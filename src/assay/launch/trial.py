@@ -1,27 +1,30 @@
-"""Measure one trial: start fresh workers for each restart, time them by schedule, and end them.
+"""Measure one trial: place its workers, start fresh ones for each restart, time them by schedule, and end them.
 
-Before and after a trial, interference by other processes is checked; the trial's duration is split over its
-restarts.
+The isolation level is predicted from the placement, and lowered afterwards where the evidence shows that workers
+overlapped. Before and after a trial, interference by other processes is checked; the trial's duration is split over
+its restarts.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.core.errors import MachineCannot
 from assay.core.results import GpuSnapshot, Note
 from assay.core.values import Adaptive, Continuous, Paired, Staged
+from assay.isolation.binding import HeldIsolation
+from assay.isolation.devices import kind_of
+from assay.isolation.placement import RunningWorker, allot_cores, overlap_limits
 from assay.launch import schedules
+from assay.launch.conditions import GpuSettings, SettingRefused, combine_settled, metered_devices
 from assay.launch.local import find_free_port
-from assay.launch.placement import TrialPlacement, apply_overlap_limits, shortfall_notes
 from assay.launch.schedules import trace_workers
-from assay.launch.settings import GpuSettings, SettingRefused
-from assay.launch.settling import combine_settled, metered_devices
 from assay.launch.workers import (
     LaunchSpec,
     TrialOutcome,
@@ -34,25 +37,182 @@ from assay.launch.workers import (
     join_series,
 )
 from assay.machine import nvidia
+from assay.machine.cuda_devices import gpu_targets
 from assay.machine.interference import assess_disturbance, observe_disturbance, take_snapshot
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from assay.core.results import Disturbance, SettlingResult
-    from assay.core.values import InterferencePolicy, Trial
+    from assay.core.results import Disturbance, Evidence, IsolationLimit, SettlingResult
+    from assay.core.values import InterferencePolicy, Isolation, Role, Trial
+    from assay.isolation.placement import Allotment, Placement
     from assay.launch.workers import WorkerStarter
     from assay.machine.interference import ProcessSnapshot
     from assay.machine.model import Machine
     from assay.machine.vendor import Vendor
 
+PlacementsByLevel = dict["Isolation", "Placement"]
+
+
+class TrialPlacement:
+    """The placements of one trial: here, and on the machines of remote ranks.
+
+    Args:
+        trial: The trial whose workers are placed.
+        machine: The machine of this process, and of every role with a single rank.
+        elsewhere: The machine of each rank on another node; ranks of one node share the very same value.
+    """
+
+    def __init__(self, trial: Trial, machine: Machine, elsewhere: Mapping[int, Machine]) -> None:
+        max_ranks = max(role.ranks for role in trial.roles)
+        self._trial = trial
+        self._here = machine
+        self._elsewhere = {rank: other for rank, other in elsewhere.items() if rank < max_ranks}
+        self._machines = {id(node): node for node in (machine, *self._elsewhere.values())}
+        self._refuse_missing_gpus()
+        self._placements = {key: compute_placements(node, trial) for key, node in self._machines.items()}
+
+    def machine_of(self, role: Role, rank: int) -> Machine:
+        """Return the machine of a rank."""
+        return self._elsewhere.get(rank, self._here) if role.ranks > 1 else self._here
+
+    def allotment(self, role: Role, rank: int) -> Allotment:
+        """Return what a rank may use of its own machine."""
+        machine = self.machine_of(role, rank)
+        allotment = self._placements[id(machine)][role.isolation].of(role.device_of(rank), role.worker)
+        if allotment.gpu_uuid is None or role.used == role.devices:
+            return allotment
+        metered_uuids = [gpu_targets(machine)[device].uuid for device in role.metered]
+        return allotment.model_copy(update={"gpu_uuid": ",".join([allotment.gpu_uuid, *metered_uuids])})
+
+    @property
+    def kept_cpus(self) -> set[int]:
+        """The local CPUs that no worker got."""
+        return {cpu for placement in self._placements[id(self._here)].values() for cpu in placement.kept_cpus}
+
+    def notes(self) -> list[Note]:
+        """Return the compromises of the placement, each once."""
+        placement_notes = [
+            note for levels in self._placements.values() for placement in levels.values() for note in placement.notes
+        ]
+        return list(dict.fromkeys([*placement_notes, *self._shared_cpus()]))
+
+    def _refuse_missing_gpus(self) -> None:
+        targets_by_device = {key: gpu_targets(machine) for key, machine in self._machines.items()}
+        for role in self._trial.roles:
+            missing = [device for device in role.metered if device not in targets_by_device[id(self._here)]]
+            if missing:
+                raise MachineCannot(f"{missing[0]} is to be metered, but there is no such GPU here.")
+            for rank in self._elsewhere if role.ranks > 1 else ():
+                device = role.device_of(rank)
+                if kind_of(device) == "cuda" and device not in targets_by_device[id(self._elsewhere[rank])]:
+                    raise MachineCannot(f"Rank {rank} would work on {device}, but its node has no such GPU.")
+
+    def _shared_cpus(self) -> Iterator[Note]:
+        """Note when there are more ranks than CPUs, and when several nodes are one machine.
+
+        A rank that is alone on its node is then not alone on its machine.
+        """
+        for role in self._trial.roles:
+            for key, ranks in Counter(id(self.machine_of(role, rank)) for rank in range(role.ranks)).items():
+                cpus = len(self._machines[key].cpus)
+                if ranks > cpus:
+                    message = f"{ranks} ranks of {role.name} share {cpus} CPUs"
+                    yield Note.warning("ranks_share_cpus", message, ranks=ranks, cpus=cpus)
+
+        if len({machine.boot_id for machine in self._machines.values()}) < len(self._machines):
+            yield Note.warning("nodes_share_machine", "several nodes are one machine: their ranks share its cores")
+
+
+def compute_placements(machine: Machine, trial: Trial) -> PlacementsByLevel:
+    """Return the placement of workers on cores, by each isolation level that the trial's roles ask for."""
+    workers = trial.workers
+    levels = dict.fromkeys(role.isolation for role in trial.roles)
+    return {
+        level: allot_cores(machine, tuple(workers), level, cpu_groups=trial.cpu_groups, workers=workers)
+        for level in levels
+    }
+
+
+def predict_isolation(trial: Trial, placing: TrialPlacement) -> dict[tuple[str, int], HeldIsolation]:
+    """Return the isolation that can hold for each placed worker, by its role and rank."""
+    worker_ids = [WorkerId(role, rank, 0) for role in trial.roles for rank in range(role.ranks)]
+    workers = []
+    for worker_id in worker_ids:
+        cpus = placing.allotment(worker_id.role, worker_id.rank).cpus
+        cpus = placing.machine_of(worker_id.role, worker_id.rank).cpus if cpus is None else cpus
+        workers.append(_occupant(worker_id, placing, worker_id.role.isolation, cpus))
+    limits = _find_limits(trial, placing, worker_ids, workers)
+    return {
+        worker_id.key: HeldIsolation(worker_id.role.isolation).limited(*worker_limits)
+        for worker_id, worker_limits in zip(worker_ids, limits, strict=True)
+    }
+
+
+def apply_overlap_limits(trial: Trial, placing: TrialPlacement, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Return the evidence of one restart, with the isolation level lowered where workers overlapped."""
+    roles = {role.name: role for role in trial.roles}
+    worker_ids = [WorkerId(roles[entry.role], entry.rank, entry.restart) for entry in evidence]
+    workers = [
+        _occupant(worker_id, placing, entry.isolation_held, entry.allowed_cores)
+        for worker_id, entry in zip(worker_ids, evidence, strict=True)
+    ]
+    lowered = []
+    for entry, worker_limits in zip(evidence, _find_limits(trial, placing, worker_ids, workers), strict=True):
+        held = HeldIsolation(entry.isolation_held, entry.isolation_limits).limited(*worker_limits)
+        lowered.append(entry.model_copy(update={"isolation_held": held.level, "isolation_limits": held.limits}))
+    return lowered
+
+
+def shortfall_notes(evidence: Sequence[Evidence]) -> list[Note]:
+    """Return descriptions of the isolation that did not hold, each once."""
+    return list(
+        dict.fromkeys(
+            Note.warning(
+                limit.code,
+                f"isolation {entry.isolation_asked} did not hold, only {entry.isolation_held}: {limit.message}",
+                requested=entry.isolation_asked,
+                held=entry.isolation_held,
+            )
+            for entry in evidence
+            for limit in entry.isolation_limits
+        )
+    )
+
+
+def roles_overlap(trial: Trial, one: Role, other: Role) -> bool:
+    """Return whether workers of two roles run concurrently: loads always, timed ones depending on the schedule."""
+    return one.name == other.name or trial.schedule == "together" or "load" in {one.duty, other.duty}
+
+
+def _find_limits(
+    trial: Trial, placing: TrialPlacement, worker_ids: Sequence[WorkerId], workers: Sequence[RunningWorker]
+) -> list[tuple[IsolationLimit, ...]]:
+    machines = [placing.machine_of(worker_id.role, worker_id.rank) for worker_id in worker_ids]
+    return overlap_limits(
+        workers,
+        {machine.boot_id: machine for machine in machines},
+        lambda one, other: roles_overlap(trial, worker_ids[one].role, worker_ids[other].role),
+    )
+
+
+def _occupant(worker_id: WorkerId, placing: TrialPlacement, level: Isolation, cpus: tuple[int, ...]) -> RunningWorker:
+    machine = placing.machine_of(worker_id.role, worker_id.rank)
+    further_devices = [device for device in worker_id.role.used if device not in worker_id.role.devices]
+    targets_by_device = gpu_targets(machine)
+    gpus = {
+        targets_by_device[device].uuid: device
+        for device in (worker_id.role.device_of(worker_id.rank), *further_devices)
+        if device in targets_by_device
+    }
+    return RunningWorker(worker_id.name, level, cpus, gpus, machine.boot_id)
+
 
 MIN_MEASURED_SHARE = 0.25
 
 
-@dataclass(frozen=True)
-class RestartShares:
+class RestartShares(NamedTuple):
     """The number of restarts of a trial's workers, and the measuring time of each in s."""
 
     restarts: int
@@ -98,16 +258,14 @@ class InterferenceWatch:
             return None
         deadline = time.monotonic() + (MAX_WAIT_S if self.policy == "wait" else 0.0)
         while True:
-            activity = observe_disturbance(
+            complaints = observe_disturbance(
                 OBSERVE_S, cpus=self.cpus, gpus=self.gpus, vendor=self.vendor, helpers=self.helpers
-            )
-            if not activity.complaints:
+            ).complaints
+            if not complaints:
                 return None
             if time.monotonic() >= deadline:
                 waited = f" and stayed so for {MAX_WAIT_S:.0f} s" if self.policy == "wait" else ""
-                return (
-                    f"it is not quiet here{waited}: {'; '.join(complaint.message for complaint in activity.complaints)}"
-                )
+                return f"it is not quiet here{waited}: {'; '.join(complaint.message for complaint in complaints)}"
 
     def begin(self) -> tuple[GpuSnapshot, ...]:
         """Take the first process snapshot; return the state of the GPUs in use."""
@@ -203,13 +361,16 @@ class Launcher:
             with WorkerGroup(trial, restart) as group:
                 self._start_workers(group, attempt, placing)
                 setup_s = max(group.setup_s.values())
-                if shares is None and counts_setup(trial) and setup_s > trial.mode.duration_s / 2:
+                # Counted and continuous calls, and stages, use the whole duration: starting is not included.
+                includes_setup = isinstance(trial.mode, Adaptive | Paired)
+                if shares is None and includes_setup and setup_s > trial.mode.duration_s / 2:
                     message = (
                         f"starting takes {setup_s:.1f} s, most of the {trial.mode.duration_s:g} s requested; "
                         "a longer --duration measures more"
                     )
                     outcome.notes.append(Note.warning("mostly_setup", message, setup_s=setup_s))
-                shares = shares or restart_shares(trial, setup_s=setup_s)
+                if shares is None:
+                    shares = split_duration(trial.mode.duration_s, trial.restarts, setup_s if includes_setup else 0.0)
                 try:
                     schedules.run_schedule(group, shares.share_s, self.machine)
                     trace_workers(group)
@@ -219,8 +380,7 @@ class Launcher:
                     outcome.tunings.extend(group.tunings)
                     evidence = apply_overlap_limits(trial, placing, group.evidence)
                     outcome.evidence.extend(evidence)
-                    new_notes = [note for note in shortfall_notes(evidence) if note not in outcome.notes]
-                    outcome.notes.extend(new_notes)
+                    outcome.notes.extend([note for note in shortfall_notes(evidence) if note not in outcome.notes])
                     settled.extend(group.settled)
                     outcome.settled = combine_settled(settled)
                     outcome.notes.extend(group.notes)
@@ -270,18 +430,3 @@ def pin_parent(cpus: set[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def counts_setup(trial: Trial) -> bool:
-    """Return whether starting its workers is part of a trial's duration."""
-    return isinstance(trial.mode, Adaptive | Paired)
-
-
-def restart_shares(trial: Trial, *, setup_s: float) -> RestartShares:
-    """Return the restarts and shares of a trial, given its set-up time.
-
-    Counted and continuous calls, and stages, use the whole duration: starting is not included.
-    """
-    if not counts_setup(trial):
-        return RestartShares(trial.restarts, trial.mode.duration_s / trial.restarts)
-    return split_duration(trial.mode.duration_s, trial.restarts, setup_s)

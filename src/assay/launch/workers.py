@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from assay.core.processes import defer_stop
 from assay.core.results import Evidence, Missing, Note, SettlingResult, Tuning
+from assay.core.values import Role  # noqa: TC001 - pydantic resolves it in LaunchSpec
+from assay.isolation.placement import Allotment  # noqa: TC001 - likewise
 from assay.timing.continuous import START_US
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from assay.core.results import Disturbance, GpuSnapshot, Status
-    from assay.core.values import Role, Trial, Value
-    from assay.isolation.placement import Allotment
+    from assay.core.values import Trial, Value
 
 
 RANK_FAILURE_GRACE_S = 3.0
@@ -34,13 +34,7 @@ RANK_FAILURE_GRACE_S = 3.0
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """Why a worker gave no reply.
-
-    Attributes:
-        worker: The worker's name.
-        reason: The reason, in words.
-        code: The reason for programs: a FailureCode.
-    """
+    """Why a worker, given by its name, gave no reply: in words, and as a FailureCode for programs."""
 
     worker: str
     reason: str
@@ -76,27 +70,21 @@ class WorkerHandle(Protocol):
 
     def fileno(self) -> int:
         """Return the file descriptor to wait on for its messages."""
-        ...
 
     def send(self, message: say.Message) -> None:
         """Send a message; a worker that is gone is noticed when waiting for its reply."""
-        ...
 
     def read(self) -> say.Frame | None:
         """Return the next complete frame, or null; raises `ConnectionClosed` or `InvalidMessage`."""
-        ...
 
     def exit_status(self) -> Missing:
         """Return how it ended, once its connection is closed."""
-        ...
 
     def stop(self) -> None:
         """End it and all its descendants, in any state; safe to call twice."""
-        ...
 
     def tail(self) -> str | None:
         """Return the end of its output."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -170,7 +158,7 @@ def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | Wo
         return WorkerFailure(handle.worker_id.name, missing.detail, missing.code)
     except say.InvalidMessage as error:
         handle.stop()
-        return WorkerFailure(handle.worker_id.name, f"it spoke garbage: {error}")
+        return WorkerFailure(handle.worker_id.name, f"it sent an invalid message: {error}")
     if frame is None:
         return None
     if isinstance(frame.message, say.MeasurementFailed):
@@ -178,7 +166,7 @@ def _read_reply(handle: WorkerHandle, expected: type[Value]) -> WorkerReply | Wo
         return WorkerFailure(handle.worker_id.name, failure.reason, failure.code)
     if not isinstance(frame.message, expected):
         handle.stop()
-        return WorkerFailure(handle.worker_id.name, f"it said {frame.message.kind!r} out of turn")
+        return WorkerFailure(handle.worker_id.name, f"it sent {frame.message.kind!r} out of turn")
     return WorkerReply(frame.message, frame.payload, time.perf_counter_ns())
 
 
@@ -213,7 +201,6 @@ class WorkerStarter(Protocol):
 
     def __call__(self, spec: LaunchSpec) -> WorkerHandle:
         """Return a worker that waits to be prepared."""
-        ...
 
 
 @dataclass(eq=False)
@@ -224,7 +211,7 @@ class WorkersFailed(Exception):
     tail: str | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadTotals:
     """The totals of a worker over all times that it was held as a load."""
 
@@ -232,10 +219,11 @@ class LoadTotals:
     up_s: float = 0.0
     cpu_s: float = 0.0
 
-    def plus(self, message: say.Released) -> LoadTotals:
-        """Return the totals with one more time added."""
-        up_s = (message.end_ns - message.start_ns) / 1e9
-        return LoadTotals(self.calls + message.calls, self.up_s + up_s, self.cpu_s + message.cpu_s)
+    def add(self, message: say.Released) -> None:
+        """Add one more time."""
+        self.calls += message.calls
+        self.up_s += (message.end_ns - message.start_ns) / 1e9
+        self.cpu_s += message.cpu_s
 
 
 class WorkerGroup:
@@ -259,9 +247,7 @@ class WorkerGroup:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with defer_stop():
             for handle in self.handles.values():
                 handle.stop()
@@ -322,8 +308,7 @@ class WorkerGroup:
     @property
     def named_traces(self) -> dict[str, bytes]:
         """The traces by their paths within the run folder."""
-        traces_by_name = {self._trace_name(key): trace for key, trace in self.traces.items()}
-        return {name: trace for name, trace in traces_by_name.items() if name is not None}
+        return {name: trace for key, trace in self.traces.items() if (name := self._trace_name(key)) is not None}
 
     def _trace_name(self, key: tuple[str, int]) -> str | None:
         role, rank = key
@@ -419,12 +404,11 @@ def join_series(series: list[RawSeries]) -> list[RawSeries]:
     groups: dict[tuple[str, int, int, int, str], list[RawSeries]] = defaultdict(list)
     for part in series:
         groups[part.role, part.rank, part.subject, part.restart, part.quantity].append(part)
-    return [
-        replace(
-            parts[0], end_ns=parts[-1].end_ns, data=b"".join(_shift_starts(parts[0].start_ns, part) for part in parts)
-        )
-        for parts in groups.values()
-    ]
+    joined: list[RawSeries] = []
+    for first, *later in groups.values():
+        data = [first.data, *(_shift_starts(first.start_ns, part) for part in later)]
+        joined.append(replace(first, end_ns=(later or [first])[-1].end_ns, data=b"".join(data)))
+    return joined
 
 
 def _shift_starts(zero_ns: int, part: RawSeries) -> bytes:

@@ -56,15 +56,11 @@ def run_git(folder: Path, *arguments: str, extra: Mapping[str, str] | None = Non
     except FileNotFoundError:
         raise MachineCannot("git is not installed here, and revisions are checked out with it.") from None
     if result.returncode != 0:
-        raise GitError(_error_text(result.stderr.decode(errors="replace")) or f"exit code {result.returncode}")
+        lines = [line.strip() for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
+        messages = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+        shown = " ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in messages[:3])
+        raise GitError(shown.rstrip(".") or f"exit code {result.returncode}")
     return result.stdout.decode(errors="replace").rstrip("\n")
-
-
-def _error_text(stderr: str) -> str:
-    """Return git's error messages, on one line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    messages = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
-    return " ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in messages[:3]).rstrip(".")
 
 
 def end_worker(token: str, scratch: str) -> None:

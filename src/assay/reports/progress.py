@@ -11,7 +11,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from assay.core.format import format_duration, format_time
+from assay.core.format import format_count, format_duration, format_time
 from assay.experiments.estimates import primary_time
 from assay.reports.text import one_line
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from assay.core.results import Record, Stage
+    from assay.core.results import Estimate, Record
     from assay.core.values import Block, Trial
     from assay.worker.request import PhaseStarted
 
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 MAX_TIMES = 8
 """Maximum number of times of one trial that are listed."""
+
+
+def _print_line(console: Console, text: str) -> None:
+    with contextlib.suppress(OSError):  # a log that cannot be written must not end the measurement
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _overwrite_line(console: Console, text: str = "") -> None:
+    """Replace the live line; an empty text removes it."""
+    with contextlib.suppress(OSError):
+        console.file.write(f"\r\x1b[2K{text}")
+        console.file.flush()
 
 
 class PlainProgress:
@@ -43,7 +55,7 @@ class PlainProgress:
         """Print which block begins, and the maximum time left."""
         self._in_block, self._begun = len(block.trials), {}
         left = f", at most {format_duration(block.left_s)} left" if block.left_s is not None else ""
-        trials = f"{len(block.trials)} trial{'' if len(block.trials) == 1 else 's'}"
+        trials = format_count(len(block.trials), "trial")
         self._line(f"{block.name}{' (again)' if again else ''}: {block.why}, {trials}{left}")
 
     def trial(self, trial: Trial) -> None:
@@ -66,8 +78,7 @@ class PlainProgress:
         """Do nothing: nothing is left on the screen."""
 
     def _line(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # a log that cannot be written must not end the measurement
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        _print_line(self._console, text)
 
 
 class LiveProgress(PlainProgress):
@@ -112,16 +123,11 @@ class LiveProgress(PlainProgress):
         if self._ends_at is not None:
             left = f"  at most {format_duration(max(0.0, self._ends_at - time.monotonic()))} left"
         room = max(10, self._console.width - len(left) - 3)
-        self._write(f"\r\x1b[2K  {self._doing[:room]}{left}")
+        _overwrite_line(self._console, f"  {self._doing[:room]}{left}")
 
     def _erase(self) -> None:
         self._doing = ""
-        self._write("\r\x1b[2K")
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            self._console.file.write(text)
-            self._console.file.flush()
+        _overwrite_line(self._console)
 
 
 def describe_trial(trial: Trial) -> str:
@@ -142,37 +148,25 @@ def describe_outcome(record: Record) -> str:
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
     left_out = [f.skipped.detail for e in record.evidence for f in e.subjects if f.skipped is not None]
+    skipped = [f"{len(left_out)} left out: {left_out[0]}"] if left_out else []
     if record.stages:
-        return "; ".join([_describe_stages(record.stages), *_describe_skipped(left_out)])
+        processes = len({stage.restart for stage in record.stages})
+        duration = format_duration(sum(stage.end_ns - stage.start_ns for stage in record.stages) / 1e9)
+        apart = f" in {processes} processes" if processes > 1 else ""
+        return "; ".join([f"{format_count(len(record.stages), 'stage')}{apart}, {duration} measured", *skipped])
     timed = [s for s in record.estimates if s.quantity == primary_time([record], s.role)]
-    if len(timed) > MAX_TIMES or left_out:
-        return _summarise_times([s.estimate.value for s in timed], left_out)
-    times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
-    if len({s.role for s in timed}) == 1:
-        return ", ".join(times)
-    return ", ".join(f"{s.role} {time_text}" for s, time_text in zip(timed, times, strict=True))
+    if len(timed) > MAX_TIMES or left_out:  # too many to list
+        times_us = [s.estimate.value for s in timed]
+        span = [f"{len(timed)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if timed else []
+        return "; ".join([*span, *skipped])
+    several_roles = len({s.role for s in timed}) > 1
+    return ", ".join(f"{f'{s.role} ' if several_roles else ''}{_describe_time(s.estimate)}" for s in timed)
 
 
-def _summarise_times(times_us: list[float], left_out: list[str]) -> str:
-    """Summarize how many were timed and left out, where there are too many to list."""
-    parts = [f"{len(times_us)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if times_us else []
-    return "; ".join([*parts, *_describe_skipped(left_out)])
-
-
-def _describe_skipped(left_out: list[str]) -> list[str]:
-    return [f"{len(left_out)} left out: {left_out[0]}"] if left_out else []
-
-
-def _describe_stages(stages: tuple[Stage, ...]) -> str:
-    """Summarize how many stages were measured, in how many processes, and for how long."""
-    processes = len({stage.restart for stage in stages})
-    seconds = sum(stage.end_ns - stage.start_ns for stage in stages) / 1e9
-    apart = f" in {processes} processes" if processes > 1 else ""
-    return f"{len(stages)} stage{'' if len(stages) == 1 else 's'}{apart}, {format_duration(seconds)} measured"
-
-
-def _half_width(share: float | None) -> str:
-    return "" if share is None or share >= 10 else f" ±{share:.1%}"  # that wide it says nothing
+def _describe_time(estimate: Estimate) -> str:
+    share = estimate.relative_half_width
+    half_width = "" if share is None or share >= 10 else f" ±{share:.1%}"  # that wide it says nothing
+    return f"{format_time(estimate.value)}{half_width}"
 
 
 _PHASE_TEXTS = {
@@ -211,8 +205,7 @@ class StatusLine:
         if begins.phase == "calling":
             return
         most = f", for {format_duration(self._budget_s)} at most" if self._counts_down else ""
-        with contextlib.suppress(OSError):  # a log that cannot be written must not end the measurement
-            self._console.print(f"{self._doing}{most} …", markup=False, highlight=False, soft_wrap=True)
+        _print_line(self._console, f"{self._doing}{most} …")
 
     def tick(self) -> None:
         """Redraw the line."""
@@ -225,15 +218,10 @@ class StatusLine:
         else:
             clock = format_duration(passed_s) if passed_s >= 1 else ""
         room = max(10, self._console.width - len(clock) - 8)
-        self._write(f"\r\x1b[2K  {self._doing[:room]} …  {clock}")
+        _overwrite_line(self._console, f"  {self._doing[:room]} …  {clock}")
 
     def close(self) -> None:
         """Remove the line from the screen."""
         if self._doing and self._console.is_terminal:
-            self._write("\r\x1b[2K")
+            _overwrite_line(self._console)
         self._doing = ""
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            self._console.file.write(text)
-            self._console.file.flush()

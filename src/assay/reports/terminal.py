@@ -20,16 +20,20 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text as Words
 
+from assay.core.format import format_count, format_percent, format_time
 from assay.core.page import HeatMap, LinePlot, ScatterPlot, StripPlot, Table, Text, Timeline
 from assay.reports.scales import Axis, bin_counts, finite, shade_scale, strip_axis
 from assay.reports.text import (
+    DASH,
     TONE_MARKS,
     WARNING_DETAIL,
     display_width,
+    dot_name,
     format_cell,
     format_column,
     format_interval,
     format_matrix,
+    format_rows,
     one_line,
     origin_warning,
     row_tones,
@@ -37,17 +41,28 @@ from assay.reports.text import (
     with_unit,
     wrap_label,
 )
+from assay.timing.results import (
+    QUANTITY_MEANINGS,
+    Measurement,
+    describe_precision,
+    describe_slow_noise,
+    format_clock,
+    format_elapsed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from assay.core.page import Element, Figure, Page, PlotLine, TimelineBar, Tone
+    from assay.core.results import Estimate
     from assay.reports.scales import Floats
-
+    from assay.timing.results import Comparison
 
 ColumnKind: TypeAlias = Literal["text", "number", "drawing"]
 """Text may be wrapped; numbers, which are right-aligned, and drawings may not."""
 
+_NUMBER: ColumnKind = "number"
+_DRAWING: ColumnKind = "drawing"
 _GAP = 2
 _MAX_TEXT_WIDTH = 28
 
@@ -100,7 +115,13 @@ def print_grid(grid: Grid, console: Console) -> None:
     for index, part in enumerate(split_to_width(grid, console.width)):
         if index:
             console.print()
-        console.print(_rich_table(part))
+        table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+        for head, kind, width in zip(part.heads, part.kinds, part.widths(), strict=True):
+            justify: Literal["right", "left"] = "right" if kind == "number" else "left"
+            table.add_column(Words(head), justify=justify, vertical="top", overflow="fold", no_wrap=True, width=width)
+        for row in part.rows:
+            table.add_row(*row)
+        console.print(table)
 
 
 def _wrap_texts(grid: Grid, width: int) -> Grid:
@@ -114,34 +135,18 @@ def _wrap_texts(grid: Grid, width: int) -> Grid:
         for row, mark in zip(grid.rows, marks, strict=True)
     )
     unheaded = replace(grid, heads=("",) * len(grid.heads), rows=rows, marks=())
-    room = [
-        max(column_width, _head_width(head)) for column_width, head in zip(unheaded.widths(), grid.heads, strict=True)
-    ]
+    words = [max((display_width(word) for word in head.split()), default=0) for head in grid.heads]
+    room = [max(width, min(16, word), 10) for width, word in zip(unheaded.widths(), words, strict=True)]
     indent = " " * max((len(mark) for mark in marks), default=0)
     heads = [wrap_label(head, size) for head, size in zip(grid.heads, room, strict=True)]
     heads[0] = indent + wrap_label(grid.heads[0], max(1, room[0] - len(indent))).replace("\n", f"\n{indent}")
     return replace(unheaded, heads=tuple(heads))
 
 
-def _head_width(head: str) -> int:
-    """Return the minimum width of a heading: its longest word, within limits."""
-    return max(10, min(16, max((display_width(word) for word in head.split()), default=0)))
-
-
 def _hang_indent(mark: str, cell: Words, limit: int) -> Words:
     """Return a wrapped text after its mark, with the further lines indented like the first."""
     lines = [part for line in cell.plain.split("\n") for part in wrap_label(line, limit).split("\n")]
     return Words(mark + f"\n{' ' * len(mark)}".join(lines), style=cell.style)
-
-
-def _rich_table(grid: Grid) -> RichTable:
-    table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
-    for head, kind, width in zip(grid.heads, grid.kinds, grid.widths(), strict=True):
-        justify: Literal["right", "left"] = "right" if kind == "number" else "left"
-        table.add_column(Words(head), justify=justify, vertical="top", overflow="fold", no_wrap=True, width=width)
-    for row in grid.rows:
-        table.add_row(*row)
-    return table
 
 
 _SCATTER_ROWS = 14
@@ -151,7 +156,7 @@ _OVERLAP = "*"
 """Drawn where several dots fall on one character."""
 
 
-def print_scatter(figure: ScatterPlot, console: Console) -> None:
+def _print_scatter(figure: ScatterPlot, console: Console) -> None:
     """Print the field, its axes and the legend of its letters."""
     x = _scatter_axis([dot.x for dot in figure.dots], log=figure.log_x)
     y = _scatter_axis([dot.y for dot in figure.dots], log=figure.log_y)
@@ -197,10 +202,9 @@ def _dot_letters(figure: ScatterPlot) -> list[str]:
 def _print_scatter_legend(figure: ScatterPlot, console: Console) -> None:
     rows = []
     for letter, dot in zip(_dot_letters(figure), figure.dots, strict=True):
-        name = ", ".join(part for part in (one_line(dot.group), one_line(dot.label)) if part)
         cells = (
             f"{letter} {TONE_MARKS[dot.tone]}".strip(),
-            name,
+            dot_name(dot),
             format_interval(dot.x, dot.x_low, dot.x_high),
             format_interval(dot.y, dot.y_low, dot.y_high),
         )
@@ -218,18 +222,16 @@ _TONE_BARS: dict[Tone, tuple[str, str]] = {
 }
 _MAX_ROWS = 16
 _MAX_PARTS = 4
-_NUMBER_COLUMN: ColumnKind = "number"
-_DRAWING_COLUMNS: tuple[ColumnKind, ColumnKind, ColumnKind] = ("drawing", "drawing", "drawing")
 
 
-def print_figure(figure: Figure, console: Console) -> None:
+def _print_figure(figure: Figure, console: Console) -> None:
     """Print a figure as text."""
     if isinstance(figure, StripPlot):
         _print_strips(figure, console)
     elif isinstance(figure, LinePlot):
         _print_lines(figure, console)
     elif isinstance(figure, ScatterPlot):
-        print_scatter(figure, console)
+        _print_scatter(figure, console)
     elif isinstance(figure, HeatMap):
         _print_heat_map(figure, console)
     else:
@@ -294,6 +296,20 @@ def _drawing_width(console: Console, *columns: Sequence[str]) -> int:
     return max(10, min(60, console.width - used_width))
 
 
+def _print_drawings(
+    head: str,
+    labels: Sequence[str],
+    drawings: Sequence[Words],
+    console: Console,
+    texts: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Print a line for each drawing, with its label before it and its texts, by their headings, behind it."""
+    texts = texts or {}
+    cells = [[Words(text) for text in column] for column in texts.values()]
+    rows = tuple(zip(map(Words, labels), drawings, *cells, strict=True))
+    print_grid(Grid(("", head, *texts), ("text", *[_DRAWING] * (1 + len(texts))), rows), console)
+
+
 def _axis_ends(axis: Axis, width: int) -> Words:
     """Return the limits of an axis, as far apart as the drawing is wide."""
     low, high = format_column([axis.low, axis.high])
@@ -306,18 +322,10 @@ def _print_strips(figure: StripPlot, console: Console) -> None:
     estimates = [format_interval(strip.value, strip.low, strip.high) for strip in figure.strips]
     spans = [_value_range(strip.samples) for strip in figure.strips]
     width = _drawing_width(console, labels, [*estimates, "estimate"], [*spans, "min – max"])
-    rows = [
-        (
-            Words(label),
-            Words(draw_histogram(finite(strip.samples), axis, width), style="cyan"),
-            Words(value),
-            Words(span),
-        )
-        for label, strip, value, span in zip(labels, figure.strips, estimates, spans, strict=True)
-    ]
-    rows.append((Words(""), _axis_ends(axis, width), Words(""), Words("")))
+    drawings = [Words(draw_histogram(finite(strip.samples), axis, width), style="cyan") for strip in figure.strips]
     head = with_unit(figure.axis, figure.unit) + (", logarithmic" if axis.log else "")
-    print_grid(Grid(("", head, "estimate", "min – max"), ("text", *_DRAWING_COLUMNS), tuple(rows)), console)
+    texts = {"estimate": [*estimates, ""], "min – max": [*spans, ""]}
+    _print_drawings(head, [*labels, ""], [*drawings, _axis_ends(axis, width)], console, texts)
 
 
 def _value_range(values: Sequence[float | None]) -> str:
@@ -335,17 +343,14 @@ def _print_lines(figure: LinePlot, console: Console) -> None:
         columns = [format_column(xs), *(format_column(line.y) for line in figure.lines)]
         heads = (one_line(figure.x_axis), *(one_line(line.label) for line in figure.lines))
         cells = tuple(tuple(Words(cell) for cell in row) for row in zip(*columns, strict=True))
-        print_grid(Grid(heads, tuple(_NUMBER_COLUMN for _ in heads), cells), console)
+        print_grid(Grid(heads, (_NUMBER,) * len(heads), cells), console)
         return
     labels = _wrap_labels((line.label for line in figure.lines), console)
     spans = [_value_range(line.y) for line in figure.lines]
     width = _drawing_width(console, labels, [*spans, "min – max"])
-    rows = [
-        (Words(label), Words(draw_sparkline(line.y, width), style="cyan"), Words(span))
-        for label, line, span in zip(labels, figure.lines, spans, strict=True)
-    ]
+    drawings = [Words(draw_sparkline(line.y, width), style="cyan") for line in figure.lines]
     head = f"{one_line(figure.x_axis)}: {_value_range([x for line in figure.lines for x in line.x])}"
-    print_grid(Grid(("", head, "min – max"), ("text", *_DRAWING_COLUMNS[:2]), tuple(rows)), console)
+    _print_drawings(head, labels, drawings, console, {"min – max": spans})
 
 
 def _print_heat_map(figure: HeatMap, console: Console) -> None:
@@ -363,7 +368,7 @@ def _print_heat_map(figure: HeatMap, console: Console) -> None:
     centre = "" if figure.centre is None else f"; {format_cell(figure.centre)} means no change"
     unsure_note = "; ?: the interval holds it" if centre and bool(unsure.any()) else ""
     console.print(Words(f"  {one_line(figure.unit)}{centre}{unsure_note}", style="dim"))
-    grid = Grid(heads, ("text", *(_NUMBER_COLUMN for _ in figure.columns)), rows)
+    grid = Grid(heads, ("text", *[_NUMBER] * len(figure.columns)), rows)
     if len(split_to_width(grid, console.width)) <= _MAX_PARTS:
         print_grid(grid, console)
     else:
@@ -376,14 +381,10 @@ def _print_large_heat_map(figure: HeatMap, cells: Floats, console: Console) -> N
     width = min(len(figure.columns), _drawing_width(console, labels))
     finite_values = finite(list(cells.ravel()))
     axis = Axis(float(finite_values.min()), float(finite_values.max())) if len(finite_values) else Axis(0.0, 1.0)
-    rows = [
-        (Words(label), Words(draw_sparkline(row, width, axis)))
-        for label, row in zip(labels, cells.tolist(), strict=True)
-    ]
+    drawings = [Words(draw_sparkline(row, width, axis)) for row in cells.tolist()]
     low, high = format_column([axis.low, axis.high])
     ends = f"{one_line(figure.columns[0])} – {one_line(figure.columns[-1])}"
-    head = f"{ends}, {_BLOCKS[0]} is {low}, {_BLOCKS[-1]} is {high}"
-    print_grid(Grid(("", head), ("text", "drawing"), tuple(rows)), console)
+    _print_drawings(f"{ends}, {_BLOCKS[0]} is {low}, {_BLOCKS[-1]} is {high}", labels, drawings, console)
 
 
 def _heat_styles(cells: Floats, figure: HeatMap) -> list[list[str]]:
@@ -419,13 +420,13 @@ def _print_timeline(figure: Timeline, console: Console) -> None:
     width = _drawing_width(console, labels, [*spans, ""])
     drawings = [Words(draw_sparkline(resample_line(line, axis, width), width), style="cyan") for line in figure.lines]
     drawings += [_draw_lane(bars, axis, width) for bars in lanes.values()]
-    spans += [""] * len(lanes)
-    rows = [(Words(label), line, Words(span)) for label, line, span in zip(labels, drawings, spans, strict=True)]
-    rows.append((Words(""), _axis_ends(axis, width), Words("")))
-    print_grid(
-        Grid(("", "time (s)", one_line(figure.lines_axis)), ("text", *_DRAWING_COLUMNS[:2]), tuple(rows)), console
-    )
-    _print_tones(figure.bars, console)
+    texts = {one_line(figure.lines_axis): [*spans, *("" for _ in lanes), ""]}
+    _print_drawings("time (s)", [*labels, ""], [*drawings, _axis_ends(axis, width)], console, texts)
+    for tone in (tone for tone in _TONE_BARS if tone != "plain"):
+        names = list(dict.fromkeys(one_line(bar.label) for bar in figure.bars if bar.tone == tone))
+        if names:
+            shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+            console.print(Words(f"  {visible_text(f'{_TONE_BARS[tone][0]} {tone}: {shown}')}", style="dim"))
 
 
 def _draw_lane(bars: Sequence[TimelineBar], axis: Axis, width: int) -> Words:
@@ -441,18 +442,6 @@ def _draw_lane(bars: Sequence[TimelineBar], axis: Axis, width: int) -> Words:
     for tone in tones:
         line.append(*((" ", "") if tone is None else _TONE_BARS[tone]))
     return line
-
-
-def _print_tones(bars: Sequence[TimelineBar], console: Console) -> None:
-    used = [tone for tone in _TONE_BARS if tone != "plain" and any(bar.tone == tone for bar in bars)]
-    tone_lines = [f"{_TONE_BARS[tone][0]} {tone}: {_bar_labels(bars, tone)}" for tone in used]
-    for line in tone_lines:
-        console.print(Words(f"  {visible_text(line)}", style="dim"))
-
-
-def _bar_labels(bars: Sequence[TimelineBar], tone: Tone) -> str:
-    names = list(dict.fromkeys(one_line(bar.label) for bar in bars if bar.tone == tone))
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 TONE_STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "unsure": "yellow"}
@@ -507,7 +496,7 @@ def _print_page(page: Page, console: Console) -> None:
             if index:
                 console.print()
             _print_element(element, console)
-    _print_facts(page, console)
+    _print_facts(page.facts, console)
 
 
 def _with_mark(text: str, tone: Tone) -> Words:
@@ -523,30 +512,145 @@ def _print_element(element: Element, console: Console) -> None:
     if isinstance(element, Table):
         print_grid(_table_grid(element), console)
     else:
-        print_figure(element, console)
+        _print_figure(element, console)
     if element.note:
         console.print(Padding(Words(visible_text(element.note).strip(), style="dim"), (0, 0, 0, 2), expand=False))
 
 
 def _table_grid(table: Table) -> Grid:
-    formatted = [format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
     tones = row_tones(table)
     rows = tuple(
-        tuple(Words(visible_text(column[index]), style=TONE_STYLES[tone]) for column in formatted)
-        for index, tone in enumerate(tones)
+        tuple(Words(visible_text(text), style=TONE_STYLES[tone]) for text in row)
+        for row, tone in zip(format_rows(table), tones, strict=True)
     )
     kinds: list[ColumnKind] = ["number" if column.numeric else "text" for column in table.columns]
     marks = tuple(f"{TONE_MARKS[tone] or ' '} " for tone in tones) if any(TONE_MARKS[tone] for tone in tones) else ()
     return Grid(tuple(column.title for column in table.columns), tuple(kinds), rows, marks)
 
 
-def _print_facts(page: Page, console: Console) -> None:
-    if not page.facts:
+def _print_facts(facts: Iterable[tuple[str, str]], console: Console, notes: Iterable[str] = ()) -> None:
+    rows = [(Words(one_line(name)), value) for name, value in facts]
+    rows += [(Words("note", style="yellow"), note) for note in notes]
+    if not rows:
         return
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", max_width=20, overflow="fold")
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, Words(visible_text(value).strip()))
     console.print()
-    facts = RichTable.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", max_width=20, overflow="fold")
-    facts.add_column(overflow="fold")
-    for name, value in page.facts:
-        facts.add_row(Words(one_line(name)), Words(visible_text(value).strip()))
-    console.print(facts)
+    console.print(grid)
+
+
+_VERDICT_TONES: Mapping[str, Tone] = {"faster": "good", "slower": "bad", "same": "plain", "unsure": "unsure"}
+
+
+def print_measurement(measurement: Measurement, console: Console, quality: Text | None = None) -> None:
+    """Print the times of a call with their intervals, how far they can be trusted, and how they were measured."""
+    print_encodable(console, lambda target: _print_measurement(measurement, target, quality))
+
+
+def print_comparison(comparison: Comparison, console: Console, quality: Text | None = None) -> None:
+    """Print which functions are faster than the first, how far to trust that, and how it was measured."""
+    print_encodable(console, lambda target: _print_comparison(comparison, target, quality))
+
+
+def _print_measurement(measurement: Measurement, console: Console, quality: Text | None) -> None:
+    _print_title(f"{measurement.name} on {measurement.device}, {measurement.cache} cache", quality, console)
+    rows: list[tuple[str, ...]] = []
+    styles = []
+    for quantity, meaning in QUANTITY_MEANINGS.items():
+        estimate: Estimate | None = getattr(measurement, quantity)
+        if estimate is not None:
+            rows.append((quantity.removesuffix("_us"), *_estimate_cells(estimate), meaning))
+            styles.append("bold" if quantity == measurement.decisive else "")
+    kinds: tuple[ColumnKind, ...] = ("text", "number", "number", "number", "text")
+    centre = "median" if measurement.processes == 1 else "typical"
+    _print_table(("time", centre, "±", "interval", "what it is"), kinds, rows, styles, console)
+    reached = measurement.precision_reached is not None
+    facts = [
+        _interval_fact(measurement),
+        ("precision", describe_precision(measurement) + (", with 95 % confidence" if reached else "")),
+        ("samples", f"{measurement.samples:,} in {format_elapsed(measurement)}"),
+        ("method", f"{measurement.method}: {measurement.why}"),
+    ]
+    if measurement.operations is not None and measurement.operations > 1:
+        facts.append(("a call is", f"{measurement.operations} kernels, copies and fills"))
+    if measurement.instrument_error_us is not None:
+        facts.append(("instrument", f"good to ±{format_time(measurement.instrument_error_us)}, on top of the interval"))
+    clock = format_clock(measurement.clock)
+    if clock:
+        cycles = f", {measurement.cycles.value:,.0f} cycles" if measurement.cycles is not None else ""
+        facts.append(("clock", f"{clock}{cycles}"))
+    _print_facts(facts, console, measurement.notes)
+
+
+def _print_comparison(comparison: Comparison, console: Console, quality: Text | None) -> None:
+    quantity = comparison.quantity.removesuffix("_us")
+    many = format_count(1 + len(comparison.others), "function")
+    _print_title(f"{many} in turns on {comparison.device}, {comparison.cache} cache", quality, console)
+    rows: list[tuple[str, ...]] = [(comparison.first, *_estimate_cells(comparison.first_us)[:2], "1", "", "the first")]
+    for other in comparison.others:
+        within = DASH if other.low is None or other.high is None else f"{other.low:.4g} {DASH} {other.high:.4g}"
+        rows.append((other.name, *_estimate_cells(other.time_us)[:2], f"{other.ratio:.4g}", within, other.verdict))
+    tones: list[Tone] = ["plain", *(_VERDICT_TONES[other.verdict] for other in comparison.others)]
+    kinds: tuple[ColumnKind, ...] = ("text", "number", "number", "number", "number", "text")
+    heads = ("function", quantity, "±", "ratio", "interval", "verdict")
+    marks = tuple(f"{TONE_MARKS[tone] or ' '} " for tone in tones)
+    _print_table(heads, kinds, rows, [TONE_STYLES[tone] for tone in tones], console, marks=marks)
+    methods = sorted(set(comparison.methods.values()))
+    facts = [
+        _interval_fact(comparison),
+        ("compared by", f"{quantity}, {QUANTITY_MEANINGS[comparison.quantity]}; method {' and '.join(methods)}"),
+        ("rounds", f"{comparison.pairs:,} in {format_elapsed(comparison)}, {comparison.stopped}"),
+        ("the same", f"what differs by less than {format_percent(comparison.minimum_effect)}"),
+    ]
+    facts += [("not covered", describe_slow_noise())] if comparison.scope == "process" else []
+    clock = format_clock(comparison.clock)
+    facts += [("clock", clock)] if clock else []
+    reasons = [f"{other.name}: {other.reason}" for other in comparison.others if other.reason]
+    _print_facts(facts, console, (*reasons, *comparison.notes))
+
+
+def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
+    """Return an estimate's value, its relative half-width and its interval."""
+    half = estimate.relative_half_width
+    if half is None or estimate.low is None or estimate.high is None:
+        return format_time(estimate.value), DASH, DASH
+    low, high = format_time(estimate.low), format_time(estimate.high)
+    if low.split()[-1] == high.split()[-1]:
+        low = low.split()[0]
+    return format_time(estimate.value), format_percent(half), f"{low} {DASH} {high}"
+
+
+def _print_title(text: str, quality: Text | None, console: Console) -> None:
+    console.print(Words(one_line(text), style="bold"))
+    if quality is not None:
+        console.print(_with_mark(quality.text, quality.tone))
+    console.print()
+
+
+def _print_table(
+    heads: tuple[str, ...],
+    kinds: tuple[ColumnKind, ...],
+    rows: list[tuple[str, ...]],
+    styles: list[str],
+    console: Console,
+    *,
+    marks: tuple[str, ...] = (),
+) -> None:
+    cells = tuple(
+        tuple(Words(visible_text(cell), style=style) for cell in row) for row, style in zip(rows, styles, strict=True)
+    )
+    print_grid(Grid(heads, kinds, cells, marks), console)
+
+
+def _interval_fact(result: Measurement | Comparison) -> tuple[str, str]:
+    """Return what the intervals cover: fresh starts, or this one process."""
+    if result.scope == "process":
+        return "interval", "of this one process and this window: a fresh start may differ by more (--processes 5)"
+    name = result.decisive if isinstance(result, Measurement) else result.first
+    values = [process.times[name].value for process in result.by_process if name in process.times]
+    low, high = format_time(min(values)), format_time(max(values))
+    of = "" if isinstance(result, Measurement) else f" of {result.first}"
+    return "interval", f"over {result.processes} fresh processes, whose medians{of} are {low} to {high}"

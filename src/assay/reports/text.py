@@ -19,7 +19,7 @@ from assay.core.page import HeatMap, LinePlot, ScatterPlot, StripPlot
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from assay.core.page import Cell, Figure, PlotLine, ScatterPoint, Table, Timeline, Tone
+    from assay.core.page import Cell, Figure, ScatterPoint, Table, Tone
     from assay.core.results import Origin
 
 
@@ -47,7 +47,13 @@ def format_column(cells: Sequence[Cell]) -> tuple[str, ...]:
     if all(not math.isfinite(number) or number.is_integer() for number in floats):
         return tuple(format_cell(cell) for cell in cells)
     decimals = _common_decimals([number for number in floats if number != 0])
-    return tuple(_format_like(cell, decimals) for cell in cells)
+    return tuple(_format_float(cell, decimals) if isinstance(cell, float) else format_cell(cell) for cell in cells)
+
+
+def format_rows(table: Table) -> list[tuple[str, ...]]:
+    """Format the rows of a table, each column alike."""
+    columns = [format_column([row[index] for row in table.rows]) for index in range(len(table.columns))]
+    return list(zip(*columns, strict=True))
 
 
 def format_matrix(numbers: Sequence[float]) -> tuple[str, ...]:
@@ -59,9 +65,7 @@ def format_matrix(numbers: Sequence[float]) -> tuple[str, ...]:
     decimals = max(0, 3 - _exponent(largest))
     while decimals and all(f"{number:.{decimals}f}".endswith("0") for number in nonzero):
         decimals -= 1
-    return tuple(
-        _format_fixed(number, decimals) if math.isfinite(number) else _format_float(number) for number in numbers
-    )
+    return tuple(_format_float(number, decimals) for number in numbers)
 
 
 def format_interval(value: float | None, low: float | None, high: float | None) -> str:
@@ -89,20 +93,14 @@ def _is_plain(number: float) -> bool:
     return number == 0 or _SMALLEST <= abs(number) < _LARGEST
 
 
-def _format_like(cell: Cell, decimals: int | None) -> str:
-    """Format one cell of a column in which some float has a fraction."""
-    if not isinstance(cell, float):
-        return format_cell(cell)
-    if decimals is not None and math.isfinite(cell):
-        return _format_fixed(cell, decimals)
-    return _format_float(cell)
-
-
-def _format_float(number: float) -> str:
+def _format_float(number: float, decimals: int | None = None) -> str:
+    """Format a number with so many decimals; null: as many as its size needs."""
     if math.isnan(number):
         return DASH
     if math.isinf(number):
         return "∞" if number > 0 else "-∞"
+    if decimals is not None:
+        return _format_fixed(number, decimals)
     if number == 0:
         return "0"
     if not _is_plain(number):
@@ -218,58 +216,46 @@ WARNING_DETAIL = "No hardware was measured. Use this page to check the report it
 def describe_figure(figure: Figure) -> str:
     """Describe in words what a figure shows, for those who cannot see it."""
     if isinstance(figure, StripPlot):
-        return _describe_strips(figure)
-    if isinstance(figure, LinePlot):
-        return _sentence("Line chart", figure.title, [_describe_line(line) for line in figure.lines])
-    if isinstance(figure, ScatterPlot):
-        axes = f"{one_line(figure.y_axis)} by {one_line(figure.x_axis)}"
-        return _sentence("Scatter plot", figure.title, [axes, *(_describe_dot(dot) for dot in figure.dots)])
-    if isinstance(figure, HeatMap):
-        return _describe_heat_map(figure)
-    return _describe_timeline(figure)
+        kind, unit = "Strip plot", one_line(figure.unit)
+        items = [
+            f"{one_line(s.label)} {format_interval(s.value, s.low, s.high)} {unit}".strip()
+            if s.value is not None
+            else f"{one_line(s.label)}, {len(s.samples)} samples"
+            for s in figure.strips
+        ]
+    elif isinstance(figure, LinePlot):
+        kind, items = "Line chart", [f"{one_line(line.label)}{_describe_range(line.y)}" for line in figure.lines]
+    elif isinstance(figure, ScatterPlot):
+        kind, items = "Scatter plot", [f"{one_line(figure.y_axis)} by {one_line(figure.x_axis)}"]
+        items += [
+            f"{dot_name(dot)} at {format_cell(dot.x)} and {format_interval(dot.y, dot.y_low, dot.y_high)}"
+            for dot in figure.dots
+        ]
+    elif isinstance(figure, HeatMap):
+        kind, items = "Heat map", _describe_heat_map(figure)
+    else:
+        end = format_cell(max(bar.end_s for bar in figure.bars))
+        lanes = dict.fromkeys(one_line(bar.lane) for bar in figure.bars)
+        kind, items = "Timeline", [f"{len(figure.bars)} spans until {end} s", *lanes]
+    shown = items[:_MAX_ITEMS] + ([f"and {len(items) - _MAX_ITEMS} more"] if len(items) > _MAX_ITEMS else [])
+    return f"{kind}: {one_line(figure.title)}. {'; '.join(shown)}."
 
 
-def _describe_strips(figure: StripPlot) -> str:
-    unit = one_line(figure.unit)
-    items = [
-        f"{one_line(s.label)} {format_interval(s.value, s.low, s.high)} {unit}".strip()
-        if s.value is not None
-        else f"{one_line(s.label)}, {len(s.samples)} samples"
-        for s in figure.strips
-    ]
-    return _sentence("Strip plot", figure.title, items)
+def _describe_range(values: Sequence[float | None]) -> str:
+    measured = [value for value in values if value is not None]
+    return f" from {format_cell(min(measured))} to {format_cell(max(measured))}" if measured else ", nothing measured"
 
 
-def _describe_line(line: PlotLine) -> str:
-    values = [value for value in line.y if value is not None]
-    if not values:
-        return f"{one_line(line.label)}, nothing measured"
-    return f"{one_line(line.label)} from {format_cell(min(values))} to {format_cell(max(values))}"
-
-
-def _describe_dot(dot: ScatterPoint) -> str:
-    name = ", ".join(part for part in (one_line(dot.group), one_line(dot.label)) if part)
-    return f"{name} at {format_cell(dot.x)} and {format_interval(dot.y, dot.y_low, dot.y_high)}"
-
-
-def _describe_heat_map(figure: HeatMap) -> str:
-    values = [cell for row in figure.cells for cell in row if cell is not None]
+def _describe_heat_map(figure: HeatMap) -> list[str]:
     size = f"{len(figure.rows)} rows by {len(figure.columns)} columns"
-    if not values:
-        return _sentence("Heat map", figure.title, [f"{size}, nothing measured"])
-    unit = one_line(figure.unit)
-    span = f"values from {format_cell(min(values))} to {format_cell(max(values))} {unit}".strip()
+    values = [cell for row in figure.cells for cell in row]
+    if all(value is None for value in values):
+        return [f"{size}, nothing measured"]
     unsure = sum(doubt for row in figure.unsure or () for doubt in row)
-    return _sentence("Heat map", figure.title, [size, span, *([f"{unsure} not decided"] if unsure else [])])
+    span = f"values{_describe_range(values)} {one_line(figure.unit)}".strip()
+    return [size, span, *([f"{unsure} not decided"] if unsure else [])]
 
 
-def _describe_timeline(figure: Timeline) -> str:
-    lanes = list(dict.fromkeys(one_line(bar.lane) for bar in figure.bars))
-    end = max(bar.end_s for bar in figure.bars)
-    return _sentence("Timeline", figure.title, [f"{len(figure.bars)} spans until {format_cell(end)} s", *lanes])
-
-
-def _sentence(kind: str, title: str, items: list[str]) -> str:
-    hidden = len(items) - _MAX_ITEMS
-    shown = items[:_MAX_ITEMS] + ([f"and {hidden} more"] if hidden > 0 else [])
-    return f"{kind}: {one_line(title)}. {'; '.join(shown)}."
+def dot_name(dot: ScatterPoint) -> str:
+    """Return the group and the label of a point."""
+    return ", ".join(part for part in (one_line(dot.group), one_line(dot.label)) if part)

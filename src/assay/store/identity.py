@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from assay.core.results import Findings, Record
     from assay.core.values import Role, Scalar, Subject, Trial
+    from assay.machine.cuda_devices import GpuTarget
     from assay.machine.model import Machine
 
 
@@ -75,27 +76,30 @@ class SeriesKeys:
     def described(self, trial: Trial, role: Role, subject: Subject) -> str:
         """Return what all series of a subject have in common, as canonical JSON."""
         is_user_code = subject.impl in {"python", "command"}
+        kind = role.devices[0].partition(":")[0]
+        gpus = _gpus_of(role, self._targets) if kind == "cuda" else None
         description = {
             "workload": subject.workload,
             "impl": subject.impl,
             "params": subject.params,
             "config": subject.config,
             "project": self._project if is_user_code else None,
-            **self._where(role),
+            "location": gpus[0] if gpus else self._host,
+            "gpu": gpus[1] if gpus else None,
+            "device": None if gpus else ",".join(sorted(set(role.devices))),
+            "device_kind": kind,
             "conditions": trial_conditions(trial, role),
         }
         return canonical_json(description)
 
-    def _where(self, role: Role) -> dict[str, str | None]:
-        """Return the GPUs, or the cores and the class of the host."""
-        kind = role.devices[0].partition(":")[0]
-        device_targets = [self._targets[device] for device in role.devices if device in self._targets]
-        if kind == "cuda" and device_targets:
-            names = dict.fromkeys(target.title for target in device_targets)
-            uuids = sorted({target.uuid for target in device_targets})
-            return {"location": " ".join(uuids), "gpu": ", ".join(names), "device": None, "device_kind": kind}
-        device = ",".join(sorted(set(role.devices)))
-        return {"location": self._host, "gpu": None, "device": device, "device_kind": kind}
+
+def _gpus_of(role: Role, targets_by_name: Mapping[str, GpuTarget]) -> tuple[str, str] | None:
+    """Return the UUIDs and the models of the GPUs that a role is on; null where there are none."""
+    targets = [targets_by_name[device] for device in role.devices if device in targets_by_name]
+    if not targets:
+        return None
+    uuids = sorted({target.uuid for target in targets})
+    return " ".join(uuids), ", ".join(dict.fromkeys(target.title for target in targets))
 
 
 def host_class(machine: Machine) -> str:
@@ -120,8 +124,11 @@ def trial_conditions(trial: Trial, role: Role) -> Params:
         conditions["in stages"] = True
     elif len(role.subjects) > 1 or trial.schedule == "turns":
         conditions["in turns"] = True
-    if concurrent := _concurrent_subjects(trial, role):
-        conditions["beside"] = concurrent
+    # Loads run at the same time, and under the schedule ``together`` also the other roles.
+    others = [r for r in trial.roles if r.name != role.name and (r.duty == "load" or trial.schedule == "together")]
+    if others:
+        labels = sorted(f"{s.label} on {','.join(other.devices)}" for other in others for s in other.subjects)
+        conditions["beside"] = ", ".join(labels)
     return {**conditions, **_mode_conditions(trial), **trial.settings}
 
 
@@ -138,18 +145,6 @@ def _mode_conditions(trial: Trial) -> Params:
     if trial.settle_s is not None:
         conditions["settled"] = True
     return conditions
-
-
-def _concurrent_subjects(trial: Trial, role: Role) -> str:
-    """Return what runs at the same time: loads, and under the schedule ``together`` the other roles."""
-    others = [
-        other
-        for other in trial.roles
-        if other.name != role.name and (other.duty == "load" or trial.schedule == "together")
-    ]
-    return ", ".join(
-        sorted(f"{subject.label} on {','.join(other.devices)}" for other in others for subject in other.subjects)
-    )
 
 
 @lru_cache(maxsize=100_000)
@@ -222,20 +217,18 @@ def subject_details(
     conditions = trial_conditions(trial, role)
     if SHARED_CORES in conditions:  # the other devices' names only identify which of several devices this is
         conditions[SHARED_CORES] = f"{len(str(conditions[SHARED_CORES]).split(','))} more"
-    return (
-        IdentityDetail("device", "on", role.devices[0].partition(":")[0]),
-        *(
-            IdentityDetail("dtype" if name == DTYPE else "parameters", name, value)
-            for name, value in _sorted_params(subject.params)
-        ),
-        *(
-            IdentityDetail("configuration", f"config {name}", value)
-            for name, value in _sorted_params(subject.config or {})
-        ),
-        *([] if loaded_dtype is None else [IdentityDetail("dtype", "dtype of the weights", loaded_dtype)]),
-        *([] if subject.source is None else [IdentityDetail("checkout", "checkout", subject.source.checkout)]),
-        *(IdentityDetail(_aspect_of(name), name, value) for name, value in _sorted_params(conditions)),
-    )
+    details = [IdentityDetail("device", "on", role.devices[0].partition(":")[0])]
+    for name, value in _sorted_params(subject.params):
+        details.append(IdentityDetail("dtype" if name == DTYPE else "parameters", name, value))
+    for name, value in _sorted_params(subject.config or {}):
+        details.append(IdentityDetail("configuration", f"config {name}", value))
+    if loaded_dtype is not None:
+        details.append(IdentityDetail("dtype", "dtype of the weights", loaded_dtype))
+    if subject.source is not None:
+        details.append(IdentityDetail("checkout", "checkout", subject.source.checkout))
+    for name, value in _sorted_params(conditions):
+        details.append(IdentityDetail(_aspect_of(name), name, value))
+    return tuple(details)
 
 
 def loaded_dtype_of(record: Record, role: str, subject: int) -> str | None:
@@ -251,11 +244,8 @@ def machine_model(machine: Machine) -> str:
 
 def devices_and_model(role: Role, machine: Machine) -> tuple[str, str]:
     """Return the devices a role is on, and their model: that of the host for CPU cores."""
-    targets_by_name = gpu_targets(machine)
-    targets = [targets_by_name[device] for device in role.devices if device in targets_by_name]
-    if targets:
-        uuids = sorted({target.uuid for target in targets})
-        return " ".join(uuids), ", ".join(dict.fromkeys(target.title for target in targets))
+    if gpus := _gpus_of(role, gpu_targets(machine)):
+        return gpus
     return f"{machine.host} {','.join(sorted(set(role.devices)))}", host_class(machine)
 
 

@@ -1,8 +1,12 @@
-"""Records of a run as a sequence, with their sample files and monitor recordings, verified by digest.
+"""Records of a run as a sequence, with their sample files and monitor recordings, verified by digest; and the seal.
 
 The recorder continues to write while records are appended, so a record stores the current length of the recording and
 the digest of that many bytes. Each record extends the same hash: a recording is hashed once, however many records
 it has, and is read no further than it was sealed.
+
+``seal.json`` stores the state of a run when its findings were written, and the digests of the files that hold them. The
+lines of ``blocks.jsonl`` and ``records.jsonl`` are chained, so only lines missing at the end could pass for a run that
+was stopped; the seal stores how many there were. A resumed run has more lines than its seal, never fewer.
 """
 
 from __future__ import annotations
@@ -15,9 +19,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from pydantic import Field, ValidationError
 
 from assay.core.errors import BadInput, DamagedFile
-from assay.core.files import compute_digest, read_bytes, translate_os_errors
+from assay.core.files import (
+    DIGEST_PATTERN,
+    SealedJson,
+    compute_digest,
+    read_bytes,
+    read_sealed_json,
+    translate_os_errors,
+)
+from assay.core.format import format_count
+from assay.core.values import SCHEMA_VERSION, Value, first_problem
 from assay.monitor.recording_file import read_recording, read_window
 
 if TYPE_CHECKING:
@@ -28,6 +42,81 @@ if TYPE_CHECKING:
 
     from assay.core.results import Record, Series
     from assay.monitor.samples import RecordingLine
+
+SEAL_FILE = "seal.json"
+MAX_DEPTH = 3
+"""Maximum depth of the files in a run folder."""
+
+
+class SealedLength(Value):
+    """The number of lines of a file, and the digest of the last; null: it had none."""
+
+    lines: int = Field(ge=0)
+    digest: str | None = Field(default=None, pattern=DIGEST_PATTERN)
+
+
+class Seal(Value):
+    """The content of ``seal.json``."""
+
+    schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
+    run_id: str
+    lines: dict[str, SealedLength] = Field(description="By file: blocks.jsonl, records.jsonl.")
+    files: dict[str, str] = Field(description="Digests of the files that hold findings, by their paths.")
+
+
+def read_seal(folder: Path) -> Seal | None:
+    """Return the seal of a run folder; null: its findings were never written.
+
+    Raises:
+        DamagedFile: It is not as it was written.
+    """
+    path = folder / SEAL_FILE
+    if not path.is_symlink() and not path.exists():
+        return None
+    try:
+        return Seal.model_validate_json(read_sealed_json(path))
+    except ValidationError as error:
+        raise BadInput(f"{path} is not what this version of Assay writes: {first_problem(error)}.") from None
+
+
+def verify_lines(path: Path, lines: Sequence[SealedJson], seal: Seal | None, run_id: str) -> None:
+    """Verify that a file has all the lines that its run's seal covers.
+
+    Raises:
+        DamagedFile: Lines are missing, or the seal is that of another run.
+    """
+    if seal is None:
+        return
+    if seal.run_id != run_id:
+        raise DamagedFile(f"{path.parent / SEAL_FILE} is damaged: it is that of another run.")
+    before = seal.lines.get(path.name, SealedLength(lines=0))
+    if before.lines > len(lines):
+        left = format_count(len(lines), "line")
+        raise DamagedFile(f"{path} is damaged: only {left} of {before.lines} are left.")
+    if before.lines and lines[before.lines - 1].digest != before.digest:
+        raise DamagedFile(f"{path}, line {before.lines} is damaged: it is not the one that {SEAL_FILE} speaks of.")
+
+
+def verify_file(path: Path) -> None:
+    """Verify that a file is as its run left it; files that no run sealed are skipped.
+
+    Raises:
+        DamagedFile: It is not.
+    """
+    parents = path.absolute().parents[:MAX_DEPTH]
+    folder = next((parent for parent in parents if (parent / "plan.json").is_file()), None)
+    seal = None if folder is None else read_seal(folder)
+    if folder is None or seal is None:
+        return
+    digest = seal.files.get(path.absolute().relative_to(folder).as_posix())
+    if digest is None:
+        return
+    if not path.exists():
+        raise DamagedFile(f"{path} is missing; `assay report {folder}` writes it again.")
+    if compute_digest(read_bytes(path)) != digest:
+        raise DamagedFile(
+            f"{path} is damaged: its digest is not the one in {SEAL_FILE}; `assay report {folder}` writes it again."
+        )
 
 
 NEVER_NEGATIVE = frozenset(

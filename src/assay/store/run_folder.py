@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -26,6 +27,7 @@ from assay.core.files import (
     replace_from_chunks,
     seal_json,
     translate_os_errors,
+    write_sealed_json,
 )
 from assay.core.format import unit_of
 from assay.core.processes import defer_stop
@@ -34,9 +36,20 @@ from assay.core.values import SCHEMA_VERSION, Block, Value, first_problem
 from assay.machine.model import Machine
 from assay.monitor import perfetto
 from assay.monitor.kernel_trace.rows import format_csv
-from assay.store import records as recordings
-from assay.store import seal
-from assay.store.records import Records, SampleFiles, path_inside, samples_to_bytes
+from assay.store.records import (
+    SEAL_FILE,
+    GrowingRecording,
+    Records,
+    SampleFiles,
+    Seal,
+    SealedLength,
+    path_inside,
+    read_seal,
+    samples_to_bytes,
+    sealed_lengths,
+    verify_lines,
+    verify_recordings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -84,6 +97,7 @@ class StoredRunPlan(RunPlan):
 
 PLAN, MACHINE, BLOCKS, RECORDS, FINDINGS = "plan.json", "machine.json", "blocks.jsonl", "records.jsonl", "findings.json"
 LATEST = "latest"
+UNKNOWN_LINE = "holds a line that this version of Assay does not write"
 ValueT = TypeVar("ValueT", bound=Value)
 
 
@@ -114,26 +128,29 @@ class RunFolder:
         self._stored = stored
         self._samples = SampleFiles(path)
         self._verified_lengths: dict[str, int] = {}
-        self._recordings: dict[str, recordings.GrowingRecording] = {}
+        self._recordings: dict[str, GrowingRecording] = {}
         self._file_digests: dict[str, str] = {}
 
     @classmethod
     def create(cls, parent: Path, plan: RunPlan, machine: Machine) -> RunFolder:
         """Create a new, unique folder under ``parent``, and point ``latest`` there to it."""
-        with defer_stop(), translate_os_errors(parent), _remove_parents_on_failure(parent):
+        with defer_stop(), translate_os_errors(parent), ExitStack() as on_failure:
+            missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
+            on_failure.callback(_remove_empty_folders, missing)
             parent.mkdir(parents=True, exist_ok=True)
             path = create_run_path(parent, plan.experiment)
-            with _remove_on_failure(path):
-                (path / "samples").mkdir()
-                (path / "logs").mkdir()
-                run_folder = cls.begin(path, plan, machine)
-                point_latest(parent, path.name)
+            on_failure.callback(shutil.rmtree, path, ignore_errors=True)
+            (path / "samples").mkdir()
+            (path / "logs").mkdir()
+            run_folder = cls.begin(path, plan, machine)
+            point_latest(parent, path.name)
+            on_failure.pop_all()
         return run_folder
 
     @classmethod
     def begin(cls, path: Path, plan: RunPlan, machine: Machine, run_id: str | None = None) -> RunFolder:
         """Write the plan and the machine of a run into an existing folder."""
-        machine_json = _indented(machine) + b"\n"
+        machine_json = json.dumps(machine.as_json(), indent=2, ensure_ascii=False).encode() + b"\n"
         stored = StoredRunPlan.of(plan, run_id or secrets.token_hex(8), compute_digest(machine_json))
         replace_atomically(path / MACHINE, machine_json)
         replace_atomically(path / PLAN, stored.as_bytes())
@@ -148,8 +165,8 @@ class RunFolder:
             BadInput: It does not exist, or is not a run folder.
         """
         if not (path / PLAN).is_file():
-            problem = "is not a run folder: it holds no plan.json" if path.exists() else "is not there; no run yet?"
-            raise BadInput(f"{path} {problem}".rstrip(".") + ("." if path.exists() else ""))
+            problem = "is not a run folder: it holds no plan.json." if path.exists() else "is not there; no run yet?"
+            raise BadInput(f"{path} {problem}")
         stored = _parse(read_sealed_json(path / PLAN), StoredRunPlan, path / PLAN)
         machine_json = read_bytes(path / MACHINE)
         if compute_digest(machine_json) != stored.machine_digest:
@@ -180,9 +197,9 @@ class RunFolder:
         Raises:
             DamagedFile: A line was changed, or one is missing.
         """
-        path, before = self.path / name, seal.read_seal(self.path)  # the seal first, as lines may be appended meanwhile
+        path, before = self.path / name, read_seal(self.path)  # the seal first, as lines may be appended meanwhile
         sealed_lines = read_sealed_lines(path, self._start(name))
-        seal.verify_lines(path, sealed_lines, before, self._stored.run_id)
+        verify_lines(path, sealed_lines, before, self._stored.run_id)
         return sealed_lines
 
     def _start(self, name: str) -> str:
@@ -225,7 +242,7 @@ class RunFolder:
                     f"{RECORDS}, line {number} is, is not in it."
                 )
         counted = {(r.block, r.trial): r for r in records if latest[r.block] == r.attempt}
-        return Records(list(counted.values()), self.path, self._samples, recordings.sealed_lengths(records))
+        return Records(list(counted.values()), self.path, self._samples, sealed_lengths(records))
 
     def records(self) -> Records:
         """Return the records that count, with all files that their numbers come from verified, each once.
@@ -257,9 +274,9 @@ class RunFolder:
             for series in record.series:
                 if not (lost_samples and not path_inside(self.path, series.file).is_file()):
                     self.verify_samples(series.file, series.digest)
-        lengths = recordings.sealed_lengths(all_records)
+        lengths = sealed_lengths(all_records)
         if lengths != self._verified_lengths:
-            recordings.verify_recordings(self.path, all_records)
+            verify_recordings(self.path, all_records)
             self._verified_lengths = lengths
 
     def verify_samples(self, file: str, digest: str | None) -> None:
@@ -316,7 +333,7 @@ class RunFolder:
     def keep(self, record: Record) -> Record:
         """Append a record, durably from here on; return it as stored."""
         if record.sensors is not None and (self.path / record.sensors).is_file():
-            growing = self._recordings.setdefault(record.sensors, recordings.GrowingRecording())
+            growing = self._recordings.setdefault(record.sensors, GrowingRecording())
             length, digest = growing.update(self.path / record.sensors)
             record = record.model_copy(update={"sensors_bytes": length, "sensors_digest": digest})
         append_sealed_line(self.path / RECORDS, record.model_dump_json(), self._start(RECORDS))
@@ -327,20 +344,30 @@ class RunFolder:
         for name, content in files.items():
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, str | bytes):
-                parts = seal.DigestedParts((content.encode() if isinstance(content, str) else content,))
-            else:
-                parts = seal.DigestedParts(part.encode() for part in content)
-            replace_from_chunks(path, parts)
-            self._file_digests[name] = parts.digest
+            digest = hashlib.sha256()
+            parts = (content,) if isinstance(content, str | bytes) else content
+            replace_from_chunks(path, _update_digest(digest, parts))
+            self._file_digests[name] = f"sha256:{digest.hexdigest()}"
 
     def keep_findings(self, findings: Findings, files: Mapping[str, str | bytes | Iterable[str]] | None = None) -> None:
         """Write ``findings.json`` and the files beside it, then the seal that covers all of them."""
         text = json.dumps(findings.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False)
         self._file_digests.clear()
         self.keep_files({FINDINGS: f"{text}\n", **(files or {})})
-        lengths = {name: seal.sealed_length(self.lines(name)) for name in (BLOCKS, RECORDS)}
-        seal.write_seal(self.path, seal.Seal(run_id=self._stored.run_id, lines=lengths, files=dict(self._file_digests)))
+        lengths: dict[str, SealedLength] = {}
+        for name in (BLOCKS, RECORDS):
+            lines = self.lines(name)
+            lengths[name] = SealedLength(lines=len(lines), digest=lines[-1].digest if lines else None)
+        seal = Seal(run_id=self._stored.run_id, lines=lengths, files=dict(self._file_digests))
+        write_sealed_json(self.path / SEAL_FILE, seal.as_json())
+
+
+def _update_digest(digest: hashlib._Hash, parts: Iterable[str | bytes]) -> Iterator[bytes]:
+    """Yield the parts of a file as bytes, and update its digest as they pass."""
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(data)
+        yield data
 
 
 def run_paths(parent: Path) -> list[Path]:
@@ -362,27 +389,10 @@ def create_run_path(parent: Path, experiment: str) -> Path:
         return path
 
 
-@contextmanager
-def _remove_parents_on_failure(parent: Path) -> Iterator[None]:
-    """Remove the parent folders created for a run that could not begin, unless they are in use by then."""
-    missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
-    try:
-        yield
-    except BaseException:
-        for path in missing:
-            with suppress(OSError):
-                path.rmdir()
-        raise
-
-
-@contextmanager
-def _remove_on_failure(folder: Path) -> Iterator[None]:
-    """Remove a run folder that could not be initialized, with its content, e.g. because the disk is full."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+def _remove_empty_folders(folders: Iterable[Path]) -> None:
+    for path in folders:
+        with suppress(OSError):  # one may be in use by then
+            path.rmdir()
 
 
 def point_latest(parent: Path, name: str) -> None:
@@ -399,28 +409,17 @@ def point_latest(parent: Path, name: str) -> None:
         raise
 
 
-def _indented(value: Value) -> bytes:
-    return json.dumps(value.as_json(), indent=2, ensure_ascii=False).encode()
-
-
 def _parse(data: bytes, kind: type[ValueT], path: Path) -> ValueT:
     """Return the value parsed from verified bytes."""
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
-        what = "is not what" if path.suffix == ".json" else "holds a line that"
-        ending = "" if path.suffix == ".json" else " does not"
-        raise BadInput(
-            f"{path} {what} this version of Assay{ending} write{'' if ending else 's'}: {first_problem(error)}."
-        ) from None
+        is_whole = path.suffix == ".json"
+        what = "is not what this version of Assay writes" if is_whole else UNKNOWN_LINE
+        raise BadInput(f"{path} {what}: {first_problem(error)}.") from None
 
 
-TRACE_KERNELS, TRACE_PERFETTO, TRACE_SUMMARY, TRACE_MACHINE = (
-    "kernels.csv",
-    "trace.json",
-    "summary.json",
-    "machine.json",
-)
+TRACE_KERNELS, TRACE_PERFETTO, TRACE_SUMMARY = "kernels.csv", "trace.json", "summary.json"
 
 
 def create_trace_folder(parent: Path) -> Path:
@@ -434,7 +433,7 @@ def write_trace_folder(folder: Path, trace: WorkloadTrace, machine: Machine) -> 
     """Write a trace into its folder."""
     write_kernels_csv(folder / TRACE_KERNELS, trace)
     write_perfetto_trace(folder / TRACE_PERFETTO, trace)
-    for name, value in ((TRACE_SUMMARY, trace.summary), (TRACE_MACHINE, machine)):
+    for name, value in ((TRACE_SUMMARY, trace.summary), (MACHINE, machine)):
         text = json.dumps(value.as_json(), indent=2, ensure_ascii=False)
         replace_atomically(folder / name, text.encode() + b"\n")
 

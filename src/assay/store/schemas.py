@@ -16,8 +16,8 @@ from assay.core.values import Trial
 from assay.machine.model import Machine
 from assay.monitor.kernel_trace.report import TraceSummary
 from assay.monitor.samples import RECORDING_LINE
+from assay.store.records import Seal
 from assay.store.run_folder import BlockDecision, StoredRunPlan
-from assay.store.seal import Seal
 
 if TYPE_CHECKING:
     from assay.core.values import Value

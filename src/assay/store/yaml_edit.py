@@ -17,18 +17,15 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import os
 import re
-import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from assay.core.errors import BadInput, MachineCannot, suggest_nearest
-from assay.core.files import file_lock, read_text, replace_atomically, translate_os_errors
+from assay.core.errors import BadInput, suggest_nearest
+from assay.core.files import lock_current_file, read_text, replace_atomically
 from assay.core.yaml_input import describe_yaml_error
 
 if TYPE_CHECKING:
@@ -75,24 +72,19 @@ def find_value(tree: YamlTree, key: str, name: str) -> tuple[YamlNode, YamlNode]
 def _key_paths(node: YamlNode, names: Sequence[str]) -> Iterator[tuple[_PathStep, ...]]:
     """Yield every path from a node that matches these names; a key may contain dots."""
     for count in range(1, len(names) + 1):
-        step = _last_step(node, ".".join(names[:count]))
-        if step is None:
+        matches = [step for step in node.pairs if step[0].has_value(".".join(names[:count]))]
+        if not matches:
             continue
+        step = _PathStep(node, *matches[-1])  # of several, most parsers use the last
         if count == len(names):
             yield (step,)
         else:
             yield from ((step, *rest) for rest in _key_paths(step.value, names[count:]))
 
 
-def _last_step(mapping: YamlNode, name: str) -> _PathStep | None:
-    """Return a mapping's last key with a name, and its value; most parsers use that one."""
-    matches = [(key, value) for key, value in mapping.pairs if key.kind == "scalar" and key.value == name]
-    return _PathStep(mapping, *matches[-1]) if matches else None
-
-
 def _refuse_duplicates(steps: Sequence[_PathStep], key: str, name: str) -> None:
     for step in steps:
-        lines = [str(k.line) for k, _ in step.mapping.pairs if k.kind == "scalar" and k.value == step.key.value]
+        lines = [str(k.line) for k, _ in step.mapping.pairs if k.has_value(step.key.value)]
         if len(lines) > 1:
             what = f"{step.key.value}, on the way to {key}," if step.key is not steps[-1].key else key
             raise BadInput(
@@ -134,19 +126,19 @@ def _missing_key_message(tree: YamlTree, key: str, name: str) -> str:
                 reason = _unreachable_reason(node, key, ".".join(names[:count]))
                 if reason is not None:
                     return f"{name}, line {reason}"
-    return f"{name} has no key {key}.{suggest_nearest(key, _scalar_keys(tree))}"
+    scalar_keys = [dotted for root in tree.documents for dotted in _dotted_keys(root, "")]
+    return f"{name} has no key {key}.{suggest_nearest(key, scalar_keys)}"
 
 
 def _unreachable_reason(node: YamlNode, key: str, reached: str) -> str | None:
     """Return, starting with the line, why a key cannot be in the node its prefix leads to; null: it just is not."""
     if node.kind == "alias":
         return f"{node.line}: {reached} is *{node.value}, which stands elsewhere; write it out here to change {key}."
-    merged = next((k.line for k, _ in node.pairs if k.kind == "scalar" and k.value == MERGE_KEY), None)
+    merged = next((k.line for k, _ in node.pairs if k.has_value(MERGE_KEY)), None)
     if merged is not None:
         return (
-            f"{merged}: {key} is not written there; it may come from what {MERGE_KEY} merges, where others "
-            "would change "
-            f"with it, so write it out beside {MERGE_KEY} to change it."
+            f"{merged}: {key} is not written there; it may come from what {MERGE_KEY} merges, where others would "
+            f"change with it, so write it out beside {MERGE_KEY} to change it."
         )
     if node.kind != "mapping" and reached:
         what = "a list" if node.kind == "sequence" else "a single value"
@@ -154,12 +146,8 @@ def _unreachable_reason(node: YamlNode, key: str, reached: str) -> str | None:
     return None
 
 
-def _scalar_keys(tree: YamlTree) -> list[str]:
-    """Return every dotted key with a single value."""
-    return [key for root in tree.documents for key in _dotted_keys(root, "")]
-
-
 def _dotted_keys(node: YamlNode, before: str) -> Iterator[str]:
+    """Yield every dotted key with a single value."""
     for key, value in node.pairs:
         name = f"{before}{key.value}"
         if value.kind == "mapping":
@@ -199,6 +187,10 @@ class YamlNode:
     tag: str | None = None
     pairs: tuple[tuple[YamlNode, YamlNode], ...] = ()
     items: tuple[YamlNode, ...] = ()
+
+    def has_value(self, text: str) -> bool:
+        """Return whether it is a scalar with this content."""
+        return self.kind == "scalar" and self.value == text
 
     @property
     def parts(self) -> Iterator[YamlNode]:
@@ -301,12 +293,12 @@ def _parse_node(event: Any, events: Iterator[Any]) -> YamlNode:
             children.append(_parse_node(next_event, events))
         last = next_event.end_mark
         kind = "sequence" if name == "SequenceStartEvent" else "mapping"
-        fields |= {"items": tuple(children)} if kind == "sequence" else {"pairs": tuple(_key_value_pairs(children))}
+        fields |= (
+            {"items": tuple(children)}
+            if kind == "sequence"
+            else {"pairs": tuple(zip(children[0::2], children[1::2], strict=True))}
+        )
     return YamlNode(kind, first.index, last.index, first.line + 1, last.line + 1, **fields)
-
-
-def _key_value_pairs(nodes: list[YamlNode]) -> Iterator[tuple[YamlNode, YamlNode]]:
-    return zip(nodes[0::2], nodes[1::2], strict=True)
 
 
 def _parse_error_text(error: YAMLError, text: str) -> str:
@@ -335,18 +327,10 @@ def equal_scalars(one: object, other: Scalar) -> bool:
 
 def format_scalar(value: Scalar, style: str | None) -> str:
     """Return a value as YAML; text keeps the quotes of what it replaces, and is quoted where necessary."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return _format_float(value)
-    return _format_text(value, style)
-
-
-def _format_float(value: float) -> str:
+    if value is None or isinstance(value, bool | int):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return _format_text(value, style)
     if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     digits, exponent, power = repr(value).partition("e")
@@ -361,12 +345,12 @@ def _format_text(value: str, style: str | None) -> str:
     if style == "'" and not _UNPRINTABLE.search(value):
         return "'" + value.replace("'", "''") + "'"
     inside = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{_UNPRINTABLE.sub(_escape, inside)}"'
 
+    def escape(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return f'"{_UNPRINTABLE.sub(escape, inside)}"'
 
 
 def differs_only_in(before: YamlTree, expected: Mapping[YamlNode, Scalar], after: YamlTree) -> bool:
@@ -391,16 +375,14 @@ def _node_differs_only_in(
         if old_key not in expected:
             if not _node_differs_only_in(old, expected, new, after):
                 return False
-        elif not _changed_to(old, expected[old_key], new, after.meaning(after.slot(key, new))):
+        elif (new.kind, new.anchor, new.tag) != ("scalar", old.anchor, None) or not equal_scalars(
+            after.meaning(after.slot(key, new)), expected[old_key]
+        ):
             return False
     return all(
         _node_differs_only_in(old, expected, new, after)
         for old, new in zip(old_node.items, new_node.items, strict=True)
     )
-
-
-def _changed_to(old: YamlNode, expected: Scalar, new: YamlNode, means: object) -> bool:
-    return (new.kind, new.anchor, new.tag) == ("scalar", old.anchor, None) and equal_scalars(means, expected)
 
 
 def _node_content(node: YamlNode) -> tuple[object, ...]:
@@ -500,7 +482,7 @@ def edit_file(path: Path, changes: Mapping[str, Scalar], mark: str | None = DEFA
         MachineCannot: It is not writable, or another process keeps writing it.
     """
     real = _resolve_file(path)
-    with _locked_file(real, path):
+    with lock_current_file(real, LOCK_TIMEOUT_S):
         text = read_text(real)
         after = edit_text(text, changes, _mark_for(text, mark), name=str(path))
         if after != text:
@@ -528,34 +510,3 @@ def _resolve_file(path: Path) -> Path:
     if not real.is_file():
         raise BadInput(f"{path} is {'a folder' if real.is_dir() else 'something else'}, but a file is needed.")
     return real
-
-
-@contextmanager
-def _locked_file(real: Path, path: Path) -> Iterator[None]:
-    """Lock a file against other writers.
-
-    The lock is on the file itself, so that no lock file is left beside it. A writer replaces the file: a process that
-    waited for the old one finds that the path leads to another file, and waits for that.
-    """
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    while True:
-        with translate_os_errors(path):
-            descriptor = os.open(real, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            with file_lock(descriptor, wait=False) as locked:
-                if locked and _is_still(real, descriptor):
-                    yield
-                    return
-        finally:
-            os.close(descriptor)
-        if time.monotonic() > deadline:
-            raise MachineCannot(f"{path} is being edited by another process at this moment.")
-        time.sleep(0.005)
-
-
-def _is_still(real: Path, descriptor: int) -> bool:
-    """Return whether a path still leads to the file that was opened."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), real.stat())
-    except FileNotFoundError:
-        return False

@@ -63,16 +63,17 @@ def make_calls(workload: str, params: dict[str, str], options: argparse.Namespac
 @contextlib.contextmanager
 def _capture_range(*, on_gpu: bool) -> Iterator[None]:
     """Mark the start and end of the range for a profiler that waits for it."""
-    driver = _cuda_driver() if on_gpu else None
-    if driver is None:
-        yield
-        return
-    driver.cuProfilerStart()
+    driver = None
+    with contextlib.suppress(OSError):
+        driver = ctypes.CDLL("libcuda.so.1") if on_gpu else None
+    if driver is not None:
+        driver.cuProfilerStart()
     try:
         yield
     finally:
-        driver.cuCtxSynchronize()
-        driver.cuProfilerStop()
+        if driver is not None:
+            driver.cuCtxSynchronize()
+            driver.cuProfilerStop()
 
 
 @contextlib.contextmanager
@@ -87,13 +88,6 @@ def _nvtx_range(name: str, *, on_gpu: bool) -> Iterator[None]:
         yield
     finally:
         torch.cuda.nvtx.range_pop()
-
-
-def _cuda_driver() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
 
 
 def _parse_parameter(text: str) -> tuple[str, str]:

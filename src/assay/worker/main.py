@@ -7,11 +7,8 @@ it).
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
-import signal
-import socket
 import sys
 import tempfile
 import time
@@ -21,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from assay.core import processes as copies
 from assay.core.errors import AssayError, BadInput
-from assay.core.processes import adopt_orphans, die_with_parent, enable_line_buffering, kill_descendants
+from assay.core.processes import kill_descendants, open_parent_socket
 from assay.core.values import HOST, Adaptive, Continuous, Counted, Paired, Staged
 from assay.isolation.binding import (
     HeldIsolation,
@@ -37,9 +34,7 @@ from assay.tuners import base as registry
 from assay.tuners.base import TuningJob, TuningResult, describe_error
 from assay.worker import protocol as say
 from assay.worker import subjects
-from assay.worker import subjects as origin
-from assay.worker.paired import PairedSubjects
-from assay.worker.staged import StagedSubjects
+from assay.worker.sequences import PairedSubjects, StagedSubjects
 from assay.worker.subjects import describe_failure
 from assay.worker.timer import ContinuousTimer, SubjectTimer
 
@@ -63,11 +58,18 @@ def run_tuner(message: say.Prepare, *, device: str, seed: int) -> say.Tuned:
         raise say.InvalidMessage("a role without a tuner was told to tune")
     cache = message.mode.cache if isinstance(message.mode, Adaptive) else None
     job = TuningJob(message.role.subjects[0], tuner, device, seed, cache)
+    limit_s = tuner.budget_s + TIMEOUT_SHARE * message.mode.timeout_s
     start = time.perf_counter_ns()
-    result = _run_limited(job, tuner.budget_s + TIMEOUT_SHARE * message.mode.timeout_s)
+    try:
+        with time_limit(limit_s, "the tuner's command" if tuner.command else f"the tuner {tuner.name}"):
+            result = registry.load_tuner(tuner.name)(job)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tuner raises is why it chose nothing
+        if not isinstance(error, AssayError):
+            traceback.print_exc()
+        result = TuningResult(config=None, reason=describe_error(error))
     end = time.perf_counter_ns()
     result = registry.check_choice(job, result)
-    _release_gpu_memory()
+    subjects.release_memory(device)  # what the candidates cached, for concurrent processes
     return say.Tuned(
         tuner=tuner.name,
         version=result.version,
@@ -80,24 +82,6 @@ def run_tuner(message: say.Prepare, *, device: str, seed: int) -> say.Tuned:
         reason=result.reason,
         notes=result.notes,
     )
-
-
-def _run_limited(job: TuningJob, limit_s: float) -> TuningResult:
-    try:
-        with time_limit(limit_s, "the tuner's command" if job.tuner.command else f"the tuner {job.tuner.name}"):
-            return registry.load_tuner(job.tuner.name)(job)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tuner raises is why it chose nothing
-        if not isinstance(error, AssayError):
-            traceback.print_exc()
-        return TuningResult(config=None, reason=describe_error(error))
-
-
-def _release_gpu_memory() -> None:
-    """Return the GPU memory that the tuner's candidates cached to the driver, for concurrent processes."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def trace_subjects(prepared: Sequence[PreparedWorkload], subjects: Sequence[Subject]) -> tuple[say.TraceDone, bytes]:
@@ -191,7 +175,7 @@ class Worker:
                 case say.Tune():
                     self._tune(message)
                 case say.TakeTrace():
-                    self._trace()
+                    self._connection.send(*trace_subjects(self._prepared, self._message.role.subjects))
                 case say.Hold():
                     self._hold(announce=True)
                 case say.Finish():
@@ -253,21 +237,19 @@ class Worker:
             case _:
                 raise say.InvalidMessage(f"a worker that was prepared otherwise was asked for a {message.kind}")
 
-    def _tune(self, message: say.Tune) -> None:
+    @property
+    def _message(self) -> say.Prepare:
         if self._prepare_message is None:
-            raise say.InvalidMessage("a worker was told to tune before it was prepared")
+            raise say.InvalidMessage("a worker was told to tune or to trace before it was prepared")
+        return self._prepare_message
+
+    def _tune(self, message: say.Tune) -> None:
+        prepared = self._message
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        self._connection.send(
-            run_tuner(self._prepare_message, device=worker_device(self._prepare_message), seed=message.seed)
-        )
+        self._connection.send(run_tuner(prepared, device=worker_device(prepared), seed=message.seed))
         if message.hold:
             self._hold(announce=False)
-
-    def _trace(self) -> None:
-        if self._prepare_message is None:
-            raise say.InvalidMessage("a worker was told to trace before it was prepared")
-        self._connection.send(*trace_subjects(self._prepared, self._prepare_message.role.subjects))
 
     def _hold(self, *, announce: bool) -> None:
         """Run every subject in turn until the parent sends a message; a load keeps the samples of continuous calls."""
@@ -296,13 +278,11 @@ class Worker:
         for prepared in self._prepared:
             prepared.close()
         kill_descendants()
-        for subject in self._prepare_message.role.subjects if self._prepare_message is not None else ():
-            origin.verify_origin(subject)
-        isolation = (
-            self._held
-            if self._prepare_message is None
-            else recheck_isolation(self._held, self._prepare_message.allotment)
-        )
+        isolation = self._held
+        if self._prepare_message is not None:
+            for subject in self._prepare_message.role.subjects:
+                subjects.verify_origin(subject)
+            isolation = recheck_isolation(self._held, self._prepare_message.allotment)
         self._connection.send(read_evidence(isolation))
 
 
@@ -337,14 +317,7 @@ def _pack_series(block: SampleBlock) -> tuple[tuple[say.SeriesHeader, ...], byte
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the parent on an inherited socket; exit 0 after a clean finish."""
-    descriptor, parent = int(arguments[0]), int(arguments[1])
-    del sys.argv[1:]  # these are Assay's, and user code may read its own
-    os.set_inheritable(descriptor, False)
-    die_with_parent(parent)
-    adopt_orphans()
-    enable_line_buffering()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=descriptor) as sock:
+    with open_parent_socket(int(arguments[0]), int(arguments[1])) as sock:
         connection = say.WorkerConnection(sock)
         copies.watch_for_forks(lambda reason: connection.send(say.MeasurementFailed(reason=reason)))
         try:

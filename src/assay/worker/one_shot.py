@@ -1,25 +1,25 @@
-"""The process behind ``assay time``: times functions and workloads once and returns the result.
+"""The process behind ``assay time`` and ``assay trace``: serves one request on functions and workloads, and ends.
 
-It is a separate process so that a call that never returns can be killed with it. ``serve_request`` serves any one-shot
-request.
+It is a separate process so that a call that never returns can be killed with it. A traced call is inside a named range
+of PyTorch's profiler, and the host's clock is read before and after it, so that a reader can align the trace with that
+clock. Without PyTorch there are only the host's times.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import socket
 import sys
 import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.core import processes
 from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed, WrongResult
-from assay.core.processes import adopt_orphans, die_with_parent, enable_line_buffering, kill_descendants
+from assay.core.processes import kill_descendants, open_parent_socket, temporary_variable
+from assay.monitor.kernel_trace.kineto import call_mark
+from assay.monitor.kernel_trace.rows import CallSpan
 from assay.timing.compare import compare
 from assay.timing.measure import measure
 from assay.timing.options import require_time_kind, resolve_options
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
         def __call__(self, phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:
             """Report the phase, its time limit, and the time that timing is meant to take."""
 
-
-RequestT = TypeVar("RequestT", TimeRequest, TraceRequest)
 
 CPU_BUDGET_S, CUDA_BUDGET_S = 10.0, 30.0
 """Default sampling time of all processes together."""
@@ -80,35 +78,45 @@ class LoadedSubject:
 
 def time_subjects(request: TimeRequest, report_phase: PhaseReporter) -> TimeResult:
     """Load the subjects, check them, call each once, and time them."""
-    _check_options(request)
+    if request.device is not None:  # otherwise the options cannot be checked before the calls are loaded
+        require_time_kind(request.by, _timing_options(request, request.device))
     names = distinct_names([subject.label for subject in request.subjects])
     loaded = {
         index: load_subject(index, names[index], request, report_phase)
         for index in load_order(len(names), request.process)
     }
     ready = [loaded[index] for index in range(len(names))]
-    device = (
-        "cpu"
-        if request.device is None and any(entry.prepared.synchronizes_itself for entry in ready)
-        else request.device
-    )
-    budget_s = _process_budget_s(request, device)
+    waits = any(entry.prepared.synchronizes_itself for entry in ready)
+    device = "cpu" if request.device is None and waits else request.device
+    usual_s = CUDA_BUDGET_S if _timing_options(request, device).on_gpu else CPU_BUDGET_S
+    budget_s = (request.budget_s or usual_s) / request.processes
     within_s = 2 * budget_s + request.limit_s + GRACE_S + MAX_SLOW_CALLS * sum(entry.took_s for entry in ready)
     within_s += GPU_SETUP_S if "torch" in sys.modules else 0.0
     report_phase("timing", " and ".join(names), within_s, budget_s)
-    timing = TimingPlan(device, budget_s)
-    timed = _measure(request, ready[0], timing) if len(ready) == 1 else _compare(request, ready, timing)
+    calls = {entry.name: entry.call if waits else entry.prepared.call for entry in ready}
+    timed = _time_calls(request, calls, device, budget_s)
     for entry in ready:
         entry.prepared.close()
-    return timed
+    return timed.model_copy(update={"facts": tuple(entry.facts for entry in ready)})
 
 
-@dataclass(frozen=True)
-class TimingPlan:
-    """The device to time calls on (null: detected from the calls), and this process's budget in s."""
-
-    device: str | None
-    budget_s: float
+def _time_calls(
+    request: TimeRequest, calls: dict[str, Callable[[], object]], device: str | None, budget_s: float
+) -> TimeResult:
+    """Measure one function or compare several; without a device, it is detected from the calls."""
+    if len(calls) == 1:
+        ((name, call),) = calls.items()
+        measurement = measure(
+            call, device=device, cache=request.cache, method=request.method, precision=request.precision,
+            budget_s=budget_s, limit_s=request.limit_s, lock_mhz=request.lock_mhz, name=name,
+        )  # fmt: skip
+        return TimeResult(facts=(), budget_s=budget_s, measurement=measurement)
+    comparison = compare(
+        calls, device=device, cache=request.cache, method=request.method, by=request.by,
+        minimum_effect=request.minimum_effect, budget_s=budget_s, limit_s=request.limit_s, lock_mhz=request.lock_mhz,
+        seed=request.seed + request.process - 1,
+    )  # fmt: skip
+    return TimeResult(facts=(), budget_s=budget_s, comparison=comparison)
 
 
 def load_order(count: int, process: int) -> list[int]:
@@ -116,23 +124,11 @@ def load_order(count: int, process: int) -> list[int]:
     return [(position + process - 1) % count for position in range(count)]
 
 
-def _check_options(request: TimeRequest) -> None:
-    """Check the options before anything of the user's is loaded; without a device, they cannot be checked yet."""
-    if request.device is not None:
-        require_time_kind(request.by, _timing_options(request, request.device))
-
-
 def _timing_options(request: TimeRequest, device: str | None) -> TimingOptions:
     return resolve_options(
         device=device, cache=request.cache, method=request.method, precision=request.precision,
         budget_s=request.budget_s or CPU_BUDGET_S, times=("call",), limit_s=request.limit_s, lock_mhz=request.lock_mhz,
     )  # fmt: skip
-
-
-def _process_budget_s(request: TimeRequest, device: str | None) -> float:
-    """Return this process's share of the budget."""
-    usual_s = CUDA_BUDGET_S if _timing_options(request, device).on_gpu else CPU_BUDGET_S
-    return (request.budget_s or usual_s) / request.processes
 
 
 def distinct_names(labels: Sequence[str]) -> tuple[str, ...]:
@@ -186,74 +182,108 @@ def _source_line(error: BaseException | None, subject: Subject) -> str:
     return f" (line {lines[-1]} of {path})" if lines else ""
 
 
-def _measure(request: TimeRequest, ready: LoadedSubject, timing: TimingPlan) -> TimeResult:
-    measurement = measure(
-        ready.call if ready.prepared.synchronizes_itself else ready.prepared.call,
-        device=timing.device,
-        cache=request.cache,
-        method=request.method,
-        precision=request.precision,
-        budget_s=timing.budget_s,
-        limit_s=request.limit_s,
-        lock_mhz=request.lock_mhz,
-        name=ready.name,
-    )
-    return TimeResult(facts=(ready.facts,), budget_s=timing.budget_s, measurement=measurement)
+NO_PROFILER = (
+    "PyTorch, whose profiler tells operators and kernels apart, was not loaded: a row is a call by the host's clock"
+)
 
 
-def _compare(request: TimeRequest, ready: Sequence[LoadedSubject], timing: TimingPlan) -> TimeResult:
-    waits = any(entry.prepared.synchronizes_itself for entry in ready)
-    comparison = compare(
-        {entry.name: entry.call if waits else entry.prepared.call for entry in ready},
-        device=timing.device,
-        cache=request.cache,
-        method=request.method,
-        by=request.by,
-        minimum_effect=request.minimum_effect,
-        budget_s=timing.budget_s,
-        limit_s=request.limit_s,
-        lock_mhz=request.lock_mhz,
-        seed=request.seed + request.process - 1,
+def trace_calls(request: TraceRequest, report_phase: PhaseReporter) -> TraceResult:
+    """Load the subject, check it, call it until it is warm, and trace the measured calls."""
+    ready = load_subject(0, request.subjects[0].label, request, report_phase)
+    torch = sys.modules.get("torch")
+    report_phase("tracing", ready.name, request.limit_s + GRACE_S + (GPU_SETUP_S if torch is not None else 0.0))
+    with _blame_subject(request, ready):
+        for _ in range(request.warmup):
+            ready.call()
+    spans = _time_on_host(request, ready) if torch is None else _profile(request, ready, torch)
+    ready.prepared.close()
+    return TraceResult(
+        facts=ready.facts,
+        calls=spans,
+        profiled=torch is not None,
+        missing_reason=NO_PROFILER if torch is None else None,
     )
-    return TimeResult(facts=tuple(entry.facts for entry in ready), budget_s=timing.budget_s, comparison=comparison)
+
+
+@contextlib.contextmanager
+def _blame_subject(request: TraceRequest, ready: LoadedSubject) -> Iterator[None]:
+    """Attribute errors in a block to the subject, with its source line."""
+    with reporting_source_line("", request.subjects[0]), attribute_errors(ready.name):
+        yield
+
+
+def _time_on_host(request: TraceRequest, ready: LoadedSubject) -> tuple[CallSpan, ...]:
+    spans: list[CallSpan] = []
+    with _blame_subject(request, ready):
+        for _ in range(request.calls):
+            began_ns = time.monotonic_ns()
+            ready.call()
+            spans.append(CallSpan(entered_ns=began_ns, began_ns=began_ns, ended_ns=time.monotonic_ns()))
+    return tuple(spans)
+
+
+def _profile(request: TraceRequest, ready: LoadedSubject, torch: Any) -> tuple[CallSpan, ...]:
+    """Make the calls under the profiler and export its trace.
+
+    A profiled call whose trace is discarded absorbs the profiler's start-up. CUPTI must stay attached after it: once
+    torn down, it sees no kernels the second time. The profiler is the one in ``torch.autograd``: the other one imports
+    PyTorch's compiler, and the traces are the same.
+    """
+    from torch.autograd.profiler import profile, record_function
+
+    on_gpu = request.device.startswith("cuda") and torch.cuda.is_available()
+    profile_options = {"use_device": "cuda" if on_gpu else None, "use_kineto": True}
+    spans: list[CallSpan] = []
+    try:
+        with (
+            temporary_variable("TEARDOWN_CUPTI", "0"),
+            profile(**profile_options),
+            record_function("warm-up"),
+            _blame_subject(request, ready),
+        ):
+            ready.call()
+        with profile(**profile_options) as profiler, _blame_subject(request, ready):
+            for number in range(request.calls):
+                entered_ns = time.monotonic_ns()
+                with record_function(call_mark(number)):
+                    began_ns = time.monotonic_ns()
+                    ready.prepared.call()
+                    ended_ns = time.monotonic_ns()
+                spans.append(CallSpan(entered_ns=entered_ns, began_ns=began_ns, ended_ns=ended_ns))
+            ready.prepared.synchronize()
+            if on_gpu:
+                torch.cuda.synchronize()
+        profiler.export_chrome_trace(request.file)
+    except RuntimeError as error:
+        raise MachineCannot(f"PyTorch's profiler cannot trace here: {' '.join(str(error).split())[:200]}.") from error
+    return tuple(spans)
 
 
 def fulfil_request(
-    request: RequestT,
-    report_phase: PhaseReporter,
-    handler: Callable[[RequestT, PhaseReporter], TimeResult | TraceResult],
+    request: TimeRequest | TraceRequest, report_phase: PhaseReporter
 ) -> TimeResult | TraceResult | RequestFailed:
     """Return the result of a request, or the failure."""
     try:
-        return handler(request, report_phase)
-    except BadInput as error:
-        return RequestFailed(error="BadInput", reason=str(error))
-    except MachineCannot as error:
-        return RequestFailed(error="MachineCannot", reason=str(error))
-    except WrongResult as error:
-        return RequestFailed(error="WrongResult", reason=str(error))
+        if isinstance(request, TraceRequest):
+            return trace_calls(request, report_phase)
+        return time_subjects(request, report_phase)
     except AssayError as error:
-        return RequestFailed(error="TrialFailed", reason=str(error))
+        kind = next((kind for kind in (BadInput, MachineCannot, WrongResult) if isinstance(error, kind)), TrialFailed)
+        return RequestFailed.model_validate({"error": kind.__name__, "reason": str(error)})
     except Exception as error:  # noqa: BLE001 - an unexpected error is reported to the parent as a defect of Assay
         reason = f"{type(error).__name__}: {error}"
         return RequestFailed(error="defect", reason=reason, traceback=traceback.format_exc())
 
 
-def serve_request(
-    arguments: Sequence[str],
-    kind: type[RequestT],
-    handler: Callable[[RequestT, PhaseReporter], TimeResult | TraceResult],
-) -> int:
-    """Handle the request that arrives on an inherited socket; return 0 if a reply was sent, 1 otherwise."""
-    descriptor, parent = int(arguments[0]), int(arguments[1])
-    del sys.argv[1:]  # these are Assay's, and user code may read its own
-    os.set_inheritable(descriptor, False)
-    die_with_parent(parent)
-    adopt_orphans()
-    enable_line_buffering()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def serve_request(activity: str, descriptor: str, parent_pid: str) -> int:
+    """Handle the request to time or trace from an inherited socket; return 0 if a reply was sent, 1 otherwise."""
+    kind = TraceRequest if activity == "trace" else TimeRequest
     # The socket may be closed: the parent is gone, or a subject closed all files.
-    with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as sock, sock.makefile("rb") as lines:
+    with (
+        contextlib.suppress(OSError),
+        open_parent_socket(int(descriptor), int(parent_pid)) as sock,
+        sock.makefile("rb") as lines,
+    ):
 
         def send(message: PhaseStarted | TimeResult | TraceResult | RequestFailed) -> None:
             sys.stdout.flush()
@@ -267,7 +297,7 @@ def serve_request(
         def report_phase(phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:
             send(PhaseStarted(phase=phase, name=name, within_s=within_s, budget_s=budget_s))
 
-        reply = fulfil_request(request, report_phase, handler)
+        reply = fulfil_request(request, report_phase)
         kill_descendants()
         send(reply)
         return 0
@@ -275,4 +305,4 @@ def serve_request(
 
 
 if __name__ == "__main__":
-    sys.exit(serve_request(sys.argv[1:], TimeRequest, time_subjects))
+    sys.exit(serve_request(*sys.argv[1:]))

@@ -22,6 +22,7 @@ message, and raw float64 samples, or a trace, after it.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -207,26 +208,9 @@ class Finished(Value):
     peak_memory_mib: float
 
 
-Message = Annotated[
-    Prepare
-    | TakeBlock
-    | TakeSamples
-    | TakeStage
-    | Tune
-    | TakeTrace
-    | Hold
-    | Release
-    | Finish
-    | WorkerReady
-    | MeasurementFailed
-    | BlockDone
-    | Tuned
-    | TraceDone
-    | Holding
-    | Released
-    | Finished,
-    Field(discriminator="kind"),
-]
+_FromParent = Prepare | TakeBlock | TakeSamples | TakeStage | Tune | TakeTrace | Hold | Release | Finish
+_FromWorker = WorkerReady | MeasurementFailed | BlockDone | Tuned | TraceDone | Holding | Released | Finished
+Message = Annotated[_FromParent | _FromWorker, Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)
 
 
@@ -293,6 +277,27 @@ def read_frame(sock: socket.socket, decoder: FrameDecoder) -> Frame | None:
         raise ConnectionClosed
     decoder.feed(data)
     return decoder.next()
+
+
+class ParentConnection:
+    """The parent's end: sends a message, and reads a frame where one is complete."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._decoder = FrameDecoder()
+
+    def fileno(self) -> int:
+        """Return the socket to wait on."""
+        return self.socket.fileno()
+
+    def send(self, message: Message) -> None:
+        """Send a message; a broken connection is noticed when waiting for the reply."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.socket.sendall(encode(message))
+
+    def read(self) -> Frame | None:
+        """Return the next complete frame, or null; raises `ConnectionClosed` or `InvalidMessage`."""
+        return read_frame(self.socket, self._decoder)
 
 
 class WorkerConnection:

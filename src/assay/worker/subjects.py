@@ -42,7 +42,8 @@ def verify_origin(subject: Subject) -> None:
     source = subject.source
     if source is None or subject.command is not None:
         return
-    stray = find_strayed_module(source, _own_module(subject))
+    module, colon, _ = subject.workload.rpartition(":")
+    stray = find_strayed_module(source, module if colon and not module.endswith(".py") else None)
     if stray is not None:
         name, path = stray
         raise MachineCannot(
@@ -51,14 +52,11 @@ def verify_origin(subject: Subject) -> None:
         )
 
 
-def _own_module(subject: Subject) -> str | None:
-    """Return the module of a function; null if it is named by its file, or is a workload of Assay's."""
-    module, colon, _ = subject.workload.rpartition(":")
-    return module if colon and not module.endswith(".py") else None
-
-
 def find_strayed_module(source: SourceCheckout, own: str | None) -> tuple[str, str] | None:
-    """Return a module from outside its expected location, and its file; null if there is none."""
+    """Return a module from outside its expected location, and its file; null if there is none.
+
+    ``own`` is the module of a function; null if it is named by its file, or is a workload of Assay's.
+    """
     checkout = Path(source.checkout).resolve()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 from assay.core import processes as copies
 from assay.core.results import TimingMethod
-from assay.timing import continuous, wall
-from assay.timing import interleaved as pairs
-from assay.timing import interleaved as stretch
+from assay.timing import continuous, interleaved, wall
 from assay.timing.continuous import START_US, EventCallStream, WallCallStream, probe_all_calls_per_sample
 from assay.timing.interleaved import SampleBlock, SampleSeries, warm_up_all
 from assay.timing.options import TimingOptions
@@ -73,7 +71,9 @@ class SubjectTimer:
             and "torch" in sys.modules
             and not any(p.synchronizes_itself for p in self._prepared)
         ):
-            options = _options(device, cache, timeout_s)
+            from assay.workloads.torch_device import torch_device
+
+            options = TimingOptions(torch_device(device), cache or "cold", limit_s=timeout_s)
             self._cuda = cuda = CudaTimerSetup(options.index)
             self._reader = cuda.reader()
             bounds = [BoundCall(label, p.call) for p, label in zip(self._prepared, self._labels, strict=True)]
@@ -81,7 +81,16 @@ class SubjectTimer:
                 timed_calls = set_up_interleaved(cuda, bounds, options, cleanup)
                 cleanup.pop_all()  # they are closed with the timer
             self._timed_calls = tuple(replace(timed_call, busy_instrument=None) for timed_call in timed_calls)
-            return tuple(_how_timed(timed_call, options.cache) for timed_call in self._timed_calls)
+            return tuple(
+                TimingMethod(
+                    method=timed_call.instrument.method,
+                    why=timed_call.why,
+                    cache="warm" if timed_call.device == "cpu" else options.cache,
+                    operations=timed_call.operations,
+                    instrument_error_us=timed_call.error_us,
+                )
+                for timed_call in self._timed_calls
+            )
         return (TimingMethod(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
 
     def take(self, request: say.TakeBlock | say.TakeSamples) -> SampleBlock:
@@ -91,7 +100,7 @@ class SubjectTimer:
             return self._take_counted(request, begin_ns)
         self._warm_up(request.duration_s)
         until_ns = begin_ns + int(request.duration_s * 1e9)
-        return stretch.sample_interleaved(
+        return interleaved.sample_interleaved(
             self._timed_calls, until_ns=until_ns, precision=request.precision, seed=request.seed, reader=self._reader
         )
 
@@ -99,7 +108,7 @@ class SubjectTimer:
         """Time the two prepared subjects in rounds until about ``until_ns``; number them by ``subjects``."""
         self._warm_up(max(0.0, (until_ns - time.perf_counter_ns()) / 1e9))
         first, second = self._timed_calls
-        return pairs.sample_pair(
+        return interleaved.sample_pair(
             (first, second), subjects, rounds=rounds, until_ns=until_ns, seed=seed, reader=self._reader
         )
 
@@ -113,8 +122,10 @@ class SubjectTimer:
     def _warm_up(self, share_s: float) -> None:
         """Warm all up before they are timed for the first time."""
         if not self._timed_calls:
-            labelled = zip(self._prepared, self._labels, strict=True)
-            self._timed_calls = tuple(_by_wall(p, label) for p, label in labelled)
+            self._timed_calls = tuple(
+                TimedCall(BoundCall(label, p.call), WallTimer(p.call, finish=p.synchronize), "call_us", "cpu", WALL)
+                for p, label in zip(self._prepared, self._labels, strict=True)
+            )
         if not self._warm:
             warm_up_all([timed_call.instrument for timed_call in self._timed_calls], share_s * WARMUP_SHARE)
             self._warm = True
@@ -177,27 +188,6 @@ def next_depth(rounds: int, took_s: float) -> int:
 def _as_timed(prepared: PreparedWorkload) -> wall.TimedSubject:
     timed = wall.TimedSubject(prepared.call, prepared.synchronize, prepared.reports_extras)
     return timed if prepared.align is None else replace(timed, before=prepared.align)
-
-
-def _options(device: str, cache: Cache | None, timeout_s: float) -> TimingOptions:
-    from assay.workloads.torch_device import torch_device
-
-    return TimingOptions(torch_device(device), cache or "cold", limit_s=timeout_s)
-
-
-def _by_wall(prepared: PreparedWorkload, label: str) -> TimedCall:
-    clock = WallTimer(prepared.call, finish=prepared.synchronize)
-    return TimedCall(BoundCall(label, prepared.call), clock, "call_us", "cpu", WALL)
-
-
-def _how_timed(timed_call: TimedCall, cache: Cache) -> TimingMethod:
-    return TimingMethod(
-        method=timed_call.instrument.method,
-        why=timed_call.why,
-        cache="warm" if timed_call.device == "cpu" else cache,
-        operations=timed_call.operations,
-        instrument_error_us=timed_call.error_us,
-    )
 
 
 EVENTS = "calls follow one another without a pause, timed by events between them; caches are as the calls leave them"

@@ -268,8 +268,7 @@ def test_one_block_has_no_interval_and_decides_nothing() -> None:
 
 
 def test_every_report_draws_every_page() -> None:
-    from assay.reports.html import to_html
-    from assay.reports.markdown import to_markdown
+    from assay.reports.documents import to_html, to_markdown
 
     _, page = found_in(World(slower={"naive": 2.0}, picks_wrong={"naive": 0.5}), options(workers=2))
     assert [figure.name for figure in page.figures] == ["ratios", "samples_0", "timeline"]

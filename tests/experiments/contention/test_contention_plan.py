@@ -17,7 +17,7 @@ from assay.experiments.contention.layout import TunerPick, WorkerSlot, build_lay
 from assay.experiments.contention.options import PHASES, ContentionOptions
 from assay.experiments.contention.plan import WARM_UP, build_block, fit_to_budget, phase_order, predict_overrun
 from assay.experiments.contention.regret import RETIMED, retiming_block
-from assay.launch.placement import compute_placements
+from assay.launch.trial import compute_placements
 from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, World, options
 from tests.experiments.remembered import Remembered
 from tests.machines import machine

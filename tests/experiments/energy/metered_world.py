@@ -25,7 +25,7 @@ from assay.core.values import Block, Staged
 from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.options import EnergyOptions, build_energy_options
 from assay.experiments.energy.plan import replay_run
-from assay.launch.stages import NOT_METERED, NOT_WATCHED
+from assay.launch.monitoring import NOT_METERED, NOT_WATCHED
 from assay.workloads.generation.params import Generation
 from assay.workloads.generation.roofline import PROFILED_STEPS
 from tests.experiments.remembered import Remembered

@@ -29,8 +29,8 @@ from assay.experiments.threshold import saved_results as saved
 from assay.experiments.threshold.results_file import RESULTS_FILE as THRESHOLDS
 from assay.machine.cuda_devices import gpu_targets
 from assay.store.identity import machine_model
+from assay.store.records import verify_file
 from assay.store.run_folder import RunFolder, run_paths
-from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

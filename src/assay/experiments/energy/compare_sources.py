@@ -23,8 +23,8 @@ from assay.experiments.energy.export import (
     parse_csv_table,
 )
 from assay.experiments.energy.result import EnergyResult
+from assay.store.records import verify_file
 from assay.store.run_folder import run_paths
-from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -92,7 +92,7 @@ def check_gpus(
         machine: What is here.
         indices: GPUs by their numbers.
         touch: Makes sure that the GPU of a UUID answers NVML.
-        torch_report: What PyTorch found, as ``assay.worker.probes.gpu_smoke_test`` says it.
+        torch_report: What PyTorch found, as ``assay.worker.probes.smoke_test_gpus`` returns it.
     """
     gpus = {gpu.index: gpu for gpu in machine.gpus}
     lost = {gpu.index: gpu.reason for gpu in machine.lost}

@@ -24,7 +24,7 @@ from assay.core.files import read_text
 from assay.core.page import Text
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Scalar, Value, first_problem
-from assay.store.seal import verify_file
+from assay.store.records import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence

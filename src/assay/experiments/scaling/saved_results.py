@@ -27,8 +27,8 @@ from assay.experiments.scaling.result_rows import (
     newest_rows,
 )
 from assay.store.identity import machine_model
+from assay.store.records import verify_file
 from assay.store.run_folder import RunFolder, run_paths
-from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from assay.experiments.threshold.cells import (
 )
 from assay.experiments.threshold.options import GridPoint, Threshold
 from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults
-from assay.store.seal import verify_file
+from assay.store.records import verify_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,8 +25,8 @@ from assay.experiments.power.rows import GPUS_FILE
 from assay.hosts import run_job as traces
 from assay.hosts.fleet import state as fleet_state
 from assay.hosts.fleet.state import FleetGpu, FleetState, GpuLocation
+from assay.store.records import verify_file
 from assay.store.run_folder import RunFolder
-from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -24,8 +24,8 @@ from assay.core.results import Findings
 from assay.core.values import first_problem
 from assay.hosts.remote.agent.folder import NOTHING_THERE, RUN, unpack
 from assay.hosts.remote.upload import last_line, start_folder
+from assay.store.records import verify_file
 from assay.store.run_folder import RunFolder, point_latest
-from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,29 +8,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.format import typeset_minus
-from assay.reports.drawing.axes import (
+from assay.reports.drawing.sheet import (
+    CAP_HEIGHT,
     LABEL_CHARACTERS,
+    LINE_HEIGHT,
     MARGIN,
     NOTE_SIZE,
     TICK_SIZE,
     TITLE_SIZE,
     WIDTH,
-    LegendEntry,
-    box_key,
-    draw_legend,
-    linear_ticks,
-    tick_texts,
-)
-from assay.reports.drawing.palette import readable_ink
-from assay.reports.drawing.shapes import (
-    CAP_HEIGHT,
-    LINE_HEIGHT,
     Box,
     Canvas,
     Label,
+    LegendEntry,
     Polygon,
+    box_key,
+    draw_legend,
+    linear_ticks,
+    readable_ink,
     text_height,
     text_width,
+    tick_texts,
 )
 from assay.reports.scales import FULL_COLOUR, Axis, Floats, finite, shade_scale
 from assay.reports.text import format_cell, format_matrix, one_line, wrap_label
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import HeatMap
-    from assay.reports.drawing.palette import Ink
+    from assay.reports.drawing.sheet import Ink
 
 _CELL, _SMALL_CELL, _CELL_HEIGHT, _GAP = 40.3, 12.2, 26.0, 1.2
 _MAX_NUMBERED_COLUMNS = 20
@@ -203,12 +201,10 @@ def _draw_legend(canvas: Canvas, left: float, values: Floats, sure: Floats, cent
         neutral = "no change" if centre is None else typeset_minus(format_cell(centre))
         entries.append(LegendEntry(f"undecided: the interval contains {neutral}", box_key("rule")))
     if np.any(np.isnan(values)):
-        entries.append(LegendEntry("not measured", _draw_hatched_key))
+        entries.append(
+            LegendEntry("not measured", lambda area, x, y: area.line(_hatch(x - 8, y - 4, 16, 8), "muted", 0.7))
+        )
     return draw_legend(canvas, entries, left, MARGIN) if entries else MARGIN
-
-
-def _draw_hatched_key(canvas: Canvas, x: float, y: float) -> None:
-    canvas.line(_hatch(x - 8, y - 4, 16, 8), "muted", 0.7)
 
 
 def _draw_colour_bar(

@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from assay.reports.drawing.axes import (
+from assay.reports.drawing.charts import MARKERS
+from assay.reports.drawing.sheet import (
     AXIS_CHARACTERS,
+    CAP_HEIGHT,
+    DASHED,
+    LINE_INKS,
     MARGIN,
     WIDTH,
+    Canvas,
     LegendEntry,
+    Marker,
     PlotArea,
     Ticks,
     draw_legend,
+    text_height,
+    text_width,
 )
-from assay.reports.drawing.lines import MARKERS
-from assay.reports.drawing.palette import LINE_INKS
-from assay.reports.drawing.shapes import CAP_HEIGHT, DASHED, Canvas, Marker, text_height, text_width
 from assay.reports.scales import Axis, finite
 from assay.reports.text import one_line, wrap_label
 
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import ScatterPlot, ScatterPoint, Tone
-    from assay.reports.drawing.palette import Ink
+    from assay.reports.drawing.sheet import Ink
 
 MAX_LABELS = 28
 """Up to this many dots are all labelled; of more, only those on the path."""
@@ -123,17 +128,18 @@ def _mark(tone: Tone, group: int | None, canvas: Canvas, x: float, y: float) -> 
         canvas.add(Marker(x, y, shape, _SIZE * 0.45, ink))
 
 
-def _draw_path_key(canvas: Canvas, x: float, y: float) -> None:
-    canvas.line([[(x - 8, y), (x + 8, y)]], "muted", 1.1, dash=DASHED)
-
-
 def _legend(scatter: ScatterPlot, groups: Sequence[str]) -> list[LegendEntry]:
     entries = [LegendEntry(group, partial(_mark, "good", index)) for index, group in enumerate(groups)]
     entries = entries if len(groups) > 1 else []
     used = {dot.tone for dot in scatter.dots}
     entries += [LegendEntry(text, partial(_mark, tone, None)) for tone, text in scatter.tones.items() if tone in used]
     if len(scatter.path) > 1 and scatter.path_label:
-        entries.append(LegendEntry(scatter.path_label, _draw_path_key))
+        entries.append(
+            LegendEntry(
+                scatter.path_label,
+                lambda canvas, x, y: canvas.line([[(x - 8, y), (x + 8, y)]], "muted", 1.1, dash=DASHED),
+            )
+        )
     return entries
 
 

@@ -1,8 +1,8 @@
 """The history of measurements: runs, series and points in a database that can be rebuilt from run folders at any time.
 
-    run folder ──► points.py: run and points for the history ──► importing.py ──► database.py
-                                                                                      │
-                             series as arrays in time order  ◄── queries.py  ◄────────┘
+    run folder ──► importing.py: a run and its points ──► database.py: tables and migrations
+                                                               │
+               series as arrays in time order  ◄── queries.py ◄┘
 
-``tables.py`` has the tables and their migrations, ``report.py`` the pages, ``export.py`` CSV and JSON.
+``report.py`` has the pages, and the export as CSV and JSON.
 """

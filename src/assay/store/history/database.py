@@ -1,34 +1,306 @@
-"""The history database: its location, transactions with a single writer, and its errors in one sentence.
+"""The history database: its location, tables and migrations, transactions with a single writer, errors in one sentence.
+
+assay_runs ──< assay_points >── assay_series        one point for each series that a run has measured
 
 It is a SQLite file in ``ASSAY_HOME``, another file, or a PostgreSQL server, as ``ASSAY_HISTORY`` says. SQLite takes its
 write lock when a transaction begins, PostgreSQL an advisory lock: there is one writer at a time, and the others wait.
 SQLite keeps its default journal, which works on network file systems; a kill rolls the transaction back.
+
+Migrations are small steps forward, each in its own transaction, in SQL that SQLite and PostgreSQL both accept. A
+released step never changes; a change becomes another step at the end of the list.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import create_engine, event, insert, text
+from sqlalchemy import (
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    insert,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.files import home_folder, translate_os_errors
-from assay.store.history.tables import CURRENT_VERSION, migrate_one_step, schema_version_of
+from assay.core.format import unit_of
+from assay.core.results import Origin, Scope, Status
+from assay.core.values import Value
+from assay.store.identity import SeriesKey, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import Connection, Engine, RowMapping
     from sqlalchemy.engine.interfaces import DBAPIConnection
+
+
+class HistoryRun(Value):
+    """A run as stored in the history. Times are in seconds since 1970, UTC."""
+
+    id: str
+    experiment: str
+    started_s: float
+    host: str
+    hostname: str | None
+    host_class: str
+    driver: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    versions: dict[str, str | None]
+    options_digest: str
+    origin: Origin
+    folder: str
+    headline: str
+    trials: int
+    failed: int
+
+    @property
+    def started_at(self) -> str:
+        """When the run began, ISO 8601, UTC."""
+        return datetime.fromtimestamp(self.started_s, UTC).isoformat(timespec="seconds")
+
+
+class HistoryPoint(NamedTuple):
+    """The result of one run for one series. Without a value, ``status`` and ``reason`` say why."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    scope: Scope | None
+    status: Status
+    reason: str | None
+    disturbed: bool
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The progress of a run folder: its identity, its number of lines, and a hash of them."""
+
+    id: str
+    lines: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """A run folder's contribution to the history."""
+
+    run: HistoryRun
+    state: RunState
+    keys: dict[str, SeriesKey]
+    points: dict[str, HistoryPoint]
+
+
+METADATA = MetaData()
+
+
+def _texts(*names: str, null: bool = False, unique: bool = False) -> list[Column[str]]:
+    return [Column(name, Text, nullable=null, unique=unique) for name in names]
+
+
+def _numbers(*names: str) -> list[Column[int]]:
+    return [Column(name, Integer, nullable=False) for name in names]
+
+
+VERSION = Table("assay_schema_version", METADATA, *_numbers("version"))
+
+RUNS = Table(
+    "assay_runs",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    *_texts("id", unique=True),
+    *_texts("experiment"),
+    Column("started_s", Double, nullable=False),
+    *_texts("host"),
+    *_texts("hostname", null=True),
+    *_texts("host_class"),
+    *_texts("driver", "git_commit", null=True),
+    Column("git_dirty", Integer),
+    *_texts("versions", "options_digest", "origin", "folder", "headline"),
+    *_numbers("trials", "failed", "lines"),
+    *_texts("state"),
+)
+
+SERIES = Table(
+    "assay_series",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    *_texts("key", unique=True),
+    *_texts("workload", "impl", "params", "params_digest"),
+    *_texts("config", "project", null=True),
+    *_texts("location"),
+    *_texts("gpu", "device", null=True),
+    *_texts("device_kind", "conditions", "quantity", "unit"),
+    Column("method", Text, nullable=False, server_default=""),
+)
+
+POINTS = Table(
+    "assay_points",
+    METADATA,
+    Column("series", Integer, primary_key=True, autoincrement=False),
+    Column("run", Integer, primary_key=True, autoincrement=False),
+    *(Column(name, Double) for name in ("value", "low", "high")),
+    *_numbers("n"),
+    *_texts("scope", null=True),
+    *_texts("status"),
+    *_texts("reason", null=True),
+    Column("disturbed", Integer, nullable=False, server_default="0"),
+    Index("assay_points_by_run", "run"),
+)
+
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE assay_runs (
+            number INTEGER NOT NULL PRIMARY KEY, id TEXT NOT NULL UNIQUE, experiment TEXT NOT NULL,
+            started_s DOUBLE PRECISION NOT NULL, host TEXT NOT NULL, hostname TEXT, host_class TEXT NOT NULL,
+            driver TEXT, git_commit TEXT, git_dirty INTEGER, versions TEXT NOT NULL, options_digest TEXT NOT NULL,
+            origin TEXT NOT NULL, folder TEXT NOT NULL, headline TEXT NOT NULL, trials INTEGER NOT NULL,
+            failed INTEGER NOT NULL, lines INTEGER NOT NULL, state TEXT NOT NULL)
+        """,
+        """
+        CREATE TABLE assay_series (
+            number INTEGER NOT NULL PRIMARY KEY, key TEXT NOT NULL UNIQUE, workload TEXT NOT NULL, impl TEXT NOT NULL,
+            params TEXT NOT NULL, params_digest TEXT NOT NULL, config TEXT, project TEXT, location TEXT NOT NULL,
+            gpu TEXT, device TEXT, device_kind TEXT NOT NULL, conditions TEXT NOT NULL, quantity TEXT NOT NULL,
+            unit TEXT NOT NULL)
+        """,
+        """
+        CREATE TABLE assay_points (
+            series INTEGER NOT NULL, run INTEGER NOT NULL, value DOUBLE PRECISION, low DOUBLE PRECISION,
+            high DOUBLE PRECISION, n INTEGER NOT NULL, scope TEXT, status TEXT NOT NULL, reason TEXT,
+            PRIMARY KEY (series, run))
+        """,
+    ),
+    (
+        "ALTER TABLE assay_points ADD COLUMN disturbed INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX assay_points_by_run ON assay_points (run)",
+    ),
+    ("ALTER TABLE assay_series ADD COLUMN method TEXT NOT NULL DEFAULT ''",),
+)
+CURRENT_VERSION = len(MIGRATIONS)
+
+
+def schema_version_of(connection: Connection, location: HistoryLocation) -> int:
+    """Return the number of migration steps applied; 0 in an empty database.
+
+    Raises:
+        BadInput: The file is the database of another program.
+        MachineCannot: A newer Assay has applied steps that this one does not know.
+    """
+    inspector = inspect(connection)
+    if not inspector.has_table(VERSION.name):
+        if location.file is not None and inspector.get_table_names():
+            raise BadInput(f"{location.shown} is a database of something else; name another file in ASSAY_HISTORY.")
+        return 0
+    version = connection.execute(select(VERSION.c.version)).scalar() or 0
+    if version > CURRENT_VERSION:
+        raise MachineCannot(
+            f"The history {location.shown} was written by a newer Assay (version {version} of its tables, "
+            "known here are "
+            f"{CURRENT_VERSION}); update Assay, or name another history in ASSAY_HISTORY."
+        )
+    return int(version)
+
+
+def migrate_one_step(connection: Connection, location: HistoryLocation) -> int:
+    """Apply the next migration, unless another process has already; return the resulting version."""
+    version = schema_version_of(connection, location)
+    if version == CURRENT_VERSION:
+        return version
+    if version == 0:
+        VERSION.create(connection)
+    for statement in MIGRATIONS[version]:
+        connection.execute(text(statement))
+    connection.execute(delete(VERSION))
+    connection.execute(insert(VERSION).values(version=version + 1))
+    return version + 1
+
+
+_RUN_FIELDS = tuple(HistoryRun.model_fields)
+_KEY_FIELDS = tuple(SeriesKey.model_fields)
+_JSON_COLUMNS = frozenset({"params", "config", "conditions", "versions"})
+"""Columns that hold JSON."""
+
+
+def run_row(history: RunHistory) -> dict[str, Any]:
+    """Return a run's row, without its number."""
+    run = history.run
+    row = {
+        **{name: getattr(run, name) for name in _RUN_FIELDS},
+        "lines": history.state.lines,
+        "state": history.state.digest,
+    }
+    return _storable_row({**row, "git_dirty": None if run.git_dirty is None else int(run.git_dirty)})
+
+
+def series_row(number: int, name: str, key: SeriesKey) -> dict[str, Any]:
+    """Return a series' row."""
+    row = {field: getattr(key, field) for field in _KEY_FIELDS}
+    extra = {"number": number, "key": name, "params_digest": short_hash(key.params), "unit": unit_of(key.quantity)}
+    return _storable_row({**row, **extra})
+
+
+def point_row(series: int, run: int, point: HistoryPoint) -> tuple[Any, ...]:
+    """Return a point's row, in column order."""
+    reason = None if point.reason is None else clean_text(point.reason)
+    return (
+        series, run, point.value, point.low, point.high, point.n, point.scope, point.status, reason,
+        int(point.disturbed),
+    )  # fmt: skip
+
+
+def run_from_row(row: RowMapping) -> HistoryRun:
+    """Return the run of a row."""
+    dirty = row["git_dirty"]
+    values = {name: _from_json(name, row[name]) for name in _RUN_FIELDS}
+    return HistoryRun.model_construct(**{**values, "git_dirty": None if dirty is None else bool(dirty)})
+
+
+def key_from_row(row: RowMapping) -> SeriesKey:
+    """Return the series key of a row."""
+    return SeriesKey.model_construct(**{name: _from_json(name, row[name]) for name in _KEY_FIELDS})
+
+
+def clean_text(text: str) -> str:
+    """Return a text that every database can store: without zero bytes, and valid Unicode."""
+    return text.replace("\0", "�").encode("utf-8", "backslashreplace").decode()
+
+
+def _storable_row(row: dict[str, Any]) -> dict[str, Any]:
+    stored = {name: _to_json(value) if name in _JSON_COLUMNS else value for name, value in row.items()}
+    return {name: clean_text(value) if isinstance(value, str) else value for name, value in stored.items()}
+
+
+def _to_json(content: object) -> str | None:
+    return None if content is None else json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+
+
+def _from_json(name: str, value: Any) -> Any:
+    return json.loads(value) if name in _JSON_COLUMNS and value is not None else value
 
 
 VARIABLE = "ASSAY_HISTORY"
@@ -137,13 +409,7 @@ _SQLITE_ERRORS = {
 }
 """Error messages by the prefix of SQLite's error name."""
 
-_POSTGRES_ERRORS = {
-    "55P03": LOCKED,
-    "25006": READ_ONLY,
-    "42501": READ_ONLY,
-    "42P01": GONE,
-    "53100": FULL,
-}
+_POSTGRES_ERRORS = {"55P03": LOCKED, "25006": READ_ONLY, "42501": READ_ONLY, "42P01": GONE, "53100": FULL}
 """Error messages by PostgreSQL's SQLSTATE."""
 
 
@@ -162,20 +428,23 @@ def friendly_database_errors(location: HistoryLocation) -> Iterator[None]:
         yield
     except Exception as error:
         driver_error = error.orig if isinstance(error, DBAPIError) else error
-        template = _error_template(driver_error)
+        template = _error_template(driver_error, location)
         if template is None:
             raise
         kind = HistoryDamaged if template is DAMAGED else MachineCannot
-        message = location.scrubbed(_one_line_message(driver_error))
-        raise kind(template.format(location=location.shown, wait=location.wait_s, reason=message)) from error
+        lines = [line.strip() for line in str(driver_error).splitlines() if line.strip()]
+        message = (lines[0] if lines else type(driver_error).__name__).rstrip(".")
+        reason = location.scrubbed(message[:1].lower() + message[1:])
+        raise kind(template.format(location=location.shown, wait=location.wait_s, reason=reason)) from error
 
 
-def _error_template(error: BaseException | None) -> str | None:
+def _error_template(error: BaseException | None, location: HistoryLocation) -> str | None:
     """Return the message template for a driver's error; null for unknown errors."""
     name = getattr(error, "sqlite_errorname", None)
+    if name == "SQLITE_ERROR":  # of any wrong statement: one on a table that is missing is the only one to expect
+        with _create_engine(location).connect() as connection:
+            return None if inspect(connection).has_table(RUNS.name) else GONE
     if name is not None:
-        if name == "SQLITE_ERROR" and "no such table" in str(error):
-            return GONE
         return next((template for start, template in _SQLITE_ERRORS.items() if name.startswith(start)), None)
     if error is None or not hasattr(error, "sqlstate"):
         return None
@@ -183,13 +452,6 @@ def _error_template(error: BaseException | None) -> str | None:
     return _POSTGRES_ERRORS.get(error.sqlstate or "") or (
         FAILED if kinds & {"OperationalError", "InterfaceError"} else None
     )
-
-
-def _one_line_message(error: BaseException | None) -> str:
-    """Return the first line of a driver's error, its first letter in lower case."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = (lines[0] if lines else type(error).__name__).rstrip(".")
-    return message[:1].lower() + message[1:]
 
 
 WRITES = "assay_writes"

@@ -16,9 +16,16 @@ from sqlalchemy import and_, func, or_, select
 from assay.core.errors import AssayError, BadInput, suggest_nearest
 from assay.core.results import Origin
 from assay.core.values import Value
-from assay.store.history.database import garbage_collection_paused
-from assay.store.history.points import HistoryRun, run_state
-from assay.store.history.tables import POINTS, RUNS, SERIES, key_from_row, run_from_row
+from assay.store.history.database import (
+    POINTS,
+    RUNS,
+    SERIES,
+    HistoryRun,
+    garbage_collection_paused,
+    key_from_row,
+    run_from_row,
+)
+from assay.store.history.importing import run_state
 from assay.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -175,8 +182,10 @@ def find_run(connection: Connection, text: str) -> HistoryRun | None:
         return None if row is None else run_from_row(row)
     path = Path(text)
     if (path / "plan.json").is_file():
-        identity = _run_id(path)
-        query = query.where(RUNS.c.id == identity)
+        try:
+            query = query.where(RUNS.c.id == run_state(RunFolder.open(path)).id)
+        except AssayError as error:
+            raise BadInput(f"{path} cannot be read: {error}") from None
     elif _HASH.fullmatch(text):
         query = query.where(RUNS.c.id.startswith(text))
     else:
@@ -205,7 +214,13 @@ def find_series(connection: Connection, text: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        choices = _shorten_names([f"{name} ({_distinct_key(keys[name])})" for name in matches])
+        choices = _shorten_names(
+            [
+                f"{name} ({key.label}, {key.where}, {key.details}, by {key.method or 'a method that is not recorded'})"
+                for name, key in keys.items()
+                if name in matches
+            ]
+        )
         raise BadInput(f"{text!r} is {len(matches)} series; name one by its key: {choices}.")
     suggestion = suggest_nearest(
         text, {*keys, *(key.label for key in keys.values()), *(key.workload for key in keys.values())}
@@ -213,17 +228,6 @@ def find_series(connection: Connection, text: str) -> str:
     raise BadInput(
         f"There is no run or series {text!r} in the history.{suggestion} `assay history list` shows the runs."
     )
-
-
-def _run_id(path: Path) -> str:
-    try:
-        return run_state(RunFolder.open(path)).id
-    except AssayError as error:
-        raise BadInput(f"{path} cannot be read: {error}") from None
-
-
-def _distinct_key(key: SeriesKey) -> str:
-    return f"{key.label}, {key.where}, {key.details}, by {key.method or 'a method that is not recorded'}"
 
 
 def _search_text(key: SeriesKey) -> str:
@@ -284,15 +288,18 @@ def load_series(connection: Connection, point_filter: PointFilter) -> list[Serie
     rows = connection.execute(query).mappings().all()
     runs = np.empty(len(rows), dtype=np.object_)
     runs[:] = [run_from_row(row) for row in rows]
-    position_of = _time_order([row["number"] for row in rows])
+    run_numbers = [row["number"] for row in rows]
+    position_of = np.full(2 + max(run_numbers, default=0), -1, dtype=np.int64)  # in time order; -1: no match
+    position_of[run_numbers] = np.arange(len(run_numbers))
     series_rows = (
         connection.execute(select(SERIES).where(*point_filter.series_clauses).order_by(SERIES.c.number))
         .mappings()
         .all()
     )
-    points = _point_columns(connection, [row["number"] for row in series_rows], [row["number"] for row in rows])
+    series_numbers = [row["number"] for row in series_rows]
+    points = _point_columns(connection, series_numbers, run_numbers)
     series, position = points["series"], position_of[np.minimum(points["run"], len(position_of) - 1)]
-    selected = (position >= 0) & np.isin(series, [row["number"] for row in series_rows])
+    selected = (position >= 0) & np.isin(series, series_numbers)
     order = np.flatnonzero(selected)[np.lexsort((position[selected], series[selected]))]
     numbers, starts = np.unique(series[order], return_index=True)
     parts = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
@@ -320,13 +327,6 @@ def load_named_series(connection: Connection, text: str, origins: tuple[Origin, 
     if not histories:
         raise BadInput(f"The series {key} has no {' or '.join(origins or ())} numbers; --origin all shows what it has.")
     return histories[0]
-
-
-def _time_order(numbers: list[int]) -> NDArray[np.int64]:
-    """Return the position in time order by run number; -1 for runs that do not match."""
-    positions = np.full(2 + max(numbers, default=0), -1, dtype=np.int64)
-    positions[numbers] = np.arange(len(numbers))
-    return positions
 
 
 def _point_columns(connection: Connection, series: list[int], runs: list[int]) -> dict[str, NDArray[Any]]:
