@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from assay.core.results import Estimate
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
     from assay.experiments.scaling.result_rows import RowSetting
     from assay.experiments.scaling.timings import ShapeTiming
 

@@ -9,7 +9,7 @@ from assay.experiments.reporting import gather_findings
 from assay.experiments.scaling.analysis import analyse_scaling
 from assay.experiments.scaling.findings import build_findings, write_headline
 from assay.experiments.scaling.forecast import next_block
-from assay.experiments.scaling.options import ScalingOptions
+from assay.experiments.scaling.plan import ScalingOptions
 from assay.experiments.scaling.report import build_page
 from assay.store.identity import machine_model
 

@@ -16,7 +16,6 @@ from assay.experiments.scaling.plan import (
     ScalingShape,
     list_shapes,
     minimum_flop,
-    sequence_lengths,
     shape_work,
 )
 from assay.experiments.scaling.speedup import CommunicationTimes, compare_with_one_rank, compute_throughput
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from assay.core.values import Subject
     from assay.experiments.scaling.estimates import ShapeNumbers
     from assay.experiments.scaling.forecast import PredictionScore
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
     from assay.experiments.scaling.timings import ScalingTimings, ShapeTiming, TimingBasis
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -310,7 +309,7 @@ def analyse_scaling(machine: Machine, options: ScalingOptions, records: Records)
     scaled = analyse(list_shapes(options))
     return ScalingAnalysis(
         timings=timings,
-        alone=analyse(ScalingShape(length, 1, 1) for length in sequence_lengths(options)),
+        alone=analyse(ScalingShape(length, 1, 1) for length in options.lengths),
         scaled=scaled,
         scores=score_predictions(options, timings, {result.shape: result["time"] for result in scaled}),
     )

@@ -11,7 +11,7 @@ from assay._version import __version__
 from assay.core.page import HeatMap, LinePlot, PlotLine, StripPlot, StripRow, Timeline, TimelineBar
 from assay.core.results import Estimate
 from assay.experiments.reporting import sensor_axis, sensor_lines
-from assay.experiments.scaling.plan import format_shape, sequence_lengths
+from assay.experiments.scaling.plan import format_shape
 from assay.experiments.scaling.result_rows import build_run_rows, label_rows
 from assay.experiments.scaling.timings import reduce_ranks
 from assay.stats.intervals import median_interval
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Element
     from assay.experiments.scaling.analysis import ScalingAnalysis
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
     from assay.experiments.scaling.result_rows import ScalingRow
     from assay.experiments.scaling.timings import ShapeTiming
     from assay.store.records import Records
@@ -226,7 +226,7 @@ def draw_run_figures(options: ScalingOptions, analysis: ScalingAnalysis) -> Scal
     if not analysis.measured:
         return ScalingFigures((), (), ())
     figures = draw_figures(build_run_rows(options, analysis, "this run", __version__, "this machine"))
-    return figures if len(sequence_lengths(options)) > 1 else figures._replace(heat_maps=())
+    return figures if len(options.lengths) > 1 else figures._replace(heat_maps=())
 
 
 def draw_samples(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
@@ -255,7 +255,7 @@ def _sample_strip(options: ScalingOptions, timing: ShapeTiming) -> StripRow:
     values = reduce_ranks(timing, "total")["slowest"] / 1e3
     low, high = median_interval(values) or (None, None)
     return StripRow(
-        label=f"{format_shape(shape, is_attention=options.is_attention)}{again}",
+        label=f"{format_shape(options, shape)}{again}",
         samples=tuple(values.tolist()),
         value=float(np.median(values)),
         low=low,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assay.core.results import Verdict
     from assay.core.values import Params
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
 
 
 SMALL_LOSS = 0.98
@@ -109,7 +109,7 @@ def _other_lengths(analysis: ScalingAnalysis, main: AnalysedShape) -> list[str]:
 
 def _caveats(options: ScalingOptions, analysis: ScalingAnalysis) -> list[str]:
     bare = sum(efficiency.bounds is None for result in analysis.measured if (efficiency := result["efficiency"]))
-    failed = [format_shape(r.shape, is_attention=options.is_attention) for r in analysis.all if r.is_failed]
+    failed = [format_shape(options, r.shape) for r in analysis.all if r.is_failed]
     sentences = []
     if bare:
         count = "No interval" if bare == 1 else f"{bare} shapes have no interval"
@@ -218,7 +218,7 @@ def _finding_facts(options: ScalingOptions, shape: ScalingShape) -> Params:
 
 
 def _name_shape(options: ScalingOptions, result: AnalysedShape) -> str:
-    return format_shape(result.shape, is_attention=options.is_attention)
+    return format_shape(options, result.shape)
 
 
 def _finding_trials(analysis: ScalingAnalysis, result: AnalysedShape) -> tuple[str, ...]:
@@ -369,7 +369,7 @@ def _prediction_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> 
         predicted = score.predicted.time_s
         yield Finding(
             kind="prediction",
-            claim=f"{format_shape(score.shape, is_attention=True)}: it takes as long as predicted",
+            claim=f"{format_shape(options, score.shape)}: it takes as long as predicted",
             estimate=predicted,
             verdict=verdicts[score.outcome],
             reason=None if score.outcome == "within" else f"measured: {score.outcome}",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from assay.core.results import Estimate
     from assay.core.values import Block
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
     from assay.experiments.scaling.prediction import PredictedTime
     from assay.experiments.scaling.timings import ScalingTimings
     from assay.store.records import Records

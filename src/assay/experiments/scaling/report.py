@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from assay.core.results import Estimate, Findings
     from assay.experiments.scaling.analysis import AnalysedShape, RankMemory, ScalingAnalysis
     from assay.experiments.scaling.forecast import PredictionScore
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -47,7 +47,7 @@ def shape_heading(options: ScalingOptions) -> str:
 
 def label_shape(options: ScalingOptions, result: AnalysedShape) -> str:
     """Name a shape uniquely among the rows of a table."""
-    return format_shape_short(result.shape, is_attention=options.is_attention)
+    return format_shape_short(options, result.shape)
 
 
 def _shape_table(
@@ -368,7 +368,7 @@ def prediction_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list
         return []
     assumptions = dict.fromkeys(assumption for score in analysis.scores for assumption in score.predicted.assumptions)
     columns: dict[str, Callable[[PredictionScore], Cell]] = {
-        shape_heading(options): lambda score: format_shape_short(score.shape, is_attention=options.is_attention),
+        shape_heading(options): lambda score: format_shape_short(options, score.shape),
         "predicted": lambda score: time_cell(score.predicted.time_s.scaled("µs", times=1e6)),
         "measured": lambda score: time_cell(score.measured),
         "error": lambda score: None if score.error is None else format_change(1 + score.error),

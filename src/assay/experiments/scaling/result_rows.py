@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from assay.core.results import Scope
     from assay.core.values import Params
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
 
 DEVICE_SETTING = "device_model"
 """In a setting: the model of the GPUs, or of the host."""

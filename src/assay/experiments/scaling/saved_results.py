@@ -18,7 +18,7 @@ from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
 from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.figures import NOT_COMPARABLE
-from assay.experiments.scaling.options import ScalingOptions
+from assay.experiments.scaling.plan import ScalingOptions
 from assay.experiments.scaling.result_rows import (
     add_speedups,
     build_run_rows,

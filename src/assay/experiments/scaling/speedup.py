@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.experiments.scaling.estimates import ShapeNumbers
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
     from assay.experiments.scaling.timings import ScalingTimings, TimeVectors
 
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.core.results import Record, SubjectFacts
-    from assay.experiments.scaling.options import ScalingOptions
-    from assay.experiments.scaling.plan import PlannedTrial, ScalingShape, TrialKind
+    from assay.experiments.scaling.plan import PlannedTrial, ScalingOptions, ScalingShape, TrialKind
     from assay.store.records import Records
 
 
