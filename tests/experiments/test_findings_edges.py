@@ -39,7 +39,7 @@ from assay.experiments.contention.findings import (
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
 from assay.experiments.contention.noise import NoiseBudget
 from assay.experiments.gate import EXPERIMENT as GATE
-from assay.experiments.scaling.estimates import judge_at_least
+from assay.experiments.scaling.timings import judge_at_least
 from assay.experiments.threshold import answers as threshold_answers
 from assay.experiments.threshold.report import build_findings as threshold_findings
 from assay.experiments.threshold.report import build_study

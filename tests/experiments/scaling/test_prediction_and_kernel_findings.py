@@ -25,8 +25,8 @@ from assay.experiments.power.characterize.study import (
 from assay.experiments.power.rows import GpuRow
 from assay.experiments.scaling.analysis import COMMUNICATION_NUMBERS
 from assay.experiments.scaling.analysis import analyse_scaling as of_shapes
-from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.prediction import PredictedTime, RankTraffic, parse_link
+from assay.experiments.scaling.timings import judge_at_least
 from assay.experiments.scaling_prediction import report as predictions
 from assay.experiments.scaling_prediction.forecast import CellForecast
 from assay.experiments.scaling_prediction.plan import ImpossibleCell, PredictionCell, PredictionOptions

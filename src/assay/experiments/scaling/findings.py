@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from assay.core.errors import BadInput
 from assay.core.format import RATE_SCALES, format_percent, format_scaled, format_time, percent_cell, ratio_cell
 from assay.core.results import Estimate, Finding
-from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, QUANTITIES, is_over_starts, judge_at_least
 from assay.experiments.scaling.plan import ScalingShape, describe_skipped, format_shape, list_skipped
+from assay.experiments.scaling.timings import EFFICIENCY_FACTORS, QUANTITIES, is_over_starts, judge_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

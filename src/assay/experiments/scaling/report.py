@@ -19,10 +19,10 @@ from assay.core.format import (
 )
 from assay.core.page import Page, Section, Text, build_table
 from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table
-from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, judge_at_least
 from assay.experiments.scaling.figures import draw_run_figures, draw_samples, draw_timeline
 from assay.experiments.scaling.findings import EXPECTED_EFFICIENCY, evaluate_gate, find_largest_shape
 from assay.experiments.scaling.plan import describe_skipped, format_shape_short, list_skipped
+from assay.experiments.scaling.timings import EFFICIENCY_FACTORS, judge_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

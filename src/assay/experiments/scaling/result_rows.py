@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate
-from assay.experiments.scaling.estimates import is_over_starts
 from assay.experiments.scaling.plan import has_transfers
+from assay.experiments.scaling.timings import is_over_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

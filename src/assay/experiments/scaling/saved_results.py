@@ -16,7 +16,6 @@ from assay.core.results import Finding, Findings
 from assay.core.values import first_problem
 from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
-from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.figures import NOT_COMPARABLE
 from assay.experiments.scaling.plan import ScalingOptions
 from assay.experiments.scaling.result_rows import (
@@ -26,6 +25,7 @@ from assay.experiments.scaling.result_rows import (
     label_with_ranks,
     newest_rows,
 )
+from assay.experiments.scaling.timings import judge_at_least
 from assay.store.identity import machine_model
 from assay.store.run_folder import RunFolder, run_paths
 from assay.store.seal import verify_file

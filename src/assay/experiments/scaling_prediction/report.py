@@ -18,8 +18,8 @@ from assay.core.page import LinePlot, PlotLine, Section, Text, build_table
 from assay.core.results import Finding
 from assay.experiments.base import Report
 from assay.experiments.reporting import CLAIM_TONES, compose_page, gather_findings, monitor_table
-from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.prediction import NOTHING_SENT, describe_link
+from assay.experiments.scaling.timings import judge_at_least
 from assay.experiments.scaling_prediction.forecast import MEMORY_METHOD, forecast_cells
 from assay.experiments.scaling_prediction.plan import list_impossible_cells, plan_blocks
 
