@@ -14,13 +14,7 @@ import numpy as np
 
 from assay.core.results import NO_INTERVAL, Estimate, Missing
 from assay.experiments.scaling.plan import plan_trials
-from assay.stats.intervals import (
-    draw_indices,
-    draws_interval,
-    explain_no_process_interval,
-    medians_of_draws,
-    repeats_interval,
-)
+from assay.stats import intervals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,16 +128,15 @@ class TimingBasis:
         if not np.isfinite(values[0] if len(self.repeats) == 1 else values).all():
             return None
         if len(self.repeats) > 1:
-            centre, low, high = repeats_interval(values)
+            centre, low, high = intervals.repeats_interval(values)
             how = f"{what}; mean of {len(values)} repeats, each started afresh, Student's t"
             return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=how, n=self.samples)
-        ends = draws_interval(values) if self.no_interval_reason is None else None
+        interval = intervals.draws_interval(values) if self.no_interval_reason is None else None
         how = f"{what}; bootstrap over iterations of one start, which says nothing about the next start"
-        if ends is None:
+        if interval is None:
             how = f"{what}{NO_INTERVAL}{self.no_interval_reason or 'some bootstrap draws are not finite'}"
-        low, high = ends or (None, None)
-        value = float(values[0])
-        return Estimate(value=value, low=low, high=high, unit=unit, scope="process", method=how, n=self.samples)
+        value, ends = float(values[0]), interval or (None, None)
+        return Estimate(value=value, low=ends[0], high=ends[1], unit=unit, scope="process", method=how, n=self.samples)
 
 
 def build_basis(*several: Mapping[int, ShapeTiming]) -> TimingBasis | None:
@@ -154,7 +147,7 @@ def build_basis(*several: Mapping[int, ShapeTiming]) -> TimingBasis | None:
     chosen = [[timings[repeat] for repeat in repeats] for timings in several]
     refusals: list[str | None] = []
     if len(repeats) == 1:
-        refusals = [explain_no_process_interval(_deciding_samples(only)) for (only,) in chosen]
+        refusals = [intervals.explain_no_process_interval(_deciding_samples(only)) for (only,) in chosen]
     return TimingBasis(
         times=tuple(_reduce_timings(timings) for timings in chosen),
         repeats=tuple(repeats),
@@ -179,12 +172,12 @@ def _deciding_samples(timing: ShapeTiming) -> Samples:
 def _reduce_timings(timings: Sequence[ShapeTiming]) -> TimeVectors:
     """Return the median of each repeat; of a single one its median, and those of its bootstrap draws."""
     first = timings[0]
-    draws = draw_indices(_deciding_samples(first), first.seed) if len(timings) == 1 else None
+    draws = intervals.draw_indices(_deciding_samples(first), first.seed) if len(timings) == 1 else None
     reduced = [{name: reduce_ranks(timing, name) for name in first.by_rank} for timing in timings]
 
     def medians(name: str, part: str) -> Samples:
         if draws is not None:
-            return medians_of_draws(reduced[0][name][part], draws)
+            return intervals.medians_of_draws(reduced[0][name][part], draws)
         return np.array([float(np.median(by_name[name][part])) for by_name in reduced])
 
     return TimeVectors(*({name: medians(name, part) for name in first.by_rank} for part in ("slowest", "mean", "last")))
