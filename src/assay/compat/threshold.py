@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.core.errors import BadInput
 from assay.experiments.threshold.cells import NO_INTERVAL_FACTOR, PointObservations
-from assay.experiments.threshold.options import GridPoint, Threshold
-from assay.experiments.threshold.results_file import ThresholdDevice
-from assay.experiments.threshold.saved_results import SavedThresholds, build_parity_facts, parse_subject
-from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
+from assay.experiments.threshold.results_file import SavedThresholds, ThresholdDevice, build_parity_facts, parse_subject
+from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, GridPoint, Threshold, load_thresholds
 from assay.workloads.nsa.branches import effective_length
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from assay.experiments.compare import tunings as variance
 from assay.experiments.compare.pairing import ResultSource
 from assay.experiments.reporting import assess_quality, disturbance_text
 from assay.experiments.scaling import saved_results as scaling
-from assay.experiments.threshold import saved_results as saved
+from assay.experiments.threshold import results_file as saved
 from assay.experiments.threshold.results_file import RESULTS_FILE as THRESHOLDS
 from assay.machine.cuda_devices import gpu_targets
 from assay.store.identity import machine_model
