@@ -26,7 +26,7 @@ from assay.experiments.power.variability import analysis, outliers
 from assay.experiments.power.variability.analysis import TimeGain
 from assay.experiments.power.variability.measures import TIME_MEASURE, GpuNumbers, time_spread
 from assay.experiments.run.plan import subject_facts
-from assay.experiments.scaling.forecast import judge_prediction
+from assay.experiments.scaling.analysis import judge_prediction
 from assay.experiments.scaling.prediction import LinkModel, RankTraffic, predict_time
 from assay.experiments.threshold import cells as threshold
 from assay.stats.blocks import LimitDecision

@@ -21,15 +21,24 @@ Efficiency is the product of five factors:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from assay.core.results import Estimate, Missing
 from assay.experiments.estimates import primary_estimate
 from assay.experiments.run.plan import subject_facts
-from assay.experiments.scaling.forecast import score_predictions
-from assay.experiments.scaling.plan import MATMUL_BLOCK, ROLE, ScalingShape, list_shapes, minimum_flop, shape_work
+from assay.experiments.scaling.plan import (
+    FIRST_REPEAT,
+    MATMUL_BLOCK,
+    ROLE,
+    ScalingShape,
+    list_shapes,
+    minimum_flop,
+    shape_traffic,
+    shape_work,
+)
+from assay.experiments.scaling.prediction import predict_time
 from assay.experiments.scaling.timings import (
     EFFICIENCY_FACTORS,
     QUANTITIES,
@@ -40,14 +49,14 @@ from assay.experiments.scaling.timings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from assay.core.results import Check, Record, SubjectFacts
     from assay.core.values import Subject
-    from assay.experiments.scaling.forecast import PredictionScore
     from assay.experiments.scaling.plan import ScalingOptions
+    from assay.experiments.scaling.prediction import PredictedTime
     from assay.experiments.scaling.timings import ScalingTimings, ShapeNumbers, ShapeTiming, TimeVectors, TimingBasis
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -398,6 +407,74 @@ def find_datasheet_flop_per_s(machine: Machine, options: ScalingOptions) -> Esti
         detail = f"no data-sheet peak is listed for {dtype} on {', '.join(names) or 'these devices'}"
         return Missing(code="no_datasheet", detail=detail)
     return Estimate(value=peak, low=None, high=None, unit="FLOP/s", scope="machine", method="the data sheet", n=1)
+
+
+PredictionOutcome = Literal["within", "faster", "slower", "unknown"]
+"""Where the measured time lies: its interval meets the predicted one, or it lies below or above all of it."""
+
+
+@dataclass(frozen=True)
+class PredictionScore:
+    """A prediction and the measurement."""
+
+    shape: ScalingShape
+    predicted: PredictedTime
+    measured: Estimate | None
+    outcome: PredictionOutcome
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the predicted value: 0.1 is 10 % too high; null where nothing was measured."""
+        if self.measured is None:
+            return None
+        return self.predicted.time_s.value * 1e6 / self.measured.value - 1
+
+
+def predict_shape(
+    options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape, repeat: int
+) -> PredictedTime | None:
+    """Return what is predicted before a repeat of a shape, from shares computed alone until then.
+
+    Null without a link, or where no share was measured.
+    """
+    if options.link is None or not options.is_attention:
+        return None
+    alone = estimate_compute_alone(timings, shape, repeat)
+    return None if alone is None else predict_time(alone, shape_traffic(options, shape), options.link)
+
+
+def estimate_compute_alone(timings: ScalingTimings, shape: ScalingShape, repeat: int) -> Estimate | None:
+    """Return what a rank of a shape computes when it is alone, in seconds, from the repeats until one."""
+    share = timings.timings_of("share", ScalingShape(shape.sequence, shape.ring, shape.ring))
+    by_repeat = share if shape.ring > 1 else timings.timings_of("ring", shape.alone)
+    basis = build_basis({number: timing for number, timing in by_repeat.items() if number <= repeat})
+    if basis is None:
+        return None
+    slowest = basis.times[0].slowest
+    values = slowest["share" if shape.ring > 1 else "total"]
+    return basis.estimate(values / 1e6, "s", "median time of a share computed alone")
+
+
+def score_predictions(
+    options: ScalingOptions, timings: ScalingTimings, measured: Mapping[ScalingShape, Estimate | None]
+) -> tuple[PredictionScore, ...]:
+    """Return how the predictions fared that were made before the first repeat of each shape."""
+    results = []
+    for shape, time in measured.items():
+        predicted = predict_shape(options, timings, shape, FIRST_REPEAT)
+        if predicted is not None:
+            results.append(PredictionScore(shape, predicted, time, judge_prediction(predicted.time_s, time)))
+    return tuple(results)
+
+
+def judge_prediction(predicted_s: Estimate, measured_us: Estimate | None) -> PredictionOutcome:
+    """Return where the measured time lies; without intervals the values stand for them."""
+    if measured_us is None or predicted_s.low is None or predicted_s.high is None:
+        return "unknown"
+    low, high = measured_us.bounds or (measured_us.value, measured_us.value)
+    if high / 1e6 < predicted_s.low:
+        return "faster"
+    return "slower" if low / 1e6 > predicted_s.high else "within"
 
 
 COMMUNICATION_NUMBERS = ("compute", "communication", "exposed", "exposed_share", "overlap")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from assay._version import __version__
 from assay.core.format import (
     BYTE_SCALES,
     RATE_SCALES,
@@ -18,21 +22,22 @@ from assay.core.format import (
     ratio_cell,
     time_cell,
 )
-from assay.core.page import Page, Section, Text, build_table
-from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table
-from assay.experiments.scaling.figures import draw_run_figures, draw_samples, draw_timeline
+from assay.core.page import Page, Section, StripPlot, StripRow, Text, Timeline, TimelineBar, build_table
+from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table, sensor_axis, sensor_lines
 from assay.experiments.scaling.findings import EXPECTED_EFFICIENCY, evaluate_gate, find_largest_shape
-from assay.experiments.scaling.plan import describe_skipped, format_shape_short, list_skipped
-from assay.experiments.scaling.timings import EFFICIENCY_FACTORS, judge_at_least
+from assay.experiments.scaling.plan import describe_skipped, format_shape, format_shape_short, list_skipped
+from assay.experiments.scaling.result_rows import ScalingFigures, build_run_rows, draw_figures
+from assay.experiments.scaling.timings import EFFICIENCY_FACTORS, judge_at_least, reduce_ranks
+from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.page import Cell, Element, Page, Tone
     from assay.core.results import Estimate, Findings
-    from assay.experiments.scaling.analysis import AnalysedShape, RankMemory, ScalingAnalysis
-    from assay.experiments.scaling.forecast import PredictionScore
+    from assay.experiments.scaling.analysis import AnalysedShape, PredictionScore, RankMemory, ScalingAnalysis
     from assay.experiments.scaling.plan import ScalingOptions
+    from assay.experiments.scaling.timings import ShapeTiming
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -375,6 +380,79 @@ def prediction_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list
             numeric=("predicted", "measured", "error"),
             tone=lambda score: OUTCOME_TONES[score.outcome],
             note=" ".join(f"{assumption.rstrip('.')}." for assumption in assumptions),
+        )
+    ]
+
+
+MAX_STRIPS = 24
+
+
+def draw_run_figures(options: ScalingOptions, analysis: ScalingAnalysis) -> ScalingFigures:
+    """Return the figures that ``assay scaling analyse`` draws of a run; none with a single number of ranks."""
+    if not analysis.measured:
+        return ScalingFigures((), (), ())
+    figures = draw_figures(build_run_rows(options, analysis, "this run", __version__, "this machine"))
+    return figures if len(options.lengths) > 1 else figures._replace(heat_maps=())
+
+
+def draw_samples(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
+    """Return the samples of each shape, of the slowest rank of each iteration; one figure per sequence."""
+    shown: list[Element] = []
+    for sequence in dict.fromkeys(result.shape.sequence for result in analysis.all):
+        rings = [t for t in analysis.timings.completed if t.plan.kind == "ring" and t.plan.shape.sequence == sequence]
+        rings.sort(key=lambda timing: (timing.plan.shape, timing.plan.repeat))
+        if rings:
+            shown.append(
+                StripPlot(
+                    title=f"Samples{f' at {sequence} tokens' if sequence else ''}",
+                    name=f"samples_{sequence}",
+                    axis="time of the slowest rank",
+                    unit="ms",
+                    strips=tuple(_sample_strip(options, timing) for timing in rings[:MAX_STRIPS]),
+                    note="Forward and backward. One row per start, with its median and the interval of the median.",
+                )
+            )
+    return shown
+
+
+def _sample_strip(options: ScalingOptions, timing: ShapeTiming) -> StripRow:
+    shape = replace(timing.plan.shape, sequence=0)
+    again = f", repeat {timing.plan.repeat}" if options.repeat > 1 else ""
+    values = reduce_ranks(timing, "total")["slowest"] / 1e3
+    low, high = median_interval(values) or (None, None)
+    return StripRow(
+        label=f"{format_shape(options, shape)}{again}",
+        samples=tuple(values.tolist()),
+        value=float(np.median(values)),
+        low=low,
+        high=high,
+    )
+
+
+def draw_timeline(analysis: ScalingAnalysis, records: Records) -> list[Element]:
+    """Return when each trial ran, with the readings of the monitor."""
+    if not analysis.timings.attempts:
+        return []
+    origin = min(record.window.start_ns for _, record in analysis.timings.attempts)
+    lanes = {"ring": "shapes", "share": "shares alone", "energy": "energy", "yardstick": "matmul"}
+    bars = tuple(
+        TimelineBar(
+            lane=lanes[plan.kind],
+            label=plan.shape.name if plan.kind != "yardstick" else "matmul",
+            start_s=(record.window.start_ns - origin) / 1e9,
+            end_s=(record.window.end_ns - origin) / 1e9,
+            tone="plain" if record.status == "ok" else "bad",
+        )
+        for plan, record in analysis.timings.attempts
+    )
+    return [
+        Timeline(
+            title="Timeline of the trials",
+            name="timeline",
+            bars=bars,
+            lines=sensor_lines(records, origin),
+            lines_axis=sensor_axis(records),
+            note="n: tokens, p: ranks, r: ranks per ring.",
         )
     ]
 

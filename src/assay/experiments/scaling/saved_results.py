@@ -16,9 +16,9 @@ from assay.core.results import Finding, Findings
 from assay.core.values import first_problem
 from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
-from assay.experiments.scaling.figures import NOT_COMPARABLE
 from assay.experiments.scaling.plan import ScalingOptions
 from assay.experiments.scaling.result_rows import (
+    NOT_COMPARABLE,
     add_speedups,
     build_run_rows,
     label_rows,
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Cell, Element
     from assay.core.results import Verdict
-    from assay.experiments.scaling.figures import ScalingFigures
-    from assay.experiments.scaling.result_rows import ScalingRow
+    from assay.experiments.scaling.result_rows import ScalingFigures, ScalingRow
 
 
 ItemT = TypeVar("ItemT")
