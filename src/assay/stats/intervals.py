@@ -203,13 +203,7 @@ def explain_no_interval(samples: Samples) -> str:
 
 
 def summarize_samples(
-    role: str,
-    subject: int,
-    quantity: str,
-    unit: str,
-    by_process: Sequence[Samples],
-    *,
-    scope_of_one: Scope = "process",
+    role: str, subject: int, quantity: str, unit: str, by_process: Sequence[Samples], *, scope_of_one: Scope = "process"
 ) -> Summary:
     """Return the estimate of a quantity and the shape of its samples, over all restarts."""
     pooled = np.concatenate(list(by_process))

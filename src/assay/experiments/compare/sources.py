@@ -174,7 +174,7 @@ def _read_findings(path: Path) -> list[ComparedCell]:
 
 def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
     """Return how a result of ``assay threshold``, or of the older tool, is read."""
-    from assay.compat.results import row_cells
+    from assay.compat.threshold import row_cells
 
     data = content if isinstance(content, dict) else {"results": content}
     info, rows = data.get("device_info"), data.get("results")
@@ -194,7 +194,7 @@ def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
 
 def _file_source(path: Path, content: JsonValue) -> ResultSource:
     """Return what a file holds, told by what is in it."""
-    from assay.compat.results import is_threshold_result
+    from assay.compat.threshold import is_threshold_result
 
     name = str(path)
     if is_threshold_result(content):

@@ -148,17 +148,13 @@ def split_efficiency(times: TimeVectors, alone_us: Samples, share_us: Samples, r
     )
 
 
-SPEEDUP_NUMBERS = ("speedup", "efficiency", "karp_flatt", *EFFICIENCY_FACTORS)
-
-
-def compare_with_one_rank(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
-    """Return the speedup of a shape over one rank, its efficiency, and the factors of that."""
-    if shape.world == 1:
-        return dict.fromkeys(SPEEDUP_NUMBERS, Missing(code="one_rank", detail="this is one rank"))
-    return {**_speedup_numbers(options, timings, shape), **_factor_numbers(options, timings, shape)}
+ONE_RANK = Missing(code="one_rank", detail="this is one rank")
 
 
 def _speedup_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
+    """Return the speedup of a shape over one rank, and its efficiency."""
+    if shape.world == 1:
+        return dict.fromkeys(("speedup", "efficiency", "karp_flatt"), ONE_RANK)
     basis = build_basis(timings.timings_of("ring", shape), timings.timings_of("ring", shape.alone))
     if basis is None:
         missing = timings.missing("ring", shape.alone)
@@ -180,6 +176,9 @@ def _speedup_numbers(options: ScalingOptions, timings: ScalingTimings, shape: Sc
 
 
 def _factor_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
+    """Return the factors of the efficiency."""
+    if shape.world == 1:
+        return dict.fromkeys(EFFICIENCY_FACTORS, ONE_RANK)
     if not options.is_attention:
         missing = Missing(code="unknown_traffic", detail=f"what {options.subject.label} sends is unknown")
         return dict.fromkeys(EFFICIENCY_FACTORS, missing)
@@ -269,14 +268,11 @@ def collect_shape_facts(options: ScalingOptions, timings: ScalingTimings, shape:
 
 
 def _worst_checks(timings: Iterable[ShapeTiming]) -> dict[str, Check]:
-    checks: dict[str, Check] = {}
+    checks: dict[str, list[Check]] = {}
     for timing in timings:
         for name in timing.plan.names:
-            for facts in timing.facts(name).values():
-                worst = checks.get(name)
-                if facts.check is not None and (worst is None or facts.check.error > worst.error):
-                    checks[name] = facts.check
-    return checks
+            checks.setdefault(name, []).extend(f.check for f in timing.facts(name).values() if f.check is not None)
+    return {name: max(of_name, key=lambda check: check.error) for name, of_name in checks.items() if of_name}
 
 
 def _measured_value(facts: SubjectFacts, name: str) -> float | None:
@@ -561,7 +557,8 @@ def _analyse_shape(
     numbers = {
         **_time_numbers(options, basis, shape),
         **_arithmetic_numbers(options, basis, shape, peaks),
-        **compare_with_one_rank(options, timings, shape),
+        **_speedup_numbers(options, timings, shape),
+        **_factor_numbers(options, timings, shape),
         "energy_per_token": facts.energy_per_token,
     }
     return AnalysedShape(shape, numbers, facts, status)
@@ -575,9 +572,8 @@ def _time_numbers(options: ScalingOptions, basis: TimingBasis, shape: ScalingSha
         "throughput": build_number(basis, "throughput", compute_throughput(total, shape_work(options, shape))),
     }
     if "forward" not in slowest:
-        missing = Missing(
-            code="unknown_traffic", detail=f"{options.subject.label} has no passes, and what it sends is unknown"
-        )
+        detail = f"{options.subject.label} has no passes, and what it sends is unknown"
+        missing = Missing(code="unknown_traffic", detail=detail)
         return {**numbers, **dict.fromkeys(("forward", "backward", *COMMUNICATION_NUMBERS), missing)}
     numbers["forward"] = build_number(basis, "forward", slowest["forward"])
     numbers["backward"] = build_number(basis, "backward", total - slowest["forward"])

@@ -33,7 +33,7 @@ from assay.workloads.function import is_function_spec
 from assay.workloads.nsa.branches import effective_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pydantic import JsonValue
 
@@ -271,10 +271,7 @@ def _find_key_lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]
     return {str(key): standing[key][0] + 1 for key in node if key in standing}
 
 
-BRANCH_SIZES = {
-    "sliding": "the most keys a query sees",
-    "compressed": "the compressed tokens the last query sees",
-}
+BRANCH_SIZES = {"sliding": "the most keys a query sees", "compressed": "the compressed tokens the last query sees"}
 """Sizes that are worked out from several parameters, in words."""
 
 MAX_POINTS = 1000
@@ -295,10 +292,10 @@ def build_threshold(
         raise BadInput(
             f"{spec.where} has no size {unknown[0]}; it has {', '.join(f'{size:g}' for size in known_sizes)}."
         )
-    reference, fast = _SubjectBuilder(spec.reference, kind), _SubjectBuilder(spec.fast, kind)
+    reference, fast = _subject_builder(spec.reference, kind), _subject_builder(spec.fast, kind)
     try:
         points = [
-            GridPoint(size=size, params=params, reference=reference.build(params), fast=fast.build(params))
+            GridPoint(size=size, params=params, reference=reference(params), fast=fast(params))
             for size, params in sized
             if not sizes or size in sizes
         ]
@@ -351,31 +348,25 @@ def compute_point_size(spec: ThresholdSpec, params: Params) -> int | float | Non
 _BRANCH_NEEDS = {"sliding": "a sequence and a window", "compressed": "a sequence, a block and a stride"}
 
 
-class _SubjectBuilder:
-    """Makes the subjects of one path; a workload is looked up once for all points."""
+def _subject_builder(spec: str, kind: str) -> Callable[[Params], Subject]:
+    """Return a function that builds the subjects of one path; a workload is looked up once for all points."""
+    workload: Workload | None = None
+    first: Subject | None = None
 
-    def __init__(self, spec: str, kind: str) -> None:
-        self._spec = spec
-        self._kind = kind
-        self._first: Subject | None = None
-        self._workload: Workload | None = None
+    def build(params: Params) -> Subject:
+        nonlocal first, workload
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in params.items()}
+        if first is None or workload is None:
+            first = registry.resolve_subject(spec, device_kind=kind, explicit=texts)
+            if not is_function_spec(first.workload):
+                workload = registry.find_workload(first.workload, first.impl)
+            return first
+        whole = registry.complete_params(workload, texts, kind)
+        configs = workload.configs(whole)
+        return first.model_copy(update={"params": whole, "config": configs[0] if configs else None})
 
-    def build(self, params: Params) -> Subject:
-        """Return the subject with these parameters."""
-        texts = {name: _format_param(value) for name, value in params.items()}
-        if self._first is None or self._workload is None:
-            self._first = registry.resolve_subject(self._spec, device_kind=self._kind, explicit=texts)
-            if not is_function_spec(self._first.workload):
-                self._workload = registry.find_workload(self._first.workload, self._first.impl)
-            return self._first
-        whole = registry.complete_params(self._workload, texts, self._kind)
-        configs = self._workload.configs(whole)
-        return self._first.model_copy(update={"params": whole, "config": configs[0] if configs else None})
+    return build
 
 
 def _sort_key(value: Scalar) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, int | float) else (0.0, str(value))
-
-
-def _format_param(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
