@@ -9,8 +9,7 @@ import pytest
 
 from assay.cli import threshold_results
 from assay.cli.main import main
-from assay.experiments.threshold.results_file import ThresholdDevice
-from assay.experiments.threshold.saved_results import SavedThresholds
+from assay.experiments.threshold.results_file import SavedThresholds, ThresholdDevice
 from tests.machines import machine
 
 if TYPE_CHECKING:

@@ -9,8 +9,14 @@ import pytest
 
 from assay.compat.scaling import OLDER_NOTE, parse_results
 from assay.core.errors import BadInput
-from assay.experiments.scaling.figures import draw_figures
-from assay.experiments.scaling.result_rows import ScalingRow, add_speedups, label_rows, newest_rows, reported_estimate
+from assay.experiments.scaling.result_rows import (
+    ScalingRow,
+    add_speedups,
+    draw_figures,
+    label_rows,
+    newest_rows,
+    reported_estimate,
+)
 from assay.experiments.scaling.saved_results import (
     NO_INTERVAL_REASON,
     ScalingSources,

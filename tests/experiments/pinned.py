@@ -27,7 +27,7 @@ from assay.experiments.power.variability.findings import fleet_findings
 from assay.experiments.power.variability.fleet import group_fleets
 from assay.experiments.regressions import detect_regressions as look_at_history
 from assay.experiments.scaling_prediction import EXPERIMENT as PREDICTION
-from assay.experiments.scaling_prediction.forecast import forecast_cells
+from assay.experiments.scaling_prediction import forecast_cells
 from assay.experiments.threshold import EXPERIMENT as THRESHOLD
 from assay.store.history.database import file_location
 from assay.store.history.queries import PointFilter, load_series

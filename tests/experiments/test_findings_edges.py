@@ -39,7 +39,7 @@ from assay.experiments.contention.findings import (
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
 from assay.experiments.contention.noise import NoiseBudget
 from assay.experiments.gate import EXPERIMENT as GATE
-from assay.experiments.scaling.estimates import judge_at_least
+from assay.experiments.scaling.timings import judge_at_least
 from assay.experiments.threshold import answers as threshold_answers
 from assay.experiments.threshold.report import build_findings as threshold_findings
 from assay.experiments.threshold.report import build_study
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from assay.core.results import Findings
     from assay.experiments.contention.effects import LevelTable
     from assay.experiments.contention.options import Phase
-    from assay.experiments.threshold.options import ThresholdOptions
+    from assay.experiments.threshold.spec import ThresholdOptions
     from assay.store.records import Records
 
 HERE, THERE = WorkerSlot(0, "cpu:0"), WorkerSlot(1, "cpu:1")
@@ -312,7 +312,7 @@ def test_a_threshold_from_numbers_without_samples_rests_on_one() -> None:
     only = crossings.threshold([16, 64])
     wanted = crossings.options(only)
     place = threshold_answers.ThresholdLocation("threshold", 64, 16, 64)
-    judged_so: Any = Made(threshold=only, points=())
+    judged_so: Any = Made(threshold=only, points=(), measurements=())
     told = threshold_answers.ThresholdAnswer(judged_so, place, 64, {}, (), "passed", ())
     first = threshold_findings(wanted, [told], Remembered([], {})).findings[0]
     assert first.estimate is not None

@@ -29,10 +29,10 @@ from assay.experiments.energy.findings import format_load, main_figure, smallest
 from assay.experiments.energy.findings import write_headline as of_energy
 from assay.experiments.energy.result import EnergyCell, EnergyResult, EnergyRow
 from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, QUANTITIES
 from assay.experiments.scaling.findings import find_largest_shape, name_ranks
 from assay.experiments.scaling.findings import write_headline as of_ranks
 from assay.experiments.scaling.plan import ScalingShape
+from assay.experiments.scaling.timings import EFFICIENCY_FACTORS, QUANTITIES
 from assay.stats.blocks import BlockRatio
 from assay.stats.ratios import Proportion
 from tests.experiments.contention import worlds as contention

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Series, SubjectFacts
-from assay.experiments import regressions
+from assay.experiments import gate, regressions
 from assay.experiments.compare import verdicts
 from assay.experiments.contention import effects, noise, regret
 from assay.experiments.contention.layout import LayoutCell, WorkerSlot
@@ -18,7 +18,6 @@ from assay.experiments.contention.tuner_agreement import PickMismatch
 from assay.experiments.energy import estimates
 from assay.experiments.energy.compare import PointValue
 from assay.experiments.energy.observations import describe_length_mismatch
-from assay.experiments.gate import analysis as gate
 from assay.experiments.matrix import analysis as matrix
 from assay.experiments.matrix.analysis import MatrixReading
 from assay.experiments.power.budget import BudgetPlan, fit_curves
@@ -27,7 +26,7 @@ from assay.experiments.power.variability import analysis, outliers
 from assay.experiments.power.variability.analysis import TimeGain
 from assay.experiments.power.variability.measures import TIME_MEASURE, GpuNumbers, time_spread
 from assay.experiments.run.plan import subject_facts
-from assay.experiments.scaling.forecast import judge_prediction
+from assay.experiments.scaling.analysis import judge_prediction
 from assay.experiments.scaling.prediction import LinkModel, RankTraffic, predict_time
 from assay.experiments.threshold import cells as threshold
 from assay.stats.blocks import LimitDecision

@@ -16,7 +16,7 @@ from assay.experiments.contention.findings import analyse
 from assay.experiments.contention.layout import build_layout
 from assay.experiments.energy.plan import replay_run as replay_energy_run
 from assay.experiments.energy.study import build_study as build_energy_study
-from assay.experiments.gate.analysis import build_answers
+from assay.experiments.gate import build_answers
 from assay.experiments.matrix.analysis import build_matrix
 from assay.experiments.power.characterize.study import analyse_records
 from assay.experiments.power.sweep.curve import build_study as build_sweep_study
@@ -24,7 +24,7 @@ from assay.experiments.power.sweep.readings import read_records
 from assay.experiments.run.plan import RunOptions, build_blocks
 from assay.experiments.run.report import collect_results
 from assay.experiments.scaling.analysis import analyse_scaling
-from assay.experiments.scaling_prediction.forecast import forecast_cells
+from assay.experiments.scaling_prediction import forecast_cells
 from assay.experiments.threshold.plan import replay_run as replay_threshold_run
 from assay.experiments.threshold.report import build_study as build_threshold_study
 from assay.store import records as store

@@ -13,8 +13,7 @@ from scipy import special
 
 from assay.stats import changepoint, selection, shape
 from assay.stats import changepoint as stepping
-from assay.stats.changepoint import DOWN, UP, ShiftSearch
-from assay.stats.level_model import LevelState, NoisePrior
+from assay.stats.changepoint import DOWN, UP, LevelState, NoisePrior, ShiftSearch
 from assay.stats.selection import NoiseStats, RoundFit
 from tests.stats.pinned import noise
 
@@ -357,8 +356,8 @@ def test_steps_there_and_back_are_placed_in_the_whole_series() -> None:
 
 def test_looks_grow_by_fifteen_in_a_hundred_and_share_the_error() -> None:
     def look(rounds: int) -> tuple[int, float]:
-        found = selection._last_look(rounds)
-        return found.rounds, round(1 / found.share, 6)
+        planned, share = selection._last_look(rounds)
+        return planned, round(1 / share, 6)
 
     assert [look(rounds) for rounds in (1, 2, 3, 4, 5)] == [(2, 6.0), (2, 6.0), (3, 8.4), (4, 11.2), (5, 14.4)]
     assert [look(rounds) for rounds in (14, 15, 16, 17, 18)] == [

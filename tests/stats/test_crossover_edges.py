@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.stats import crossover, level_model
+from assay.stats import changepoint, crossover
+from assay.stats.changepoint import RHO, LevelState, NoisePrior
 from assay.stats.crossover import (
     SpeedupBound,
     ThresholdDecision,
@@ -20,7 +21,6 @@ from assay.stats.crossover import (
     next_look,
     next_size,
 )
-from assay.stats.level_model import RHO, LevelState, NoisePrior
 from assay.stats.numerics import median, quantiles
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ WIDTH = 4.65
 @pytest.mark.parametrize("error", [0.7, -0.7, 0.0, 40.0, 0.05])
 def test_a_run_is_a_spike_or_moves_what_is_known_as_far_as_it_is_trusted(error: float) -> None:
     value = np.array([0.2 + 3.0 + error])
-    density, then = level_model.update_state(held(SPREAD), USUAL, np.array([0.5]), np.ones((1, 2)), value)
+    density, then = changepoint.update_state(held(SPREAD), USUAL, np.array([0.5]), np.ones((1, 2)), value)
     core = 0.85 * float(stats.t.pdf(error, 6, scale=math.sqrt(3 * WIDTH)))
     spike = 0.15 * (0.85 if error > 0 else 0.15) * math.exp(-abs(error) / 0.2) / 0.2
     assert density == pytest.approx([math.log(core + spike)])
@@ -252,9 +252,9 @@ def test_every_memory_is_followed_by_itself() -> None:
     made_of = np.ones((1, 1, 2))
     made_of[..., 1] = 0.0
     rho, value = np.array([[0.5, 0.9]]), np.array([[1.3]])
-    density, then = level_model.update_state(two, usual, rho, made_of, value)
+    density, then = changepoint.update_state(two, usual, rho, made_of, value)
     for place in (0, 1):
-        alone, after = level_model.update_state(one, USUAL, rho[:, place], made_of[0], value[0])
+        alone, after = changepoint.update_state(one, USUAL, rho[:, place], made_of[0], value[0])
         assert density[:, place] == pytest.approx(alone)
         for each in fields(LevelState):
             assert getattr(then, each.name)[:, place] == pytest.approx(getattr(after, each.name))
@@ -262,7 +262,7 @@ def test_every_memory_is_followed_by_itself() -> None:
 
 def test_a_run_that_was_not_there_only_lets_the_noise_forget() -> None:
     nothing = np.array([math.nan])
-    density, then = level_model.update_state(held(SPREAD), USUAL, np.array([0.5]), np.ones((1, 2)), nothing)
+    density, then = changepoint.update_state(held(SPREAD), USUAL, np.array([0.5]), np.ones((1, 2)), nothing)
     assert density.tolist() == [0.0]
     assert then.mean.tolist() == [[0.2, 3.0]]
     assert then.spread == pytest.approx(np.array([[[1.25, 0.2], [0.2, 3.0]]]))
@@ -271,7 +271,7 @@ def test_a_run_that_was_not_there_only_lets_the_noise_forget() -> None:
 
 def test_what_a_run_is_not_made_of_has_no_part_in_its_error() -> None:
     nowhere = np.array([[1.0, 0.0]])
-    _, then = level_model.update_state(held(SPREAD), USUAL, np.array([0.5]), nowhere, np.array([0.2]))
+    _, then = changepoint.update_state(held(SPREAD), USUAL, np.array([0.5]), nowhere, np.array([0.2]))
     trust = float(then.freedom[0]) - 4
     assert 0 < trust < 1
     lost = trust * np.array([[1.25**2, 1.25 * 0.2], [1.25 * 0.2, 0.04]]) / 1.25
@@ -281,10 +281,10 @@ def test_what_a_run_is_not_made_of_has_no_part_in_its_error() -> None:
 
 def test_what_is_long_ago_is_forgotten_beyond_eighty_runs() -> None:
     before = held(SPREAD, freedom=100.0, squares=50.0)
-    _, then = level_model.update_state(before, USUAL, np.array([0.5]), np.ones((1, 2)), np.array([math.nan]))
+    _, then = changepoint.update_state(before, USUAL, np.array([0.5]), np.ones((1, 2)), np.array([math.nan]))
     assert (float(then.freedom[0]), float(then.squares[0])) == pytest.approx((80.0, 40.0))
     before = held(SPREAD, freedom=80.0, squares=50.0)
-    _, then = level_model.update_state(before, USUAL, np.array([0.5]), np.ones((1, 2)), np.array([math.nan]))
+    _, then = changepoint.update_state(before, USUAL, np.array([0.5]), np.ones((1, 2)), np.array([math.nan]))
     assert (float(then.freedom[0]), float(then.squares[0])) == (80.0, 50.0)
 
 
@@ -309,7 +309,7 @@ def one_host(n: int) -> NDArray[np.int64]:
 
 def test_the_first_runs_give_the_level_and_the_scale_and_nothing_else() -> None:
     """Around 6, 4 and 0: distances 2, 0, 1, 1 and 94, of which the middle one is 1."""
-    found = level_model.initial_state(np.array([[4.0, 6.0, 7.0, 5.0, 100.0, math.nan]]), one_host(6), 1)
+    found = changepoint.initial_state(np.array([[4.0, 6.0, 7.0, 5.0, 100.0, math.nan]]), one_host(6), 1)
     count = len(RHO)
     assert found.mean.tolist() == [[[0.0, 6.0]] * count]
     assert found.spread.tolist() == [[[[1.0, 0.0], [0.0, 25.0]]] * count]
@@ -320,20 +320,20 @@ def test_the_first_runs_give_the_level_and_the_scale_and_nothing_else() -> None:
 
 
 def test_a_series_that_never_moves_has_the_quietest_scale() -> None:
-    found = level_model.initial_state(np.full((1, 3), 5.0), one_host(3), 1)
+    found = changepoint.initial_state(np.full((1, 3), 5.0), one_host(3), 1)
     assert found.squares == pytest.approx(np.full((1, len(RHO)), 4e-6))
 
 
 def test_the_first_thirty_runs_are_the_beginning() -> None:
     logs = np.append(np.repeat([0.0, 2.0], 15), np.full(30, 2.0))[None]
-    assert level_model.initial_state(logs, one_host(60), 1).mean[0, :, 1].tolist() == [1.0] * len(RHO)
+    assert changepoint.initial_state(logs, one_host(60), 1).mean[0, :, 1].tolist() == [1.0] * len(RHO)
 
 
 def test_hosts_have_middles_of_their_own_from_four_runs_on() -> None:
     """With four on the second host all are 1 from their middle, with three those three are 10 and 12 from it."""
     logs = np.array([[0.0, 2.0, 0.0, 2.0, 10.0, 12.0, 10.0, 12.0, 0.0, 2.0]])
     names = np.array([[0, 0, 0, 0, 1, 1, 1, 1, 0, 0]])
-    found = level_model.initial_state(logs, names, 2)
+    found = changepoint.initial_state(logs, names, 2)
     scale = 1.4826
     assert found.mean.shape == (1, len(RHO), 3)
     assert found.mean[0, 0].tolist() == [0.0, 2.0, 0.0]
@@ -341,14 +341,14 @@ def test_hosts_have_middles_of_their_own_from_four_runs_on() -> None:
     offset = (0.1 / scale) ** 2
     assert found.spread[0, 0] == pytest.approx(np.diag([1.0, 25.0, offset]))
     assert found.spread[0, -1] == pytest.approx(np.diag([1.0, 25.0, offset]))
-    few = level_model.initial_state(logs[:, 4:8], np.array([[1, 1, 1, 0]]), 2)  # around 11, all of them
+    few = changepoint.initial_state(logs[:, 4:8], np.array([[1, 1, 1, 0]]), 2)  # around 11, all of them
     assert few.squares == pytest.approx(np.full((1, len(RHO)), 4 * scale**2))
-    mixed = level_model.initial_state(
+    mixed = changepoint.initial_state(
         np.array([[0.0, 1.0, 10.0, 10.0, 10.0, 10.0, 4.0]]), np.array([[0, 0, 1, 1, 1, 1, 0]]), 2
     )
     # the level is 10; the first host's are 10, 9 and 6 away, the second's none
     assert mixed.squares == pytest.approx(np.full((1, len(RHO)), 4e-6))
-    away = level_model.initial_state(
+    away = changepoint.initial_state(
         np.array([[0.0, 1.0, 4.0, 10.0, 10.0, 10.0, 10.0, 3.0]]), np.array([[0, 0, 2, 1, 1, 1, 1, 0]]), 3
     )
     # the level is 7: 7, 6, 3, 4 and four that are their host's own middle
@@ -359,13 +359,13 @@ def test_hosts_have_middles_of_their_own_from_four_runs_on() -> None:
 
 
 def test_a_run_is_made_of_the_noise_the_level_and_its_hosts_offset() -> None:
-    found = level_model.design_matrix(np.array([0, 2, 1]), 3)
+    found = changepoint.design_matrix(np.array([0, 2, 1]), 3)
     assert found.tolist() == [[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0], [1.0, 1.0, 1.0, 0.0]]
-    assert level_model.design_matrix(np.array([0]), 1).tolist() == [[1.0, 1.0]]
+    assert changepoint.design_matrix(np.array([0]), 1).tolist() == [[1.0, 1.0]]
 
 
 def test_a_spike_up_is_likelier_than_one_down_and_none_at_all_counts_as_down() -> None:
-    found = level_model._spike_log_density(np.array([0.4, -0.4, 0.0]))
+    found = changepoint._spike_log_density(np.array([0.4, -0.4, 0.0]))
     assert np.exp(found) == pytest.approx([4.25 * math.exp(-2), 0.75 * math.exp(-2), 0.75])
 
 

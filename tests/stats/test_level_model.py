@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from assay.stats.level_model import RHO, NoisePrior, SeriesKinds
+from assay.stats.changepoint import RHO, NoisePrior, SeriesKinds
 
 BEFORE = [0.15, 0.12, 0.16, 0.18, 0.19, 0.14, 0.06]
 SURE = 1000.0

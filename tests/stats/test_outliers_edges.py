@@ -591,10 +591,12 @@ def test_a_sample_is_a_spike_beyond_five_of_a_spread_that_is_between_that_of_all
     beyond = limit + 0.01
     for stray, clean, spikes in ((limit, True, 0), (beyond, False, 1), (-limit, True, 0), (-beyond, False, 0)):
         logs = np.array([[0.0], [0.0], [0.0], [stray], [0.0]])
-        parts = selection._decompose(logs, np.zeros(5), np.zeros(5), np.array([step]), NoiseStats())
-        assert parts.clean[:, 0].tolist() == [True, True, True, clean, True]
-        assert parts.spikes.tolist() == [spikes]
-        assert (parts.levels.tolist(), parts.effects.tolist()) == ([0.0], [0.0] * 5)
+        levels, effects, clean_samples, spike_counts = selection._decompose(
+            logs, np.zeros(5), np.zeros(5), np.array([step]), NoiseStats()
+        )
+        assert clean_samples[:, 0].tolist() == [True, True, True, clean, True]
+        assert spike_counts.tolist() == [spikes]
+        assert (levels.tolist(), effects.tolist()) == ([0.0], [0.0] * 5)
 
 
 def test_what_is_beside_nothing_but_a_spike_says_nothing_and_effects_that_are_known_stay(
@@ -603,20 +605,28 @@ def test_what_is_beside_nothing_but_a_spike_says_nothing_and_effects_that_are_kn
     monkeypatch.setattr(selection, "_spread", always(0.0625))
     monkeypatch.setattr(selection, "_own_spread", always(np.full(2, 0.0625)))
     logs = np.array([[0.0, 1.0], [0.125, 1.125], [0.0, 1.0], [0.0, 3.0], [0.0, 1.0]])
-    parts = selection._decompose(logs, np.full(5, 0.5), np.zeros(0), np.zeros(2), NoiseStats())
-    assert parts.levels.tolist() == [0.0, 1.0]
-    assert parts.effects.tolist() == [0.0, 0.125, 0.0, 0.0, 0.0]
-    assert parts.clean.tolist() == [[True, True]] * 3 + [[False, False]] + [[True, True]]
-    assert parts.spikes.tolist() == [0, 1]
-    parts = selection._decompose(logs, np.full(5, 0.5), np.full(4, 0.0625), np.zeros(2), NoiseStats())
-    assert parts.effects[:4].tolist() == [0.0625] * 4
-    assert parts.clean.tolist()[3] == [True, False]
+    levels, effects, clean_samples, spike_counts = selection._decompose(
+        logs, np.full(5, 0.5), np.zeros(0), np.zeros(2), NoiseStats()
+    )
+    assert levels.tolist() == [0.0, 1.0]
+    assert effects.tolist() == [0.0, 0.125, 0.0, 0.0, 0.0]
+    assert clean_samples.tolist() == [[True, True]] * 3 + [[False, False]] + [[True, True]]
+    assert spike_counts.tolist() == [0, 1]
+    levels, effects, clean_samples, spike_counts = selection._decompose(
+        logs, np.full(5, 0.5), np.full(4, 0.0625), np.zeros(2), NoiseStats()
+    )
+    assert effects[:4].tolist() == [0.0625] * 4
+    assert clean_samples.tolist()[3] == [True, False]
     near = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.21], [0.0, 1.0]])  # 0.21 is 0.297 of noise of which half is left
-    parts = selection._decompose(near, np.full(4, 0.5), np.zeros(4), np.zeros(2), NoiseStats())
-    assert parts.spikes.tolist() == [0, 0]
+    levels, effects, clean_samples, spike_counts = selection._decompose(
+        near, np.full(4, 0.5), np.zeros(4), np.zeros(2), NoiseStats()
+    )
+    assert spike_counts.tolist() == [0, 0]
     near[2, 1] = 1.23
-    parts = selection._decompose(near, np.full(4, 0.5), np.zeros(4), np.zeros(2), NoiseStats())
-    assert parts.spikes.tolist() == [0, 1]
+    levels, effects, clean_samples, spike_counts = selection._decompose(
+        near, np.full(4, 0.5), np.zeros(4), np.zeros(2), NoiseStats()
+    )
+    assert spike_counts.tolist() == [0, 1]
 
 
 def test_two_candidates_that_stray_against_each_other_share_their_noise() -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from assay.core.values import Subject
-    from assay.experiments.gate.plan import GateOptions
+    from assay.experiments.gate import GateOptions
     from assay.machine.model import Machine
 
 
@@ -116,7 +116,7 @@ def build_options(flags: Mapping[str, Any], behind: tuple[str, ...], machine: Ma
 
     from assay.cli import gate_checkouts
     from assay.core.values import first_problem
-    from assay.experiments.gate import plan as of
+    from assay.experiments import gate as of
     from assay.isolation.devices import choose_devices, kind_of
     from assay.isolation.placement import parse_level
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from assay.core.values import SourceCheckout
-    from assay.experiments.gate.plan import GateOptions
+    from assay.experiments.gate import GateOptions
 
 
 def resolve_checkouts(flags: Mapping[str, Any]) -> tuple[Checkouts, tuple[str, ...]]:

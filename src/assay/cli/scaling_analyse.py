@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Page
     from assay.core.results import Verdict
-    from assay.experiments.scaling.figures import ScalingFigures
+    from assay.experiments.scaling.result_rows import ScalingFigures
     from assay.experiments.scaling.saved_results import JudgedRow
 
 SHEETS = {
@@ -47,7 +47,7 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
         assay scaling analyse benchmark_results --min-efficiency 0.7 --unsure fail
     """
     from assay.cli import show
-    from assay.experiments.scaling.figures import draw_figures
+    from assay.experiments.scaling.result_rows import draw_figures
     from assay.experiments.scaling.saved_results import (
         REQUIRED_EFFICIENCY,
         build_findings,
@@ -95,7 +95,7 @@ def write_sheets(page: Page, drawings: ScalingFigures, folder: Path) -> list[Pat
     from rich.console import Console
 
     from assay.core.files import replace_atomically, translate_os_errors
-    from assay.experiments.scaling.figures import draw_empty_figure
+    from assay.experiments.scaling.result_rows import draw_empty_figure
     from assay.reports.figures import to_panels
     from assay.reports.terminal import print_page
 

@@ -27,7 +27,7 @@ from assay.core.errors import BadInput
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.experiments.scaling_prediction.plan import PredictionOptions
+    from assay.experiments.scaling_prediction import PredictionOptions
     from assay.machine.model import Machine
 
 
@@ -145,7 +145,7 @@ def refuse_undecidable_gate(flags: dict[str, Any]) -> None:
 def build_options(flags: dict[str, Any], machine: Machine) -> PredictionOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
     from assay.experiments.scaling.prediction import parse_link
-    from assay.experiments.scaling_prediction.plan import (
+    from assay.experiments.scaling_prediction import (
         REQUIRED_EFFICIENCY,
         PredictionCell,
         PredictionOptions,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from assay.core.values import Subject
-    from assay.experiments.scaling.options import ScalingOptions, UnavailableWorld
+    from assay.experiments.scaling.plan import ScalingOptions, UnavailableWorld
     from assay.hosts.base import Job
     from assay.machine.model import Machine
     from assay.worker.rendezvous import Torchrun
@@ -224,8 +224,7 @@ ATTENTION_OPTIONS = (
 def build_options(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> ScalingOptions:
     """Return the options that the flags mean on this machine."""
     from assay.experiments.scaling.analysis import build_matmul_subject
-    from assay.experiments.scaling.options import ScalingOptions
-    from assay.experiments.scaling.plan import check_shapes, describe_skipped, list_shapes, list_skipped
+    from assay.experiments.scaling.plan import ScalingOptions, check_shapes, describe_skipped, list_shapes, list_skipped
     from assay.experiments.scaling.prediction import parse_link
     from assay.isolation.placement import parse_level
     from assay.worker.rendezvous import Torchrun
@@ -323,7 +322,7 @@ def place_ranks(
     flags: dict[str, Any], machine: Machine, torchrun: Torchrun | None
 ) -> tuple[tuple[str, ...], tuple[int, ...], tuple[UnavailableWorld, ...]]:
     """Return the devices, the numbers of ranks, and those that are asked for and are not measured here."""
-    from assay.experiments.scaling.options import UnavailableWorld
+    from assay.experiments.scaling.plan import UnavailableWorld
     from assay.isolation.devices import choose_devices
 
     rank_counts = requested_ranks(flags)

@@ -14,7 +14,7 @@ import click
 
 from assay.cli.flags import Flags, JsonFlags, argument, flag, verb
 from assay.core.errors import BadInput
-from assay.experiments.threshold.options import DecideOn
+from assay.experiments.threshold.spec import DecideOn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from assay.compat.threshold import PrintedLines
     from assay.core.page import Page
     from assay.experiments.threshold.answers import ThresholdAnswer
-    from assay.experiments.threshold.saved_results import SavedThresholds
+    from assay.experiments.threshold.results_file import SavedThresholds
 
 
 class ThresholdApplyFlags(JsonFlags):
@@ -48,8 +48,7 @@ def apply_thresholds(flags: ThresholdApplyFlags) -> int:
     """
     from assay.cli import threshold_run
     from assay.experiments.threshold.answers import build_answer
-    from assay.experiments.threshold.results_file import build_results
-    from assay.experiments.threshold.saved_results import read_saved
+    from assay.experiments.threshold.results_file import build_results, read_saved
     from assay.experiments.threshold.spec import parse_margin
 
     margin = None if flags.safety_margin is None else parse_margin(flags.safety_margin)
@@ -58,7 +57,7 @@ def apply_thresholds(flags: ThresholdApplyFlags) -> int:
     answers = [build_answer(judgement, decide_on) for judgement in saved.judge(margin, decide_on)]
     threshold_run.check_keys(
         flags.config,
-        {threshold_answer.key: threshold_answer.judged_threshold.threshold.never for threshold_answer in answers},
+        {threshold_answer.key: threshold_answer.judged.threshold.never for threshold_answer in answers},
     )
     for note in result_notes(saved):
         click.echo(note, err=True)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from assay.experiments.compare.thresholds import ThresholdBaseline
     from assay.experiments.threshold.answers import ThresholdAnswer
-    from assay.experiments.threshold.options import ThresholdOptions
+    from assay.experiments.threshold.spec import ThresholdOptions
     from assay.hosts.base import Job
     from assay.machine.model import Machine
 
@@ -156,8 +156,15 @@ def build_options(flags: Mapping[str, Any], machine: Machine) -> ThresholdOption
     from pydantic import ValidationError
 
     from assay.core.values import first_problem
-    from assay.experiments.threshold.options import GROWTH, MAX_BLOCKS, ThresholdOptions
-    from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, build_threshold, load_thresholds, parse_margin
+    from assay.experiments.threshold.spec import (
+        DEFAULT_SPEC_FILE,
+        GROWTH,
+        MAX_BLOCKS,
+        ThresholdOptions,
+        build_threshold,
+        load_thresholds,
+        parse_margin,
+    )
     from assay.isolation.devices import choose_devices, kind_of
 
     groups = flags["cpu_groups"] or (None if flags["devices"] and flags["devices"] != ("cpu",) else 1)
@@ -241,14 +248,14 @@ class ThresholdOutputs:
     def __call__(self, run: Path, code: int) -> int:
         """Write the files, ask the gates, and write the configuration unless one says no; return the exit code."""
         from assay.experiments.threshold.answers import build_answer
-        from assay.experiments.threshold.saved_results import read_saved
+        from assay.experiments.threshold.results_file import read_saved
 
         self._leave(run)
         answers = [
             build_answer(judgement, self.options.decide_on)
             for judgement in read_saved(run).judge(None, self.options.decide_on)
         ]
-        if not any(threshold_answer.judged_threshold.measured for threshold_answer in answers):
+        if not any(threshold_answer.judged.measured for threshold_answer in answers):
             return code or 3
         refused = parity_failed(answers)
         if self.baseline is not None:
@@ -304,7 +311,7 @@ class ThresholdHook:
         return self._afterwards
 
     def _afterwards(self, run: Path, code: int) -> int:
-        from assay.experiments.threshold.options import ThresholdOptions
+        from assay.experiments.threshold.spec import ThresholdOptions
         from assay.store.run_folder import RunFolder
 
         folder = RunFolder.open(run)
@@ -325,7 +332,7 @@ def check_writable(flags: Mapping[str, Any]) -> None:
 
 def parity_failed(answers: Sequence[ThresholdAnswer]) -> bool:
     """Return whether a fast path is not known to be right, and say so."""
-    failures = [failed for failed in answers if failed.judged_threshold.measured and failed.parity != "passed"]
+    failures = [failed for failed in answers if failed.judged.measured and failed.parity != "passed"]
     for failed in failures:
         click.echo(f"Parity: {failed.name}: {failed.reasons[0]}", err=True)
     return bool(failures)

@@ -126,12 +126,9 @@ def _parse_picks(content: Mapping[str, JsonValue], notes: list[str]) -> tuple[Tu
         if config is not None and not isinstance(config, dict):
             notes.append("its best_config is not an object of names and values")
             config = None
+        tuning_s = _positive_time(entry.get("autotune_duration_seconds"))
         if config is not None or time_ms is not None:
-            picks.append(
-                TuningPick(
-                    config=config, time_ms=time_ms, tuning_s=_positive_time(entry.get("autotune_duration_seconds"))
-                )
-            )
+            picks.append(TuningPick(config=config, time_ms=time_ms, tuning_s=tuning_s))
     return tuple(picks)
 
 
@@ -211,11 +208,7 @@ def build_files(
     """Return the text of every older file, by its path within the run folder."""
     phase_trials = layout.phase_trials
     by_phase = {
-        phase: gather_tunings(
-            [(phase_trial.trial, phase_trial.record) for phase_trial in phase_trials if phase_trial.phase == phase],
-            records,
-            machine,
-        )
+        phase: gather_tunings([(one.trial, one.record) for one in phase_trials if one.phase == phase], records, machine)
         for phase in PHASE_FOLDERS
     }
     files: dict[str, JsonValue] = {}
@@ -238,46 +231,41 @@ def file_stem(older: KernelTuning, several: Sequence[KernelTuning]) -> str:
 
 def monitoring_files(phase_trials: Sequence[PhaseTrial]) -> dict[str, JsonValue]:
     """Return what the monitor saw while each trial was timed, a file for each GPU and one for the host."""
-    watched = [
-        (phase_trial, phase_trial.record.during)
-        for phase_trial in phase_trials
-        if phase_trial.record.during is not None
-    ]
     host: list[JsonValue] = []
     gpus: dict[int, list[JsonValue]] = {}
-    for phase_trial, during in watched:
-        common: dict[str, JsonValue] = {
-            "phase": phase_trial.phase,
-            "block": phase_trial.block,
-            "trial": phase_trial.record.trial,
-        }
-        common["started_at"] = phase_trial.record.window.started_at
-        host.append({**common, **{k: v for k, v in during.as_json().items() if k != "gpus"}})
-        for gpu in during.gpus:
+    for phase_trial in phase_trials:
+        record = phase_trial.record
+        if record.during is None:
+            continue
+        common: dict[str, JsonValue] = {"phase": phase_trial.phase, "block": phase_trial.block, "trial": record.trial}
+        common["started_at"] = record.window.started_at
+        host.append({**common, **{k: v for k, v in record.during.as_json().items() if k != "gpus"}})
+        for gpu in record.during.gpus:
             gpus.setdefault(gpu.gpu, []).append({**common, **gpu.as_json()})
     files: dict[str, JsonValue] = {f"monitoring/gpu{gpu}.json": {"trials": rows} for gpu, rows in gpus.items()}
-    return {**files, "monitoring/host.json": {"trials": host}} if watched else files
+    return {**files, "monitoring/host.json": {"trials": host}} if host else files
 
 
 def summary_json(options: ContentionOptions, findings: Findings, by_phase: dict[str, list[KernelTuning]]) -> JsonValue:
     """Return the phases, the devices, what was measured, and how each phase compares with the baseline."""
     baseline = by_phase["baseline"]
-    against = {phase: compare_kernels(baseline, several) for phase, several in by_phase.items() if phase != "baseline"}
+    against = {
+        PHASE_FOLDERS[phase]: compare_kernels(baseline, several)
+        for phase, several in by_phase.items()
+        if phase != "baseline"
+    }
+    files = {
+        PHASE_FOLDERS[phase]: [f"{PHASE_FOLDERS[phase]}/{file_stem(older, several)}.json" for older in several]
+        for phase, several in by_phase.items()
+    }
     return {
         "headline": findings.headline,
         "benchmark": [subject.label for subject in options.subjects],
         "devices": list(options.devices),
-        "phases": {
-            PHASE_FOLDERS[phase]: {
-                "files": [f"{PHASE_FOLDERS[phase]}/{file_stem(older, several)}.json" for older in several]
-            }
-            for phase, several in by_phase.items()
-        },
-        "slowdowns": {
-            PHASE_FOLDERS[phase]: [_slowdown_json(kernel) for kernel in kernels] for phase, kernels in against.items()
-        },
+        "phases": {folder: {"files": list(names)} for folder, names in files.items()},
+        "slowdowns": {folder: [_slowdown_json(kernel) for kernel in kernels] for folder, kernels in against.items()},
         "config_mismatches": {
-            PHASE_FOLDERS[phase]: [_mismatch_json(kernel) for kernel in kernels] for phase, kernels in against.items()
+            folder: [_mismatch_json(kernel) for kernel in kernels] for folder, kernels in against.items()
         },
     }
 

@@ -71,13 +71,18 @@ class ConfigTranslation:
         holder = self.section(section) if section else self.content
         target: KeyPath = (section, key) if section else (key,)
         if holder.get(key) is not None and not self.wins:
-            self.problems.append(
-                (stood, f"{_dotted_path(stood)} and {_dotted_path(target)} say the same; keep {_dotted_path(target)}")
-            )
+            keep = _dotted_path(target)
+            self.problems.append((stood, f"{_dotted_path(stood)} and {keep} say the same; keep {keep}"))
             return False
         holder[key] = value
         self.moved[target] = stood
         return True
+
+    def rename(self, section: str, old: str, new: str, remark: str = "") -> None:
+        """Move the value of an older key to another key of its section."""
+        value = self.pop_value(section, old)
+        if value is not None and self.move_value(section, new, value, (section, old)):
+            self.notes[section, new] = f"{section}.{old} is {section}.{new} now: {value}{remark}"
 
 
 def translate_config(content: dict[str, Any], *, wins: bool = False, is_older: bool = False) -> ConfigTranslation:
@@ -86,54 +91,37 @@ def translate_config(content: dict[str, Any], *, wins: bool = False, is_older: b
     ``is_older`` says that it is the older tool's, though none of its keys should be left.
     """
     translation = ConfigTranslation(copy.deepcopy(content), wins=wins, is_older=is_older)
-    for translate in (
-        _translate_backend,
-        _translate_prompts,
-        _translate_shapes,
-        _translate_lengths,
-        _translate_metrics,
-    ):
-        translate(translation)
+    _translate_backend(translation)
+    translation.rename("scenario", "dataset_name", "prompts", "; nothing is downloaded")
+    _translate_shapes(translation)
+    _translate_lengths(translation)
+    _translate_metrics(translation)
     if translation.is_older:
         _note_changed_meanings(translation)
     return translation
 
 
 def _translate_backend(translation: ConfigTranslation) -> None:
-    backend = translation.section("backend")
-    model = translation.pop_value("backend", "model_name")
-    if model is not None and translation.move_value("backend", "model", model, ("backend", "model_name")):
-        translation.notes["backend", "model"] = f"backend.model_name is backend.model now: {model}"
+    backend, notes = translation.section("backend"), translation.notes
+    translation.rename("backend", "model_name", "model")
     task = translation.pop_value("backend", "task")
     if task in TASKS:
-        translation.notes["backend", "task"] = f"backend.task {task} is left out: text is all that is generated"
+        notes["backend", "task"] = f"backend.task {task} is left out: text is all that is generated"
     elif task is not None:
         translation.problems.append((("backend", "task"), f"backend.task {task!r} cannot be measured; {TASKS[0]} can"))
     if backend.get("type") == "vllm":
         translation.is_older = True
         backend["type"] = "openai"
-        translation.notes["backend", "type"] = "backend.type vllm is openai now: any server that speaks its protocol"
+        notes["backend", "type"] = "backend.type vllm is openai now: any server that speaks its protocol"
         for key in SERVER_IGNORED_KEYS:
             if backend.get(key) is not None:
-                translation.notes["backend", key] = (
-                    f"backend.{key} {backend.pop(key)} is left out: that is the server's own"
-                )
+                notes["backend", key] = f"backend.{key} {backend.pop(key)} is left out: that is the server's own"
         if backend.get("device_ids") is not None:
-            translation.notes["backend", "device_ids"] = (
-                "backend.device_ids of a server are the GPUs that are metered, here on this machine"
-            )
+            metered = "backend.device_ids of a server are the GPUs that are metered, here on this machine"
+            notes["backend", "device_ids"] = metered
     elif backend.get("type") == "pytorch" and backend.get("endpoint") is not None:
-        translation.notes["backend", "endpoint"] = (
-            f"backend.endpoint {backend.pop('endpoint')} is left out: pytorch computes here"
-        )
-
-
-def _translate_prompts(translation: ConfigTranslation) -> None:
-    name = translation.pop_value("scenario", "dataset_name")
-    if name is not None and translation.move_value("scenario", "prompts", name, ("scenario", "dataset_name")):
-        translation.notes["scenario", "prompts"] = (
-            f"scenario.dataset_name is scenario.prompts now: {name}; nothing is downloaded"
-        )
+        endpoint = backend.pop("endpoint")
+        notes["backend", "endpoint"] = f"backend.endpoint {endpoint} is left out: pytorch computes here"
 
 
 def _translate_shapes(translation: ConfigTranslation) -> None:
@@ -146,13 +134,11 @@ def _translate_shapes(translation: ConfigTranslation) -> None:
         return
     for key, value in shapes.items():
         if key not in SHAPE_KEYS:
-            translation.problems.append(
-                ((*stood, key), f"{key!r} is not known in input_shapes.{suggest_nearest(key, SHAPE_KEYS)}")
-            )
+            unknown = f"{key!r} is not known in input_shapes.{suggest_nearest(key, SHAPE_KEYS)}"
+            translation.problems.append(((*stood, key), unknown))
         elif translation.move_value("scenario", SHAPE_KEYS[key], value, (*stood, key)):
-            translation.notes["scenario", SHAPE_KEYS[key]] = (
-                f"scenario.input_shapes.{key} is scenario.{SHAPE_KEYS[key]} now: {value}"
-            )
+            new = SHAPE_KEYS[key]
+            translation.notes["scenario", new] = f"scenario.input_shapes.{key} is scenario.{new} now: {value}"
 
 
 def _translate_lengths(translation: ConfigTranslation) -> None:
@@ -164,55 +150,45 @@ def _translate_lengths(translation: ConfigTranslation) -> None:
     most, least = settings.pop(MAX_NEW_TOKENS, None), settings.pop(MIN_NEW_TOKENS, None)
     tokens = least if most is None else most
     name = MIN_NEW_TOKENS if most is None else MAX_NEW_TOKENS
-    if tokens is None or not translation.move_value(
-        "scenario", "output_tokens", tokens, ("scenario", "generate_kwargs", name)
-    ):
-        return
-    between = f", not {least} to {most}" if most is not None and least not in (None, most) else ""
-    now = f"every answer has exactly {tokens} tokens{between}"
-    translation.notes["scenario", "output_tokens"] = (
-        f"scenario.generate_kwargs.{name} is scenario.output_tokens now: {now}"
-    )
+    stood: KeyPath = ("scenario", "generate_kwargs", name)
+    if tokens is not None and translation.move_value("scenario", "output_tokens", tokens, stood):
+        between = f", not {least} to {most}" if most is not None and least not in (None, most) else ""
+        now = f"{_dotted_path(stood)} is scenario.output_tokens now"
+        translation.notes["scenario", "output_tokens"] = f"{now}: every answer has exactly {tokens} tokens{between}"
 
 
 def _translate_metrics(translation: ConfigTranslation) -> None:
-    meter = translation.pop_value("metrics", "type")
+    notes, meter = translation.notes, translation.pop_value("metrics", "type")
     if meter == OLDER_METER:
-        translation.notes["metrics", "type"] = (
-            "metrics.type codecarbon is left out: joules are read from the GPUs' own counters, and RAPL"
-        )
+        counters = "joules are read from the GPUs' own counters, and RAPL"
+        notes["metrics", "type"] = f"metrics.type {meter} is left out: {counters}"
     elif meter is not None:
         translation.problems.append((("metrics", "type"), f"metrics.type {meter!r} is not known; leave it out"))
     project = translation.pop_value("metrics", "project_name")
-    if project is not None and translation.content.get("name") is None:
+    name = translation.content.get("name")
+    if project is not None and name is None:
         translation.move_value("", "name", project, ("metrics", "project_name"))
-        translation.notes["name",] = f"metrics.project_name is the run's name now: {project}"
+        notes["name",] = f"metrics.project_name is the run's name now: {project}"
     elif project is not None:
-        translation.notes["metrics", "project_name"] = (
-            f"metrics.project_name {project} is left out: the run is called {translation.content['name']}"
-        )
+        notes["metrics", "project_name"] = f"metrics.project_name {project} is left out: the run is called {name}"
     folder = translation.pop_value("metrics", "output_dir")
     if folder is not None:
-        translation.notes["metrics", "output_dir"] = (
-            f"metrics.output_dir {folder} is left out: energy is in the run folder and its reports"
-        )
+        kept = "energy is in the run folder and its reports"
+        notes["metrics", "output_dir"] = f"metrics.output_dir {folder} is left out: {kept}"
 
 
 def _note_changed_meanings(translation: ConfigTranslation) -> None:
     """Say what is done differently under the same name."""
-    scenario = translation.section("scenario")
-    if scenario.get("num_samples") is not None:
-        translation.notes["scenario", "num_samples"] = (
-            f"scenario.num_samples: {scenario['num_samples']} prompts are asked again and again, until energy is known"
-        )
-    if translation.content.get("output_dir") is not None:
-        translation.notes["output_dir",] = (
-            f"output_dir: every run has a folder of its own in {translation.content['output_dir']}"
-        )
+    scenario, notes = translation.section("scenario"), translation.notes
+    samples, folder = scenario.get("num_samples"), translation.content.get("output_dir")
+    if samples is not None:
+        again = f"{samples} prompts are asked again and again, until energy is known"
+        notes["scenario", "num_samples"] = f"scenario.num_samples: {again}"
+    if folder is not None:
+        notes["output_dir",] = f"output_dir: every run has a folder of its own in {folder}"
     if isinstance(scenario.get("generate_kwargs"), dict) and scenario["generate_kwargs"]:
-        translation.notes["scenario", "generate_kwargs"] = (
-            "scenario.generate_kwargs are all obeyed; the older tool took none but max_new_tokens"
-        )
+        obeyed = "scenario.generate_kwargs are all obeyed; the older tool took none but max_new_tokens"
+        notes["scenario", "generate_kwargs"] = obeyed
 
 
 def _dotted_path(steps: KeyPath) -> str:
@@ -227,7 +203,8 @@ def build_files(result: EnergyResult) -> dict[str, str]:
     """Return the table of a run by its path within the run folder; nothing where there is no row."""
     if not result.rows:
         return {}
-    return {results_path(result.name): rows_to_csv([older_row(result, row) for row in result.rows])}
+    safe = re.sub(r"[^\w.-]+", "_", result.name).strip("._") or "energy"
+    return {f"older/results/{safe}_results.csv": rows_to_csv([older_row(result, row) for row in result.rows])}
 
 
 def older_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
@@ -252,9 +229,3 @@ def older_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
         **gpu_columns(row.gpus),
         "timestamp": result.started_at,
     }
-
-
-def results_path(name: str) -> str:
-    """Return where the older tool's documents have results: ``results/NAME_results.csv``."""
-    safe = re.sub(r"[^\w.-]+", "_", name).strip("._") or "energy"
-    return f"older/results/{safe}_results.csv"

@@ -74,11 +74,7 @@ class GPUMonitor:
 
     @staticmethod
     def monitor_multi_gpu_during_operation(
-        operation_func: Callable[..., object],
-        gpu_ids: Sequence[int],
-        interval: float = 0.5,
-        *args: Any,
-        **kwargs: Any,
+        operation_func: Callable[..., object], gpu_ids: Sequence[int], interval: float = 0.5, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
         """Call a function with the given arguments while sampling GPUs every ``interval`` seconds.
 

@@ -24,14 +24,9 @@ import numpy as np
 
 from assay._version import __version__
 from assay.core.errors import BadInput
+from assay.experiments.scaling import result_rows
 from assay.experiments.scaling.plan import ring_length
-from assay.experiments.scaling.result_rows import (
-    DEVICE_SETTING,
-    SETTING_KEYS,
-    ScalingRow,
-    build_run_rows,
-    reported_estimate,
-)
+from assay.experiments.scaling.result_rows import DEVICE_SETTING, ScalingRow, reported_estimate
 from assay.workloads.dilated_attention.problem import parse_numbers
 
 if TYPE_CHECKING:
@@ -41,12 +36,10 @@ if TYPE_CHECKING:
 
     from assay.core.results import Estimate
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
     from assay.experiments.scaling.result_rows import RowSetting
     from assay.experiments.scaling.timings import ShapeTiming
 
-
-if TYPE_CHECKING:
     Entry = Mapping[str, JsonValue]
 
 GIB_OF_GB = 1e9 / 2**30
@@ -176,14 +169,13 @@ def estimate_to_json(estimate: Estimate | None) -> JsonValue:
 
 def config_setting(config: Entry) -> RowSetting:
     """Return what two results must have in common, as words."""
-    values = {name: config[name] for name in SETTING_KEYS if config.get(name) is not None}
-    return tuple((name, _format_setting(value)) for name, value in values.items())
 
+    def write(value: JsonValue) -> str:
+        if isinstance(value, list):
+            return "/".join(map(str, value))
+        return value if isinstance(value, str) else json.dumps(value)
 
-def _format_setting(value: JsonValue) -> str:
-    if isinstance(value, list):
-        return "/".join(str(item) for item in value)
-    return value if isinstance(value, str) else json.dumps(value)
+    return tuple((name, write(config[name])) for name in result_rows.SETTING_KEYS if config.get(name) is not None)
 
 
 def _slowest_time_ms(ranks: Sequence[Entry], tokens: int | None) -> float:
@@ -219,7 +211,7 @@ def build_files(options: ScalingOptions, analysis: ScalingAnalysis, model: str) 
     if not options.is_attention or not analysis.timings.attempts:
         return {}
     first = min(record.window.started_at for _, record in analysis.timings.attempts)
-    shapes = build_run_rows(options, analysis, RESULTS_FILE, __version__, model)
+    shapes = result_rows.build_run_rows(options, analysis, RESULTS_FILE, __version__, model)
     content: dict[str, JsonValue] = {
         "assay": __version__,
         "assay_shapes": [shape_to_json(row) for row in shapes],
@@ -227,10 +219,7 @@ def build_files(options: ScalingOptions, analysis: ScalingAnalysis, model: str) 
         "world_size": max(1, *options.worlds),
         "timestamp": datetime.fromisoformat(first).strftime("%Y%m%d_%H%M%S"),
         "results": [
-            row
-            for result in analysis.all
-            if result.facts is not None
-            for row in older_rank_rows(options, analysis, result)
+            row for result in analysis.all if result.facts for row in older_rank_rows(options, analysis, result)
         ],
     }
     return {RESULTS_FILE: json.dumps(content, indent=2, ensure_ascii=False) + "\n"}
@@ -281,6 +270,7 @@ def older_rank_rows(options: ScalingOptions, analysis: ScalingAnalysis, result: 
     if slowest is not None and whole_time is not None:
         whole["distributed_overhead_ms"] = (slowest.value - whole_time.value / divided) / 1e3
     memory = {m.rank: m for m in result.facts.memory} if result.facts is not None else {}
+    sent = any("communication" in timing.plan.names for timing in timings)
     rank_rows: list[JsonValue] = []
     for rank in range(shape.world):
         forward, total = _median_ms(timings, "forward", rank), _median_ms(timings, "total", rank)
@@ -297,7 +287,7 @@ def older_rank_rows(options: ScalingOptions, analysis: ScalingAnalysis, result: 
                 "memory_allocated_gb": _mib_to_gb(held.allocated_mib if held else None),
                 "memory_reserved_gb": _mib_to_gb(held.reserved_mib if held else None),
                 **whole,
-                "communication_time_ms": _median_transfer_ms(timings, rank),
+                "communication_time_ms": _median_ms(timings, "communication", rank) if sent else 0.0,
             }
         )
     return rank_rows
@@ -307,12 +297,6 @@ def _median_ms(timings: list[ShapeTiming], name: str, rank: int) -> float | None
     """Return a rank's median over all repeats."""
     mine = [timing.by_rank[name][rank] for timing in timings if name in timing.by_rank]
     return float(np.median(np.concatenate(mine))) / 1e3 if mine else None
-
-
-def _median_transfer_ms(timings: list[ShapeTiming], rank: int) -> float | None:
-    """Return a rank's median of transferring only; 0 where nothing is sent."""
-    sent = any("communication" in timing.plan.names for timing in timings)
-    return _median_ms(timings, "communication", rank) if sent else 0.0
 
 
 def _mib_to_gb(mib: float | None) -> float | None:

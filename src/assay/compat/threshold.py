@@ -5,7 +5,7 @@
 
 Times are in milliseconds, printed with two decimals. The speed-up was computed before they were rounded, so it may be
 anything that the rounded times allow. Speed-ups of the file have no interval: they decide only where they are a quarter
-above or below the margin.
+above or below the margin. ``assay compare`` reads their rows as plain numbers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.core.errors import BadInput
+from assay.experiments.compare.adapters import parameter_details, positive_float
+from assay.experiments.compare.pairing import CellName, ComparedCell
 from assay.experiments.threshold.cells import NO_INTERVAL_FACTOR, PointObservations
-from assay.experiments.threshold.options import GridPoint, Threshold
-from assay.experiments.threshold.results_file import ThresholdDevice
-from assay.experiments.threshold.saved_results import SavedThresholds, build_parity_facts, parse_subject
-from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
+from assay.experiments.threshold.results_file import SavedThresholds, ThresholdDevice, build_parity_facts, parse_subject
+from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, GridPoint, Threshold, load_thresholds
 from assay.workloads.nsa.branches import effective_length
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pydantic import JsonValue
@@ -49,8 +49,12 @@ def load_results(content: Mapping[str, Any], file: Path) -> SavedThresholds:
     Raises:
         BadInput: It has no row of a branch, or a row has no size or speed-up.
     """
+    info = content.get("device_info")
+    values = info if isinstance(info, dict) else {}
+    names = ("device_name", "torch_version", "cuda_version")
+    device = ThresholdDevice(**{name: None if values.get(name) is None else str(values[name]) for name in names})
     thresholds = tuple(_load_thresholds(content, file))
-    return SavedThresholds(_load_device(content), thresholds, "call", None, None, (NO_INTERVALS_NOTE,))
+    return SavedThresholds(device, thresholds, "call", None, None, (NO_INTERVALS_NOTE,))
 
 
 def _load_thresholds(content: Mapping[str, Any], file: Path) -> list[tuple[Threshold, tuple[PointObservations, ...]]]:
@@ -64,20 +68,11 @@ def _load_thresholds(content: Mapping[str, Any], file: Path) -> list[tuple[Thres
     for spec in load_thresholds(DEFAULT_SPEC_FILE):
         mine = [row for row in rows if row.get("branch") == spec.size]
         if mine:
-            result.append(
-                (_older_threshold(spec, mine, file), tuple(_older_observations(row, parity, file) for row in mine))
-            )
+            observations = tuple(_older_observations(row, parity, file) for row in mine)
+            result.append((_older_threshold(spec, mine, file), observations))
     if not result:
         raise BadInput(f"{file}: no row is of the branch sliding or compressed.")
     return result
-
-
-def _load_device(content: Mapping[str, Any]) -> ThresholdDevice:
-    """Return where it was measured, as far as the file says."""
-    info = content.get("device_info")
-    values = info if isinstance(info, dict) else {}
-    names = ("device_name", "torch_version", "cuda_version")
-    return ThresholdDevice(**{name: None if values.get(name) is None else str(values[name]) for name in names})
 
 
 def _older_threshold(spec: ThresholdSpec, rows: list[OlderRow], file: Path) -> Threshold:
@@ -203,17 +198,9 @@ def parse_printed_lines(text: str) -> PrintedLines:
 
 
 def _parse_row(line: int, match: re.Match[str]) -> PrintedRow:
-    counts = {name: None if match[name] is None else int(match[name]) for name in ("w", "l", "d")}
-    return PrintedRow(
-        line=line,
-        sequence=int(match["S"]),
-        window=counts["w"],
-        block=counts["l"],
-        stride=counts["d"],
-        masked_ms=_parse_number(match["masked"]),
-        fa2_ms=_parse_number(match["fa2"]),
-        speedup=_parse_number(match["speedup"]),
-    )
+    window, block, stride = (None if match[name] is None else int(match[name]) for name in ("w", "l", "d"))
+    times = (_parse_number(match[name]) for name in ("masked", "fa2", "speedup"))
+    return PrintedRow(line, int(match["S"]), window, block, stride, *times)
 
 
 def _parse_number(text: str) -> PrintedNumber:
@@ -237,3 +224,37 @@ def _find_contradictions(rows: list[PrintedRow]) -> list[str]:
             sentences.append(f"line {row.line}: the same point as line {first_lines[point]}")
         first_lines.setdefault(point, row.line)
     return sentences
+
+
+def is_threshold_result(content: JsonValue) -> bool:
+    """Return whether this is a threshold tool's result, or a bare list of its rows."""
+    rows = content.get("results") if isinstance(content, dict) else content
+    if not isinstance(rows, list):
+        return False
+    if isinstance(content, dict) and ("recommendation" in content or "device_info" in content):
+        return True
+    return bool(rows) and isinstance(rows[0], dict) and "branch" in rows[0]
+
+
+def row_cells(rows: Iterable[JsonValue], model: str | None) -> list[ComparedCell]:
+    """Return the speed-up and the two times of every row of the older form; what else a row holds is left aside."""
+    return [number for row in rows if isinstance(row, dict) for number in _row_cells(row, model)]
+
+
+def _row_cells(row: Mapping[str, JsonValue], model: str | None) -> Iterator[ComparedCell]:
+    params = row.get("params")
+    own = params if isinstance(params, dict) else {}
+    settings = {"S": row.get("sequence_length"), "w": row.get("window_size")}
+    if settings["S"] is None:
+        settings = own
+    elif row.get("branch") == "compressed":
+        sizes = {"l": ("block", 32), "d": ("stride", 16)}
+        settings |= {name: row.get(name) or own.get(longer) or usual for name, (longer, usual) in sizes.items()}
+    for quantity, unit in (("speedup", "×"), ("masked_ms", "ms"), ("fa2_ms", "ms")):
+        value = positive_float(row.get(quantity))
+        name = CellName(str(row.get("branch")), parameter_details(settings), quantity)
+        low, high = (positive_float(row.get(end)) if quantity == "speedup" else None for end in ("low", "high"))
+        if value is not None:
+            if low is None or high is None:
+                low = high = None
+            yield ComparedCell(name, None, model, value, low, high, unit=unit)

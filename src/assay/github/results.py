@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from assay.core.errors import AssayError, BadInput
 from assay.core.files import read_json
 from assay.core.results import Missing
-from assay.experiments.threshold import saved_results as saved
+from assay.experiments.threshold import results_file as saved
 from assay.experiments.threshold.answers import build_answer
 from assay.experiments.threshold.results_file import ThresholdResults
 from assay.github.request import GPU_TYPE_NAMES

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 DifferenceVerdict = Literal["yes", "no", "unsure"]

@@ -1,8 +1,19 @@
 """Change points: level shifts of many series, up and down, and which of them are significant.
 
-``level_model.py`` predicts each run from those before it. "A shift since run τ" is the same prediction with one more
-unknown from τ on. Both predict every run after τ; how much better the shift predicts them, with every ρ weighted by
-how well it fits, is the evidence. It is evaluated after each run, as in a real history, and the alarm level is set
+The log time of a run is a level, an offset of its host, noise that is correlated with the run before by some ρ, and
+occasionally a spike:
+
+    x_t = level + host + c_t (+ shift),      c_t = ρ c_{t-1} + noise
+
+For each ρ of a grid a Kalman filter tracks level, offsets and c_t, and learns their variance along the way: a Student-t
+predicts the next run. A run that none of it explains is a spike, and does not change the state.
+
+One short series determines ρ, its noise and its spike rate poorly. Many of one kind give a prior: how likely each ρ is,
+and the noise to expect, worth a number of own runs. The less similar they are, the less that is worth.
+
+"A shift since run τ" is the same prediction with one more unknown from τ on. Both predict every run after τ; how much
+better the shift predicts them, with every ρ weighted by how well it fits, is the evidence. It is evaluated after each
+run, as in a real history, and the alarm level is set
 from simulations such that a hundred stable runs give an alarm in fewer than one of fifty series.
 
 A series is searched up to its first shift, then from that shift on, until none is left. Each such segment gets the
@@ -16,32 +27,245 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
-from assay.stats.level_model import (
-    INITIAL_RUNS,
-    RHO,
-    LevelState,
-    NoisePrior,
-    SeriesKinds,
-    design_matrix,
-    initial_state,
-    update_state,
-)
 from assay.stats.numerics import median
+from assay.stats.outliers import false_discovery_rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
     Indices = NDArray[np.int64]
+
+RHO = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.72, 0.85])
+"""Possible correlations of a run with the one before."""
+RHO_PRIOR = np.array([0.15, 0.12, 0.16, 0.18, 0.19, 0.14, 0.06])
+"""How likely each is before any history is seen."""
+PRIOR_SERIES = 3.0
+"""Weight of this prior, in series."""
+ITERATIONS = 30
+SPIKES, SPIKE_PRIOR_RUNS = 1.5, 40.0
+"""Spikes expected in this many runs, before any are seen."""
+VARIANCE_PRIOR, VARIANCE_PRIOR_SERIES = 0.1, 2.0
+"""Variance of log variances between series, before any are seen, and the weight of that in series."""
+MAX_PRIOR_RUNS = 200.0
+"""Maximum weight of a kind's noise prior, in runs."""
+
+
+@dataclass(frozen=True)
+class NoisePrior:
+    """A noise prior: its weight in runs (freedom), and what it adds to the sum of squares and to the spikes."""
+
+    freedom: Samples
+    squares: Samples
+    spikes: Samples
+
+    @classmethod
+    def nothing(cls, *shape: int) -> NoisePrior:
+        """Return a prior without information."""
+        return cls(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+
+    def of(self, index: Any) -> NoisePrior:
+        """Return the prior at some indices."""
+        return NoisePrior(self.freedom[index], self.squares[index], self.spikes[index])
+
+    def put(self, index: int, other: NoisePrior) -> None:
+        """Set the prior at one index."""
+        self.freedom[index], self.squares[index], self.spikes[index] = other.freedom, other.squares, other.spikes
+
+
+class SeriesKinds:
+    """Which series are of one kind."""
+
+    def __init__(self, kinds: Indices) -> None:
+        _, self._kind, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+        self._order = np.argsort(self._kind, kind="stable")
+        self._starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self._counts = counts[:, None].astype(np.float64)
+
+    @property
+    def sizes(self) -> Samples:
+        """Number of series of the same kind, for each series."""
+        return np.asarray(self._counts[self._kind, 0], dtype=np.float64)
+
+    def _sum(self, values: Samples) -> Samples:
+        """Return the sum over each kind's series: [kind, ρ] from [series, ρ]."""
+        return np.asarray(np.add.reduceat(values[self._order], self._starts, axis=0), dtype=np.float64)
+
+    def rho(self, fits: Samples) -> Samples:
+        """Return how likely each ρ of the grid is for the kind of each series.
+
+        Args:
+            fits: Log-likelihood of each ρ for each series: [series, ρ].
+        """
+        likely = np.exp(fits - fits.max(axis=1, keepdims=True))
+        weights = np.broadcast_to(RHO_PRIOR, (len(self._starts), len(RHO_PRIOR)))
+        for _ in range(ITERATIONS):
+            posterior = likely * weights[self._kind]
+            posterior /= posterior.sum(axis=1, keepdims=True)
+            weights = (self._sum(posterior) + PRIOR_SERIES * RHO_PRIOR) / (self._counts + PRIOR_SERIES)
+        return np.asarray(weights[self._kind], dtype=np.float64)
+
+    def noise(self, freedom: Samples, squares: Samples, spikes: Samples, plain: Samples) -> NoisePrior:
+        """Return the noise prior for the kind of each series: its variance after Smyth (2004), and its spikes.
+
+        Args:
+            freedom: Degrees of freedom of each series' variance, for each ρ: [series, ρ].
+            squares: Their sums of squares.
+            spikes: Estimated number of spikes of each, including those expected beforehand.
+            plain: Estimated number of other runs, likewise.
+        """
+        half = freedom / 2
+        logs = np.log(squares / freedom) + 1 / freedom + 1 / (12 * half**2)
+        middle = self._sum(logs) / self._counts
+        by_chance = self._sum(1 / half + 1 / (2 * half**2)) / self._counts
+        scatter = self._sum((logs - middle[self._kind]) ** 2) + VARIANCE_PRIOR_SERIES * (VARIANCE_PRIOR + by_chance)
+        variation = np.maximum(scatter / (self._counts - 1 + VARIANCE_PRIOR_SERIES) - by_chance, 1e-9)
+        worth = np.minimum((1 + np.sqrt(1 + 2 * variation)) / variation, MAX_PRIOR_RUNS)
+        level = np.exp(middle - 1 / worth - 1 / (3 * worth**2))
+        others = self._counts - 1
+        of_others = worth * others / self._counts
+        share = (self._sum(spikes) - others * SPIKES) / (self._sum(spikes + plain) - others * SPIKE_PRIOR_RUNS)
+        prior = NoisePrior(of_others, of_others * level, SPIKE_PRIOR_RUNS * share - SPIKES)
+        return prior.of(self._kind)
+
+
+HOST_SPREAD = 0.10
+SPIKE_UP, SPIKE_SIZE = 0.85, 0.2
+FREEDOM, MAX_FREEDOM = 4.0, 80.0
+"""Initial and maximum degrees of freedom of the noise scale: old runs are gradually forgotten."""
+MIN_NOISE = 1e-3
+"""Minimum noise, as a logarithm: no clock repeats better than to a thousandth."""
+LEVEL_UNKNOWN = 25.0
+INITIAL_RUNS = 30
+"""Runs from which the initial level and scale are estimated."""
+MIN_RUNS_ON_HOST = 4
+"""Runs on a host among these for its own median to be used."""
+
+
+@dataclass(frozen=True)
+class LevelState:
+    """Filter state after some runs, for every series and ρ (and shift): array axes first, vectors and matrices last.
+
+    The unknowns are c, the level, the offset of each host but the first, and the shift where there is one.
+    """
+
+    mean: Samples
+    spread: Samples
+    freedom: Samples
+    squares: Samples
+    spikes: Samples
+    plain: Samples
+
+    def of(self, index: Any) -> LevelState:
+        """Return the state at some indices."""
+        return LevelState(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: list[LevelState]) -> LevelState:
+        """Return several states concatenated."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+
+    def variance(self, usual: NoisePrior) -> Samples:
+        """Return the variance of the noise."""
+        variance = (self.squares + usual.squares) / (self.freedom + usual.freedom)
+        return np.asarray(np.maximum(variance, MIN_NOISE**2), dtype=np.float64)
+
+
+def initial_state(logs: Samples, names: Indices, hosts: int) -> LevelState:
+    """Return the state before the first run: level and scale from the first runs, and nothing else.
+
+    Args:
+        logs: Log times, a series per row, padded with NaN; no row is empty.
+        names: Host of each run.
+        hosts: Number of hosts.
+    """
+    shape = (len(logs), len(RHO))
+    first, on = logs[:, :INITIAL_RUNS], names[:, :INITIAL_RUNS]
+    middle = np.nanmedian(first, axis=1)
+    beyond = first - middle[:, None]
+    for host in range(hosts):
+        on_host = np.where(on == host, first, np.nan)
+        frequent = np.isfinite(on_host).sum(axis=1) >= MIN_RUNS_ON_HOST
+        medians = np.nanmedian(on_host[frequent], axis=1, keepdims=True)
+        beyond[frequent] = np.where(on[frequent] == host, first[frequent] - medians, beyond[frequent])
+    scale = np.maximum(1.4826 * np.nanmedian(np.abs(beyond), axis=1), MIN_NOISE)
+    mean, spread = np.zeros((*shape, 1 + hosts)), np.zeros((*shape, 1 + hosts, 1 + hosts))
+    mean[..., 1] = middle[:, None]
+    spread[..., 0, 0], spread[..., 1, 1] = 1.0, LEVEL_UNKNOWN
+    for host in range(1, hosts):
+        spread[..., 1 + host, 1 + host] = (HOST_SPREAD / scale[:, None]) ** 2
+    squares = np.repeat((FREEDOM * scale**2)[:, None], len(RHO), axis=1)
+    full = np.ones(shape)
+    return LevelState(mean, spread, FREEDOM * full, squares, SPIKES * full, (SPIKE_PRIOR_RUNS - SPIKES) * full)
+
+
+def design_matrix(names: Indices, count: int) -> Samples:
+    """Return which unknowns make up a run on a host: c, the level, and the host's offset if it is not the first."""
+    design = np.zeros((len(names), 1 + count))
+    design[:, :2] = 1.0
+    for host in range(1, count):
+        design[:, 1 + host] = names == host
+    return design
+
+
+def update_state(
+    state: LevelState, usual: NoisePrior, rho: Samples, design: Samples, value: Samples
+) -> tuple[Samples, LevelState]:
+    """Return how well a run was predicted (log density), and the state after it; NaN means there was no run.
+
+    Args:
+        state: The state before the run.
+        usual: The noise prior of its kind.
+        rho: Correlation of a run with the one before.
+        design: Which unknowns add up to the observed value of this run, 1 or 0.
+        value: Log times.
+    """
+    measured = np.isfinite(value)
+    mean, spread = state.mean.copy(), state.spread.copy()
+    mean[..., 0] *= rho
+    spread[..., 0, :] *= rho[..., None]
+    spread[..., :, 0] *= rho[..., None]
+    spread[..., 0, 0] += 1 - rho**2
+    error = np.where(measured, value - (mean * design).sum(-1), 0.0)
+    towards = (spread * design[..., None, :]).sum(-1)
+    width = (towards * design).sum(-1)
+    core = _student_log_density(error, width * state.variance(usual), state.freedom + usual.freedom)
+    share = (state.spikes + usual.spikes) / (state.spikes + state.plain)
+    as_core, as_spike = np.log1p(-share) + core, np.log(share) + _spike_log_density(error)
+    density = np.logaddexp(as_core, as_spike)
+    trust = np.where(measured, np.exp(as_core - density), 0.0)
+    gain = towards / width[..., None]
+    freedom = state.freedom + trust
+    squares = state.squares + trust * error**2 / width
+    forget = np.minimum(1.0, MAX_FREEDOM / freedom)
+    updated = LevelState(
+        mean + (trust * error)[..., None] * gain,
+        spread - trust[..., None, None] * gain[..., :, None] * towards[..., None, :],
+        freedom * forget,
+        squares * forget,
+        state.spikes + np.where(measured, 1 - trust, 0.0),
+        state.plain + trust,
+    )
+    return np.where(measured, density, 0.0), updated
+
+
+def _student_log_density(error: Samples, variance: Samples, freedom: Samples) -> Samples:
+    constant = special.gammaln((freedom + 1) / 2) - special.gammaln(freedom / 2)
+    tail = (freedom + 1) / 2 * np.log1p(error**2 / (freedom * variance))
+    return np.asarray(constant - 0.5 * np.log(freedom * np.pi * variance) - tail, dtype=np.float64)
+
+
+def _spike_log_density(error: Samples) -> Samples:
+    side = np.where(error > 0, np.log(SPIKE_UP), np.log(1 - SPIKE_UP))
+    return np.asarray(side - np.log(SPIKE_SIZE) - np.abs(error) / SPIKE_SIZE, dtype=np.float64)
+
 
 Direction = Literal[1, -1]
 UP: Direction = 1
@@ -108,6 +332,10 @@ class _ShiftCandidates:
     first: Indices
     state: LevelState
 
+    def of(self, index: Any) -> _ShiftCandidates:
+        """Return the candidates at some indices."""
+        return _ShiftCandidates(self.row[index], self.first[index], self.state.of(index))
+
 
 class ShiftSearch:
     """A search over series: the evidence for a shift after each run of each, in each direction."""
@@ -152,7 +380,7 @@ class ShiftSearch:
         """Return the possible first runs of a shift, given a series up to a run, and the probability of each."""
         steps = self._begun[direction]
         near = (steps.row == row) & (steps.first <= run - CONFIRMED_BY + 1) & (steps.first > run - REACH)
-        candidates = _ShiftCandidates(steps.row[near], steps.first[near], steps.state.of(near))
+        candidates = steps.of(near)
         odds = np.full(len(candidates.row), -np.inf)
         for look in _follow_shifts(candidates, direction, self._series):
             here = look.there & (look.run == run)
@@ -169,9 +397,8 @@ def _split_candidates(candidates: _ShiftCandidates) -> Iterator[_ShiftCandidates
         if start - cuts[-1] >= MAX_FOLLOWED_TOGETHER:
             cuts.append(int(start))
     for low, high in pairwise([*cuts, len(order)]):
-        part = order[low:high]
-        if len(part):
-            yield _ShiftCandidates(candidates.row[part], candidates.first[part], candidates.state.of(part))
+        if high > low:
+            yield candidates.of(order[low:high])
 
 
 def _empty_evidence(shape: tuple[int, ...]) -> ShiftEvidence:
@@ -211,11 +438,10 @@ def _learn_series(
 
 
 def _collect_candidates(rows: list[Indices], states: list[LevelState]) -> _ShiftCandidates:
-    firsts = [np.full(len(row), HISTORY + offset) for offset, row in enumerate(rows)]
+    nothing = np.array([], dtype=np.int64)
     if not rows:
-        return _ShiftCandidates(
-            np.array([], dtype=np.int64), np.array([], dtype=np.int64), LevelState(*(np.zeros((0,)),) * 6)
-        )
+        return _ShiftCandidates(nothing, nothing, LevelState(*(np.zeros((0,)),) * 6))
+    firsts = [np.full(len(row), HISTORY + offset) for offset, row in enumerate(rows)]
     return _ShiftCandidates(np.concatenate(rows), np.concatenate(firsts), LevelState.joined(states))
 
 
@@ -247,9 +473,8 @@ def _worth_following(beyond: Samples, uncertain: NDArray[np.bool_]) -> NDArray[n
     weight = np.where(beyond < -HIGHEST, 0.0, np.where(np.isfinite(beyond), 1.0, np.nan))
     runs = np.maximum(np.cumsum(weight, axis=1), 1.0)
     together = (np.cumsum(weight * counted, axis=1) / np.sqrt(runs))[:, CONFIRMED_BY - 1 :]
-    return np.isfinite(beyond[:, 0]) & (np.where(np.isfinite(together), together, -np.inf) > MIN_FOLLOWED_DISTANCE).any(
-        axis=1
-    )
+    worth = np.where(np.isfinite(together), together, -np.inf) > MIN_FOLLOWED_DISTANCE
+    return np.isfinite(beyond[:, 0]) & worth.any(axis=1)
 
 
 def _with_shift(state: LevelState, usual: NoisePrior, direction: Direction) -> LevelState:
@@ -260,10 +485,8 @@ def _with_shift(state: LevelState, usual: NoisePrior, direction: Direction) -> L
     mean[..., :old], mean[..., old] = state.mean[..., None, :], direction * SHIFT_SIZES
     spread[..., :old, :old] = state.spread[..., None, :, :]
     spread[..., old, old] = (SPREAD * SHIFT_SIZES) ** 2 / state.variance(usual)[..., None]
-    rest = (
-        np.repeat(part[..., None], steps, axis=-1) for part in (state.freedom, state.squares, state.spikes, state.plain)
-    )
-    return LevelState(mean, spread, *rest)
+    rest = (state.freedom, state.squares, state.spikes, state.plain)
+    return LevelState(mean, spread, *(np.repeat(part[..., None], steps, axis=-1) for part in rest))
 
 
 @dataclass(frozen=True)
@@ -284,9 +507,7 @@ def _follow_shifts(candidates: _ShiftCandidates, direction: Direction, series: _
     state = _with_shift(candidates.state, series.usual.of((first, row)), direction)
     rho = np.broadcast_to(RHO[:, None], state.freedom.shape)
     weights = series.weights[first, row]
-    total = np.repeat((series.fits[first, row] + weights)[..., None], len(SHIFT_SIZES), axis=2) + np.log(
-        SHIFT_SIZE_PRIOR
-    )
+    total = (series.fits[first, row] + weights)[..., None] + np.log(SHIFT_SIZE_PRIOR)
     wandering = series.wandering[row] * (special.softmax(series.fits[first, row] + weights, axis=1) @ RHO)
     for since in range(REACH):
         run = np.minimum(first + since, series.logs.shape[1] - 1)
@@ -309,9 +530,8 @@ def _record_evidence(
     for look in _follow_shifts(candidates, direction, series):
         better = np.flatnonzero(look.there & (look.odds > evidence.log_odds[row, look.run]))
         size, error = _estimate_size(look.state.of(better), look.usual.of(better), look.total[better])
-        right = (
-            direction * size > 0
-        )  # a large shift is preceded by an apparent one in the other direction, a run too early
+        # A large shift is preceded by an apparent one in the other direction, a run too early.
+        right = direction * size > 0
         better, size, error = better[right], size[right], error[right]
         at = row[better], look.run[better]
         evidence.log_odds[at], evidence.first[at], evidence.size[at] = look.odds[better], first[better], size
@@ -375,12 +595,7 @@ class LevelShift:
     significant: bool = False
 
 
-@dataclass(frozen=True)
-class _Segment:
-    """A part of a series that is searched: which series, and its first run there."""
-
-    series: int
-    start: int
+RUN_NAMES = ("first", "first_low", "first_high", "detected_at")
 
 
 def pad_rows(series: Sequence[NDArray[np.generic]], fill: float) -> NDArray[np.float64]:
@@ -417,57 +632,47 @@ def find_level_shifts(
     of_kind = np.zeros(len(logs), dtype=np.int64) if kinds is None else np.asarray(kinds, dtype=np.int64)
     shifts: list[list[LevelShift]] = [[] for _ in logs]
     quiet: list[float] = []
-    segments = [_Segment(index, 0) for index, runs in enumerate(logs) if len(runs) >= MIN_RUNS]
+    segments = [(index, 0) for index, runs in enumerate(logs) if len(runs) >= MIN_RUNS]  # series, and its first run
     while segments:
-        next_segments: list[_Segment] = []
-        counts = np.array([names[segment.series][segment.start :].max() for segment in segments])
+        next_segments: list[tuple[int, int]] = []
+        counts = np.array([names[series][start:].max() for series, start in segments])
         for count in np.unique(counts):
             part = [segment for segment, highest_host in zip(segments, counts, strict=True) if highest_host == count]
             search = ShiftSearch(
-                pad_rows([logs[segment.series][segment.start :] for segment in part], np.nan),
-                pad_rows([names[segment.series][segment.start :] for segment in part], 0).astype(np.int64),
-                of_kind[[segment.series for segment in part]],
+                pad_rows([logs[series][start:] for series, start in part], np.nan),
+                pad_rows([names[series][start:] for series, start in part], 0).astype(np.int64),
+                of_kind[[series for series, _ in part]],
                 directions=(UP, DOWN),
             )
-            for row, segment in enumerate(part):
-                values = logs[segment.series][segment.start :]
+            for row, (series, start) in enumerate(part):
+                values = logs[series][start:]
                 step = _first_shift(search, row, values)
                 if step is None:
-                    quiet.append(false_alarm_probability(_max_evidence(search, row), len(values)))
+                    largest = max(float(evidence.log_odds[row].max()) for evidence in search.evidence.values())
+                    quiet.append(false_alarm_probability(largest, len(values)))
                     continue
-                shifts[segment.series].append(_offset_runs(step, segment.start))
+                runs = {name: getattr(step, name) + start for name in RUN_NAMES}
+                shifts[series].append(replace(step, **runs))
                 if len(values) - step.first >= MIN_RUNS:
-                    next_segments.append(_Segment(segment.series, segment.start + step.first))
+                    next_segments.append((series, start + step.first))
         segments = next_segments
     return _control_false_discoveries(shifts, quiet, fdr)
 
 
-def _max_evidence(search: ShiftSearch, row: int) -> float:
-    return max(float(evidence.log_odds[row].max()) for evidence in search.evidence.values())
-
-
 def _first_shift(search: ShiftSearch, row: int, values: Samples) -> LevelShift | None:
     """Return the first shift detected in a segment, estimated with the runs after it; null where there is none."""
-    alarms = {
-        direction: np.flatnonzero(shift_evidence.log_odds[row] > ALARM)
-        for direction, shift_evidence in search.evidence.items()
-    }
-    detected_at, direction = min(
-        ((int(at[0]), direction) for direction, at in alarms.items() if len(at)), default=(-1, UP)
-    )
+    alarms = {direction: np.flatnonzero(found.log_odds[row] > ALARM) for direction, found in search.evidence.items()}
+    first_alarms = ((int(at[0]), direction) for direction, at in alarms.items() if len(at))
+    detected_at, direction = min(first_alarms, default=(-1, UP))
     if detected_at < 0:
         return None
-    shift_evidence = search.evidence[direction]
-    best = detected_at + int(np.argmax(shift_evidence.log_odds[row, detected_at : detected_at + REACH]))
-    first, size, error = (
-        int(shift_evidence.first[row, best]),
-        float(shift_evidence.size[row, best]),
-        float(shift_evidence.error[row, best]),
-    )
+    found = search.evidence[direction]
+    best = detected_at + int(np.argmax(found.log_odds[row, detected_at : detected_at + REACH]))
+    first, size, error = int(found.first[row, best]), float(found.size[row, best]), float(found.error[row, best])
     firsts, likely = search.beginnings(row, direction, best)
     low, high = _credible_runs(firsts, likely)
     end = values[first:][-LAST_RUNS:]
-    evidence = float(shift_evidence.log_odds[row, best])
+    evidence = float(found.log_odds[row, best])
     return LevelShift(
         direction=direction,
         first=first,
@@ -491,11 +696,6 @@ def _credible_runs(firsts: Indices, likely: Samples) -> tuple[int, int]:
     return int(chosen.min()), int(chosen.max())
 
 
-def _offset_runs(step: LevelShift, by: int) -> LevelShift:
-    runs = {name: getattr(step, name) + by for name in ("first", "first_low", "first_high", "detected_at")}
-    return replace(step, **runs)
-
-
 def _control_false_discoveries(
     shifts: list[list[LevelShift]], quiet: list[float], fdr: float
 ) -> list[list[LevelShift]]:
@@ -503,5 +703,5 @@ def _control_false_discoveries(
     chances = [step.chance for steps in shifts for step in steps]
     if not chances:
         return shifts
-    adjusted = iter(stats.false_discovery_control([*chances, *quiet])[: len(chances)])
+    adjusted = iter(false_discovery_rates(np.array([*chances, *quiet])))
     return [[replace(step, significant=bool(next(adjusted) <= fdr)) for step in steps] for steps in shifts]

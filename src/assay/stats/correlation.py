@@ -10,14 +10,13 @@ import numpy as np
 from scipy import special
 
 from assay.stats.intervals import CONFIDENCE
+from assay.stats.outliers import holm_p_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 MIN_PAIRS = 6  # with fewer pairs there are too few orderings to rule out chance
@@ -59,12 +58,8 @@ def rank_correlation(first: Sequence[float | None], second: Sequence[float | Non
 
 def adjust_holm(correlations: Sequence[RankCorrelation]) -> list[RankCorrelation]:
     """Return the correlations with p adjusted for multiple comparisons (Holm)."""
-    order = sorted(range(len(correlations)), key=lambda i: correlations[i].p)
-    adjusted, least = list(correlations), 0.0
-    for step, index in enumerate(order):
-        least = max(least, min(1.0, (len(correlations) - step) * correlations[index].p))
-        adjusted[index] = replace(correlations[index], p=least)
-    return adjusted
+    adjusted = holm_p_values(np.array([correlation.p for correlation in correlations], dtype=np.float64))
+    return [replace(correlation, p=float(p)) for correlation, p in zip(correlations, adjusted, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,7 @@ def bound_speedup(processes: Sequence[Samples], margin: float, between: float = 
         margin: The speed-up to clear, 1.2 for a fifth faster.
         between: Variance between processes, which more pairs in one process do not reduce.
     """
-    logs = (
-        np.concatenate([np.asarray(process, dtype=np.float64) for process in processes]) if processes else np.array([])
-    )
+    logs = np.concatenate([np.asarray(process, dtype=np.float64) for process in processes] or [np.array([])])
     reached = [index for index, n in enumerate(LOOKS) if n <= len(logs)]
     if not reached:
         return None
@@ -131,9 +129,8 @@ def decide_threshold(bounds: Sequence[SpeedupBound | None]) -> ThresholdDecision
     while index > 0 and states[index - 1] == "clears":
         index -= 1
     low = min(failing + 1, index)
-    kind: ThresholdKind = (
-        "threshold" if index < len(states) else "disable" if failing == len(states) - 1 >= 0 else "unsure"
-    )
+    never: ThresholdKind = "disable" if failing == len(states) - 1 >= 0 else "unsure"
+    kind: ThresholdKind = "threshold" if index < len(states) else never
     return ThresholdDecision(kind, index, low, index, _cleared_ranges(states))
 
 
@@ -160,30 +157,20 @@ def next_size(
     clear or failing close the rest; then the one nearest to a decision.
     """
     decision = decide_threshold(bounds)
-    open_places = [p for p in range(decision.low, decision.index) if _is_open(bounds[p])]
+    between = range(decision.low, decision.index)
+    open_places = [p for p in between if (bound := bounds[p]) is None or bound.state == "open"]
     if bounds and open_places and open_places[-1] == len(bounds) - 1:
         last = bounds[-1]
         return len(bounds) - 1 if last is None or last.pairs < most else None
     unmeasured = [index for index in open_places if bounds[index] is None]
     if unmeasured:
         return unmeasured[len(unmeasured) // 2]
-    judged_bounds = {index: size_bound for index in open_places if (size_bound := bounds[index]) is not None}
-    left = {index: size_bound for index, size_bound in judged_bounds.items() if size_bound.pairs < most}
-    if not left or (
-        decision.index - decision.low == 1 and all(size_bound.pairs >= enough for size_bound in left.values())
-    ):
+    left = {index: bound for index in open_places if (bound := bounds[index]) is not None and bound.pairs < most}
+    alone = decision.index - decision.low == 1
+    if not left or (alone and all(bound.pairs >= enough for bound in left.values())):
         return None
-    return max(left, key=lambda index: _nearness(left[index]))
-
-
-def _is_open(size_bound: SpeedupBound | None) -> bool:
-    return size_bound is None or size_bound.state == "open"
-
-
-def _nearness(size_bound: SpeedupBound) -> float:
-    """Return how near a size is to a decision: the greater, the fewer pairs it will take."""
-    half = (size_bound.high - size_bound.low) / 2
-    return -half if half > 0 else 0.0
+    # The nearest to a decision has the narrowest interval.
+    return min(left, key=lambda index: max(0.0, (left[index].high - left[index].low) / 2))
 
 
 def next_look(pairs: int) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from assay.core.format import format_count
 from assay.core.results import NO_INTERVAL, Estimate, Scope, Summary
 from assay.stats.numerics import (
     MIN_VALUES,
@@ -35,9 +36,8 @@ if TYPE_CHECKING:
 
     from assay.stats.shape import TwoLevels
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
+    Indices = NDArray[np.intp]
 
 IntervalRefusal = Literal["too few samples", "two levels", "drift"]
 """Why there is no interval for a median."""
@@ -144,7 +144,9 @@ def mean_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[floa
     return middle - half, middle + half
 
 
-def restarts_interval(medians: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float, str]:
+def restarts_interval(
+    medians: Sequence[float] | Samples, confidence: float = CONFIDENCE
+) -> tuple[float, float, float, str]:
     """Return centre, low and high of the typical process from the medians of two or more, and the method.
 
     Student's t, on logarithms where all are positive: times are, and their spread is relative.
@@ -176,28 +178,15 @@ def estimate_median(by_process: Sequence[Samples], unit: str, *, scope_of_one: S
         return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=method, n=n)
     pooled = by_process[0]
     within = median_interval(pooled)
-    return Estimate(
-        value=median(pooled),
-        low=within[0] if within else None,
-        high=within[1] if within else None,
-        unit=unit,
-        scope=scope_of_one,
-        method=_median_method(pooled, within),
-        n=n,
-    )
+    ends = within or (None, None)
+    method = ONE_PROCESS_METHOD if within else f"{ONE_PROCESS_METHOD}{NO_INTERVAL}{explain_no_interval(pooled)}"
+    return Estimate(value=median(pooled), low=ends[0], high=ends[1], unit=unit, scope=scope_of_one, method=method, n=n)
 
 
 def slowest_rank(ranks: Sequence[Samples]) -> Samples:
     """Return the time of the slowest rank in each iteration that all ranks made."""
     common = min(map(len, ranks))
     return np.asarray(np.max([samples[:common] for samples in ranks], axis=0), dtype=np.float64)
-
-
-def _median_method(samples: Samples, interval: tuple[float, float] | None) -> str:
-    """Return the method of one process's median, with the reason where it has no interval."""
-    if interval is not None:
-        return ONE_PROCESS_METHOD
-    return f"{ONE_PROCESS_METHOD}{NO_INTERVAL}{explain_no_interval(samples)}"
 
 
 def expected_method(processes: int) -> str:
@@ -214,13 +203,7 @@ def explain_no_interval(samples: Samples) -> str:
 
 
 def summarize_samples(
-    role: str,
-    subject: int,
-    quantity: str,
-    unit: str,
-    by_process: Sequence[Samples],
-    *,
-    scope_of_one: Scope = "process",
+    role: str, subject: int, quantity: str, unit: str, by_process: Sequence[Samples], *, scope_of_one: Scope = "process"
 ) -> Summary:
     """Return the estimate of a quantity and the shape of its samples, over all restarts."""
     pooled = np.concatenate(list(by_process))
@@ -265,9 +248,6 @@ def quantile_interval(samples: Samples, share: float, confidence: float = CONFID
     return low, high
 
 
-if TYPE_CHECKING:
-    Indices = NDArray[np.intp]
-
 RESAMPLES = 1999
 
 
@@ -296,11 +276,8 @@ def explain_no_process_interval(samples: Samples, confidence: float = CONFIDENCE
         share = f"{levels.share_high:.0%} of the time"
         return f"the samples switch between two levels, {levels.low:.4g} and {levels.high:.4g} ({share})"
     if len(samples) < MIN_VALUES:
-        return (
-            f"{len(samples)} sample{'' if len(samples) == 1 else 's'} of one process are too few; "
-            f"{MIN_VALUES} are needed"
-        )
-    if effective_size(samples) < 1 - math.log2(1 - confidence):
+        return f"{format_count(len(samples), 'sample')} of one process are too few; {MIN_VALUES} are needed"
+    if effective_size(samples) < _fewest_effective(confidence):
         return f"{len(samples)} samples that resemble their neighbours are too few"
     return None
 
@@ -314,14 +291,10 @@ def draws_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[flo
     return float(low), float(high)
 
 
-def repeats_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+def repeats_interval(values: Samples) -> tuple[float, float, float]:
     """Return centre, low and high of a number measured in each of two or more repeats.
 
     Student's t, on logarithms where all are positive.
     """
-    relative = bool(values.min() > 0)
-    scaled = np.log(values) if relative else values
-    centre = float(scaled.mean())
-    half = t_quantile(confidence, len(scaled) - 1) * float(scaled.std(ddof=1)) / math.sqrt(len(scaled))
-    ends = (centre, centre - half, centre + half)
-    return (math.exp(ends[0]), math.exp(ends[1]), math.exp(ends[2])) if relative else ends
+    centre, low, high, _ = restarts_interval(values)
+    return centre, low, high

@@ -109,22 +109,17 @@ class CrossedDesign:
         others = [row for row in self.measured if row != reference]
         if not others or reference not in self.measured:
             return {}
-        reach = (
-            dunnett_quantile(len(others), self.freedom, confidence, two_sided=two_sided) if self.freedom > 0 else None
-        )
+        reach = None
+        if self.freedom > 0:
+            reach = dunnett_quantile(len(others), self.freedom, confidence, two_sided=two_sided)
         differences: dict[int, tuple[float, float | None, float | None]] = {}
         for row in others:
             contrast = self.contrast(row, reference)
             if contrast is None:
                 continue
-            if reach is None or contrast.error is None:
-                differences[row] = (contrast.value, None, None)
-            else:
-                differences[row] = (
-                    contrast.value,
-                    contrast.value - reach * contrast.error,
-                    contrast.value + reach * contrast.error,
-                )
+            half = math.nan if reach is None or contrast.error is None else reach * contrast.error
+            ends = (None, None) if math.isnan(half) else (contrast.value - half, contrast.value + half)
+            differences[row] = (contrast.value, *ends)
         return differences
 
 
@@ -142,9 +137,8 @@ def fit_crossed(table: Samples) -> CrossedDesign:
     solved = inverse @ design.T @ measured
     effects = np.full(conditions, np.nan)
     measured_rows = np.unique(rows)
-    effects[measured_rows] = solved[measured_rows] + (
-        solved[conditions + np.unique(columns)].mean() if len(rows) else 0.0
-    )
+    typical_block = solved[conditions + np.unique(columns)].mean() if len(rows) else 0.0
+    effects[measured_rows] = solved[measured_rows] + typical_block
     freedom = len(rows) - int(np.linalg.matrix_rank(design)) if len(rows) else 0
     residuals = measured - design @ solved
     scatter = math.sqrt(float(residuals @ residuals) / freedom) if freedom > 0 else None

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    Samples = NDArray[np.float64]
+
 
 _NORMAL = NormalDist()
 _TINY = 1e-300
@@ -151,7 +153,7 @@ def _away_from_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-def median(samples: NDArray[np.float64]) -> float:
+def median(samples: Samples) -> float:
     """Return the middle sample, or the mean of the two in the middle; NaN where one is NaN."""
     n, half = len(samples), len(samples) // 2
     if n % 2:
@@ -163,7 +165,7 @@ def median(samples: NDArray[np.float64]) -> float:
     return math.nan if math.isnan(placed[-1]) else float(middle)
 
 
-def quantiles(samples: NDArray[np.float64], shares: Sequence[float]) -> tuple[float, ...]:
+def quantiles(samples: Samples, shares: Sequence[float]) -> tuple[float, ...]:
     """Return the quantiles at these shares, with linear interpolation."""
     ordered = np.sort(samples)
     if math.isnan(ordered[-1]):
@@ -178,7 +180,7 @@ def quantiles(samples: NDArray[np.float64], shares: Sequence[float]) -> tuple[fl
     return tuple(values)
 
 
-def cosine_transform(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def cosine_transform(values: Samples) -> Samples:
     """Return the coefficients of the orthonormal cosines (DCT-II), the slowest first."""
     n = len(values)
     folded = np.concatenate([values[::2], values[1::2][::-1]])
@@ -187,9 +189,6 @@ def cosine_transform(values: NDArray[np.float64]) -> NDArray[np.float64]:
     scaled[0] /= np.sqrt(2)
     return scaled
 
-
-if TYPE_CHECKING:
-    Samples = NDArray[np.float64]
 
 MIN_VALUES = 6  # values; with fewer there are not four cosines besides the mean and the drift
 MEMORY_ALARM_RATE = 0.05  # false-alarm rate of detecting memory, which costs degrees of freedom

@@ -28,7 +28,6 @@ DEFAULT_FREEDOM = 4
 MIN_LOG_ERROR = 1e-12
 """Minimum error of a logarithm: floating-point numbers have no more digits."""
 
-
 MAX_LOG = 700.0
 """Limit of a logarithm: beyond it, the number cannot be represented."""
 
@@ -87,16 +86,9 @@ def geometric_mean(levels: Sequence[LogEstimate]) -> LogEstimate:
     """Return the geometric mean of independent numbers."""
     result = levels[0]
     for count, estimate in enumerate(levels[1:], 1):
-        result = _sum(
-            _scaled(result, count), estimate, (count * result.log + estimate.log) / (count + 1), 1 / (count + 1)
-        )
+        whole = LogEstimate(result.log * count, None if result.error is None else result.error * count, result.degrees)
+        result = _sum(whole, estimate, (whole.log + estimate.log) / (count + 1), 1 / (count + 1))
     return result
-
-
-def _scaled(estimate: LogEstimate, factor: float) -> LogEstimate:
-    return LogEstimate(
-        estimate.log * factor, None if estimate.error is None else estimate.error * factor, estimate.degrees
-    )
 
 
 def _sum(one: LogEstimate, other: LogEstimate, log: float, scale: float) -> LogEstimate:
@@ -160,15 +152,12 @@ def _strongest_claim(estimate: LogEstimate, margin: float) -> tuple[float, Speed
         "same": margin - abs(estimate.log),
     }
     verdict = max(reach, key=lambda claim: reach[claim])
-    return 2 * _beyond(reach[verdict] / error, estimate.degrees), verdict
-
-
-def _beyond(t: float, degrees: float) -> float:
-    return float(special.ndtr(-t)) if math.isinf(degrees) else float(special.stdtr(degrees, -t))
+    t, degrees = reach[verdict] / error, estimate.degrees
+    return 2 * float(special.ndtr(-t) if math.isinf(degrees) else special.stdtr(degrees, -t)), verdict
 
 
 def _quantile(share: float, degrees: float) -> float:
-    return float(special.ndtri(share)) if math.isinf(degrees) else float(special.stdtrit(degrees, share))
+    return float(special.ndtri(share) if math.isinf(degrees) else special.stdtrit(degrees, share))
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
@@ -60,26 +58,22 @@ class NoiseStats:
     samples: int = 0
 
     def __add__(self, other: NoiseStats) -> NoiseStats:
-        return NoiseStats(
-            self.squares + other.squares,
-            self.degrees + other.degrees,
-            self.spikes + other.spikes,
-            self.samples + other.samples,
-        )
+        squares, degrees = self.squares + other.squares, self.degrees + other.degrees
+        return NoiseStats(squares, degrees, self.spikes + other.spikes, self.samples + other.samples)
 
     @property
     def freedom(self) -> float:
-        """Return the degrees of freedom of the variance."""
+        """Degrees of freedom of the variance."""
         return USUAL_DEGREES + self.degrees
 
     @property
     def variance(self) -> float:
-        """Return the variance of a sample's logarithm."""
+        """Variance of a sample's logarithm."""
         return (USUAL_DEGREES * USUAL_NOISE**2 + self.squares) / self.freedom
 
     @property
     def spike_rate(self) -> float:
-        """Return the share of samples that are spikes."""
+        """Share of samples that are spikes."""
         return (USUAL_SPIKES + self.spikes) / (USUAL_SAMPLES + self.samples)
 
 
@@ -108,24 +102,20 @@ def fit_rounds(logs: Samples, present: Samples, effects: Samples, prior: NoiseSt
     # Removing a round's effect also removes part of the noise: half of it with two candidates, all of it with one.
     free = 1 - 1 / np.append(present[: len(effects)], np.full(len(logs) - len(effects), logs.shape[1]))
     steps = _timer_steps(logs)
-    parts = _decompose(logs, free, effects, steps, prior)
-    n, flat = parts.clean.sum(axis=0), logs - parts.effects[:, None]
-    centre = np.where(n > 0, np.where(parts.clean, flat, 0.0).sum(axis=0) / np.maximum(n, 1), parts.levels)
-    residuals = np.where(parts.clean, flat - centre, 0.0)
+    levels, effects, clean, spikes = _decompose(logs, free, effects, steps, prior)
+    n, flat = clean.sum(axis=0), logs - effects[:, None]
+    centre = np.where(n > 0, np.where(clean, flat, 0.0).sum(axis=0) / np.maximum(n, 1), levels)
+    residuals = np.where(clean, flat - centre, 0.0)
     squares, degrees = (residuals**2).sum(axis=0), np.maximum(n - 1, 0) * free.mean()
     noise = tuple(
-        NoiseStats(float(s), float(d), int(k), len(logs))
-        for s, d, k in zip(squares, degrees, parts.spikes, strict=True)
+        NoiseStats(float(s), float(d), int(k), len(logs)) for s, d, k in zip(squares, degrees, spikes, strict=True)
     )
-    shared, pooled_freedom, memory = (
-        sum(noise, prior),
-        _pooled_freedom(squares, degrees),
-        _memory_inflation(residuals, float(free.mean())),
-    )
+    shared, pooled_freedom = sum(noise, prior), _pooled_freedom(squares, degrees)
+    memory = _memory_inflation(residuals, float(free.mean()))
     own = (pooled_freedom * shared.variance + squares) / (pooled_freedom + degrees)
     variance = memory * own / np.maximum(n, 1) + _rounding_variance(steps, own)
     centre_freedom = np.minimum(pooled_freedom + degrees, shared.freedom)
-    return RoundFit(centre, variance, centre_freedom, parts.effects, noise, memory)
+    return RoundFit(centre, variance, centre_freedom, effects, noise, memory)
 
 
 def estimate_dropped(logs: Samples, fitted: RoundFit, prior: NoiseStats) -> tuple[float, float]:
@@ -133,23 +123,17 @@ def estimate_dropped(logs: Samples, fitted: RoundFit, prior: NoiseStats) -> tupl
     flat, noise = logs - fitted.effects[: len(logs)], sum(fitted.noise, prior).variance
     level = float(np.sort(flat)[(len(flat) - 1) // 2])
     inliers = flat[np.abs(flat - level) <= OUTLIER_SCALES * math.sqrt(noise)]
-    return float(inliers.mean()), 2 * fitted.memory * noise / len(
-        inliers
-    )  # as much again as its own: the rounds' effects
+    # As much again as its own variance: the rounds' effects.
+    return float(inliers.mean()), 2 * fitted.memory * noise / len(inliers)
 
 
-@dataclass(frozen=True)
-class _Decomposition:
-    """Decomposed samples: the candidates' levels, the rounds' effects, which samples are clean, spikes by column."""
+def _decompose(
+    logs: Samples, free: Samples, effects: Samples, steps: Samples, prior: NoiseStats
+) -> tuple[Samples, Samples, Mask, NDArray[np.int_]]:
+    """Return the candidates' levels, the rounds' effects, which samples are clean, and each candidate's spikes.
 
-    levels: Samples
-    effects: Samples
-    clean: Mask
-    spikes: NDArray[np.int_]
-
-
-def _decompose(logs: Samples, free: Samples, effects: Samples, steps: Samples, prior: NoiseStats) -> _Decomposition:
-    """Return levels, effects and outliers, in two passes: each of effects and outliers improves the other."""
+    In two passes: each of effects and outliers improves the other.
+    """
     n_given, count = len(effects), logs.shape[1]
     clean, effects = np.ones(logs.shape, dtype=bool), np.append(effects, np.zeros(len(logs) - n_given))
     if count > 1:
@@ -167,7 +151,7 @@ def _decompose(logs: Samples, free: Samples, effects: Samples, steps: Samples, p
             alone = clean.sum(axis=1) == 1
             clean[n_given:][alone[n_given:]] = False  # a sample without another one to compare with is no evidence
         effects[n_given:] = _row_medians(logs[n_given:] - levels, clean[n_given:])
-    return _Decomposition(levels, effects, clean, (outliers & (deviations > 0)).sum(axis=0))
+    return levels, effects, clean, (outliers & (deviations > 0)).sum(axis=0)
 
 
 def _low_medians(values: Samples, clean: Mask) -> Samples:
@@ -328,10 +312,9 @@ class Race:
     @classmethod
     def start(cls, n_candidates: int, tolerance: float = TOLERANCE, confidence: float = CONFIDENCE) -> Race:
         """Return a race before its first round."""
-        contenders = tuple(range(n_candidates))
-        return cls(
-            n_candidates, tolerance, confidence, contenders, not contenders, frozenset(), (), np.empty(0), NoiseStats()
-        )
+        all_of_them, nothing = tuple(range(n_candidates)), frozenset[int]()
+        decided = n_candidates == 0
+        return cls(n_candidates, tolerance, confidence, all_of_them, decided, nothing, (), np.empty(0), NoiseStats())
 
     def after(self, round_times: Mapping[int, float]) -> Race:
         """Return the race after a round, from the microseconds that each contender took.
@@ -355,7 +338,7 @@ class Race:
             failed=self.failed | (set(self.contenders) - set(left)),
             rows=(*self.rows, row),
         )
-        planned = _last_look(len(race.rows)).rounds == len(race.rows)
+        planned = _last_look(len(race.rows))[0] == len(race.rows)
         return _eliminate_slower(race) if planned and len(left) > 1 else race
 
     @property
@@ -384,12 +367,8 @@ class Race:
         regret = _sample_regret(field.centre[near], field.variance[near], field.freedom[near])
         probability = float(np.mean(regret <= TOLERANCE_SHARE * math.log1p(self.tolerance)))
         ranking = (ranks[0], *sorted(ranks[1:], key=lambda rank: rank.behind or 0.0), *unplaced)
-        return RaceStanding(
-            winner,
-            probability * _probability_not_lost(self, field, len(order)),
-            float(np.expm1(regret).mean()),
-            ranking,
-        )
+        probability *= _probability_not_lost(self, field, len(order))
+        return RaceStanding(winner, probability, float(np.expm1(regret).mean()), ranking)
 
 
 @dataclass(frozen=True)
@@ -404,33 +383,22 @@ class _ContenderEstimates:
 
     def behind(self, one: int) -> tuple[Samples, Samples, Samples]:
         """Return how far all candidates are behind one, with standard errors and degrees of freedom."""
-        return (
-            self.centre - self.centre[one],
-            np.sqrt(self.variance + self.variance[one]),
-            np.minimum(self.freedom, self.freedom[one]),
-        )
-
-
-@dataclass(frozen=True)
-class _RaceLook:
-    """A planned look: after how many rounds, and which share of the allowed error it may spend."""
-
-    rounds: int
-    share: float
+        error, freedom = np.sqrt(self.variance + self.variance[one]), np.minimum(self.freedom, self.freedom[one])
+        return self.centre - self.centre[one], error, freedom
 
 
 @cache
-def _last_look(rounds: int) -> _RaceLook:
-    """Return the last look planned at or before a number of rounds, or the first of all."""
+def _last_look(rounds: int) -> tuple[int, float]:
+    """Return the last look planned at or before a number of rounds, or the first, and its share of the error."""
     size, index = FIRST_LOOK, 1
     while (larger := max(size + 1, int(size * GROWTH))) <= rounds:
         size, index = larger, index + 1
-    return _RaceLook(size, (SKIPPED_LOOKS + 1) / ((index + SKIPPED_LOOKS) * (index + SKIPPED_LOOKS + 1)))
+    return size, (SKIPPED_LOOKS + 1) / ((index + SKIPPED_LOOKS) * (index + SKIPPED_LOOKS + 1))
 
 
 def _allowed_error(race: Race, compared: int | NDArray[np.int_]) -> Samples:
     """Return the allowed error probability of one bound of several at the last look."""
-    share = _last_look(len(race.rows)).share
+    _, share = _last_look(len(race.rows))
     return np.asarray((1 - race.confidence) * share / np.maximum(compared, 1), dtype=np.float64)
 
 
@@ -445,9 +413,8 @@ def _eliminate_slower(race: Race) -> Race:
     columns = np.array(race.contenders)
     logs = race.logs[:, columns]
     fitted = _fit_race(race, columns)
-    field = _ContenderEstimates(
-        fitted.centre, fitted.variance, fitted.freedom, sum(fitted.noise, race.noise), len(logs)
-    )
+    noise = sum(fitted.noise, race.noise)
+    field = _ContenderEstimates(fitted.centre, fitted.variance, fitted.freedom, noise, len(logs))
     lead = int(np.argmin(field.centre + np.sqrt(field.variance)))
     gap, error, freedom = field.behind(lead)
     allowed = _allowed_error(race, len(columns) - 1)

@@ -128,16 +128,9 @@ def combine_processes(draws: Sequence[ProcessReading], confidence: float = CONFI
 
 def estimate_joules(draws: Sequence[ProcessReading]) -> Estimate:
     """Return the joules of one or more processes as an estimate with its scope."""
-    combined = combine_processes(draws)
-    return Estimate(
-        value=combined.value,
-        low=combined.low,
-        high=combined.high,
-        unit="J",
-        scope=scope_of_processes(len(draws)),
-        method=combined.method,
-        n=len(draws),
-    )
+    combined, scope = combine_processes(draws), scope_of_processes(len(draws))
+    ends = {"value": combined.value, "low": combined.low, "high": combined.high}
+    return Estimate(**ends, unit="J", scope=scope, method=combined.method, n=len(draws))
 
 
 def _from_one_process(draw: ProcessReading) -> TypicalProcess:
@@ -149,10 +142,8 @@ def _from_one_process(draw: ProcessReading) -> TypicalProcess:
     if not there:
         return TypicalProcess(draw.value, None, None, "one process; too little for an interval")
     half = abs(draw.value) * math.hypot(*there.values())
-    squares = ", added in squares" if len(there) > 1 else ""
-    return TypicalProcess(
-        draw.value, draw.value - half, draw.value + half, f"one process: {' and '.join(there)}{squares}"
-    )
+    method = f"one process: {' and '.join(there)}{', added in squares' if len(there) > 1 else ''}"
+    return TypicalProcess(draw.value, draw.value - half, draw.value + half, method)
 
 
 def _weights(logs: Samples, errors: Samples) -> Samples:

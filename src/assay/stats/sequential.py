@@ -25,8 +25,6 @@ from assay.stats.shape import SMOOTHING, find_two_levels, is_unsettled, range_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 Estimand = Literal["median", "mean"]

@@ -32,8 +32,6 @@ from assay.stats.numerics import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 MIN_WANDER_SAMPLES = 64  # samples; with fewer, chance looks like wandering as well
@@ -122,20 +120,15 @@ ShapeEstimand = Literal["median", "median of the window", "levels and shares", "
 
 MIN_SHAPE_SAMPLES = 64  # samples; with fewer, chance produces shapes of its own
 SMOOTHING = 5  # samples in the moving median used to find levels: a level outlasts noise
-MIN_GAP, MIN_GAP_BY_CHANCE = (
-    3.5,
-    8.0,
-)  # spreads between levels: halves of a Gaussian are 2.7 apart, of a uniform distribution 3.5
+# Spreads between levels: halves of a Gaussian are 2.7 apart, of a uniform distribution 3.5.
+MIN_GAP, MIN_GAP_BY_CHANCE = 3.5, 8.0
 MIN_RARE_SHARE = 0.1  # share of the time on the rarer level, below which it is a burst
 MAX_LEVEL_DRIFT = 0.2  # of the distance between two levels, by which the means of eighths may deviate from them
 MIN_SWITCHES = 4  # between two levels, for their shares to be meaningful: two round trips
 DRIFT_CONFIDENCE = 0.99
 DRIFT_MATTERS = 0.005  # of the median, over the window
 EIGHTHS = 8
-MIN_RELATED_SAMPLES, RELATED_ALARM = (
-    6,
-    1.28,
-)  # samples; uncorrelated neighbours look correlated in a tenth of windows
+MIN_RELATED_SAMPLES, RELATED_ALARM = 6, 1.28  # uncorrelated neighbours look correlated in a tenth of windows
 BURSTS_MATTER = 0.001  # share of outliers: Gaussian noise has one in a million
 
 
@@ -216,12 +209,7 @@ def find_two_levels(samples: Samples) -> TwoLevels | None:
     rest = raw - np.where(upper, high, low)
     if range_of_means(winsorize(rest)) > MAX_LEVEL_DRIFT * (high - low) and wanders(rest):
         return None
-    return TwoLevels(
-        low=low,
-        high=high,
-        share_high=float(upper.mean()),
-        switches=int(np.count_nonzero(upper[1:] != upper[:-1])),
-    )
+    return TwoLevels(low, high, float(upper.mean()), int(np.count_nonzero(upper[1:] != upper[:-1])))
 
 
 def _tick(samples: Samples) -> float:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
     Codes = NDArray[np.intp]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from assay.core.results import TriedConfig
     from assay.core.values import Cache, Params, Subject, Tuner, TunerName
-    from assay.workloads.base import Workload
+    from assay.workloads.base import PreparedWorkload, Workload
 
 
 LONGEST_REASON = 300
@@ -126,6 +126,14 @@ def shortest_search_s(name: TunerName) -> float:
     return shortest_search_s()
 
 
+def describe_wrong_output(prepared: PreparedWorkload) -> str | None:
+    """Return how far the output of a configuration is off; null where it is not, or there is no check."""
+    check = prepared.check() if prepared.check is not None else None
+    if check is None or check.passed:
+        return None
+    return f"the {check.measure} is {check.error:.3g}, more than {check.tolerance:.3g}"
+
+
 def check_choice(job: TuningJob, result: TuningResult) -> TuningResult:
     """Return the result; a choice with wrong output, or that does not run here, is replaced by none."""
     if result.config is None or job.tuner.name not in CHECKED_TUNERS:
@@ -133,13 +141,11 @@ def check_choice(job: TuningJob, result: TuningResult) -> TuningResult:
     workload = registry.find_workload(job.subject.workload, job.subject.impl)
     try:
         prepared = workload.prepare(job.subject.params, result.config, device=job.device, seed=job.seed)
-        check = prepared.check() if prepared.check is not None else None
+        wrong = describe_wrong_output(prepared)
         prepared.close()
     except Exception as error:  # noqa: BLE001 - whatever it raises is the reason why it cannot be chosen
-        return replace(
-            result, config=None, time_us=None, reason=f"its choice does not run here: {describe_error(error)}"
-        )
-    if check is None or check.passed:
-        return result
-    wrong = f"its choice is wrong: the {check.measure} is {check.error:.3g}, more than {check.tolerance:.3g}"
-    return replace(result, config=None, time_us=None, reason=wrong)
+        why = f"its choice does not run here: {describe_error(error)}"
+        return replace(result, config=None, time_us=None, reason=why)
+    return (
+        result if wrong is None else replace(result, config=None, time_us=None, reason=f"its choice is wrong: {wrong}")
+    )

@@ -58,9 +58,8 @@ def parse_output(text: str) -> TuningResult:
         notes.append(f"it says that it tested {output['num_configs_tested']} configurations, and lists {len(tried)}")
     tuning_s = _number(output["autotune_duration_seconds"], "autotune_duration_seconds")
     if output["best_config"] is None:
-        return TuningResult(
-            None, tried=tried, tuning_s=tuning_s, reason="it chose no configuration", notes=tuple(notes)
-        )
+        none_chosen = "it chose no configuration"
+        return TuningResult(None, tried=tried, tuning_s=tuning_s, reason=none_chosen, notes=tuple(notes))
     best_us = 1000 * _number(output["best_time_ms"], "best_time_ms")
     return TuningResult(config_params(output["best_config"]), best_us, tried, tuning_s=tuning_s, notes=tuple(notes))
 
@@ -75,11 +74,10 @@ def config_params(config: Any) -> Params:
         config = read if isinstance(read, dict) else {"config": config}
     if not isinstance(config, dict):
         config = {"config": config}
-    return {str(name): value if _is_plain(value) else json.dumps(value) for name, value in config.items()}
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float)
+    return {
+        str(name): value if value is None or isinstance(value, str | int | float) else json.dumps(value)
+        for name, value in config.items()
+    }
 
 
 def _number(value: Any, name: str) -> float:
@@ -122,9 +120,8 @@ def tune(job: TuningJob) -> TuningResult:
         raise BadInput("the tuner is to be a command, and none is given")
     with tempfile.TemporaryDirectory(prefix="tuner-", dir=os.environ.get(SCRATCH_VARIABLE)) as folder:
         output = Path(folder) / "found.json"
-        status = _run_command(
-            [argument.replace(OUTPUT_PLACEHOLDER, str(output)) for argument in job.tuner.command.argv], output
-        )
+        argv = [argument.replace(OUTPUT_PLACEHOLDER, str(output)) for argument in job.tuner.command.argv]
+        status = _run_command(argv, output)
         if status != 0:
             raise TrialFailed(f"the tuner's command {describe_exit(status)}")
         if not output.exists():

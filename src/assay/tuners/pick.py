@@ -12,7 +12,7 @@ from assay.core.errors import BadInput, TrialFailed
 from assay.core.results import TriedConfig
 from assay.timing.pick import pick
 from assay.timing.sampling import probe_shortest_ns
-from assay.tuners.base import TuningResult, config_space, describe_error
+from assay.tuners.base import TuningResult, config_space, describe_error, describe_wrong_output
 from assay.workloads import registry
 from assay.workloads.base import sharing_data
 from assay.workloads.torch_device import torch_device
@@ -57,9 +57,8 @@ def tune(job: TuningJob) -> TuningResult:
             stack.callback(prepared.close)
         if not checked.ready:
             first = checked.excluded[0].reason
-            return TuningResult(
-                None, tried=tuple(checked.excluded), reason=f"no configuration works; of the first: {first}"
-            )
+            none_works = f"no configuration works; of the first: {first}"
+            return TuningResult(None, tried=tuple(checked.excluded), reason=none_works)
         left_s = job.tuner.budget_s - (time.perf_counter() - begin)
         try:
             result = pick(
@@ -92,14 +91,14 @@ def prepare_configs(workload: Workload, configs: Sequence[Params], job: TuningJo
             break
         try:
             prepared = workload.prepare(job.subject.params, config, device=job.device, seed=job.seed)
-            wrong = _output_error(prepared)
+            wrong = describe_wrong_output(prepared)
             deadline -= FIRST_CALLS * _call_s(prepared) if wrong is None else 0.0
         except Exception as error:  # noqa: BLE001 - whatever it raises is the reason why it cannot be chosen
             checked.excluded.append(TriedConfig(config=config, reason=describe_error(error)))
             continue
         if wrong is not None:
             prepared.close()
-            checked.excluded.append(TriedConfig(config=config, reason=wrong))
+            checked.excluded.append(TriedConfig(config=config, reason=f"its output is wrong: {wrong}"))
             continue
         name = " ".join(f"{setting}={value}" for setting, value in config.items())
         checked.ready[name], checked.configs[name] = prepared, config
@@ -111,25 +110,12 @@ def _call_s(prepared: PreparedWorkload) -> float:
     return probe_shortest_ns(prepared.call, finish=prepared.synchronize, enough_ns=0.0) / 1e9
 
 
-def _output_error(prepared: PreparedWorkload) -> str | None:
-    """Return what is wrong with the output of a configuration; null where nothing is, or there is no check."""
-    check = prepared.check() if prepared.check is not None else None
-    if check is None or check.passed:
-        return None
-    return f"its output is wrong: the {check.measure} is {check.error:.3g}, more than {check.tolerance:.3g}"
-
-
 def _build_result(result: Pick, checked: CheckedConfigs, job: TuningJob) -> TuningResult:
-    tried = (
-        TriedConfig(config=candidate.config or {}, time_us=candidate.time_us, reason=candidate.reason)
-        for candidate in result.ranking
-    )
+    tried = (TriedConfig(config=rank.config or {}, time_us=rank.time_us, reason=rank.reason) for rank in result.ranking)
     sure = f"within {result.tolerance:.0%} of the best with a probability of {result.probability:.2f}"
     notes = [f"picked by {result.quantity} over {result.rounds} rounds, {result.stopped}; {sure}"]
     if checked.not_tried:
-        notes.append(
-            f"{checked.not_tried} of {checked.not_tried + len(checked.ready) + len(checked.excluded)} "
-            "configurations were not tried: "
-            f"to prepare and check them did not fit the budget of {job.tuner.budget_s:g} s"
-        )
+        count = checked.not_tried + len(checked.ready) + len(checked.excluded)
+        why = f"to prepare and check them did not fit the budget of {job.tuner.budget_s:g} s"
+        notes.append(f"{checked.not_tried} of {count} configurations were not tried: {why}")
     return TuningResult(result.config, result.time_us, (*tried, *checked.excluded), notes=tuple(notes))

@@ -45,9 +45,8 @@ def tune_launch(
     import triton
 
     settings = [launch.settings(config) for config in configs]
-    triton_configs = [
-        triton.Config(setting, **launch_options(config)) for setting, config in zip(settings, configs, strict=True)
-    ]
+    pairs = zip(settings, configs, strict=True)
+    triton_configs = [triton.Config(setting, **launch_options(config)) for setting, config in pairs]
     tuner: Any = triton.autotune(triton_configs, key=[], do_bench=do_bench)(load_kernel(launch.kernel))
     tuner.cache_results = False  # otherwise a variable set by the user makes it reuse earlier results
     tuner[launch.grid](*launch.args, **launch.fixed)
@@ -57,9 +56,8 @@ def tune_launch(
     best = config_of[tuner.best_config]
     works = {str(entry.config): entry.time_us for entry in tried}
     if tried and works[str(best)] is None:
-        return TuningResult(
-            None, tried=tried, version=version("triton"), reason=f"no configuration works: {DOES_NOT_RUN}"
-        )
+        none_works = f"no configuration works: {DOES_NOT_RUN}"
+        return TuningResult(None, tried=tried, version=version("triton"), reason=none_works)
     return TuningResult(best, works.get(str(best)), tried, version=version("triton"), notes=(NO_BUDGET_NOTE,))
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from assay.core.results import Evidence, Record, Series, Window
 from assay.core.values import Block, Subject
-from assay.experiments.gate import EXPERIMENT
-from assay.experiments.gate.plan import GateOptions
+from assay.experiments.gate import EXPERIMENT, GateOptions
 from assay.launch.checkouts import Checkouts, Revision
 from tests.experiments.remembered import Remembered
 from tests.machines import machine

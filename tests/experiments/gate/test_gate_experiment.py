@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from assay.core.values import Block, Done
-from assay.experiments.gate import EXPERIMENT
-from assay.experiments.gate.analysis import build_answers, paired_ratio
-from assay.experiments.gate.plan import head_first
+from assay.experiments.gate import EXPERIMENT, build_answers, head_first, paired_ratio
 from assay.runner import RunResult
 from tests.experiments.gate.revisions import MACHINE, World, options, revision
 from tests.experiments.remembered import Remembered

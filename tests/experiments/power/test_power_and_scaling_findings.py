@@ -40,9 +40,9 @@ from assay.experiments.scaling.analysis import (
     measure_matmul_flop_per_s,
 )
 from assay.experiments.scaling.analysis import analyse_scaling as of_scaling
-from assay.experiments.scaling.estimates import QUANTITIES
 from assay.experiments.scaling.findings import build_findings
 from assay.experiments.scaling.plan import ScalingShape, minimum_flop
+from assay.experiments.scaling.timings import QUANTITIES
 from tests.experiments.power import characterized as power
 from tests.experiments.power.simulated_fleets import four_gpus
 from tests.experiments.remembered import Remembered

@@ -22,7 +22,7 @@ from assay.experiments.scaling.prediction import (
     predict_time,
     ring_traffic,
 )
-from assay.experiments.scaling_prediction.forecast import MIB, model_rank_memory, predict_memory_mib
+from assay.experiments.scaling_prediction import MIB, model_rank_memory, predict_memory_mib
 from assay.workloads.dilated_attention.problem import AttentionCosts
 from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule, RingPosition, ring_steps
 

@@ -10,6 +10,7 @@ import pytest
 
 from assay.core.results import Estimate, Missing, Record, Window
 from assay.core.values import Subject
+from assay.experiments import scaling_prediction as predictions
 from assay.experiments.compare.kernel_report import analyse_kernels as of_groups
 from assay.experiments.compare.kernel_report import headline as headline_of_groups
 from assay.experiments.compare.kernel_report import ratio_verdict, time_text
@@ -25,12 +26,16 @@ from assay.experiments.power.characterize.study import (
 from assay.experiments.power.rows import GpuRow
 from assay.experiments.scaling.analysis import COMMUNICATION_NUMBERS
 from assay.experiments.scaling.analysis import analyse_scaling as of_shapes
-from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.prediction import PredictedTime, RankTraffic, parse_link
-from assay.experiments.scaling_prediction import report as predictions
-from assay.experiments.scaling_prediction.forecast import CellForecast
-from assay.experiments.scaling_prediction.plan import ImpossibleCell, PredictionCell, PredictionOptions
-from assay.experiments.scaling_prediction.report import name_cell, write_headline
+from assay.experiments.scaling.timings import judge_at_least
+from assay.experiments.scaling_prediction import (
+    CellForecast,
+    ImpossibleCell,
+    PredictionCell,
+    PredictionOptions,
+    name_cell,
+    write_headline,
+)
 from assay.stats.ratios import Proportion
 from tests.experiments.power import characterized as power
 from tests.experiments.scaling import worlds as scaling

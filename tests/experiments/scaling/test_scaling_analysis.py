@@ -10,9 +10,9 @@ import pytest
 from assay.core.results import Estimate
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.analysis import analyse_scaling, measure_matmul_flop_per_s
-from assay.experiments.scaling.estimates import QUANTITIES
 from assay.experiments.scaling.plan import ScalingShape, minimum_flop, shape_work
 from assay.experiments.scaling.prediction import LinkModel
+from assay.experiments.scaling.timings import QUANTITIES
 from tests.experiments.scaling.worlds import (
     FOUR_CORES,
     GEMM,

@@ -11,10 +11,10 @@ from assay.core.format import percent_cell, ratio_cell, time_cell
 from assay.core.results import Estimate
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.analysis import analyse_scaling
-from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.scaling.findings import evaluate_gate
 from assay.experiments.scaling.plan import ScalingShape
 from assay.experiments.scaling.report import factor_cell, rate_cell
+from assay.experiments.scaling.timings import judge_at_least
 from tests.experiments.scaling.worlds import FOUR_CORES, World, about, found_in, options
 
 OLDER_KEYS = {

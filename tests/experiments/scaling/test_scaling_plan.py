@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from assay.core.errors import BadInput
 from assay.core.values import Block, Counted, Done
 from assay.experiments.scaling import EXPERIMENT
-from assay.experiments.scaling.options import UnavailableWorld
 from assay.experiments.scaling.plan import (
     ScalingShape,
+    UnavailableWorld,
     check_shapes,
     describe_skipped,
     format_shape,
@@ -211,11 +211,11 @@ def test_another_workload_is_scaled_by_calls_or_by_a_parameter_that_ranks_share_
 
 def test_shapes_have_names_that_people_read() -> None:
     named = [
-        format_shape(shape, is_attention=True)
+        format_shape(options(), shape)
         for shape in (ScalingShape(64, 1, 1), ScalingShape(64, 4, 1), ScalingShape(64, 4, 2), ScalingShape(64, 4, 4))
     ]
     assert named == [
         "64 tokens, 1 rank", "64 tokens, 4 ranks, each by itself", "64 tokens, 4 ranks in 2 rings",
         "64 tokens, 4 ranks in one ring",
     ]  # fmt: skip
-    assert format_shape(ScalingShape(0, 4, 1), is_attention=False) == "4 ranks"
+    assert format_shape(options(subject=GEMM, sequences=()), ScalingShape(0, 4, 1)) == "4 ranks"

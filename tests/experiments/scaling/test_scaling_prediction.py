@@ -11,12 +11,12 @@ from assay.core.results import Evidence, Record, SubjectFacts, Window
 from assay.core.values import Block, Done, Subject
 from assay.experiments.base import find_experiment
 from assay.experiments.scaling.prediction import NOTHING_SENT, parse_link
-from assay.experiments.scaling_prediction import EXPERIMENT
-from assay.experiments.scaling_prediction.forecast import forecast_cells
-from assay.experiments.scaling_prediction.plan import (
+from assay.experiments.scaling_prediction import (
+    EXPERIMENT,
     PredictionCell,
     PredictionOptions,
     cell_trial,
+    forecast_cells,
     list_cells,
     list_impossible_cells,
     plan_blocks,

@@ -23,7 +23,7 @@ from tests.experiments.scaling.worlds import FOUR_CORES, GEMM, World, about, opt
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
 
 MATH = options().subject.model_copy(update={"params": {**options().subject.params, "backend": "math"}})
 

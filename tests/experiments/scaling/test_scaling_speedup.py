@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.experiments.scaling.speedup import (
+from assay.experiments.scaling.analysis import (
     CommunicationTimes,
     compute_karp_flatt,
     compute_speedup,

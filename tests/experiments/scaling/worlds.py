@@ -21,8 +21,7 @@ from assay.core.results import (
 )
 from assay.core.values import Block, Subject
 from assay.experiments.scaling import EXPERIMENT
-from assay.experiments.scaling.options import ScalingOptions
-from assay.experiments.scaling.plan import has_transfers, plan_trials, shape_costs
+from assay.experiments.scaling.plan import ScalingOptions, has_transfers, plan_trials, shape_costs
 from assay.stats.intervals import summarize_samples
 from tests.experiments.remembered import Remembered
 from tests.machines import machine

@@ -9,8 +9,8 @@ import numpy as np
 
 from assay.core.results import Evidence, Missing, Parity, Record, Series, SubjectFacts, Window
 from assay.core.values import Block, Paired, Subject
-from assay.experiments.threshold.options import GROWTH, GridPoint, Threshold, ThresholdOptions
 from assay.experiments.threshold.plan import replay_run
+from assay.experiments.threshold.spec import GROWTH, GridPoint, Threshold, ThresholdOptions
 from tests.experiments.remembered import Remembered
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from assay.experiments.compare import thresholds as baseline
 from assay.experiments.threshold import EXPERIMENT
 from assay.experiments.threshold.answers import build_answer
 from assay.experiments.threshold.report import build_study
-from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults, describe_device
-from assay.experiments.threshold.saved_results import read_saved
+from assay.experiments.threshold.results_file import RESULTS_FILE, ThresholdResults, describe_device, read_saved
 from tests.experiments.threshold.crossings import World, options, point, threshold
 from tests.machines import machine
 

@@ -20,8 +20,8 @@ from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, CellName, Comp
 from assay.experiments.contention.plan import WARM_UP
 from assay.experiments.estimates import CLOCK_QUANTITIES
 from assay.experiments.scaling.result_rows import DEVICE_SETTING
-from assay.experiments.threshold.options import TIME_KINDS
 from assay.experiments.threshold.results_file import select_identity
+from assay.experiments.threshold.spec import TIME_KINDS
 from assay.stats.intervals import restarts_interval
 from assay.store.identity import (
     DTYPE,

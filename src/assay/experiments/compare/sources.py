@@ -25,7 +25,7 @@ from assay.experiments.compare import tunings as variance
 from assay.experiments.compare.pairing import ResultSource
 from assay.experiments.reporting import assess_quality, disturbance_text
 from assay.experiments.scaling import saved_results as scaling
-from assay.experiments.threshold import saved_results as saved
+from assay.experiments.threshold import results_file as saved
 from assay.experiments.threshold.results_file import RESULTS_FILE as THRESHOLDS
 from assay.machine.cuda_devices import gpu_targets
 from assay.store.identity import machine_model
@@ -174,7 +174,7 @@ def _read_findings(path: Path) -> list[ComparedCell]:
 
 def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
     """Return how a result of ``assay threshold``, or of the older tool, is read."""
-    from assay.compat.results import row_cells
+    from assay.compat.threshold import row_cells
 
     data = content if isinstance(content, dict) else {"results": content}
     info, rows = data.get("device_info"), data.get("results")
@@ -194,7 +194,7 @@ def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
 
 def _file_source(path: Path, content: JsonValue) -> ResultSource:
     """Return what a file holds, told by what is in it."""
-    from assay.compat.results import is_threshold_result
+    from assay.compat.threshold import is_threshold_result
 
     name = str(path)
     if is_threshold_result(content):

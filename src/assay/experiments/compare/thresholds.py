@@ -24,7 +24,7 @@ from assay.core.results import Verdict
 from assay.core.values import Value
 from assay.core.yaml_input import read_yaml
 from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, describe_differences, find_differences
-from assay.experiments.threshold import saved_results as saved
+from assay.experiments.threshold import results_file as saved
 from assay.experiments.threshold.answers import build_answer, describe_location
 from assay.experiments.threshold.results_file import RESULTS_FILE, build_identity, select_identity
 from assay.store.identity import identity_details
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from assay.experiments.compare.pairing import ResultTable
     from assay.experiments.threshold.answers import ThresholdAnswer
-    from assay.experiments.threshold.options import Threshold, ThresholdOptions
     from assay.experiments.threshold.results_file import ThresholdEntry
+    from assay.experiments.threshold.spec import Threshold, ThresholdOptions
     from assay.store.identity import Identity
 
 

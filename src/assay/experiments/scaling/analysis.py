@@ -1,38 +1,204 @@
-"""Analyse the records: each shape's times, checks, bytes, memory, energy and FLOP/s."""
+"""Analyse the records: each shape's times, speedup, checks, bytes, memory, energy and FLOP/s.
+
+Speedup and efficiency are of a shape against one rank. They are arithmetic on arrays, element by element, so that
+intervals follow from it.
+
+    speedup     S = (work / T) / (work₁ / T₁)          efficiency  E = S / ranks
+    exposed     T - compute                            overlap     1 - exposed / communication
+    Karp–Flatt  (1/S - 1/R) / (1 - 1/R) of one ring of R
+
+Efficiency is the product of five factors:
+
+    T₁ / (R·T) =   shard   ·  contention  ·  balance  ·  exposed  ·  rest
+
+    shard       one rank with 1/R of the sequence, alone, over R, against one rank with all of it
+    contention  a rank's share alone, against the same beside its neighbours
+    balance     the mean over ranks of computing, against the slowest
+    exposed     the slowest computing, against it with the part of the communication that is not hidden
+    rest        what neither computing nor the transfers by themselves explain
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from assay.core.results import Estimate, Missing
 from assay.experiments.estimates import primary_estimate
 from assay.experiments.run.plan import subject_facts
-from assay.experiments.scaling.estimates import QUANTITIES, build_number, missing_interval
-from assay.experiments.scaling.forecast import score_predictions
 from assay.experiments.scaling.plan import (
+    FIRST_REPEAT,
     MATMUL_BLOCK,
     ROLE,
     ScalingShape,
     list_shapes,
     minimum_flop,
-    sequence_lengths,
+    shape_traffic,
     shape_work,
 )
-from assay.experiments.scaling.speedup import CommunicationTimes, compare_with_one_rank, compute_throughput
-from assay.experiments.scaling.timings import build_basis, collect_timings
+from assay.experiments.scaling.prediction import predict_time
+from assay.experiments.scaling.timings import (
+    EFFICIENCY_FACTORS,
+    QUANTITIES,
+    build_basis,
+    build_number,
+    collect_timings,
+    missing_interval,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
 
     from assay.core.results import Check, Record, SubjectFacts
     from assay.core.values import Subject
-    from assay.experiments.scaling.estimates import ShapeNumbers
-    from assay.experiments.scaling.forecast import PredictionScore
-    from assay.experiments.scaling.options import ScalingOptions
-    from assay.experiments.scaling.timings import ScalingTimings, ShapeTiming, TimingBasis
+    from assay.experiments.scaling.plan import ScalingOptions
+    from assay.experiments.scaling.prediction import PredictedTime
+    from assay.experiments.scaling.timings import ScalingTimings, ShapeNumbers, ShapeTiming, TimeVectors, TimingBasis
     from assay.machine.model import Machine
     from assay.store.records import Records
+
+    Samples = NDArray[np.float64]
+
+
+def compute_throughput(total_us: Samples, work: float) -> Samples:
+    """Return work a second."""
+    return work / (total_us / 1e6)
+
+
+def compute_speedup(total_us: Samples, work: float, alone_us: Samples, alone_work: float) -> Samples:
+    """Return how many times as much work is done in the same time as by one rank."""
+    return (work / total_us) / (alone_work / alone_us)
+
+
+def compute_karp_flatt(ring_speedup: Samples, ring: int) -> Samples:
+    """Return the share of the work that is as if it were not shared out, from the speedup of a ring above 1."""
+    return (1 / ring_speedup - 1 / ring) / (1 - 1 / ring)
+
+
+@dataclass(frozen=True, eq=False)
+class CommunicationTimes:
+    """Microseconds of the three runs of one plan, each of its slowest rank; ``sent``: whether anything is."""
+
+    full_us: Samples
+    compute_us: Samples
+    communication_us: Samples
+    sent: bool
+
+    @classmethod
+    def of(cls, times: TimeVectors) -> CommunicationTimes:
+        """Return it from what was timed; where nothing is sent, computing is all there is."""
+        full = times.slowest["total"]
+        if "compute" not in times.slowest:
+            return cls(full, full, np.zeros_like(full), sent=False)
+        return cls(full, times.slowest["compute"], times.slowest["communication"], sent=True)
+
+    @property
+    def exposed_us(self) -> Samples:
+        """What the full run takes beyond computing."""
+        return self.full_us - self.compute_us
+
+    @property
+    def exposed_share(self) -> Samples:
+        """The same as a share of the full run."""
+        return self.exposed_us / self.full_us
+
+    @property
+    def overlap(self) -> Samples:
+        """The share of the communication that is hidden behind computing; below 0 where both together take longer."""
+        return 1 - self.exposed_us / self.communication_us
+
+
+@dataclass(frozen=True, eq=False)
+class EfficiencyFactors:
+    """The factors of efficiency; their product is the efficiency."""
+
+    shard: Samples
+    contention: Samples
+    balance: Samples
+    exposed: Samples
+    rest: Samples
+
+    @property
+    def product(self) -> Samples:
+        """All of them together."""
+        return self.shard * self.contention * self.balance * self.exposed * self.rest
+
+
+def split_efficiency(times: TimeVectors, alone_us: Samples, share_us: Samples, ring: int) -> EfficiencyFactors:
+    """Return where the efficiency goes.
+
+    ``alone_us`` is of one rank with all of a ring's work; under weak scaling with as much as one rank of it has, and
+    ``ring`` is then 1. ``share_us`` is of one rank, alone, with the last place's share. That place may have more to do
+    than others; what an average share would take alone follows from how computing compares side by side.
+    """
+    runs = CommunicationTimes.of(times)
+    name = "compute" if runs.sent else "total"
+    mean, last, slowest = times.mean[name], times.last[name], runs.compute_us
+    unhidden = np.minimum(np.maximum(runs.exposed_us, 0.0), runs.communication_us)
+    return EfficiencyFactors(
+        shard=alone_us / (ring * share_us * (mean / last)),
+        contention=share_us / last,
+        balance=mean / slowest,
+        exposed=slowest / (slowest + unhidden),
+        rest=(slowest + unhidden) / runs.full_us,
+    )
+
+
+ONE_RANK = Missing(code="one_rank", detail="this is one rank")
+
+
+def _speedup_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
+    """Return the speedup of a shape over one rank, and its efficiency."""
+    if shape.world == 1:
+        return dict.fromkeys(("speedup", "efficiency", "karp_flatt"), ONE_RANK)
+    basis = build_basis(timings.timings_of("ring", shape), timings.timings_of("ring", shape.alone))
+    if basis is None:
+        missing = timings.missing("ring", shape.alone)
+        no_baseline = Missing(code="no_baseline", detail=f"one rank alone was not measured: {missing.detail}")
+        return dict.fromkeys(("speedup", "efficiency", "karp_flatt"), no_baseline)
+    total, alone = (times.slowest["total"] for times in basis.times)
+    speedup = compute_speedup(total, shape_work(options, shape), alone, shape_work(options, shape.alone))
+    numbers: ShapeNumbers = {
+        "speedup": build_number(basis, "speedup", speedup),
+        "efficiency": build_number(basis, "efficiency", speedup / shape.world),
+    }
+    if options.mode == "weak":
+        numbers["karp_flatt"] = Missing(code="weak_scaling", detail="in weak scaling the work grows with the ranks")
+    elif not options.is_attention or shape.ring == 1:
+        numbers["karp_flatt"] = Missing(code="not_sharded", detail="no sequence is sharded over ranks")
+    else:
+        numbers["karp_flatt"] = build_number(basis, "karp_flatt", compute_karp_flatt(speedup / shape.rings, shape.ring))
+    return numbers
+
+
+def _factor_numbers(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> ShapeNumbers:
+    """Return the factors of the efficiency."""
+    if shape.world == 1:
+        return dict.fromkeys(EFFICIENCY_FACTORS, ONE_RANK)
+    if not options.is_attention:
+        missing = Missing(code="unknown_traffic", detail=f"what {options.subject.label} sends is unknown")
+        return dict.fromkeys(EFFICIENCY_FACTORS, missing)
+    whole, share = timings.timings_of("ring", shape.alone), ScalingShape(shape.sequence, shape.ring, shape.ring)
+    part = timings.timings_of("share", share) if shape.ring > 1 else whole
+    basis = build_basis(timings.timings_of("ring", shape), whole, part)
+    if basis is None:
+        missing = timings.missing("share", share) if whole else timings.missing("ring", shape.alone)
+        no_baseline = Missing(code="no_baseline", detail=f"the time of one rank alone is unknown: {missing.detail}")
+        return dict.fromkeys(EFFICIENCY_FACTORS, no_baseline)
+    times, alone, shared = basis.times
+    factors = split_efficiency(
+        times,
+        alone.slowest["total"],
+        shared.slowest["share" if shape.ring > 1 else "total"],
+        1 if options.mode == "weak" else shape.ring,
+    )
+    return {
+        name: build_number(basis, name, getattr(factors, name.removeprefix("split_"))) for name in EFFICIENCY_FACTORS
+    }
 
 
 @dataclass(frozen=True)
@@ -102,14 +268,11 @@ def collect_shape_facts(options: ScalingOptions, timings: ScalingTimings, shape:
 
 
 def _worst_checks(timings: Iterable[ShapeTiming]) -> dict[str, Check]:
-    checks: dict[str, Check] = {}
+    checks: dict[str, list[Check]] = {}
     for timing in timings:
         for name in timing.plan.names:
-            for facts in timing.facts(name).values():
-                worst = checks.get(name)
-                if facts.check is not None and (worst is None or facts.check.error > worst.error):
-                    checks[name] = facts.check
-    return checks
+            checks.setdefault(name, []).extend(f.check for f in timing.facts(name).values() if f.check is not None)
+    return {name: max(of_name, key=lambda check: check.error) for name, of_name in checks.items() if of_name}
 
 
 def _measured_value(facts: SubjectFacts, name: str) -> float | None:
@@ -242,6 +405,74 @@ def find_datasheet_flop_per_s(machine: Machine, options: ScalingOptions) -> Esti
     return Estimate(value=peak, low=None, high=None, unit="FLOP/s", scope="machine", method="the data sheet", n=1)
 
 
+PredictionOutcome = Literal["within", "faster", "slower", "unknown"]
+"""Where the measured time lies: its interval meets the predicted one, or it lies below or above all of it."""
+
+
+@dataclass(frozen=True)
+class PredictionScore:
+    """A prediction and the measurement."""
+
+    shape: ScalingShape
+    predicted: PredictedTime
+    measured: Estimate | None
+    outcome: PredictionOutcome
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the predicted value: 0.1 is 10 % too high; null where nothing was measured."""
+        if self.measured is None:
+            return None
+        return self.predicted.time_s.value * 1e6 / self.measured.value - 1
+
+
+def predict_shape(
+    options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape, repeat: int
+) -> PredictedTime | None:
+    """Return what is predicted before a repeat of a shape, from shares computed alone until then.
+
+    Null without a link, or where no share was measured.
+    """
+    if options.link is None or not options.is_attention:
+        return None
+    alone = estimate_compute_alone(timings, shape, repeat)
+    return None if alone is None else predict_time(alone, shape_traffic(options, shape), options.link)
+
+
+def estimate_compute_alone(timings: ScalingTimings, shape: ScalingShape, repeat: int) -> Estimate | None:
+    """Return what a rank of a shape computes when it is alone, in seconds, from the repeats until one."""
+    share = timings.timings_of("share", ScalingShape(shape.sequence, shape.ring, shape.ring))
+    by_repeat = share if shape.ring > 1 else timings.timings_of("ring", shape.alone)
+    basis = build_basis({number: timing for number, timing in by_repeat.items() if number <= repeat})
+    if basis is None:
+        return None
+    slowest = basis.times[0].slowest
+    values = slowest["share" if shape.ring > 1 else "total"]
+    return basis.estimate(values / 1e6, "s", "median time of a share computed alone")
+
+
+def score_predictions(
+    options: ScalingOptions, timings: ScalingTimings, measured: Mapping[ScalingShape, Estimate | None]
+) -> tuple[PredictionScore, ...]:
+    """Return how the predictions fared that were made before the first repeat of each shape."""
+    results = []
+    for shape, time in measured.items():
+        predicted = predict_shape(options, timings, shape, FIRST_REPEAT)
+        if predicted is not None:
+            results.append(PredictionScore(shape, predicted, time, judge_prediction(predicted.time_s, time)))
+    return tuple(results)
+
+
+def judge_prediction(predicted_s: Estimate, measured_us: Estimate | None) -> PredictionOutcome:
+    """Return where the measured time lies; without intervals the values stand for them."""
+    if measured_us is None or predicted_s.low is None or predicted_s.high is None:
+        return "unknown"
+    low, high = measured_us.bounds or (measured_us.value, measured_us.value)
+    if high / 1e6 < predicted_s.low:
+        return "faster"
+    return "slower" if low / 1e6 > predicted_s.high else "within"
+
+
 COMMUNICATION_NUMBERS = ("compute", "communication", "exposed", "exposed_share", "overlap")
 
 
@@ -310,7 +541,7 @@ def analyse_scaling(machine: Machine, options: ScalingOptions, records: Records)
     scaled = analyse(list_shapes(options))
     return ScalingAnalysis(
         timings=timings,
-        alone=analyse(ScalingShape(length, 1, 1) for length in sequence_lengths(options)),
+        alone=analyse(ScalingShape(length, 1, 1) for length in options.lengths),
         scaled=scaled,
         scores=score_predictions(options, timings, {result.shape: result["time"] for result in scaled}),
     )
@@ -326,7 +557,8 @@ def _analyse_shape(
     numbers = {
         **_time_numbers(options, basis, shape),
         **_arithmetic_numbers(options, basis, shape, peaks),
-        **compare_with_one_rank(options, timings, shape),
+        **_speedup_numbers(options, timings, shape),
+        **_factor_numbers(options, timings, shape),
         "energy_per_token": facts.energy_per_token,
     }
     return AnalysedShape(shape, numbers, facts, status)
@@ -340,9 +572,8 @@ def _time_numbers(options: ScalingOptions, basis: TimingBasis, shape: ScalingSha
         "throughput": build_number(basis, "throughput", compute_throughput(total, shape_work(options, shape))),
     }
     if "forward" not in slowest:
-        missing = Missing(
-            code="unknown_traffic", detail=f"{options.subject.label} has no passes, and what it sends is unknown"
-        )
+        detail = f"{options.subject.label} has no passes, and what it sends is unknown"
+        missing = Missing(code="unknown_traffic", detail=detail)
         return {**numbers, **dict.fromkeys(("forward", "backward", *COMMUNICATION_NUMBERS), missing)}
     numbers["forward"] = build_number(basis, "forward", slowest["forward"])
     numbers["backward"] = build_number(basis, "backward", total - slowest["forward"])

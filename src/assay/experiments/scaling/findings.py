@@ -6,18 +6,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
-from assay.core.format import RATE_SCALES, format_percent, format_scaled, format_time, percent_cell, ratio_cell
+from assay.core.format import (
+    RATE_SCALES,
+    format_count,
+    format_percent,
+    format_scaled,
+    format_time,
+    percent_cell,
+    ratio_cell,
+)
 from assay.core.results import Estimate, Finding
-from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, QUANTITIES, is_over_starts, judge_at_least
 from assay.experiments.scaling.plan import ScalingShape, describe_skipped, format_shape, list_skipped
+from assay.experiments.scaling.timings import EFFICIENCY_FACTORS, QUANTITIES, is_over_starts, judge_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from assay.core.results import Verdict
-    from assay.core.values import Params
+    from assay.core.values import Scalar
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
 
 
 SMALL_LOSS = 0.98
@@ -58,11 +66,11 @@ def name_ranks(options: ScalingOptions, result: AnalysedShape) -> str:
     """Name a shape's ranks by the devices they run on."""
     world, devices = result.shape.world, len(options.devices)
     if options.kind != "cuda":
-        text = f"{world} rank{'' if world == 1 else 's'}"
+        text = format_count(world, "rank")
     elif devices >= world:
-        text = f"{world} GPU{'' if world == 1 else 's'}"
+        text = format_count(world, "GPU")
     else:
-        text = f"{world} ranks on {devices} GPU{'' if devices == 1 else 's'}"
+        text = f"{format_count(world, 'rank')} on {format_count(devices, 'GPU')}"
     if not options.is_attention or world == 1:
         return text
     if result.shape.ring == 1:
@@ -109,7 +117,7 @@ def _other_lengths(analysis: ScalingAnalysis, main: AnalysedShape) -> list[str]:
 
 def _caveats(options: ScalingOptions, analysis: ScalingAnalysis) -> list[str]:
     bare = sum(efficiency.bounds is None for result in analysis.measured if (efficiency := result["efficiency"]))
-    failed = [format_shape(r.shape, is_attention=options.is_attention) for r in analysis.all if r.is_failed]
+    failed = [format_shape(options, r.shape) for r in analysis.all if r.is_failed]
     sentences = []
     if bare:
         count = "No interval" if bare == 1 else f"{bare} shapes have no interval"
@@ -174,12 +182,12 @@ def evaluate_gate(options: ScalingOptions, analysis: ScalingAnalysis) -> Scaling
     requirement = f"the required efficiency of {format_percent(least, digits=3)}"
     if not analysis.scaled:
         return ScalingGate("unsure", f"Inconclusive for {requirement}: only one rank was measured.")
-    by_verdict: dict[str, list[str]] = {"no": [], "unsure": [], "yes": []}
+    by_verdict: dict[Verdict, list[str]] = {"no": [], "unsure": [], "yes": []}
     for result in analysis.scaled:
         efficiency = result["efficiency"]
         value = percent_cell(efficiency) or result.missing_reason("efficiency")
         doubt = "" if efficiency is None or is_over_starts(efficiency) else ", without an interval over starts"
-        clause = f"{_name_shape(options, result)}: {value}{doubt}"
+        clause = f"{format_shape(options, result.shape)}: {value}{doubt}"
         by_verdict[judge_gated_efficiency(efficiency, least)].append(clause)
     if by_verdict["no"]:
         return ScalingGate("no", f"Below {requirement}: {'; '.join(by_verdict['no'])}.")
@@ -208,17 +216,24 @@ def build_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> tuple[
     )
 
 
-def _finding_facts(options: ScalingOptions, shape: ScalingShape) -> Params:
-    return {
-        "sequence": shape.sequence or None,
-        "world": shape.world,
-        "ring": shape.ring,
-        "mode": options.mode,
-    }
+def _finding_builder(options: ScalingOptions, shape: ScalingShape, records: tuple[str, ...]) -> Callable[..., Finding]:
+    """Return a function that builds the findings of a shape."""
+    of_shape = {"sequence": shape.sequence or None, "world": shape.world, "ring": shape.ring, "mode": options.mode}
 
+    def build(
+        kind: str, claim: str, verdict: Verdict, estimate: Estimate | None, reason: str | None = None, **facts: Scalar
+    ) -> Finding:
+        return Finding(
+            kind=kind,
+            claim=f"{format_shape(options, shape)}: {claim}",
+            estimate=estimate,
+            verdict=verdict,
+            reason=reason,
+            records=records,
+            facts={**of_shape, **facts},
+        )
 
-def _name_shape(options: ScalingOptions, result: AnalysedShape) -> str:
-    return format_shape(result.shape, is_attention=options.is_attention)
+    return build
 
 
 def _finding_trials(analysis: ScalingAnalysis, result: AnalysedShape) -> tuple[str, ...]:
@@ -255,16 +270,9 @@ def _judged_findings(options: ScalingOptions, analysis: ScalingAnalysis, result:
             _judge_below(result["exposed_share"], SMALL_SHARE),
         ),
     }
+    build = _finding_builder(options, result.shape, _finding_trials(analysis, result))
     for name, (claim, verdict) in claims.items():
-        yield Finding(
-            kind=name,
-            claim=f"{_name_shape(options, result)}: {claim}",
-            estimate=result[name],
-            verdict=verdict,
-            reason=result.missing_reason(name),
-            records=_finding_trials(analysis, result),
-            facts=_finding_facts(options, result.shape),
-        )
+        yield build(name, claim, verdict, result[name], result.missing_reason(name))
 
 
 def _judge_above(number: Estimate | None, edge: float) -> Verdict:
@@ -282,43 +290,25 @@ def _judge_below(number: Estimate | None, edge: float) -> Verdict:
 def _check_findings(options: ScalingOptions, analysis: ScalingAnalysis, result: AnalysedShape) -> Iterator[Finding]:
     """Return whether a shape was measured, whether its results are correct, and whether it received excess bytes."""
     records, facts = analysis.timings.trials(result.shape), result.facts
+    build = _finding_builder(options, result.shape, records)
     if facts is None:
-        yield Finding(
-            kind="status",
-            claim=f"{_name_shape(options, result)} can be measured",
-            estimate=None,
-            verdict="no" if result.status == "failed" else "unsure",
-            reason=result.missing_reason("time"),
-            records=records,
-            facts={**_finding_facts(options, result.shape), "status": result.status},
-        )
+        verdict: Verdict = "no" if result.status == "failed" else "unsure"
+        yield build("status", "it can be measured", verdict, None, result.missing_reason("time"), status=result.status)
         return
     for name, check in facts.checks.items():
         what = {"forward": "forward is", "total": "forward and gradients are"}.get(name, "the result is")
-        yield Finding(
-            kind=f"check_{name}",
-            claim=f"{_name_shape(options, result)}: {what} correct",
-            estimate=_plain_estimate(check.error, "", f"{check.measure} relative to float64, worst of all ranks"),
-            verdict="yes" if check.passed else "no",
-            reason=None,
-            records=records,
-            facts={**_finding_facts(options, result.shape), "tolerance": check.tolerance},
-        )
+        error = _plain_estimate(check.error, "", f"{check.measure} relative to float64, worst of all ranks")
+        passed: Verdict = "yes" if check.passed else "no"
+        yield build(f"check_{name}", f"{what} correct", passed, error, tolerance=check.tolerance)
     if facts.received_bytes is not None and facts.expected_bytes is not None:
-        yield Finding(
-            kind="received_bytes",
-            claim=f"{_name_shape(options, result)}: ranks receive no more bytes than required",
-            estimate=_plain_estimate(
-                facts.received_bytes, "B", "counted when transfers were posted, all ranks, one call"
-            ),
-            verdict="yes" if facts.received_bytes <= facts.expected_bytes else "no",
-            records=records,
-            facts={
-                **_finding_facts(options, result.shape),
-                "expected_bytes": facts.expected_bytes,
-                "byte_inflation": facts.byte_inflation,
-                "flop_inflation": facts.flop_inflation,
-            },
+        excess = {"byte_inflation": facts.byte_inflation, "flop_inflation": facts.flop_inflation}
+        yield build(
+            "received_bytes",
+            "ranks receive no more bytes than required",
+            "yes" if facts.received_bytes <= facts.expected_bytes else "no",
+            _plain_estimate(facts.received_bytes, "B", "counted when transfers were posted, all ranks, one call"),
+            expected_bytes=facts.expected_bytes,
+            **excess,
         )
 
 
@@ -330,52 +320,31 @@ def _number_findings(options: ScalingOptions, analysis: ScalingAnalysis, result:
     """Return every other number, and whether it has an interval."""
     if result.facts is None:
         return
+    build = _finding_builder(options, result.shape, _finding_trials(analysis, result))
     for name, quantity in QUANTITIES.items():
         estimate = result[name]
-        if name in JUDGED_NUMBERS or (estimate is None and result.shape.world == 1):
-            continue
-        yield Finding(
-            kind=name,
-            claim=f"{_name_shape(options, result)}: {quantity.words} has an interval",
-            estimate=estimate,
-            verdict="yes" if estimate is not None and estimate.bounds is not None else "unsure",
-            reason=result.missing_reason(name),
-            records=_finding_trials(analysis, result),
-            facts=_finding_facts(options, result.shape),
-        )
+        if name not in JUDGED_NUMBERS and (estimate is not None or result.shape.world > 1):
+            verdict: Verdict = "yes" if estimate is not None and estimate.bounds is not None else "unsure"
+            yield build(name, f"{quantity.words} has an interval", verdict, estimate, result.missing_reason(name))
+    build = _finding_builder(options, result.shape, analysis.timings.trials(result.shape))
     for memory in result.facts.memory:
-        allocated = memory.allocated_mib
-        yield Finding(
-            kind="memory",
-            claim=f"{_name_shape(options, result)}: the allocator reports the peak memory of rank {memory.rank}",
-            estimate=None if allocated is None else _plain_estimate(allocated, "MiB", "the allocator"),
-            verdict="unsure" if allocated is None else "yes",
-            reason="the CPU allocator counts nothing" if allocated is None else None,
-            records=analysis.timings.trials(result.shape),
-            facts={
-                **_finding_facts(options, result.shape),
-                "rank": memory.rank,
-                "allocated_mib": allocated,
-                "reserved_mib": memory.reserved_mib,
-                "process_mib": memory.process_mib,
-                "device_mib": memory.device_mib,
-            },
-        )
+        claim = f"the allocator reports the peak memory of rank {memory.rank}"
+        sizes = {name: getattr(memory, name) for name in ("allocated_mib", "reserved_mib", "process_mib", "device_mib")}
+        if memory.allocated_mib is None:
+            reason = "the CPU allocator counts nothing"
+            yield build("memory", claim, "unsure", None, reason, rank=memory.rank, **sizes)
+        else:
+            peak = _plain_estimate(memory.allocated_mib, "MiB", "the allocator")
+            yield build("memory", claim, "yes", peak, rank=memory.rank, **sizes)
 
 
 def _prediction_findings(options: ScalingOptions, analysis: ScalingAnalysis) -> Iterator[Finding]:
     verdicts: dict[str, Verdict] = {"within": "yes", "faster": "no", "slower": "no", "unknown": "unsure"}
     for score in analysis.scores:
-        predicted = score.predicted.time_s
-        yield Finding(
-            kind="prediction",
-            claim=f"{format_shape(score.shape, is_attention=True)}: it takes as long as predicted",
-            estimate=predicted,
-            verdict=verdicts[score.outcome],
-            reason=None if score.outcome == "within" else f"measured: {score.outcome}",
-            records=analysis.timings.trials(score.shape),
-            facts={**_finding_facts(options, score.shape), "error": score.error},
-        )
+        build = _finding_builder(options, score.shape, analysis.timings.trials(score.shape))
+        reason = None if score.outcome == "within" else f"measured: {score.outcome}"
+        claim = "it takes as long as predicted"
+        yield build("prediction", claim, verdicts[score.outcome], score.predicted.time_s, reason, error=score.error)
 
 
 def _skipped_findings(options: ScalingOptions) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Plan the blocks of the experiment: which shapes are measured, what each computes and sends, in which order.
+"""The options of ``assay scaling run``, and its blocks: which shapes are measured, what each computes, in which order.
 
 yardsticks                the speed of a large matmul on this device
 repeat-1-n2048-alone      one rank; and one rank with the share that each rank of a ring has
@@ -15,18 +15,92 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from pydantic import Field
+
 from assay.core.errors import BadInput
-from assay.core.values import Adaptive, Block, Counted, Mode, Role, Trial
-from assay.experiments.scaling.prediction import ring_traffic
+from assay.core.format import format_count, format_list
+from assay.core.values import Adaptive, Block, Counted, InterferencePolicy, Isolation, Role, Subject, Trial, Value
+from assay.experiments.scaling.prediction import LinkModel, ring_traffic
 from assay.workloads.dilated_attention.problem import DilatedAttentionProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from assay.core.values import Params, Subject
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.core.values import Mode, Params
     from assay.experiments.scaling.prediction import RankTraffic
     from assay.workloads.dilated_attention.problem import AttentionCosts
+
+
+ScalingMode = Literal["strong", "weak"]
+ATTENTION_WORKLOAD = "dilated_attention"
+
+
+class UnavailableWorld(Value):
+    """A number of ranks that was asked for and is not measured here, and why."""
+
+    world: int
+    reason: str
+
+
+class ScalingOptions(Value):
+    """What ``assay scaling run`` was asked for.
+
+    Of dilated attention, ``sequences`` are the lengths to scale at and ``rings`` the ring sizes; ``subject`` has all
+    else. Of any other workload there are none, and every rank does the same call, or its share of ``ranks_param``.
+    """
+
+    subject: Subject
+    sequences: tuple[int, ...] = ()
+    worlds: tuple[int, ...] = Field(min_length=1, description="How many ranks; one rank alone is measured in any case.")
+    rings: tuple[int, ...] = Field(default=(1,), min_length=1)
+    unavailable: tuple[UnavailableWorld, ...] = ()
+    mode: ScalingMode = "strong"
+    ranks_param: str | None = Field(default=None, description="Of strong scaling: the parameter that ranks share out.")
+    devices: tuple[str, ...] = Field(min_length=1)
+    local_ranks: int | None = Field(default=None, ge=1, description="On this machine; null: all of them.")
+    isolation: Isolation = "full"
+    repeat: int = Field(default=1, ge=1, description="All shapes again so often; intervals are over the repeats.")
+    warmup_runs: int = Field(default=3, ge=0)
+    benchmark_runs: int = Field(default=10, ge=1)
+    matmul: Subject | None = Field(default=None, description="A large matmul that the arithmetic is held against.")
+    energy: bool = Field(default=False, description="Whether each shape is also run for a while to meter its energy.")
+    profile: bool = Field(default=False, description="Whether the first shape is also traced.")
+    link: LinkModel | None = Field(default=None, description="Null: nothing is predicted.")
+    min_efficiency: float | None = Field(default=None, gt=0, lt=1, description="Null: there is no gate.")
+    on_interference: InterferencePolicy = "warn"
+    retakes: int = Field(default=0, ge=0)
+    timeout_s: float = Field(default=600.0, gt=0)
+    cpu_groups: int | None = Field(default=None, ge=1)
+    seed: int = 0
+
+    @property
+    def is_attention(self) -> bool:
+        """Whether it is dilated attention, whose sequence is shared out and whose communication is known."""
+        return self.subject.workload == ATTENTION_WORKLOAD
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The sequences; one of 0 stands for a workload that has none."""
+        return self.sequences or (0,)
+
+    @property
+    def is_work_shared(self) -> bool:
+        """Whether ranks share out one call among them, rather than each doing one."""
+        return self.ranks_param is not None and self.mode == "strong"
+
+    def is_here(self, rank: int) -> bool:
+        """Return whether a rank lives on this machine, where sensors are read."""
+        return self.local_ranks is None or rank < self.local_ranks
+
+    @property
+    def local_rank_count(self) -> int:
+        """The most ranks that are on this machine at once."""
+        return min(max(self.worlds), self.local_ranks or max(self.worlds))
+
+    @property
+    def kind(self) -> str:
+        """The kind of device: ``cpu`` or ``cuda``."""
+        return self.devices[0].partition(":")[0]
 
 
 @dataclass(frozen=True, order=True)
@@ -67,16 +141,11 @@ class SkippedShape:
     reason: str
 
 
-def sequence_lengths(options: ScalingOptions) -> tuple[int, ...]:
-    """Return the sequences; one of 0 stands for a workload that has none."""
-    return options.sequences or (0,)
-
-
 def list_shapes(options: ScalingOptions) -> tuple[ScalingShape, ...]:
     """Return every shape of more than one rank, in the order asked for."""
     return tuple(
         ScalingShape(length, world, ring)
-        for length in sequence_lengths(options)
+        for length in options.lengths
         for world in options.worlds
         if world > 1
         for ring in (options.rings if options.is_attention else (1,))
@@ -93,31 +162,22 @@ def find_ring_refusal(world: int, ring: int) -> str | None:
 
 def list_skipped(options: ScalingOptions) -> tuple[SkippedShape, ...]:
     """Return every combination that was asked for and is not measured."""
-    rings = options.rings if options.is_attention else ()
+    shapes = [(world, ring) for world in options.worlds for ring in (options.rings if options.is_attention else ())]
     return (
         *(SkippedShape(unavailable.world, None, unavailable.reason) for unavailable in options.unavailable),
-        *(
-            SkippedShape(world, ring, reason)
-            for world in options.worlds
-            for ring in rings
-            if (reason := find_ring_refusal(world, ring)) is not None
-        ),
+        *(SkippedShape(*shape, reason) for shape in shapes if (reason := find_ring_refusal(*shape)) is not None),
     )
 
 
-def describe_skipped(left: Iterable[SkippedShape]) -> list[str]:
+def describe_skipped(skipped: Iterable[SkippedShape]) -> list[str]:
     """Say what is skipped and why, rings of one world and reason together: "Rings of 4 and 8 over 2 ranks: …"."""
-    together: dict[tuple[int, str], list[SkippedShape]] = {}
-    for shape in left:
-        together.setdefault((shape.world, shape.reason), []).append(shape)
-    sentences_out = []
-    for (world, reason), several in together.items():
-        what = f"{world} rank{'' if world == 1 else 's'}"
-        rings = [str(shape.ring) for shape in several if shape.ring is not None]
-        if rings:
-            what = f"Rings of {' and '.join(filter(None, (', '.join(rings[:-1]), rings[-1])))} over {what}"
-        sentences_out.append(f"{what}: {reason}.")
-    return sentences_out
+    together: dict[tuple[int, str], list[str]] = {}
+    for shape in skipped:
+        together.setdefault((shape.world, shape.reason), []).extend([] if shape.ring is None else [str(shape.ring)])
+    return [
+        f"{f'Rings of {format_list(rings)} over ' if rings else ''}{format_count(world, 'rank')}: {reason}."
+        for (world, reason), rings in together.items()
+    ]
 
 
 def list_rings_at(options: ScalingOptions, length: int) -> tuple[int, ...]:
@@ -127,21 +187,20 @@ def list_rings_at(options: ScalingOptions, length: int) -> tuple[int, ...]:
     )
 
 
-def format_shape(shape: ScalingShape, *, is_attention: bool) -> str:
+def format_shape(options: ScalingOptions, shape: ScalingShape) -> str:
     """Name a shape for people: "2048 tokens, 4 ranks in 2 rings"."""
-    tokens = f"{shape.sequence} tokens, " if shape.sequence else ""
-    ranks = f"{shape.world} rank{'' if shape.world == 1 else 's'}"
-    if shape.world == 1 or not is_attention:
-        return f"{tokens}{ranks}"
+    ranks = f"{f'{shape.sequence} tokens, ' if shape.sequence else ''}{format_count(shape.world, 'rank')}"
+    if shape.world == 1 or not options.is_attention:
+        return ranks
     if shape.ring == 1:
-        return f"{tokens}{ranks}, each by itself"
-    return f"{tokens}{ranks} in {'one ring' if shape.rings == 1 else f'{shape.rings} rings'}"
+        return f"{ranks}, each by itself"
+    return f"{ranks} in {'one ring' if shape.rings == 1 else f'{shape.rings} rings'}"
 
 
-def format_shape_short(shape: ScalingShape, *, is_attention: bool) -> str:
+def format_shape_short(options: ScalingOptions, shape: ScalingShape) -> str:
     """Name a shape for a table whose heading says "tokens: ranks"; shorter: "2048: 4, 2 rings"."""
     named = f"{shape.sequence}: {shape.world}" if shape.sequence else str(shape.world)
-    if shape.world == 1 or not is_attention:
+    if shape.world == 1 or not options.is_attention:
         return named
     return f"{named}, {'apart' if shape.ring == 1 else 'one ring' if shape.rings == 1 else f'{shape.rings} rings'}"
 
@@ -183,12 +242,7 @@ def shape_work(options: ScalingOptions, shape: ScalingShape) -> float:
     """Return what all ranks together get through in one call: tokens, or calls of a workload that has none."""
     if options.is_attention:
         return float(shape.rings * shape_costs(options, shape).batch * ring_length(options, shape))
-    return 1.0 if is_work_shared(options) else float(shape.world)
-
-
-def is_work_shared(options: ScalingOptions) -> bool:
-    """Return whether ranks share out one call among them, rather than each doing one."""
-    return options.ranks_param is not None and options.mode == "strong"
+    return 1.0 if options.is_work_shared else float(shape.world)
 
 
 def rank_params(options: ScalingOptions, world: int) -> Params:
@@ -201,7 +255,7 @@ def rank_params(options: ScalingOptions, world: int) -> Params:
     whole = params[name]
     if isinstance(whole, bool) or not isinstance(whole, int):
         raise BadInput(f"Ranks share out a whole number; {name} of {options.subject.label} is {whole!r}.")
-    if not is_work_shared(options):
+    if not options.is_work_shared:
         return params
     if whole % world:
         raise BadInput(f"{name}={whole} of {options.subject.label} is not divisible among {world} ranks.")
@@ -214,7 +268,7 @@ def check_shapes(options: ScalingOptions) -> None:
         for world in (1, *options.worlds):
             rank_params(options, world)
         return
-    for length in sequence_lengths(options):
+    for length in options.lengths:
         for ring in (1, *list_rings_at(options, length)):
             shape_costs(options, ScalingShape(length, ring, ring))
 
@@ -245,24 +299,21 @@ class PlannedTrial:
 
 def plan_blocks(options: ScalingOptions) -> list[Block]:
     """Return everything that will be measured, in order; predictions are not yet in it."""
-    result = []
-    if options.matmul is not None:
-        trials = tuple(
-            planned_trial.trial for planned_trial in plan_trials(options) if planned_trial.kind == "yardstick"
-        )
-        result.append(Block(name=MATMUL_BLOCK, why="what a large matmul reaches here", trials=trials))
-    for repeat in range(1, options.repeat + 1):
-        again = f", repeat {repeat} of {options.repeat}" if options.repeat > 1 else ""
-        for length in order_items(sequence_lengths(options), options.seed, repeat):
-            alone = ScalingShape(length, 1, 1)
-            shares = ", and its share of rings" if list_rings_at(options, length) else ""
-            result.append(_build_block(options, repeat, alone, f"{_name_shape(options, alone)}{shares}{again}"))
-            mine = [shape for shape in list_shapes(options) if shape.sequence == length]
-            result += [
-                _build_block(options, repeat, shape, f"{_name_shape(options, shape)}{again}")
-                for shape in order_items(mine, options.seed, repeat)
-            ]
-    return result
+    by_block: dict[str, list[PlannedTrial]] = {}
+    for planned in plan_trials(options):
+        by_block.setdefault(planned.trial.block, []).append(planned)
+    return [
+        Block(name=name, why=_explain_block(options, planned[0]), trials=tuple(one.trial for one in planned))
+        for name, planned in by_block.items()
+    ]
+
+
+def _explain_block(options: ScalingOptions, first: PlannedTrial) -> str:
+    if first.kind == "yardstick":
+        return "what a large matmul reaches here"
+    shares = first.shape.world == 1 and list_rings_at(options, first.shape.sequence)
+    again = f", repeat {first.repeat} of {options.repeat}" if options.repeat > 1 else ""
+    return f"{format_shape(options, first.shape)}{', and its share of rings' if shares else ''}{again}"
 
 
 def order_items(items: Iterable[ItemT], seed: int, repeat: int) -> list[ItemT]:
@@ -274,37 +325,37 @@ def order_items(items: Iterable[ItemT], seed: int, repeat: int) -> list[ItemT]:
 
 
 def plan_trials(options: ScalingOptions) -> Iterator[PlannedTrial]:
-    """Give every trial with what it is there for."""
+    """Give every trial with what it is there for, in the order they are measured."""
     if options.matmul is not None:
-        role = Role(name=ROLE, subjects=(options.matmul,), devices=options.devices[:1], isolation=options.isolation)
         mode = Adaptive(duration_s=MATMUL_S, timeout_s=options.timeout_s)
-        trial = _build_trial(options, role, mode, block=MATMUL_BLOCK, phase="matmul")
-        yield PlannedTrial("yardstick", ScalingShape(0, 1, 1), 0, ("matmul",), trial)
+        yield _plan_trial(
+            options, "yardstick", ScalingShape(0, 1, 1), 0, {"matmul": options.matmul}, phase="matmul", mode=mode
+        )
+    shapes = list_shapes(options)
+    first = next(iter(shapes), ScalingShape(options.lengths[0], 1, 1))
     for repeat in range(1, options.repeat + 1):
-        for length in sequence_lengths(options):
-            mine = [shape for shape in list_shapes(options) if shape.sequence == length]
-            for shape in (ScalingShape(length, 1, 1), *mine):
-                yield from _block_trials(options, repeat, shape)
+        for length in order_items(options.lengths, options.seed, repeat):
+            mine = [shape for shape in shapes if shape.sequence == length]
+            for shape in (ScalingShape(length, 1, 1), *order_items(mine, options.seed, repeat)):
+                profile = options.profile and repeat == FIRST_REPEAT and shape == first
+                yield from _block_trials(options, repeat, shape, profile=profile)
 
 
-def _build_block(options: ScalingOptions, repeat: int, shape: ScalingShape, why: str) -> Block:
-    trials = tuple(planned_trial.trial for planned_trial in _block_trials(options, repeat, shape))
-    return Block(name=name_block(repeat, shape), why=why, trials=trials)
-
-
-def name_block(repeat: int, shape: ScalingShape) -> str:
-    """Return the name of the block that a shape is measured in."""
-    length = f"n{shape.sequence}-" if shape.sequence else ""
-    return f"repeat-{repeat}-{f'{length}alone' if shape.world == 1 else shape.name}"
-
-
-def _block_trials(options: ScalingOptions, repeat: int, shape: ScalingShape) -> Iterator[PlannedTrial]:
-    yield _shape_trial(options, repeat, shape)
-    if shape.world == 1:
-        for ring in list_rings_at(options, shape.sequence):
-            yield _share_trial(options, repeat, ScalingShape(shape.sequence, ring, ring))
+def _block_trials(
+    options: ScalingOptions, repeat: int, shape: ScalingShape, *, profile: bool
+) -> Iterator[PlannedTrial]:
+    subjects, name = timed_subjects(options, shape), format_shape(options, shape)
+    yield _plan_trial(options, "ring", shape, repeat, subjects, phase=name, profile=profile)
+    for ring in list_rings_at(options, shape.sequence) if shape.world == 1 else ():
+        share = ScalingShape(shape.sequence, ring, ring)
+        subject = _build_subject(options, share, passes="total", only="compute")
+        phase = f"{shape.sequence} tokens, one rank alone with its share of a ring of {ring}"
+        yield _plan_trial(options, "share", share, repeat, {"share": subject}, phase=phase)
     if options.energy and repeat == FIRST_REPEAT:
-        yield _energy_trial(options, shape)
+        mode = Adaptive(duration_s=ENERGY_S, warmup_runs=options.warmup_runs, timeout_s=options.timeout_s)
+        yield _plan_trial(
+            options, "energy", shape, repeat, {"total": subjects["total"]}, phase=f"energy of {name}", mode=mode
+        )
 
 
 def timed_subjects(options: ScalingOptions, shape: ScalingShape) -> dict[str, Subject]:
@@ -328,82 +379,43 @@ def _build_subject(options: ScalingOptions, shape: ScalingShape, **changed: str)
     return options.subject.model_copy(update={"params": shape_params(options, shape, **changed)})
 
 
-def _shape_trial(options: ScalingOptions, repeat: int, shape: ScalingShape) -> PlannedTrial:
-    subjects = timed_subjects(options, shape)
-    trial = _build_trial(
-        options,
-        _build_role(options, tuple(subjects.values()), shape.world),
-        _counted_mode(options),
-        block=name_block(repeat, shape),
-        phase=_name_shape(options, shape),
-        repeat=repeat,
-        profile=options.profile and repeat == FIRST_REPEAT and shape == find_first_shape(options),
+def _plan_trial(
+    options: ScalingOptions,
+    kind: TrialKind,
+    shape: ScalingShape,
+    repeat: int,
+    subjects: Mapping[str, Subject],
+    *,
+    phase: str,
+    mode: Mode | None = None,
+    profile: bool = False,
+) -> PlannedTrial:
+    """Return a trial; by default it makes exactly as many calls as asked for, however long they take."""
+    ranks = 1 if kind == "share" else shape.world
+    alone = f"{f'n{shape.sequence}-' if shape.sequence else ''}alone"
+    role = Role(
+        name=ROLE,
+        subjects=tuple(subjects.values()),
+        ranks=ranks,
+        devices=tuple(options.devices[rank % len(options.devices)] for rank in range(ranks)),
+        isolation=options.isolation,
     )
-    return PlannedTrial("ring", shape, repeat, tuple(subjects), trial)
-
-
-def find_first_shape(options: ScalingOptions) -> ScalingShape:
-    """Return the first shape that was asked for."""
-    return next(iter(list_shapes(options)), ScalingShape(sequence_lengths(options)[0], 1, 1))
-
-
-def _share_trial(options: ScalingOptions, repeat: int, shape: ScalingShape) -> PlannedTrial:
-    """Return one rank that computes, alone, what the last rank of a ring computes."""
-    subject = _build_subject(options, shape, passes="total", only="compute")
-    name = f"{shape.sequence} tokens, one rank alone with its share of a ring of {shape.ring}"
-    block = name_block(repeat, shape.alone)
-    role = _build_role(options, (subject,), 1)
-    trial = _build_trial(options, role, _counted_mode(options), block=block, phase=name, repeat=repeat)
-    return PlannedTrial("share", shape, repeat, ("share",), trial)
-
-
-def _energy_trial(options: ScalingOptions, shape: ScalingShape) -> PlannedTrial:
-    subject = timed_subjects(options, shape)["total"]
-    mode = Adaptive(duration_s=ENERGY_S, warmup_runs=options.warmup_runs, timeout_s=options.timeout_s)
-    name = f"energy of {_name_shape(options, shape)}"
-    role = _build_role(options, (subject,), shape.world)
-    trial = _build_trial(options, role, mode, block=name_block(FIRST_REPEAT, shape), phase=name)
-    return PlannedTrial("energy", shape, FIRST_REPEAT, ("total",), trial)
-
-
-def _name_shape(options: ScalingOptions, shape: ScalingShape) -> str:
-    return format_shape(shape, is_attention=options.is_attention)
-
-
-def _counted_mode(options: ScalingOptions) -> Counted:
-    """Return a mode that makes exactly as many calls as asked for, however long they take."""
-    return Counted(
+    counted = Counted(
         duration_s=options.timeout_s,
         warmup_runs=options.warmup_runs,
         runs=options.benchmark_runs,
         timeout_s=options.timeout_s,
     )
-
-
-def _build_role(options: ScalingOptions, subjects: tuple[Subject, ...], ranks: int) -> Role:
-    devices = tuple(options.devices[rank % len(options.devices)] for rank in range(ranks))
-    return Role(name=ROLE, subjects=subjects, ranks=ranks, devices=devices, isolation=options.isolation)
-
-
-def _build_trial(
-    options: ScalingOptions,
-    role: Role,
-    mode: Mode,
-    *,
-    block: str,
-    phase: str,
-    repeat: int = FIRST_REPEAT,
-    profile: bool = False,
-) -> Trial:
-    return Trial(
-        block=block,
+    trial = Trial(
+        block=MATMUL_BLOCK if kind == "yardstick" else f"repeat-{repeat}-{alone if ranks == 1 else shape.name}",
         roles=(role,),
-        mode=mode,
+        mode=mode or counted,
         settings={"phase": phase},
         on_interference=options.on_interference,
         placed_with=options.devices,
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
-        seed=options.seed + repeat - 1,
+        seed=options.seed + max(repeat, FIRST_REPEAT) - 1,
         profile=profile,
     )
+    return PlannedTrial(kind, shape, repeat, tuple(subjects), trial)

@@ -78,23 +78,20 @@ KNOWN_LINKS = {
 def parse_link(text: str) -> LinkModel:
     """Parse ``--link``: a name, or ``ALPHA:BETA`` with units."""
     word = text.strip()
-    if word.lower() in KNOWN_LINKS:
-        name = word.lower()
-        known_link = KNOWN_LINKS[name]
-        return LinkModel(
-            name=name, alpha_s=known_link.alpha_s, beta_bytes_per_s=known_link.share * known_link.nominal_bytes_per_s
-        )
-    alpha, colon, beta = word.partition(":")
+    known = KNOWN_LINKS.get(word.lower())
+    if known is not None:
+        bandwidth = known.share * known.nominal_bytes_per_s
+        return LinkModel(name=word.lower(), alpha_s=known.alpha_s, beta_bytes_per_s=bandwidth)
+    alpha, colon, beta = (part.strip() for part in word.partition(":"))
     if not colon:
         raise BadInput(
             f"Unknown link {text!r}: use one of {', '.join(KNOWN_LINKS)}, or ALPHA:BETA such as 5us:100GB/s."
             f"{suggest_nearest(word.lower(), KNOWN_LINKS)}"
         )
-    return LinkModel(
-        name=word,
-        alpha_s=_parse_alpha_s(alpha.strip(), text),
-        beta_bytes_per_s=_parse_beta_bytes_per_s(beta.strip(), text),
-    )
+    if not _SECONDS.fullmatch(alpha):
+        raise BadInput(f"Link {text!r}: the latency {alpha!r} must be a time with its unit, such as 5us.")
+    alpha_s = parse_duration_s(alpha, zero_ok=True)
+    return LinkModel(name=word, alpha_s=alpha_s, beta_bytes_per_s=_parse_beta_bytes_per_s(beta, text))
 
 
 def describe_link(link: LinkModel) -> str:
@@ -107,12 +104,6 @@ def describe_link(link: LinkModel) -> str:
         share, most = format_percent(known_link.share), known_link.nominal_bytes_per_s / 1e9
         nominal = f", {share} of the {most:.3g} of {known_link.title}"
     return f"{link.name}: {rate}{nominal}; {start}; ±{format_percent(link.uncertainty)}"
-
-
-def _parse_alpha_s(alpha: str, text: str) -> float:
-    if not _SECONDS.fullmatch(alpha):
-        raise BadInput(f"Link {text!r}: the latency {alpha!r} must be a time with its unit, such as 5us.")
-    return parse_duration_s(alpha, zero_ok=True)
 
 
 def _parse_beta_bytes_per_s(beta: str, text: str) -> float:
@@ -170,20 +161,12 @@ def predict_time(compute_s: Estimate, traffic: RankTraffic, link: LinkModel) -> 
     communication_s = link.time_s(*counts)
     if not any(counts):
         return PredictedTime(compute_s, compute_s.value, 0.0, (EQUAL_GPUS, NOTHING_SENT))
-    has_interval = compute_s.low is not None and compute_s.high is not None
     low = max(compute_s.low, link.fastest_s(*counts)) if compute_s.low is not None else None
     high = compute_s.high + link.slowest_s(*counts) if compute_s.high is not None else None
     overlapped, exposed = max(compute_s.value, communication_s), compute_s.value + communication_s
-    time_s = Estimate(
-        value=(overlapped + exposed) / 2,
-        low=low,
-        high=high,
-        unit="s",
-        scope="machine",
-        method=PREDICTION_METHOD if has_interval else f"{PREDICTION_METHOD}{NO_INTERVAL}the computation has none",
-        confidence=compute_s.confidence,
-        n=compute_s.n,
-    )
+    no_interval = f"{NO_INTERVAL}the computation has none" if compute_s.bounds is None else ""
+    update = {"value": (overlapped + exposed) / 2, "low": low, "high": high, "unit": "s", "scope": "machine"}
+    time_s = compute_s.model_copy(update={**update, "method": f"{PREDICTION_METHOD}{no_interval}"})
     return PredictedTime(
         time_s, compute_s.value, communication_s, (EQUAL_GPUS, describe_link(link), EXCLUSIVE_LINKS, PARTLY_HIDDEN)
     )
@@ -206,25 +189,15 @@ def ring_traffic(costs: AttentionCosts, ranks: int, *, backward: bool) -> RankTr
 
 def predict_speedup(alone: Estimate, together: Estimate) -> Estimate:
     """Return the speedup, with the interval from the bounds of both; no interval where one has none."""
-    return _time_ratio(alone, together, 1.0, "T1 / T")
+    return predict_efficiency(alone, together, 1)
 
 
 def predict_efficiency(alone: Estimate, together: Estimate, share: int) -> Estimate:
     """Return the speedup per GPU; in weak scaling, where the work grows with the GPUs, ``share`` is 1."""
-    return _time_ratio(alone, together, float(share), f"T1 / ({share} T)" if share > 1 else "T1 / T")
-
-
-def _time_ratio(alone: Estimate, together: Estimate, by: float, method: str) -> Estimate:
     low, high = None, None
     if alone.low is not None and alone.high is not None and together.low and together.high:
-        low, high = alone.low / (by * together.high), alone.high / (by * together.low)
-    return Estimate(
-        value=alone.value / (by * together.value),
-        low=low,
-        high=high,
-        unit="",
-        scope=together.scope,
-        method=method,
-        confidence=together.confidence,
-        n=min(alone.n, together.n),
-    )
+        low, high = alone.low / (share * together.high), alone.high / (share * together.low)
+    method = f"T1 / ({share} T)" if share > 1 else "T1 / T"
+    value, n = alone.value / (share * together.value), min(alone.n, together.n)
+    update = {"value": value, "low": low, "high": high, "unit": "", "method": method, "n": n}
+    return together.model_copy(update=update)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from assay._version import __version__
 from assay.core.format import (
     BYTE_SCALES,
     RATE_SCALES,
     format_change,
+    format_count,
     format_joules,
     format_percent,
     format_ratio,
@@ -17,21 +22,22 @@ from assay.core.format import (
     ratio_cell,
     time_cell,
 )
-from assay.core.page import Page, Section, Text, build_table
-from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table
-from assay.experiments.scaling.estimates import EFFICIENCY_FACTORS, judge_at_least
-from assay.experiments.scaling.figures import draw_run_figures, draw_samples, draw_timeline
+from assay.core.page import Page, Section, StripPlot, StripRow, Text, Timeline, TimelineBar, build_table
+from assay.experiments.reporting import CLAIM_TONES, compose_page, monitor_table, sensor_axis, sensor_lines
 from assay.experiments.scaling.findings import EXPECTED_EFFICIENCY, evaluate_gate, find_largest_shape
-from assay.experiments.scaling.plan import describe_skipped, format_shape_short, list_skipped
+from assay.experiments.scaling.plan import describe_skipped, format_shape, format_shape_short, list_skipped
+from assay.experiments.scaling.result_rows import ScalingFigures, build_run_rows, draw_figures
+from assay.experiments.scaling.timings import EFFICIENCY_FACTORS, judge_at_least, reduce_ranks
+from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.page import Cell, Element, Page, Tone
     from assay.core.results import Estimate, Findings
-    from assay.experiments.scaling.analysis import AnalysedShape, RankMemory, ScalingAnalysis
-    from assay.experiments.scaling.forecast import PredictionScore
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.analysis import AnalysedShape, PredictionScore, RankMemory, ScalingAnalysis
+    from assay.experiments.scaling.plan import ScalingOptions
+    from assay.experiments.scaling.timings import ShapeTiming
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -43,11 +49,6 @@ def shape_heading(options: ScalingOptions) -> str:
     if not options.is_attention:
         return "ranks"
     return "tokens per rank: ranks" if options.mode == "weak" else "tokens: ranks"
-
-
-def label_shape(options: ScalingOptions, result: AnalysedShape) -> str:
-    """Name a shape uniquely among the rows of a table."""
-    return format_shape_short(result.shape, is_attention=options.is_attention)
 
 
 def _shape_table(
@@ -62,7 +63,10 @@ def _shape_table(
     """Return a table with one row per shape; nothing without shapes."""
     if not results:
         return []
-    named: dict[str, CellOfShape] = {shape_heading(options): lambda result: label_shape(options, result), **columns}
+    named: dict[str, CellOfShape] = {
+        shape_heading(options): lambda result: format_shape_short(options, result.shape),
+        **columns,
+    }
     return [build_table(title, results, named, numeric=tuple(columns), tone=tone, note=note)]
 
 
@@ -103,8 +107,8 @@ def speedup_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[El
             return result.status or "not yet measured"
         return None if (time := result["time"]) is None else format_time(time.value)
 
-    def throughput(result: AnalysedShape) -> str | None:
-        return None if (rate := result["throughput"]) is None else format_scaled(rate.value, RATE_SCALES, digits=3)
+    def rate(throughput: Estimate | None) -> str | None:
+        return None if throughput is None else format_scaled(throughput.value, RATE_SCALES, digits=3)
 
     def tone(result: AnalysedShape) -> Tone:
         if result.facts is None:
@@ -118,7 +122,7 @@ def speedup_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[El
         analysis.all,
         {
             "time": time_or_status,
-            unit: throughput,
+            unit: _column("throughput", rate),
             "speedup": _column("speedup", ratio_cell),
             "efficiency": _column("efficiency", percent_cell),
         },
@@ -158,18 +162,20 @@ def factor_table(options: ScalingOptions, analysis: ScalingAnalysis, *, with_int
     )
 
 
-def _received_cell(result: AnalysedShape) -> str | None:
-    received = None if result.facts is None else result.facts.received_bytes
-    return None if received is None else format_scaled(received, BYTE_SCALES)
-
-
 def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
     """Return the times of everything, of computation alone and of transfers alone; and the exposed communication."""
+
+    def received(result: AnalysedShape) -> str | None:
+        count = None if result.facts is None else result.facts.received_bytes
+        return None if count is None else format_scaled(count, BYTE_SCALES)
+
     sent = [result for result in analysis.scaled if result["communication"] is not None]
     silent: dict[str, list[str]] = {}
     for result in analysis.scaled:
         if result.facts is not None and result not in sent:
-            silent.setdefault(result.missing_reason("communication") or "", []).append(label_shape(options, result))
+            silent.setdefault(result.missing_reason("communication") or "", []).append(
+                format_shape_short(options, result.shape)
+            )
     return [
         *_shape_table(
             options,
@@ -190,7 +196,7 @@ def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> 
                 "exposed": _column("exposed", time_cell),
                 "of the time": _column("exposed_share", percent_cell),
                 "overlapped": _column("overlap", percent_cell),
-                "received": _received_cell,
+                "received": received,
             },
             note=(
                 "Exposed: both minus computation alone. Overlapped: the share of the transfers that is not exposed; "
@@ -204,8 +210,9 @@ def communication_tables(options: ScalingOptions, analysis: ScalingAnalysis) -> 
 def describe_sharing(options: ScalingOptions) -> str:
     """Say how many ranks share how many devices."""
     count = len(options.devices)
-    one, several = ("GPU", "GPUs") if options.kind == "cuda" else ("group of cores", "groups of cores")
-    return f"{options.local_rank_count} ranks share {count} {one if count == 1 else several}"
+    groups = "group of cores" if count == 1 else "groups of cores"
+    devices = format_count(count, "GPU") if options.kind == "cuda" else f"{count} {groups}"
+    return f"{options.local_rank_count} ranks share {devices}"
 
 
 def note_texts(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
@@ -226,19 +233,17 @@ def check_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Elem
     """Return the errors of forward and gradients, as they were before anything was timed."""
     checks = {r.shape: r.facts.checks for r in analysis.all if r.facts is not None and r.facts.checks}
     names = {"forward": "forward", "forward and gradients": "total"} if options.is_attention else {"result": "total"}
+    measures = dict.fromkeys(check.measure for by_name in checks.values() for check in by_name.values())
 
     def error(name: str) -> CellOfShape:
         return lambda result: f"{check.error:.2g}" if (check := checks[result.shape].get(name)) else None
 
-    measures = dict.fromkeys(check.measure for by_name in checks.values() for check in by_name.values())
     return _shape_table(
         options,
         "Errors relative to a float64 reference, before anything was timed",
         [result for result in analysis.all if result.shape in checks],
-        {
-            **{title: error(name) for title, name in names.items()},
-            "tolerance": lambda result: f"{max(check.tolerance for check in checks[result.shape].values()):.2g}",
-        },
+        {title: error(name) for title, name in names.items()}
+        | {"tolerance": lambda result: f"{max(check.tolerance for check in checks[result.shape].values()):.2g}"},
         tone=lambda result: "good" if all(check.passed for check in checks[result.shape].values()) else "bad",
         note=f"Worst of all ranks: {'; '.join(measures)}. A wrong result is not timed.",
     )
@@ -248,21 +253,19 @@ def bytes_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Elem
     """Return the bytes that ranks received, and those that the algorithm requires, where there are rings."""
     facts = {r.shape: r.facts for r in analysis.scaled if r.facts is not None and r.facts.received_bytes is not None}
 
-    def count(value: float | None, style: str = ",.0f") -> str | None:
-        return None if value is None else format(value, style)
+    def count(name: str, style: str = ",.0f") -> CellOfShape:
+        return lambda result: None if (n := getattr(facts[result.shape], name)) is None else format(n, style)
 
     return _shape_table(
         options,
         "Bytes received by ranks in one call",
         [result for result in analysis.scaled if result.shape.ring > 1 and result.shape in facts],
         {
-            "received": lambda result: count(facts[result.shape].received_bytes),
-            "required": lambda result: count(facts[result.shape].expected_bytes),
-            "received / required": lambda result: count(facts[result.shape].byte_inflation, ".3g"),
+            "received": count("received_bytes"),
+            "required": count("expected_bytes"),
+            "received / required": count("byte_inflation", ".3g"),
         },
-        tone=lambda result: (
-            "good" if facts[result.shape].received_bytes == facts[result.shape].expected_bytes else "bad"
-        ),
+        tone=lambda r: "good" if facts[r.shape].received_bytes == facts[r.shape].expected_bytes else "bad",
         note="All ranks together, counted when transfers were posted; a dash: nothing has to be sent.",
     )
 
@@ -292,7 +295,7 @@ def memory_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Ele
     if not rows:
         return []
     columns: dict[str, Callable[[tuple[AnalysedShape, RankMemory]], Cell]] = {
-        shape_heading(options): lambda row: label_shape(options, row[0]),
+        shape_heading(options): lambda row: format_shape_short(options, row[0].shape),
         "rank": lambda row: row[1].rank,
         "device": lambda row: row[1].device,
     }
@@ -326,9 +329,7 @@ def arithmetic_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list
         "Arithmetic",
         measured,
         {
-            "FLOP/s": _column(
-                "tflops", lambda tflops: rate_cell(None if tflops is None else tflops.scaled("", times=1e12))
-            ),
+            "FLOP/s": _column("tflops", flop_rate),
             "of a matmul": _column("mfu_matmul", share),
             "of the data sheet": _column("mfu_datasheet", share),
             "FLOP / minimum": lambda result: None if result.facts is None else result.facts.flop_inflation,
@@ -346,16 +347,13 @@ def energy_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Ele
     def joules(energy: Estimate | None) -> str | None:
         return None if energy is None else format_joules(energy.value, energy.low, energy.high, 3)
 
-    measured = [result for result in analysis.all if result["energy_per_token"] is not None]
-    if measured:
-        unit = "per token" if options.is_attention else "per call"
-        method = measured[0]["energy_per_token"]
-        note = None if method is None else f"{method.method}."
-        return _shape_table(
-            options, f"Energy {unit}", measured, {"energy": _column("energy_per_token", joules)}, note=note
-        )
-    reason = next((result.missing_reason("energy_per_token") for result in analysis.all), None)
-    return [Text(text=f"No energy per token: {reason}.")] if reason else []
+    measured = {result: energy for result in analysis.all if (energy := result["energy_per_token"]) is not None}
+    if not measured:
+        reason = next((result.missing_reason("energy_per_token") for result in analysis.all), None)
+        return [Text(text=f"No energy per token: {reason}.")] if reason else []
+    title = f"Energy {'per token' if options.is_attention else 'per call'}"
+    note = f"{next(iter(measured.values())).method}."
+    return _shape_table(options, title, list(measured), {"energy": _column("energy_per_token", joules)}, note=note)
 
 
 OUTCOME_TITLES = {"within": "as predicted", "faster": "faster", "slower": "slower", "unknown": "inconclusive"}
@@ -368,7 +366,7 @@ def prediction_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list
         return []
     assumptions = dict.fromkeys(assumption for score in analysis.scores for assumption in score.predicted.assumptions)
     columns: dict[str, Callable[[PredictionScore], Cell]] = {
-        shape_heading(options): lambda score: format_shape_short(score.shape, is_attention=options.is_attention),
+        shape_heading(options): lambda score: format_shape_short(options, score.shape),
         "predicted": lambda score: time_cell(score.predicted.time_s.scaled("µs", times=1e6)),
         "measured": lambda score: time_cell(score.measured),
         "error": lambda score: None if score.error is None else format_change(1 + score.error),
@@ -382,6 +380,79 @@ def prediction_table(options: ScalingOptions, analysis: ScalingAnalysis) -> list
             numeric=("predicted", "measured", "error"),
             tone=lambda score: OUTCOME_TONES[score.outcome],
             note=" ".join(f"{assumption.rstrip('.')}." for assumption in assumptions),
+        )
+    ]
+
+
+MAX_STRIPS = 24
+
+
+def draw_run_figures(options: ScalingOptions, analysis: ScalingAnalysis) -> ScalingFigures:
+    """Return the figures that ``assay scaling analyse`` draws of a run; none with a single number of ranks."""
+    if not analysis.measured:
+        return ScalingFigures((), (), ())
+    figures = draw_figures(build_run_rows(options, analysis, "this run", __version__, "this machine"))
+    return figures if len(options.lengths) > 1 else figures._replace(heat_maps=())
+
+
+def draw_samples(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
+    """Return the samples of each shape, of the slowest rank of each iteration; one figure per sequence."""
+    shown: list[Element] = []
+    for sequence in dict.fromkeys(result.shape.sequence for result in analysis.all):
+        rings = [t for t in analysis.timings.completed if t.plan.kind == "ring" and t.plan.shape.sequence == sequence]
+        rings.sort(key=lambda timing: (timing.plan.shape, timing.plan.repeat))
+        if rings:
+            shown.append(
+                StripPlot(
+                    title=f"Samples{f' at {sequence} tokens' if sequence else ''}",
+                    name=f"samples_{sequence}",
+                    axis="time of the slowest rank",
+                    unit="ms",
+                    strips=tuple(_sample_strip(options, timing) for timing in rings[:MAX_STRIPS]),
+                    note="Forward and backward. One row per start, with its median and the interval of the median.",
+                )
+            )
+    return shown
+
+
+def _sample_strip(options: ScalingOptions, timing: ShapeTiming) -> StripRow:
+    shape = replace(timing.plan.shape, sequence=0)
+    again = f", repeat {timing.plan.repeat}" if options.repeat > 1 else ""
+    values = reduce_ranks(timing, "total")["slowest"] / 1e3
+    low, high = median_interval(values) or (None, None)
+    return StripRow(
+        label=f"{format_shape(options, shape)}{again}",
+        samples=tuple(values.tolist()),
+        value=float(np.median(values)),
+        low=low,
+        high=high,
+    )
+
+
+def draw_timeline(analysis: ScalingAnalysis, records: Records) -> list[Element]:
+    """Return when each trial ran, with the readings of the monitor."""
+    if not analysis.timings.attempts:
+        return []
+    origin = min(record.window.start_ns for _, record in analysis.timings.attempts)
+    lanes = {"ring": "shapes", "share": "shares alone", "energy": "energy", "yardstick": "matmul"}
+    bars = tuple(
+        TimelineBar(
+            lane=lanes[plan.kind],
+            label=plan.shape.name if plan.kind != "yardstick" else "matmul",
+            start_s=(record.window.start_ns - origin) / 1e9,
+            end_s=(record.window.end_ns - origin) / 1e9,
+            tone="plain" if record.status == "ok" else "bad",
+        )
+        for plan, record in analysis.timings.attempts
+    )
+    return [
+        Timeline(
+            title="Timeline of the trials",
+            name="timeline",
+            bars=bars,
+            lines=sensor_lines(records, origin),
+            lines_axis=sensor_axis(records),
+            note="n: tokens, p: ranks, r: ranks per ring.",
         )
     ]
 
@@ -404,24 +475,20 @@ def build_page(
 def _build_sections(options: ScalingOptions, analysis: ScalingAnalysis, records: Records) -> list[Section]:
     figures = draw_run_figures(options, analysis)
     short = factor_table(options, analysis, with_intervals=False)
-    answer = (*speedup_table(options, analysis), *short, *note_texts(options, analysis))
-    factors = tuple(factor_table(options, analysis, with_intervals=True))
-    return [
-        Section(title="Results", elements=answer),
-        Section(title="Over ranks", elements=(*figures.scaling, *passes_table(options, analysis))),
-        Section(title="Efficiency losses", elements=factors),
-        Section(title="Communication", elements=tuple(communication_tables(options, analysis))),
-        Section(title="Predictions", elements=tuple(prediction_table(options, analysis))),
-        Section(title="Correctness", elements=(*check_table(options, analysis), *bytes_table(options, analysis))),
-        Section(title="Memory", elements=(*memory_table(options, analysis), *figures.memory)),
-        Section(
-            title="Arithmetic and energy",
-            elements=(*arithmetic_table(options, analysis), *energy_table(options, analysis)),
-        ),
-        Section(title="Heat maps", elements=figures.heat_maps),
-        Section(title="Samples", elements=tuple(draw_samples(options, analysis))),
-        Section(title="Timeline", elements=_timeline_elements(analysis, records)),
-    ]
+    elements: dict[str, Sequence[Element]] = {
+        "Results": [*speedup_table(options, analysis), *short, *note_texts(options, analysis)],
+        "Over ranks": [*figures.scaling, *passes_table(options, analysis)],
+        "Efficiency losses": factor_table(options, analysis, with_intervals=True),
+        "Communication": communication_tables(options, analysis),
+        "Predictions": prediction_table(options, analysis),
+        "Correctness": [*check_table(options, analysis), *bytes_table(options, analysis)],
+        "Memory": [*memory_table(options, analysis), *figures.memory],
+        "Arithmetic and energy": [*arithmetic_table(options, analysis), *energy_table(options, analysis)],
+        "Heat maps": figures.heat_maps,
+        "Samples": draw_samples(options, analysis),
+        "Timeline": _timeline_elements(analysis, records),
+    }
+    return [Section(title=title, elements=tuple(of_section)) for title, of_section in elements.items()]
 
 
 def _lead_tone(options: ScalingOptions, analysis: ScalingAnalysis) -> Tone:

@@ -1,21 +1,26 @@
-"""One measured shape of a result, of a run or read from a file: the input of figures, comparisons and the gate."""
+"""One measured shape of a result, of a run or read from a file: for comparisons and the gate; and figures of rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
+from assay.core.format import format_count
+from assay.core.page import HeatMap, LinePlot, PlotLine
 from assay.core.results import Estimate
-from assay.experiments.scaling.estimates import is_over_starts
 from assay.experiments.scaling.plan import has_transfers
+from assay.experiments.scaling.timings import is_over_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from assay.core.results import Scope
-    from assay.core.values import Params
     from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
-    from assay.experiments.scaling.options import ScalingOptions
+    from assay.experiments.scaling.plan import ScalingOptions
+
+    RowValue = Callable[["ScalingRow"], Estimate | float | None]
 
 DEVICE_SETTING = "device_model"
 """In a setting: the model of the GPUs, or of the host."""
@@ -34,11 +39,10 @@ def reported_estimate(
     value: float, unit: str, low: float | None = None, high: float | None = None, *, over_starts: bool = False
 ) -> Estimate:
     """Return a number as its source reports it; without an interval where the source has none."""
-    bounds = (low, high) if low is not None and high is not None else (None, None)
     scope: Scope = "run" if over_starts else "process"
-    return Estimate(
-        value=value, low=bounds[0], high=bounds[1], unit=unit, scope=scope, method="as the source reports it", n=1
-    )
+    if low is None or high is None:
+        low = high = None
+    return Estimate(value=value, low=low, high=high, unit=unit, scope=scope, method="as the source reports it", n=1)
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,11 @@ class ScalingRow:
 
 def newest_rows(rows: Iterable[ScalingRow]) -> tuple[ScalingRow, ...]:
     """Return each shape once, as it was read last, in a plain order."""
-    last = {row.key: row for row in rows}
-    return tuple(sorted(last.values(), key=_sort_key))
 
+    def order(row: ScalingRow) -> tuple[object, ...]:
+        return (row.assay_version is None, row.setting, row.requested_length, row.batch or 0, row.world, row.ring)
 
-def _sort_key(row: ScalingRow) -> tuple[object, ...]:
-    return (row.assay_version is None, row.setting, row.requested_length, row.batch or 0, row.world, row.ring)
+    return tuple(sorted({row.key: row for row in rows}.values(), key=order))
 
 
 def add_speedups(rows: Sequence[ScalingRow]) -> tuple[ScalingRow, ...]:
@@ -160,19 +163,15 @@ def find_baseline_row(row: ScalingRow, rows: Sequence[ScalingRow]) -> ScalingRow
 
 def label_rows(rows: Sequence[ScalingRow]) -> dict[ScalingRow, str]:
     """Return what each row is of, whatever its ranks, in words: its length, and what else differs among the rows."""
-    differing = [name for name in dict.fromkeys(n for row in rows for n, _ in row.setting) if _differs(name, rows)]
+    names = dict.fromkeys(name for row in rows for name, _ in row.setting)
+    differing = [name for name in names if len({dict(row.setting).get(name) for row in rows}) > 1]
     several = len({row.batch for row in rows}) > 1
     return {row: _build_label(row, differing, several=several) for row in rows}
 
 
 def label_with_ranks(row: ScalingRow, label: str) -> str:
     """Return a label with the ranks: "65,536 tokens on 4 ranks, rings of 2"."""
-    ranks = f"{row.world} rank{'' if row.world == 1 else 's'}"
-    return f"{label} on {ranks}{f', {row.grouping}' if row.ring < row.world else ''}"
-
-
-def _differs(name: str, rows: Sequence[ScalingRow]) -> bool:
-    return len({dict(row.setting).get(name) for row in rows}) > 1
+    return f"{label} on {format_count(row.world, 'rank')}{f', {row.grouping}' if row.ring < row.world else ''}"
 
 
 def _build_label(row: ScalingRow, differing: Sequence[str], *, several: bool) -> str:
@@ -190,11 +189,7 @@ def build_run_rows(
     options: ScalingOptions, analysis: ScalingAnalysis, source: str, version: str, model: str
 ) -> tuple[ScalingRow, ...]:
     """Return a row for each shape that has a time; ``model`` is that of the devices."""
-    setting = (
-        *_run_setting(options, options.subject.params),
-        ("isolation", options.isolation),
-        (DEVICE_SETTING, model),
-    )
+    setting = (*_run_setting(options), ("isolation", options.isolation), (DEVICE_SETTING, model))
     rows = (_build_row(options, result, source, version, setting) for result in analysis.all)
     return tuple(row for row in rows if row is not None)
 
@@ -208,6 +203,7 @@ def _build_row(
     shape, params, weak = result.shape, options.subject.params, options.mode == "weak"
     one_rank = shape.world == 1
     batch = params.get("batch")
+    sizes = [] if result.facts is None else [memory.allocated_mib for memory in result.facts.memory]
     return ScalingRow(
         source=source,
         assay_version=version,
@@ -222,7 +218,7 @@ def _build_row(
         speedup=reported_estimate(1.0, "×", 1.0, 1.0) if one_rank else result["speedup"],
         efficiency=reported_estimate(1.0, "", 1.0, 1.0) if one_rank else result["efficiency"],
         communication_ms=_transfer_ms(options, result),
-        memory_gib=_max_gib([] if result.facts is None else [m.allocated_mib for m in result.facts.memory]),
+        memory_gib=max((size / MIB_OF_GIB for size in sizes if size is not None), default=None),
         note=None if one_rank else result.missing_reason("efficiency"),
     )
 
@@ -235,12 +231,9 @@ def _transfer_ms(options: ScalingOptions, result: AnalysedShape) -> float | None
     return None if communication is None else communication.value / US_OF_MS
 
 
-def _max_gib(mib: Sequence[float | None]) -> float | None:
-    return max((value / MIB_OF_GIB for value in mib if value is not None), default=None)
-
-
-def _run_setting(options: ScalingOptions, params: Params) -> RowSetting:
+def _run_setting(options: ScalingOptions) -> RowSetting:
     """Return the parameters by the names that the older files have for them; of another workload, all of them."""
+    params = options.subject.params
     if not options.is_attention:
         config = ((f"config {name}", str(value)) for name, value in (options.subject.config or {}).items())
         return (("workload", options.subject.label), *((name, str(value)) for name, value in params.items()), *config)
@@ -257,3 +250,177 @@ def _run_setting(options: ScalingOptions, params: Params) -> RowSetting:
         "backend": params["backend"],
     }
     return tuple((name, str(values[name])) for name in SETTING_KEYS if values.get(name) is not None)
+
+
+RANKS_AXIS = "ranks"
+BANDS_NOTE = "Bands are 95 % intervals."
+NO_BANDS_NOTE = "The sources have no intervals."
+NOT_COMPARABLE = "Speedups of the older tool are invalid: its rings computed a different function than one rank."
+
+
+class ScalingFigures(NamedTuple):
+    """The figures of each sheet; a sheet without data has none."""
+
+    scaling: tuple[LinePlot, ...]
+    memory: tuple[LinePlot, ...]
+    heat_maps: tuple[HeatMap, ...]
+
+    @property
+    def all(self) -> tuple[LinePlot | HeatMap, ...]:
+        """Every figure."""
+        return (*self.scaling, *self.memory, *self.heat_maps)
+
+
+def draw_empty_figure(title: str, name: str) -> LinePlot:
+    """Return a figure that says that there are no data."""
+    nothing = PlotLine(label="", x=(1.0,), y=(None,))
+    return LinePlot(
+        title=title, name=name, x_axis=RANKS_AXIS, y_axis="", lines=(nothing,), note="No source has these numbers."
+    )
+
+
+def draw_figures(rows: Sequence[ScalingRow]) -> ScalingFigures:
+    """Return the figures of rows, each shape once."""
+    words, scale = _throughput_unit(rows)
+    throughput, efficiency = partial(_scaled, "throughput", scale), partial(_scaled, "efficiency", 100.0)
+    scaling = (
+        _lines_over_ranks(rows, "Throughput", "throughput", words, throughput, log_y=True),
+        _lines_over_ranks(rows, "Speedup", "speedup", "×", attrgetter("speedup"), log_y=True, with_ideal=True),
+        _lines_over_ranks(rows, "Efficiency", "efficiency", "%", efficiency, with_ideal=True),
+        _lines_over_ranks(rows, "Time of a call", "time", "ms", attrgetter("time_ms"), log_y=True),
+    )
+    memory = (
+        _lines_over_ranks(rows, "Peak memory per rank", "memory", "GiB", attrgetter("memory_gib"), log_y=True),
+        _lines_over_ranks(rows, "Peak memory per token of a rank", "memory_per_token", "KiB", _memory_per_token),
+    )
+    drawn, drawn_memory = (tuple(f for f in figures if f is not None) for figures in (scaling, memory))
+    return ScalingFigures(drawn, drawn_memory, _draw_heat_maps(rows))
+
+
+def _throughput_unit(rows: Sequence[ScalingRow]) -> tuple[str, float]:
+    """Return a readable unit of throughput, and the factor from the plain one."""
+    things = "tokens/s" if all(row.tokens for row in rows) else "calls/s"
+    most = max((row.throughput.value for row in rows if row.throughput is not None), default=0.0)
+    scale, word = next(((s, w) for s, w in ((1e6, "million "), (1e3, "thousand ")) if most >= 2 * s), (1.0, ""))
+    return f"{word}{things}", 1 / scale
+
+
+def _draw_heat_maps(rows: Sequence[ScalingRow]) -> tuple[HeatMap, ...]:
+    words, scale = _throughput_unit(rows)
+    own = any(row.assay_version is not None for row in rows)
+
+    def efficiency(row: ScalingRow) -> Estimate | None:
+        return _scaled("efficiency", 100.0, row) if row.assay_version or not own else None
+
+    sheets: tuple[tuple[str, str, str, RowValue], ...] = (
+        ("Throughput", "map_throughput", words, partial(_scaled, "throughput", scale)),
+        ("Efficiency", "map_efficiency", "%", efficiency),
+        ("Transfers alone", "map_transfers", "% of the time of a call", _transfer_percent),
+        ("Peak memory per rank", "map_memory", "GiB", attrgetter("memory_gib")),
+    )
+    length_of = label_rows(rows)
+    lengths = tuple(dict.fromkeys(label for _, label in sorted((row.requested_length, length_of[row]) for row in rows)))
+    by_ranks = sorted(rows, key=lambda row: (row.world, -row.ring))
+    columns = {(row.world, row.ring): _column_label(row) for row in by_ranks}
+    cells = {(length_of[row], (row.world, row.ring)): row for row in rows}
+    maps = []
+    for title, name, unit, value in sheets:
+        values = {position: _point(number)[0] for position, row in cells.items() if (number := value(row)) is not None}
+        if values:
+            maps.append(
+                HeatMap(
+                    title=f"{title}, by length and ranks",
+                    name=name,
+                    rows=lengths,
+                    columns=tuple(columns.values()),
+                    cells=tuple(tuple(values.get((length, ranks)) for ranks in columns) for length in lengths),
+                    unit=unit,
+                    note=" ".join(_older_notes(rows)) or None if name == "map_efficiency" and not own else None,
+                )
+            )
+    return tuple(maps)
+
+
+def _column_label(row: ScalingRow) -> str:
+    ranks = format_count(row.world, "rank")
+    return ranks if row.ring == row.world else f"{ranks}, {row.grouping}"
+
+
+def _lines_over_ranks(
+    rows: Sequence[ScalingRow],
+    title: str,
+    name: str,
+    unit: str,
+    value: RowValue,
+    *,
+    log_y: bool = False,
+    with_ideal: bool = False,
+) -> LinePlot | None:
+    """Return lines over the number of ranks; null without any value.
+
+    What is relative to one rank has an ideal line, and is invalid for rows of the older tool, as their labels say.
+    """
+    lines: list[PlotLine] = []
+    for label, of_line in _group_rows(rows, with_ideal=with_ideal).items():
+        points = {row.world: _point(number) for row in of_line if (number := value(row)) is not None}
+        if points:
+            y, low, high = zip(*(points[world] for world in sorted(points)), strict=True)
+            lines.append(PlotLine(label=label, x=tuple(map(float, sorted(points))), y=y, low=low, high=high))
+    if not lines:
+        return None
+    banded = any(
+        low is not None and low != high
+        for line in lines
+        for low, high in zip(line.low or (), line.high or (), strict=True)
+    )
+    worlds = sorted({row.world for row in rows})
+    if with_ideal:
+        best = [100.0 if unit == "%" else float(world) for world in worlds]
+        lines.append(PlotLine(label="ideal", x=tuple(map(float, worlds)), y=tuple(best)))
+    return LinePlot(
+        title=f"{title} over ranks",
+        name=name,
+        x_axis=RANKS_AXIS,
+        y_axis=f"{title[0].lower()}{title[1:]}, {unit}",
+        lines=tuple(lines),
+        log_x=worlds[-1] > worlds[0],
+        log_y=log_y,
+        note=" ".join([BANDS_NOTE if banded else NO_BANDS_NOTE, *(_older_notes(rows) if with_ideal else ())]),
+    )
+
+
+def _group_rows(rows: Sequence[ScalingRow], *, with_ideal: bool) -> dict[str, list[ScalingRow]]:
+    """Return the rows of each line by its label: one length and grouping of ranks, starting at one rank."""
+    groups: dict[str, list[ScalingRow]] = {}
+    names = label_rows(rows)
+    ones = {names[row]: row for row in rows if row.world == 1}
+    for row in rows:
+        suffix = f", {row.grouping}" if row.ring < row.world else ""
+        invalid = ": invalid" if with_ideal and row.assay_version is None else ""
+        line = groups.setdefault(f"{names[row]}{suffix}{invalid}", [])
+        line += [ones[names[row]]] if suffix and not line and names[row] in ones else []
+        line.append(row)
+    return groups
+
+
+def _older_notes(rows: Sequence[ScalingRow]) -> tuple[str, ...]:
+    return (NOT_COMPARABLE,) if any(row.assay_version is None for row in rows) else ()
+
+
+def _scaled(name: str, factor: float, row: ScalingRow) -> Estimate | None:
+    estimate: Estimate | None = getattr(row, name)
+    return None if estimate is None else estimate.scaled("", times=factor)
+
+
+def _point(number: Estimate | float) -> tuple[float, float | None, float | None]:
+    return (number.value, number.low, number.high) if isinstance(number, Estimate) else (number, None, None)
+
+
+def _transfer_percent(row: ScalingRow) -> float | None:
+    return None if row.communication_ms is None else 100 * row.communication_ms / row.time_ms.value
+
+
+def _memory_per_token(row: ScalingRow) -> float | None:
+    if row.memory_gib is None or not row.tokens or row.batch is None:
+        return None
+    return row.memory_gib * 2**20 / (row.batch * row.tokens / row.ring)

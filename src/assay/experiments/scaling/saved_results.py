@@ -10,22 +10,22 @@ from pydantic import ValidationError
 
 from assay.core.errors import BadInput, DamagedFile
 from assay.core.files import read_json
-from assay.core.format import format_percent, format_time, percent_cell
-from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.format import format_count, format_percent, format_time, percent_cell
+from assay.core.page import Page, Section, Text, build_table
 from assay.core.results import Finding, Findings
 from assay.core.values import first_problem
 from assay.experiments.reporting import CLAIM_TONES
 from assay.experiments.scaling.analysis import analyse_scaling
-from assay.experiments.scaling.estimates import judge_at_least
-from assay.experiments.scaling.figures import NOT_COMPARABLE
-from assay.experiments.scaling.options import ScalingOptions
+from assay.experiments.scaling.plan import ScalingOptions
 from assay.experiments.scaling.result_rows import (
+    NOT_COMPARABLE,
     add_speedups,
     build_run_rows,
     label_rows,
     label_with_ranks,
     newest_rows,
 )
+from assay.experiments.scaling.timings import judge_at_least
 from assay.store.identity import machine_model
 from assay.store.records import verify_file
 from assay.store.run_folder import RunFolder, run_paths
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from assay.core.page import Cell, Element
+    from assay.core.page import Cell, Element, Table
     from assay.core.results import Verdict
-    from assay.experiments.scaling.figures import ScalingFigures
-    from assay.experiments.scaling.result_rows import ScalingRow
+    from assay.experiments.scaling.result_rows import ScalingFigures, ScalingRow
 
 
 ItemT = TypeVar("ItemT")
@@ -69,17 +68,18 @@ def read_sources(path: Path) -> ScalingSources:
     unusable: list[str] = []
     notes: list[str] = []
     measured = [row for run in runs for row in _try_read(_read_run, run, unusable)]
-    copies = [copy for run in runs for copy in _read_copies(run)]
+    # The older files that a run leaves behind say the same as it does.
+    copies = [read_json(file) for run in runs for file in sorted((run / OLDER_FOLDER).rglob("*.json"))]
     by_time = sorted(_read_files(files, copies, unusable, notes), key=lambda timed_rows: timed_rows[0])
     rows = [*(row for _, of_file in by_time for row in of_file), *measured]
     if not rows:
         raise BadInput(f"Nothing in {path} can be used: {'; '.join(unusable)}.")
-    each_once = newest_rows(rows)
-    bare = dict.fromkeys(row.source for row in each_once if row.speedup is None and row.assay_version is not None)
+    newest = newest_rows(rows)
+    bare = dict.fromkeys(row.source for row in newest if row.speedup is None and row.assay_version is not None)
     notes += [f"{source} has no intervals: no gate is decided by it." for source in bare]
-    if len(each_once) < len(rows):
+    if len(newest) < len(rows):
         notes.append("Some shapes were measured more than once; of each the newest is shown.")
-    return ScalingSources(add_speedups(each_once), tuple(unusable), tuple(notes))
+    return ScalingSources(add_speedups(newest), tuple(unusable), tuple(notes))
 
 
 def _find_runs_and_files(path: Path) -> tuple[list[Path], list[Path]]:
@@ -155,15 +155,6 @@ def _read_run(path: Path) -> list[ScalingRow]:
     return list(rows)
 
 
-def _read_copies(run: Path) -> list[JsonValue]:
-    """Return the older files that a run left behind, which say the same as it does."""
-    return (
-        [read_json(file) for file in sorted((run / OLDER_FOLDER).rglob("*.json"))]
-        if (run / OLDER_FOLDER).is_dir()
-        else []
-    )
-
-
 NO_INTERVAL_REASON = "it has no interval over several starts; --repeat 5 measures one"
 
 
@@ -182,7 +173,7 @@ def judge_row(row: ScalingRow, least: float) -> JudgedRow:
     if row.assay_version is None or share is None:
         return JudgedRow(row, "unsure", row.note or "its efficiency is not known")
     if not row.is_over_starts:
-        return JudgedRow(row, "unsure", "; ".join([NO_INTERVAL_REASON, *([row.note] if row.note else [])]))
+        return JudgedRow(row, "unsure", "; ".join(filter(None, [NO_INTERVAL_REASON, row.note])))
     return JudgedRow(row, judge_at_least(share, least), row.note)
 
 
@@ -205,55 +196,33 @@ def combine_verdicts(judged_rows: Sequence[JudgedRow]) -> Verdict:
 
 
 REQUIRED_EFFICIENCY = 0.7
-"""The efficiency that is asked about unless told: what the older tool's recipe for CI asked for."""
+"""The default, from the older tool's recipe for CI."""
 
 
 def build_findings(sources: ScalingSources, least: float) -> Findings:
     """Return whether each shape of several ranks uses them well enough."""
-    rows = judge_rows(sources.rows, least)
-    names = label_rows(sources.rows)
-    return Findings(
-        headline=write_headline(sources.rows, rows, least),
-        findings=tuple(_build_finding(one, names[one.row], least) for one in rows),
-    )
+    rows, names = judge_rows(sources.rows, least), label_rows(sources.rows)
+    findings = tuple(_build_finding(one, names[one.row], least) for one in rows)
+    return Findings(headline=write_headline(sources.rows, rows, least), findings=findings)
 
 
 def write_headline(rows: Sequence[ScalingRow], judged_rows: Sequence[JudgedRow], least: float) -> str:
     """Return the answer in one sentence."""
     if not judged_rows:
-        return f"{len(rows)} shape{'' if len(rows) == 1 else 's'} of one rank; of several ranks there is none to judge."
-    with_efficiency = [
-        one for one in judged_rows if one.row.efficiency is not None and one.row.assay_version is not None
-    ]
-    if not with_efficiency:
-        why = (
-            "all are of the older tool, whose speedups mean nothing"
-            if judged_rows[0].row.assay_version is None
-            else "no baseline fits"
-        )
+        return f"{format_count(len(rows), 'shape')} of one rank; of several ranks there is none to judge."
+    known = [(one.row.efficiency, one.row) for one in judged_rows if one.row.efficiency and one.row.assay_version]
+    if not known:
+        older = judged_rows[0].row.assay_version is None
+        why = "all are of the older tool, whose speedups mean nothing" if older else "no baseline fits"
         return f"How efficient {len(judged_rows)} shapes of several ranks are cannot be said: {why}."
-    worst = min(with_efficiency, key=lambda one: one.row.efficiency.value if one.row.efficiency else 0.0)
-    share = worst.row.efficiency
-    lowest = (
-        f"; the lowest is {percent_cell(share)} at {worst.row.requested_length:,} tokens over {worst.row.world} ranks"
-        if share
-        else ""
-    )
-    return f"Of {len(judged_rows)} shapes of several ranks {_count_verdicts(judged_rows, least)}{lowest}."
-
-
-def _count_verdicts(judged_rows: Sequence[JudgedRow], least: float) -> str:
-    """Say how many are efficient enough, are not, and cannot be told."""
+    efficiency, worst = min(known, key=lambda pair: pair[0].value)
+    lowest = f"{percent_cell(efficiency)} at {worst.requested_length:,} tokens over {worst.world} ranks"
     yes, no, unsure = (sum(one.verdict == verdict for one in judged_rows) for verdict in ("yes", "no", "unsure"))
-    clauses = [
-        (
-            f"{yes or 'none'} {'is' if yes == 1 else 'are'} {'' if yes else 'surely '}at least "
-            f"{format_percent(least)} efficient"
-        )
-    ]
+    enough = f"{'is' if yes == 1 else 'are'}{'' if yes else ' surely'} at least {format_percent(least)} efficient"
+    clauses = [f"{yes or 'none'} {enough}"]
     clauses += [f"{no} {'is' if no == 1 else 'are'} not"] if no else []
     clauses += [f"of {unsure} it cannot be told"] if unsure else []
-    return ", ".join(clauses)
+    return f"Of {len(judged_rows)} shapes of several ranks {', '.join(clauses)}; the lowest is {lowest}."
 
 
 def _build_finding(one: JudgedRow, label: str, least: float) -> Finding:
@@ -283,15 +252,15 @@ def _build_finding(one: JudgedRow, label: str, least: float) -> Finding:
 def build_page(sources: ScalingSources, findings: Findings, figures: ScalingFigures, name: str, least: float) -> Page:
     """Return the whole page."""
     verdict = combine_verdicts(judge_rows(sources.rows, least))
-    sections = [
-        Section(title="Results", elements=_result_elements(sources, least)),
-        Section(title="Scaling", elements=figures.scaling),
-        Section(title="Memory", elements=figures.memory),
-        Section(title="At a glance", elements=figures.heat_maps),
-        Section(
-            title="What could not be used", elements=tuple(Text(text=f"{t}.", tone="unsure") for t in sources.unusable)
-        ),
-    ]
+    unusable = [Text(text=f"{text}.", tone="unsure") for text in sources.unusable]
+    elements: dict[str, Sequence[Element]] = {
+        "Results": _result_elements(sources, least),
+        "Scaling": figures.scaling,
+        "Memory": figures.memory,
+        "At a glance": figures.heat_maps,
+        "What could not be used": unusable,
+    }
+    sections = (Section(title=title, elements=tuple(of_section)) for title, of_section in elements.items())
     return Page(
         title=f"assay scaling analyse: {name}",
         lead=findings.headline,
@@ -317,25 +286,26 @@ def _result_elements(sources: ScalingSources, least: float) -> tuple[Element, ..
 
 def results_table(rows: Sequence[ScalingRow], title: str, least: float, note: str | None) -> Table:
     """Return one row for each shape; marked by the verdict where there are several ranks."""
-    titles = ("shape", "time", "tokens/s", "speedup", "efficiency", "transfers", "GiB a rank")
     names, verdicts = label_rows(rows), {one.row: one.verdict for one in judge_rows(rows, least)}
     plain = f"Marked by whether at least {format_percent(least)} efficiency is sure, surely missed, or neither."
-    return Table(
-        title=title,
-        columns=tuple(Column(title=title, numeric=title != "shape") for title in titles),
-        rows=tuple(_result_cells(row, names[row]) for row in rows),
-        tones=tuple(CLAIM_TONES[verdicts[row]] if row in verdicts else "plain" for row in rows),
+
+    def transfers(row: ScalingRow) -> Cell:
+        return None if row.communication_ms is None else format_time(row.communication_ms * 1e3)
+
+    columns: dict[str, Callable[[ScalingRow], Cell]] = {
+        "shape": lambda row: label_with_ranks(row, names[row].removesuffix(", older tool")),
+        "time": lambda row: format_time(row.time_ms.value * 1e3),
+        "tokens/s": lambda row: None if row.throughput is None else f"{row.throughput.value:,.0f}",
+        "speedup": lambda row: None if row.speedup is None else f"{row.speedup.value:.3g}×",
+        "efficiency": lambda row: percent_cell(row.efficiency),
+        "transfers": transfers,
+        "GiB a rank": lambda row: row.memory_gib,
+    }
+    return build_table(
+        title,
+        rows,
+        columns,
+        numeric=set(columns) - {"shape"},
+        tone=lambda row: CLAIM_TONES[verdicts[row]] if row in verdicts else "plain",
         note=note or f"{plain} Transfers are those of a call by themselves; GiB are the allocator's peak.",
-    )
-
-
-def _result_cells(row: ScalingRow, name: str) -> tuple[Cell, ...]:
-    return (
-        label_with_ranks(row, name.removesuffix(", older tool")),
-        format_time(row.time_ms.value * 1e3),
-        None if row.throughput is None else f"{row.throughput.value:,.0f}",
-        None if row.speedup is None else f"{row.speedup.value:.3g}×",
-        percent_cell(row.efficiency),
-        None if row.communication_ms is None else format_time(row.communication_ms * 1e3),
-        row.memory_gib,
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.threshold.options import ThresholdOptions
+from assay.experiments.base import Report
 from assay.experiments.threshold.plan import replay_run
-from assay.experiments.threshold.report import build_report
+from assay.experiments.threshold.report import build_findings, build_page, build_study
+from assay.experiments.threshold.results_file import build_files
+from assay.experiments.threshold.spec import ThresholdOptions
 
 if TYPE_CHECKING:
     from assay.core.values import Block, Done
-    from assay.experiments.base import Report
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -27,7 +28,10 @@ class ThresholdExperiment:
 
     def report(self, machine: Machine, options: ThresholdOptions, records: Records) -> Report:
         """Return where each threshold is, the speed-ups over size, and the results file."""
-        return build_report(machine, options, records)
+        study = build_study(options, records)
+        findings = build_findings(options, study.answers, records)
+        files = build_files(machine, options, study.answers, records)
+        return Report(findings, build_page(machine, options, study, findings, records), files)
 
 
 EXPERIMENT = ThresholdExperiment()

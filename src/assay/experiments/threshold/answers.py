@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.format import format_list, format_ratio
-from assay.experiments.threshold.cells import list_unpassed_points, threshold_parity
-from assay.experiments.threshold.options import MIN_BLOCKS, TIME_KINDS
+from assay.experiments.threshold.spec import MIN_BLOCKS, TIME_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.values import Scalar
     from assay.experiments.threshold.cells import JudgedThreshold, ParityState, SizeCell
-    from assay.experiments.threshold.options import DecideOn, GridPoint, TimeKind
+    from assay.experiments.threshold.spec import DecideOn, GridPoint, TimeKind
     from assay.stats.crossover import SpeedupBound, ThresholdDecision, ThresholdKind
+
+    Size = int | float
 
 
 DECIDED_BY: dict[DecideOn, str] = {
@@ -46,11 +47,8 @@ def format_location(location: ThresholdLocation) -> str:
         return "never"
     if location.decision == "unsure":
         return "not known" if location.low is None else f"not known, from {location.low:g} on at the earliest"
-    return (
-        f"{location.size:g}"
-        if location.low == location.high
-        else f"{location.size:g} ({location.low:g}–{location.high:g})"
-    )
+    within = "" if location.low == location.high else f" ({location.low:g}–{location.high:g})"
+    return f"{location.size:g}{within}"
 
 
 def format_speedup(bound: SpeedupBound | None) -> str:
@@ -62,130 +60,94 @@ def format_speedup(bound: SpeedupBound | None) -> str:
     return format_ratio(math.exp(bound.mean), math.exp(bound.low), math.exp(bound.high))
 
 
-def name_point(judged_threshold: JudgedThreshold, point: GridPoint) -> str:
-    """Name a point by what sets it apart."""
-    return (
-        ", ".join(f"{name} {point.params[name]}" for name in judged_threshold.threshold.axes) or f"size {point.size:g}"
-    )
+def _name_points(judged: JudgedThreshold, points: Sequence[GridPoint]) -> str:
+    """Name the first of some points by what sets it apart, and how many more there are."""
+    axes = ", ".join(f"{name} {points[0].params[name]}" for name in judged.threshold.axes)
+    return f"{axes or f'size {points[0].size:g}'}{f' (and {len(points) - 1} more)' if len(points) > 1 else ''}"
 
 
 def explain_answer(
-    judged_threshold: JudgedThreshold,
+    judged: JudgedThreshold,
     location: ThresholdLocation,
     decide_on: DecideOn,
     *,
-    parity: ParityState,
     alone: Sequence[SizeCell],
     ranges: Sequence[tuple[float, float]],
 ) -> tuple[str, ...]:
     """Return what an answer rests on, the gravest first."""
-    return (
-        *_parity_reasons(judged_threshold, parity),
-        *_single_process_reasons(alone),
-        *(
-            _unsure_reasons(judged_threshold, location)
-            if location.decision == "unsure"
-            else _decided_reasons(judged_threshold, location, decide_on)
-        ),
-        *_range_reasons(ranges),
-        *_left_out_reasons(judged_threshold),
-    )
+    reasons = _parity_reasons(judged)
+    if alone:
+        sizes = format_list([f"{cell.size:g}" for cell in alone])
+        reasons.append(f"Only one process measured {sizes}, and what differs between processes is not seen in one.")
+    if location.decision == "unsure":
+        reasons += _unsure_reasons(judged, location)
+    else:
+        reasons += _decided_reasons(judged, location, decide_on)
+    if ranges:
+        cleared = ", ".join(f"{first:g}" if first == last else f"{first:g} to {last:g}" for first, last in ranges)
+        reasons.append(f"The speed-up does not rise with the size: it clears the margin at {cleared}, and not between.")
+    return (*reasons, *_left_out_reasons(judged))
 
 
-def _decided_reasons(judged_threshold: JudgedThreshold, location: ThresholdLocation, decide_on: DecideOn) -> list[str]:
-    cells, decision, margin = judged_threshold.cells, judged_threshold.decision, judged_threshold.threshold.margin
-    times_taken = [time for time, sentences in judged_threshold.by_time.items() if sentences is not None]
+def _decided_reasons(judged: JudgedThreshold, location: ThresholdLocation, decide_on: DecideOn) -> list[str]:
+    cells, decision, margin = judged.cells, judged.decision, judged.threshold.margin
+    times_taken = [time for time, by_time in judged.by_time.items() if by_time is not None]
     by = DECIDED_BY[times_taken[0] if decide_on == "cautious" and len(times_taken) == 1 else decide_on]
-    fast, reference = (getattr(judged_threshold.threshold.points[0], side).label for side in ("fast", "reference"))
+    fast, reference = judged.threshold.points[0].fast.label, judged.threshold.points[0].reference.label
     if location.decision == "disable":
-        at = f"Even at the largest size, {cells[-1].size:g}, {fast} is {format_speedup(cells[-1].decisive)} as fast as"
-        return [f"{at} {reference}, {by}, below the margin of {margin:g}×."]
-    up_to = (
-        f"From {location.size:g} up to the largest size, {cells[-1].size:g}, {fast} is at least {margin:g}× as fast as"
-    )
-    sentences = [f"{up_to} {reference}, {by}."]
-    some = [cell for cell in cells[decision.low : decision.index] if not _is_clearing(cell)]
+        speedup = format_speedup(cells[-1].decisive)
+        at = f"Even at the largest size, {cells[-1].size:g}, {fast} is {speedup} as fast as {reference}"
+        return [f"{at}, {by}, below the margin of {margin:g}×."]
+    sizes = f"From {location.size:g} up to the largest size, {cells[-1].size:g}"
+    sentences = [f"{sizes}, {fast} is at least {margin:g}× as fast as {reference}, {by}."]
+    some = [c for c in cells[decision.low : decision.index] if c.decisive is None or c.decisive.state != "clears"]
     if some:
         speeds = ", ".join(format_speedup(cell.decisive) for cell in some)
-        sentences.append(
-            f"Whether it already is at {format_list([f'{cell.size:g}' for cell in some])} could not be told: {speeds}."
-        )
+        open_sizes = format_list([f"{cell.size:g}" for cell in some])
+        sentences.append(f"Whether it already is at {open_sizes} could not be told: {speeds}.")
     if decision.low:
         below = cells[decision.low - 1]
         sentences.append(f"At {below.size:g} it is not: {format_speedup(below.decisive)}.")
     return sentences
 
 
-def _is_clearing(cell: SizeCell) -> bool:
-    return cell.decisive is not None and cell.decisive.state == "clears"
-
-
-def _unsure_reasons(judged_threshold: JudgedThreshold, location: ThresholdLocation) -> list[str]:
-    cells = judged_threshold.cells
-    if not judged_threshold.measured:
+def _unsure_reasons(judged: JudgedThreshold, location: ThresholdLocation) -> list[str]:
+    if not judged.measured:
         return ["Nothing could be measured."]
-    if judged_threshold.decision.kind != "unsure":
+    if judged.decision.kind != "unsure":
         return []
-    if cells[-1].decisive is None:
-        return [f"The largest size, {cells[-1].size:g}, was not measured, so that nothing holds from any size on."]
-    text = (
-        f"At the largest size, {cells[-1].size:g}, it is {format_speedup(cells[-1].decisive)}, too near the margin of "
-        f"{judged_threshold.threshold.margin:g}× to tell"
-    )
-    return [f"{text}; below {location.low:g} it fails." if location.low is not None else f"{text}."]
+    last = judged.cells[-1]
+    if last.decisive is None:
+        return [f"The largest size, {last.size:g}, was not measured, so that nothing holds from any size on."]
+    speedup, margin = format_speedup(last.decisive), judged.threshold.margin
+    below = "" if location.low is None else f"; below {location.low:g} it fails"
+    return [f"At the largest size, {last.size:g}, it is {speedup}, too near the margin of {margin:g}× to tell{below}."]
 
 
-def _single_process_reasons(alone: Sequence[SizeCell]) -> list[str]:
-    if not alone:
+def _parity_reasons(judged: JudgedThreshold) -> list[str]:
+    """Say where the fast path did not pass, and why."""
+    if judged.parity == "passed":
         return []
-    sizes = format_list([f"{cell.size:g}" for cell in alone])
-    return [f"Only one process measured {sizes}, and what differs between processes is not seen in one."]
-
-
-def _range_reasons(ranges: Sequence[tuple[float, float]]) -> list[str]:
-    if not ranges:
-        return []
-    ranges_text = ", ".join(f"{first:g}" if first == last else f"{first:g} to {last:g}" for first, last in ranges)
-    return [f"The speed-up does not rise with the size: it clears the margin at {ranges_text}, and not between."]
-
-
-def _parity_reasons(judged_threshold: JudgedThreshold, parity: ParityState) -> list[str]:
-    if parity == "passed":
-        return []
-    unpassed = list(list_unpassed_points(judged_threshold))
+    examined = [point for point in judged.points if point.observations.measured or point.observations.checked]
+    unpassed = [point for point in examined if point.observations.parity != "passed"]
     if not unpassed:
         return ["Nothing is recommended: no result of the fast path was checked."]
-    point, check = unpassed[0]
+    check = next((check for check in unpassed[0].observations.checks if not check.passed), None)
     why = "it was not checked, which is not passed" if check is None else str(check.reason).rstrip(".")
-    more = f" (and {len(unpassed) - 1} more)" if len(unpassed) > 1 else ""
-    return [
-        f"Nothing is recommended, as the fast path did not pass at {name_point(judged_threshold, point)}{more}: {why}."
-    ]
+    at = _name_points(judged, [point.point for point in unpassed])
+    return [f"Nothing is recommended, as the fast path did not pass at {at}: {why}."]
 
 
-def _left_out_reasons(judged_threshold: JudgedThreshold) -> list[str]:
+def _left_out_reasons(judged: JudgedThreshold) -> list[str]:
     """Say what could not be measured, and where the fast path does not work."""
     by_reason: dict[tuple[str, str], list[GridPoint]] = defaultdict(list)
-    for point, judged_point in zip(judged_threshold.threshold.points, judged_threshold.points, strict=True):
-        if judged_point.observations.refused is not None:
-            by_reason["could not be measured, and does not count", judged_point.observations.refused].append(point)
-        if judged_point.observations.failure is not None:
-            by_reason[
-                "counts as failing, as the fast path does not work there", judged_point.observations.failure
-            ].append(point)
-    return [
-        f"{_name_points(judged_threshold, points)} {what}: {why.rstrip('.')}."
-        for (what, why), points in by_reason.items()
-    ]
-
-
-def _name_points(judged_threshold: JudgedThreshold, points: Sequence[GridPoint]) -> str:
-    more = f" (and {len(points) - 1} more)" if len(points) > 1 else ""
-    return f"{name_point(judged_threshold, points[0])}{more}"
-
-
-if TYPE_CHECKING:
-    Size = int | float
+    for judged_point in judged.points:
+        seen, point = judged_point.observations, judged_point.point
+        if seen.refused is not None:
+            by_reason["could not be measured, and does not count", seen.refused].append(point)
+        if seen.failure is not None:
+            by_reason["counts as failing, as the fast path does not work there", seen.failure].append(point)
+    return [f"{_name_points(judged, points)} {what}: {why.rstrip('.')}." for (what, why), points in by_reason.items()]
 
 
 @dataclass(frozen=True)
@@ -216,7 +178,7 @@ class ThresholdAnswer:
         reasons: The reasons, in sentences.
     """
 
-    judged_threshold: JudgedThreshold
+    judged: JudgedThreshold
     location: ThresholdLocation
     value: Scalar
     by_time: dict[TimeKind, ThresholdLocation]
@@ -227,12 +189,12 @@ class ThresholdAnswer:
     @property
     def name(self) -> str:
         """The threshold's name."""
-        return self.judged_threshold.threshold.name
+        return self.judged.threshold.name
 
     @property
     def key(self) -> str:
         """Where the answer is written."""
-        return self.judged_threshold.threshold.key
+        return self.judged.threshold.key
 
     @property
     def headline(self) -> str:
@@ -242,30 +204,26 @@ class ThresholdAnswer:
         return f"{self.name}: {describe_location(self.location)}"
 
 
-def build_answer(judged_threshold: JudgedThreshold, decide_on: DecideOn) -> ThresholdAnswer:
+def build_answer(judged: JudgedThreshold, decide_on: DecideOn) -> ThresholdAnswer:
     """Return the answer that is known so far."""
-    parity, alone = threshold_parity(judged_threshold), _single_process_cells(judged_threshold)
-    location = _locate_threshold(judged_threshold.cells, judged_threshold.decision, unsettled=bool(alone))
+    cells, decision, parity = judged.cells, judged.decision, judged.parity
+    # The cells that carry the answer and that only one process measured.
+    carrying = [cells[index] for index in (decision.low - 1, decision.index) if 0 <= index < len(cells)]
+    alone = [cell for cell in carrying if cell.decisive is not None and cell.processes < MIN_BLOCKS]
+    location = _locate_threshold(cells, decision, unsettled=bool(alone))
     by_time = {
-        time: _locate_threshold(judged_threshold.cells, decision, unsettled=bool(alone))
+        time: _locate_threshold(cells, of_time, unsettled=bool(alone))
         for time in TIME_KINDS
-        if (decision := judged_threshold.by_time[time]) is not None
+        if (of_time := judged.by_time[time]) is not None
     }
-    ranges = _cleared_ranges(judged_threshold.cells, judged_threshold.decision)
+    ranges: tuple[tuple[Size, Size], ...] = ()
+    if any(last < decision.low for _, last in decision.cleared):
+        ranges = tuple((cells[first].size, cells[last].size) for first, last in decision.cleared)
     value: Scalar = None
     if parity == "passed":
-        value = {"threshold": location.size, "disable": judged_threshold.threshold.never, "unsure": None}[
-            location.decision
-        ]
-    why = explain_answer(judged_threshold, location, decide_on, parity=parity, alone=alone, ranges=ranges)
-    return ThresholdAnswer(judged_threshold, location, value, by_time, ranges, parity, why)
-
-
-def _single_process_cells(judged_threshold: JudgedThreshold) -> list[SizeCell]:
-    """Return the cells that carry the answer and that only one process measured."""
-    cells, decision = judged_threshold.cells, judged_threshold.decision
-    carrying = [cells[index] for index in (decision.low - 1, decision.index) if 0 <= index < len(cells)]
-    return [cell for cell in carrying if cell.decisive is not None and cell.processes < MIN_BLOCKS]
+        value = {"threshold": location.size, "disable": judged.threshold.never, "unsure": None}[location.decision]
+    why = explain_answer(judged, location, decide_on, alone=alone, ranges=ranges)
+    return ThresholdAnswer(judged, location, value, by_time, ranges, parity, why)
 
 
 def _locate_threshold(cells: Sequence[SizeCell], decision: ThresholdDecision, *, unsettled: bool) -> ThresholdLocation:
@@ -278,10 +236,3 @@ def _locate_threshold(cells: Sequence[SizeCell], decision: ThresholdDecision, *,
     if decision.kind == "unsure":
         return ThresholdLocation("unsure", low=low if decision.low else None, fails=fails)
     return ThresholdLocation("threshold", cells[decision.index].size, low, cells[decision.index].size, fails)
-
-
-def _cleared_ranges(cells: Sequence[SizeCell], decision: ThresholdDecision) -> tuple[tuple[Size, Size], ...]:
-    """Return the stretches that clear the margin where a size that surely fails lies above one of them."""
-    if all(last >= decision.low for _, last in decision.cleared):
-        return ()
-    return tuple((cells[first].size, cells[last].size) for first, last in decision.cleared)

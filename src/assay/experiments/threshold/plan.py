@@ -17,19 +17,20 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from assay.core.format import format_count
 from assay.core.values import Block, Done, Paired, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S, block_durations_s
 from assay.experiments.run.plan import max_start_up_s
-from assay.experiments.threshold.cells import GridObservations, PointObservations, judge_threshold, threshold_parity
-from assay.experiments.threshold.options import MIN_BLOCKS
+from assay.experiments.threshold.cells import GridObservations, PointObservations, judge_threshold
+from assay.experiments.threshold.spec import MIN_BLOCKS
 from assay.stats.crossover import LOOKS, next_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.results import Record
-    from assay.experiments.threshold.cells import JudgedThreshold, SizeCell
-    from assay.experiments.threshold.options import ThresholdOptions
+    from assay.experiments.threshold.cells import JudgedThreshold
+    from assay.experiments.threshold.spec import ThresholdOptions
     from assay.store.records import Records
 
 
@@ -41,51 +42,40 @@ MIN_SETTLED = 4
 """Sizes at least that two processes look at, where there are so many, so that what differs between them is seen."""
 
 
-def choose_cells(judged_threshold: JudgedThreshold) -> list[int]:
+def choose_cells(judged: JudgedThreshold) -> list[int]:
     """Return the places of the cells to look at next, the largest first; none where it is decided."""
-    cells = judged_threshold.cells
-    if not judged_threshold.measured:
+    cells = judged.cells
+    if not judged.measured:
         return pick_evenly(range(len(cells)), FIRST_SIZES)[::-1]
-    decision, chosen = judged_threshold.decision, set[int]()
+    decision, chosen = judged.decision, _unsettled_cells(judged)
     following = next_size([cell.decisive for cell in cells])
     if following is not None:
-        stretch = (
-            range(following, decision.index) if following == len(cells) - 1 else range(decision.low, decision.index)
-        )
-        chosen |= set(pick_evenly([index for index in stretch if cells[index].decisive is None], NEW_SIZES))
-        chosen |= {index for index in stretch if _may_settle(cells[index])}
-    chosen |= _unsettled_cells(judged_threshold)
+        between = range(following if following == len(cells) - 1 else decision.low, decision.index)
+        chosen |= set(pick_evenly([index for index in between if cells[index].decisive is None], NEW_SIZES))
+        # Of the open ones those that more pairs may close.
+        bounds = ((index, cells[index].decisive) for index in between)
+        chosen |= {index for index, bound in bounds if bound and bound.state == "open" and bound.pairs < LOOKS[-1]}
     return sorted(chosen, reverse=True)
 
 
-def _may_settle(cell: SizeCell) -> bool:
-    """Return whether a cell is open, and more pairs may close it."""
-    bound = cell.decisive
-    return bound is not None and bound.state == "open" and bound.pairs < LOOKS[-1]
-
-
-def _unsettled_cells(judged_threshold: JudgedThreshold) -> set[int]:
+def _unsettled_cells(judged: JudgedThreshold) -> set[int]:
     """Return the cells that need a second process: both sides of the answer, the largest, and some near the margin.
 
     On the largest every answer rests, also that of another margin later.
     """
-    cells, decision = judged_threshold.cells, judged_threshold.decision
+    cells, decision = judged.cells, judged.decision
     measured = [index for index, cell in enumerate(cells) if cell.decisive is not None and cell.processes]
     carrying = [index for index in {decision.index, decision.low - 1, len(cells) - 1} if index in measured]
     settled = {index for index in measured if cells[index].processes >= MIN_BLOCKS}
     chosen = {index for index in carrying if index not in settled}
-    others = sorted(
-        (index for index in measured if index not in settled | chosen),
-        key=lambda p: distance_to_margin(judged_threshold, p),
-    )
+
+    def distance_to_margin(index: int) -> float:
+        bound = cells[index].decisive
+        return math.inf if bound is None else abs(bound.mean - math.log(judged.threshold.margin))
+
+    others = sorted((index for index in measured if index not in settled | chosen), key=distance_to_margin)
     lacking = MIN_SETTLED - len(settled) - len(chosen)
     return chosen | set(others[: max(0, lacking)])
-
-
-def distance_to_margin(judged_threshold: JudgedThreshold, index: int) -> float:
-    """Return how far a cell's mean is from the margin, as the logarithm of a ratio."""
-    bound = judged_threshold.cells[index].decisive
-    return math.inf if bound is None else abs(bound.mean - math.log(judged_threshold.threshold.margin))
 
 
 def pick_evenly(candidates: Sequence[int], most: int) -> list[int]:
@@ -96,21 +86,18 @@ def pick_evenly(candidates: Sequence[int], most: int) -> list[int]:
     return sorted({candidates[round(step * (count - 1) / (most - 1))] for step in range(most)})
 
 
-def choose_points(judged_threshold: JudgedThreshold, index: int) -> list[int]:
+def choose_points(judged: JudgedThreshold, index: int) -> list[int]:
     """Return the points of a cell that are worth a look: those that fail where one does, all that are not closed."""
-    numbers = judged_threshold.cells[index].points
-    failing = [
-        n for n in numbers if (bound := judged_threshold.points[n].decisive) is not None and bound.state == "fails"
-    ]
+    points = {number: judged.points[number] for number in judged.cells[index].points}
+    failing = [n for n, point in points.items() if point.decisive is not None and point.decisive.state == "fails"]
     if failing:
-        return [n for n in failing if judged_threshold.points[n].observations.failure is None]
-    return [n for n in numbers if _needs_measuring(judged_threshold, n)] or list(numbers)
-
-
-def _needs_measuring(judged_threshold: JudgedThreshold, number: int) -> bool:
-    point = judged_threshold.points[number]
-    bound = point.decisive
-    return bound is None or bound.state == "open" or point.processes < MIN_BLOCKS
+        return [n for n in failing if points[n].observations.failure is None]
+    unsettled = [
+        n
+        for n, point in points.items()
+        if point.decisive is None or point.decisive.state == "open" or point.processes < MIN_BLOCKS
+    ]
+    return unsettled or list(points)
 
 
 PAIR_ROLE = "pairs"
@@ -125,21 +112,21 @@ PointIndex = tuple[int, int]
 
 @dataclass(frozen=True)
 class ThresholdProgress:
-    """How far a run has come: what is known, the processes that found it out, and what comes next."""
+    """How far a run has come: what is known, and what comes next."""
 
     observations: GridObservations
-    chosen: dict[str, tuple[PointIndex, ...]]
     next_step: Block | Done
-
-    def judge(self, options: ThresholdOptions) -> list[JudgedThreshold]:
-        """Return what is known about each threshold."""
-        return judge_thresholds(options, self.observations)
 
 
 def judge_thresholds(options: ThresholdOptions, observations: GridObservations) -> list[JudgedThreshold]:
     """Return what is known about each threshold."""
+    nothing = PointObservations()
     return [
-        judge_threshold(threshold, observations.points_of(number, len(threshold.points)), options.decide_on)
+        judge_threshold(
+            threshold,
+            [observations.points.get((number, point), nothing) for point in range(len(threshold.points))],
+            options.decide_on,
+        )
         for number, threshold in enumerate(options.thresholds)
     ]
 
@@ -148,18 +135,16 @@ def replay_run(options: ThresholdOptions, records: Records) -> ThresholdProgress
     """Go through the processes of a run from the first on, each decided as it was then, up to what comes next."""
     by_trial = {record.trial: record for record in records}
     observations = GridObservations()
-    chosen: dict[str, tuple[PointIndex, ...]] = {}
     before: list[Record] = []
     while True:
         step = _decide_next(options, observations, before)
         if isinstance(step, Done):
-            return ThresholdProgress(observations, chosen, step)
+            return ThresholdProgress(observations, step)
         block, indices = step
         record = by_trial.get(block.trials[0].id)
         if record is None:
-            return ThresholdProgress(observations, chosen, block)
+            return ThresholdProgress(observations, block)
         observations.add_record(indices, record, records)
-        chosen[record.trial] = indices
         before.append(record)
 
 
@@ -169,17 +154,18 @@ def _decide_next(
     failed = [record for record in before[-MAX_FAILURES:] if record.status != "ok"]
     if len(failed) == MAX_FAILURES or any(record.status == "refused" for record in failed):
         return Done(why=f"nothing more can be measured: {failed[-1].reason}")
-    judged_thresholds = judge_thresholds(options, observations)
-    indices = choose_next_points(judged_thresholds)
+    judgements = judge_thresholds(options, observations)
+    indices = choose_next_points(judgements)
     if not indices:
         return Done(why="every threshold is decided, or more would not decide it")
     if len(before) >= options.blocks:
         return Done(why=f"{len(before)} processes have looked")
     start_s = max_start_up_s(_build_trial(options, "look-1", indices, 1.0))
-    left_s = options.budget_s - sum(block_durations_s(before).values()) if options.budget_s is not None else None
-    time_s = (
-        options.duration_s if left_s is None else min(options.duration_s, left_s - _expect_startup_s(before, start_s))
-    )
+    time_s, left_s = options.duration_s, None
+    if options.budget_s is not None:
+        startups = [evidence.setup_s + TRIAL_OVERHEAD_S for record in before for evidence in record.evidence]
+        left_s = options.budget_s - sum(block_durations_s(before).values())
+        time_s = min(time_s, left_s - max(startups, default=start_s))
     if time_s < MIN_MEASURE_S and len(before) >= MIN_BLOCKS:
         return Done(why=f"the budget of {options.budget_s:g} s is spent")
     number = len(before) + 1
@@ -188,29 +174,23 @@ def _decide_next(
     most_s = (options.blocks - len(before)) * (options.duration_s + start_s + TRIAL_OVERHEAD_S)
     block = Block(
         name=trial.block,
-        why=_describe_process(options, judged_thresholds, indices, number),
+        why=_describe_process(options, judgements, indices, number),
         trials=(trial,),
         left_s=most_s if left_s is None else max(min(most_s, left_s), trial.mode.duration_s),
     )
     return block, indices
 
 
-def _expect_startup_s(before: Sequence[Record], usual_s: float) -> float:
-    """Return how long the next process takes until it measures: as the longest so far, or as is usual."""
-    startups = [evidence.setup_s + TRIAL_OVERHEAD_S for record in before for evidence in record.evidence]
-    return max(startups, default=usual_s)
-
-
-def choose_next_points(judged_thresholds: Sequence[JudgedThreshold]) -> tuple[PointIndex, ...]:
+def choose_next_points(judgements: Sequence[JudgedThreshold]) -> tuple[PointIndex, ...]:
     """Return the points that the next process looks at: the largest first, the thresholds in turns.
 
     A threshold whose fast path gave a wrong result is not measured further: nothing can come of it.
     """
     by_threshold = [
         [(number, point) for index in choose_cells(threshold) for point in reversed(choose_points(threshold, index))]
-        if threshold_parity(threshold) != "failed"
+        if threshold.parity != "failed"
         else []
-        for number, threshold in enumerate(judged_thresholds)
+        for number, threshold in enumerate(judgements)
     ]
     return tuple(index for turn in zip_longest(*by_threshold) for index in turn if index is not None)
 
@@ -245,17 +225,14 @@ def _build_trial(
 
 
 def _describe_process(
-    options: ThresholdOptions, judged_thresholds: Sequence[JudgedThreshold], indices: Sequence[PointIndex], number: int
+    options: ThresholdOptions, judgements: Sequence[JudgedThreshold], indices: Sequence[PointIndex], number: int
 ) -> str:
     """Say what a process looks at."""
     counts = [
         (threshold.name, len({threshold.points[point].size for n, point in indices if n == index}))
         for index, threshold in enumerate(options.thresholds)
     ]
-    sizes = ", ".join(f"{count} size{'' if count == 1 else 's'} of {name}" for name, count in counts if count)
-    how = (
-        "the ends and some between"
-        if not any(judged_one.measured for judged_one in judged_thresholds)
-        else "near the answer, and once more"
-    )
+    sizes = ", ".join(f"{format_count(count, 'size')} of {name}" for name, count in counts if count)
+    begun = any(judged.measured for judged in judgements)
+    how = "near the answer, and once more" if begun else "the ends and some between"
     return f"process {number} of {options.blocks} at most: {sizes}; {how}"

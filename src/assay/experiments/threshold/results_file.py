@@ -11,28 +11,38 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from assay._version import __version__
-from assay.core.values import SCHEMA_VERSION, Params, Scalar, Value
-from assay.experiments.threshold.cells import ParityState, point_parity
-from assay.experiments.threshold.options import DecideOn, TimeKind
+from assay.core.errors import BadInput
+from assay.core.files import read_json
+from assay.core.results import Parity, SubjectFacts
+from assay.core.values import SCHEMA_VERSION, Params, Scalar, Subject, Value, first_problem
+from assay.experiments.threshold.cells import (
+    ParityState,
+    PathTimes,
+    PointMeasurement,
+    PointObservations,
+    judge_threshold,
+)
+from assay.experiments.threshold.spec import DecideOn, GridPoint, Threshold, TimeKind
 from assay.machine.cuda_devices import gpu_targets
 from assay.stats.crossover import SizeState, ThresholdKind, isotonic_regression
 from assay.store.identity import DTYPE, ISOLATION, Identity
+from assay.store.records import verify_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-    from assay.core.values import Subject
-    from assay.experiments.threshold.answers import ThresholdAnswer, ThresholdLocation
+    from assay.experiments.threshold.answers import ThresholdAnswer
     from assay.experiments.threshold.cells import JudgedPoint, JudgedThreshold
-    from assay.experiments.threshold.options import GridPoint, Threshold, ThresholdOptions
+    from assay.experiments.threshold.spec import ThresholdOptions
     from assay.machine.model import Machine
-    from assay.stats.crossover import SpeedupBound
     from assay.store.identity import Aspect
     from assay.store.records import Records
 
@@ -142,12 +152,12 @@ COMMON_NAMES = frozenset({"on", ISOLATION, "cache", "cpu_groups"})
 
 def build_identity(options: ThresholdOptions) -> Identity:
     """Return all that must agree for thresholds to be comparable, but the device, the margin and the sizes."""
+    conditions = {"cache": options.cache, "cpu_groups": options.cpu_groups}
     identity: Identity = {
         "device": {"on": options.device.partition(":")[0]},
         "isolation": {ISOLATION: options.isolation},
+        "conditions": {name: str(value) for name, value in conditions.items() if value is not None},
     }
-    conditions = {"cache": options.cache, "cpu_groups": options.cpu_groups}
-    identity["conditions"] = {name: str(value) for name, value in conditions.items() if value is not None}
     for threshold in options.thresholds:
         for aspect, name, value in _threshold_aspects(threshold):
             identity.setdefault(aspect, {})[f"{threshold.name} {name}"] = value
@@ -159,14 +169,11 @@ def _threshold_aspects(threshold: Threshold) -> Iterator[tuple[Aspect, str, str]
     first = threshold.points[0]
     for side, subject in (("reference", first.reference), ("fast", first.fast)):
         yield "workload", side, subject.label
-        for name, value in _fixed_params(subject, set(first.params)).items():
-            yield ("dtype" if name == DTYPE else "parameters"), f"{side} {name}", value
+        for name, param in sorted(subject.params.items()):
+            if name not in first.params:
+                yield ("dtype" if name == DTYPE else "parameters"), f"{side} {name}", str(param)
         for name, setting in (subject.config or {}).items():
             yield "configuration", f"{side} {name}", str(setting)
-
-
-def _fixed_params(subject: Subject, varied: set[str]) -> dict[str, str]:
-    return {name: str(value) for name, value in sorted(subject.params.items()) if name not in varied}
 
 
 def select_identity(identity: Identity, names: set[str]) -> Identity:
@@ -195,15 +202,9 @@ def build_files(
     """Return the results file by its path within the run folder."""
     at = min((record.window.started_at for record in records), default=None)
     device = describe_device(machine, options.device)
-    return {
-        RESULTS_FILE: format_results(build_results(device, answers, options.decide_on, at, build_identity(options)))
-    }
-
-
-def format_results(results_content: ThresholdResults) -> str:
-    """Return results as the text of a file: rows and pairs on one line each."""
-    text = json.dumps(results_content.as_json(), indent=2, ensure_ascii=False)
-    return _NUMBER_LIST.sub(lambda match: "[" + " ".join(match[1].split()) + "]", text) + "\n"
+    results = build_results(device, answers, options.decide_on, at, build_identity(options))
+    text = json.dumps(results.as_json(), indent=2, ensure_ascii=False)
+    return {RESULTS_FILE: _NUMBER_LIST.sub(lambda match: f"[{' '.join(match[1].split())}]", text) + "\n"}
 
 
 def describe_device(machine: Machine, device: str) -> ThresholdDevice:
@@ -229,41 +230,35 @@ def build_results(
     identity: Identity | None,
 ) -> ThresholdResults:
     """Return answers and what they rest on."""
+    # What to write, by the last part of each key as the older tool had it; whole keys where two end alike.
+    ends = [answer.key.rpartition(".")[2] for answer in answers]
+    keys = [end if ends.count(end) == 1 else answer.key for end, answer in zip(ends, answers, strict=True)]
     return ThresholdResults(
         assay=__version__,
         measured_at=at,
         device_info=device,
-        recommendation=recommend_values(answers),
+        recommendation={key: answer.value for key, answer in zip(keys, answers, strict=True)},
         parity_passed=all(answer.parity == "passed" for answer in answers),
         identity=identity,
         thresholds=tuple(_build_entry(answer, decide_on) for answer in answers),
-        results=tuple(row for answer in answers for row in _build_rows(answer.judged_threshold)),
+        results=tuple(
+            _build_row(answer.judged.threshold, point)
+            for answer in answers
+            for point in answer.judged.points
+            if _was_examined(point)
+        ),
     )
-
-
-def recommend_values(answers: Sequence[ThresholdAnswer]) -> dict[str, object]:
-    """Return what to write, by the last part of each key as the older tool had it; whole keys where two end alike."""
-    ends = [answer.key.rpartition(".")[2] for answer in answers]
-    return {
-        end if ends.count(end) == 1 else answer.key: answer.value for end, answer in zip(ends, answers, strict=True)
-    }
 
 
 def _build_entry(answer: ThresholdAnswer, decide_on: DecideOn) -> ThresholdEntry:
-    threshold, location = answer.judged_threshold.threshold, answer.location
-    unmeasured = [
-        point
-        for point, judged_point in zip(threshold.points, answer.judged_threshold.points, strict=True)
-        if not _was_examined(judged_point)
-    ]
+    threshold, location = answer.judged.threshold, answer.location
+    unmeasured = [judged.point for judged in answer.judged.points if not _was_examined(judged)]
     measured = [
-        cell
-        for cell in answer.judged_threshold.cells
+        (cell.size, cell.decisive)
+        for cell in answer.judged.cells
         if cell.decisive is not None and math.isfinite(cell.decisive.mean)
     ]
-    fit = isotonic_regression(
-        [c.decisive.mean for c in measured if c.decisive], [c.decisive.pairs for c in measured if c.decisive]
-    )
+    fit = isotonic_regression([bound.mean for _, bound in measured], [bound.pairs for _, bound in measured])
     return ThresholdEntry(
         name=answer.name,
         key=answer.key,
@@ -279,95 +274,175 @@ def _build_entry(answer: ThresholdAnswer, decide_on: DecideOn) -> ThresholdEntry
         reference=threshold.points[0].reference.label,
         fast=threshold.points[0].fast.label,
         parity=answer.parity,
-        by_time={time: _store_location(judged_point) for time, judged_point in answer.by_time.items()},
+        by_time={
+            time: StoredLocation(decision=at.decision, size=at.size, low=at.low, high=at.high)
+            for time, at in answer.by_time.items()
+        },
         ranges=answer.ranges,
-        fit=tuple((cell.size, round(math.exp(log), 4)) for cell, log in zip(measured, fit, strict=True)),
+        fit=tuple((size, round(math.exp(log), 4)) for (size, _), log in zip(measured, fit, strict=True)),
         why=answer.reasons,
         unmeasured=tuple(point.params for point in unmeasured),
         unmeasured_sizes=tuple(point.size for point in unmeasured),
     )
 
 
-def _was_examined(judged_point: JudgedPoint) -> bool:
-    return (
-        judged_point.observations.measured
-        or judged_point.observations.refused is not None
-        or judged_point.observations.failure is not None
-    )
+def _was_examined(judged: JudgedPoint) -> bool:
+    seen = judged.observations
+    return seen.measured or seen.refused is not None or seen.failure is not None
 
 
-def _store_location(location: ThresholdLocation) -> StoredLocation:
-    return StoredLocation(decision=location.decision, size=location.size, low=location.low, high=location.high)
-
-
-def _build_rows(judged_threshold: JudgedThreshold) -> list[ThresholdRow]:
-    named = zip(judged_threshold.threshold.points, judged_threshold.points, strict=True)
-    return [
-        _build_row(judged_threshold, point, judged_point)
-        for point, judged_point in named
-        if _was_examined(judged_point)
-    ]
-
-
-def _build_row(judged_threshold: JudgedThreshold, point: GridPoint, judged_point: JudgedPoint) -> ThresholdRow:
-    times = {time: time_point(judged_point, time) for time in judged_point.observations.times}
-    worst = _find_worst_time(judged_point, times)
-    failing = [
-        facts.parity.reason for facts in judged_point.observations.checked if facts.parity and not facts.parity.passed
-    ]
-    return ThresholdRow(
-        threshold=judged_threshold.threshold.name,
-        branch=judged_threshold.threshold.branch or judged_threshold.threshold.name,
-        sequence_length=_whole_number(point.params.get("sequence")),
-        window_size=_whole_number(point.params.get("window")),
-        speedup=worst.speedup if worst else None,
-        masked_ms=worst.masked_ms if worst else None,
-        fa2_ms=worst.fa2_ms if worst else None,
-        size=point.size,
-        low=worst.low if worst else None,
-        high=worst.high if worst else None,
-        state=judged_point.decisive.state if judged_point.decisive else None,
-        parity=point_parity(judged_point.observations),
-        parity_reason=next(iter(failing), None),
-        refused=judged_point.observations.refused,
-        cannot=judged_point.observations.failure,
-        params=point.params,
-        times=times,
-    )
-
-
-def _find_worst_time(judged_point: JudgedPoint, times: Mapping[TimeKind, TimedPoint]) -> TimedPoint | None:
-    """Return the time that is decided on: of those that count, the one with the lowest speed-up."""
-    counted = [
+def _build_row(threshold: Threshold, judged: JudgedPoint) -> ThresholdRow:
+    point, seen = judged.point, judged.observations
+    times = {time: time_point(judged, time) for time in seen.times}
+    # Of the times that are decided on, the one with the lowest speed-up.
+    decisive = [
         timed
         for time, timed in times.items()
-        if judged_point.bounds[time] is None or _is_decisive(judged_point.bounds[time], judged_point.decisive)
+        if (bound := judged.bounds[time]) is None or (judged.decisive and bound.mean == judged.decisive.mean)
     ]
-    return min(counted or list(times.values()), key=lambda timed: timed.speedup, default=None)
-
-
-def _is_decisive(bound: SpeedupBound | None, decisive: SpeedupBound | None) -> bool:
-    return bound is not None and decisive is not None and bound.mean == decisive.mean
-
-
-def time_point(judged_point: JudgedPoint, time: TimeKind) -> TimedPoint:
-    """Return a point by one time."""
-    sides, bound, logs = (
-        judged_point.observations.sides(time),
-        judged_point.bounds[time],
-        judged_point.observations.logs(time),
+    worst = min(decisive or times.values(), key=lambda timed: timed.speedup, default=None)
+    of_worst = ("speedup", "masked_ms", "fa2_ms", "low", "high")
+    return ThresholdRow(
+        threshold=threshold.name,
+        branch=threshold.branch or threshold.name,
+        sequence_length=_whole_number(point.params.get("sequence")),
+        window_size=_whole_number(point.params.get("window")),
+        size=point.size,
+        state=judged.decisive.state if judged.decisive else None,
+        parity=seen.parity,
+        parity_reason=next((check.reason for check in seen.checks if not check.passed), None),
+        refused=seen.refused,
+        cannot=seen.failure,
+        params=point.params,
+        times=times,
+        **{name: getattr(worst, name, None) for name in of_worst},
     )
-    if sides is None:
-        raise ValueError(f"{time} was not taken")
+
+
+def time_point(judged: JudgedPoint, time: TimeKind) -> TimedPoint:
+    """Return a point by one time that was taken of it."""
+    bound, logs = judged.bounds[time], judged.observations.logs(time)
+    sides = [one.times[time] for one in judged.observations.measurements if time in one.times]
     return TimedPoint(
         speedup=math.exp(bound.mean if bound else float(np.mean(np.concatenate(logs)))),
         low=math.exp(bound.low) if bound else None,
         high=math.exp(bound.high) if bound else None,
-        masked_ms=float(np.median(sides.reference_us)) / 1e3,
-        fa2_ms=float(np.median(sides.fast_us)) / 1e3,
+        masked_ms=float(np.median(np.concatenate([side.reference_us for side in sides]))) / 1e3,
+        fa2_ms=float(np.median(np.concatenate([side.fast_us for side in sides]))) / 1e3,
         log_speedups=tuple(tuple(round(float(log), LOG_DIGITS) for log in process) for process in logs),
     )
 
 
 def _whole_number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def parse_subject(label: str) -> Subject:
+    """Return a subject of which only the name is known."""
+    name, at, impl = label.partition("@")
+    return Subject(workload=name if at else label, impl=impl if at else "python")
+
+
+def build_parity_facts(parity: ParityState, reason: str | None) -> tuple[SubjectFacts, ...]:
+    """Return what a file says of a check, as if it had been seen."""
+    if parity == "skipped" and reason is None:
+        return ()
+    passed = {"passed": True, "failed": False, "skipped": None}[parity]
+    why = None if passed else reason or "its file says so"
+    return (SubjectFacts(subject=1, parity=Parity(passed=passed, reason=why, measure="read from a file")),)
+
+
+@dataclass(frozen=True)
+class SavedThresholds:
+    """What a file holds: thresholds with what is known of their points, and where that was measured.
+
+    ``results`` is null for a file of the older tool.
+    """
+
+    device: ThresholdDevice
+    thresholds: tuple[tuple[Threshold, tuple[PointObservations, ...]], ...]
+    decide_on: DecideOn
+    measured_at: str | None
+    results: ThresholdResults | None
+    notes: tuple[str, ...] = ()
+
+    def judge(self, margin: float | None, decide_on: DecideOn) -> list[JudgedThreshold]:
+        """Return what is known about each threshold, by another margin where one is given."""
+        update = {} if margin is None else {"margin": margin}
+        return [
+            judge_threshold(threshold.model_copy(update=update), observations, decide_on)
+            for threshold, observations in self.thresholds
+        ]
+
+
+def read_saved(path: Path) -> SavedThresholds:
+    """Return the results in a run folder or a file.
+
+    Raises:
+        BadInput: It cannot be read, is not whole, or holds something else.
+    """
+    file = path / RESULTS_FILE if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise BadInput(f"{path} holds no {RESULTS_FILE}: it is not the folder of a finished `assay threshold run`.")
+    verify_file(file)
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise BadInput(f"{file} holds no results: it must be a mapping.")
+    if "schema" not in content:
+        from assay.compat.threshold import load_results
+
+        return load_results(content, file)
+    version = content["schema"]
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise BadInput(f"{file} was written by a newer Assay (schema {version}, here {SCHEMA_VERSION}); update Assay.")
+    try:
+        return _load_results(ThresholdResults.model_validate(content), file)
+    except ValidationError as error:
+        raise BadInput(f"{file} is not what this version of Assay writes: {first_problem(error)}.") from None
+
+
+def _load_results(loaded: ThresholdResults, file: Path) -> SavedThresholds:
+    thresholds = []
+    for entry in loaded.thresholds:
+        rows = [row for row in loaded.results if row.threshold == entry.name]
+        if not rows:
+            raise BadInput(f"{file} has no row of the threshold {entry.name!r}.")
+        thresholds.append(_load_threshold(entry, rows))
+    return SavedThresholds(
+        loaded.device_info, tuple(thresholds), loaded.thresholds[0].decided_on, loaded.measured_at, loaded
+    )
+
+
+def _load_threshold(entry: ThresholdEntry, rows: list[ThresholdRow]) -> tuple[Threshold, tuple[PointObservations, ...]]:
+    reference, fast = parse_subject(entry.reference), parse_subject(entry.fast)
+    points = [
+        (GridPoint(size=row.size, params=row.params, reference=reference, fast=fast), _load_observations(row))
+        for row in rows
+    ]
+    points += [
+        (GridPoint(size=size, params=params, reference=reference, fast=fast), PointObservations())
+        for params, size in zip(entry.unmeasured, entry.unmeasured_sizes, strict=False)
+    ]
+    threshold = Threshold(
+        name=entry.name,
+        key=entry.key,
+        never=entry.never,
+        margin=entry.margin,
+        axis=entry.axis,
+        branch=entry.branch,
+        points=tuple(point for point, _ in points),
+    )
+    return threshold, tuple(observations for _, observations in points)
+
+
+def _load_observations(row: ThresholdRow) -> PointObservations:
+    """Return what a row says of its point; times are told as ratios of a reference that takes its median."""
+    processes = max((len(timed.log_speedups) for timed in row.times.values()), default=0)
+    by_process: list[dict[TimeKind, PathTimes]] = [{} for _ in range(processes)]
+    for time, timed in row.times.items():
+        for sides, log_speedups in zip(by_process, timed.log_speedups, strict=False):
+            logs = np.array(log_speedups, dtype=np.float64)
+            sides[time] = PathTimes(np.full(len(logs), timed.masked_ms * 1e3), timed.masked_ms * 1e3 / np.exp(logs))
+    measurements = tuple(PointMeasurement("", sides) for sides in by_process)
+    checked = build_parity_facts(row.parity, row.parity_reason)
+    return PointObservations(measurements, row.refused, row.cannot, checked=checked)

@@ -1,4 +1,6 @@
-"""A file of thresholds: what is compared, over which grid, and where the answer is written; and the grid's points.
+"""The options of ``assay threshold run``, the file of thresholds that they come from, and the points of its grids.
+
+A file says what is compared, over which grid, and where the answer is written:
 
     thresholds:
       - name: sorting
@@ -19,25 +21,102 @@ import math
 import os
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.values import Params, Scalar, Value, first_problem
+from assay.core.values import Cache, InterferencePolicy, Isolation, Params, Scalar, Subject, Value, first_problem
 from assay.core.yaml_input import read_yaml
-from assay.experiments.threshold.options import GridPoint, Threshold
 from assay.workloads import registry
 from assay.workloads.function import is_function_spec
 from assay.workloads.nsa.branches import effective_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pydantic import JsonValue
 
-    from assay.core.values import Subject
     from assay.workloads.base import Workload
+
+
+TimeKind = Literal["call", "span"]
+TIME_KINDS: tuple[TimeKind, ...] = ("call", "span")
+DecideOn = Literal["call", "span", "cautious"]
+
+ROUNDS, GROWTH = 8, 2
+"""Pairs of a point in each of the first two processes, and how many times as many each next one takes: together they
+make 8, 16, 32, 64 and 128, which are planned looks. Most sizes need few, and few sizes need many."""
+MAX_BLOCKS = 5
+MIN_BLOCKS = 2
+"""One process is one draw: what differs between processes is not seen in one."""
+
+
+class GridPoint(Value):
+    """One place of a grid: its parameters, its size on the threshold's axis, and the two that are compared there."""
+
+    size: int | float
+    params: Params
+    reference: Subject
+    fast: Subject
+
+
+class Threshold(Value):
+    """From which size on is ``fast`` faster than ``reference`` by the margin? The answer is written to ``key``."""
+
+    name: str = Field(min_length=1)
+    key: str = Field(min_length=1)
+    never: Scalar = Field(description="What is written where it never is.")
+    margin: float = Field(gt=1)
+    axis: str = Field(description="What a size is, in words.")
+    branch: Literal["sliding", "compressed"] | None = None
+    points: tuple[GridPoint, ...] = Field(min_length=1)
+
+    @property
+    def sizes(self) -> tuple[int | float, ...]:
+        """The sizes of the grid, each once, in order."""
+        return tuple(sorted({point.size for point in self.points}))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The parameters in which points differ."""
+        names = dict.fromkeys(name for point in self.points for name in point.params)
+        return tuple(n for n in names if len({str(point.params.get(n)) for point in self.points}) > 1)
+
+
+class ThresholdOptions(Value):
+    """Thresholds that are looked for in one run, on one device."""
+
+    thresholds: tuple[Threshold, ...] = Field(min_length=1)
+    device: str
+    decide_on: DecideOn = Field(default="cautious", description="Cautious: by both times, so the higher threshold.")
+    rounds: int = Field(default=ROUNDS, ge=4, description="Pairs of a point in each of the first two processes.")
+    growth: int = Field(default=1, ge=1, description="Each next process takes so many times as many.")
+    blocks: int = Field(default=MAX_BLOCKS, ge=MIN_BLOCKS, description="Processes at the most.")
+    duration_s: float = Field(default=60.0, gt=0, description="A process, its starting not counted, at the most.")
+    budget_s: float | None = Field(default=None, gt=0, description="No process begins that would not fit any more.")
+    isolation: Isolation = "full"
+    on_interference: InterferencePolicy = "warn"
+    cache: Cache | None = None
+    timeout_s: float = Field(default=120.0, gt=0)
+    cpu_groups: int | None = Field(default=None, ge=1)
+    retakes: int = Field(default=0, ge=0)
+    seed: int = 0
+
+    def rounds_of(self, number: int) -> int:
+        """Return the pairs of a point in a process, the first being 1."""
+        return int(self.rounds * self.growth ** max(0, number - 2))
+
+    @model_validator(mode="after")
+    def _check_unique(self) -> Self:
+        for what, texts in (
+            ("named", [threshold.name for threshold in self.thresholds]),
+            ("written to", [threshold.key for threshold in self.thresholds]),
+        ):
+            twice = sorted({name for name in texts if texts.count(name) > 1})
+            if twice:
+                raise ValueError(f"two thresholds are {what} {twice[0]}")
+        return self
 
 
 DEFAULT_SPEC_FILE = Path(__file__).parent / "branches.yaml"
@@ -192,10 +271,7 @@ def _find_key_lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]
     return {str(key): standing[key][0] + 1 for key in node if key in standing}
 
 
-BRANCH_SIZES = {
-    "sliding": "the most keys a query sees",
-    "compressed": "the compressed tokens the last query sees",
-}
+BRANCH_SIZES = {"sliding": "the most keys a query sees", "compressed": "the compressed tokens the last query sees"}
 """Sizes that are worked out from several parameters, in words."""
 
 MAX_POINTS = 1000
@@ -216,10 +292,10 @@ def build_threshold(
         raise BadInput(
             f"{spec.where} has no size {unknown[0]}; it has {', '.join(f'{size:g}' for size in known_sizes)}."
         )
-    reference, fast = _SubjectBuilder(spec.reference, kind), _SubjectBuilder(spec.fast, kind)
+    reference, fast = _subject_builder(spec.reference, kind), _subject_builder(spec.fast, kind)
     try:
         points = [
-            GridPoint(size=size, params=params, reference=reference.build(params), fast=fast.build(params))
+            GridPoint(size=size, params=params, reference=reference(params), fast=fast(params))
             for size, params in sized
             if not sizes or size in sizes
         ]
@@ -272,31 +348,25 @@ def compute_point_size(spec: ThresholdSpec, params: Params) -> int | float | Non
 _BRANCH_NEEDS = {"sliding": "a sequence and a window", "compressed": "a sequence, a block and a stride"}
 
 
-class _SubjectBuilder:
-    """Makes the subjects of one path; a workload is looked up once for all points."""
+def _subject_builder(spec: str, kind: str) -> Callable[[Params], Subject]:
+    """Return a function that builds the subjects of one path; a workload is looked up once for all points."""
+    workload: Workload | None = None
+    first: Subject | None = None
 
-    def __init__(self, spec: str, kind: str) -> None:
-        self._spec = spec
-        self._kind = kind
-        self._first: Subject | None = None
-        self._workload: Workload | None = None
+    def build(params: Params) -> Subject:
+        nonlocal first, workload
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in params.items()}
+        if first is None or workload is None:
+            first = registry.resolve_subject(spec, device_kind=kind, explicit=texts)
+            if not is_function_spec(first.workload):
+                workload = registry.find_workload(first.workload, first.impl)
+            return first
+        whole = registry.complete_params(workload, texts, kind)
+        configs = workload.configs(whole)
+        return first.model_copy(update={"params": whole, "config": configs[0] if configs else None})
 
-    def build(self, params: Params) -> Subject:
-        """Return the subject with these parameters."""
-        texts = {name: _format_param(value) for name, value in params.items()}
-        if self._first is None or self._workload is None:
-            self._first = registry.resolve_subject(self._spec, device_kind=self._kind, explicit=texts)
-            if not is_function_spec(self._first.workload):
-                self._workload = registry.find_workload(self._first.workload, self._first.impl)
-            return self._first
-        whole = registry.complete_params(self._workload, texts, self._kind)
-        configs = self._workload.configs(whole)
-        return self._first.model_copy(update={"params": whole, "config": configs[0] if configs else None})
+    return build
 
 
 def _sort_key(value: Scalar) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, int | float) else (0.0, str(value))
-
-
-def _format_param(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
