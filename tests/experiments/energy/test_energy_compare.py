@@ -13,7 +13,9 @@ from assay.core.errors import BadInput
 from assay.experiments.energy.compare import (
     ComparedPoint,
     PointValue,
+    build_points,
     choose_compared_by,
+    choose_phase,
     comparison_page,
     compute_changes,
     format_value,
@@ -21,9 +23,9 @@ from assay.experiments.energy.compare import (
     pareto_front_path,
     rank_points,
     ratio_of_values,
+    read_sources,
 )
-from assay.experiments.energy.compare_sources import build_points, choose_phase, read_sources
-from assay.experiments.energy.export import build_report_files, flatten_rows
+from assay.experiments.energy.result import build_report_files, flatten_rows
 from tests.experiments.energy.made_rows import result, row
 
 if TYPE_CHECKING:

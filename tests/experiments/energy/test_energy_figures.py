@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from assay.core.page import Page, Table, Text
 from assay.core.results import Estimate, Note
 from assay.experiments.energy import EXPERIMENT
-from assay.experiments.energy.cell_notes import end_sentence, format_share
+from assay.experiments.energy.findings import end_sentence
+from assay.experiments.energy.report import format_share, note_texts, utilization_table
 from assay.experiments.energy.result import FIGURES, EnergyResult, EnergyRow
 from assay.experiments.energy.study import ENERGY_DISABLED, build_study
-from assay.experiments.energy.tables import note_texts, utilization_table
 from assay.workloads.generation.memory import ModelSizes
 from assay.workloads.generation.placement import placement_notes
 from tests.experiments.energy.metered_world import (
@@ -331,7 +331,7 @@ def test_where_no_kernel_was_looked_at_nothing_is_said_of_waiting() -> None:
     )
     assert isinstance(looked, Table)
     assert isinstance(not_looked, Table)
-    assert [column.title for column in looked.columns][1:3] == ["GPU busy, decode", "waited for the host"]
+    assert [column.title for column in looked.columns][1:3] == ["GPU busy (decode)", "waited for the host"]
     assert [len(row) for row in not_looked.rows] == [len(not_looked.columns)] == [3]
     assert "waited" not in (not_looked.note or "")
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from assay.core.errors import BadInput, suggest_nearest
+from assay.core.values import explain_problem
 from assay.core.yaml_input import parse_yaml, read_settings
 from assay.experiments.energy.config import (
     RANDOM_PROMPTS,
@@ -30,7 +31,7 @@ from assay.experiments.energy.config import (
     find_contradictions,
     find_ineffective_settings,
 )
-from assay.experiments.file_locator import SHAPE_PROBLEMS, UNKNOWN_KEY, FileLocator
+from assay.experiments.file_locator import UNKNOWN_KEY, FileLocator
 from assay.workloads.generation.models import is_random, local_folder
 from assay.workloads.generation.prompts import read_prompts
 
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pydantic import BaseModel, JsonValue
+    from pydantic_core import ErrorDetails
 
-    from assay.compat.energy import ConfigTranslation
     from assay.experiments.file_locator import KeyPath
 
 
@@ -68,7 +69,7 @@ def parse_overrides(texts: Sequence[str], flags: Sequence[ConfigOverride] = ()) 
         if before is not None and override in flags:
             raise BadInput(f"{before.text} and {override.text} say the same; keep one of them.")
         if before is not None:
-            raise BadInput(f"--set {_dotted_path(override.steps)} is given more than once.")
+            raise BadInput(f"--set {'.'.join(map(str, override.steps))} is given more than once.")
     return overrides
 
 
@@ -81,18 +82,12 @@ def _parse_override(text: str) -> ConfigOverride:
     return ConfigOverride(steps, parse_yaml(value, f"--set {text}"), f"--set {text}")
 
 
-def apply_overrides(content: dict[str, Any], overrides: Sequence[ConfigOverride]) -> dict[str, Any]:
-    """Return a configuration with the overrides in their places; the one given is left as it is.
+def _set_value(node: Any, steps: KeyPath, override: ConfigOverride) -> Any:
+    """Return a configuration, or a part of it, with a value set at a place; the one given is left as it is.
 
     Raises:
-        BadInput: A way leads through what has no names.
+        BadInput: The place is within a single value.
     """
-    for override in overrides:
-        content = _set_value(content, override.steps, override)
-    return content
-
-
-def _set_value(node: Any, steps: KeyPath, override: ConfigOverride) -> Any:
     if not steps:
         return override.value
     step, rest = steps[0], steps[1:]
@@ -106,17 +101,19 @@ def _set_value(node: Any, steps: KeyPath, override: ConfigOverride) -> Any:
     return {**(node or {}), str(step): _set_value((node or {}).get(str(step)), rest, override)}
 
 
-def _dotted_path(steps: KeyPath) -> str:
-    return ".".join(map(str, steps))
-
-
 SECTION_MODELS: dict[str, type[BaseModel]] = {
     "backend": EnergyBackend,
     "scenario": EnergyScenario,
     "metrics": EnergyMetrics,
     "reporter": EnergyReporter,
 }
-MISSING_MESSAGES = {
+FORM_PROBLEMS = frozenset(
+    {"missing", "value_error", "too_short", "string_too_short", "tuple_type", "model_type", "dict_type"}
+)
+"""Errors whose message needs no value."""
+MAX_SHOWN = 100
+"""Characters of a wrong value that are repeated."""
+MISSING_MESSAGES: dict[KeyPath, str] = {
     ("backend",): "backend is missing: who makes the tokens, as {type: pytorch, model: random:llama-1b}",
     ("backend", "type"): "type is missing: pytorch (a model here) or openai (a server)",
     ("backend", "model"): "model is missing: the name by which the server knows it",
@@ -135,13 +132,20 @@ class ConfigLocations:
 
     def override(self, steps: KeyPath) -> ConfigOverride | None:
         """Return what set a place on the command line; null: nothing did."""
-        stood = _step_names(self._original(steps))
-        matches = (override for override in self._overrides if _is_prefix(_step_names(override.steps), stood))
-        return next(matches, None)
+        names = _step_names(self._original(steps))
+        for override in self._overrides:
+            pairs = zip(_step_names(override.steps), names, strict=False)
+            if all(one == other for one, other in pairs):
+                return override
+        return None
+
+    def has_line(self, steps: KeyPath) -> bool:
+        """Return whether a place is in the file, and not set on the command line."""
+        return self._lines is not None and self.override(steps) is None
 
     def order(self, steps: KeyPath) -> int:
         """Return a number that grows with the line; the command line comes last."""
-        if self._lines is None or self.override(steps) is not None:
+        if self._lines is None or not self.has_line(steps):
             return 1 << 30
         return self._lines.line(self._original(steps))
 
@@ -166,50 +170,37 @@ def _step_names(steps: KeyPath) -> tuple[str, ...]:
     return (words[0], *words[2:]) if words[:2] == ("reporter", "0") else words
 
 
-def _is_prefix(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Return whether one of two ways is the beginning of the other."""
-    short = min(len(one), len(other))
-    return one[:short] == other[:short]
-
-
 def build_config_error(problems: Iterable[tuple[KeyPath, str]], locations: ConfigLocations, name: str) -> BadInput:
     """Return all problems as one error: a sentence, or a list in the order of the file."""
     ordered = sorted(problems, key=lambda problem: locations.order(problem[0]))
-    sentences = list(
-        dict.fromkeys(f"{locations.describe(steps)}{_end_sentence(message)}" for steps, message in ordered)
-    )
+    lines = [f"{locations.describe(steps)}{message}" for steps, message in ordered]
+    sentences = list(dict.fromkeys(line if line.endswith((".", "?")) else f"{line}." for line in lines))
     if len(sentences) == 1:
-        return BadInput(f"{name}, {sentences[0]}" if sentences[0].startswith("line ") else sentences[0])
+        is_in_file = locations.has_line(ordered[0][0])
+        return BadInput(f"{name}, {sentences[0]}" if is_in_file else sentences[0])
     listed = "\n".join(f"  {sentence}" for sentence in sentences)
     return BadInput(f"{name} has {len(sentences)} mistakes:\n{listed}")
 
 
 def translate_validation_errors(error: ValidationError) -> list[tuple[KeyPath, str]]:
-    """Return what the models complain about, in our words."""
-    return [
-        _translate_error(problem["loc"], problem["type"], str(problem["msg"]), problem["input"])
-        for problem in error.errors()
-    ]
+    """Return the place and the message of everything that the models refuse."""
+    return [(problem["loc"], _describe_error(problem)) for problem in error.errors()]
 
 
-def _translate_error(steps: KeyPath, kind: str, message: str, value: Any) -> tuple[KeyPath, str]:
+def _describe_error(problem: ErrorDetails) -> str:
+    steps, kind, value = problem["loc"], problem["type"], problem["input"]
     name = next((step for step in reversed(steps) if isinstance(step, str)), "it")
     if kind == UNKNOWN_KEY:
-        return steps, _unknown_key_message(steps)
-    if kind == "missing":
-        return steps, MISSING_MESSAGES.get(tuple(map(str, steps)), f"{name} is missing")
-    if kind in SHAPE_PROBLEMS:
-        return steps, f"{name} {SHAPE_PROBLEMS[kind]}"
-    if message.startswith("Input should "):
-        near = suggest_nearest(value, _quoted_choices(message)) if isinstance(value, str) else ""
-        expected = message.removeprefix("Input ").partition(", unable")[0]
-        return steps, f"{name} {expected}, and is {value!r}{f'.{near}' if near else ''}"
-    return steps, f"{name} {message.removeprefix('Value error, ')}"
-
-
-def _quoted_choices(message: str) -> list[str]:
-    """Return what stands in quotes."""
-    return message.split("'")[1::2]
+        return _unknown_key_message(steps)
+    if kind == "missing" and steps in MISSING_MESSAGES:
+        return MISSING_MESSAGES[steps]
+    text = f"{name} {explain_problem(problem)}"
+    if kind in FORM_PROBLEMS:
+        return text
+    choices = problem["ctx"]["expected"].split("'")[1::2] if kind == "literal_error" else ()
+    near = suggest_nearest(value, choices) if isinstance(value, str) else ""
+    shown = repr(value) if len(repr(value)) <= MAX_SHOWN else f"{repr(value)[:MAX_SHOWN]}…"
+    return f"{text}, and is {shown}{f'.{near}' if near else ''}"
 
 
 def _unknown_key_message(steps: KeyPath) -> str:
@@ -232,10 +223,6 @@ def _unknown_key_message(steps: KeyPath) -> str:
 
 def _field_names(section: str) -> tuple[str, ...]:
     return tuple((SECTION_MODELS[section] if section else EnergyConfig).model_fields)
-
-
-def _end_sentence(message: str) -> str:
-    return message if message.endswith((".", "?")) else f"{message}."
 
 
 DEFAULT_CPU_MODEL, DEFAULT_GPU_MODEL = "random:llama-tiny", "random:llama-1b"
@@ -266,12 +253,18 @@ def read_config(
     overrides = parse_overrides(sets, flags)
     content = _read_content(path)
     translated_file = translate_config(content)
-    translated_all = translate_config(
-        apply_overrides(translated_file.content, overrides), wins=True, is_older=translated_file.is_older
-    )
+    overridden = translated_file.content
+    for override in overrides:
+        overridden = _set_value(overridden, override.steps, override)
+    translated_all = translate_config(overridden, wins=True, is_older=translated_file.is_older)
     moved = {**translated_file.moved, **translated_all.moved}
     locations = ConfigLocations(None if path is None else FileLocator(path), overrides, moved)
-    notes = _translation_notes(translated_file, translated_all, overrides)
+    kept = {
+        steps: note
+        for steps, note in translated_file.notes.items()
+        if not any(override.replaces(steps) for override in overrides)
+    }
+    notes = list({**kept, **translated_all.notes}.values())
     full = _apply_defaults(_drop_nulls(translated_all.content), defaults or {}, notes)
     name = str(path) if path is not None else "What is said"
     problems = [*translated_file.problems, *translated_all.problems]
@@ -285,16 +278,6 @@ def read_config(
     if problems:
         raise build_config_error(problems, locations, name)
     return placed, (*notes, *find_ineffective_settings(config))
-
-
-def _translation_notes(
-    file: ConfigTranslation, both: ConfigTranslation, overrides: Sequence[ConfigOverride]
-) -> list[str]:
-    """Return what is to be said of older keys: of each place once, and nothing of what the command line replaces."""
-    notes = {
-        steps: note for steps, note in file.notes.items() if not any(override.replaces(steps) for override in overrides)
-    }
-    return list({**notes, **both.notes}.values())
 
 
 def _read_content(path: Path | None) -> dict[str, Any]:
@@ -335,37 +318,33 @@ def _apply_defaults(content: dict[str, Any], defaults: Mapping[str, Any], notes:
 def _drop_unused_limits(config: EnergyConfig, locations: ConfigLocations, notes: list[str]) -> EnergyConfig:
     """Leave out limits of GPUs that the command line takes out of the file's ``device_ids``, with a note."""
     backend = config.backend
-    if (
-        backend.max_memory is None
-        or backend.device_ids is None
-        or locations.override(("backend", "device_ids")) is None
-    ):
+    ids, limits = backend.device_ids, backend.max_memory
+    is_overridden = [locations.override(("backend", name)) is not None for name in ("device_ids", "max_memory")]
+    if ids is None or limits is None or is_overridden != [True, False]:
         return config
-    others = [key for key in backend.max_memory if isinstance(key, int) and key not in backend.device_ids]
-    if not others or locations.override(("backend", "max_memory")) is not None:
+    others = [key for key in limits if isinstance(key, int) and key not in ids]
+    if not others:
         return config
-    limits = {key: room for key, room in backend.max_memory.items() if key not in others}
     notes.append(f"backend.max_memory of GPU {', '.join(map(str, others))} is left out, as device_ids are others")
-    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": limits or None})})
+    kept = {key: room for key, room in limits.items() if key not in others}
+    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": kept or None})})
 
 
 def _resolve_paths(config: EnergyConfig, locations: ConfigLocations, path: Path | None) -> EnergyConfig:
-    """Return the configuration with the files that it reads as they are named from here."""
+    """Return the configuration with the files that it reads as paths from the current folder."""
+
+    def base(*steps: str) -> Path:
+        return Path() if path is None or locations.override(steps) is not None else path.parent
+
     backend, scenario = config.backend, config.scenario
-    folder = Path() if path is None else path.parent
     prompts, model = scenario.prompts, backend.model
     if prompts != RANDOM_PROMPTS:
-        prompts = _relative_to_cwd(
-            prompts, Path() if locations.override(("scenario", "prompts")) is not None else folder
-        )
+        prompts = _relative_to_cwd(prompts, base("scenario", "prompts"))
     if backend.type == "pytorch" and not is_random(model):
-        base = Path() if locations.override(("backend", "model")) is not None else folder
-        if model.startswith((".", "/", "~")) or (base / model).is_dir():
-            model = (
-                f"{os.curdir}/{relative}"
-                if not (relative := _relative_to_cwd(model, base)).startswith((".", "/"))
-                else relative
-            )
+        folder = base("backend", "model")
+        if model.startswith((".", "/", "~")) or (folder / model).is_dir():
+            model = _relative_to_cwd(model, folder)
+            model = model if model.startswith((".", "/")) else f"./{model}"
     return config.model_copy(
         update={
             "backend": backend.model_copy(update={"model": model}),
@@ -374,11 +353,22 @@ def _resolve_paths(config: EnergyConfig, locations: ConfigLocations, path: Path 
     )
 
 
+def _relative_to_cwd(text: str, folder: Path) -> str:
+    """Return a path as it is written from the current folder."""
+    path = Path(text).expanduser()
+    return str(path) if path.is_absolute() else os.path.relpath(folder / path)
+
+
 def _find_missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[tuple[KeyPath, str]]:
-    prompts, model = placed.scenario.prompts, placed.backend.model
-    if prompts != RANDOM_PROMPTS:
+    """Give what is wrong with the files that will be read: prompts, and a model's folder."""
+    scenario, prompts, model = config.scenario, placed.scenario.prompts, placed.backend.model
+    if prompts != RANDOM_PROMPTS and not Path(prompts).exists():
+        here = f"there is no file or folder {scenario.prompts}{'' if scenario.prompts == prompts else f' ({prompts})'}"
+        instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
+        yield ("scenario", "prompts"), f"{here}, and nothing is downloaded; {instead}"
+    elif prompts != RANDOM_PROMPTS:
         try:
-            _check_prompts(config.scenario, prompts)
+            read_prompts(prompts, scenario.text_column_name, scenario.num_samples or 0)
         except BadInput as error:
             yield ("scenario", "prompts"), str(error)
     if config.backend.type == "pytorch" and not is_random(model):
@@ -386,19 +376,3 @@ def _find_missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[
             local_folder(model)
         except BadInput as error:
             yield ("backend", "model"), str(error)
-
-
-def _check_prompts(scenario: EnergyScenario, prompts: str) -> None:
-    """Make sure that prompts are there, and that all that will be used can be read."""
-    if not Path(prompts).exists():
-        name = scenario.prompts
-        here = f"there is no file or folder {name}{'' if name == prompts else f' ({prompts})'}"
-        instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
-        raise BadInput(f"{here}, and nothing is downloaded; {instead}.")
-    read_prompts(prompts, scenario.text_column_name, scenario.num_samples or 0)
-
-
-def _relative_to_cwd(text: str, folder: Path) -> str:
-    """Return a path as it is written from the current folder."""
-    path = Path(text).expanduser()
-    return str(path) if path.is_absolute() else os.path.relpath(folder / path)
