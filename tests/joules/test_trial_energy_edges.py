@@ -14,19 +14,18 @@ import pytest
 from assay.core.errors import MachineCannot
 from assay.core.results import Estimate, Missing
 from assay.joules import readings, trial_energy, window_energy
-from assay.joules.load import CpuCallLoad
+from assay.joules.devices import CpuCallLoad
 from assay.joules.observations import (
     KrigingFit,
     Observations,
+    SensorView,
     combine_observations,
     integrated_covariance,
     observe_counter,
     observe_power,
 )
 from assay.joules.readings import MeterReading, counter_series, power_series
-from assay.joules.results import WindowEnergy
 from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel
-from assay.joules.sensor_selection import SensorView
 from assay.joules.ticks import SensorTicks
 from assay.joules.trial_energy import (
     ASSUMED_SENSOR_MODEL,
@@ -39,7 +38,7 @@ from assay.joules.trial_energy import (
     sum_gpu_energy,
     sum_window_energies,
 )
-from assay.joules.window_energy import PowerVariation, expected_error_j, fit_window_energy
+from assay.joules.window_energy import PowerVariation, WindowEnergy, expected_error_j, fit_window_energy
 from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 from tests.joules.test_joules_edges import MS, Turned
 from tests.joules.test_window_energy_edges import AtOnce, Waits

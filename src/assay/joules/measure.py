@@ -13,15 +13,20 @@ import contextlib
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from assay.core.errors import MachineCannot
-from assay.core.format import format_time
-from assay.core.results import Estimate
+from assay.core.format import format_count, format_percent, format_time
+from assay.core.results import Estimate, Origin
+from assay.core.values import Value
 from assay.joules import devices
+from assay.joules.observations import EnergyRefused
 from assay.joules.per_call import MIN_TICKS_IN_CALLS, REST_SHARE, estimate_call_energy, unseen_energy_share
-from assay.joules.results import Energy
-from assay.joules.sensor_selection import EnergyRefused
+from assay.joules.readings import CallBoundary, MeterReading
+from assay.joules.sensor_model import SensorModel
+from assay.joules.window_energy import format_energy_estimate, format_evidence
 from assay.timing.options import LIMIT_S, TIMES, resolve_options
 from assay.timing.setup import attribute_errors, bind_call
 from assay.timing.wall import gc_paused
@@ -29,13 +34,68 @@ from assay.timing.wall import gc_paused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from assay.joules.devices import EnergyDevice
-    from assay.joules.load import CallBoundary, CallLoad
+    from assay.joules.devices import CallLoad, EnergyDevice
     from assay.joules.per_call import CallEnergyEstimate
-    from assay.joules.readings import MeterReading, ReadingSampler
-    from assay.joules.sensor_model import SensorModel
+    from assay.joules.readings import ReadingSampler
     from assay.timing.options import TimingOptions
     from assay.timing.setup import BoundCall
+
+
+EnergyStopReason = Literal["precise enough", "budget spent"]
+
+
+class Energy(Value):
+    """The energy of one call, made back to back with others.
+
+    ``joules`` has the statistical interval; ``systematic_j`` is the additional error of sensor and method, which
+    repeating does not reveal. The two are kept apart.
+    """
+
+    name: str
+    device: str
+    joules: Estimate = Field(description="Of one call; idle power is in it unless ``net``.")
+    net: bool = Field(description="Whether idle power was subtracted.")
+    systematic_j: float = Field(description="Error of a call's energy, in either direction, besides the interval.")
+    power_w: float = Field(description="Average while calls ran, idle power included.")
+    call_us: float = Field(description="From one call's end to the next one's, back to back.")
+    calls: int = Field(description="In the window.")
+    window_s: float
+    rests_s: float = Field(description="Part of the window in which the device rested; corrected for.")
+    idle_w: float | None = Field(description="Before the first call, with everything loaded. Null: not observed.")
+    coverage: float = Field(description="The share of the window that the sensor's ticks cover.")
+    method: str
+    crosscheck: float | None = Field(description="Integrated power over the counter; null where only one is available.")
+    ticks: int = Field(description="Of the sensor, in the window.")
+    precision_wanted: float
+    precision_reached: float = Field(description="Half the interval over the value.")
+    stopped: EnergyStopReason
+    sensor: SensorModel
+    took_s: float
+    origin: Origin = "real"
+    notes: tuple[str, ...] = ()
+    readings: tuple[MeterReading, ...] = Field(
+        default=(), exclude=True, repr=False, description="Every reading in order, on the host's monotonic clock."
+    )
+    boundaries: tuple[CallBoundary, ...] = Field(
+        default=(), exclude=True, repr=False, description="Moments between calls, and how many had ended by then."
+    )
+    open_ns: int = Field(default=0, exclude=True, repr=False, description="When the warm-up was over.")
+
+    def __str__(self) -> str:
+        """Return the energy per call as a few lines of text."""
+        idle = "idle power was not seen" if self.idle_w is None else f"{self.idle_w:.0f} W idle"
+        subtracted = "" if self.idle_w is None else ", subtracted" if self.net else ", not subtracted"
+        running = f"{self.power_w:.0f} W while it runs back to back, {format_time(self.call_us)} a call"
+        calls = f"{format_count(self.calls, 'call')} in {self.window_s:.2g} s"
+        target = f"±{format_percent(self.precision_wanted)}"
+        reached = "reached" if self.stopped == "precise enough" else "not reached"
+        lines = [
+            f"{self.name} on {self.device}: {format_energy_estimate(self.joules, self.systematic_j)} a call",
+            f"  {running}; {idle}{subtracted}",
+            f"  by {self.method}: {calls}, {format_evidence(self.ticks, self.coverage, self.crosscheck)}",
+            f"  {target} {reached} in {self.took_s:.2g} s",
+        ]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
 IDLE_PERIODS, LEAST_IDLE_S = 4.0, 0.25

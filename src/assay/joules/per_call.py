@@ -20,17 +20,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.joules.load import build_activity
 from assay.joules.observations import (
+    EnergyRefused,
     KrigingTarget,
     bridge_covariance,
+    find_power_ticks,
     fit_kriging,
     integrated_covariance,
     observation_covariance,
+    open_stream,
+    select_sensor_views,
     thin_observations,
 )
-from assay.joules.readings import POWER_KINDS
-from assay.joules.sensor_selection import EnergyRefused, find_power_ticks, open_stream, select_sensor_views
+from assay.joules.readings import POWER_KINDS, build_activity
 from assay.stats.numerics import t_quantile
 
 if TYPE_CHECKING:
@@ -38,11 +40,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.joules.load import CallBoundary, DeviceActivity
-    from assay.joules.observations import KrigingFit, Observations
-    from assay.joules.readings import MeterReading
+    from assay.joules.observations import KrigingFit, Observations, SensorStream, SensorView
+    from assay.joules.readings import CallBoundary, DeviceActivity, MeterReading
     from assay.joules.sensor_model import PowerModel, SensorModel
-    from assay.joules.sensor_selection import SensorStream, SensorView
 
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.files import home_folder, read_sealed_json, write_sealed_json
 from assay.core.results import make_check
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.joules.load import build_activity
-from assay.joules.readings import counter_series, power_series
+from assay.joules.readings import build_activity, counter_series, power_series
 from assay.joules.ticks import find_held_ticks, find_ticks
 
 if TYPE_CHECKING:
@@ -28,8 +27,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.core.results import Finding
-    from assay.joules.load import CallBoundary, CallLoad, DeviceActivity
-    from assay.joules.readings import CounterSeries, MeterReading, PowerSeries, ReadingSampler
+    from assay.joules.devices import CallLoad
+    from assay.joules.readings import (
+        CallBoundary,
+        CounterSeries,
+        DeviceActivity,
+        MeterReading,
+        PowerSeries,
+        ReadingSampler,
+    )
     from assay.joules.ticks import SensorTicks
     from assay.machine.model import Gpu, Machine
 

@@ -11,9 +11,8 @@ import numpy as np
 from assay.core.results import Estimate, Missing
 from assay.joules.per_call import GAIN_SHARE
 from assay.joules.readings import MeterReading
-from assay.joules.results import WindowEnergy
 from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel, load_sensor_model
-from assay.joules.window_energy import MIN_TICKS_INSIDE, estimate_window_energy
+from assay.joules.window_energy import MIN_TICKS_INSIDE, WindowEnergy, estimate_window_energy
 from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 
 if TYPE_CHECKING:

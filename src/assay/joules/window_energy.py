@@ -23,26 +23,31 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import Field
 from scipy import linalg
 
 from assay.core.errors import BadInput
-from assay.core.format import format_duration, format_percent
-from assay.core.results import Estimate
+from assay.core.format import format_duration, format_joules, format_percent
+from assay.core.results import EnergyRefusal, Estimate
+from assay.core.values import Value
 from assay.joules.observations import (
+    EnergyRefused,
     KrigingTarget,
     Observations,
+    SensorView,
     average_observations,
     combine_observations,
+    find_power_ticks,
     fit_kriging,
     integrated_covariance,
-    observe_power,
+    open_stream,
+    power_view,
+    select_sensor_views,
     sensor_covariance,
     thin_observations,
 )
 from assay.joules.per_call import GAIN_SHARE, MAX_GAP_SHARE
 from assay.joules.readings import POWER_KINDS
-from assay.joules.results import WindowEnergy
-from assay.joules.sensor_selection import EnergyRefused, SensorView, find_power_ticks, open_stream, select_sensor_views
 from assay.stats.numerics import t_quantile
 
 if TYPE_CHECKING:
@@ -50,14 +55,54 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.joules.observations import KrigingFit
+    from assay.joules.observations import KrigingFit, SensorStream
     from assay.joules.readings import MeterReading
     from assay.joules.sensor_model import PowerModel, SensorModel
-    from assay.joules.sensor_selection import SensorStream
 
 
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
+
+
+def format_energy_estimate(estimate: Estimate, systematic_j: float | None) -> str:
+    """Format an energy with both its bounds."""
+    text = format_joules(estimate.value, estimate.low, estimate.high)
+    if not systematic_j or not estimate.value:
+        return text
+    return f"{text}, systematic ±{format_percent(systematic_j / abs(estimate.value))}"
+
+
+def format_evidence(ticks: int | None, coverage: float | None, crosscheck: float | None) -> str:
+    """Format the evidence of an energy: ticks, coverage, crosscheck."""
+    checked = "" if crosscheck is None else f"; integrated power says {crosscheck:.2f} of it"
+    return f"{ticks} ticks, coverage {format_percent(coverage or 0)}{checked}"
+
+
+class WindowEnergy(Value):
+    """The energy spent between two moments, or why it is not reported."""
+
+    joules: Estimate | None = Field(description="Null: refused, for ``reason``.")
+    reason: str | None = None
+    code: EnergyRefusal | None = Field(default=None, description="Why it was refused, for programs.")
+    needed_s: float | None = Field(
+        default=None, description="If refused: a window that would be long enough; null: none, or unknown."
+    )
+    window_s: float
+    systematic_j: float | None = None
+    power_w: float | None = None
+    coverage: float | None = Field(default=None, description="The share of the window that the sensor's ticks cover.")
+    method: str | None = None
+    crosscheck: float | None = Field(default=None, description="Integrated power over the counter.")
+    ticks: int | None = None
+
+    def __str__(self) -> str:
+        """Return one line: the energy, or why there is none."""
+        if self.joules is None:
+            return f"refused: {self.reason}"
+        spent = format_energy_estimate(self.joules, self.systematic_j)
+        evidence = format_evidence(self.ticks, self.coverage, self.crosscheck)
+        return f"{spent} in {self.window_s:.3g} s ({self.power_w:.0f} W), by {self.method}, {evidence}"
+
 
 CONFIDENCE = 0.95
 VARIATIONS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -517,21 +562,11 @@ def _combine_with_power(sensor_stream: SensorStream, view: SensorView, start_s: 
         inside = (series.t_s >= start_s) & (series.t_s <= end_s)
         ratio = float(series.watts[inside].mean()) / mean_w if inside.any() else None
         return _CombinedView(view.observations, (view,), ratio)
-    power = observe_power(
-        ticks, window_s=power_model.window_s, lag_s=power_model.lag_s, lag_error_s=power_model.lag_error_s, since_s=0.0
-    )
-    inside = (power.times_s - power_model.window_s >= start_s) & (power.times_s <= end_s)
-    ratio = float(power.values[inside].mean()) / mean_w if inside.any() else None
-    power_view = SensorView(
-        f"{kind} power",
-        power,
-        ticks,
-        power_model.period_s,
-        power_model.lag_s,
-        power_model.window_s,
-        power_model.seen_share,
-    )
-    return _CombinedView(combine_observations(view.observations, power), (view, power_view), ratio)
+    power = power_view(kind, power_model, ticks)
+    times = power.observations.times_s
+    inside = (times - power_model.window_s >= start_s) & (times <= end_s)
+    ratio = float(power.observations.values[inside].mean()) / mean_w if inside.any() else None
+    return _CombinedView(combine_observations(view.observations, power.observations), (view, power), ratio)
 
 
 def _is_instant(power_model: PowerModel | None) -> bool:
