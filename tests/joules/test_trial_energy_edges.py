@@ -94,7 +94,7 @@ def test_each_gpu_is_asked_for_each_window_by_what_is_known_of_its_sensors(monke
     assert told_of_all.energy is not None
     assert (told_of_all.energy.value, told_of_all.energy.low, told_of_all.energy.high) == (16.0, 12.0, 20.0)
     assert told_of_all.note == (
-        "of the GPU, and of nothing else in the machine; how its sensor sees was not looked at (assay.energy does so), "
+        "of the GPU, and of nothing else in the machine; its sensor was not probed (assay.energy does so), "
         "so that the interval is wide; beside the interval the sensor may be off by ±2 J"
     )
     known_alone = sum_gpu_energy([found[3]])

@@ -164,16 +164,13 @@ class _PlannedSensor:
     def idle_s(self) -> float:
         return max(LEAST_IDLE_S, IDLE_PERIODS * self.period_s) + self.settle_s
 
-    @property
-    def least_s(self) -> float:
-        return self.settle_s + FEWEST_PERIODS * self.period_s
-
     def after_s(self, call_s: float) -> float:
         return 2 * self.read_s + (self.settle_s + 3 * self.period_s if self._is_long(call_s) else 0.5 * self.period_s)
 
     def needed_s(self, call_s: float) -> float:
         """Return the minimum budget, for the longest random warm-up."""
-        return self.idle_s + self.settle_s + 2 * self.period_s + self.least_s + self.after_s(call_s)
+        least_s = self.settle_s + FEWEST_PERIODS * self.period_s
+        return self.idle_s + self.settle_s + 2 * self.period_s + least_s + self.after_s(call_s)
 
     def planned(self, call_s: float, budget_s: float, precision: float, rng: random.Random) -> EnergyPlan:
         warm_s = self.settle_s + self.period_s * (1 + rng.random())
@@ -204,9 +201,7 @@ def _usable_sensors(model: SensorModel, call_s: float) -> list[_PlannedSensor]:
         return [_PlannedSensor(counter.period_s, max(0.0, counter.lag_s) + counter.period_s, counter.read_s)]
     powers = [power for power in (model.instant, model.usage, model.average) if power is not None]
     if not powers:
-        raise MachineCannot(
-            "This device shows neither its energy nor a power that is understood, so joules cannot be told."
-        )
+        raise MachineCannot("This device shows neither its energy nor a power that is understood.")
     powers.sort(key=lambda power: round(unseen_energy_share(power.seen_share, power.period_s, call_s), 2))
     return [_PlannedSensor(power.period_s, max(0.0, power.lag_s) + power.window_s, power.period_s) for power in powers]
 
