@@ -26,7 +26,7 @@ from assay.joules.observations import EnergyRefused
 from assay.joules.per_call import MIN_TICKS_IN_CALLS, REST_SHARE, estimate_call_energy, unseen_energy_share
 from assay.joules.readings import CallBoundary, MeterReading
 from assay.joules.sensor_model import SensorModel
-from assay.joules.window_energy import format_energy_estimate, format_evidence
+from assay.joules.window_energy import format_energy_estimate, format_evidence, joules_estimate
 from assay.timing.options import LIMIT_S, TIMES, resolve_options
 from assay.timing.setup import attribute_errors, bind_call
 from assay.timing.wall import gc_paused
@@ -357,18 +357,11 @@ def _build_result(
         value -= per_call.idle_w * call_s
         error_j = math.hypot(error_j, (per_call.idle_error_w or 0.0) * call_s)
     reached = error_j / abs(value)
+    method = f"{estimate.method}, calls against ticks by least squares"
     return Energy(
         name=bound.name,
         device=energy_device.device,
-        joules=Estimate(
-            value=value,
-            low=value - error_j,
-            high=value + error_j,
-            unit="J",
-            scope="process",
-            method=f"{estimate.method}, calls against ticks by least squares",
-            n=per_call.ticks,
-        ),
+        joules=joules_estimate(value, error_j, method, per_call.ticks),
         net=net,
         systematic_j=estimate.systematic_j + REST_SHARE * waited_j,
         power_w=power_w,

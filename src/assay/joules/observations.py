@@ -12,7 +12,7 @@ with a covariance in closed form, so levels and the energy between ticks have be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy import linalg
@@ -22,7 +22,7 @@ from assay.joules.readings import POWER_KINDS, counter_series, power_series
 from assay.joules.ticks import find_held_ticks, find_ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+
+T = TypeVar("T")
 
 READING_NOISE = 0.005
 """Noise of a power reading itself, as a share of the largest reading."""
@@ -394,6 +396,23 @@ def select_sensor_views(sensor_stream: SensorStream, span_s: tuple[float, float]
     if not views:
         raise EnergyRefused("no_sensor", "the device has no energy counter, and no power reading of it is understood")
     return views
+
+
+def estimate_by_each(views: Sequence[SensorView], estimate: Callable[[SensorView], T]) -> list[T]:
+    """Return the estimates of all sensors that give one, at least one.
+
+    Raises:
+        EnergyRefused: None does; the reason is that of the first.
+    """
+    estimates, refusals = [], []
+    for view in views:
+        try:
+            estimates.append(estimate(view))
+        except EnergyRefused as refusal:
+            refusals.append(refusal)
+    if not estimates:
+        raise refusals[0]
+    return estimates
 
 
 def power_view(kind: PowerKind, power_model: PowerModel, ticks: SensorTicks) -> SensorView:

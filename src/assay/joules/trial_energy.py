@@ -12,7 +12,7 @@ from assay.core.results import Estimate, Missing
 from assay.joules.per_call import GAIN_SHARE
 from assay.joules.readings import MeterReading
 from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel, load_sensor_model
-from assay.joules.window_energy import MIN_TICKS_INSIDE, WindowEnergy, estimate_window_energy
+from assay.joules.window_energy import MIN_TICKS_INSIDE, WindowEnergy, estimate_window_energy, joules_estimate
 from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 
 if TYPE_CHECKING:
@@ -152,15 +152,7 @@ def _interpolate_counter(t_s: Array, spent_j: Array, start_s: float, end_s: floa
     if not edge_j / 2 <= PRECISION * value:
         return refused("too_wide", too_short)
     return WindowEnergy(
-        joules=Estimate(
-            value=value,
-            low=value - edge_j / 2,
-            high=value + edge_j / 2,
-            unit="J",
-            scope="process",
-            method="RAPL, edges interpolated",
-            n=inside,
-        ),
+        joules=joules_estimate(value, edge_j / 2, "RAPL, edges interpolated", inside),
         window_s=window_s,
         systematic_j=GAIN_SHARE * value,
         power_w=value / window_s,
@@ -193,18 +185,8 @@ def sum_window_energies(parts: list[WindowEnergy], note: str) -> TrialEnergy:
     error = math.fsum(estimate.value - estimate.low for estimate in estimates if estimate.low is not None)
     methods = list(dict.fromkeys(estimate.method for estimate in estimates))
     systematic = math.fsum(part.systematic_j or 0.0 for part in parts)
-    return TrialEnergy(
-        Estimate(
-            value=value,
-            low=value - error,
-            high=value + error,
-            unit="J",
-            scope="process",
-            method="; ".join(methods),
-            n=sum(estimate.n for estimate in estimates),
-        ),
-        f"{note}; beside the interval the sensor may be off by ±{systematic:.3g} J",
-    )
+    energy = joules_estimate(value, error, "; ".join(methods), sum(estimate.n for estimate in estimates))
+    return TrialEnergy(energy, f"{note}; beside the interval the sensor may be off by ±{systematic:.3g} J")
 
 
 def merge_windows(windows: TimeWindows) -> TimeWindows:

@@ -11,6 +11,7 @@ the argument as typed.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,14 +47,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfigOverride:
-    """One of them: the way to the place, the value, and how it was typed: ``--set name=a``, ``--seed 7``."""
+    """A key, its value, and how it was typed: ``--set name=a``, ``--seed 7``."""
 
     steps: KeyPath
     value: JsonValue
     text: str
 
     def replaces(self, steps: KeyPath) -> bool:
-        """Return whether it takes all of a place, and not only something within."""
+        """Return whether it sets all of a key, and not only something within."""
         return self.steps == steps[: len(self.steps)]
 
 
@@ -94,7 +95,7 @@ def _set_value(node: Any, steps: KeyPath, override: ConfigOverride) -> Any:
     if isinstance(node, list):
         if not isinstance(step, int) or step >= len(node):
             there = f"0 to {len(node) - 1}" if node else "none"
-            raise BadInput(f"{override.text}: there stands a list, and {step} is no place in it; it has {there}.")
+            raise BadInput(f"{override.text}: this is a list, and {step} is not an index of it; it has {there}.")
         return [_set_value(item, rest, override) if number == step else item for number, item in enumerate(node)]
     if not isinstance(node, dict | None):
         raise BadInput(f"{override.text}: before {step} stands the single value {node!r}, which holds no names.")
@@ -121,7 +122,7 @@ MISSING_MESSAGES: dict[KeyPath, str] = {
 
 
 class ConfigLocations:
-    """Where things were said: in a file, on the command line, or nowhere."""
+    """Where a key was set: in a file, on the command line, or nowhere."""
 
     def __init__(
         self, lines: FileLocator | None, overrides: Sequence[ConfigOverride], moved: Mapping[KeyPath, KeyPath]
@@ -131,33 +132,21 @@ class ConfigLocations:
         self._moved = moved
 
     def override(self, steps: KeyPath) -> ConfigOverride | None:
-        """Return what set a place on the command line; null: nothing did."""
+        """Return what set a key on the command line; null: nothing did."""
         names = _step_names(self._original(steps))
         for override in self._overrides:
-            pairs = zip(_step_names(override.steps), names, strict=False)
-            if all(one == other for one, other in pairs):
+            if all(one == other for one, other in zip(_step_names(override.steps), names, strict=False)):
                 return override
         return None
 
-    def has_line(self, steps: KeyPath) -> bool:
-        """Return whether a place is in the file, and not set on the command line."""
-        return self._lines is not None and self.override(steps) is None
-
-    def order(self, steps: KeyPath) -> int:
-        """Return a number that grows with the line; the command line comes last."""
-        if self._lines is None or not self.has_line(steps):
-            return 1 << 30
+    def line(self, steps: KeyPath) -> int | None:
+        """Return the line of a key in the file; null where it is not from there."""
+        if self._lines is None or self.override(steps) is not None:
+            return None
         return self._lines.line(self._original(steps))
 
-    def describe(self, steps: KeyPath) -> str:
-        """Return the place in words, with a colon behind it; nothing where there is none."""
-        override = self.override(steps)
-        if override is not None:
-            return f"{override.text}: "
-        return "" if self._lines is None else f"line {self._lines.line(self._original(steps))}: "
-
     def _original(self, steps: KeyPath) -> KeyPath:
-        """Return where something stood before it was moved."""
+        """Return where something was before it was moved."""
         for length in range(len(steps), 0, -1):
             if steps[:length] in self._moved:
                 return (*self._moved[steps[:length]], *steps[length:])
@@ -165,21 +154,24 @@ class ConfigLocations:
 
 
 def _step_names(steps: KeyPath) -> tuple[str, ...]:
-    """Return a way as names; that a lone reporter is the first of one counts not."""
+    """Return the steps as text; a lone reporter is the first of a list of them."""
     words = tuple(map(str, steps))
     return (words[0], *words[2:]) if words[:2] == ("reporter", "0") else words
 
 
 def build_config_error(problems: Iterable[tuple[KeyPath, str]], locations: ConfigLocations, name: str) -> BadInput:
-    """Return all problems as one error: a sentence, or a list in the order of the file."""
-    ordered = sorted(problems, key=lambda problem: locations.order(problem[0]))
-    lines = [f"{locations.describe(steps)}{message}" for steps, message in ordered]
-    sentences = list(dict.fromkeys(line if line.endswith((".", "?")) else f"{line}." for line in lines))
-    if len(sentences) == 1:
-        is_in_file = locations.has_line(ordered[0][0])
-        return BadInput(f"{name}, {sentences[0]}" if is_in_file else sentences[0])
-    listed = "\n".join(f"  {sentence}" for sentence in sentences)
-    return BadInput(f"{name} has {len(sentences)} mistakes:\n{listed}")
+    """Return all problems as one error: a sentence, or a list in the order of the file, the command line last."""
+    located = [(locations.line(steps), locations.override(steps), message) for steps, message in problems]
+    located.sort(key=lambda problem: math.inf if problem[0] is None else problem[0])
+    sentences: dict[str, bool] = {}
+    for line, override, message in located:
+        place = f"{override.text}: " if override is not None else "" if line is None else f"line {line}: "
+        sentences[f"{place}{message}{'' if message.endswith(('.', '?')) else '.'}"] = line is not None
+    if len(sentences) > 1:
+        listed = "\n".join(f"  {sentence}" for sentence in sentences)
+        return BadInput(f"{name} has {len(sentences)} mistakes:\n{listed}")
+    ((sentence, is_in_file),) = sentences.items()
+    return BadInput(f"{name}, {sentence}" if is_in_file else sentence)
 
 
 def translate_validation_errors(error: ValidationError) -> list[tuple[KeyPath, str]]:

@@ -216,7 +216,12 @@ class CellObservations:
             raise FigureMissing(
                 "no_decoding", "one output token is made when the prompt is read, and nothing is decoded"
             )
-        raise FigureMissing("not_measured", self.missing_reasons.get(phase, "it was not measured"))
+        raise FigureMissing("not_measured", self.explain_missing(phase))
+
+    def explain_missing(self, *phases: Phase) -> str:
+        """Return why phases were not measured: the first reason known."""
+        reasons = (self.missing_reasons[phase] for phase in phases if phase in self.missing_reasons)
+        return next(reasons, "it was not measured")
 
     def windows_with(self, quantity: str, phase: Phase) -> tuple[PhaseWindow, ...]:
         """Return the windows with samples of a quantity: of whole requests, or else of a phase alone."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from assay.core.errors import MachineCannot
-from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.page import Page, Section, Table, Text
 from assay.core.values import Value
+from assay.experiments.reporting import table_columns
 from assay.machine.doctor import build_inference_yaml
 
 if TYPE_CHECKING:
@@ -26,16 +27,20 @@ MODELS_BY_MEMORY = (
 )
 """By the GiB that all GPUs have together, at least: which model leaves room for batches beside it."""
 
-SCENARIO_YAML = """\
-scenario:
-  batch_sizes: [1, 8]
-  input_tokens: 512
-  output_tokens: 128
+REPORTER_YAML = """\
 reporter:
   type: csv  # rows are added at every run
   output_file: energy.csv
 """
-CPU_YAML = """\
+SIZES_YAML = """\
+  input_tokens: 512
+  output_tokens: 128
+"""
+SCENARIO_YAML = f"""\
+scenario:
+  batch_sizes: [1, 8]
+{SIZES_YAML}{REPORTER_YAML}"""
+CPU_YAML = f"""\
 backend:
   type: pytorch
   model: random:llama-tiny  # or a hub's id, or a folder
@@ -44,28 +49,20 @@ scenario:
   batch_sizes: [1]
   input_tokens: 64
   output_tokens: 16
-reporter:
-  type: csv  # rows are added at every run
-  output_file: energy.csv
-"""
-SERVER_YAML = """\
+{REPORTER_YAML}"""
+SERVER_YAML = f"""\
 backend:
   type: openai
   model: NAME  # by which the server knows it
   endpoint: http://127.0.0.1:8000/v1
-  device_ids: [{gpus}]  # the server's, which are metered
+  device_ids: [{{gpus}}]  # the server's, which are metered
 scenario:
   concurrency: [1, 8]
-  input_tokens: 512
-  output_tokens: 128
-reporter:
-  type: csv  # rows are added at every run
-  output_file: energy.csv
-"""
+{SIZES_YAML}{REPORTER_YAML}"""
 
 
 class CheckedGpu(Value):
-    """A GPU that was looked at. Null: not offered."""
+    """A GPU and its state. Null: not available."""
 
     index: int
     uuid: str | None = None
@@ -83,13 +80,10 @@ class CheckedGpu(Value):
 def check_gpus(
     machine: Machine, indices: Sequence[int], touch: Callable[[str], None], torch_report: Mapping[str, Any]
 ) -> tuple[CheckedGpu, ...]:
-    """Return what came of looking at GPUs.
+    """Return the state of GPUs, given by their numbers.
 
-    Args:
-        machine: What is here.
-        indices: GPUs by their numbers.
-        touch: Makes sure that the GPU of a UUID answers NVML.
-        torch_report: What PyTorch found, as ``assay.worker.probes.gpu_smoke_test`` says it.
+    ``touch`` makes sure that the GPU of a UUID answers NVML; ``torch_report`` is that of
+    ``assay.worker.probes.gpu_smoke_test``.
     """
     gpus = {gpu.index: gpu for gpu in machine.gpus}
     lost = {gpu.index: gpu.reason for gpu in machine.lost}
@@ -163,21 +157,14 @@ def recommend_config(gpus: Sequence[Gpu], *, metered: Sequence[int] = (), withou
         if metered and without_torch:
             return f"{header}: no model computes here; GPUs are metered beside a server.\nname: energy\n{server}"
         aside = "".join(f"#   {line}\n" for line in server.splitlines())
-        server_comment = (
-            f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
-        )
-        return f"{header}: no GPU can be computed on.\n{server_comment}name: energy\n{CPU_YAML}"
+        comment = f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
+        return f"{header}: no GPU can be computed on.\n{comment}name: energy\n{CPU_YAML}"
     names = list(dict.fromkeys(gpu.name for gpu in gpus))
-    backend = build_inference_yaml(tuple(gpus)).replace(
-        "  type: pytorch\n", f"  type: pytorch\n  model: {choose_model(gpus)}  # or a hub's id, or a folder\n", 1
-    )
-    return f"{header} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{SCENARIO_YAML}"
-
-
-def choose_model(gpus: Sequence[Gpu]) -> str:
-    """Return the largest of some models of random weights that GPUs hold with ease."""
     gib = sum(gpu.memory_mib or 0.0 for gpu in gpus) / 1024
-    return next(model for least, model in MODELS_BY_MEMORY if gib >= least)
+    model = next(model for least, model in MODELS_BY_MEMORY if gib >= least)
+    named = f"  type: pytorch\n  model: {model}  # or a hub's id, or a folder\n"
+    backend = build_inference_yaml(tuple(gpus)).replace("  type: pytorch\n", named, 1)
+    return f"{header} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{SCENARIO_YAML}"
 
 
 def metered_only_note(torch_report: Mapping[str, Any]) -> str | None:
@@ -191,35 +178,32 @@ def build_check_page(
 ) -> Page:
     """Return what was found for people."""
     usable = [gpu for gpu in checked_gpus if gpu.usable]
-    lead = (
-        f"{len(usable)} of {len(checked_gpus)} GPUs can be used."
-        if checked_gpus
-        else f"No GPU: {_no_gpu_reason(machine)}."
-    )
-    if checked_gpus and note is not None:
-        lead = f"{note}."
+    lead = f"{len(usable)} of {len(checked_gpus)} GPUs can be used." if note is None else f"{note}."
+    if not checked_gpus:
+        lead = f"No GPU: {machine.gpu_note or 'none is visible'}."
     elements: list[Element] = [_gpu_table(machine, checked_gpus)] if checked_gpus else []
     bad = [gpu for gpu in checked_gpus if not gpu.usable and (note is None or not gpu.metered)]
     elements += [Text(text=f"GPU {gpu.index}: {gpu.status}.", tone="bad") for gpu in bad]
     if not usable and "type: pytorch\n" in yaml:
         elements.append(Text(text="What can be run without one: a small model on the CPU, whose times are measured."))
-    sections = [Section(title="GPUs", elements=tuple(elements))]
-    sections.append(Section(title="Configuration", elements=(Text(text=yaml),)))
-    sections.append(Section(title="To run it", elements=(Text(text=command),)))
+    sections: dict[str, list[Element]] = {
+        "GPUs": elements,
+        "Configuration": [Text(text=yaml)],
+        "To run it": [Text(text=command)],
+    }
     return Page(
         title="assay energy check",
         lead=lead,
         lead_tone="good" if checked_gpus and len(usable) == len(checked_gpus) else "bad",
-        sections=tuple(sections),
+        sections=tuple(Section(title=title, elements=tuple(part)) for title, part in sections.items()),
         origin="fake" if machine.has_fake_driver else "real",
     )
 
 
 def _gpu_table(machine: Machine, checked_gpus: Sequence[CheckedGpu]) -> Table:
-    titles = ("GPU", "name", "touched", "busy, %", "memory, MiB", "°C", "W")
     return Table(
         title=f"As they are now, driver {machine.driver or 'unknown'}",
-        columns=tuple(Column(title=title, numeric=index > 2) for index, title in enumerate(titles)),
+        columns=table_columns("GPU", "name", "touched", "busy, %", "memory, MiB", "°C", "W", words=3),
         rows=tuple(map(_gpu_row, checked_gpus)),
         tones=tuple("good" if gpu.usable else "bad" for gpu in checked_gpus),
     )
@@ -232,7 +216,3 @@ def _gpu_row(gpu: CheckedGpu) -> tuple[Cell, ...]:
     busy = gpu.utilization_percent
     touched = gpu.status if gpu.usable else "by NVML alone" if gpu.metered else "no"
     return gpu.index, gpu.name, touched, busy, memory, gpu.temperature_c, watts
-
-
-def _no_gpu_reason(machine: Machine) -> str:
-    return machine.gpu_note or "none is to be seen"

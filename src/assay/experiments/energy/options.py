@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -130,15 +130,10 @@ def build_energy_options(
     machine: Machine,
     *,
     isolation: Isolation | None = None,
-    longer: bool = True,
-    budget_s: float | None = None,
-    timeout_s: float = TIMEOUT_S,
-    retakes: int = 0,
-    on_interference: InterferencePolicy = "warn",
-    stage_calls: int = 1,
     nodes: int = 1,
     notes: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> EnergyOptions:
     """Return the options of a configuration, whose parts do not contradict each other, on a machine.
 
@@ -146,15 +141,10 @@ def build_energy_options(
         config: As it was read.
         machine: Where it will run.
         isolation: Null: a GPU's worker sees its GPUs only, a CPU's is left as it is.
-        longer: Measure phases again, for longer, that are not precise enough.
-        budget_s: Of the whole run; null: as long as it takes.
-        timeout_s: For a worker to answer.
-        retakes: Maximum number of repeated measurements of a disturbed trial.
-        on_interference: What to do when other processes are busy.
-        stage_calls: Minimum number of calls of each phase.
         nodes: Machines that this run is spread over.
         notes: Earlier notes: missing GPUs, names of the older tool.
         environment: Where CUDA_VISIBLE_DEVICES is looked up; by default this process's own.
+        **settings: Other fields of the options, such as ``budget_s``.
 
     Raises:
         BadInput: An isolation under which a process would see GPUs that it may not use.
@@ -173,7 +163,7 @@ def build_energy_options(
         raise BadInput("Without isolation a process sees every GPU, so that device_ids restrict nothing; leave it out.")
     gpus = [gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in (*devices, *metered) and config.metrics.enabled]
     stage_s, why = choose_stage_length(config.scenario.window_s, gpus, machine.driver, config.scenario.precision)
-    stages = len(list_cell_phases(config))
+    stages, budget_s = len(list_cell_phases(config)), settings.get("budget_s")
     budget_notes = []
     if budget_s is not None and budget_s < stages * stage_s:
         short = f"a budget of {budget_s:g} s is shorter than the {stages} stages of {stage_s:g} s of one process"
@@ -188,14 +178,9 @@ def build_energy_options(
         restarts=config.scenario.repeats,
         stage_s=stage_s,
         stage_why=why,
-        stage_calls=stage_calls,
-        longer=longer,
-        budget_s=budget_s,
-        timeout_s=timeout_s,
-        retakes=retakes,
-        on_interference=on_interference,
         seed=config.scenario.seed,
         notes=(*notes, *device_notes, *budget_notes),
+        **settings,
     )
 
 

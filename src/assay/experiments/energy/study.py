@@ -76,15 +76,10 @@ def build_study(machine: Machine, options: EnergyOptions, records: Records) -> E
         gpu=", ".join(f"{count} × {name}" for name, count in names.items()) or None,
         started_at=records[0].window.started_at if len(records) else "",
         rows=tuple(_build_row(options, cell, progress.observations, expected, gpus) for cell in measured),
-        skipped={cell.cell.name: _explain_missing_cell(cell) for cell in cells if not cell.all_windows},
+        skipped={cell.cell.name: cell.explain_missing(*cell.windows) for cell in cells if not cell.all_windows},
         notes=options.notes,
     )
     return EnergyStudy(progress, measured, result)
-
-
-def _explain_missing_cell(cell: CellObservations) -> str:
-    reasons = (cell.missing_reasons[phase] for phase in cell.windows if phase in cell.missing_reasons)
-    return next(reasons, "it was not measured")
 
 
 def _build_row(
@@ -318,14 +313,12 @@ def _request_notes(cell: CellObservations) -> list[Note]:
     if failed:
         message = f"{format_count(round(failed), 'request')} failed, beside {answered:.0f} that were answered"
         notes.append(Note.warning("requests_failed", message, failed=failed, answered=answered))
+    if (reason := describe_incomplete_answers(cell)) is not None:
+        message = f"{reason}: make scenario.window_s longer than an answer takes"
+        notes.append(Note.warning("incomplete_answers", message))
     if cell.is_server:
-        notes += [
-            *_incomplete_notes(cell),
-            *_length_notes(cell, answered),
-            *_stall_notes(cell),
-            *_count_notes(cell, answered),
-            *_chunk_notes(cell),
-        ]
+        notes += [*_length_notes(cell, answered), *_stall_notes(cell)]
+        notes += [*_count_notes(cell, answered), *_chunk_notes(cell)]
     share = max((window.count("client_cpu_s") / window.window_s for window in cell.whole), default=0.0)
     if share > CLIENT_BOUND:
         took = f"reading the answers took {100 * share:.0f} % of a core, so that times may be the client's"
@@ -342,13 +335,6 @@ def _count_prompts(window: PhaseWindow) -> float:
     """Return the number of prompts counted in a window: a server's when their first token came, not at their end."""
     first_tokens = len(window.samples("first_token_us")) if window.cell_phase.phase == "served" else 0
     return float(first_tokens) or window.count("requests")
-
-
-def _incomplete_notes(cell: CellObservations) -> list[Note]:
-    reason = describe_incomplete_answers(cell)
-    if reason is None:
-        return []
-    return [Note.warning("incomplete_answers", f"{reason}: make scenario.window_s longer than an answer takes")]
 
 
 def _length_notes(cell: CellObservations, answered: float) -> list[Note]:
