@@ -609,8 +609,8 @@ def points_table(points: Sequence[ComparedPoint], phase: ComparedPhase, everythi
     columns = [Column(title=title, numeric=index > len(names)) for index, title in enumerate(titles)]
     rows: list[tuple[Cell, ...]] = []
     for number, point in enumerate(points, 1):
-        each = None if point.rate_per_sequence is None else PointValue(point.rate_per_sequence.value)
-        values = (point.rate, each, point.joules)
+        own = point.rate_per_sequence
+        values = (point.rate, None if own is None else PointValue(own.value), point.joules)
         rows.append((str(number), *(point.describe(name) for name in names), *map(format_value, values)))
     if any(together):
         columns += [Column(title="front"), Column(title="front, each")]

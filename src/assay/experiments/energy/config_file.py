@@ -165,8 +165,8 @@ def build_config_error(problems: Iterable[tuple[KeyPath, str]], locations: Confi
     located.sort(key=lambda problem: math.inf if problem[0] is None else problem[0])
     sentences: dict[str, bool] = {}
     for line, override, message in located:
-        place = f"{override.text}: " if override is not None else "" if line is None else f"line {line}: "
-        sentences[f"{place}{message}{'' if message.endswith(('.', '?')) else '.'}"] = line is not None
+        location = f"{override.text}: " if override is not None else "" if line is None else f"line {line}: "
+        sentences[f"{location}{message}{'' if message.endswith(('.', '?')) else '.'}"] = line is not None
     if len(sentences) > 1:
         listed = "\n".join(f"  {sentence}" for sentence in sentences)
         return BadInput(f"{name} has {len(sentences)} mistakes:\n{listed}")
@@ -251,12 +251,12 @@ def read_config(
     translated_all = translate_config(overridden, wins=True, is_older=translated_file.is_older)
     moved = {**translated_file.moved, **translated_all.moved}
     locations = ConfigLocations(None if path is None else FileLocator(path), overrides, moved)
-    kept = {
+    file_notes = {
         steps: note
         for steps, note in translated_file.notes.items()
         if not any(override.replaces(steps) for override in overrides)
     }
-    notes = list({**kept, **translated_all.notes}.values())
+    notes = list({**file_notes, **translated_all.notes}.values())
     full = _apply_defaults(_drop_nulls(translated_all.content), defaults or {}, notes)
     name = str(path) if path is not None else "What is said"
     problems = [*translated_file.problems, *translated_all.problems]
@@ -318,8 +318,8 @@ def _drop_unused_limits(config: EnergyConfig, locations: ConfigLocations, notes:
     if not others:
         return config
     notes.append(f"backend.max_memory of GPU {', '.join(map(str, others))} is left out, as device_ids are others")
-    kept = {key: room for key, room in limits.items() if key not in others}
-    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": kept or None})})
+    used_limits = {key: room for key, room in limits.items() if key not in others}
+    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": used_limits or None})})
 
 
 def _resolve_paths(config: EnergyConfig, locations: ConfigLocations, path: Path | None) -> EnergyConfig:

@@ -430,7 +430,8 @@ def _idle_share(cell: CellObservations) -> FigureReadings:
     for reading, (window, power_w) in zip(power, metered, strict=True):
         own = cell.idle.get(window.process)
         idle_w = own.power_w if own is not None and own.power_w is not None else usual_w
-        readings.append(ProcessReading(idle_w / power_w, _hypot([reading.share, idle[0].share], (1.0, 1.0))))
+        shares = [share for share in (reading.share, idle[0].share) if share is not None]
+        readings.append(ProcessReading(idle_w / power_w, float(np.hypot(*shares)) if len(shares) == 2 else None))
     return FigureReadings(readings)
 
 
