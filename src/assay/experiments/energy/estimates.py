@@ -430,8 +430,9 @@ def _idle_share(cell: CellObservations) -> FigureReadings:
     for reading, (window, power_w) in zip(power, metered, strict=True):
         own = cell.idle.get(window.process)
         idle_w = own.power_w if own is not None and own.power_w is not None else usual_w
-        shares = [share for share in (reading.share, idle[0].share) if share is not None]
-        readings.append(ProcessReading(idle_w / power_w, float(np.hypot(*shares)) if len(shares) == 2 else None))
+        share, idle_error = reading.share, idle[0].share
+        error = None if share is None or idle_error is None else float(np.hypot(share, idle_error))
+        readings.append(ProcessReading(idle_w / power_w, error))
     return FigureReadings(readings)
 
 
