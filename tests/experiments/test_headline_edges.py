@@ -600,9 +600,9 @@ def test_without_joules_the_speed_is_told_and_why() -> None:
     only = told_of(asked_for("graphs"), figures={"output_tokens_per_s": slow}, missing_reasons={JOULES: "another"})
     start = "m on 1 × Example:"
     assert energy(both, only) == (
-        f"{start} 200 tokens/s at batch 1, eager, 50.0 tokens/s at batch 1, graphs; energy not told: no GPU."
+        f"{start} 200 tokens/s at batch 1, eager, 50.0 tokens/s at batch 1, graphs; no energy reported: no GPU."
     )
-    assert energy(only) == f"{start} 50.0 tokens/s at batch 1, graphs; energy not told: another."
+    assert energy(only) == f"{start} 50.0 tokens/s at batch 1, graphs; no energy reported: another."
     assert energy(told_of(figures={})) == f"{start} no token came while it was measured."
 
 

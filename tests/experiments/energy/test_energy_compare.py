@@ -314,5 +314,5 @@ def test_one_bad_source_among_good_ones_is_told_and_the_rest_compared(tmp_path: 
     assert "not valid JSON" in found.unusable[0]
     left = every().model_copy(update={"skipped": {"eager, batch 64, 512 in, 128 out": "out of memory."}})
     assert read_sources([put(tmp_path / "left", left)]).skipped == [
-        "energy-1: eager, batch 64, 512 in, 128 out gave nothing: out of memory"
+        "energy-1: eager, batch 64, 512 in, 128 out has no result: out of memory"
     ]

@@ -191,7 +191,7 @@ def test_a_phase_that_does_not_work_leaves_the_other_phases_and_marks_the_cell()
     assert row.partial
     assert why(row, "decode_j_per_token") == "it broke"
     assert value(row, "prefill_j_per_token") > 0
-    assert why(row, "phases_share") == "no process told the energy of both phases and of whole requests"
+    assert why(row, "phases_share") == "no process has the energy of both phases and of whole requests"
     assert [note.params for note in row.notes if note.code == "phase_cut_short"] == [{"processes": 3}]
 
 
@@ -290,7 +290,7 @@ def test_times_alone_are_told_where_no_energy_is_asked_for_or_none_can_be_read()
     row = result_of(there, wanted, records).rows[0]
     assert why(row, "decode_j_per_token") == why(row, "idle_w") == ENERGY_DISABLED
     assert (
-        "50.0 tokens/s at batch 1, eager; energy not told"
+        "50.0 tokens/s at batch 1, eager; no energy reported"
         in EXPERIMENT.report(there, wanted, records).findings.headline
     )
     bare = machine(cores=(4,))

@@ -135,7 +135,7 @@ def _read_file(file: Path, sources: EnergySources) -> None:
         raise BadInput(f"{file} is not an {JSON_FILE} of this version of Assay: {first_problem(error)}.") from None
     name = result.run or file.parent.resolve().name
     sources.rows += flatten_rows(result.model_copy(update={"run": name}))
-    sources.skipped += [f"{name}: {cell} gave nothing: {why.rstrip('.')}" for cell, why in result.skipped.items()]
+    sources.skipped += [f"{name}: {cell} has no result: {why.rstrip('.')}" for cell, why in result.skipped.items()]
 
 
 def _read_table(file: Path, sources: EnergySources) -> None:
@@ -565,7 +565,7 @@ def _lowest_energy_sentence(points: Sequence[ComparedPoint], phase: ComparedPhas
     near = [point for point, joules in metered if point is not best and not least.surely_below(joules)]
     if near:
         shown = "; ".join(name_point(point, points) for point in near[:2]) + (" and others" if len(near) > 2 else "")
-        text += f" Not to be told from it: {shown}."
+        text += f" Not distinguishable from it: {shown}."
     states = [standing.state for standing in rank_points(points) if standing is not None]
     if len(states) > 1:
         words: dict[ParetoState, str] = {"front": "on the front", "dominated": "dominated", "unsure": "unsure"}

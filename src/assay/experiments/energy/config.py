@@ -182,13 +182,13 @@ class EnergyScenario(Value):
     )
     precision: float = Field(default=0.03, gt=0, lt=1, description="Wider intervals of J/token are measured longer.")
     generate_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
-    reasoning: bool | None = Field(default=None, description="True: the model is told to reason; false: it is not.")
+    reasoning: bool | None = Field(default=None, description="Whether to ask the model to reason; null: its default.")
     reasoning_params: dict[str, JsonValue] = Field(default_factory=dict)
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
 
     @property
     def reasoning_settings(self) -> dict[str, JsonValue]:
-        """What the chat template of a model, or the request to a server, is told; empty: prompts go as they are."""
+        """Arguments of a model's chat template, or of the request to a server; empty: prompts go as they are."""
         if self.reasoning is False:
             return {}
         return self.reasoning_params or ({"enable_thinking": True} if self.reasoning else {})
@@ -202,7 +202,7 @@ class EnergyMetrics(Value):
         default=None, description="GPUs whose energy counts, where they are not backend.device_ids: a server's."
     )
     carbon_g_per_kwh: FiniteFloat | None = Field(
-        default=None, ge=0, le=MAX_G_PER_KWH, description="Null: no carbon is told."
+        default=None, ge=0, le=MAX_G_PER_KWH, description="Null: no carbon is reported."
     )
     country_iso_code: str | None = Field(default=None, description="Told in results, beside the carbon.")
     region: str | None = Field(default=None, description="Likewise.")
@@ -315,7 +315,7 @@ def _check_local_config(config: EnergyConfig) -> Iterator[ConfigProblem]:
     if scenario.reasoning_settings and (scenario.prompts == RANDOM_PROMPTS or is_random(backend.model)):
         key = "reasoning_params" if scenario.reasoning_params else "reasoning"
         needs = "a file of prompts, and a model with a chat template"
-        yield ("scenario", key), f"{key} is told where prompts are written for a model: it needs {needs}"
+        yield ("scenario", key), f"{key} takes effect where prompts are written for a model: it needs {needs}"
     if scenario.generate_kwargs.get("use_cache") is False and max(scenario.output_tokens) > 1:
         problem = "use_cache: false reads the prompt for every token: decoding is nothing apart"
         yield ("scenario", "generate_kwargs"), problem

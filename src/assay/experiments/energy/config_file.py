@@ -229,16 +229,16 @@ def read_config(
     flags: Sequence[ConfigOverride] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> tuple[EnergyConfig, tuple[str, ...]]:
-    """Return a configuration, and notes on what the user should know of how it was understood.
+    """Return a configuration, and notes on how it was understood.
 
     Args:
-        path: The file; null: there is none, and all is said by the rest.
-        sets: ``backend.device_ids=[0,1]`` and the like, which take the place of what the file says.
-        flags: Likewise, of flags that have names of their own.
-        defaults: What holds where neither says anything, by sections.
+        path: The file; null: none.
+        sets: ``backend.device_ids=[0,1]`` and the like, which override the file.
+        flags: Overrides from flags with names of their own.
+        defaults: Values of keys that are set nowhere, by section.
 
     Raises:
-        BadInput: It cannot be read, or does not make sense; all that does not is told, with its places.
+        BadInput: It cannot be read, or is invalid; all errors are listed with their lines.
     """
     from assay.compat.energy import translate_config
 
@@ -258,7 +258,7 @@ def read_config(
     }
     notes = list({**file_notes, **translated_all.notes}.values())
     full = _apply_defaults(_drop_nulls(translated_all.content), defaults or {}, notes)
-    name = str(path) if path is not None else "What is said"
+    name = str(path) if path is not None else "The command line"
     problems = [*translated_file.problems, *translated_all.problems]
     try:
         config = EnergyConfig.model_validate(full)
@@ -293,7 +293,7 @@ def _drop_nulls(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _apply_defaults(content: dict[str, Any], defaults: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Fill in what is not said, and name a model where none is, with a note."""
+    """Fill in defaults, and choose a model where none is named, with a note."""
     for section, values in defaults.items():
         given_values = content.get(section, {})
         if isinstance(given_values, dict):

@@ -444,7 +444,7 @@ def _fact_figure(phase: Phase, value: Callable[[PhaseWindow], float | None], why
             raise FigureMissing(SERVER, SERVER_NOT_OBSERVABLE)
         readings = [ProcessReading(x) for window in cell.windows_of(phase) if (x := value(window)) is not None]
         if not readings:
-            raise FigureMissing("not_found_out", why)
+            raise FigureMissing("not_measured", why)
         return FigureReadings(readings)
 
     return figure
@@ -484,7 +484,7 @@ def _phases_share(cell: CellObservations) -> FigureReadings:
         raise _explain_missing_energy(windows)
     readings = [reading for whole in windows if (reading := _phases_reading(cell, whole)) is not None]
     if not readings:
-        detail = "no process told the energy of both phases and of whole requests"
+        detail = "no process has the energy of both phases and of whole requests"
         raise FigureMissing("not_measured", detail)
     return FigureReadings(readings)
 
@@ -566,9 +566,9 @@ FIGURE_FUNCTIONS: dict[str, FigureFunction] = {
     "power_w": _energy_figure("whole", (), lambda window, joules: joules / window.window_s),
     "idle_w": _idle_power_w,
     "idle_share": _idle_share,
-    "busy_share": _fact_figure("decode", measure_busy_share, "the kernels of a GPU were not looked at"),
-    "bandwidth_share": _fact_figure("decode", _bandwidth_share, "how fast memory is was not found out"),
-    "compute_share": _fact_figure("prefill", _compute_share, "how fast arithmetic is was not found out"),
+    "busy_share": _fact_figure("decode", measure_busy_share, "GPU kernels were not profiled"),
+    "bandwidth_share": _fact_figure("decode", _bandwidth_share, "peak memory bandwidth was not measured"),
+    "compute_share": _fact_figure("prefill", _compute_share, "peak FLOP/s was not measured"),
     "phases_share": _phases_share,
     "host_j_per_output_token": _host_energy,
 }

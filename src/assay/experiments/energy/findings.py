@@ -113,8 +113,8 @@ def _speed_clause(rows: Sequence[EnergyRow]) -> str:
         if speed is not None
     ]
     reasons = [why for row in rows if (why := row.missing_reasons.get(main_figure(row.cell)))]
-    untold = f"; energy not told: {reasons[0].rstrip('.')}" if reasons else ""
-    return f"{', '.join(parts) or 'no token came while it was measured'}{untold}"
+    missing = f"; no energy reported: {reasons[0].rstrip('.')}" if reasons else ""
+    return f"{', '.join(parts) or 'no token came while it was measured'}{missing}"
 
 
 def _few_processes_sentence(energies: Sequence[tuple[EnergyRow, Estimate]]) -> str:
@@ -235,7 +235,7 @@ def _figure_findings(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding
 
 def _judge_precision(estimate: Estimate | None, precision: float, why: str | None) -> tuple[Verdict, str | None]:
     if estimate is None:
-        return "unsure", f"it is not told: {why}"
+        return "unsure", f"not measured: {why}"
     half = estimate.relative_half_width
     if half is None:
         return "unsure", f"{estimate.method}; more scenario.repeats give one over them"

@@ -115,7 +115,7 @@ class EnergyRow(Value):
     peak_power_w: float | None = Field(default=None, description="The most that all GPUs drew at one moment.")
     tokens: dict[str, int] = Field(default_factory=dict, description="Counted: input_tokens, output_tokens, requests.")
     energy_j: Estimate | None = Field(
-        default=None, description="Of all GPUs while these were measured, all processes together; null: not told."
+        default=None, description="Of all GPUs while these were measured, all processes together; null: not measured."
     )
     measured_s: float | None = Field(default=None, description="How long that was, all processes together.")
     placement: dict[str, str] | None = None
@@ -136,7 +136,7 @@ class EnergyResult(Value):
     gpu: str | None = Field(default=None, description="The GPUs' name, and how many.")
     started_at: str
     rows: tuple[EnergyRow, ...]
-    skipped: dict[str, str] = Field(default_factory=dict, description="Cells that gave nothing: why.")
+    skipped: dict[str, str] = Field(default_factory=dict, description="Cells without a result: why.")
     notes: tuple[str, ...] = Field(default=(), description="Of the whole run: GPUs that were missing, older names.")
 
 

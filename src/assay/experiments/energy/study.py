@@ -433,7 +433,7 @@ def _tracing_notes(windows: Sequence[PhaseWindow]) -> list[Note]:
     if not ratios or median(ratios) <= TRACING_RATIO:
         return []
     share = median(ratios) - 1
-    message = f"after the profiler had looked at a call, the same call took {100 * share:.0f} % longer than before"
+    message = f"after the profiler had recorded a call, the same call took {100 * share:.0f} % longer than before"
     return [Note.remark("still_traced", message, longer_share=share)]
 
 
