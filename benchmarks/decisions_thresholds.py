@@ -17,8 +17,8 @@ from scipy import stats
 from assay.core.values import Subject
 from assay.experiments.threshold.answers import build_answer
 from assay.experiments.threshold.cells import PathTimes, PointMeasurement, PointObservations, judge_threshold
-from assay.experiments.threshold.spec import GROWTH, MAX_BLOCKS, ROUNDS, GridPoint, Threshold
 from assay.experiments.threshold.plan import choose_next_points
+from assay.experiments.threshold.spec import GROWTH, MAX_BLOCKS, ROUNDS, GridPoint, Threshold
 from assay.stats.crossover import (
     SpeedupBound,
     bound_speedup,

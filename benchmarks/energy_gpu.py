@@ -33,8 +33,7 @@ from benchmarks.energy_gpu_zeus import windows, zeus_monitor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.joules.load import CallBoundary
-    from assay.joules.readings import MeterReading
+    from assay.joules.readings import CallBoundary, MeterReading
     from assay.timing.options import TimingOptions
     from benchmarks.energy_gpu_zeus import Monitor
 

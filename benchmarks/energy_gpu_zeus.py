@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from assay.joules.load import CallLoad
+    from assay.joules.devices import CallLoad
 
 WINDOW_S, WINDOWS = 0.05, 16
 WARM_S = 1.0

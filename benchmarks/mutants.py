@@ -59,7 +59,7 @@ CONCLUSIONS = ("analyse", "finding", "headline")
 ON_GPU = (
     "timing/cuda/",
     "timing/continuous.py:StreamEvent", "timing/continuous.py:_QueuedSample", "timing/continuous.py:EventCallStream",
-    "joules/load.py:CudaCallLoad",
+    "joules/devices.py:CudaCallLoad",
     "joules/devices.py:open_cuda_device", "joules/devices.py:CudaEnergyDevice", "joules/devices.py:CudaLoadBuilder",
     "joules/devices.py:_capability_notes", "joules/devices.py:_repeat_call", "joules/devices.py:_replay_s",
     "joules/devices.py:_host_gap_s", "joules/devices.py:_launch_s", "joules/devices.py:matmul_load",

@@ -15,7 +15,7 @@ from assay.launch.monitoring import MARGIN_NS
 from benchmarks.tokens_tables import over
 
 if TYPE_CHECKING:
-    from assay.experiments.energy.observations import PhaseWindow
+    from assay.experiments.energy.estimates import PhaseWindow
     from assay.store.records import Records
     from assay.store.run_folder import RunFolder
 

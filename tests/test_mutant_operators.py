@@ -81,7 +81,7 @@ def test_what_only_a_gpu_runs_and_the_tests_of_the_trace_exist() -> None:
     ("module", "included", "excluded"),
     [
         ("experiments/run/report.py", "_subject_finding", "build_page"),
-        ("joules/load.py", "DeviceActivity", "CudaCallLoad"),
+        ("joules/devices.py", "CpuCallLoad", "CudaCallLoad"),
     ],
 )
 def test_no_faults_are_drawn_from_what_draws_a_page_or_needs_a_gpu(module: str, included: str, excluded: str) -> None:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from assay.core.page import Page
     from assay.core.results import Estimate, Finding, Findings, Record
     from assay.core.values import Block, Done, Role, Subject, Trial
-    from assay.joules.measure import energy
-    from assay.joules.results import Energy
+    from assay.joules.measure import Energy, energy
     from assay.machine.detect import detect
     from assay.machine.model import Machine
     from assay.monitor.monitor import Monitor
@@ -90,8 +89,7 @@ _HOMES = {
     "assay.core.page": ("Page",),
     "assay.core.values": ("Block", "Done", "Role", "Subject", "Trial"),
     "assay.core.results": ("Estimate", "Finding", "Findings", "Record"),
-    "assay.joules.measure": ("energy",),
-    "assay.joules.results": ("Energy",),
+    "assay.joules.measure": ("Energy", "energy"),
     "assay.machine.detect": ("detect",),
     "assay.machine.model": ("Machine",),
     "assay.monitor.monitor": ("Monitor",),

@@ -14,7 +14,7 @@ from assay.cli.energy_reporters import check_writable, read_result, write_report
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.files import update_file
 from assay.experiments.energy.config import EnergyReporter
-from assay.experiments.energy.export import build_report_files
+from assay.experiments.energy.result import build_report_files
 from tests.experiments.energy.made_rows import result, row
 
 if TYPE_CHECKING:

@@ -106,7 +106,7 @@ def test_every_key_of_the_older_tool_becomes_one_of_ours_or_is_accounted_for(
         "scenario.dataset_name is scenario.prompts", "scenario.num_samples", "input_shapes.batch_size is scenario.ba",
         "input_shapes.sequence_length is scenario.input_tokens", "exactly 100 tokens, not 50 to 100",
         "scenario.generate_kwargs are all obeyed", "metrics.type codecarbon", "metrics.project_name my_project",
-        "metrics.output_dir ./emissions", "carbon is told: that of USA", "output_dir: every run",
+        "metrics.output_dir ./emissions", "carbon is reported: that of USA", "output_dir: every run",
     ):  # fmt: skip
         assert len([note for note in notes if key in note]) == 1, key
     assert len(notes) == 15

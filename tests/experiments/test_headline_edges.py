@@ -25,7 +25,7 @@ from assay.experiments.contention.report import (
 )
 from assay.experiments.contention.report import headline as of_company
 from assay.experiments.contention.tuner_agreement import PickMismatch
-from assay.experiments.energy.findings import format_load, main_figure, smallest_and_largest, token_energy
+from assay.experiments.energy.findings import main_figure, smallest_and_largest, token_energy
 from assay.experiments.energy.findings import write_headline as of_energy
 from assay.experiments.energy.result import EnergyCell, EnergyResult, EnergyRow
 from assay.experiments.scaling.analysis import AnalysedShape, ScalingAnalysis
@@ -571,7 +571,7 @@ def test_whole_requests_stand_for_a_token_where_nothing_is_taken_apart() -> None
     one, two = asked_for(output_tokens=1), asked_for(output_tokens=2)
     server = asked_for("server", concurrency=16)
     assert [main_figure(cell) for cell in (one, two, server)] == [SERVED, JOULES, SERVED]
-    assert [format_load(told_of(cell)) for cell in (one, server)] == ["batch 1", "16 at once"]
+    assert [cell.load for cell in (one, server)] == ["batch 1", "16 at once"]
     figures = {JOULES: between(1.0), SERVED: between(4.0)}
     energies = [token_energy(told_of(cell, figures=figures)) for cell in (one, two, server)]
     assert [each and each.value for each in energies] == [4.0, 1.0, 4.0]
@@ -600,9 +600,9 @@ def test_without_joules_the_speed_is_told_and_why() -> None:
     only = told_of(asked_for("graphs"), figures={"output_tokens_per_s": slow}, missing_reasons={JOULES: "another"})
     start = "m on 1 × Example:"
     assert energy(both, only) == (
-        f"{start} 200 tokens/s at batch 1, eager, 50.0 tokens/s at batch 1, graphs; energy not told: no GPU."
+        f"{start} 200 tokens/s at batch 1, eager, 50.0 tokens/s at batch 1, graphs; no energy reported: no GPU."
     )
-    assert energy(only) == f"{start} 50.0 tokens/s at batch 1, graphs; energy not told: another."
+    assert energy(only) == f"{start} 50.0 tokens/s at batch 1, graphs; no energy reported: another."
     assert energy(told_of(figures={})) == f"{start} no token came while it was measured."
 
 

@@ -17,7 +17,7 @@ from assay.experiments.contention.layout import LayoutCell, WorkerSlot
 from assay.experiments.contention.tuner_agreement import PickMismatch
 from assay.experiments.energy import estimates
 from assay.experiments.energy.compare import PointValue
-from assay.experiments.energy.observations import describe_length_mismatch
+from assay.experiments.energy.estimates import describe_length_mismatch
 from assay.experiments.matrix import analysis as matrix
 from assay.experiments.matrix.analysis import MatrixReading
 from assay.experiments.power.budget import BudgetPlan, fit_curves
@@ -231,9 +231,8 @@ def test_the_first_token_of_a_request_is_made_when_its_prompt_is_read() -> None:
     whole = window(60.0, requests=2.0, output_tokens=12.0, input_tokens=100.0)
     phases = {"prefill": (window(10.0, input_tokens=100.0),), "decode": (window(20.0, output_tokens=10.0),)}
     seen: Any = Made(windows_of=lambda _: (whole,), is_server=False, windows=phases)
-    found = estimates._phases_share(seen)
-    assert not isinstance(found, str)
-    assert [draw.value for draw in found] == pytest.approx([0.5])
+    found = estimates._phases_share(seen).readings
+    assert [reading.value for reading in found] == pytest.approx([0.5])
 
 
 def test_one_number_of_a_single_process_leaves_a_ratio_in_doubt() -> None:

@@ -6,13 +6,13 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-from assay.joules.load import CudaCallLoad
+from assay.joules.devices import CudaCallLoad
 from tests.joules.world import NS, VirtualRig, VirtualTime, World, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from assay.joules.load import CallLoad
+    from assay.joules.devices import CallLoad
     from assay.joules.readings import GpuPowerMeter
     from assay.timing.options import TimingOptions
     from assay.timing.setup import BoundCall

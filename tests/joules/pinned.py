@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.joules.devices import polling_interval_s
-from assay.joules.load import CallBoundary
 from assay.joules.measure import energy, plan_measurement
 from assay.joules.per_call import estimate_call_energy
-from assay.joules.readings import MeterReading
+from assay.joules.readings import CallBoundary, MeterReading
 from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel, fit_sensor_model
 from assay.joules.window_energy import estimate_window_energy
 from tests.joules.trials import installed, model_of

@@ -14,8 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from assay.joules.load import CallBoundary
-from assay.joules.readings import GpuPowerMeter, MeterReading
+from assay.joules.readings import CallBoundary, GpuPowerMeter, MeterReading
 from assay.joules.sensor_model import SensorModel
 from assay.machine import nvidia
 from tests.fakes.fake_nvml import FakeNvml, attached, hopper

@@ -10,8 +10,7 @@ import pytest
 
 from assay.core.errors import TrialFailed
 from assay.joules import devices
-from assay.joules.devices import CudaLoadBuilder
-from assay.joules.load import QUEUE_AHEAD_S, CudaCallLoad
+from assay.joules.devices import QUEUE_AHEAD_S, CudaCallLoad, CudaLoadBuilder
 from assay.joules.measure import energy
 from assay.joules.sensor_model import load_sensor_model
 from assay.timing.cuda.device import NotCapturable
@@ -23,7 +22,7 @@ from tests.joules.trials import installed, model_of
 from tests.joules.world import NS, Kernel, VirtualSampling, hopper_like
 
 if TYPE_CHECKING:
-    from assay.joules.load import CallLoad
+    from assay.joules.devices import CallLoad
 
 
 def a_keeper(world: GpuWorld, batch_s: float = 0.004, watts: float = 400.0, **more: Any) -> CudaCallLoad:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from assay.joules.load import CallBoundary, build_activity
+from assay.joules.readings import CallBoundary, build_activity
 
 KNOTS = [
     CallBoundary(1_000_000_000, 0),

@@ -8,9 +8,8 @@ import pytest
 
 import assay
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.joules.measure import energy
+from assay.joules.measure import Energy, energy
 from assay.joules.per_call import estimate_call_energy
-from assay.joules.results import Energy
 from tests.joules.trials import installed, model_of
 from tests.joules.world import Kernel, VirtualRig, hopper_like, no_counter, opened, probed
 

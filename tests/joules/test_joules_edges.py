@@ -13,9 +13,9 @@ import pytest
 from assay.core.errors import MachineCannot
 from assay.core.results import Estimate
 from assay.joules import sensor_model as probing
-from assay.joules.load import CpuCallLoad
+from assay.joules.devices import CpuCallLoad
+from assay.joules.measure import Energy
 from assay.joules.readings import GpuPowerMeter, HostMonotonicClock, MeterReading, RaplMeter
-from assay.joules.results import Energy, format_energy_estimate
 from assay.joules.sensor_model import (
     CounterModel,
     PowerModel,
@@ -24,6 +24,7 @@ from assay.joules.sensor_model import (
     load_sensor_model,
     save_sensor_model,
 )
+from assay.joules.window_energy import format_energy_estimate
 from tests.machines import machine
 
 if TYPE_CHECKING:

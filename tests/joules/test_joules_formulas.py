@@ -18,10 +18,9 @@ from assay.joules.observations import (
     thin_observations,
 )
 from assay.joules.per_call import GAIN_SHARE
-from assay.joules.results import WindowEnergy
 from assay.joules.ticks import SensorTicks
 from assay.joules.trial_energy import estimate_host_domains, estimate_package_energy, merge_windows, sum_window_energies
-from assay.joules.window_energy import fit_window_energy
+from assay.joules.window_energy import WindowEnergy, fit_window_energy
 from assay.monitor.samples import HostSample
 
 S = 1_000_000_000

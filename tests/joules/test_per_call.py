@@ -16,10 +16,12 @@ from assay.core.errors import MachineCannot
 from assay.joules import measure as measuring
 from assay.joules import per_call as judging
 from assay.joules import per_call as percall
-from assay.joules.load import CallBoundary, DeviceActivity, build_activity
 from assay.joules.measure import EnergyPlan
 from assay.joules.observations import (
+    EnergyRefused,
     KrigingFit,
+    SensorStream,
+    SensorView,
     bridge_covariance,
     combine_observations,
     integrated_covariance,
@@ -33,8 +35,7 @@ from assay.joules.per_call import (
     fit_call_energy,
     unseen_energy_share,
 )
-from assay.joules.readings import MeterReading
-from assay.joules.sensor_selection import EnergyRefused, SensorStream, SensorView
+from assay.joules.readings import CallBoundary, DeviceActivity, MeterReading, build_activity
 from assay.joules.ticks import SensorTicks
 from assay.timing.options import TimingOptions
 from tests.joules.test_joules_edges import model, power

@@ -10,30 +10,27 @@ import numpy as np
 import pytest
 
 from assay.joules import sensor_model, ticks
-from assay.joules.load import CallBoundary, DeviceActivity, build_activity
 from assay.joules.observations import (
+    EnergyRefused,
     KrigingTarget,
     Observations,
+    SensorStream,
+    SensorView,
     average_observations,
     bridge_covariance,
     combine_observations,
+    find_power_ticks,
     fit_kriging,
     integrated_covariance,
     observation_covariance,
     observe_counter,
     observe_power,
-    thin_observations,
-)
-from assay.joules.readings import CounterSeries, MeterReading, PowerSeries
-from assay.joules.sensor_model import CounterModel, PowerModel, counter_quantum_j, fit_counter, fit_power
-from assay.joules.sensor_selection import (
-    EnergyRefused,
-    SensorStream,
-    SensorView,
-    find_power_ticks,
     open_stream,
     select_sensor_views,
+    thin_observations,
 )
+from assay.joules.readings import CallBoundary, CounterSeries, DeviceActivity, MeterReading, PowerSeries, build_activity
+from assay.joules.sensor_model import CounterModel, PowerModel, counter_quantum_j, fit_counter, fit_power
 from assay.joules.ticks import SensorTicks, find_held_ticks, find_ticks
 from tests.joules.test_joules_edges import counter, model, power
 

@@ -51,7 +51,7 @@ def test_a_windows_energy_is_told_with_an_interval_and_how() -> None:
     assert told.energy.low is not None
     assert told.energy.low < 3000.0 < (told.energy.high or 0.0)
     assert told.note is not None
-    assert "was not looked at" in told.note
+    assert "was not probed" in told.note
 
 
 def test_several_windows_add_up_and_one_that_cannot_be_told_refuses_all() -> None:

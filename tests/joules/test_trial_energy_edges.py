@@ -14,19 +14,18 @@ import pytest
 from assay.core.errors import MachineCannot
 from assay.core.results import Estimate, Missing
 from assay.joules import readings, trial_energy, window_energy
-from assay.joules.load import CpuCallLoad
+from assay.joules.devices import CpuCallLoad
 from assay.joules.observations import (
     KrigingFit,
     Observations,
+    SensorView,
     combine_observations,
     integrated_covariance,
     observe_counter,
     observe_power,
 )
 from assay.joules.readings import MeterReading, counter_series, power_series
-from assay.joules.results import WindowEnergy
 from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel
-from assay.joules.sensor_selection import SensorView
 from assay.joules.ticks import SensorTicks
 from assay.joules.trial_energy import (
     ASSUMED_SENSOR_MODEL,
@@ -39,7 +38,7 @@ from assay.joules.trial_energy import (
     sum_gpu_energy,
     sum_window_energies,
 )
-from assay.joules.window_energy import PowerVariation, expected_error_j, fit_window_energy
+from assay.joules.window_energy import PowerVariation, WindowEnergy, expected_error_j, fit_window_energy
 from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 from tests.joules.test_joules_edges import MS, Turned
 from tests.joules.test_window_energy_edges import AtOnce, Waits
@@ -95,7 +94,7 @@ def test_each_gpu_is_asked_for_each_window_by_what_is_known_of_its_sensors(monke
     assert told_of_all.energy is not None
     assert (told_of_all.energy.value, told_of_all.energy.low, told_of_all.energy.high) == (16.0, 12.0, 20.0)
     assert told_of_all.note == (
-        "of the GPU, and of nothing else in the machine; how its sensor sees was not looked at (assay.energy does so), "
+        "of the GPU, and of nothing else in the machine; its sensor was not probed (assay.energy does so), "
         "so that the interval is wide; beside the interval the sensor may be off by ±2 J"
     )
     known_alone = sum_gpu_energy([found[3]])

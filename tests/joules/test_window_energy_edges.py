@@ -16,9 +16,8 @@ from assay.joules import readings
 from assay.joules import window_energy as advice
 from assay.joules import window_energy as windows
 from assay.joules.measure import plan_measurement
-from assay.joules.observations import observe_counter, observe_power
+from assay.joules.observations import EnergyRefused, SensorView, observe_counter, observe_power
 from assay.joules.readings import MeterReading, counter_series, power_series
-from assay.joules.sensor_selection import EnergyRefused, SensorView
 from assay.joules.ticks import SensorTicks
 from assay.joules.window_energy import check_covered, check_ticks, count_ticks, estimate_window_energy
 from tests.joules.test_joules_edges import MS, Turned, counter, model, power

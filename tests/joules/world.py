@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.joules.load import CpuCallLoad
+from assay.joules.devices import CpuCallLoad
 from assay.joules.readings import GpuPowerMeter
 from assay.joules.sensor_model import probe_sensors
 from assay.machine import nvidia
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.results import Origin
-    from assay.joules.load import CallLoad
+    from assay.joules.devices import CallLoad
     from assay.joules.readings import EnergyMeter, MeterReading, ReadingSampler, SleepingClock
     from assay.joules.sensor_model import SensorModel
     from assay.timing.options import TimingOptions

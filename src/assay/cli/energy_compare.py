@@ -61,8 +61,13 @@ def compare_energy(flags: EnergyCompareFlags) -> int:
     """
     from assay.cli import show
     from assay.cli.scaling_analyse import text_only_page
-    from assay.experiments.energy.compare import choose_compared_by, comparison_page
-    from assay.experiments.energy.compare_sources import build_points, choose_phase, read_sources
+    from assay.experiments.energy.compare import (
+        build_points,
+        choose_compared_by,
+        choose_phase,
+        comparison_page,
+        read_sources,
+    )
     from assay.reports.terminal import print_page
 
     for path in flags.outputs:

@@ -45,7 +45,7 @@ class ReporterFiles:
         Raises:
             EndedEarly: One could not be written after all; what was measured is kept.
         """
-        from assay.experiments.energy.export import JSON_FILE
+        from assay.experiments.energy.result import JSON_FILE
 
         if not self.reporters or not (run / JSON_FILE).is_file():
             return code
@@ -164,14 +164,14 @@ def _check_reporter_file(path: Path, reporter: EnergyReporter) -> None:
         raise BadInput(f"{path}, the file of the reporter {reporter.type}, is a folder.")
     check_file(path)
     if reporter.type in TABLES and path.is_file():
-        from assay.experiments.energy.export import parse_csv_table
+        from assay.experiments.energy.result import parse_csv_table
 
         with translate_os_errors(path):
             parse_csv_table(path.read_bytes(), str(path), _known_columns(reporter))
 
 
 def _known_columns(reporter: EnergyReporter) -> Collection[str]:
-    from assay.experiments.energy.export import KNOWN_COLUMNS, SCORE_COLUMN
+    from assay.experiments.energy.result import KNOWN_COLUMNS, SCORE_COLUMN
 
     return KNOWN_COLUMNS if reporter.type == "csv" else {SCORE_COLUMN}
 
@@ -185,8 +185,7 @@ def read_result(folder: Path) -> EnergyResult:
     from pydantic import ValidationError
 
     from assay.core.values import first_problem
-    from assay.experiments.energy.export import JSON_FILE
-    from assay.experiments.energy.result import EnergyResult
+    from assay.experiments.energy.result import JSON_FILE, EnergyResult
     from assay.store.records import verify_file
 
     file = folder / JSON_FILE
@@ -231,7 +230,7 @@ def _write_reporter(folder: Path, result: EnergyResult, reporter: EnergyReporter
     with translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     if reporter.type == "json":
-        from assay.experiments.energy.export import result_to_json
+        from assay.experiments.energy.result import result_to_json
 
         replace_atomically(path, result_to_json(result).encode())
         return [str(path)]
@@ -243,7 +242,7 @@ def _write_reporter(folder: Path, result: EnergyResult, reporter: EnergyReporter
 
 def _append_rows(path: Path, result: EnergyResult, reporter: EnergyReporter) -> list[str]:
     """Add a run's rows, if it has any; a last line of the table that was cut short is set aside in its own file."""
-    from assay.experiments.energy.export import (
+    from assay.experiments.energy.result import (
         KEY_COLUMNS,
         add_rows,
         flatten_rows,

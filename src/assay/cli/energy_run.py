@@ -157,8 +157,7 @@ CPU_DEFAULTS = {"scenario": {"input_tokens": 64, "output_tokens": 16}}
 def build_options(flags: Mapping[str, Any], machine: Machine) -> EnergyOptions:
     """Return what file and flags mean on this machine."""
     from assay.experiments.energy.config_file import parse_overrides, read_config
-    from assay.experiments.energy.gpu_check import resolve_available_gpus
-    from assay.experiments.energy.options import build_energy_options
+    from assay.experiments.energy.options import build_energy_options, resolve_available_gpus
     from assay.isolation.placement import parse_level
     from assay.machine.nvidia import smoke_test
     from assay.worker.rendezvous import Torchrun
@@ -260,7 +259,7 @@ def _flag_overrides(flags: Mapping[str, Any]) -> list[ConfigOverride]:
 def _gpu_override(config: EnergyConfig, machine: Machine, words: Sequence[str]) -> ConfigOverride:
     """Return the GPUs that --gpus names, in the place that it means: to compute on, or a server's, to meter."""
     from assay.experiments.energy.config_file import ConfigOverride
-    from assay.experiments.energy.gpu_check import computes_on_gpus
+    from assay.experiments.energy.options import computes_on_gpus
 
     named_there = config.backend.device_ids is not None and config.metrics.gpus is None
     config_path = ("backend", "device_ids") if computes_on_gpus(config) or named_there else ("metrics", "gpus")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import suggest_nearest
-from assay.experiments.energy.export import config_columns, gpu_columns, rows_to_csv, total_columns
+from assay.experiments.energy.result import config_columns, gpu_columns, rows_to_csv, total_columns
 
 if TYPE_CHECKING:
     from assay.core.values import Scalar

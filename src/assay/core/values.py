@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 SCHEMA_VERSION = 1
 
@@ -36,22 +39,56 @@ PROBLEM_MESSAGES = {
     "json_invalid": "is not valid JSON",
     "union_tag_not_found": "does not say what kind of thing it is",
     "union_tag_invalid": "is of a kind that is not known",
+    "string_too_short": "is empty",
+    "string_too_long": "should have at most {max_length} characters",
+    "string_type": "should be a valid string",
+    "bool_type": "should be a valid boolean",
+    "bool_parsing": "should be a valid boolean",
+    "int_type": "should be a valid integer",
+    "int_parsing": "should be a valid integer",
+    "int_parsing_size": "should be a smaller integer",
+    "int_from_float": "should be a valid integer",
+    "float_type": "should be a valid number",
+    "float_parsing": "should be a valid number",
+    "finite_number": "should be a finite number",
+    "greater_than": "should be greater than {gt}",
+    "greater_than_equal": "should be greater than or equal to {ge}",
+    "less_than": "should be less than {lt}",
+    "less_than_equal": "should be less than or equal to {le}",
+    "literal_error": "should be {expected}",
+    "enum": "should be {expected}",
+    "too_long": "should have at most {max_length} items",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "model_type": "must map keys to values",
+    "dict_type": "must map names to values",
 }
-"""Wording for the most frequent validation errors."""
+"""What is wrong with a value, by pydantic's error type; the fields are those of its context."""
+
+
+def explain_problem(problem: ErrorDetails) -> str:
+    """Return what is wrong with a value, as a clause that follows its name: ``should be a valid integer``.
+
+    Of a validator of ours, what it raised.
+    """
+    context = problem.get("ctx", {})
+    if "error" in context and problem["type"] != "json_invalid":
+        return str(context["error"])
+    if problem["type"] == "too_short":
+        return "holds nothing" if not context["actual_length"] else f"needs at least {context['min_length']} items"
+    if problem["type"] not in PROBLEM_MESSAGES:
+        return f"is not valid: {problem['msg']}"
+    numbers = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in context.items()}
+    return PROBLEM_MESSAGES[problem["type"]].format(**numbers)
 
 
 def first_problem(error: ValidationError) -> str:
     """Return the first validation error with its location: ``options.seed should be a valid integer``."""
     problem = error.errors()[0]
-    if not problem["loc"] and problem["type"] == "value_error":
-        return str(problem["msg"]).removeprefix("Value error, ")
-    location = ".".join(str(part) for part in problem["loc"]) or "it"
-    if problem["type"] in PROBLEM_MESSAGES:
-        return f"{location} {PROBLEM_MESSAGES[problem['type']]}"
-    message = problem["msg"]
-    if message.startswith("Input should "):
-        return f"{location} {message.removeprefix('Input ')}"
-    return f"{location}: {message.removeprefix('Value error, ')}"
+    location = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] != "value_error":
+        return f"{location or 'it'} {explain_problem(problem)}"
+    return f"{location}: {explain_problem(problem)}" if location else explain_problem(problem)
 
 
 def content_id(value: Value, *, length: int = 12) -> str:

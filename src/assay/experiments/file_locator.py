@@ -1,30 +1,17 @@
-"""Find the line of a key in a YAML or JSON file.
-
-Turn a model's validation error into one sentence with file and line.
-"""
+"""Find the line of a key in a YAML or JSON file, and turn a validation error into one sentence with file and line."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.core.values import PROBLEM_MESSAGES
+from assay.core.values import explain_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pydantic import ValidationError
-
-SHAPE_PROBLEMS = {
-    **PROBLEM_MESSAGES,
-    "too_short": "holds nothing",
-    "string_too_short": "is empty",
-    "tuple_type": "must be a list",
-    "model_type": "must map keys to values",
-    "dict_type": "must map names to values",
-}
-"""What is wrong with the shape of a file, in words."""
 
 UNKNOWN_KEY = "extra_forbidden"
 
@@ -65,16 +52,10 @@ class FileLocator:
         problem = min(error.errors(), key=lambda one: one["type"] != UNKNOWN_KEY)
         steps: KeyPath = problem["loc"]
         name = next((step for step in reversed(steps) if isinstance(step, str)), "it")
-        message = problem["msg"]
+        message = f"{name} {explain_problem(problem)}"
         if problem["type"] == UNKNOWN_KEY:
             keys = keys_at(steps[:-1])
             message = f"{name!r} is not known here; there are {', '.join(keys)}.{suggest_nearest(name, keys)}"
-        elif problem["type"] in SHAPE_PROBLEMS:
-            message = f"{name} {SHAPE_PROBLEMS[problem['type']]}"
-        elif message.startswith("Input should "):
-            message = f"{name} {message.removeprefix('Input ')}"
-        else:
-            message = f"{name} is {message.removeprefix('Value error, ')}"
         return BadInput(f"{self.location(steps)}: {message}{'' if message.endswith(('.', '?')) else '.'}")
 
 

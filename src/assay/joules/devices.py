@@ -1,16 +1,33 @@
-"""Devices whose energy can be measured: the sensors of a CPU (RAPL) or a GPU (NVML), and how calls load them."""
+"""Devices whose energy can be measured: the sensors of a CPU (RAPL) or a GPU (NVML), and loads of calls back to back.
+
+On a GPU, batches of calls are queued ahead on a stream, each followed by an event:
+
+host    put put put ── wait for space ── put ── …         a few batches are always queued, so that nothing on the
+GPU     ▐batch▌▐batch▌▐batch▌▐batch▌▐batch▌ …             host, such as reading a slow sensor, makes the GPU wait
+        anchor  event  event  event                       events are mapped to the host's clock by the anchor
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.core.errors import TrialFailed
-from assay.joules.load import CpuCallLoad, CudaCallLoad
-from assay.joules.readings import GpuPowerMeter, HostMonotonicClock, MeterPoller, RaplMeter, counter_series
+from assay.core.format import format_count
+from assay.joules.readings import (
+    CallBoundary,
+    GpuPowerMeter,
+    HostMonotonicClock,
+    MeterPoller,
+    RaplMeter,
+    counter_series,
+)
 from assay.joules.sensor_model import (
     PROBE_INTERVAL_S,
     CounterModel,
@@ -31,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.results import Origin
-    from assay.joules.load import CallLoad
     from assay.joules.readings import MeterReading, ReadingSampler, SleepingClock
     from assay.timing.cuda.device import GpuTimingDevice
     from assay.timing.cuda.timers import Capability
@@ -79,7 +95,6 @@ def open_device(options: TimingOptions) -> Iterator[EnergyDevice]:
     if not options.on_gpu:
         yield CpuEnergyDevice(Path("/"), HostMonotonicClock())
         return
-
     with open_cuda_device(options) as device:
         yield device
 
@@ -98,20 +113,18 @@ class CpuEnergyDevice:
         """
         self.clock = clock
         self._meter = RaplMeter(root, clock)
-        self.model = rapl_sensor_model(self._read_for_a_moment(), ", ".join(self._meter.domains))
-        self.notes: tuple[str, ...] = (f"all that ran on {', '.join(self._meter.domains)} counts, whoever started it",)
-
-    def _read_for_a_moment(self) -> list[MeterReading]:
-        until_ns = self.clock.now_ns() + RAPL_PROBE_NS
-        readings = []
-        while self.clock.now_ns() < until_ns:
+        readings: list[MeterReading] = []
+        until_ns = clock.now_ns() + RAPL_PROBE_NS
+        while clock.now_ns() < until_ns:
             if (reading := self._meter.read()) is not None:
                 readings.append(reading)
-        return readings
+        domains = ", ".join(self._meter.domains)
+        self.model = rapl_sensor_model(readings, domains)
+        self.notes: tuple[str, ...] = (f"all that ran on {domains} counts, whoever started it",)
 
     def prepare_load(self, bound: BoundCall, options: TimingOptions) -> CallLoad:
         """Make the first calls, and return a loop over them."""
-        first = make_first_calls(bound, _do_nothing, options.limit_s)
+        first = make_first_calls(bound, lambda: None, options.limit_s)  # a call is complete when it returns
         return CpuCallLoad(bound.call, self.clock, first.least_us / 1e6, first.notes)
 
     def sampler(self) -> ReadingSampler:
@@ -146,8 +159,181 @@ def polling_interval_s(model: SensorModel) -> float:
     return min(LONGEST_INTERVAL_S, max(SHORTEST_INTERVAL_S, min(periods_s, default=LONGEST_INTERVAL_S) / 10))
 
 
-def _do_nothing() -> None:
-    """Do nothing: a call on the host is complete when it returns."""
+CHUNK_NS = 1_000_000
+"""Short calls are grouped: a boundary is recorded about this often."""
+
+
+class CallLoad(Protocol):
+    """Makes calls back to back for a given time.
+
+    Attributes:
+        call_s: Approximate time per call, back to back.
+        gap_s: How much of that the device waits for the host; null where it does not.
+        how: How calls are launched, for people.
+        notes: Notes on the calls.
+    """
+
+    call_s: float
+    gap_s: float | None
+    how: str
+    notes: tuple[str, ...]
+
+    def run(self, seconds: float) -> None:
+        """Keep the device busy for some seconds from now, with at least one call; it may still be busy afterwards."""
+
+    def rest(self, seconds: float) -> None:
+        """Let the device finish, and leave it idle for some seconds."""
+
+    def boundaries(self) -> list[CallBoundary]:
+        """Return the call boundaries so far."""
+
+    def close(self) -> None:
+        """Let the device finish, and release what is held on it."""
+
+
+class CpuCallLoad:
+    """The host: a call is complete when it returns."""
+
+    gap_s: float | None = None
+    how = "called in a loop"
+
+    def __init__(self, call: Call, clock: SleepingClock, call_s: float, notes: tuple[str, ...] = ()) -> None:
+        self.call_s = call_s
+        self.notes = notes
+        self._call = call
+        self._clock = clock
+        self._per_chunk = max(1, int(CHUNK_NS / 1e9 / max(call_s, 1e-9)))
+        self._boundaries: list[CallBoundary] = []
+        self._calls = 0
+
+    def run(self, seconds: float) -> None:
+        """Make calls for some seconds."""
+        now_ns = self._clock.now_ns()
+        until_ns = now_ns + round(seconds * 1e9)
+        self._boundaries.append(CallBoundary(now_ns, self._calls))
+        while True:
+            for _ in range(self._per_chunk):
+                self._call()
+            self._calls += self._per_chunk
+            now_ns = self._clock.now_ns()
+            self._boundaries.append(CallBoundary(now_ns, self._calls))
+            if now_ns >= until_ns:
+                return
+
+    def rest(self, seconds: float) -> None:
+        """Make no calls for some seconds."""
+        self._clock.sleep(seconds)
+
+    def boundaries(self) -> list[CallBoundary]:
+        """Return the call boundaries so far."""
+        return list(self._boundaries)
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+
+QUEUE_AHEAD_S = 0.06
+"""Amount of work queued ahead: more than reading the slowest sensor takes."""
+LONG_BATCH_S = 0.3
+"""The next batch is launched only after one that takes this long: next to it, host overhead is negligible."""
+POLL_SLEEP_S = 0.0002
+
+
+class CudaCallLoad:
+    """Launches batches on a stream; ``batch`` makes ``calls`` calls, which take about ``batch_s`` in total."""
+
+    def __init__(
+        self,
+        timing_device: GpuTimingDevice,
+        clock: SleepingClock,
+        batch: Call,
+        *,
+        calls: int,
+        batch_s: float,
+        how: str,
+        gap_s: float | None = None,
+        notes: tuple[str, ...] = (),
+        limit_s: float = 60.0,
+        release: Call | None = None,
+    ) -> None:
+        self.call_s = batch_s / calls
+        self.gap_s = gap_s
+        self.how = how
+        self.notes = notes
+        self._timing_device = timing_device
+        self._clock = clock
+        self._batch = batch
+        self._per_batch = calls
+        self._max_queued = 1 if batch_s >= LONG_BATCH_S else max(2, math.ceil(QUEUE_AHEAD_S / batch_s))
+        self._limit_s = limit_s
+        self._release = release
+        self._queued: deque[tuple[Any, int]] = deque()
+        self._anchor: tuple[Any, int] | None = None
+        self._boundaries: list[CallBoundary] = []
+        self._calls = 0
+
+    def run(self, seconds: float) -> None:
+        """Keep the GPU busy for some seconds from now; a few batches are still queued afterwards."""
+        until_ns = self._clock.now_ns() + round(seconds * 1e9)
+        with self._timing_device.torch.cuda.stream(self._timing_device.stream):
+            self._begin()
+            while True:
+                self._batch()
+                self._calls += self._per_batch
+                self._queued.append((self._event(), self._calls))
+                self._limit_queue(self._max_queued)
+                if self._clock.now_ns() >= until_ns:
+                    return
+
+    def rest(self, seconds: float) -> None:
+        """Let the GPU finish what is queued, and leave it idle for some seconds."""
+        self._limit_queue(1)
+        self._anchor = None
+        self._clock.sleep(seconds)
+
+    def boundaries(self) -> list[CallBoundary]:
+        """Return the boundaries between batches that the GPU has passed."""
+        return list(self._boundaries)
+
+    def close(self) -> None:
+        """Let the GPU finish, and release what is held on it."""
+        self._limit_queue(1)
+        if self._release is not None:
+            self._release()
+
+    def _event(self) -> Any:
+        event = self._timing_device.torch.cuda.Event(enable_timing=True)
+        event.record(self._timing_device.stream)
+        return event
+
+    def _begin(self) -> None:
+        """Relate an event on the idle GPU to the host's clock; later events are related through it."""
+        if self._anchor is not None:
+            return
+        before_ns = self._clock.now_ns()
+        event = self._event()
+        self._wait_for(event, nap=False)
+        t_ns = (before_ns + self._clock.now_ns()) // 2
+        self._anchor = event, t_ns
+        self._boundaries.append(CallBoundary(t_ns, self._calls))
+
+    def _limit_queue(self, max_queued: int) -> None:
+        """Wait until fewer than ``max_queued`` batches are queued; completed ones become boundaries."""
+        while self._queued and (len(self._queued) >= max_queued or self._queued[0][0].query()):
+            event, calls = self._queued.popleft()
+            self._wait_for(event, nap=True)
+            if self._anchor is not None:
+                anchor_event, t_ns = self._anchor
+                self._boundaries.append(CallBoundary(t_ns + round(anchor_event.elapsed_time(event) * 1e6), calls))
+
+    def _wait_for(self, event: Any, *, nap: bool) -> None:
+        until_ns = self._clock.now_ns() + round(self._limit_s * 1e9)
+        while not event.query():
+            if self._clock.now_ns() > until_ns:
+                raise TrialFailed(
+                    f"The GPU has not finished within {self._limit_s:g} s; its work cannot be taken back."
+                )
+            self._clock.sleep(POLL_SLEEP_S if nap else 0.0)
 
 
 BATCH_S = 0.004
@@ -227,27 +413,32 @@ class CudaLoadBuilder:
         timing_device, call = self.timing_device, self.bound.call
         first = make_first_calls(self.bound, lambda: timing_device.finish(self.limit_s), self.limit_s, at_least=2)
         capability = probe_capability(timing_device, call, None, steady=first.steady, limit_s=self.limit_s)
-        notes = (*first.notes, *_capability_notes(capability))
-        if capability.waits or capability.operations == 0:
-            return self._one_by_one(max(first.least_us / 1e6, 1e-7), notes)
-        graph = self._graph(first.least_us / 1e6, notes) if capability.captures else None
-        return graph or self._queue(notes)
-
-    def _one_by_one(self, call_s: float, notes: tuple[str, ...]) -> CudaCallLoad:
-        how = "called one by one"
-        return CudaCallLoad(
-            self.timing_device,
+        call_s = max(first.least_us / 1e6, 1e-7)
+        load = partial(
+            CudaCallLoad,
+            timing_device,
             self.clock,
-            self.bound.call,
-            calls=1,
-            batch_s=call_s,
-            how=how,
-            notes=notes,
+            notes=(*first.notes, *_capability_notes(capability)),
             limit_s=self.limit_s,
         )
+        if capability.waits or capability.operations == 0:
+            return load(call, calls=1, batch_s=call_s, how="called one by one")
+        if capability.captures and (captured := self._capture(call_s)) is not None:
+            graph, calls, batch_s = captured
+            how = f"a CUDA graph of {format_count(calls, 'call')}, replayed"
+            return load(graph.replay, calls=calls, batch_s=batch_s, how=how, release=graph.reset)
+        launched_s = _launch_s(timing_device, self.clock, call, self.limit_s)
+        calls = max(1, min(MAX_QUEUED_CALLS, int(BATCH_S / launched_s)))
+        return load(
+            _repeat_call(call, calls),
+            calls=calls,
+            batch_s=launched_s * calls,
+            how=f"launched call by call, {calls} to a batch",
+            gap_s=_host_gap_s(timing_device, call, launched_s, self.limit_s),
+        )
 
-    def _graph(self, call_s: float, notes: tuple[str, ...]) -> CudaCallLoad | None:
-        """Return a load that replays a graph; null where this many calls cannot be captured."""
+    def _capture(self, call_s: float) -> tuple[Any, int, float] | None:
+        """Return a graph, how many calls it has, and how long it takes; null where so many cannot be captured."""
         calls = 1
         graph: Any = None
         for _ in range(3):  # the time per call is more accurate once several are in a graph
@@ -263,33 +454,7 @@ class CudaLoadBuilder:
             if target_calls <= 2 * calls:
                 break
             calls = target_calls
-        return CudaCallLoad(
-            self.timing_device,
-            self.clock,
-            graph.replay,
-            calls=calls,
-            batch_s=call_s * calls,
-            how=f"a CUDA graph of {calls} call{'' if calls == 1 else 's'}, replayed",
-            notes=notes,
-            limit_s=self.limit_s,
-            release=graph.reset,
-        )
-
-    def _queue(self, notes: tuple[str, ...]) -> CudaCallLoad:
-        """Return a load that launches call by call, with how much longer that takes than queued calls."""
-        launched_s = _launch_s(self.timing_device, self.clock, self.bound.call, self.limit_s)
-        calls = max(1, min(MAX_QUEUED_CALLS, int(BATCH_S / launched_s)))
-        return CudaCallLoad(
-            self.timing_device,
-            self.clock,
-            _repeat_call(self.bound.call, calls),
-            calls=calls,
-            batch_s=launched_s * calls,
-            how=f"launched call by call, {calls} to a batch",
-            gap_s=_host_gap_s(self.timing_device, self.bound.call, launched_s, self.limit_s),
-            notes=notes,
-            limit_s=self.limit_s,
-        )
+        return graph, calls, call_s * calls
 
 
 def _capability_notes(capability: Capability) -> list[str]:
@@ -349,14 +514,11 @@ def _launch_s(timing_device: GpuTimingDevice, clock: SleepingClock, call: Call, 
 def matmul_load(timing_device: GpuTimingDevice, clock: SleepingClock, limit_s: float) -> CudaCallLoad:
     """Return a load that draws much power, to make the sensors move: a PyTorch matmul."""
     torch = timing_device.torch
+    device = f"cuda:{timing_device.index}"
     with torch.cuda.device(timing_device.index):
-        generator = torch.Generator(device=f"cuda:{timing_device.index}").manual_seed(0)
-        shape = (LOAD_SIDE, LOAD_SIDE)
-        matrix = torch.randn(shape, device=f"cuda:{timing_device.index}", generator=generator).half()
+        generator = torch.Generator(device=device).manual_seed(0)
+        matrix = torch.randn((LOAD_SIDE, LOAD_SIDE), device=device, generator=generator).half()
         result = torch.empty_like(matrix)
     torch.cuda.synchronize(timing_device.index)
-
-    def multiply() -> None:
-        torch.matmul(matrix, matrix, out=result)
-
+    multiply = partial(torch.matmul, matrix, matrix, out=result)
     return CudaLoadBuilder(timing_device, clock, BoundCall("the load", multiply), limit_s).best()

@@ -13,15 +13,20 @@ import contextlib
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from assay.core.errors import MachineCannot
-from assay.core.format import format_time
-from assay.core.results import Estimate
+from assay.core.format import format_count, format_percent, format_time
+from assay.core.results import Estimate, Origin
+from assay.core.values import Value
 from assay.joules import devices
+from assay.joules.observations import EnergyRefused
 from assay.joules.per_call import MIN_TICKS_IN_CALLS, REST_SHARE, estimate_call_energy, unseen_energy_share
-from assay.joules.results import Energy
-from assay.joules.sensor_selection import EnergyRefused
+from assay.joules.readings import CallBoundary, MeterReading
+from assay.joules.sensor_model import SensorModel
+from assay.joules.window_energy import format_energy_estimate, format_evidence, joules_estimate
 from assay.timing.options import LIMIT_S, TIMES, resolve_options
 from assay.timing.setup import attribute_errors, bind_call
 from assay.timing.wall import gc_paused
@@ -29,13 +34,68 @@ from assay.timing.wall import gc_paused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from assay.joules.devices import EnergyDevice
-    from assay.joules.load import CallBoundary, CallLoad
+    from assay.joules.devices import CallLoad, EnergyDevice
     from assay.joules.per_call import CallEnergyEstimate
-    from assay.joules.readings import MeterReading, ReadingSampler
-    from assay.joules.sensor_model import SensorModel
+    from assay.joules.readings import ReadingSampler
     from assay.timing.options import TimingOptions
     from assay.timing.setup import BoundCall
+
+
+EnergyStopReason = Literal["precise enough", "budget spent"]
+
+
+class Energy(Value):
+    """The energy of one call, made back to back with others.
+
+    ``joules`` has the statistical interval; ``systematic_j`` is the additional error of sensor and method, which
+    repeating does not reveal. The two are kept apart.
+    """
+
+    name: str
+    device: str
+    joules: Estimate = Field(description="Of one call; idle power is in it unless ``net``.")
+    net: bool = Field(description="Whether idle power was subtracted.")
+    systematic_j: float = Field(description="Error of a call's energy, in either direction, besides the interval.")
+    power_w: float = Field(description="Average while calls ran, idle power included.")
+    call_us: float = Field(description="From one call's end to the next one's, back to back.")
+    calls: int = Field(description="In the window.")
+    window_s: float
+    rests_s: float = Field(description="Part of the window in which the device rested; corrected for.")
+    idle_w: float | None = Field(description="Before the first call, with everything loaded. Null: not observed.")
+    coverage: float = Field(description="The share of the window that the sensor's ticks cover.")
+    method: str
+    crosscheck: float | None = Field(description="Integrated power over the counter; null where only one is available.")
+    ticks: int = Field(description="Of the sensor, in the window.")
+    precision_wanted: float
+    precision_reached: float = Field(description="Half the interval over the value.")
+    stopped: EnergyStopReason
+    sensor: SensorModel
+    took_s: float
+    origin: Origin = "real"
+    notes: tuple[str, ...] = ()
+    readings: tuple[MeterReading, ...] = Field(
+        default=(), exclude=True, repr=False, description="Every reading in order, on the host's monotonic clock."
+    )
+    boundaries: tuple[CallBoundary, ...] = Field(
+        default=(), exclude=True, repr=False, description="Moments between calls, and how many had ended by then."
+    )
+    open_ns: int = Field(default=0, exclude=True, repr=False, description="When the warm-up was over.")
+
+    def __str__(self) -> str:
+        """Return the energy per call as a few lines of text."""
+        idle = "idle power was not seen" if self.idle_w is None else f"{self.idle_w:.0f} W idle"
+        subtracted = "" if self.idle_w is None else ", subtracted" if self.net else ", not subtracted"
+        running = f"{self.power_w:.0f} W while it runs back to back, {format_time(self.call_us)} a call"
+        calls = f"{format_count(self.calls, 'call')} in {self.window_s:.2g} s"
+        target = f"±{format_percent(self.precision_wanted)}"
+        reached = "reached" if self.stopped == "precise enough" else "not reached"
+        lines = [
+            f"{self.name} on {self.device}: {format_energy_estimate(self.joules, self.systematic_j)} a call",
+            f"  {running}; {idle}{subtracted}",
+            f"  by {self.method}: {calls}, {format_evidence(self.ticks, self.coverage, self.crosscheck)}",
+            f"  {target} {reached} in {self.took_s:.2g} s",
+        ]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
 IDLE_PERIODS, LEAST_IDLE_S = 4.0, 0.25
@@ -104,16 +164,13 @@ class _PlannedSensor:
     def idle_s(self) -> float:
         return max(LEAST_IDLE_S, IDLE_PERIODS * self.period_s) + self.settle_s
 
-    @property
-    def least_s(self) -> float:
-        return self.settle_s + FEWEST_PERIODS * self.period_s
-
     def after_s(self, call_s: float) -> float:
         return 2 * self.read_s + (self.settle_s + 3 * self.period_s if self._is_long(call_s) else 0.5 * self.period_s)
 
     def needed_s(self, call_s: float) -> float:
         """Return the minimum budget, for the longest random warm-up."""
-        return self.idle_s + self.settle_s + 2 * self.period_s + self.least_s + self.after_s(call_s)
+        least_s = self.settle_s + FEWEST_PERIODS * self.period_s
+        return self.idle_s + self.settle_s + 2 * self.period_s + least_s + self.after_s(call_s)
 
     def planned(self, call_s: float, budget_s: float, precision: float, rng: random.Random) -> EnergyPlan:
         warm_s = self.settle_s + self.period_s * (1 + rng.random())
@@ -144,9 +201,7 @@ def _usable_sensors(model: SensorModel, call_s: float) -> list[_PlannedSensor]:
         return [_PlannedSensor(counter.period_s, max(0.0, counter.lag_s) + counter.period_s, counter.read_s)]
     powers = [power for power in (model.instant, model.usage, model.average) if power is not None]
     if not powers:
-        raise MachineCannot(
-            "This device shows neither its energy nor a power that is understood, so joules cannot be told."
-        )
+        raise MachineCannot("This device shows neither its energy nor a power that is understood.")
     powers.sort(key=lambda power: round(unseen_energy_share(power.seen_share, power.period_s, call_s), 2))
     return [_PlannedSensor(power.period_s, max(0.0, power.lag_s) + power.window_s, power.period_s) for power in powers]
 
@@ -302,18 +357,11 @@ def _build_result(
         value -= per_call.idle_w * call_s
         error_j = math.hypot(error_j, (per_call.idle_error_w or 0.0) * call_s)
     reached = error_j / abs(value)
+    method = f"{estimate.method}, calls against ticks by least squares"
     return Energy(
         name=bound.name,
         device=energy_device.device,
-        joules=Estimate(
-            value=value,
-            low=value - error_j,
-            high=value + error_j,
-            unit="J",
-            scope="process",
-            method=f"{estimate.method}, calls against ticks by least squares",
-            n=per_call.ticks,
-        ),
+        joules=joules_estimate(value, error_j, method, per_call.ticks),
         net=net,
         systematic_j=estimate.systematic_j + REST_SHARE * waited_j,
         power_w=power_w,

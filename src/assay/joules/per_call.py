@@ -20,17 +20,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.joules.load import build_activity
 from assay.joules.observations import (
+    EnergyRefused,
     KrigingTarget,
     bridge_covariance,
+    estimate_by_each,
+    find_power_ticks,
     fit_kriging,
     integrated_covariance,
     observation_covariance,
+    open_stream,
+    select_sensor_views,
     thin_observations,
 )
-from assay.joules.readings import POWER_KINDS
-from assay.joules.sensor_selection import EnergyRefused, find_power_ticks, open_stream, select_sensor_views
+from assay.joules.readings import POWER_KINDS, build_activity
 from assay.stats.numerics import t_quantile
 
 if TYPE_CHECKING:
@@ -38,11 +41,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.joules.load import CallBoundary, DeviceActivity
-    from assay.joules.observations import KrigingFit, Observations
-    from assay.joules.readings import MeterReading
+    from assay.joules.observations import KrigingFit, Observations, SensorStream, SensorView
+    from assay.joules.readings import CallBoundary, DeviceActivity, MeterReading
     from assay.joules.sensor_model import PowerModel, SensorModel
-    from assay.joules.sensor_selection import SensorStream, SensorView
 
 
 if TYPE_CHECKING:
@@ -312,14 +313,10 @@ def estimate_call_energy(
     last_s = 0.0 if activity.is_empty else float(activity.times_s[-1])
     if open_s is None or open_s >= last_s:
         raise EnergyRefused("no_calls", "no call ended after the warm-up")
-    estimates, refusals = [], []
-    for view in select_sensor_views(sensor_stream, (float(activity.times_s[0]), last_s)):
-        try:
-            estimates.append(_estimate_by_sensor(sensor_stream, view, activity, open_s))
-        except EnergyRefused as refusal:
-            refusals.append(refusal)
-    if not estimates:
-        raise refusals[0]
+    estimates = estimate_by_each(
+        select_sensor_views(sensor_stream, (float(activity.times_s[0]), last_s)),
+        lambda view: _estimate_by_sensor(sensor_stream, view, activity, open_s),
+    )
     return min(estimates, key=lambda one: (one.per_call.error_j + one.systematic_j) / one.per_call.joules)
 
 
@@ -382,20 +379,16 @@ def _crosscheck(
 ) -> float | None:
     """Return power readings in the window relative to what the calls' energy predicts."""
     for kind in POWER_KINDS:
-        power_model: PowerModel | None = getattr(sensor_stream.model, kind)
-        ticks = (
-            None
-            if power_model is None
-            else find_power_ticks(sensor_stream, kind, power_model, view.ticks, anywhere=True)
-        )
-        if power_model is None or ticks is None:
+        model: PowerModel | None = getattr(sensor_stream.model, kind)
+        ticks = None if model is None else find_power_ticks(sensor_stream, kind, model, view.ticks, anywhere=True)
+        if model is None or ticks is None:
             continue
-        ends = ticks.times_s - power_model.lag_s
-        begins = ends - power_model.window_s
+        ends = ticks.times_s - model.lag_s
+        begins = ends - model.window_s
         inside = (begins >= open_s) & (ends <= activity.times_s[-1])
         called = activity.progress(ends[inside]) - activity.progress(begins[inside])
         rested = activity.rested_s(ends[inside]) - activity.rested_s(begins[inside])
         expected_j = float(per_call.joules * called.sum() + (per_call.rest_w or 0.0) * rested.sum())
         if expected_j > 0:
-            return float(ticks.values[inside].sum()) * power_model.window_s / expected_j
+            return float(ticks.values[inside].sum()) * model.window_s / expected_j
     return None

@@ -1,4 +1,4 @@
-"""Read energy counters and power sensors: readings, the meters of GPUs and CPUs, and a thread that polls them."""
+"""Readings of energy counters and power sensors, the meters and the thread that take them, and when calls ran."""
 
 from __future__ import annotations
 
@@ -101,6 +101,66 @@ def power_series(readings: Sequence[MeterReading], kind: PowerKind, origin_ns: i
     rows = [(r.t_ns - origin_ns, w) for r in readings if (w := getattr(r, f"{kind}_w")) is not None]
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return PowerSeries(table[:, 0] / 1e9, table[:, 1])
+
+
+@dataclass(frozen=True)
+class CallBoundary:
+    """A moment between two calls, and how many had ended by then."""
+
+    t_ns: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class DeviceActivity:
+    """Call boundaries in order; where the number of calls does not change, the device was at rest.
+
+    Attributes:
+        times_s: The moments, on the same clock as the readings.
+        calls: Number of calls ended by then.
+    """
+
+    times_s: Array
+    calls: Array
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call has ended."""
+        return len(self.times_s) < 2 or self.calls[-1] == self.calls[0]
+
+    def progress(self, at_s: Array) -> Array:
+        """Return how many calls had ended at given moments, including the fraction of the current one."""
+        return np.asarray(np.interp(at_s, self.times_s, self.calls), dtype=np.float64)
+
+    def rested_s(self, at_s: Array) -> Array:
+        """Return how long the device had rested by then; before the first boundary and after the last it rests."""
+        resting = np.where(np.diff(self.calls) == 0, np.diff(self.times_s), 0.0)
+        first, last = self.times_s[0], self.times_s[-1]
+        inside = np.interp(at_s, self.times_s, np.concatenate([[0.0], np.cumsum(resting)]))
+        return np.asarray(inside + np.minimum(at_s - first, 0.0) + np.maximum(at_s - last, 0.0), dtype=np.float64)
+
+    def is_busy(self, at_s: Array) -> NDArray[np.bool_]:
+        """Return whether a call was running."""
+        index = np.searchsorted(self.times_s, at_s, side="right")
+        inside = (index > 0) & (index < len(self.times_s))
+        at = np.clip(index, 1, len(self.times_s) - 1)
+        return np.asarray(inside & (self.calls[at] > self.calls[at - 1]))
+
+    def busy_s(self, from_s: float, until_s: float) -> float:
+        """Return for how long calls were running between two moments."""
+        rested = self.rested_s(np.array([from_s, until_s]))
+        return float(until_s - from_s - (rested[1] - rested[0]))
+
+    def first_at_or_after(self, t_s: float) -> float | None:
+        """Return the first boundary at or after a moment; null where there is none."""
+        index = int(np.searchsorted(self.times_s, t_s))
+        return float(self.times_s[index]) if index < len(self.times_s) else None
+
+
+def build_activity(boundaries: list[CallBoundary], origin_ns: int) -> DeviceActivity:
+    """Return call boundaries as activity, in seconds since ``origin_ns``."""
+    times = np.array([(boundary.t_ns - origin_ns) / 1e9 for boundary in boundaries], dtype=np.float64)
+    return DeviceActivity(times, np.array([boundary.calls for boundary in boundaries], dtype=np.float64))
 
 
 POWERCAP = "sys/class/powercap"

@@ -17,8 +17,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.files import home_folder, read_sealed_json, write_sealed_json
 from assay.core.results import make_check
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.joules.load import build_activity
-from assay.joules.readings import counter_series, power_series
+from assay.joules.readings import build_activity, counter_series, power_series
 from assay.joules.ticks import find_held_ticks, find_ticks
 
 if TYPE_CHECKING:
@@ -28,10 +27,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.core.results import Finding
-    from assay.joules.load import CallBoundary, CallLoad, DeviceActivity
-    from assay.joules.readings import CounterSeries, MeterReading, PowerSeries, ReadingSampler
+    from assay.joules.devices import CallLoad
+    from assay.joules.readings import (
+        CallBoundary,
+        CounterSeries,
+        DeviceActivity,
+        MeterReading,
+        PowerSeries,
+        ReadingSampler,
+    )
     from assay.joules.ticks import SensorTicks
-    from assay.machine.model import Gpu, Machine
+    from assay.machine.model import Machine
 
 
 class CounterModel(Value):
@@ -80,10 +86,9 @@ class SensorModel(Value):
         if self.counter is not None:
             lag = f", lag {1e3 * self.counter.lag_s:.0f} ms"
             parts.append(f"the energy counter ticks every {_ms(self.counter.period_s)}{lag}")
-        for name in ("instant", "average", "usage"):
+        for name, named in (("instant", "instant power"), ("average", "average power"), ("usage", "power")):
             power: PowerModel | None = getattr(self, name)
             if power is not None:
-                named = {"instant": "instant power", "average": "average power", "usage": "power"}[name]
                 averaging = f"the mean of {_ms(power.window_s)} every {_ms(power.period_s)}"
                 parts.append(f"{named} is {averaging}, lag {1e3 * power.lag_s:.0f} ms")
         return "; ".join(parts) or "it shows neither energy nor power"
@@ -284,17 +289,17 @@ def fit_sensor_model(
 
 def check_sensors(machine: Machine) -> list[Finding]:
     """Return for each GPU the behaviour of its energy counter and power readings, where it has been probed."""
-    return [_check_sensor(gpu, machine.driver or "unknown") for gpu in machine.gpus]
-
-
-def _check_sensor(gpu: Gpu, driver: str) -> Finding:
-    model = load_sensor_model(gpu.uuid, driver)
-    counter = model.counter if model is not None else None
-    return make_check(
-        f"GPU {gpu.index}'s energy counter is known: when it ticks, and how late",
-        "unsure" if model is None else "yes" if counter is not None else "no",
-        "not looked at yet: the first assay.energy on it does so, and keeps it" if model is None else model.describe(),
-        topic="gpus",
-        counter_period_s=counter.period_s if counter is not None else None,
-        counter_lag_s=counter.lag_s if counter is not None else None,
-    )
+    findings = []
+    for gpu in machine.gpus:
+        model = load_sensor_model(gpu.uuid, machine.driver or "unknown")
+        counter = model.counter if model is not None else None
+        check = make_check(
+            f"GPU {gpu.index}'s energy counter is known: when it ticks, and how late",
+            "unsure" if model is None else "yes" if counter is not None else "no",
+            "not probed yet: the first assay.energy on it does so, and keeps it" if model is None else model.describe(),
+            topic="gpus",
+            counter_period_s=counter.period_s if counter is not None else None,
+            counter_lag_s=counter.lag_s if counter is not None else None,
+        )
+        findings.append(check)
+    return findings

@@ -11,9 +11,8 @@ import numpy as np
 from assay.core.results import Estimate, Missing
 from assay.joules.per_call import GAIN_SHARE
 from assay.joules.readings import MeterReading
-from assay.joules.results import WindowEnergy
 from assay.joules.sensor_model import CounterModel, PowerModel, SensorModel, load_sensor_model
-from assay.joules.window_energy import MIN_TICKS_INSIDE, estimate_window_energy
+from assay.joules.window_energy import MIN_TICKS_INSIDE, WindowEnergy, estimate_window_energy, joules_estimate
 from assay.monitor.samples import GpuMeterSample, GpuSample, HostSample
 
 if TYPE_CHECKING:
@@ -72,10 +71,8 @@ def estimate_gpu_windows(
     for gpu, uuid in gpus.items():
         model = load_sensor_model(uuid, driver)
         readings = gpu_readings(lines, gpu)
-        parts = [
-            estimate_window_energy(readings, *window, model or ASSUMED_SENSOR_MODEL, precision=PRECISION)
-            for window in windows
-        ]
+        sensors = model or ASSUMED_SENSOR_MODEL
+        parts = [estimate_window_energy(readings, *window, sensors, precision=PRECISION) for window in windows]
         by_gpu[gpu] = GpuWindowEnergies(tuple(parts), model is None)
     return by_gpu
 
@@ -85,40 +82,46 @@ def sum_gpu_energy(spent: Iterable[GpuWindowEnergies]) -> TrialEnergy:
     all_gpus = list(spent)
     note = "of the GPU, and of nothing else in the machine"
     if any(gpu.assumed for gpu in all_gpus):
-        note += "; how its sensor sees was not looked at (assay.energy does so), so that the interval is wide"
+        note += "; its sensor was not probed (assay.energy does so), so that the interval is wide"
     return sum_window_energies([part for gpu in all_gpus for part in gpu.parts], note)
 
 
 def estimate_package_energy(lines: Sequence[RecordingLine], windows: TimeWindows) -> TrialEnergy:
     """Return the energy of the processors in some windows, by their own counters."""
-    hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
-    if not hosts:
-        return TrialEnergy(None, missing=NO_COUNTERS)
-    t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
-    domains = [name for name in hosts[0].package_energy_j if name.startswith("package")]
+    t_s, domains = _host_counters(lines)
     if not domains:
+        return TrialEnergy(None, missing=NO_COUNTERS)
+    packages = [spent_j for name, spent_j in domains.items() if name.startswith("package")]
+    if not packages:
         return without_energy("no_sensor", "no energy counter of a processor package answers")
-    spent_j = np.array([math.fsum(host.package_energy_j.get(name, math.nan) for name in domains) for host in hosts])
-    parts = [_interpolate_counter(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
-    return sum_window_energies(parts, "of the processor's packages, whoever ran on them")
+    spent_j = np.array([math.fsum(values) for values in zip(*packages, strict=True)])
+    return _sum_counter(t_s, spent_j, windows, "of the processor's packages, whoever ran on them")
 
 
 def estimate_host_domains(lines: Sequence[RecordingLine], windows: TimeWindows) -> dict[str, Estimate] | Missing:
     """Return the energy of each domain of the processors' counters in some windows, or why there is none."""
-    hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
-    if not hosts:
-        return NO_COUNTERS
-    t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
+    t_s, domains = _host_counters(lines)
     estimates: dict[str, Estimate] = {}
-    for domain in hosts[0].package_energy_j:
-        spent_j = np.array([host.package_energy_j.get(domain, math.nan) for host in hosts])
-        parts = [_interpolate_counter(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
-        total = sum_window_energies(parts, domain)
+    for domain, spent_j in domains.items():
+        total = _sum_counter(t_s, spent_j, windows, domain)
         if total.missing is not None:
             return total.missing
         if total.energy is not None:
             estimates[domain] = total.energy
-    return estimates
+    return estimates if domains else NO_COUNTERS
+
+
+def _host_counters(lines: Sequence[RecordingLine]) -> tuple[Array, dict[str, Array]]:
+    """Return when the processors' counters were read, in s, and the J of each domain by then; NaN: no answer."""
+    hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
+    names = hosts[0].package_energy_j if hosts else ()
+    t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
+    return t_s, {name: np.array([host.package_energy_j.get(name, math.nan) for host in hosts]) for name in names}
+
+
+def _sum_counter(t_s: Array, spent_j: Array, windows: TimeWindows, note: str) -> TrialEnergy:
+    parts = [_interpolate_counter(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
+    return sum_window_energies(parts, note)
 
 
 def _interpolate_counter(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> WindowEnergy:
@@ -149,15 +152,7 @@ def _interpolate_counter(t_s: Array, spent_j: Array, start_s: float, end_s: floa
     if not edge_j / 2 <= PRECISION * value:
         return refused("too_wide", too_short)
     return WindowEnergy(
-        joules=Estimate(
-            value=value,
-            low=value - edge_j / 2,
-            high=value + edge_j / 2,
-            unit="J",
-            scope="process",
-            method="RAPL, edges interpolated",
-            n=inside,
-        ),
+        joules=joules_estimate(value, edge_j / 2, "RAPL, edges interpolated", inside),
         window_s=window_s,
         systematic_j=GAIN_SHARE * value,
         power_w=value / window_s,
@@ -173,16 +168,8 @@ def gpu_readings(lines: Sequence[RecordingLine], gpu: int) -> list[MeterReading]
             end_ns = line.t_ns + round(1e3 * (line.took_us or 0.0))
             readings.append(MeterReading(line.t_ns, line.t_ns, end_ns, energy_j=line.energy_j))
         elif isinstance(line, GpuSample) and line.gpu == gpu:
-            readings.append(
-                MeterReading(
-                    line.t_ns,
-                    line.t_ns,
-                    line.t_ns,
-                    instant_w=line.power_instant_w,
-                    average_w=line.power_average_w,
-                    usage_w=line.power_usage_w,
-                )
-            )
+            watts = line.power_instant_w, line.power_average_w, line.power_usage_w
+            readings.append(MeterReading(line.t_ns, line.t_ns, line.t_ns, None, *watts))
     return sorted(readings, key=lambda reading: reading.t_ns)
 
 
@@ -198,18 +185,8 @@ def sum_window_energies(parts: list[WindowEnergy], note: str) -> TrialEnergy:
     error = math.fsum(estimate.value - estimate.low for estimate in estimates if estimate.low is not None)
     methods = list(dict.fromkeys(estimate.method for estimate in estimates))
     systematic = math.fsum(part.systematic_j or 0.0 for part in parts)
-    return TrialEnergy(
-        Estimate(
-            value=value,
-            low=value - error,
-            high=value + error,
-            unit="J",
-            scope="process",
-            method="; ".join(methods),
-            n=sum(estimate.n for estimate in estimates),
-        ),
-        f"{note}; beside the interval the sensor may be off by ±{systematic:.3g} J",
-    )
+    energy = joules_estimate(value, error, "; ".join(methods), sum(estimate.n for estimate in estimates))
+    return TrialEnergy(energy, f"{note}; beside the interval the sensor may be off by ±{systematic:.3g} J")
 
 
 def merge_windows(windows: TimeWindows) -> TimeWindows:

@@ -23,26 +23,32 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import Field
 from scipy import linalg
 
 from assay.core.errors import BadInput
-from assay.core.format import format_duration, format_percent
-from assay.core.results import Estimate
+from assay.core.format import format_duration, format_joules, format_percent
+from assay.core.results import EnergyRefusal, Estimate
+from assay.core.values import Value
 from assay.joules.observations import (
+    EnergyRefused,
     KrigingTarget,
     Observations,
+    SensorView,
     average_observations,
     combine_observations,
+    estimate_by_each,
+    find_power_ticks,
     fit_kriging,
     integrated_covariance,
-    observe_power,
+    open_stream,
+    power_view,
+    select_sensor_views,
     sensor_covariance,
     thin_observations,
 )
 from assay.joules.per_call import GAIN_SHARE, MAX_GAP_SHARE
 from assay.joules.readings import POWER_KINDS
-from assay.joules.results import WindowEnergy
-from assay.joules.sensor_selection import EnergyRefused, SensorView, find_power_ticks, open_stream, select_sensor_views
 from assay.stats.numerics import t_quantile
 
 if TYPE_CHECKING:
@@ -50,14 +56,61 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.joules.observations import KrigingFit
+    from assay.joules.observations import KrigingFit, SensorStream
     from assay.joules.readings import MeterReading
-    from assay.joules.sensor_model import PowerModel, SensorModel
-    from assay.joules.sensor_selection import SensorStream
+    from assay.joules.sensor_model import SensorModel
 
 
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
+
+
+def joules_estimate(value: float, error_j: float, method: str, n: int) -> Estimate:
+    """Return an energy in J with a symmetrical interval, which is about the process that was measured."""
+    return Estimate(
+        value=value, low=value - error_j, high=value + error_j, unit="J", scope="process", method=method, n=n
+    )
+
+
+def format_energy_estimate(estimate: Estimate, systematic_j: float | None) -> str:
+    """Format an energy with both its bounds."""
+    text = format_joules(estimate.value, estimate.low, estimate.high)
+    if not systematic_j or not estimate.value:
+        return text
+    return f"{text}, systematic ±{format_percent(systematic_j / abs(estimate.value))}"
+
+
+def format_evidence(ticks: int | None, coverage: float | None, crosscheck: float | None) -> str:
+    """Format the evidence of an energy: ticks, coverage, crosscheck."""
+    checked = "" if crosscheck is None else f"; integrated power says {crosscheck:.2f} of it"
+    return f"{ticks} ticks, coverage {format_percent(coverage or 0)}{checked}"
+
+
+class WindowEnergy(Value):
+    """The energy spent between two moments, or why it is not reported."""
+
+    joules: Estimate | None = Field(description="Null: refused, for ``reason``.")
+    reason: str | None = None
+    code: EnergyRefusal | None = Field(default=None, description="Why it was refused, for programs.")
+    needed_s: float | None = Field(
+        default=None, description="If refused: a window that would be long enough; null: none, or unknown."
+    )
+    window_s: float
+    systematic_j: float | None = None
+    power_w: float | None = None
+    coverage: float | None = Field(default=None, description="The share of the window that the sensor's ticks cover.")
+    method: str | None = None
+    crosscheck: float | None = Field(default=None, description="Integrated power over the counter.")
+    ticks: int | None = None
+
+    def __str__(self) -> str:
+        """Return one line: the energy, or why there is none."""
+        if self.joules is None:
+            return f"refused: {self.reason}"
+        spent = format_energy_estimate(self.joules, self.systematic_j)
+        evidence = format_evidence(self.ticks, self.coverage, self.crosscheck)
+        return f"{spent} in {self.window_s:.3g} s ({self.power_w:.0f} W), by {self.method}, {evidence}"
+
 
 CONFIDENCE = 0.95
 VARIATIONS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -233,9 +286,8 @@ def _rough_power(observations: Observations, start_s: float, end_s: float) -> tu
 
 def _level_columns(at_s: Array, start_s: float, end_s: float) -> Array:
     """Return a constant, and the running integral of 1 before, within and after the window, at some moments."""
-    before = np.minimum(at_s - start_s, 0.0)
+    before, after = np.minimum(at_s - start_s, 0.0), np.maximum(at_s - end_s, 0.0)
     within = np.clip(at_s, start_s, end_s) - start_s
-    after = np.maximum(at_s - end_s, 0.0)
     return np.stack([np.ones(len(at_s)), before, within, after], axis=1)
 
 
@@ -345,10 +397,16 @@ def estimate_window_energy(
 
 @dataclass(frozen=True)
 class _SensorEstimate:
-    """The estimate of one sensor for a window."""
+    """The estimate of one sensor for a window.
+
+    Attributes:
+        views: The sensor, and for a counter also instant power, which helps at the edges.
+        crosscheck: Integrated power over the counter; null without one of them.
+    """
 
     view: SensorView
-    combined: _CombinedView
+    views: tuple[SensorView, ...]
+    crosscheck: float | None
     window_fit: WindowFit
     window: tuple[float, float]
 
@@ -374,61 +432,39 @@ class _SensorEstimate:
 
 def _narrowest_estimate(sensor_stream: SensorStream, start_s: float, end_s: float, precision: float) -> WindowEnergy:
     """Return the energy by the sensor with the narrowest bound, statistical and systematic together."""
-    estimates = _estimate_by_sensors(sensor_stream, start_s, end_s)
+    estimates = estimate_by_each(
+        select_sensor_views(sensor_stream, (start_s, end_s)),
+        lambda view: _estimate_by_sensor(sensor_stream, view, start_s, end_s),
+    )
     precise = [estimate for estimate in estimates if estimate.statistical <= precision]
     if not precise:
         raise _too_wide_error(estimates, precision)
     best = min(precise, key=lambda estimate: estimate.statistical + estimate.systematic)
     window_fit = best.window_fit
+    method = f"{best.view.method}, {'' if best.view.is_counter else 'every reading, '}edges interpolated"
     return WindowEnergy(
-        joules=Estimate(
-            value=window_fit.joules,
-            low=window_fit.joules - window_fit.error_j,
-            high=window_fit.joules + window_fit.error_j,
-            unit="J",
-            scope="process",
-            method=f"{best.view.method}, {'' if best.view.is_counter else 'every reading, '}edges interpolated",
-            n=best.ticks,
-        ),
+        joules=joules_estimate(window_fit.joules, window_fit.error_j, method, best.ticks),
         window_s=end_s - start_s,
         systematic_j=best.systematic * abs(window_fit.joules),
         power_w=window_fit.joules / (end_s - start_s),
         coverage=best.view.coverage(start_s, end_s),
         method=best.view.method,
-        crosscheck=best.combined.crosscheck,
+        crosscheck=best.crosscheck,
         ticks=best.ticks,
     )
-
-
-def _estimate_by_sensors(sensor_stream: SensorStream, start_s: float, end_s: float) -> list[_SensorEstimate]:
-    """Return the estimates of all sensors that give one for a window, at least one.
-
-    Raises:
-        EnergyRefused: None does; the reason is that of the first.
-    """
-    estimates, refusals = [], []
-    for view in select_sensor_views(sensor_stream, (start_s, end_s)):
-        try:
-            estimates.append(_estimate_by_sensor(sensor_stream, view, start_s, end_s))
-        except EnergyRefused as refusal:
-            refusals.append(refusal)
-    if not estimates:
-        raise refusals[0]
-    return estimates
 
 
 def _estimate_by_sensor(sensor_stream: SensorStream, view: SensorView, start_s: float, end_s: float) -> _SensorEstimate:
     check_ticks(view, start_s, end_s)
     check_covered(view, start_s, end_s)
-    combined = _combine_with_power(sensor_stream, view, start_s, end_s)
+    views, crosscheck = _combine_with_power(sensor_stream, view, start_s, end_s)
+    observations = reduce(combine_observations, (combined.observations for combined in views))
     margin_s = MARGIN_PERIODS * view.period_s
-    near = np.flatnonzero(
-        (combined.observations.times_s >= start_s - margin_s) & (combined.observations.times_s <= end_s + margin_s)
-    )
-    window_fit = fit_window_energy(combined.observations.rows(near), start_s, end_s, period_s=view.period_s)
+    near = (observations.times_s >= start_s - margin_s) & (observations.times_s <= end_s + margin_s)
+    window_fit = fit_window_energy(observations.rows(np.flatnonzero(near)), start_s, end_s, period_s=view.period_s)
     if window_fit is None or window_fit.joules <= 0:
         raise EnergyRefused("no_energy", "the sensor shows no energy spent")
-    return _SensorEstimate(view, combined, window_fit, (start_s, end_s))
+    return _SensorEstimate(view, views, crosscheck, window_fit, (start_s, end_s))
 
 
 def count_ticks(view: SensorView, start_s: float, end_s: float) -> int:
@@ -471,8 +507,7 @@ def _too_wide_error(estimates: list[_SensorEstimate], precision: float) -> Energ
     """Return the refusal of a window whose energy is too uncertain, with a length that would be enough."""
     best = min(estimates, key=lambda estimate: estimate.statistical)
     lengths = [
-        sufficient_window_s(estimate.combined.views, estimate.window_fit, estimate.window, precision)
-        for estimate in estimates
+        sufficient_window_s(estimate.views, estimate.window_fit, estimate.window, precision) for estimate in estimates
     ]
     needed_s = min((length for length in lengths if length is not None), default=None)
     problem = (
@@ -493,49 +528,25 @@ def _round_up(seconds: float) -> float:
     return math.ceil(seconds / unit - 1e-9) * unit
 
 
-@dataclass(frozen=True)
-class _CombinedView:
-    """A sensor's observations; for a counter together with those of instant power, which help at the edges.
-
-    ``crosscheck`` is integrated power over the counter; null without one of them.
-    """
-
-    observations: Observations
-    views: tuple[SensorView, ...]
-    crosscheck: float | None = None
-
-
-def _combine_with_power(sensor_stream: SensorStream, view: SensorView, start_s: float, end_s: float) -> _CombinedView:
-    kind = next((name for name in POWER_KINDS if _is_instant(getattr(sensor_stream.model, name))), None)
+def _combine_with_power(
+    sensor_stream: SensorStream, view: SensorView, start_s: float, end_s: float
+) -> tuple[tuple[SensorView, ...], float | None]:
+    """Return a sensor, a counter together with instant power, and the ratio of the two; null without one of them."""
+    models = {kind: getattr(sensor_stream.model, kind) for kind in POWER_KINDS}
+    kind = next((k for k, m in models.items() if m is not None and m.window_s <= INSTANT_PERIODS * m.period_s), None)
     mean_w = _mean_w(view, start_s, end_s)
     if not view.is_counter or kind is None or not mean_w:
-        return _CombinedView(view.observations, (view,))
-    power_model: PowerModel = getattr(sensor_stream.model, kind)
-    ticks = find_power_ticks(sensor_stream, kind, power_model, view.ticks)
+        return (view,), None
+    ticks = find_power_ticks(sensor_stream, kind, models[kind], view.ticks)
+    views: tuple[SensorView, ...] = (view,)
     if ticks is None:
         series = sensor_stream.power(kind)
-        inside = (series.t_s >= start_s) & (series.t_s <= end_s)
-        ratio = float(series.watts[inside].mean()) / mean_w if inside.any() else None
-        return _CombinedView(view.observations, (view,), ratio)
-    power = observe_power(
-        ticks, window_s=power_model.window_s, lag_s=power_model.lag_s, lag_error_s=power_model.lag_error_s, since_s=0.0
-    )
-    inside = (power.times_s - power_model.window_s >= start_s) & (power.times_s <= end_s)
-    ratio = float(power.values[inside].mean()) / mean_w if inside.any() else None
-    power_view = SensorView(
-        f"{kind} power",
-        power,
-        ticks,
-        power_model.period_s,
-        power_model.lag_s,
-        power_model.window_s,
-        power_model.seen_share,
-    )
-    return _CombinedView(combine_observations(view.observations, power), (view, power_view), ratio)
-
-
-def _is_instant(power_model: PowerModel | None) -> bool:
-    return power_model is not None and power_model.window_s <= INSTANT_PERIODS * power_model.period_s
+        inside, watts = (series.t_s >= start_s) & (series.t_s <= end_s), series.watts
+    else:
+        power = power_view(kind, models[kind], ticks)
+        views, watts, times = (view, power), power.observations.values, power.observations.times_s
+        inside = (times - power.reach_s >= start_s) & (times <= end_s)
+    return views, float(watts[inside].mean()) / mean_w if inside.any() else None
 
 
 def _mean_w(view: SensorView, start_s: float, end_s: float) -> float | None:

@@ -15,8 +15,8 @@ from assay.experiments.energy.gpu_check import (
     check_gpus,
     metered_only_note,
     recommend_config,
-    resolve_available_gpus,
 )
+from assay.experiments.energy.options import resolve_available_gpus
 from assay.machine.doctor import build_inference_yaml
 from assay.machine.model import Gpu, GpuState, Machine, UnreachableGpu
 from tests.machines import machine

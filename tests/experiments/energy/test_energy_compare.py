@@ -13,7 +13,9 @@ from assay.core.errors import BadInput
 from assay.experiments.energy.compare import (
     ComparedPoint,
     PointValue,
+    build_points,
     choose_compared_by,
+    choose_phase,
     comparison_page,
     compute_changes,
     format_value,
@@ -21,9 +23,9 @@ from assay.experiments.energy.compare import (
     pareto_front_path,
     rank_points,
     ratio_of_values,
+    read_sources,
 )
-from assay.experiments.energy.compare_sources import build_points, choose_phase, read_sources
-from assay.experiments.energy.export import build_report_files, flatten_rows
+from assay.experiments.energy.result import build_report_files, flatten_rows
 from tests.experiments.energy.made_rows import result, row
 
 if TYPE_CHECKING:
@@ -312,5 +314,5 @@ def test_one_bad_source_among_good_ones_is_told_and_the_rest_compared(tmp_path: 
     assert "not valid JSON" in found.unusable[0]
     left = every().model_copy(update={"skipped": {"eager, batch 64, 512 in, 128 out": "out of memory."}})
     assert read_sources([put(tmp_path / "left", left)]).skipped == [
-        "energy-1: eager, batch 64, 512 in, 128 out gave nothing: out of memory"
+        "energy-1: eager, batch 64, 512 in, 128 out has no result: out of memory"
     ]

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from assay.compat.energy import build_files, older_row
 from assay.core.errors import BadInput
-from assay.experiments.energy.export import (
+from assay.experiments.energy.result import (
     CELL_COLUMNS,
+    FIGURES,
     KEY_COLUMNS,
     KNOWN_COLUMNS,
     SCORE_COLUMN,
     CsvTable,
+    EnergyResult,
     add_rows,
     build_report_files,
     flatten_row,
@@ -30,7 +32,6 @@ from assay.experiments.energy.export import (
     score_rows,
     total_columns,
 )
-from assay.experiments.energy.result import FIGURES, EnergyResult
 from assay.experiments.energy.study import build_study
 from tests.experiments.energy.made_rows import gpu, result, row
 from tests.experiments.energy.metered_world import World, config, gpus, options

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from assay.core.page import Page, Table, Text
 from assay.core.results import Estimate, Note
 from assay.experiments.energy import EXPERIMENT
-from assay.experiments.energy.cell_notes import end_sentence, format_share
+from assay.experiments.energy.findings import end_sentence
+from assay.experiments.energy.report import format_share, note_texts, utilization_table
 from assay.experiments.energy.result import FIGURES, EnergyResult, EnergyRow
 from assay.experiments.energy.study import ENERGY_DISABLED, build_study
-from assay.experiments.energy.tables import note_texts, utilization_table
 from assay.workloads.generation.memory import ModelSizes
 from assay.workloads.generation.placement import placement_notes
 from tests.experiments.energy.metered_world import (
@@ -191,7 +191,7 @@ def test_a_phase_that_does_not_work_leaves_the_other_phases_and_marks_the_cell()
     assert row.partial
     assert why(row, "decode_j_per_token") == "it broke"
     assert value(row, "prefill_j_per_token") > 0
-    assert why(row, "phases_share") == "no process told the energy of both phases and of whole requests"
+    assert why(row, "phases_share") == "no process has the energy of both phases and of whole requests"
     assert [note.params for note in row.notes if note.code == "phase_cut_short"] == [{"processes": 3}]
 
 
@@ -290,7 +290,7 @@ def test_times_alone_are_told_where_no_energy_is_asked_for_or_none_can_be_read()
     row = result_of(there, wanted, records).rows[0]
     assert why(row, "decode_j_per_token") == why(row, "idle_w") == ENERGY_DISABLED
     assert (
-        "50.0 tokens/s at batch 1, eager; energy not told"
+        "50.0 tokens/s at batch 1, eager; no energy reported"
         in EXPERIMENT.report(there, wanted, records).findings.headline
     )
     bare = machine(cores=(4,))
@@ -331,7 +331,7 @@ def test_where_no_kernel_was_looked_at_nothing_is_said_of_waiting() -> None:
     )
     assert isinstance(looked, Table)
     assert isinstance(not_looked, Table)
-    assert [column.title for column in looked.columns][1:3] == ["GPU busy, decode", "waited for the host"]
+    assert [column.title for column in looked.columns][1:3] == ["GPU busy (decode)", "waited for the host"]
     assert [len(row) for row in not_looked.rows] == [len(not_looked.columns)] == [3]
     assert "waited" not in (not_looked.note or "")
 

@@ -98,11 +98,11 @@ def test_of_figures_that_are_not_told_only_the_main_one_says_why() -> None:
     why = {JOULES: "no GPU is metered", "ttft_ms": "nobody asked", SERVED: "no GPU"}
     silent, speed = found(row(figures={JOULES: None, SPEED: known(9.0, 8.9, 9.1)}, missing_reasons=why))
     assert (silent.facts["figure"], silent.verdict, silent.estimate) == (JOULES, "unsure", None)
-    assert silent.reason == "it is not told: no GPU is metered"
+    assert silent.reason == "not measured: no GPU is metered"
     assert silent.facts["busy_share"] is None
     assert (speed.facts["figure"], speed.verdict) == (SPEED, "yes")
     (served,) = found(row(EAGER.model_copy(update={"mode": "server"}), missing_reasons=why))
-    assert (served.facts["figure"], served.reason) == (SERVED, "it is not told: no GPU")
+    assert (served.facts["figure"], served.reason) == (SERVED, "not measured: no GPU")
     (one_token,) = found(row(EAGER.model_copy(update={"output_tokens": 1}), missing_reasons=why))
     assert one_token.facts["figure"] == SERVED
 

@@ -234,7 +234,7 @@ def test_a_budget_that_one_process_does_not_come_through_in_is_told_of_at_once()
     stages = 7 * options(there, config(modes=["eager", "graphs"])).stage_s
     for budget_s, said in ((stages - 1, ["a budget of"]), (stages + 1, [])):
         notes = options(there, config(modes=["eager", "graphs"]), budget_s=budget_s).notes
-        assert [note[:11] for note in notes if "begun all the same" in note] == said
+        assert [note[:11] for note in notes if "starts all the same" in note] == said
     tiny = first(options(there, config(), budget_s=1.0))
     assert (tiny.left_s or 0) > STARTUP_S
 

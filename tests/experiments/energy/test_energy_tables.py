@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.experiments.energy import tables
+from assay.experiments.energy import report as tables
 from tests.experiments.energy.made_rows import row
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.experiments.base import Report
-from assay.experiments.energy.export import build_report_files
 from assay.experiments.energy.findings import build_findings
 from assay.experiments.energy.options import EnergyOptions
 from assay.experiments.energy.plan import replay_run
 from assay.experiments.energy.report import build_page
+from assay.experiments.energy.result import build_report_files
 from assay.experiments.energy.study import build_study
 
 if TYPE_CHECKING:

@@ -1,17 +1,17 @@
 """The configuration of ``assay energy run``: backend, scenario, metrics and reporters as its YAML names them.
 
-The models validate each field on its own; ``find_contradictions`` and ``find_ineffective_settings`` check fields
-against each other.
+The models validate each field; ``find_contradictions`` and ``find_ineffective_settings`` check fields against each
+other.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, FiniteFloat, JsonValue, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, JsonValue, field_validator
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
@@ -21,10 +21,12 @@ from assay.workloads.generation.params import parse_settings
 from assay.workloads.generation.server.request_format import RequestFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from assay.experiments.file_locator import KeyPath
 
+
+T = TypeVar("T")
 
 DeviceMapName = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 DecodeMode = Literal["eager", "graphs"]
@@ -51,53 +53,46 @@ def parse_list(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _size_validator(most: int) -> Callable[[object], object]:
-    """Return who reads sizes from 1 to ``most``, each once."""
-
-    def read(value: object) -> object:
-        sizes = parse_list(value)
-        if not sizes or any(not 1 <= _parse_whole(size) <= most for size in sizes):
-            raise ValueError(f"must be a whole number from 1 to {most}, or a list of such, and is {value!r}")
-        return _unique_numbers(sizes)
-
-    return read
-
-
-def _validate_gpus(value: object) -> object:
+def _parse_numbers(value: object) -> list[Any] | None:
     if value is None:
         return None
-    gpus = parse_list(value)
-    if not gpus or any(_parse_whole(gpu) < 0 for gpu in gpus):
-        raise ValueError(f"must be a GPU's number as nvidia-smi has it, or a list of such, and is {value!r}")
-    return _unique_numbers(gpus)
+    numbers = parse_list(value)
+    if any(isinstance(number, bool) for number in numbers):
+        raise ValueError(f"should be a whole number or a list of them, and is {value!r}")
+    return numbers
 
 
-def _parse_whole(value: object) -> int:
-    """Return a whole number that is at least 0, as number or text; -1: it is none."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return max(value, -1)
-    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) <= MAX_DIGITS else -1
-
-
-def _parse_device(value: object) -> int | str | None:
-    """Return a GPU's number, ``cpu`` or ``disk``; null: it is none of them."""
-    if value in OFFLOAD_DEVICES:
-        return str(value)
-    number = _parse_whole(value.removeprefix("cuda:") if isinstance(value, str) else value)
-    return number if number >= 0 else None
-
-
-def _unique_numbers(values: Sequence[Any]) -> tuple[int, ...]:
-    numbers = [int(value) for value in values]
-    twice = next((number for number in numbers if numbers.count(number) > 1), None)
+def _check_unique(values: tuple[T, ...]) -> tuple[T, ...]:
+    twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
         raise ValueError(f"has {twice} more than once")
-    return tuple(numbers)
+    return values
 
 
-Concurrencies = Annotated[tuple[int, ...], BeforeValidator(_size_validator(MAX_CONCURRENCY))]
-TokenCounts = Annotated[tuple[int, ...], BeforeValidator(_size_validator(MAX_TOKENS))]
-GpuIndices = Annotated[tuple[int, ...] | None, BeforeValidator(_validate_gpus)]
+def _parse_device(value: object) -> int | str:
+    """Return a GPU's number, ``cpu`` or ``disk``."""
+    if value in OFFLOAD_DEVICES:
+        return str(value)
+    number = value.removeprefix("cuda:") if isinstance(value, str) else value
+    if isinstance(number, bool) or not str(number).isdecimal() or len(str(number)) > MAX_DIGITS:
+        raise ValueError(f"names devices by GPU number, cpu or disk, and not {value!r}")
+    return int(str(number))
+
+
+Concurrencies = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)], ...],
+    Field(min_length=1),
+    BeforeValidator(_parse_numbers),
+    AfterValidator(_check_unique),
+]
+TokenCounts = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=MAX_TOKENS)], ...],
+    Field(min_length=1),
+    BeforeValidator(_parse_numbers),
+    AfterValidator(_check_unique),
+]
+GpuList = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_check_unique)]
+GpuIndices = Annotated[GpuList | None, BeforeValidator(_parse_numbers)]
 
 
 class EnergyBackend(Value):
@@ -137,14 +132,8 @@ class EnergyBackend(Value):
     @field_validator("device_map", mode="before")
     @classmethod
     def _check_device_map(cls, value: object) -> object:
-        if isinstance(value, dict):
-            devices = {str(part): _parse_device(device) for part, device in value.items()}
-            strange = [value[part] for part, device in devices.items() if device is None]
-            if strange or not devices:
-                raise ValueError(
-                    f"places parts on GPUs by their numbers, cpu or disk, and not {(strange or [value])[0]!r}"
-                )
-            return devices
+        if isinstance(value, dict) and value:
+            return {str(part): _parse_device(device) for part, device in value.items()}
         if value not in DEVICE_MAPS:
             raise ValueError(
                 f"must be {', '.join(DEVICE_MAPS)}, or map parts of the model to devices, and is {value!r}"
@@ -158,14 +147,13 @@ class EnergyBackend(Value):
             return None
         if not isinstance(value, dict) or not value:
             raise ValueError('must map GPU numbers or cpu to memory, as {0: "20GB", cpu: "64GB"}')
+        limits = {_parse_device(device): memory for device, memory in value.items()}
         for device, memory in value.items():
-            if _parse_device(device) is None:
-                raise ValueError(f"names devices by GPU number, cpu or disk, and not {device!r}")
             try:
                 parse_bytes(memory)
             except BadInput:
                 raise ValueError(f"gives {device} {memory!r}: write bytes, or text as 20GB or 18GiB") from None
-        return {_parse_device(device): memory for device, memory in value.items()}
+        return limits
 
 
 class EnergyScenario(Value):
@@ -181,7 +169,9 @@ class EnergyScenario(Value):
     input_tokens: TokenCounts = (512,)
     output_tokens: TokenCounts = (128,)
     concurrency: Concurrencies = Field(default=(1,), description="Requests in flight, of a server.")
-    modes: tuple[DecodeMode, ...] = ("eager",)
+    modes: Annotated[tuple[DecodeMode, ...], BeforeValidator(parse_list), AfterValidator(_check_unique)] = Field(
+        default=("eager",), min_length=1
+    )
     compile: bool = Field(default=True, description="In graphs: the layers' kernels are fused by torch.compile first.")
     warmup: int = Field(default=1, ge=0, le=MAX_CALLS, description="Calls before each stage is measured.")
     repeats: int = Field(
@@ -192,22 +182,13 @@ class EnergyScenario(Value):
     )
     precision: float = Field(default=0.03, gt=0, lt=1, description="Wider intervals of J/token are measured longer.")
     generate_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
-    reasoning: bool | None = Field(default=None, description="True: the model is told to reason; false: it is not.")
+    reasoning: bool | None = Field(default=None, description="Whether to ask the model to reason; null: its default.")
     reasoning_params: dict[str, JsonValue] = Field(default_factory=dict)
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
 
-    @field_validator("modes", mode="before")
-    @classmethod
-    def _check_modes(cls, value: object) -> object:
-        modes = parse_list(value)
-        twice = [mode for mode in modes if modes.count(mode) > 1]
-        if twice or not modes:
-            raise ValueError(f"has {twice[0]} more than once" if twice else "holds nothing")
-        return modes
-
     @property
     def reasoning_settings(self) -> dict[str, JsonValue]:
-        """What the chat template of a model, or the request to a server, is told; empty: prompts go as they are."""
+        """Arguments of a model's chat template, or of the request to a server; empty: prompts go as they are."""
         if self.reasoning is False:
             return {}
         return self.reasoning_params or ({"enable_thinking": True} if self.reasoning else {})
@@ -221,7 +202,7 @@ class EnergyMetrics(Value):
         default=None, description="GPUs whose energy counts, where they are not backend.device_ids: a server's."
     )
     carbon_g_per_kwh: FiniteFloat | None = Field(
-        default=None, ge=0, le=MAX_G_PER_KWH, description="Null: no carbon is told."
+        default=None, ge=0, le=MAX_G_PER_KWH, description="Null: no carbon is reported."
     )
     country_iso_code: str | None = Field(default=None, description="Told in results, beside the carbon.")
     region: str | None = Field(default=None, description="Likewise.")
@@ -263,18 +244,29 @@ SERVER_SIDE_FIELDS = (
     "attn_implementation", "device", "device_map", "max_memory", "revision", "torch_dtype", "tp_plan", "tp_ranks",
     "trust_remote_code",
 )  # fmt: skip
-
+SPLIT_FIELDS = ("device_map", "max_memory")
+"""How layers are spread over GPUs."""
 SAMPLING_KWARGS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 
 
+def _changed_fields(part: Value, names: Iterable[str]) -> list[str]:
+    """Return the fields that differ from their defaults."""
+    fields = type(part).model_fields
+    return [name for name in names if getattr(part, name) != fields[name].get_default(call_default_factory=True)]
+
+
 def find_contradictions(config: EnergyConfig) -> Iterator[ConfigProblem]:
-    """Give the place and the sentence of everything that cannot be together."""
+    """Give the key and a sentence for every contradiction."""
     backend, scenario = config.backend, config.scenario
     yield from _check_server_config(config) if backend.type == "openai" else _check_local_config(config)
     if not scenario.compile and "graphs" not in scenario.modes:
         yield ("scenario", "compile"), "compile is about graphs, and modes has none"
-    try:
-        _check_generate_kwargs(config)
+    try:  # settings of a generation must not be those that the rest of the scenario decides
+        if backend.type == "openai":
+            for tokens in scenario.output_tokens:
+                RequestFormat.of(backend.model, scenario.generate_kwargs, tokens)
+        else:
+            parse_settings(json.dumps(scenario.generate_kwargs))
     except BadInput as error:
         yield ("scenario", "generate_kwargs"), str(error)
     files = [reporter.output_file for reporter in config.reporter]
@@ -283,56 +275,50 @@ def find_contradictions(config: EnergyConfig) -> Iterator[ConfigProblem]:
             yield ("reporter", number, "output_file"), f"{file} is written by two reporters"
 
 
-def _check_generate_kwargs(config: EnergyConfig) -> None:
-    """Make sure that settings of a generation are not those that the rest of the scenario decides."""
-    settings = config.scenario.generate_kwargs
-    if config.backend.type == "openai":
-        for tokens in config.scenario.output_tokens:
-            RequestFormat.of(config.backend.model, settings, tokens)
-    else:
-        parse_settings(json.dumps(settings))
-
-
 def _check_server_config(config: EnergyConfig) -> Iterator[ConfigProblem]:
     backend, scenario = config.backend, config.scenario
-    if backend.endpoint is None:
-        yield ("backend", "endpoint"), "endpoint is missing: the server's address, as http://127.0.0.1:8000/v1"
-    elif not _is_http_url(backend.endpoint):
-        yield ("backend", "endpoint"), f"{backend.endpoint!r} is no address, as http://127.0.0.1:8000/v1"
-    elif "@" in urlsplit(backend.endpoint).netloc or urlsplit(backend.endpoint).query:
-        alternative = "an environment variable, named by api_key_env"
-        yield (
-            ("backend", "endpoint"),
-            f"endpoint has a key in it, which would be kept; put the key into {alternative}",
-        )
-    for name in SERVER_SIDE_FIELDS:
-        if getattr(backend, name) != _field_default(EnergyBackend, name):
-            yield ("backend", name), f"{name} is decided where the server is started, and is not for type openai"
+    if (problem := _endpoint_problem(backend.endpoint)) is not None:
+        yield ("backend", "endpoint"), problem
+    for name in _changed_fields(backend, SERVER_SIDE_FIELDS):
+        yield ("backend", name), f"{name} is decided where the server is started, and is not for type openai"
     if scenario.batch_sizes != (1,):
         yield ("scenario", "batch_sizes"), "a server batches by itself: use concurrency"
-    for name in ("modes", "compile"):
-        if getattr(scenario, name) != _field_default(EnergyScenario, name):
-            yield ("scenario", name), f"{name} is about a model of type pytorch; a server decodes as it was started to"
+    for name in _changed_fields(scenario, ("modes", "compile")):
+        yield ("scenario", name), f"{name} is about a model of type pytorch; a server decodes as it was started to"
     if None not in (config.metrics.gpus, backend.device_ids) and config.metrics.gpus != backend.device_ids:
         yield ("metrics", "gpus"), "metrics.gpus and backend.device_ids both say which GPUs the server has, and differ"
 
 
+def _endpoint_problem(endpoint: str | None) -> str | None:
+    """Return what is wrong with a server's address; null: nothing."""
+    if endpoint is None:
+        return "endpoint is missing: the server's address, as http://127.0.0.1:8000/v1"
+    try:
+        parts = urlsplit(endpoint)
+        is_http = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_http = False
+    if not is_http:
+        return f"{endpoint!r} is no address, as http://127.0.0.1:8000/v1"
+    if "@" in parts.netloc or parts.query:
+        alternative = "an environment variable, named by api_key_env"
+        return f"endpoint has a key in it, which would be kept; put the key into {alternative}"
+    return None
+
+
 def _check_local_config(config: EnergyConfig) -> Iterator[ConfigProblem]:
     backend, scenario = config.backend, config.scenario
-    for name in SERVER_ONLY_FIELDS:
-        if getattr(backend, name) != _field_default(EnergyBackend, name):
-            yield ("backend", name), f"{name} is about a server, and type is pytorch; a server is type openai"
+    for name in _changed_fields(backend, SERVER_ONLY_FIELDS):
+        yield ("backend", name), f"{name} is about a server, and type is pytorch; a server is type openai"
     if scenario.concurrency != (1,):
         yield ("scenario", "concurrency"), "requests at once are for a server, type openai; here there are batch_sizes"
     if scenario.reasoning_settings and (scenario.prompts == RANDOM_PROMPTS or is_random(backend.model)):
-        field = "reasoning_params" if scenario.reasoning_params else "reasoning"
+        key = "reasoning_params" if scenario.reasoning_params else "reasoning"
         needs = "a file of prompts, and a model with a chat template"
-        yield ("scenario", field), f"{field} is told where prompts are written for a model: it needs {needs}"
+        yield ("scenario", key), f"{key} takes effect where prompts are written for a model: it needs {needs}"
     if scenario.generate_kwargs.get("use_cache") is False and max(scenario.output_tokens) > 1:
-        yield (
-            ("scenario", "generate_kwargs"),
-            "use_cache: false reads the prompt for every token: decoding is nothing apart",
-        )
+        problem = "use_cache: false reads the prompt for every token: decoding is nothing apart"
+        yield ("scenario", "generate_kwargs"), problem
     yield from _check_devices(config)
     yield from _check_tensor_parallel(backend)
     if is_random(backend.model):
@@ -345,25 +331,20 @@ def _check_devices(config: EnergyConfig) -> Iterator[ConfigProblem]:
         if backend.device_ids is not None:
             where = "GPUs that are only metered are metrics.gpus"
             yield ("backend", "device_ids"), f"device_ids are GPUs to compute on, and device is cpu; {where}"
-        for name in ("device_map", "max_memory"):
-            if getattr(backend, name) != _field_default(EnergyBackend, name):
-                yield ("backend", name), f"{name} parts a model over GPUs, and device is cpu"
+        for name in _changed_fields(backend, SPLIT_FIELDS):
+            yield ("backend", name), f"{name} splits a model over GPUs, and device is cpu"
         return
     if metrics.gpus not in (None, backend.device_ids):
         counted = "energy is counted on the GPUs that compute, backend.device_ids"
         yield ("metrics", "gpus"), f"{counted}; metrics.gpus is for a server's, or with device cpu"
     ids = backend.device_ids or (0,)
-    mapped = backend.device_map.items() if isinstance(backend.device_map, dict) else ()
-    for part, gpu in mapped:
+    there = f"device_ids are {', '.join(map(str, ids))}"
+    for part, gpu in backend.device_map.items() if isinstance(backend.device_map, dict) else ():
         if isinstance(gpu, int) and gpu not in ids:
-            there = ", ".join(map(str, ids))
-            yield ("backend", "device_map", part), f"device_map has {part!r} on GPU {gpu}, and device_ids are {there}"
+            yield ("backend", "device_map", part), f"device_map has {part!r} on GPU {gpu}, and {there}"
     for gpu in backend.max_memory or ():
         if isinstance(gpu, int) and gpu not in ids:
-            yield (
-                ("backend", "max_memory", str(gpu)),
-                f"max_memory has GPU {gpu}, and device_ids are {', '.join(map(str, ids))}",
-            )
+            yield ("backend", "max_memory", str(gpu)), f"max_memory has GPU {gpu}, and {there}"
 
 
 def _check_tensor_parallel(backend: EnergyBackend) -> Iterator[ConfigProblem]:
@@ -377,10 +358,9 @@ def _check_tensor_parallel(backend: EnergyBackend) -> Iterator[ConfigProblem]:
     elif backend.tp_ranks is not None:
         yield ("backend", "tp_ranks"), "tp_ranks are for device cpu; on GPUs every one of device_ids is a rank"
     elif len(backend.device_ids or ()) < 2:
-        yield ("backend", "tp_plan"), "tp_plan parts each layer over GPUs, and needs device_ids with at least two"
-    for name in ("device_map", "max_memory"):
-        if getattr(backend, name) != _field_default(EnergyBackend, name):
-            yield ("backend", name), f"{name} places whole layers, and tp_plan parts each of them: keep one"
+        yield ("backend", "tp_plan"), "tp_plan splits each layer over GPUs, and needs device_ids with at least two"
+    for name in _changed_fields(backend, SPLIT_FIELDS):
+        yield ("backend", name), f"{name} places whole layers, and tp_plan splits each of them: keep one"
 
 
 def _check_random_model(backend: EnergyBackend, scenario: EnergyScenario) -> Iterator[ConfigProblem]:
@@ -389,9 +369,8 @@ def _check_random_model(backend: EnergyBackend, scenario: EnergyScenario) -> Ite
     except BadInput as error:
         yield ("backend", "model"), str(error)
         return
-    for name in ("revision", "trust_remote_code"):
-        if getattr(backend, name) != _field_default(EnergyBackend, name):
-            yield ("backend", name), f"{name} is about a model of a hub or a folder, and {backend.model} is neither"
+    for name in _changed_fields(backend, ("revision", "trust_remote_code")):
+        yield ("backend", name), f"{name} is about a model of a hub or a folder, and {backend.model} is neither"
     most = max(scenario.input_tokens) + max(scenario.output_tokens)
     if most > context and scenario.prompts == RANDOM_PROMPTS:
         long = f"{max(scenario.input_tokens)} tokens in and {max(scenario.output_tokens)} out are {most}"
@@ -399,42 +378,23 @@ def _check_random_model(backend: EnergyBackend, scenario: EnergyScenario) -> Ite
 
 
 def find_ineffective_settings(config: EnergyConfig) -> Iterator[str]:
-    """Give a sentence for everything that is said and has no effect here."""
+    """Give a sentence for every setting that has no effect here."""
     scenario, metrics = config.scenario, config.metrics
     if (metrics.country_iso_code or metrics.region) and metrics.carbon_g_per_kwh is None:
         location = " ".join(filter(None, (metrics.country_iso_code, metrics.region)))
-        yield f"no carbon is told: that of {location} is not guessed, and metrics.carbon_g_per_kwh gives it in g/kWh"
+        yield f"no carbon is reported: that of {location} is not guessed; metrics.carbon_g_per_kwh gives it in g/kWh"
     if not metrics.enabled:
-        names_set = [
-            name
-            for name in ("gpus", "carbon_g_per_kwh")
-            if getattr(metrics, name) != _field_default(EnergyMetrics, name)
-        ]
-        without = f": {' and '.join(names_set)} say{'s' if len(names_set) == 1 else ''} nothing" if names_set else ""
+        names = _changed_fields(metrics, ("gpus", "carbon_g_per_kwh"))
+        without = f": {' and '.join(names)} say{'s' if len(names) == 1 else ''} nothing" if names else ""
         yield f"metrics.enabled is false, so that times are measured and no energy{without}"
     if scenario.reasoning is False and scenario.reasoning_params:
         yield "scenario.reasoning is false, so that reasoning_params are left out"
     settings = scenario.generate_kwargs
     sampling = [name for name in SAMPLING_KWARGS if name in settings]
-    samples = settings.get("do_sample", None if not is_random(config.backend.model) else False)
-    if (
-        config.backend.type == "pytorch" and sampling and samples is False
-    ):  # a model of a hub may say itself that it samples
+    # a model of a hub may itself say that it samples
+    samples = settings.get("do_sample", False if is_random(config.backend.model) else None)
+    if config.backend.type == "pytorch" and sampling and samples is False:
         yield f"without do_sample: true the likeliest token is taken, and generate_kwargs.{sampling[0]} changes nothing"
-    names = ("text_column_name", "num_samples", "truncation")
-    names_set = [name for name in names if getattr(scenario, name) != _field_default(EnergyScenario, name)]
-    if scenario.prompts == RANDOM_PROMPTS and names_set:
-        ignored = " and ".join(names_set)
-        yield f"scenario.prompts are random tokens, as many as asked for, to which {ignored} cannot apply"
-
-
-def _is_http_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _field_default(model: type[Any], name: str) -> Any:
-    return model.model_fields[name].get_default(call_default_factory=True)
+    names = _changed_fields(scenario, ("text_column_name", "num_samples", "truncation"))
+    if scenario.prompts == RANDOM_PROMPTS and names:
+        yield f"scenario.prompts are random tokens, as many as asked for, to which {' and '.join(names)} cannot apply"

@@ -11,6 +11,7 @@ the argument as typed.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from assay.core.errors import BadInput, suggest_nearest
+from assay.core.values import explain_problem
 from assay.core.yaml_input import parse_yaml, read_settings
 from assay.experiments.energy.config import (
     RANDOM_PROMPTS,
@@ -30,7 +32,7 @@ from assay.experiments.energy.config import (
     find_contradictions,
     find_ineffective_settings,
 )
-from assay.experiments.file_locator import SHAPE_PROBLEMS, UNKNOWN_KEY, FileLocator
+from assay.experiments.file_locator import UNKNOWN_KEY, FileLocator
 from assay.workloads.generation.models import is_random, local_folder
 from assay.workloads.generation.prompts import read_prompts
 
@@ -38,21 +40,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pydantic import BaseModel, JsonValue
+    from pydantic_core import ErrorDetails
 
-    from assay.compat.energy import ConfigTranslation
     from assay.experiments.file_locator import KeyPath
 
 
 @dataclass(frozen=True)
 class ConfigOverride:
-    """One of them: the way to the place, the value, and how it was typed: ``--set name=a``, ``--seed 7``."""
+    """A key, its value, and how it was typed: ``--set name=a``, ``--seed 7``."""
 
     steps: KeyPath
     value: JsonValue
     text: str
 
     def replaces(self, steps: KeyPath) -> bool:
-        """Return whether it takes all of a place, and not only something within."""
+        """Return whether it sets all of a key, and not only something within."""
         return self.steps == steps[: len(self.steps)]
 
 
@@ -68,7 +70,7 @@ def parse_overrides(texts: Sequence[str], flags: Sequence[ConfigOverride] = ()) 
         if before is not None and override in flags:
             raise BadInput(f"{before.text} and {override.text} say the same; keep one of them.")
         if before is not None:
-            raise BadInput(f"--set {_dotted_path(override.steps)} is given more than once.")
+            raise BadInput(f"--set {'.'.join(map(str, override.steps))} is given more than once.")
     return overrides
 
 
@@ -81,33 +83,23 @@ def _parse_override(text: str) -> ConfigOverride:
     return ConfigOverride(steps, parse_yaml(value, f"--set {text}"), f"--set {text}")
 
 
-def apply_overrides(content: dict[str, Any], overrides: Sequence[ConfigOverride]) -> dict[str, Any]:
-    """Return a configuration with the overrides in their places; the one given is left as it is.
+def _set_value(node: Any, steps: KeyPath, override: ConfigOverride) -> Any:
+    """Return a configuration, or a part of it, with a value set at a place; the one given is left as it is.
 
     Raises:
-        BadInput: A way leads through what has no names.
+        BadInput: The place is within a single value.
     """
-    for override in overrides:
-        content = _set_value(content, override.steps, override)
-    return content
-
-
-def _set_value(node: Any, steps: KeyPath, override: ConfigOverride) -> Any:
     if not steps:
         return override.value
     step, rest = steps[0], steps[1:]
     if isinstance(node, list):
         if not isinstance(step, int) or step >= len(node):
             there = f"0 to {len(node) - 1}" if node else "none"
-            raise BadInput(f"{override.text}: there stands a list, and {step} is no place in it; it has {there}.")
+            raise BadInput(f"{override.text}: this is a list, and {step} is not an index of it; it has {there}.")
         return [_set_value(item, rest, override) if number == step else item for number, item in enumerate(node)]
     if not isinstance(node, dict | None):
         raise BadInput(f"{override.text}: before {step} stands the single value {node!r}, which holds no names.")
     return {**(node or {}), str(step): _set_value((node or {}).get(str(step)), rest, override)}
-
-
-def _dotted_path(steps: KeyPath) -> str:
-    return ".".join(map(str, steps))
 
 
 SECTION_MODELS: dict[str, type[BaseModel]] = {
@@ -116,7 +108,13 @@ SECTION_MODELS: dict[str, type[BaseModel]] = {
     "metrics": EnergyMetrics,
     "reporter": EnergyReporter,
 }
-MISSING_MESSAGES = {
+FORM_PROBLEMS = frozenset(
+    {"missing", "value_error", "too_short", "string_too_short", "tuple_type", "model_type", "dict_type"}
+)
+"""Errors whose message needs no value."""
+MAX_SHOWN = 100
+"""Characters of a wrong value that are repeated."""
+MISSING_MESSAGES: dict[KeyPath, str] = {
     ("backend",): "backend is missing: who makes the tokens, as {type: pytorch, model: random:llama-1b}",
     ("backend", "type"): "type is missing: pytorch (a model here) or openai (a server)",
     ("backend", "model"): "model is missing: the name by which the server knows it",
@@ -124,7 +122,7 @@ MISSING_MESSAGES = {
 
 
 class ConfigLocations:
-    """Where things were said: in a file, on the command line, or nowhere."""
+    """Where a key was set: in a file, on the command line, or nowhere."""
 
     def __init__(
         self, lines: FileLocator | None, overrides: Sequence[ConfigOverride], moved: Mapping[KeyPath, KeyPath]
@@ -134,26 +132,21 @@ class ConfigLocations:
         self._moved = moved
 
     def override(self, steps: KeyPath) -> ConfigOverride | None:
-        """Return what set a place on the command line; null: nothing did."""
-        stood = _step_names(self._original(steps))
-        matches = (override for override in self._overrides if _is_prefix(_step_names(override.steps), stood))
-        return next(matches, None)
+        """Return what set a key on the command line; null: nothing did."""
+        names = _step_names(self._original(steps))
+        for override in self._overrides:
+            if all(one == other for one, other in zip(_step_names(override.steps), names, strict=False)):
+                return override
+        return None
 
-    def order(self, steps: KeyPath) -> int:
-        """Return a number that grows with the line; the command line comes last."""
+    def line(self, steps: KeyPath) -> int | None:
+        """Return the line of a key in the file; null where it is not from there."""
         if self._lines is None or self.override(steps) is not None:
-            return 1 << 30
+            return None
         return self._lines.line(self._original(steps))
 
-    def describe(self, steps: KeyPath) -> str:
-        """Return the place in words, with a colon behind it; nothing where there is none."""
-        override = self.override(steps)
-        if override is not None:
-            return f"{override.text}: "
-        return "" if self._lines is None else f"line {self._lines.line(self._original(steps))}: "
-
     def _original(self, steps: KeyPath) -> KeyPath:
-        """Return where something stood before it was moved."""
+        """Return where something was before it was moved."""
         for length in range(len(steps), 0, -1):
             if steps[:length] in self._moved:
                 return (*self._moved[steps[:length]], *steps[length:])
@@ -161,55 +154,45 @@ class ConfigLocations:
 
 
 def _step_names(steps: KeyPath) -> tuple[str, ...]:
-    """Return a way as names; that a lone reporter is the first of one counts not."""
+    """Return the steps as text; a lone reporter is the first of a list of them."""
     words = tuple(map(str, steps))
     return (words[0], *words[2:]) if words[:2] == ("reporter", "0") else words
 
 
-def _is_prefix(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Return whether one of two ways is the beginning of the other."""
-    short = min(len(one), len(other))
-    return one[:short] == other[:short]
-
-
 def build_config_error(problems: Iterable[tuple[KeyPath, str]], locations: ConfigLocations, name: str) -> BadInput:
-    """Return all problems as one error: a sentence, or a list in the order of the file."""
-    ordered = sorted(problems, key=lambda problem: locations.order(problem[0]))
-    sentences = list(
-        dict.fromkeys(f"{locations.describe(steps)}{_end_sentence(message)}" for steps, message in ordered)
-    )
-    if len(sentences) == 1:
-        return BadInput(f"{name}, {sentences[0]}" if sentences[0].startswith("line ") else sentences[0])
-    listed = "\n".join(f"  {sentence}" for sentence in sentences)
-    return BadInput(f"{name} has {len(sentences)} mistakes:\n{listed}")
+    """Return all problems as one error: a sentence, or a list in the order of the file, the command line last."""
+    located = [(locations.line(steps), locations.override(steps), message) for steps, message in problems]
+    located.sort(key=lambda problem: math.inf if problem[0] is None else problem[0])
+    sentences: dict[str, bool] = {}
+    for line, override, message in located:
+        location = f"{override.text}: " if override is not None else "" if line is None else f"line {line}: "
+        sentences[f"{location}{message}{'' if message.endswith(('.', '?')) else '.'}"] = line is not None
+    if len(sentences) > 1:
+        listed = "\n".join(f"  {sentence}" for sentence in sentences)
+        return BadInput(f"{name} has {len(sentences)} mistakes:\n{listed}")
+    ((sentence, is_in_file),) = sentences.items()
+    return BadInput(f"{name}, {sentence}" if is_in_file else sentence)
 
 
 def translate_validation_errors(error: ValidationError) -> list[tuple[KeyPath, str]]:
-    """Return what the models complain about, in our words."""
-    return [
-        _translate_error(problem["loc"], problem["type"], str(problem["msg"]), problem["input"])
-        for problem in error.errors()
-    ]
+    """Return the place and the message of everything that the models refuse."""
+    return [(problem["loc"], _describe_error(problem)) for problem in error.errors()]
 
 
-def _translate_error(steps: KeyPath, kind: str, message: str, value: Any) -> tuple[KeyPath, str]:
+def _describe_error(problem: ErrorDetails) -> str:
+    steps, kind, value = problem["loc"], problem["type"], problem["input"]
     name = next((step for step in reversed(steps) if isinstance(step, str)), "it")
     if kind == UNKNOWN_KEY:
-        return steps, _unknown_key_message(steps)
-    if kind == "missing":
-        return steps, MISSING_MESSAGES.get(tuple(map(str, steps)), f"{name} is missing")
-    if kind in SHAPE_PROBLEMS:
-        return steps, f"{name} {SHAPE_PROBLEMS[kind]}"
-    if message.startswith("Input should "):
-        near = suggest_nearest(value, _quoted_choices(message)) if isinstance(value, str) else ""
-        expected = message.removeprefix("Input ").partition(", unable")[0]
-        return steps, f"{name} {expected}, and is {value!r}{f'.{near}' if near else ''}"
-    return steps, f"{name} {message.removeprefix('Value error, ')}"
-
-
-def _quoted_choices(message: str) -> list[str]:
-    """Return what stands in quotes."""
-    return message.split("'")[1::2]
+        return _unknown_key_message(steps)
+    if kind == "missing" and steps in MISSING_MESSAGES:
+        return MISSING_MESSAGES[steps]
+    text = f"{name} {explain_problem(problem)}"
+    if kind in FORM_PROBLEMS:
+        return text
+    choices = problem["ctx"]["expected"].split("'")[1::2] if kind == "literal_error" else ()
+    near = suggest_nearest(value, choices) if isinstance(value, str) else ""
+    shown = repr(value) if len(repr(value)) <= MAX_SHOWN else f"{repr(value)[:MAX_SHOWN]}…"
+    return f"{text}, and is {shown}{f'.{near}' if near else ''}"
 
 
 def _unknown_key_message(steps: KeyPath) -> str:
@@ -234,10 +217,6 @@ def _field_names(section: str) -> tuple[str, ...]:
     return tuple((SECTION_MODELS[section] if section else EnergyConfig).model_fields)
 
 
-def _end_sentence(message: str) -> str:
-    return message if message.endswith((".", "?")) else f"{message}."
-
-
 DEFAULT_CPU_MODEL, DEFAULT_GPU_MODEL = "random:llama-tiny", "random:llama-1b"
 """Models that are taken where none is named."""
 SECTIONS = ("backend", "scenario", "metrics")
@@ -250,30 +229,36 @@ def read_config(
     flags: Sequence[ConfigOverride] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> tuple[EnergyConfig, tuple[str, ...]]:
-    """Return a configuration, and notes on what the user should know of how it was understood.
+    """Return a configuration, and notes on how it was understood.
 
     Args:
-        path: The file; null: there is none, and all is said by the rest.
-        sets: ``backend.device_ids=[0,1]`` and the like, which take the place of what the file says.
-        flags: Likewise, of flags that have names of their own.
-        defaults: What holds where neither says anything, by sections.
+        path: The file; null: none.
+        sets: ``backend.device_ids=[0,1]`` and the like, which override the file.
+        flags: Overrides from flags with names of their own.
+        defaults: Values of keys that are set nowhere, by section.
 
     Raises:
-        BadInput: It cannot be read, or does not make sense; all that does not is told, with its places.
+        BadInput: It cannot be read, or is invalid; all errors are listed with their lines.
     """
     from assay.compat.energy import translate_config
 
     overrides = parse_overrides(sets, flags)
     content = _read_content(path)
     translated_file = translate_config(content)
-    translated_all = translate_config(
-        apply_overrides(translated_file.content, overrides), wins=True, is_older=translated_file.is_older
-    )
+    overridden = translated_file.content
+    for override in overrides:
+        overridden = _set_value(overridden, override.steps, override)
+    translated_all = translate_config(overridden, wins=True, is_older=translated_file.is_older)
     moved = {**translated_file.moved, **translated_all.moved}
     locations = ConfigLocations(None if path is None else FileLocator(path), overrides, moved)
-    notes = _translation_notes(translated_file, translated_all, overrides)
+    file_notes = {
+        steps: note
+        for steps, note in translated_file.notes.items()
+        if not any(override.replaces(steps) for override in overrides)
+    }
+    notes = list({**file_notes, **translated_all.notes}.values())
     full = _apply_defaults(_drop_nulls(translated_all.content), defaults or {}, notes)
-    name = str(path) if path is not None else "What is said"
+    name = str(path) if path is not None else "The command line"
     problems = [*translated_file.problems, *translated_all.problems]
     try:
         config = EnergyConfig.model_validate(full)
@@ -285,16 +270,6 @@ def read_config(
     if problems:
         raise build_config_error(problems, locations, name)
     return placed, (*notes, *find_ineffective_settings(config))
-
-
-def _translation_notes(
-    file: ConfigTranslation, both: ConfigTranslation, overrides: Sequence[ConfigOverride]
-) -> list[str]:
-    """Return what is to be said of older keys: of each place once, and nothing of what the command line replaces."""
-    notes = {
-        steps: note for steps, note in file.notes.items() if not any(override.replaces(steps) for override in overrides)
-    }
-    return list({**notes, **both.notes}.values())
 
 
 def _read_content(path: Path | None) -> dict[str, Any]:
@@ -318,7 +293,7 @@ def _drop_nulls(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _apply_defaults(content: dict[str, Any], defaults: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Fill in what is not said, and name a model where none is, with a note."""
+    """Fill in defaults, and choose a model where none is named, with a note."""
     for section, values in defaults.items():
         given_values = content.get(section, {})
         if isinstance(given_values, dict):
@@ -335,37 +310,33 @@ def _apply_defaults(content: dict[str, Any], defaults: Mapping[str, Any], notes:
 def _drop_unused_limits(config: EnergyConfig, locations: ConfigLocations, notes: list[str]) -> EnergyConfig:
     """Leave out limits of GPUs that the command line takes out of the file's ``device_ids``, with a note."""
     backend = config.backend
-    if (
-        backend.max_memory is None
-        or backend.device_ids is None
-        or locations.override(("backend", "device_ids")) is None
-    ):
+    ids, limits = backend.device_ids, backend.max_memory
+    is_overridden = [locations.override(("backend", name)) is not None for name in ("device_ids", "max_memory")]
+    if ids is None or limits is None or is_overridden != [True, False]:
         return config
-    others = [key for key in backend.max_memory if isinstance(key, int) and key not in backend.device_ids]
-    if not others or locations.override(("backend", "max_memory")) is not None:
+    others = [key for key in limits if isinstance(key, int) and key not in ids]
+    if not others:
         return config
-    limits = {key: room for key, room in backend.max_memory.items() if key not in others}
     notes.append(f"backend.max_memory of GPU {', '.join(map(str, others))} is left out, as device_ids are others")
-    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": limits or None})})
+    used_limits = {key: room for key, room in limits.items() if key not in others}
+    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": used_limits or None})})
 
 
 def _resolve_paths(config: EnergyConfig, locations: ConfigLocations, path: Path | None) -> EnergyConfig:
-    """Return the configuration with the files that it reads as they are named from here."""
+    """Return the configuration with the files that it reads as paths from the current folder."""
+
+    def base(*steps: str) -> Path:
+        return Path() if path is None or locations.override(steps) is not None else path.parent
+
     backend, scenario = config.backend, config.scenario
-    folder = Path() if path is None else path.parent
     prompts, model = scenario.prompts, backend.model
     if prompts != RANDOM_PROMPTS:
-        prompts = _relative_to_cwd(
-            prompts, Path() if locations.override(("scenario", "prompts")) is not None else folder
-        )
+        prompts = _relative_to_cwd(prompts, base("scenario", "prompts"))
     if backend.type == "pytorch" and not is_random(model):
-        base = Path() if locations.override(("backend", "model")) is not None else folder
-        if model.startswith((".", "/", "~")) or (base / model).is_dir():
-            model = (
-                f"{os.curdir}/{relative}"
-                if not (relative := _relative_to_cwd(model, base)).startswith((".", "/"))
-                else relative
-            )
+        folder = base("backend", "model")
+        if model.startswith((".", "/", "~")) or (folder / model).is_dir():
+            model = _relative_to_cwd(model, folder)
+            model = model if model.startswith((".", "/")) else f"./{model}"
     return config.model_copy(
         update={
             "backend": backend.model_copy(update={"model": model}),
@@ -374,11 +345,22 @@ def _resolve_paths(config: EnergyConfig, locations: ConfigLocations, path: Path 
     )
 
 
+def _relative_to_cwd(text: str, folder: Path) -> str:
+    """Return a path as it is written from the current folder."""
+    path = Path(text).expanduser()
+    return str(path) if path.is_absolute() else os.path.relpath(folder / path)
+
+
 def _find_missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[tuple[KeyPath, str]]:
-    prompts, model = placed.scenario.prompts, placed.backend.model
-    if prompts != RANDOM_PROMPTS:
+    """Give what is wrong with the files that will be read: prompts, and a model's folder."""
+    scenario, prompts, model = config.scenario, placed.scenario.prompts, placed.backend.model
+    if prompts != RANDOM_PROMPTS and not Path(prompts).exists():
+        here = f"there is no file or folder {scenario.prompts}{'' if scenario.prompts == prompts else f' ({prompts})'}"
+        instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
+        yield ("scenario", "prompts"), f"{here}, and nothing is downloaded; {instead}"
+    elif prompts != RANDOM_PROMPTS:
         try:
-            _check_prompts(config.scenario, prompts)
+            read_prompts(prompts, scenario.text_column_name, scenario.num_samples or 0)
         except BadInput as error:
             yield ("scenario", "prompts"), str(error)
     if config.backend.type == "pytorch" and not is_random(model):
@@ -386,19 +368,3 @@ def _find_missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[
             local_folder(model)
         except BadInput as error:
             yield ("backend", "model"), str(error)
-
-
-def _check_prompts(scenario: EnergyScenario, prompts: str) -> None:
-    """Make sure that prompts are there, and that all that will be used can be read."""
-    if not Path(prompts).exists():
-        name = scenario.prompts
-        here = f"there is no file or folder {name}{'' if name == prompts else f' ({prompts})'}"
-        instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
-        raise BadInput(f"{here}, and nothing is downloaded; {instead}.")
-    read_prompts(prompts, scenario.text_column_name, scenario.num_samples or 0)
-
-
-def _relative_to_cwd(text: str, folder: Path) -> str:
-    """Return a path as it is written from the current folder."""
-    path = Path(text).expanduser()
-    return str(path) if path.is_absolute() else os.path.relpath(folder / path)

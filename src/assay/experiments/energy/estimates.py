@@ -1,66 +1,320 @@
-"""Every figure of a cell: what each process measured, and the estimate over all processes.
+"""What was observed of each phase of each cell, and every figure that is estimated from it.
 
-Pure arithmetic on windows. An estimate is never narrower than the sensor allows; where there is none, the reason is
-returned.
+A window is one phase of one cell in one process, with its samples, joules and facts. Each process gives its own reading
+of a figure; an estimate is over all processes and never narrower than the sensor allows. Where there is none, the
+reason is returned.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.results import Estimate
-from assay.experiments.energy.observations import (
-    PROMPT_TOKENS_UNKNOWN,
-    SERVER_NOT_SPLIT,
-    CellObservations,
-    describe_incomplete_answers,
-    describe_length_mismatch,
-)
+from assay.core.results import Estimate, Missing
 from assay.experiments.energy.result import FIGURES
 from assay.stats.intervals import mean_interval, median_interval, min_samples_for_quantile, quantile_interval
-from assay.stats.sensor_intervals import ProcessReading, combine_processes, scope_of_processes
+from assay.stats.sensor_intervals import (
+    ProcessReading,
+    combine_processes,
+    mean_spread,
+    rate_spread,
+    scope_of_processes,
+)
 from assay.workloads.generation.roofline import PROFILED_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from assay.experiments.energy.observations import DrawsOrReason, EnergyObservations, PhaseWindow
+    from assay.core.results import Record, Stage, SubjectFacts
     from assay.experiments.energy.plan import CellPhase
+    from assay.experiments.energy.result import EnergyCell
     from assay.stats.intervals import Samples
+    from assay.store.records import Records
     from assay.workloads.generation.params import Phase
 
+    Bounds = tuple[float, float] | None
 
-GAP_QUANTILES = {"gap_p50_ms": 0.5, "gap_p95_ms": 0.95, "gap_p99_ms": 0.99}
+
+NOT_REACHED = "its turn did not come before the time was up"
+NO_COUNTER = "no counter to read"
+NO_SAMPLES = np.empty(0)
+J_PER_WH = 3600.0
 
 
-def first_token_windows(cell: CellObservations) -> tuple[PhaseWindow, ...]:
-    """Return the windows in which first tokens were waited for: of whole requests, else those of the prompt alone."""
-    windows = [window for window in cell.whole if len(window.samples("first_token_us"))]
-    return tuple(windows) or tuple(
-        window for window in cell.windows.get("prefill", ()) if len(window.samples("first_token_us"))
+@dataclass(frozen=True)
+class PhaseWindow:
+    """One phase of one cell in one process of a record. ``facts`` are what its worker found out about it."""
+
+    cell_phase: CellPhase
+    record: Record
+    stage: Stage
+    facts: SubjectFacts | None
+    series: Mapping[str, Samples] = field(repr=False)
+
+    @property
+    def process(self) -> tuple[str, int, int]:
+        """The identity of its process."""
+        return self.record.trial, self.record.take, self.stage.restart
+
+    @property
+    def window_s(self) -> float:
+        """From the start of its first call to the end of the last one."""
+        return (self.stage.end_ns - self.stage.start_ns) / 1e9
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power of its GPUs; null where their energy is not known."""
+        return None if self.stage.energy is None else self.stage.energy.value / self.window_s
+
+    def samples(self, name: str) -> Samples:
+        """Return what calls reported under a name, in order; empty where they did not."""
+        return self.series.get(name, NO_SAMPLES)
+
+    def count(self, *names: str) -> float:
+        """Return the sum of what calls counted under some names."""
+        return math.fsum(float(self.samples(name).sum()) for name in names)
+
+    def reading(self, value: float, share: float | None, *counted: str) -> ProcessReading:
+        """Return a value per count as a reading, with the uncertainty from the sensor (``share``) and from its calls.
+
+        Without anything counted, calls do not matter.
+        """
+        if not counted:
+            return ProcessReading(value, share)
+        return ProcessReading(value, share, self.stage.calls, self.spread(*counted))
+
+    def spread(self, *counted: str) -> float | None:
+        """Return the uncertainty of a count per time from its calls: half an interval, as a share.
+
+        Of a single call, from how its tokens followed each other. Null where that was not observed either.
+        """
+        times = self.samples("call_us")
+        counts = [samples for name in counted if len(samples := self.samples(name)) == len(times)]
+        if not counts:
+            return None
+        if len(times) == 1:
+            return mean_spread(self.samples("gap_us"))
+        return rate_spread(np.sum(counts, axis=0), times)
+
+    def fact(self, name: str) -> float | None:
+        """Return a number that the worker found out; null where it did not."""
+        measured = self.facts.measured if self.facts is not None else None
+        value = None if measured is None else measured.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+    @property
+    def host_energy(self) -> Estimate | None:
+        """Energy of processors and their memory in the window; null where it is not known."""
+        parts = [energy for name, energy in self.stage.host_energy.items() if name.startswith("package")]
+        if not parts:
+            return None
+        value = math.fsum(part.value for part in parts)
+        off = math.fsum(part.value - part.low for part in parts if part.low is not None)
+        return parts[0].model_copy(update={"value": value, "low": value - off, "high": value + off})
+
+
+@dataclass(frozen=True)
+class MissedPhase:
+    """A phase that a process did not measure, or not to its end, and why."""
+
+    cell_phase: CellPhase
+    reason: str
+
+
+@dataclass(frozen=True)
+class EnergyObservations:
+    """All windows, all that was missed, and the records they are of."""
+
+    windows: tuple[PhaseWindow, ...]
+    missed: tuple[MissedPhase, ...]
+    records: tuple[Record, ...]
+
+
+def collect_observations(
+    measured: Iterable[tuple[tuple[CellPhase, ...], Record]], records: Records
+) -> EnergyObservations:
+    """Return the observations in records, each given with the phases of its subjects."""
+    windows: list[PhaseWindow] = []
+    missed: list[MissedPhase] = []
+    pairs = list(measured)
+    for phases, record in pairs:
+        facts = {(e.restart, f.subject): f for e in record.evidence if e.rank == 0 for f in e.subjects}
+        by_stage: dict[tuple[int, int], dict[str, Samples]] = {}
+        for series in record.series:
+            if series.rank == 0:  # where tokens arrive
+                by_stage.setdefault((series.restart, series.subject), {})[series.quantity] = records.samples(series)
+        for stage in record.stages:
+            key = stage.restart, stage.subject
+            windows.append(PhaseWindow(phases[stage.subject], record, stage, facts.get(key), by_stage.get(key, {})))
+        for (_, subject), subject_facts in facts.items():
+            if subject_facts.skipped is not None:
+                detail = subject_facts.skipped.detail if subject_facts.is_reached else record.reason or NOT_REACHED
+                missed.append(MissedPhase(phases[subject], detail))
+    return EnergyObservations(tuple(windows), tuple(missed), tuple(record for _, record in pairs))
+
+
+class FigureMissing(Exception):
+    """There is no such figure."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.missing = Missing(code=code, detail=detail)
+
+
+SERVER = "server"
+SERVER_NOT_SPLIT = "a server is not taken apart"
+SERVER_NOT_OBSERVABLE = "a server's kernels and memory are not seen from outside"
+PROMPT_TOKENS_UNKNOWN = "how many tokens prompts have is not known"
+NO_COMPLETE_ANSWER = "no answer was whole"
+LENGTH_TOLERANCE = 0.05
+"""If a larger share of answers is shorter or longer than requested, requests are not what the cell says."""
+
+
+@dataclass(frozen=True)
+class CellObservations:
+    """All windows of a cell by phase, the idle windows of its processes, and why a phase has none."""
+
+    cell: EnergyCell
+    windows: Mapping[Phase, tuple[PhaseWindow, ...]]
+    idle: Mapping[tuple[str, int, int], PhaseWindow]
+    missing_reasons: Mapping[Phase, str]
+    carbon_g_per_kwh: float | None = None
+
+    @property
+    def all_windows(self) -> tuple[PhaseWindow, ...]:
+        """The windows of all its phases."""
+        return tuple(window for several in self.windows.values() for window in several)
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a server made the tokens."""
+        return self.cell.mode == SERVER
+
+    @property
+    def whole(self) -> tuple[PhaseWindow, ...]:
+        """The windows in which whole requests ran."""
+        return (*self.windows.get("whole", ()), *self.windows.get("served", ()))
+
+    def windows_of(self, phase: Phase) -> tuple[PhaseWindow, ...]:
+        """Return the windows of a phase.
+
+        Raises:
+            FigureMissing: There is none.
+        """
+        if phase == "whole":
+            windows, phase = self.whole, "served" if self.is_server else "whole"
+        elif self.is_server:
+            raise FigureMissing(SERVER, SERVER_NOT_SPLIT)
+        else:
+            windows = self.windows.get(phase, ())
+        if windows:
+            return windows
+        if phase == "decode" and self.cell.output_tokens == 1:
+            raise FigureMissing(
+                "no_decoding", "one output token is made when the prompt is read, and nothing is decoded"
+            )
+        raise FigureMissing("not_measured", self.explain_missing(phase))
+
+    def explain_missing(self, *phases: Phase) -> str:
+        """Return why phases were not measured: the first reason known."""
+        reasons = (self.missing_reasons[phase] for phase in phases if phase in self.missing_reasons)
+        return next(reasons, "it was not measured")
+
+    def windows_with(self, quantity: str, phase: Phase) -> tuple[PhaseWindow, ...]:
+        """Return the windows with samples of a quantity: of whole requests, or else of a phase alone."""
+        several = (self.whole, self.windows.get(phase, ()))
+        return next(filter(None, (tuple(w for w in part if len(w.samples(quantity))) for part in several)), ())
+
+
+def describe_length_mismatch(cell: CellObservations) -> str | None:
+    """Say that answers had another length than was requested; null where all but a few had it."""
+    answered = count_requests(cell, "requests")
+    if not answered or count_requests(cell, "short_requests", "long_requests") <= LENGTH_TOLERANCE * answered:
+        return None
+    mean = (count_requests(cell, "answer_tokens") or count_requests(cell, "output_tokens")) / answered
+    return f"answers had {mean:.1f} tokens on average, not {cell.cell.output_tokens}"
+
+
+def describe_incomplete_answers(cell: CellObservations) -> str | None:
+    """Say that windows of a server ended before an answer did; null where some answer ended in each of them."""
+    without = [window for window in cell.whole if not window.count("requests")] if cell.is_server else []
+    if not without:
+        return None
+    length = f"{max(window.window_s for window in without):.2g} s"
+    if len(without) == len(cell.whole):
+        return f"{NO_COMPLETE_ANSWER} within the window of {length}"
+    return f"{NO_COMPLETE_ANSWER} within {len(without)} of {len(cell.whole)} windows, of up to {length}"
+
+
+def count_requests(cell: CellObservations, *names: str) -> float:
+    """Return the sum of what was counted under some names while whole requests ran."""
+    return sum(window.count(*names) for window in cell.whole)
+
+
+@dataclass(frozen=True)
+class FigureReadings:
+    """A figure in each process.
+
+    Attributes:
+        within: The interval within the first process, for a figure whose readings have none; null: unknown.
+        samples: Number of samples or calls in all processes; 0 where that says nothing.
+    """
+
+    readings: list[ProcessReading]
+    within: Bounds = None
+    samples: int = 0
+
+
+if TYPE_CHECKING:
+    FigureFunction = Callable[[CellObservations], FigureReadings]
+
+
+def _latency(
+    quantity: str,
+    phase: Phase,
+    absent: str,
+    measure: Callable[[PhaseWindow], float],
+    bound: Callable[[PhaseWindow], Bounds],
+    *,
+    least: int = 1,
+) -> FigureFunction:
+    """Return a figure in ms from times in µs; a process needs at least ``least`` of them."""
+
+    def figure(cell: CellObservations) -> FigureReadings:
+        windows = cell.windows_with(quantity, phase)
+        if not windows:
+            cell.windows_of("whole")
+            raise FigureMissing("no_samples", absent)
+        counts = [len(window.samples(quantity)) for window in windows]
+        if max(counts) < least:
+            detail = f"{least} gaps of one process are needed, and there are {max(counts)} at most"
+            raise FigureMissing("too_few_samples", detail)
+        enough = [window for window, count in zip(windows, counts, strict=True) if count >= least]
+        ends = bound(windows[0])
+        within = None if ends is None else (ends[0] / 1e3, ends[1] / 1e3)
+        return FigureReadings([ProcessReading(measure(window) / 1e3) for window in enough], within, sum(counts))
+
+    return figure
+
+
+def _gap_quantile(share: float) -> FigureFunction:
+    return _latency(
+        "gap_us",
+        "decode",
+        "no token followed another",
+        lambda window: float(np.quantile(window.samples("gap_us"), share)),
+        lambda window: quantile_interval(window.samples("gap_us"), share),
+        least=min_samples_for_quantile(share),
     )
-
-
-def _ttft(cell: CellObservations) -> DrawsOrReason:
-    windows = first_token_windows(cell)
-    draws = [ProcessReading(float(np.median(window.samples("first_token_us"))) / 1e3) for window in windows]
-    return draws or _missing_reason(cell, "no first token came")
-
-
-def gap_windows(cell: CellObservations) -> tuple[PhaseWindow, ...]:
-    """Return the windows in which tokens followed one another: of whole requests, else those of decoding alone."""
-    windows = [window for window in cell.whole if len(window.samples("gap_us"))]
-    return tuple(windows) or tuple(window for window in cell.windows.get("decode", ()) if len(window.samples("gap_us")))
 
 
 def request_gaps_us(window: PhaseWindow) -> Samples:
     """Return the mean gap of each request of a window; of all together where they cannot be told apart.
 
-    Answers of a server come in chunks of several tokens where it likes, so that its client tells the mean itself.
+    A server may send several tokens in a chunk, so its client reports the mean itself.
     """
     samples = window.samples("tpot_us")
     if len(samples):
@@ -71,192 +325,138 @@ def request_gaps_us(window: PhaseWindow) -> Samples:
     return np.array([gaps.mean()])
 
 
-def _tpot(cell: CellObservations) -> DrawsOrReason:
-    draws = [ProcessReading(float(np.median(request_gaps_us(window))) / 1e3) for window in gap_windows(cell)]
-    return draws or _missing_reason(cell, "no token followed another")
+def _tpot_bounds(window: PhaseWindow) -> Bounds:
+    requests = request_gaps_us(window)
+    return median_interval(requests) if len(requests) > 1 else mean_interval(window.samples("gap_us"))
 
 
-def _gap_quantile(share: float) -> Callable[[CellObservations], DrawsOrReason]:
-    def draws(cell: CellObservations) -> DrawsOrReason:
-        windows = gap_windows(cell)
-        if not windows:
-            return _missing_reason(cell, "no token followed another")
-        enough = [window for window in windows if len(window.samples("gap_us")) >= min_samples_for_quantile(share)]
-        if not enough:
-            most = max(len(window.samples("gap_us")) for window in windows)
-            return f"{min_samples_for_quantile(share)} gaps of one process are needed, and there are {most} at most"
-        return [ProcessReading(float(np.quantile(window.samples("gap_us"), share)) / 1e3) for window in enough]
-
-    return draws
+def _explain_missing_energy(windows: Iterable[PhaseWindow]) -> FigureMissing:
+    """Return why windows have no energy: as the first of them says."""
+    missing = next((w.stage.energy_missing for w in windows if w.stage.energy_missing), None)
+    return FigureMissing("no_sensor", NO_COUNTER) if missing is None else FigureMissing(missing.code, missing.detail)
 
 
-def _missing_reason(cell: CellObservations, otherwise: str) -> str:
-    windows = cell.windows_of("whole")
-    return windows if isinstance(windows, str) else otherwise
-
-
-LATENCY_FUNCTIONS: dict[str, Callable[[CellObservations], DrawsOrReason]] = {
-    "ttft_ms": _ttft,
-    "tpot_ms": _tpot,
-    **{name: _gap_quantile(share) for name, share in GAP_QUANTILES.items()},
-}
-"""How each figure is told of one process."""
-
-
-if TYPE_CHECKING:
-    FigureFunction = Callable[[CellObservations], DrawsOrReason]
-
-J_PER_WH = 3600.0
-SERVER_NOT_OBSERVABLE = "a server's kernels and memory are not seen from outside"
-
-
-def measure_figure(cell: CellObservations, figure: str) -> DrawsOrReason:
-    """Return what each process gave of a figure, or why there is none."""
-    return FIGURE_FUNCTIONS[figure](cell)
-
-
-def sensor_share(estimate: Estimate) -> float | None:
-    """Return how far a sensor may be off, as a share; null where it does not say."""
-    return estimate.relative_half_width
-
-
-def explain_missing_energy(windows: tuple[PhaseWindow, ...]) -> str:
-    """Say why windows have no energy: as the first of them says."""
-    return next((w.stage.energy_missing.detail for w in windows if w.stage.energy_missing), "no counter to read")
-
-
-def _window_energy_figure(
+def _energy_figure(
     phase: Phase, counted: tuple[str, ...], value: Callable[[PhaseWindow, float], float | None]
 ) -> FigureFunction:
-    """Return a figure that is made of the energy of each window of a phase, over what is ``counted`` in it."""
+    """Return a figure made of the energy of each window of a phase, in J, and what is ``counted`` in it."""
 
-    def draws(cell: CellObservations) -> DrawsOrReason:
+    def figure(cell: CellObservations) -> FigureReadings:
         windows = cell.windows_of(phase)
-        if isinstance(windows, str):
-            return windows
-        result = [
-            window.draw(number, sensor_share(window.stage.energy), *counted)
-            if counted
-            else ProcessReading(number, sensor_share(window.stage.energy))
-            for window in windows
-            if window.stage.energy is not None and (number := value(window, window.stage.energy.value)) is not None
+        metered = [(window, energy) for window in windows if (energy := window.stage.energy) is not None]
+        if not metered:
+            raise _explain_missing_energy(windows)
+        readings = [
+            window.reading(number, energy.relative_half_width, *counted)
+            for window, energy in metered
+            if (number := value(window, energy.value)) is not None
         ]
-        return result or (
-            explain_missing_energy(windows) if not any(window.stage.energy for window in windows) else "no token came"
-        )
+        if not readings:
+            raise FigureMissing("no_tokens", "no token came")
+        return FigureReadings(readings)
 
-    return draws
+    return figure
 
 
 def _energy_per_count(phase: Phase, *names: str, scale: float = 1.0) -> FigureFunction:
-    """Return the energy of a phase over what was counted."""
+    """Return the energy of a phase per count."""
 
     def value(window: PhaseWindow, joules: float) -> float | None:
         count = window.count(*names)
         return scale * joules / count if count > 0 else None
 
-    return _window_energy_figure(phase, names, value)
+    return _energy_figure(phase, names, value)
 
 
 def _counts_per_second(phase: Phase, name: str) -> FigureFunction:
-    """Return how many of something came in each second of a phase."""
+    """Return a count per second of a phase."""
 
-    def draws(cell: CellObservations) -> DrawsOrReason:
+    def figure(cell: CellObservations) -> FigureReadings:
         windows = cell.windows_of(phase)
-        if isinstance(windows, str):
-            return windows
         counted = [window for window in windows if window.count(name) > 0]
-        return [window.draw(window.count(name) / window.window_s, None, name) for window in counted] or "no token came"
+        if not counted:
+            raise FigureMissing("no_tokens", "no token came")
+        readings = [window.reading(window.count(name) / window.window_s, None, name) for window in counted]
+        return FigureReadings(readings, samples=sum(window.stage.calls for window in windows))
 
-    return draws
-
-
-def _complete_requests_only(draws: FigureFunction) -> FigureFunction:
-    """Return a figure of whole requests, which is told only where they were what was asked for."""
-    return lambda cell: describe_length_mismatch(cell) or describe_incomplete_answers(cell) or draws(cell)
+    return figure
 
 
-def _energy_per_any_token(cell: CellObservations) -> DrawsOrReason:
-    """Return the joules of a token read or made; those read are not always known."""
+def _complete_requests_only(figure: FigureFunction) -> FigureFunction:
+    """Return a figure of whole requests, which exists only where they were what was asked for."""
+
+    def checked(cell: CellObservations) -> FigureReadings:
+        reason = describe_length_mismatch(cell) or describe_incomplete_answers(cell)
+        if reason is not None:
+            raise FigureMissing("other_requests", reason)
+        return figure(cell)
+
+    return checked
+
+
+def _energy_per_any_token(cell: CellObservations) -> FigureReadings:
+    """Return the joules of a token read or made; the number of those read is not always known."""
     if cell.whole and not any(len(window.samples("input_tokens")) for window in cell.whole):
-        return PROMPT_TOKENS_UNKNOWN
+        raise FigureMissing("prompt_tokens_unknown", PROMPT_TOKENS_UNKNOWN)
     return _energy_per_count("whole", "input_tokens", "output_tokens")(cell)
 
 
-def _carbon_per_requests(cell: CellObservations) -> DrawsOrReason:
-    if cell.carbon_g_per_kwh is None:
-        return "no carbon intensity was given (metrics.carbon_g_per_kwh)"
-    draws = measure_figure(cell, "wh_per_1000_requests")
-    if isinstance(draws, str):
-        return draws
-    return [replace(draw, value=draw.value / 1000 * cell.carbon_g_per_kwh) for draw in draws]
+def _carbon_per_requests(cell: CellObservations) -> FigureReadings:
+    carbon = cell.carbon_g_per_kwh
+    if carbon is None:
+        raise FigureMissing("no_carbon_intensity", "no carbon intensity was given (metrics.carbon_g_per_kwh)")
+    readings = FIGURE_FUNCTIONS["wh_per_1000_requests"](cell).readings
+    return FigureReadings([replace(reading, value=reading.value / 1000 * carbon) for reading in readings])
 
 
-def _idle_power_w(cell: CellObservations) -> DrawsOrReason:
+def _idle_power_w(cell: CellObservations) -> FigureReadings:
     if not cell.idle:
-        return cell.missing_reasons.get("idle", "idling was not measured")
-    windows = [window for window in cell.idle.values() if window.stage.energy is not None]
-    draws = [
-        ProcessReading(_mean_power_w(window), sensor_share(window.stage.energy))
-        for window in windows
-        if window.stage.energy is not None
+        raise FigureMissing("not_measured", cell.missing_reasons.get("idle", "idling was not measured"))
+    readings = [
+        ProcessReading(window.power_w, window.stage.energy.relative_half_width)
+        for window in cell.idle.values()
+        if window.power_w is not None and window.stage.energy is not None
     ]
-    return draws or explain_missing_energy(tuple(cell.idle.values()))
+    if not readings:
+        raise _explain_missing_energy(cell.idle.values())
+    return FigureReadings(readings)
 
 
-def _mean_power_w(window: PhaseWindow) -> float:
-    return window.stage.energy.value / window.window_s if window.stage.energy is not None else 0.0
-
-
-def _idle_share(cell: CellObservations) -> DrawsOrReason:
-    power, idle = measure_figure(cell, "power_w"), _idle_power_w(cell)
-    if isinstance(power, str):
-        return power
-    if isinstance(idle, str):
-        return idle
-    usual_w = float(np.mean([draw.value for draw in idle]))
-    draws = []
-    for window in cell.whole:
-        if window.stage.energy is None:
-            continue
+def _idle_share(cell: CellObservations) -> FigureReadings:
+    power, idle = FIGURE_FUNCTIONS["power_w"](cell).readings, _idle_power_w(cell).readings
+    usual_w = float(np.mean([reading.value for reading in idle]))
+    metered = [(window, power_w) for window in cell.whole if (power_w := window.power_w) is not None]
+    readings = []
+    for reading, (window, power_w) in zip(power, metered, strict=True):
         own = cell.idle.get(window.process)
-        idle_w = _mean_power_w(own) if own is not None and own.stage.energy is not None else usual_w
-        draws.append(
-            ProcessReading(
-                idle_w / _mean_power_w(window), _combine_two(sensor_share(window.stage.energy), idle[0].share)
-            )
-        )
-    return draws
-
-
-def _combine_two(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else float(np.hypot(one, other))
+        idle_w = own.power_w if own is not None and own.power_w is not None else usual_w
+        share, idle_error = reading.share, idle[0].share
+        error = None if share is None or idle_error is None else float(np.hypot(share, idle_error))
+        readings.append(ProcessReading(idle_w / power_w, error))
+    return FigureReadings(readings)
 
 
 def _fact_figure(phase: Phase, value: Callable[[PhaseWindow], float | None], why: str) -> FigureFunction:
-    """Return a figure that is made of what the worker found out about a phase."""
+    """Return a figure made of what the worker found out about a phase."""
 
-    def draws(cell: CellObservations) -> DrawsOrReason:
-        windows = cell.windows_of(phase)
-        if isinstance(windows, str):
-            return SERVER_NOT_OBSERVABLE if windows == SERVER_NOT_SPLIT else windows
-        result = [ProcessReading(number) for window in windows if (number := value(window)) is not None]
-        return result or why
+    def figure(cell: CellObservations) -> FigureReadings:
+        if cell.is_server:
+            raise FigureMissing(SERVER, SERVER_NOT_OBSERVABLE)
+        readings = [ProcessReading(x) for window in cell.windows_of(phase) if (x := value(window)) is not None]
+        if not readings:
+            raise FigureMissing("not_measured", why)
+        return FigureReadings(readings)
 
-    return draws
-
-
-def _tokens_per_joule(window: PhaseWindow, joules: float) -> float | None:
-    return window.count("output_tokens") / joules or None
+    return figure
 
 
-def _fact_ratio(window: PhaseWindow, above: str, below: str, times: float = 1.0) -> float | None:
+def _fact_ratio(window: PhaseWindow, above: str, below: str, times: float) -> float | None:
     first, second = window.fact(above), window.fact(below)
     return None if first is None or not second else times * first / second
 
 
 def measure_busy_share(window: PhaseWindow) -> float | None:
-    """Return for how much of a window some kernel ran, of decoding or of reading: kernels' time over that of tokens."""
+    """Return for which share of a phase some kernel ran: the time of kernels over that of the tokens they make."""
     busy_us, cell = window.fact("busy_us"), window.cell_phase.cell
     decodes = window.cell_phase.phase == "decode"
     took_us = window.samples("gap_us" if decodes else "first_token_us")
@@ -275,59 +475,62 @@ def _compute_share(window: PhaseWindow) -> float | None:
     return _fact_ratio(window, "call_flop", "compute_flop_per_s", window.stage.calls / window.window_s)
 
 
-def _phases_share(cell: CellObservations) -> DrawsOrReason:
+def _phases_share(cell: CellObservations) -> FigureReadings:
     """Return the energy of the phases apart over that of whole requests, process by process."""
     windows = cell.windows_of("whole")
-    if isinstance(windows, str):
-        return windows
     if cell.is_server:
-        return SERVER_NOT_SPLIT
+        raise FigureMissing(SERVER, SERVER_NOT_SPLIT)
     if not any(window.stage.energy for window in windows):
-        return explain_missing_energy(windows)
-    draws = []
-    for whole in windows:
-        parts = [_window_of_process(cell, "prefill", whole), _window_of_process(cell, "decode", whole)]
-        requests, made = whole.count("requests"), whole.count("output_tokens")
-        energies = [
-            window.stage.energy for window in (*parts, whole) if window is not None and window.stage.energy is not None
-        ]
-        if len(energies) < 3 or not requests or parts[0] is None or parts[1] is None:
-            continue
-        read_j = energies[0].value / max(1.0, parts[0].count("input_tokens")) * whole.count("input_tokens")
-        made_j = energies[1].value / max(1.0, parts[1].count("output_tokens")) * max(0.0, made - requests)
-        apart = read_j + made_j
-        if not apart:
-            continue
-        shares = [sensor_share(energy) or 0.0 for energy in energies]
-        spreads = [parts[0].spread("input_tokens"), parts[1].spread("output_tokens"), whole.spread("output_tokens")]
-        weights = read_j / apart, made_j / apart, 1.0
-        ratio, off = apart / energies[2].value, _combine_parts(shares, weights)
-        draws.append(ProcessReading(ratio, off, whole.stage.calls, _combine_parts(spreads, weights)))
-    return draws or "no process told the energy of both phases and of whole requests"
+        raise _explain_missing_energy(windows)
+    readings = [reading for whole in windows if (reading := _phases_reading(cell, whole)) is not None]
+    if not readings:
+        detail = "no process has the energy of both phases and of whole requests"
+        raise FigureMissing("not_measured", detail)
+    return FigureReadings(readings)
 
 
-def _combine_parts(parts: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Return parts of an interval that do not know of each other as one; null where one of them is not known."""
+def _phases_reading(cell: CellObservations, whole: PhaseWindow) -> ProcessReading | None:
+    """Return that of one process; null where one of the three energies is missing. A prompt makes the first token."""
+    same = [next((w for w in cell.windows.get(p, ()) if w.process == whole.process), None) for p in SPLIT_PHASES]
+    parts = [window for window in (*same, whole) if window is not None]
+    energies = [window.stage.energy for window in parts if window.stage.energy is not None]
+    requests, made = whole.count("requests"), whole.count("output_tokens")
+    if len(energies) < 3 or not requests:
+        return None
+    prefill, decode, _ = parts
+    read_j = energies[0].value / max(1.0, prefill.count("input_tokens")) * whole.count("input_tokens")
+    made_j = energies[1].value / max(1.0, decode.count("output_tokens")) * max(0.0, made - requests)
+    apart = read_j + made_j
+    if not apart:
+        return None
+    shares = [energy.relative_half_width or 0.0 for energy in energies]
+    spreads = [prefill.spread("input_tokens"), decode.spread("output_tokens"), whole.spread("output_tokens")]
+    weights = read_j / apart, made_j / apart, 1.0
+    return ProcessReading(
+        apart / energies[2].value, _hypot(shares, weights), whole.stage.calls, _hypot(spreads, weights)
+    )
+
+
+def _hypot(parts: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Return independent parts of an interval as one; null where one of them is not known."""
     scaled = [weight * part for part, weight in zip(parts, weights, strict=True) if part is not None]
     return math.hypot(*scaled) if len(scaled) == len(parts) else None
 
 
-def _window_of_process(cell: CellObservations, phase: Phase, like: PhaseWindow) -> PhaseWindow | None:
-    return next((window for window in cell.windows.get(phase, ()) if window.process == like.process), None)
-
-
-def _host_energy(cell: CellObservations) -> DrawsOrReason:
+def _host_energy(cell: CellObservations) -> FigureReadings:
     windows = cell.windows_of("whole")
-    if isinstance(windows, str):
-        return windows
-    draws = [
-        window.draw(energy.value / window.count("output_tokens"), sensor_share(energy), "output_tokens")
+    readings = [
+        window.reading(energy.value / tokens, energy.relative_half_width, "output_tokens")
         for window in windows
-        if (energy := window.host_energy) is not None and window.count("output_tokens") > 0
+        if (energy := window.host_energy) is not None and (tokens := window.count("output_tokens")) > 0
     ]
-    return draws or next((w.stage.host_missing.detail for w in windows if w.stage.host_missing), "no counter to read")
+    if not readings:
+        missing = next((w.stage.host_missing for w in windows if w.stage.host_missing), None)
+        raise FigureMissing(*(("no_sensor", NO_COUNTER) if missing is None else (missing.code, missing.detail)))
+    return FigureReadings(readings)
 
 
+SPLIT_PHASES: tuple[Phase, Phase] = ("prefill", "decode")
 FIGURE_FUNCTIONS: dict[str, FigureFunction] = {
     "decode_j_per_token": _energy_per_count("decode", "output_tokens"),
     "prefill_j_per_token": _energy_per_count("prefill", "input_tokens"),
@@ -340,113 +543,65 @@ FIGURE_FUNCTIONS: dict[str, FigureFunction] = {
     "prefill_tokens_per_s": _counts_per_second("prefill", "input_tokens"),
     "output_tokens_per_s": _counts_per_second("whole", "output_tokens"),
     "requests_per_s": _complete_requests_only(_counts_per_second("whole", "requests")),
-    **LATENCY_FUNCTIONS,
-    "tokens_per_s_per_w": _window_energy_figure("whole", ("output_tokens",), _tokens_per_joule),
-    "power_w": _window_energy_figure("whole", (), lambda window, joules: joules / window.window_s),
+    "ttft_ms": _latency(
+        "first_token_us",
+        "prefill",
+        "no first token came",
+        lambda window: float(np.median(window.samples("first_token_us"))),
+        lambda window: median_interval(window.samples("first_token_us")),
+    ),
+    "tpot_ms": _latency(
+        "gap_us",
+        "decode",
+        "no token followed another",
+        lambda window: float(np.median(request_gaps_us(window))),
+        _tpot_bounds,
+    ),
+    "gap_p50_ms": _gap_quantile(0.5),
+    "gap_p95_ms": _gap_quantile(0.95),
+    "gap_p99_ms": _gap_quantile(0.99),
+    "tokens_per_s_per_w": _energy_figure(
+        "whole", ("output_tokens",), lambda window, joules: window.count("output_tokens") / joules or None
+    ),
+    "power_w": _energy_figure("whole", (), lambda window, joules: joules / window.window_s),
     "idle_w": _idle_power_w,
     "idle_share": _idle_share,
-    "busy_share": _fact_figure("decode", measure_busy_share, "the kernels of a GPU were not looked at"),
-    "bandwidth_share": _fact_figure("decode", _bandwidth_share, "how fast memory is was not found out"),
-    "compute_share": _fact_figure("prefill", _compute_share, "how fast arithmetic is was not found out"),
+    "busy_share": _fact_figure("decode", measure_busy_share, "GPU kernels were not profiled"),
+    "bandwidth_share": _fact_figure("decode", _bandwidth_share, "peak memory bandwidth was not measured"),
+    "compute_share": _fact_figure("prefill", _compute_share, "peak FLOP/s was not measured"),
     "phases_share": _phases_share,
     "host_j_per_output_token": _host_energy,
 }
-"""How each figure is told of one process."""
+"""How each figure is measured in one process."""
 
 
-ENERGY_FIGURES = {"prefill": "prefill_j_per_token", "decode": "decode_j_per_token", "whole": "j_per_output_token"}
-"""The joules of a token in each phase; of a server, those of whole requests."""
-
-RATE_PHASES: dict[str, Phase] = {
-    "decode_tokens_per_s": "decode",
-    "prefill_tokens_per_s": "prefill",
-    "output_tokens_per_s": "whole",
-    "requests_per_s": "whole",
-}
-"""Figures per second, and the phase they are of."""
-
-EstimateOrReason = Estimate | str
-"""An estimate, or why there is none."""
-BoundsOrNone = tuple[float, float] | None
-
-
-def collect_cell(
-    phases: Sequence[CellPhase], observations: EnergyObservations, *, carbon_g_per_kwh: float | None = None
-) -> CellObservations:
-    """Return all that was seen of the cell of some places, one for each of its phases."""
-    cell = next(cell_phase.cell for cell_phase in phases if cell_phase.cell is not None)
-    windows = {
-        cell_phase.phase: tuple(s for s in observations.windows if s.cell_phase == cell_phase) for cell_phase in phases
-    }
-    processes = {window.process for of_phase in windows.values() for window in of_phase}
-    idle = {s.process: s for s in observations.windows if s.cell_phase.cell is None and s.process in processes}
-    why_not = {
-        **{missed.cell_phase.phase: missed.reason for missed in observations.missed if missed.cell_phase.cell is None},
-        **{missed.cell_phase.phase: missed.reason for missed in observations.missed if missed.cell_phase.cell == cell},
-    }
-    failed = next((record.reason for record in observations.records if record.status != "ok" and record.reason), None)
-    phase_reasons = {cell_phase.phase: why_not.get(cell_phase.phase) or failed for cell_phase in phases}
-    reasons = {**why_not, **{phase: why for phase, why in phase_reasons.items() if why is not None}}
-    return CellObservations(cell, windows, idle, reasons, carbon_g_per_kwh)
-
-
-def estimate_figures(cell: CellObservations) -> dict[str, EstimateOrReason]:
-    """Return every figure of a cell, or why it is not told."""
+def estimate_figures(cell: CellObservations) -> dict[str, Estimate | Missing]:
+    """Return every figure of a cell, or why there is none."""
     return {name: estimate_figure(cell, name) for name in FIGURES}
 
 
-def estimate_figure(cell: CellObservations, name: str) -> EstimateOrReason:
-    """Return one figure of a cell, or why it is not told."""
-    draws = measure_figure(cell, name)
-    return (
-        draws
-        if isinstance(draws, str)
-        else estimate_over_processes(draws, FIGURES[name][0], _within_process(cell, name))
-    )
+def estimate_figure(cell: CellObservations, name: str) -> Estimate | Missing:
+    """Return one figure of a cell, or why there is none."""
+    try:
+        figure = FIGURE_FUNCTIONS[name](cell)
+    except FigureMissing as error:
+        return error.missing
+    return estimate_over_processes(figure, FIGURES[name][0])
 
 
-def estimate_over_processes(
-    draws: DrawsOrReason, unit: str, within: tuple[BoundsOrNone, int] = (None, 0)
-) -> EstimateOrReason:
-    """Return what one or more processes say; of one alone, with the interval ``within`` it where its draw has none."""
-    if isinstance(draws, str):
-        return draws
-    summary = combine_processes(draws)
-    low, high, how = summary.low, summary.high, summary.method
-    ends, n = within
-    if len(draws) == 1 and low is None and ends is not None:
-        low, high, how = *ends, "one process, over its calls"
+def estimate_over_processes(figure: FigureReadings, unit: str) -> Estimate:
+    """Return the estimate over one or more processes; of one without an interval, with that within it."""
+    readings = figure.readings
+    summary = combine_processes(readings)
+    low, high, method = summary.low, summary.high, summary.method
+    if len(readings) == 1 and low is None and figure.within is not None:
+        low, high, method = *figure.within, "one process, over its calls"
     return Estimate(
         value=summary.value,
         low=low,
         high=high,
         unit=unit,
-        scope=scope_of_processes(len(draws)),
-        method=how,
-        n=max(n, len(draws)),
+        scope=scope_of_processes(len(readings)),
+        method=method,
+        n=max(figure.samples, len(readings)),
     )
-
-
-def _within_process(cell: CellObservations, name: str) -> tuple[BoundsOrNone, int]:
-    """Return the interval of a time within its first process, and how many samples there are in all."""
-    if name == "ttft_ms":
-        windows, quantity = first_token_windows(cell), "first_token_us"
-        ends = median_interval(windows[0].samples(quantity)) if windows else None
-    elif name in GAP_QUANTILES:
-        windows, quantity = gap_windows(cell), "gap_us"
-        ends = quantile_interval(windows[0].samples(quantity), GAP_QUANTILES[name]) if windows else None
-    elif name == "tpot_ms":
-        windows, quantity = gap_windows(cell), "gap_us"
-        ends = _tpot_bounds(windows[0]) if windows else None
-    elif name in RATE_PHASES:
-        of_phase = cell.windows_of(RATE_PHASES[name])
-        return (None, 0) if isinstance(of_phase, str) else (None, sum(window.stage.calls for window in of_phase))
-    else:
-        return None, 0
-    scaled = None if ends is None else (ends[0] / 1e3, ends[1] / 1e3)
-    return scaled, sum(len(window.samples(quantity)) for window in windows)
-
-
-def _tpot_bounds(window: PhaseWindow) -> BoundsOrNone:
-    requests = request_gaps_us(window)
-    return median_interval(requests) if len(requests) > 1 else mean_interval(window.samples("gap_us"))

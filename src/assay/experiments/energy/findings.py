@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from assay.core.format import format_significant
 from assay.core.results import Estimate, Finding, Findings
-from assay.experiments.energy.cell_notes import HOST_BOUND, PHASE_SUM_TOLERANCE, end_sentence, format_half_width
-from assay.experiments.energy.observations import SERVER_STALLED
 from assay.experiments.energy.result import HEADLINE_FIGURE
+from assay.experiments.energy.study import HOST_BOUND, PHASE_SUM_TOLERANCE, SERVER_STALLED
 from assay.experiments.reporting import overall_origin
 from assay.stats import ratios
 from assay.stats.sensor_intervals import MIN_PROCESSES
@@ -25,7 +24,29 @@ if TYPE_CHECKING:
 
 NOTHING_MEASURED = "Nothing could be measured"
 REQUEST_FIGURE = "j_per_output_token"
-"""What stands for a token's joules where a server is not taken apart."""
+"""The joules of a token where the phases of a request are not measured apart."""
+MIN_SHOWN, MAX_SHOWN = 1e-4, 9.95
+"""Narrower and wider intervals are not written as numbers."""
+WHOLE_PERCENT = 0.0995
+"""From here on an interval is written in whole percent; down to a tenth of it with one digit more."""
+
+
+def end_sentence(text: str) -> str:
+    """Return a text with one mark at its end: a full stop, unless it is a question or an exclamation."""
+    stem = text.rstrip(".")
+    return stem if stem.endswith(("?", "!")) else f"{stem}."
+
+
+def format_half_width(estimate: Estimate) -> str:
+    """Write the half-width of an interval: "±1.2 %", or that there is none."""
+    half = estimate.relative_half_width
+    if half is None:
+        return "no interval"
+    if half < MIN_SHOWN:
+        return f"±<{100 * MIN_SHOWN:g} %"
+    if half >= MAX_SHOWN:
+        return f"±>{100 * MAX_SHOWN:.0f} %"
+    return f"±{100 * half:.{0 if half >= WHOLE_PERCENT else 1 if half >= WHOLE_PERCENT / 10 else 2}f} %"
 
 
 def write_headline(result: EnergyResult) -> str:
@@ -36,23 +57,22 @@ def write_headline(result: EnergyResult) -> str:
     shown = smallest_and_largest(result.rows)
     energies = [(row, energy) for row in shown if (energy := token_energy(row)) is not None]
     where = f"{result.model} on {result.gpu}" if result.gpu else result.model
-    first = end_sentence(f"{where}: {_energy_clause(energies) if energies else _speed_clause(shown)}")
+    origins = {"real": "", "fake": "The numbers are of a fake device.", "simulated": "It is simulated."}
     parts = [
-        first,
+        end_sentence(f"{where}: {_energy_clause(energies) if energies else _speed_clause(shown)}"),
         _few_processes_sentence(energies),
         _stalled_sentence(result.rows),
         _host_bound_sentence(result.rows),
         _left_out_sentence(result),
-        _origin_sentence(result.rows),
+        origins[overall_origin(result.rows)],
     ]
     return " ".join(part for part in parts if part)
 
 
 def smallest_and_largest(rows: Sequence[EnergyRow]) -> list[EnergyRow]:
     """Return the first and the last cell of each mode: the smallest batch or load, and the largest."""
-    modes = dict.fromkeys(row.cell.mode for row in rows)
     shown: list[EnergyRow] = []
-    for mode in modes:
+    for mode in dict.fromkeys(row.cell.mode for row in rows):
         mine = [row for row in rows if row.cell.mode == mode]
         shown += [mine[0]] if len(mine) == 1 else [mine[0], mine[-1]]
     return shown
@@ -64,49 +84,37 @@ def token_energy(row: EnergyRow) -> Estimate | None:
 
 
 def main_figure(cell: EnergyCell) -> str:
-    """Return the figure that stands for a token's joules: where nothing is taken apart, that of whole requests."""
+    """Return the figure of a token's joules: of whole requests, where the phases are not measured apart."""
     return REQUEST_FIGURE if cell.mode == "server" or cell.output_tokens == 1 else HEADLINE_FIGURE
-
-
-def format_load(row: EnergyRow) -> str:
-    """Say how much was asked at once: "batch 8", "16 at once"."""
-    return f"{row.cell.concurrency} at once" if row.cell.mode == "server" else f"batch {row.cell.batch}"
 
 
 def _energy_clause(energies: Sequence[tuple[EnergyRow, Estimate]]) -> str:
     """Write the joules of a token in each mode, with their interval; the unit stands once."""
-    modes = dict.fromkeys(row.cell.mode for row, _ in energies)
-    clauses = []
-    for number, mode in enumerate(modes):
-        mine = [(row, energy) for row, energy in energies if row.cell.mode == mode]
-        parts = [
-            _energy_part(row, energy, is_first=(number, index) == (0, 0)) for index, (row, energy) in enumerate(mine)
-        ]
-        named = f"in {mode} " if len(modes) > 1 else ""
-        clauses.append(named + ", ".join(parts))
-    return "; ".join(clauses)
-
-
-def _energy_part(row: EnergyRow, energy: Estimate, *, is_first: bool) -> str:
-    unit, scope = (_energy_unit(row.cell), ", GPU only") if is_first else ("", "")
-    return f"{format_significant(energy.value, 3)}{unit} at {format_load(row)} ({format_half_width(energy)}{scope})"
-
-
-def _energy_unit(cell: EnergyCell) -> str:
-    return " J per output token" if main_figure(cell) == REQUEST_FIGURE else " J per output token decoding"
+    by_mode: dict[str, list[str]] = {}
+    for row, energy in energies:
+        unit = scope = ""
+        if not by_mode:
+            unit = " J per output token" if main_figure(row.cell) == REQUEST_FIGURE else " J per output token decoding"
+            scope = ", GPU only"
+        value = f"{format_significant(energy.value, 3)}{unit}"
+        text = f"{value} at {row.cell.load} ({format_half_width(energy)}{scope})"
+        by_mode.setdefault(row.cell.mode, []).append(text)
+    return "; ".join(
+        f"{f'in {mode} ' if len(by_mode) > 1 else ''}{', '.join(parts)}" for mode, parts in by_mode.items()
+    )
 
 
 def _speed_clause(rows: Sequence[EnergyRow]) -> str:
-    """Write how fast tokens come, and why their energy is not told."""
-    name = "output_tokens_per_s"
-    parts = []
-    for row in rows:
-        speed = row.figures.get("decode_tokens_per_s") or row.figures.get(name)
-        if speed is not None:
-            parts.append(f"{format_significant(speed.value, 3)} tokens/s at {format_load(row)}, {row.cell.mode}")
+    """Write how fast tokens come, and why their energy is missing."""
+    speeds = [row.figures.get("decode_tokens_per_s") or row.figures.get("output_tokens_per_s") for row in rows]
+    parts = [
+        f"{format_significant(speed.value, 3)} tokens/s at {row.cell.load}, {row.cell.mode}"
+        for row, speed in zip(rows, speeds, strict=True)
+        if speed is not None
+    ]
     reasons = [why for row in rows if (why := row.missing_reasons.get(main_figure(row.cell)))]
-    untold = f"; energy not told: {reasons[0].rstrip('.')}" if reasons else ""
-    return f"{', '.join(parts) or 'no token came while it was measured'}{untold}"
+    missing = f"; no energy reported: {reasons[0].rstrip('.')}" if reasons else ""
+    return f"{', '.join(parts) or 'no token came while it was measured'}{missing}"
 
 
 def _few_processes_sentence(energies: Sequence[tuple[EnergyRow, Estimate]]) -> str:
@@ -140,17 +148,15 @@ def _host_bound_sentence(rows: Sequence[EnergyRow]) -> str:
         busy = row.figures.get("busy_share")
         if busy is not None and busy.value < HOST_BOUND:
             waited.setdefault(row.cell.mode, []).append(100 * (1 - busy.value))
-    clauses = [f"{mode} {_percent_range(shares)}" for mode, shares in waited.items()]
+    clauses = []
+    for mode, shares in waited.items():
+        low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
+        clauses.append(f"{mode} {low} %" if low == high else f"{mode} {low}–{high} %")
     return f"Host-bound: the GPU waited for the host in {', in '.join(clauses)} of the time." if clauses else ""
 
 
-def _percent_range(shares: Sequence[float]) -> str:
-    low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
-    return f"{low} %" if low == high else f"{low}–{high} %"
-
-
 def _left_out_sentence(result: EnergyResult) -> str:
-    """Count the cells that gave nothing, or not all."""
+    """Count the cells without a result, or with only part of it."""
     every = len(result.rows) + len(result.skipped)
     some = sum(row.partial for row in result.rows)
     parts = []
@@ -159,11 +165,6 @@ def _left_out_sentence(result: EnergyResult) -> str:
         parts.append(f"{len(result.skipped)} of {every} cells left out ({why})")
     parts += [f"{some} of {every} only in part"] if some else []
     return f"{' and '.join(parts)}." if parts else ""
-
-
-def _origin_sentence(rows: Sequence[EnergyRow]) -> str:
-    texts = {"real": "", "fake": "The numbers are of a fake device.", "simulated": "It is simulated."}
-    return texts[overall_origin(rows)]
 
 
 CLAIMS = {
@@ -182,7 +183,7 @@ COMPARED_FIGURES = (HEADLINE_FIGURE, "decode_tokens_per_s")
 
 
 def build_findings(options: EnergyOptions, study: EnergyStudy) -> Findings:
-    """Return what was found."""
+    """Return the findings of a run."""
     result: list[Finding] = []
     for row in study.result.rows:
         result += [*_figure_findings(options, row), *_phase_sum_findings(options, row)]
@@ -191,7 +192,7 @@ def build_findings(options: EnergyOptions, study: EnergyStudy) -> Findings:
 
 
 def cell_facts(options: EnergyOptions, cell: EnergyCell) -> Params:
-    """Return what a cell is, for machines."""
+    """Return a cell's identity, for programs."""
     return {
         "model": options.config.backend.model,
         "backend": options.config.backend.type,
@@ -205,10 +206,11 @@ def cell_facts(options: EnergyOptions, cell: EnergyCell) -> Params:
 
 
 def _figure_findings(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
-    """Give the figures of a cell that are findings of their own; of those that are not told, the first, with why."""
+    """Give the figures of a cell that are findings of their own; of those that are missing, the main one, with why."""
     precision = options.config.scenario.precision
     main = main_figure(row.cell)
-    extra: Params = {name: _figure_value(row, name) for name in EXTRA_FIGURES}
+    extras = {name: row.figures.get(name) for name in EXTRA_FIGURES}
+    extra: Params = {name: None if figure is None else figure.value for name, figure in extras.items()}
     for name, words in CLAIMS.items():
         estimate = row.figures.get(name)
         if estimate is None and name != main:
@@ -231,14 +233,9 @@ def _figure_findings(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding
         )
 
 
-def _figure_value(row: EnergyRow, name: str) -> float | None:
-    estimate = row.figures.get(name)
-    return None if estimate is None else estimate.value
-
-
 def _judge_precision(estimate: Estimate | None, precision: float, why: str | None) -> tuple[Verdict, str | None]:
     if estimate is None:
-        return "unsure", f"it is not told: {why}"
+        return "unsure", f"not measured: {why}"
     half = estimate.relative_half_width
     if half is None:
         return "unsure", f"{estimate.method}; more scenario.repeats give one over them"
@@ -280,11 +277,11 @@ def _mode_findings(options: EnergyOptions, study: EnergyStudy) -> Iterator[Findi
         for name in COMPARED_FIGURES:
             ratio = ratio_of_estimates(eager.figures.get(name), graphs.figures.get(name))
             if ratio is not None:
-                yield _mode_finding(options, (eager, graphs), name, ratio)
+                yield _mode_finding(options, eager, graphs, name, ratio)
 
 
 def ratio_of_estimates(first: Estimate | None, second: Estimate | None) -> Estimate | None:
-    """Return how many times the first the second is, as if neither knew of the other; null without both."""
+    """Return the ratio of the second to the first, as of independent numbers; null without both."""
     if first is None or second is None:
         return None
     levels = [ratios.log_estimate(estimate.value, estimate.low, estimate.high, None) for estimate in (first, second)]
@@ -304,27 +301,27 @@ def ratio_of_estimates(first: Estimate | None, second: Estimate | None) -> Estim
     )
 
 
-def _mode_finding(options: EnergyOptions, both: tuple[EnergyRow, EnergyRow], name: str, ratio: Estimate) -> Finding:
-    eager, graphs = both
+def _mode_finding(options: EnergyOptions, eager: EnergyRow, graphs: EnergyRow, name: str, ratio: Estimate) -> Finding:
     cell = eager.cell
-    sizes = f"batch {cell.batch}, {cell.input_tokens} in, {cell.output_tokens} out"
     better, worse = ("less", "more") if name == HEADLINE_FIGURE else ("more", "less")
     sign = 1 if name == HEADLINE_FIGURE else -1
     verdict: Verdict = "unsure"
     if ratio.low is not None and ratio.high is not None:
         low, high = sorted((ratio.low**sign, ratio.high**sign))
         verdict = "yes" if high < 1 / (1 + MINIMUM_EFFECT) else "no" if low > 1 + MINIMUM_EFFECT else "unsure"
-    what = "takes {} energy per output token" if name == HEADLINE_FIGURE else "makes {} tokens a second"
+    reasons: dict[Verdict, str | None] = {
+        "yes": None,
+        "no": f"it is {worse}: {ratio.value:.3g} times that of eager",
+        "unsure": f"it is {ratio.value:.3g} times that of eager, not surely {better}",
+    }
+    does = f"takes {better} energy per output token" if name == HEADLINE_FIGURE else f"makes {better} tokens a second"
+    sizes = f"batch {cell.batch}, {cell.input_tokens} in, {cell.output_tokens} out"
     return Finding(
         kind="modes",
-        claim=f"{options.config.backend.model}, {sizes}: decoding with graphs {what.format(better)} than eager",
+        claim=f"{options.config.backend.model}, {sizes}: decoding with graphs {does} than eager",
         estimate=ratio,
         verdict=verdict,
-        reason=None
-        if verdict == "yes"
-        else f"it is {ratio.value:.3g} times that of eager, not surely {better}"
-        if verdict == "unsure"
-        else f"it is {worse}: {ratio.value:.3g} times that of eager",
+        reason=reasons[verdict],
         records=tuple(dict.fromkeys((*eager.records, *graphs.records))),
         facts={**cell_facts(options, cell), "mode": "graphs", "against": "eager", "figure": name},
         origin=graphs.origin,

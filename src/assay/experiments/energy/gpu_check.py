@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from assay.core.errors import MachineCannot
-from assay.core.format import format_percent
-from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.page import Page, Section, Table, Text
 from assay.core.values import Value
-from assay.isolation.devices import choose_devices
+from assay.experiments.reporting import table_columns
 from assay.machine.doctor import build_inference_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.page import Cell, Element
-    from assay.experiments.energy.config import EnergyConfig
     from assay.machine.model import Gpu, Machine
 
 
@@ -29,16 +27,20 @@ MODELS_BY_MEMORY = (
 )
 """By the GiB that all GPUs have together, at least: which model leaves room for batches beside it."""
 
-SCENARIO_YAML = """\
-scenario:
-  batch_sizes: [1, 8]
-  input_tokens: 512
-  output_tokens: 128
+REPORTER_YAML = """\
 reporter:
   type: csv  # rows are added at every run
   output_file: energy.csv
 """
-CPU_YAML = """\
+SIZES_YAML = """\
+  input_tokens: 512
+  output_tokens: 128
+"""
+SCENARIO_YAML = f"""\
+scenario:
+  batch_sizes: [1, 8]
+{SIZES_YAML}{REPORTER_YAML}"""
+CPU_YAML = f"""\
 backend:
   type: pytorch
   model: random:llama-tiny  # or a hub's id, or a folder
@@ -47,28 +49,20 @@ scenario:
   batch_sizes: [1]
   input_tokens: 64
   output_tokens: 16
-reporter:
-  type: csv  # rows are added at every run
-  output_file: energy.csv
-"""
-SERVER_YAML = """\
+{REPORTER_YAML}"""
+SERVER_YAML = f"""\
 backend:
   type: openai
   model: NAME  # by which the server knows it
   endpoint: http://127.0.0.1:8000/v1
-  device_ids: [{gpus}]  # the server's, which are metered
+  device_ids: [{{gpus}}]  # the server's, which are metered
 scenario:
   concurrency: [1, 8]
-  input_tokens: 512
-  output_tokens: 128
-reporter:
-  type: csv  # rows are added at every run
-  output_file: energy.csv
-"""
+{SIZES_YAML}{REPORTER_YAML}"""
 
 
 class CheckedGpu(Value):
-    """A GPU that was looked at. Null: not offered."""
+    """A GPU and its state. Null: not available."""
 
     index: int
     uuid: str | None = None
@@ -86,13 +80,10 @@ class CheckedGpu(Value):
 def check_gpus(
     machine: Machine, indices: Sequence[int], touch: Callable[[str], None], torch_report: Mapping[str, Any]
 ) -> tuple[CheckedGpu, ...]:
-    """Return what came of looking at GPUs.
+    """Return the state of GPUs, given by their numbers.
 
-    Args:
-        machine: What is here.
-        indices: GPUs by their numbers.
-        touch: Makes sure that the GPU of a UUID answers NVML.
-        torch_report: What PyTorch found, as ``assay.worker.probes.smoke_test_gpus`` returns it.
+    ``touch`` makes sure that the GPU of a UUID answers NVML; ``torch_report`` is as
+    ``assay.worker.probes.smoke_test_gpus`` returns it.
     """
     gpus = {gpu.index: gpu for gpu in machine.gpus}
     lost = {gpu.index: gpu.reason for gpu in machine.lost}
@@ -166,21 +157,14 @@ def recommend_config(gpus: Sequence[Gpu], *, metered: Sequence[int] = (), withou
         if metered and without_torch:
             return f"{header}: no model computes here; GPUs are metered beside a server.\nname: energy\n{server}"
         aside = "".join(f"#   {line}\n" for line in server.splitlines())
-        server_comment = (
-            f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
-        )
-        return f"{header}: no GPU can be computed on.\n{server_comment}name: energy\n{CPU_YAML}"
+        comment = f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
+        return f"{header}: no GPU can be computed on.\n{comment}name: energy\n{CPU_YAML}"
     names = list(dict.fromkeys(gpu.name for gpu in gpus))
-    backend = build_inference_yaml(tuple(gpus)).replace(
-        "  type: pytorch\n", f"  type: pytorch\n  model: {choose_model(gpus)}  # or a hub's id, or a folder\n", 1
-    )
-    return f"{header} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{SCENARIO_YAML}"
-
-
-def choose_model(gpus: Sequence[Gpu]) -> str:
-    """Return the largest of some models of random weights that GPUs hold with ease."""
     gib = sum(gpu.memory_mib or 0.0 for gpu in gpus) / 1024
-    return next(model for least, model in MODELS_BY_MEMORY if gib >= least)
+    model = next(model for least, model in MODELS_BY_MEMORY if gib >= least)
+    named = f"  type: pytorch\n  model: {model}  # or a hub's id, or a folder\n"
+    backend = build_inference_yaml(tuple(gpus)).replace("  type: pytorch\n", named, 1)
+    return f"{header} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{SCENARIO_YAML}"
 
 
 def metered_only_note(torch_report: Mapping[str, Any]) -> str | None:
@@ -194,35 +178,32 @@ def build_check_page(
 ) -> Page:
     """Return what was found for people."""
     usable = [gpu for gpu in checked_gpus if gpu.usable]
-    lead = (
-        f"{len(usable)} of {len(checked_gpus)} GPUs can be used."
-        if checked_gpus
-        else f"No GPU: {_no_gpu_reason(machine)}."
-    )
-    if checked_gpus and note is not None:
-        lead = f"{note}."
+    lead = f"{len(usable)} of {len(checked_gpus)} GPUs can be used." if note is None else f"{note}."
+    if not checked_gpus:
+        lead = f"No GPU: {machine.gpu_note or 'none is visible'}."
     elements: list[Element] = [_gpu_table(machine, checked_gpus)] if checked_gpus else []
     bad = [gpu for gpu in checked_gpus if not gpu.usable and (note is None or not gpu.metered)]
     elements += [Text(text=f"GPU {gpu.index}: {gpu.status}.", tone="bad") for gpu in bad]
     if not usable and "type: pytorch\n" in yaml:
         elements.append(Text(text="What can be run without one: a small model on the CPU, whose times are measured."))
-    sections = [Section(title="GPUs", elements=tuple(elements))]
-    sections.append(Section(title="Configuration", elements=(Text(text=yaml),)))
-    sections.append(Section(title="To run it", elements=(Text(text=command),)))
+    sections: dict[str, list[Element]] = {
+        "GPUs": elements,
+        "Configuration": [Text(text=yaml)],
+        "To run it": [Text(text=command)],
+    }
     return Page(
         title="assay energy check",
         lead=lead,
         lead_tone="good" if checked_gpus and len(usable) == len(checked_gpus) else "bad",
-        sections=tuple(sections),
+        sections=tuple(Section(title=title, elements=tuple(part)) for title, part in sections.items()),
         origin="fake" if machine.has_fake_driver else "real",
     )
 
 
 def _gpu_table(machine: Machine, checked_gpus: Sequence[CheckedGpu]) -> Table:
-    titles = ("GPU", "name", "touched", "busy, %", "memory, MiB", "°C", "W")
     return Table(
         title=f"As they are now, driver {machine.driver or 'unknown'}",
-        columns=tuple(Column(title=title, numeric=index > 2) for index, title in enumerate(titles)),
+        columns=table_columns("GPU", "name", "touched", "busy, %", "memory, MiB", "°C", "W", words=3),
         rows=tuple(map(_gpu_row, checked_gpus)),
         tones=tuple("good" if gpu.usable else "bad" for gpu in checked_gpus),
     )
@@ -235,134 +216,3 @@ def _gpu_row(gpu: CheckedGpu) -> tuple[Cell, ...]:
     busy = gpu.utilization_percent
     touched = gpu.status if gpu.usable else "by NVML alone" if gpu.metered else "no"
     return gpu.index, gpu.name, touched, busy, memory, gpu.temperature_c, watts
-
-
-def _no_gpu_reason(machine: Machine) -> str:
-    return machine.gpu_note or "none is to be seen"
-
-
-BUSY_SHARE = 0.1
-"""More of a GPU's memory than this in use by others is told."""
-
-
-def resolve_available_gpus(
-    config: EnergyConfig,
-    machine: Machine,
-    touch: Callable[[str], None],
-    *,
-    allow_missing: bool = False,
-    environment: Mapping[str, str] | None = None,
-) -> tuple[EnergyConfig, tuple[str, ...]]:
-    """Return the configuration with the GPUs that are there, and notes on them.
-
-    Args:
-        config: Which GPUs are named.
-        machine: What is here.
-        touch: Makes sure that the GPU of a UUID answers.
-        allow_missing: Go on without GPUs that are missing, as long as one is there.
-        environment: Where CUDA_VISIBLE_DEVICES is looked up; by default this process's own.
-
-    Raises:
-        MachineCannot: A GPU is missing; the sentence says why, and which are there.
-    """
-    requested = required_gpus(config)
-    missing = {
-        gpu: why for gpu in requested if (why := _missing_reason(gpu, config, machine, touch, environment)) is not None
-    }
-    present = tuple(gpu for gpu in requested if gpu not in missing)
-    if missing and (not allow_missing or not present):
-        hint = f" GPU {_join_numbers(present)} can be used: --allow-missing goes on with that alone." if present else ""
-        raise MachineCannot(f"{_describe_missing(missing)}.{hint}")
-    used = [
-        gpu
-        for gpu in machine.gpus
-        if gpu.index in present and computes_on_gpus(config) and _memory_used_share(gpu) > BUSY_SHARE
-    ]
-    notes = tuple(
-        f"{format_percent(_memory_used_share(gpu))} of the memory of GPU {gpu.index} is in use by others"
-        for gpu in used
-    )
-    if missing:
-        notes = (
-            (
-                f"GPU {_join_numbers(present)} of {_join_numbers(requested)} is used, "
-                f"with --allow-missing: {_describe_missing(missing)}"
-            ),
-            *notes,
-        )
-    return without_gpus(config, tuple(missing)), notes
-
-
-def computes_on_gpus(config: EnergyConfig) -> bool:
-    """Return whether GPUs that are named are computed on, and not only metered."""
-    return config.backend.type == "pytorch" and config.backend.device != "cpu"
-
-
-def required_gpus(config: EnergyConfig) -> tuple[int, ...]:
-    """Return the GPUs that a configuration cannot do without; none where it takes what is there."""
-    if not config.gpus and config.backend.type == "pytorch" and config.backend.device == "cuda":
-        return (0,)
-    return config.gpus
-
-
-def without_gpus(config: EnergyConfig, missing: tuple[int, ...]) -> EnergyConfig:
-    """Return a configuration that does without some GPUs.
-
-    Raises:
-        MachineCannot: It needs one of them.
-    """
-    if not missing:
-        return config
-    backend, metrics = config.backend, config.metrics
-    if isinstance(backend.device_map, dict):
-        in_map = [gpu for gpu in missing if gpu in backend.device_map.values()]
-        if in_map:
-            raise MachineCannot(f"backend.device_map places parts on GPU {_join_numbers(in_map)}, which is missing.")
-    ids = None if backend.device_ids is None else tuple(gpu for gpu in backend.device_ids if gpu not in missing)
-    if backend.tp_plan is not None and ids is not None and len(ids) < 2:
-        raise MachineCannot(f"backend.tp_plan needs two GPUs at least, and {_join_numbers(ids)} alone is there.")
-    limits = None if backend.max_memory is None else {k: v for k, v in backend.max_memory.items() if k not in missing}
-    gpus = None if metrics.gpus is None else tuple(gpu for gpu in metrics.gpus if gpu not in missing)
-    return config.model_copy(
-        update={
-            "backend": backend.model_copy(update={"device_ids": ids, "max_memory": limits or None}),
-            "metrics": metrics.model_copy(update={"gpus": gpus}),
-        }
-    )
-
-
-def _missing_reason(
-    gpu: int,
-    config: EnergyConfig,
-    machine: Machine,
-    touch: Callable[[str], None],
-    environment: Mapping[str, str] | None,
-) -> str | None:
-    """Return why a GPU cannot be used; null: it can. What is only metered may be hidden from CUDA."""
-    lost = [candidate.index for candidate in machine.lost]
-    if gpu not in lost and gpu not in [candidate.index for candidate in machine.gpus]:
-        here = _join_numbers([candidate.index for candidate in machine.gpus])
-        return f"; here is GPU {here}" if machine.gpus else f": {machine.gpu_note or 'no GPU is to be seen'}"
-    try:
-        choose_devices(machine, gpus=(str(gpu),), environment=environment if computes_on_gpus(config) else {})
-        touch(next(candidate.uuid for candidate in machine.gpus if candidate.index == gpu))
-    except MachineCannot as error:
-        return str(error).rstrip(".")
-    return None
-
-
-def _describe_missing(missing: Mapping[int, str]) -> str:
-    """Say which are missing and why, those that never were there in one."""
-    absent = {gpu: why for gpu, why in missing.items() if why.startswith((";", ":"))}
-    never = [f"There is no GPU {_join_numbers(tuple(absent))} here{next(iter(absent.values()))}"] if absent else []
-    return "; ".join([*never, *(why for gpu, why in missing.items() if gpu not in absent)])
-
-
-def _memory_used_share(gpu: Gpu) -> float:
-    """Return the share of a GPU's memory that is in use; 0 where it does not say."""
-    used = None if gpu.state is None else gpu.state.memory_used_mib
-    return used / gpu.memory_mib if used is not None and gpu.memory_mib else 0.0
-
-
-def _join_numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers)) or "none"

@@ -52,7 +52,7 @@ class BaseSpec(Value):
         several = value if isinstance(value, list | tuple) else [value]
         whole = [n for n in several if n == "all" or (isinstance(n, int) and not isinstance(n, bool) and n >= 1)]
         if not several or len(whole) < len(several):
-            raise ValueError(f"a number of GPUs from 1 on, all, or a list of such, and not {value!r}")
+            raise ValueError(f"must be a number of GPUs from 1 on, all, or a list of such, and not {value!r}")
         return tuple(several)
 
     @field_validator("devices", mode="before")
@@ -60,7 +60,7 @@ class BaseSpec(Value):
     def _names(cls, value: object) -> object:
         several = value if isinstance(value, list | tuple) else [value]
         if not several or not all(isinstance(one, int | str) and not isinstance(one, bool) for one in several):
-            raise ValueError(f"GPUs by number, UUID or name, and not {value!r}")
+            raise ValueError(f"must be GPUs by number, UUID or name, and not {value!r}")
         return tuple(map(str, several))
 
 
@@ -77,7 +77,9 @@ class NoiseSpec(BaseSpec):
         strange = [word for word in words if word not in allowed]
         if strange or not words:
             near = suggest_nearest(str(strange[0]), allowed) if strange else ""
-            raise ValueError(f"near, far, any or same, and not {strange[0] if strange else words!r}.{near}".rstrip("."))
+            raise ValueError(
+                f"must be near, far, any or same, and not {strange[0] if strange else words!r}.{near}".rstrip(".")
+            )
         return tuple(words)
 
 
@@ -95,11 +97,11 @@ class _CaseSettings(Value):
         if settle and (value is False or value == "none"):
             return 0.0
         if value is None or isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError(f"a duration as 20s or 2m, and not {value!r}")
+            raise ValueError(f"must be a duration as 20s or 2m, and not {value!r}")
         try:
             return parse_duration_s(str(value), zero_ok=settle)
         except BadInput:
-            raise ValueError(f"a duration as 20s or 2m, and not {value!r}") from None
+            raise ValueError(f"must be a duration as 20s or 2m, and not {value!r}") from None
 
 
 class CaseDefaults(_CaseSettings):
