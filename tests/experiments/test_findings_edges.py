@@ -22,6 +22,7 @@ from assay.experiments.compare.kernels import RepeatSpread, repeat_spread, sprea
 from assay.experiments.contention import findings
 from assay.experiments.contention.effects import (
     ContentionEffect,
+    NoiseBudget,
     PhaseComparison,
     baseline_differences,
     compare_phase,
@@ -37,7 +38,6 @@ from assay.experiments.contention.findings import (
     variation_findings,
 )
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
-from assay.experiments.contention.noise import NoiseBudget
 from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.scaling.estimates import judge_at_least
 from assay.experiments.threshold import answers as threshold_answers
@@ -53,7 +53,7 @@ from tests.machines import machine
 
 if TYPE_CHECKING:
     from assay.core.results import Findings
-    from assay.experiments.contention.effects import LevelTable
+    from assay.experiments.contention.layout import LevelTable
     from assay.experiments.contention.options import Phase
     from assay.experiments.threshold.options import ThresholdOptions
     from assay.store.records import Records

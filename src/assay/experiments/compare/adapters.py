@@ -18,7 +18,7 @@ from assay.core.values import first_problem
 from assay.experiments.compare.kernels import best_times
 from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, CellName, ComparedCell
 from assay.experiments.contention.plan import WARM_UP
-from assay.experiments.estimates import CLOCK_QUANTITIES
+from assay.experiments.reporting import CLOCK_QUANTITIES
 from assay.experiments.scaling.result_rows import DEVICE_SETTING
 from assay.experiments.threshold.options import TIME_KINDS
 from assay.experiments.threshold.results_file import select_identity

@@ -20,8 +20,7 @@ from assay.core.format import (
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.results import Finding, Findings
 from assay.experiments.compare.kernels import describe_not_comparable
-from assay.experiments.estimates import share_estimate
-from assay.experiments.reporting import EFFECT_TONES
+from assay.experiments.reporting import EFFECT_TONES, share_estimate
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from assay.core.errors import BadInput, DamagedFile
 from assay.core.values import Value
-from assay.experiments.estimates import primary_time
+from assay.experiments.reporting import primary_time
 from assay.store.identity import Identity, identity_of
 from assay.store.run_folder import RunFolder
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.format import format_value, unit_of
-from assay.experiments.estimates import TIME_QUANTITIES
+from assay.experiments.reporting import TIME_QUANTITIES
 from assay.launch.schedules import TURNS
 from assay.stats.blocks import LimitDecision, decide_limit
 

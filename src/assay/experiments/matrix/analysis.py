@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from assay.core.results import Estimate
-from assay.experiments.estimates import TIME_QUANTITIES
 from assay.experiments.matrix.plan import AGGRESSOR, VICTIM, pairs_by_trial
+from assay.experiments.reporting import TIME_QUANTITIES
 from assay.stats.blocks import aa_noise_floor, ratio_over_blocks
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from assay.core.values import (
     Value,
 )
 from assay.experiments.budget import TrialWorkers, expected_trial_s
-from assay.experiments.contention.aggressors import Aggressor
+from assay.experiments.contention.options import Aggressor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -24,9 +24,9 @@ from assay.core.page import Column, HeatMap, Page, Section, StripPlot, StripRow,
 from assay.core.results import Finding, Findings
 from assay.experiments.base import Report
 from assay.experiments.budget import overrun_text
-from assay.experiments.estimates import TIME_AXES
 from assay.experiments.matrix.analysis import MEASURES, aggressor_loads, build_matrix, victim_samples
 from assay.experiments.reporting import (
+    TIME_AXES,
     compose_page,
     isolation_text,
     monitor_table,

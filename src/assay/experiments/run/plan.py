@@ -15,6 +15,7 @@ from assay.core.values import (
     Block,
     Cache,
     Counted,
+    Done,
     InterferencePolicy,
     Isolation,
     Role,
@@ -22,7 +23,7 @@ from assay.core.values import (
     Trial,
     Value,
 )
-from assay.experiments.estimates import primary_estimate
+from assay.experiments.reporting import primary_estimate
 from assay.launch.trial import MAX_WAIT_S
 
 if TYPE_CHECKING:
@@ -84,7 +85,16 @@ def build_blocks(options: RunOptions) -> list[Block]:
     return blocks
 
 
-def max_block_s(block: Block) -> float:
+def next_block(options: RunOptions, records: Records) -> Block | Done:
+    """Return the next block that has not been measured."""
+    measured = {record.block for record in records}
+    left = [block for block in build_blocks(options) if block.name not in measured]
+    if not left:
+        return Done(why=f"all {options.repeat} repeats are measured")
+    return left[0].model_copy(update={"left_s": sum(map(_max_block_s, left))})
+
+
+def _max_block_s(block: Block) -> float:
     """Return at most how long a block takes, in seconds, as far as can be foreseen."""
     return sum(trial.mode.duration_s + trial.cooldown_s + max_start_up_s(trial) for trial in block.trials)
 

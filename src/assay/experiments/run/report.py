@@ -14,13 +14,16 @@ from assay.core.format import format_list, format_percent, format_time, unit_of
 from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
 from assay.core.results import Finding, Findings
 from assay.experiments.base import Report
-from assay.experiments.estimates import CLOCK_QUANTITIES, TIME_AXES, TIME_QUANTITIES, primary_time
 from assay.experiments.reporting import (
     CLAIM_TONES,
+    CLOCK_QUANTITIES,
+    TIME_AXES,
+    TIME_QUANTITIES,
     compose_page,
     isolation_text,
     monitor_table,
     notes_table,
+    primary_time,
     sensor_axis,
     sensor_lines,
     table_columns,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.base import Report
+from assay.experiments.base import Experiment, Report
 from assay.experiments.reporting import gather_findings
 from assay.experiments.scaling.analysis import analyse_scaling
 from assay.experiments.scaling.findings import build_findings, write_headline
@@ -14,32 +14,23 @@ from assay.experiments.scaling.report import build_page
 from assay.store.identity import machine_model
 
 if TYPE_CHECKING:
-    from assay.core.values import Block, Done
     from assay.machine.model import Machine
     from assay.store.records import Records
 
 
-class ScalingExperiment:
-    """One rank, shares of rings alone, then every number of ranks in every ring; all of it in each repeat."""
+def build_report(machine: Machine, options: ScalingOptions, records: Records) -> Report:
+    """Return what every shape is worth against one rank, where the rest goes, and the older tool's file."""
+    from assay.compat.scaling import build_files
 
-    name = "scaling"
-    options_type = ScalingOptions
-
-    def step(self, machine: Machine, options: ScalingOptions, records: Records) -> Block | Done:
-        """Return the next block, with what is predicted of it where a link is named."""
-        return next_block(options, records)
-
-    def report(self, machine: Machine, options: ScalingOptions, records: Records) -> Report:
-        """Return what every shape is worth against one rank, where the rest goes, and the older tool's file."""
-        from assay.compat.scaling import build_files
-
-        analysis = analyse_scaling(machine, options, records)
-        findings = gather_findings(write_headline(options, analysis), build_findings(options, analysis), records)
-        return Report(
-            findings,
-            build_page(machine, options, analysis, findings, records),
-            build_files(options, analysis, machine_model(machine)),
-        )
+    analysis = analyse_scaling(machine, options, records)
+    findings = gather_findings(write_headline(options, analysis), build_findings(options, analysis), records)
+    return Report(
+        findings,
+        build_page(machine, options, analysis, findings, records),
+        build_files(options, analysis, machine_model(machine)),
+    )
 
 
-EXPERIMENT = ScalingExperiment()
+EXPERIMENT = Experiment(
+    "scaling", ScalingOptions, step=lambda _, options, records: next_block(options, records), report=build_report
+)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate, Missing
-from assay.experiments.estimates import primary_estimate
+from assay.experiments.reporting import primary_estimate
 from assay.experiments.run.plan import subject_facts
 from assay.experiments.scaling.estimates import QUANTITIES, build_number, missing_interval
 from assay.experiments.scaling.forecast import score_predictions
