@@ -11,8 +11,6 @@ from assay.compat.contention import FILE_KEYS, build_files, parse_tuning, tuning
 from assay.core.errors import BadInput
 from assay.core.results import Findings
 from assay.core.values import Subject
-from assay.experiments.compare.kernel_report import analyse_kernels
-from assay.experiments.compare.kernels import compare_kernels
 from assay.experiments.compare.tunings import (
     KernelTuning,
     RepeatedTimes,
@@ -20,6 +18,7 @@ from assay.experiments.compare.tunings import (
     most_common_pick,
     read_group,
 )
+from assay.experiments.compare.variance import analyse_kernels, compare_kernels
 from assay.experiments.contention.layout import build_layout
 from tests.experiments.tunings import MACHINE, SOFTMAX, folder_of, options
 

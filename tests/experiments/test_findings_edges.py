@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Parity
-from assay.experiments.compare.kernel_report import (
+from assay.experiments.compare.variance import (
+    RepeatSpread,
     analyse_kernels,
     headline,
     mismatch_reason,
     mismatch_verdict,
     ratio_verdict,
+    repeat_spread,
+    spread_ratio,
+    stratified_ratio,
     time_text,
 )
-from assay.experiments.compare.kernels import RepeatSpread, repeat_spread, spread_ratio, stratified_ratio
 from assay.experiments.contention import findings
 from assay.experiments.contention.effects import (
     ContentionEffect,

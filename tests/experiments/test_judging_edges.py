@@ -11,7 +11,7 @@ import pytest
 
 from assay.core.results import Estimate, Series, SubjectFacts
 from assay.experiments import regressions
-from assay.experiments.compare import verdicts
+from assay.experiments.compare import pairing
 from assay.experiments.contention import effects, picks
 from assay.experiments.contention.layout import LayoutCell, WorkerSlot
 from assay.experiments.contention.picks import PickMismatch
@@ -241,9 +241,9 @@ def test_one_number_of_a_single_process_leaves_a_ratio_in_doubt() -> None:
     def number(processes: int, *draws: float) -> Any:
         return Made(model="M", processes=processes, draws=draws)
 
-    assert verdicts._find_doubt(ratio, [number(5)], [number(5), number(1)]) == "one process"
-    assert verdicts._find_doubt(ratio, [number(1)], [number(5)]) == "one process"
-    assert verdicts._find_doubt(ratio, [number(5)], [number(1, 2.0)]) is None
+    assert pairing._find_doubt(ratio, [number(5)], [number(5), number(1)]) == "one process"
+    assert pairing._find_doubt(ratio, [number(1)], [number(5)]) == "one process"
+    assert pairing._find_doubt(ratio, [number(5)], [number(1, 2.0)]) is None
 
 
 @pytest.mark.parametrize(("left", "said"), [(0.4, None), (0.2, "reverted"), (0.3, None)])

@@ -43,8 +43,7 @@ def compare_variance(flags: VarianceFlags) -> int:
         assay contention variance base0.json,base1.json conc0.json,conc1.json
     """
     from assay.cli import show
-    from assay.experiments.compare.kernel_report import analyse_kernels, build_page
-    from assay.experiments.compare.kernels import compare_kernels, describe_not_comparable
+    from assay.experiments.compare.variance import analyse_kernels, build_page, compare_kernels, describe_not_comparable
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
 
@@ -71,8 +70,14 @@ def compare_variance(flags: VarianceFlags) -> int:
 
 def read_groups(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tuple[TuningGroup, TuningGroup]:
     """Return both groups as far as they can be read; say so where one is empty."""
-    from assay.experiments.compare.sources import expand_paths, missing_paths, split_sides
-    from assay.experiments.compare.tunings import TuningGroup, is_phased_run, read_group
+    from assay.experiments.compare.tunings import (
+        TuningGroup,
+        expand_paths,
+        is_phased_run,
+        missing_paths,
+        read_group,
+        split_sides,
+    )
 
     missing = missing_paths(baseline)
     if missing and not against:
@@ -94,7 +99,7 @@ def read_groups(baseline: tuple[str, ...], against: tuple[str, ...], phase: str)
 
 def no_common_kernels(groups: tuple[TuningGroup, TuningGroup]) -> str:
     """Say in what the kernels of the groups differ, or which each of them has."""
-    from assay.experiments.compare.kernels import describe_not_comparable
+    from assay.experiments.compare.variance import describe_not_comparable
 
     different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
     if different:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
 from assay.core.files import read_json
-from assay.experiments.compare.kernels import compare_kernels
 from assay.experiments.compare.tunings import (
     KernelTuning,
     RepeatedTimes,
@@ -35,6 +34,7 @@ from assay.experiments.compare.tunings import (
     gather_tunings,
     most_common_pick,
 )
+from assay.experiments.compare.variance import compare_kernels
 from assay.store.identity import parse_identity
 from assay.store.seal import verify_file
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from assay.core.results import Findings
-    from assay.experiments.compare.kernels import ComparedKernel
+    from assay.experiments.compare.variance import ComparedKernel
     from assay.experiments.contention.layout import ContentionLayout, PhaseTrial
     from assay.experiments.contention.options import ContentionOptions
     from assay.machine.model import Machine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.compare.adapters import parameter_details, positive_float
 from assay.experiments.compare.pairing import CellName, ComparedCell
+from assay.experiments.compare.sources import parameter_details, positive_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -19,8 +19,7 @@ from assay.core.format import change_cell, format_count, format_list, format_per
 from assay.core.page import LinePlot, Page, PlotLine, Section, Table, Text, build_table
 from assay.core.results import Estimate, Origin
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.experiments.compare.pairing import quantity_sense
-from assay.experiments.compare.verdicts import VERDICT_WORDS, WORSE_VERDICTS, ChangeVerdict
+from assay.experiments.compare.pairing import VERDICT_WORDS, WORSE_VERDICTS, ChangeVerdict, quantity_sense
 from assay.stats.changepoint import FALSE_DISCOVERY_RATE, HISTORY, MIN_RUNS, find_level_shifts
 from assay.store.history.report import series_line, series_origin
 

@@ -11,31 +11,31 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.core.results import Estimate
-from assay.experiments.compare.kernel_report import (
-    analyse_kernels,
-    build_page,
-    mismatch_verdict,
-    ratio_verdict,
-    time_text,
-)
-from assay.experiments.compare.kernels import (
-    compare_kernels,
-    describe_not_comparable,
-    differing_settings,
-    repeat_spread,
-    self_mismatch_share,
-    spread_ratio,
-    stratified_ratio,
-)
-from assay.experiments.compare.sources import ComparisonSides, expand_paths, split_sides
 from assay.experiments.compare.tunings import (
+    ComparisonSides,
     KernelTuning,
     RepeatedTimes,
     TuningGroup,
     TuningPick,
     TuningSource,
+    expand_paths,
     is_phased_run,
     read_group,
+    split_sides,
+)
+from assay.experiments.compare.variance import (
+    analyse_kernels,
+    build_page,
+    compare_kernels,
+    describe_not_comparable,
+    differing_settings,
+    mismatch_verdict,
+    ratio_verdict,
+    repeat_spread,
+    self_mismatch_share,
+    spread_ratio,
+    stratified_ratio,
+    time_text,
 )
 from assay.stats.ratios import Proportion
 from tests.compat.test_compat_contention import OLDEST
@@ -43,7 +43,7 @@ from tests.experiments.matrices import folder_in
 from tests.experiments.tunings import folder_of, options
 
 if TYPE_CHECKING:
-    from assay.experiments.compare.kernels import ComparedKernel
+    from assay.experiments.compare.variance import ComparedKernel
 
 
 def meant(words: tuple[str, ...], *against: str) -> ComparisonSides:

@@ -11,17 +11,21 @@ from assay.core.format import format_count, format_list, format_percent, format_
 from assay.core.page import Column, Page, Section, Table, Text, build_table
 from assay.core.results import Origin, Verdict
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, NotComparable, View, device_models, name_text
-from assay.experiments.compare.thresholds import ThresholdRise, compare_thresholds
-from assay.experiments.compare.verdicts import (
+from assay.experiments.compare.pairing import (
     CAVEAT_TEXTS,
+    THRESHOLD_QUANTITY,
     ChangeVerdict,
     ComparedPair,
     ComparedRow,
     ComparedSide,
+    NotComparable,
+    View,
+    device_models,
     judge_pairs,
+    name_text,
     summarize_side,
 )
+from assay.experiments.compare.thresholds import ThresholdRise, compare_thresholds
 from assay.experiments.reporting import CLAIM_TONES, EFFECT_TONES, overall_origin
 
 if TYPE_CHECKING:
