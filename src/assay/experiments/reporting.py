@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from assay.core.values import Isolation
     from assay.machine.model import Machine
+    from assay.stats.blocks import BlockRatio
     from assay.stats.ratios import Proportion
     from assay.store.records import Records
 
@@ -72,6 +73,23 @@ def primary_estimate(record: Record, role: str) -> Estimate | None:
     """Return a record's own estimate of the time that counts; null where it has none."""
     quantity = primary_time([record], role)
     return next((s.estimate for s in record.estimates if s.role == role and s.quantity == quantity), None)
+
+
+def block_ratio_estimate(
+    ratio: BlockRatio | None, method: str, *, unit: str = "×", scale: float = 1.0
+) -> Estimate | None:
+    """Return a ratio over blocks as an estimate, times ``scale``; null where nothing was measured."""
+    if ratio is None:
+        return None
+    return Estimate(
+        value=scale * ratio.value,
+        low=None if ratio.low is None else scale * ratio.low,
+        high=None if ratio.high is None else scale * ratio.high,
+        unit=unit,
+        scope="run",
+        method=method,
+        n=ratio.blocks,
+    )
 
 
 def share_estimate(share: Proportion, what: str) -> Estimate | None:

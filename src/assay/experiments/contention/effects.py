@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.results import Estimate
 from assay.experiments.contention.layout import WorkerSlot, baseline_levels
 from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES
+from assay.experiments.reporting import block_ratio_estimate
 from assay.stats.blocks import aa_noise_floor, average_units, decide_difference, ratio_over_blocks
 from assay.stats.correlation import adjust_holm, rank_correlation
 from assay.stats.intervals import CONFIDENCE, effective_size
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.core.results import Record, Verdict
+    from assay.core.results import Estimate, Record, Verdict
     from assay.experiments.contention.layout import ContentionLayout, LayoutCell, LevelTable
     from assay.experiments.contention.options import ContentionOptions, Phase
     from assay.machine.model import Machine
@@ -51,17 +51,9 @@ class ContentionEffect:
     @property
     def estimate(self) -> Estimate | None:
         """The ratio as an estimate; null where nothing was measured."""
-        if self.ratio is None:
-            return None
-        return Estimate(
-            value=self.ratio.value,
-            low=self.ratio.low,
-            high=self.ratio.high,
-            unit="×",
-            scope="run",
-            method=f"geometric mean over {self.ratio.blocks} blocks, Student's t on the logarithms of their ratios",
-            n=self.ratio.blocks,
-        )
+        blocks = 0 if self.ratio is None else self.ratio.blocks
+        method = f"geometric mean over {blocks} blocks, Student's t on the logarithms of their ratios"
+        return block_ratio_estimate(self.ratio, method)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.format import format_count, format_percent
-from assay.core.results import Estimate, Finding
+from assay.core.results import Finding
 from assay.experiments.budget import overrun_text
 from assay.experiments.contention.effects import (
     NOISE_PARTS,
@@ -27,7 +27,7 @@ from assay.experiments.contention.picks import (
     regret_table,
 )
 from assay.experiments.contention.plan import role_name
-from assay.experiments.reporting import TIME_QUANTITIES, share_estimate
+from assay.experiments.reporting import TIME_QUANTITIES, block_ratio_estimate, share_estimate
 from assay.stats.blocks import average_units, ratio_over_blocks
 
 if TYPE_CHECKING:
@@ -226,19 +226,11 @@ def variation_findings(options: ContentionOptions, analysis: ContentionAnalysis)
         )
         if cv is None:
             continue
-        estimate = Estimate(
-            value=100 * cv.value,
-            low=None if cv.low is None else 100 * cv.low,
-            high=None if cv.high is None else 100 * cv.high,
-            unit="%",
-            scope="run",
-            method=f"coefficient of variation of repeats: geometric mean over {cv.blocks} blocks, Student's t",
-            n=cv.blocks,
-        )
+        method = f"coefficient of variation of repeats: geometric mean over {cv.blocks} blocks, Student's t"
         yield Finding(
             kind="variation",
             claim=f"{PHASE_LABELS[phase].capitalize()}, repeats vary by less than {format_percent(STEADY_CV)}",
-            estimate=estimate,
+            estimate=block_ratio_estimate(cv, method, unit="%", scale=100),
             verdict="yes" if (cv.high or 1.0) < STEADY_CV else "no" if (cv.low or 0.0) > STEADY_CV else "unsure",
             records=supporting_trials(analysis, phase),
             facts={"phase": phase},
