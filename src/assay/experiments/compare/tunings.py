@@ -102,9 +102,12 @@ def best_times(group: Iterable[KernelTuning]) -> ValuesByDevice:
     return {device: times for device, times in times_by_device.items() if times}
 
 
+_SORTED_JSON = json.JSONEncoder(sort_keys=True)
+
+
 def config_key(config: Config | None) -> str:
     """Return a text that is the same for the same configuration, whatever the order of its names."""
-    return json.dumps(config, sort_keys=True)
+    return _SORTED_JSON.encode(config)
 
 
 TimedRole = tuple["Trial", "Role", "Record"]

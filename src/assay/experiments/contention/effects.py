@@ -112,10 +112,13 @@ def judge_effect(
 
     The interval is at the usual level; "yes" needs it to hold at ``confidence``.
     """
-    ratio, strict = ratio_over_blocks(logs), ratio_over_blocks(logs, confidence)
+    ratio = ratio_over_blocks(logs)
     floor = aa_noise_floor(same, len(logs))
-    plain, sure = decide_difference(ratio, floor, minimum_effect), decide_difference(strict, floor, minimum_effect)
-    return ContentionEffect(ratio, floor, "unsure" if plain == "yes" and sure != "yes" else plain)
+    verdict = decide_difference(ratio, floor, minimum_effect)
+    if verdict == "yes" and confidence != CONFIDENCE:
+        sure = decide_difference(ratio_over_blocks(logs, confidence), floor, minimum_effect)
+        verdict = "yes" if sure == "yes" else "unsure"
+    return ContentionEffect(ratio, floor, verdict)
 
 
 def typical_level(table: LevelTable, phase: Phase, slot: WorkerSlot) -> BlockRatio | None:

@@ -169,9 +169,9 @@ class ContentionLayout:
 
 def baseline_levels(table: LevelTable, slot: WorkerSlot) -> dict[int, float]:
     """Return a slot's logarithm alone, by block: the mean of its two baseline phases, or of the one there is."""
-    by_phase = [table.get((phase, slot.single_worker), {}) for phase in BASELINE_PHASES]
-    blocks = sorted({block for levels in by_phase for block in levels})
-    return {b: float(np.mean([levels[b] for levels in by_phase if b in levels])) for b in blocks}
+    first, again = (table.get((phase, slot.single_worker), {}) for phase in BASELINE_PHASES)
+    blocks = sorted(first.keys() | again.keys())
+    return {b: (first.get(b, again.get(b, 0.0)) + again.get(b, first.get(b, 0.0))) / 2 for b in blocks}
 
 
 def build_layout(machine: Machine, options: ContentionOptions, records: Records) -> ContentionLayout:

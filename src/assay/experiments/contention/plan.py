@@ -298,9 +298,12 @@ MAX_RETIMED_CONFIGS = 24
 """Configurations that are timed again at most: those that were picked most often."""
 
 
+_SORTED_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def config_key(config: Params) -> str:
     """Return a configuration as text, the same for the same one."""
-    return json.dumps(config, sort_keys=True, separators=(",", ":"))
+    return _SORTED_JSON.encode(config)
 
 
 def _retiming_candidates(options: ContentionOptions, choices: Sequence[TunerPick], subject: int) -> list[Params | None]:
