@@ -85,8 +85,7 @@ def test_the_older_files_and_the_run_folder_give_the_same_verdicts(tmp_path: Pat
         ours = [read_group([folder.path], p) for p in ("baseline", phase)]
         theirs = [read_group([folder.path / "older" / n], "–") for n in ("baseline", name)]
         found = [
-            analyse_kernels(compare_kernels(*([source.tuning for source in group.sources] for group in groups)), 0.01)
-            for groups in (ours, theirs)
+            analyse_kernels(compare_kernels(*(group.tunings for group in groups)), 0.01) for groups in (ours, theirs)
         ]
         assert found[0] == found[1]
         assert found[0].findings

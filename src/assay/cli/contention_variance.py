@@ -49,10 +49,10 @@ def compare_variance(flags: VarianceFlags) -> int:
 
     report, minimum_effect = flags.output, flags.minimum_effect
     groups = read_groups(flags.baseline, flags.against, flags.phase)
-    kernels = compare_kernels(*([source.tuning for source in group.sources] for group in groups))
+    kernels = compare_kernels(*(group.tunings for group in groups))
     if not kernels:
         raise BadInput(no_common_kernels(groups))
-    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
+    different = describe_not_comparable(*(group.tunings for group in groups))
     analysis = analyse_kernels(kernels, minimum_effect)
     report_page = build_page(kernels, analysis, groups, minimum_effect)
     if report is not None:
@@ -91,9 +91,9 @@ def read_groups(baseline: tuple[str, ...], against: tuple[str, ...], phase: str)
         paths, missing = expand_paths(words)
         group = read_group(paths, part)
         unusable = (*missing, *group.unusable)
-        if not group.sources:
+        if not group.tunings:
             raise BadInput(f"Nothing of the {name} can be used: {'; '.join(unusable) or 'no file is named'}.")
-        groups.append(TuningGroup(group.sources, unusable))
+        groups.append(TuningGroup(group.tunings, unusable))
     return groups[0], groups[1]
 
 
@@ -101,7 +101,7 @@ def no_common_kernels(groups: tuple[TuningGroup, TuningGroup]) -> str:
     """Say in what the kernels of the groups differ, or which each of them has."""
     from assay.experiments.compare.variance import describe_not_comparable
 
-    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
+    different = describe_not_comparable(*(group.tunings for group in groups))
     if different:
         return f"Nothing is comparable: {'; '.join(different)}."
     first, second = (", ".join(group.kernels) for group in groups)

@@ -31,7 +31,6 @@ from assay.experiments.compare.tunings import (
     KernelTuning,
     RepeatedTimes,
     TuningPick,
-    TuningSource,
     gather_tunings,
     most_common_pick,
 )
@@ -65,7 +64,7 @@ FILE_KEYS = (
 _DEVICE_PATTERN = re.compile(r"(?:^|[^a-z])(gpu|cuda|cpu)[_:-]?([0-9]+)", re.IGNORECASE)
 
 
-def read_tuning_file(path: Path) -> TuningSource:
+def read_tuning_file(path: Path) -> KernelTuning:
     """Read one older file; its name tells the device where it does not say so itself."""
     if path.is_file() and not path.stat().st_size:
         raise BadInput(f"{path} is empty.")
@@ -79,7 +78,7 @@ def read_tuning_file(path: Path) -> TuningSource:
     if older.device is None and named is not None:
         kind = "cpu" if named[1].lower() == "cpu" else "cuda"
         older = older.model_copy(update={"device": f"{kind}:{int(named[2])}"})
-    return TuningSource(str(path), older)
+    return older.model_copy(update={"source": str(path)})
 
 
 def parse_tuning(content: JsonValue) -> KernelTuning:

@@ -112,7 +112,7 @@ def _run_source(path: Path) -> ResultSource:
     if experiment == scaling.EXPERIMENT_NAME:
         readers["shapes"] = lambda: shape_cells(scaling.read_sources(path).rows, machine_model(folder.machine))
     if experiment in tunings.READABLE_EXPERIMENTS:
-        readers["tunings"] = lambda: tuning_cells(_read_tunings([path]).sources)
+        readers["tunings"] = lambda: tuning_cells(_read_tunings([path]).tunings)
     if (path / FINDINGS_FILE).is_file():
         readers["findings"] = lambda: _read_findings(path / FINDINGS_FILE)
     records = folder.records()
@@ -150,7 +150,7 @@ def _machine_facts(folder: RunFolder, path: Path) -> dict[str, str]:
 def _read_tunings(paths: Sequence[Path]) -> tunings.TuningGroup:
     """Read the tunings of files, or of a run: of one with phases, those of its baseline."""
     group = tunings.read_group(paths, "baseline")
-    if not group.sources:
+    if not group.tunings:
         raise BadInput(f"{'; '.join(group.unusable)}.")
     return group
 
@@ -158,8 +158,8 @@ def _read_tunings(paths: Sequence[Path]) -> tunings.TuningGroup:
 def _tuning_files(path: Path) -> ResultSource:
     """Return what an older tuner's file, or a folder of such, holds."""
     group = _read_tunings(sorted(path.glob("*.json")) if path.is_dir() else [path])
-    cells = tuning_cells(group.sources)
-    notes = (*group.unusable, *(f"{s.path}: {note}" for s in group.sources for note in s.tuning.notes))
+    cells = tuning_cells(group.tunings)
+    notes = (*group.unusable, *(f"{tuning.source}: {note}" for tuning in group.tunings for note in tuning.notes))
     return ResultSource(str(path), "older tuning results", {"tunings": lambda: cells}, notes=notes)
 
 
@@ -363,10 +363,10 @@ def _estimate_cell(
     )
 
 
-def tuning_cells(sources: Iterable[tunings.TuningSource]) -> list[ComparedCell]:
+def tuning_cells(several: Iterable[KernelTuning]) -> list[ComparedCell]:
     """Return the best time of each kernel on each device."""
     by_name: dict[tuple[CellName, str | None], list[KernelTuning]] = {}
-    for tuning in (source.tuning for source in sources):
+    for tuning in several:
         name, model = CellName(tuning.kernel, (), "best_time_ms"), None
         if tuning.identity is not None:
             work = tuning.identity.get("workload", {}).get("workload", tuning.kernel)
@@ -375,8 +375,8 @@ def tuning_cells(sources: Iterable[tunings.TuningSource]) -> list[ComparedCell]:
         by_name.setdefault((name, model), []).append(tuning)
     return [
         _draws_cell(name, device or None, model, times, "ms")
-        for (name, model), several in by_name.items()
-        for device, times in tunings.best_times(several).items()
+        for (name, model), alike in by_name.items()
+        for device, times in tunings.best_times(alike).items()
     ]
 
 

@@ -65,7 +65,7 @@ class RepeatedTimes(Value):
 
 
 class KernelTuning(Value):
-    """One kernel on one device, as a file tells it; ``notes`` say what of it could not be used.
+    """One kernel on one device, as its ``source``, a file or folder, tells it; ``notes`` say what could not be used.
 
     ``identity`` is what was measured: parameters, configuration, schedule and so on. Null: the file does not say.
     """
@@ -77,6 +77,7 @@ class KernelTuning(Value):
     configs_tested: int | None = None
     identity: Identity | None = None
     notes: tuple[str, ...] = ()
+    source: str = ""
 
 
 def most_common_pick(picks: Sequence[TuningPick]) -> TuningPick | None:
@@ -209,38 +210,30 @@ RECORDS_FILE = "records.jsonl"
 
 
 @dataclass(frozen=True)
-class TuningSource:
-    """One kernel on one device, and the file or folder that says so."""
-
-    path: str
-    tuning: KernelTuning
-
-
-@dataclass(frozen=True)
 class TuningGroup:
     """What could be read of one group, and in words what could not."""
 
-    sources: tuple[TuningSource, ...]
+    tunings: tuple[KernelTuning, ...]
     unusable: tuple[str, ...]
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """The kernels it tells of, each once, in order."""
-        return tuple(dict.fromkeys(source.tuning.kernel for source in self.sources))
+        return tuple(dict.fromkeys(tuning.kernel for tuning in self.tunings))
 
 
 def read_group(paths: Sequence[Path], phase: str) -> TuningGroup:
     """Read every path; ``phase`` is what a run of ``assay contention run`` stands for in this group."""
-    sources: list[TuningSource] = []
+    tunings: list[KernelTuning] = []
     unusable: list[str] = []
     for path in paths:
         try:
-            sources += _read_path(path, phase)
+            tunings += _read_path(path, phase)
         except DamagedFile:
             raise
         except BadInput as error:
             unusable.append(str(error).rstrip("."))
-    return TuningGroup(tuple(sources), tuple(unusable))
+    return TuningGroup(tuple(tunings), tuple(unusable))
 
 
 def is_phased_run(path: Path) -> bool:
@@ -249,7 +242,7 @@ def is_phased_run(path: Path) -> bool:
     return (folder / "plan.json").is_file() and RunFolder.open(folder).plan.experiment == PHASED_EXPERIMENT
 
 
-def _read_path(path: Path, phase: str) -> list[TuningSource]:
+def _read_path(path: Path, phase: str) -> list[KernelTuning]:
     """Read a run folder, an older file, or every older file in a folder of such."""
     from assay.compat.contention import read_tuning_file
 
@@ -263,7 +256,7 @@ def _read_path(path: Path, phase: str) -> list[TuningSource]:
     return [read_tuning_file(file) for file in files]
 
 
-def _read_run(path: Path, phase: str) -> list[TuningSource]:
+def _read_run(path: Path, phase: str) -> list[KernelTuning]:
     """Read the records of a run; of one with phases, those of the phase that is meant."""
     folder = RunFolder.open(path)
     phased = folder.plan.experiment == PHASED_EXPERIMENT
@@ -284,7 +277,7 @@ def _read_run(path: Path, phase: str) -> list[TuningSource]:
     if not tunings:
         what = f"nothing that was measured in its phase {phase}" if phased else "nothing that was measured"
         raise BadInput(f"{path} holds {what}.")
-    return [TuningSource(str(path), tuning) for tuning in tunings]
+    return [tuning.model_copy(update={"source": str(path)}) for tuning in tunings]
 
 
 USAGE_HINT = "say `assay contention variance BASELINE... --against CONCURRENT...`"

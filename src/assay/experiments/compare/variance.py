@@ -466,7 +466,7 @@ def build_page(
         lead=findings.headline,
         sections=tuple(section for section in sections if section.elements),
         facts=tuple(
-            (name, ", ".join(dict.fromkeys(source.path for source in group.sources)))
+            (name, ", ".join(dict.fromkeys(tuning.source for tuning in group.tunings)))
             for name, group in zip(("baseline", "concurrent"), groups, strict=True)
         ),
     )
@@ -594,11 +594,9 @@ def _agreement_table(kernels: tuple[ComparedKernel, ...]) -> list[Element]:
 
 def _unusable_elements(groups: tuple[TuningGroup, TuningGroup]) -> list[Element]:
     """Return what could not be read, what of it could not be used, and the kernels that only one group has."""
-    sources = [source for group in groups for source in group.sources]
-    texts = [f"{source.path}: {note}" for source in sources for note in source.tuning.notes]
-    tunings = ([source.tuning for source in group.sources] for group in groups)
-    texts += [f"Not comparable: {sentence}" for sentence in describe_not_comparable(*tunings)]
     first, second = groups
+    texts = [f"{tuning.source}: {note}" for group in groups for tuning in group.tunings for note in tuning.notes]
+    texts += [f"Not comparable: {text}" for text in describe_not_comparable(first.tunings, second.tunings)]
     for name, mine, theirs in (("baseline", first, second), ("concurrent", second, first)):
         lone = [kernel for kernel in mine.kernels if kernel not in theirs.kernels]
         texts += [f"Only the {name} has {', '.join(lone)}: not compared"] if lone else []
