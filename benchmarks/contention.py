@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.contention.effects import slowdowns, spread_ratios
+from assay.experiments.contention.effects import compare_phases
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot, build_layout
 from assay.experiments.contention.options import BASELINE_PHASES, PHASES, ContentionOptions
 from assay.stats.blocks import MINIMUM_EFFECT
@@ -107,7 +107,9 @@ def cells_of(results: Kept) -> list[LayoutCell]:
 
 def judge_phases(cells: list[LayoutCell]) -> PhaseComparisons:
     """Return what is said of the times."""
-    return slowdowns(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
+    return compare_phases(
+        ContentionLayout(tuple(cells), (), (), (), "call_us").table("call_us"), PHASES, MINIMUM_EFFECT
+    )
 
 
 def dealt(blocks: list[list[LayoutCell]], chance: random.Random) -> list[LayoutCell]:
@@ -159,7 +161,9 @@ def with_spread(results: Kept) -> PhaseComparisons:
         for device, worker, block, phase, at_s, _, _, _, cv in results["cells"]
         if cv
     ]
-    return spread_ratios(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", MINIMUM_EFFECT)
+    return compare_phases(
+        ContentionLayout(tuple(cells), (), (), (), "call_us").table("call_us", "log_cv"), PHASES, MINIMUM_EFFECT
+    )
 
 
 def show_share(share: Proportion) -> str:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.core.guardian import Guardian
 from assay.core.values import HOST, Adaptive, Role, Subject, Trial, Tuner
-from assay.experiments.estimates import TIME_QUANTITIES
+from assay.experiments.reporting import TIME_QUANTITIES
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from assay.core.page import Page
 from assay.core.results import Findings
 from assay.core.values import Block, Done, Trial, Value
-from assay.experiments.base import Report
+from assay.experiments.base import Experiment, Report
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 class Once:
     """One trial, measured once."""
-
-    name = "once"
-    options_type = Value
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -50,6 +47,13 @@ def measured(trial: Trial, folder: Path) -> tuple[Record, Records]:
     machine = detect()
     plan = RunPlan(experiment="once", options={}, seed=0, versions={}, cwd=str(folder), created_at="now", monitor=True)
     kept = RunFolder.create(folder / "runs", plan, machine)
-    result = run(Once(trial), kept, machine, Launcher(machine, LocalStarter(kept.path, folder)), Silent())
+    once = Once(trial)
+    result = run(
+        Experiment("once", Value, once.step, once.report),
+        kept,
+        machine,
+        Launcher(machine, LocalStarter(kept.path, folder)),
+        Silent(),
+    )
     (record,) = result.records
     return record, result.records

@@ -10,7 +10,7 @@ import pytest
 from assay.cli.main import main
 from assay.cli.params import AGGRESSORS
 from assay.experiments.budget import TRIAL_OVERHEAD_S
-from assay.experiments.contention.aggressors import NAMED_AGGRESSORS
+from assay.experiments.contention.options import NAMED_AGGRESSORS
 from tests.running import survivors
 
 if TYPE_CHECKING:

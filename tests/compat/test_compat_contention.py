@@ -11,8 +11,6 @@ from assay.compat.contention import FILE_KEYS, build_files, parse_tuning, tuning
 from assay.core.errors import BadInput
 from assay.core.results import Findings
 from assay.core.values import Subject
-from assay.experiments.compare.kernel_report import analyse_kernels
-from assay.experiments.compare.kernels import compare_kernels
 from assay.experiments.compare.tunings import (
     KernelTuning,
     RepeatedTimes,
@@ -20,6 +18,7 @@ from assay.experiments.compare.tunings import (
     most_common_pick,
     read_group,
 )
+from assay.experiments.compare.variance import analyse_kernels, compare_kernels
 from assay.experiments.contention.layout import build_layout
 from tests.experiments.tunings import MACHINE, SOFTMAX, folder_of, options
 
@@ -86,8 +85,7 @@ def test_the_older_files_and_the_run_folder_give_the_same_verdicts(tmp_path: Pat
         ours = [read_group([folder.path], p) for p in ("baseline", phase)]
         theirs = [read_group([folder.path / "older" / n], "–") for n in ("baseline", name)]
         found = [
-            analyse_kernels(compare_kernels(*([source.tuning for source in group.sources] for group in groups)), 0.01)
-            for groups in (ours, theirs)
+            analyse_kernels(compare_kernels(*(group.tunings for group in groups)), 0.01) for groups in (ours, theirs)
         ]
         assert found[0] == found[1]
         assert found[0].findings

@@ -8,7 +8,7 @@ import numpy as np
 
 from assay.core.results import Evidence, Record, SubjectFacts, Window
 from assay.core.values import Subject
-from assay.experiments.contention.aggressors import Aggressor
+from assay.experiments.contention.options import Aggressor
 from assay.experiments.matrix.plan import AGGRESSOR, VICTIM, MatrixOptions, build_block
 from assay.launch.workers import RawSeries
 from assay.runner import summaries

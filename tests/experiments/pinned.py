@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.experiments.compare.kernels import repeat_spread, spread_ratio, stratified_ratio
-from assay.experiments.compare.pairing import align_results
+from assay.experiments.compare.pairing import align_results, cells_ratio, judge_pairs
 from assay.experiments.compare.sources import read_source
-from assay.experiments.compare.verdicts import cells_ratio, judge_pairs
+from assay.experiments.compare.variance import repeat_spread, spread_ratio, stratified_ratio
 from assay.experiments.energy import EXPERIMENT as ENERGY
 from assay.experiments.energy.study import build_study
 from assay.experiments.gate import EXPERIMENT as GATE

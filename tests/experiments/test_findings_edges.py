@@ -10,18 +10,22 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Parity
-from assay.experiments.compare.kernel_report import (
+from assay.experiments.compare.variance import (
+    RepeatSpread,
     analyse_kernels,
     headline,
     mismatch_reason,
     mismatch_verdict,
     ratio_verdict,
+    repeat_spread,
+    spread_ratio,
+    stratified_ratio,
     time_text,
 )
-from assay.experiments.compare.kernels import RepeatSpread, repeat_spread, spread_ratio, stratified_ratio
 from assay.experiments.contention import findings
 from assay.experiments.contention.effects import (
     ContentionEffect,
+    NoiseBudget,
     PhaseComparison,
     baseline_differences,
     compare_phase,
@@ -37,7 +41,6 @@ from assay.experiments.contention.findings import (
     variation_findings,
 )
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
-from assay.experiments.contention.noise import NoiseBudget
 from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.scaling.timings import judge_at_least
 from assay.experiments.threshold import answers as threshold_answers
@@ -53,7 +56,7 @@ from tests.machines import machine
 
 if TYPE_CHECKING:
     from assay.core.results import Findings
-    from assay.experiments.contention.effects import LevelTable
+    from assay.experiments.contention.layout import LevelTable
     from assay.experiments.contention.options import Phase
     from assay.experiments.threshold.spec import ThresholdOptions
     from assay.store.records import Records

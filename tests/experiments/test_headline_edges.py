@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Missing, Note
-from assay.experiments.contention.aggressors import Aggressor
-from assay.experiments.contention.effects import ContentionEffect, PhaseComparison
+from assay.experiments.contention.effects import ContentionEffect, NoiseBudget, PhaseComparison
 from assay.experiments.contention.findings import build_findings
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, TunerPick, WorkerSlot
-from assay.experiments.contention.noise import NoiseBudget
+from assay.experiments.contention.options import Aggressor
+from assay.experiments.contention.picks import PickMismatch
 from assay.experiments.contention.report import (
     CONCURRENCY_HINT,
     _call_sentence,
@@ -24,7 +24,6 @@ from assay.experiments.contention.report import (
     only_calls_slow,
 )
 from assay.experiments.contention.report import headline as of_company
-from assay.experiments.contention.tuner_agreement import PickMismatch
 from assay.experiments.energy.findings import main_figure, smallest_and_largest, token_energy
 from assay.experiments.energy.findings import write_headline as of_energy
 from assay.experiments.energy.result import EnergyCell, EnergyResult, EnergyRow

@@ -11,10 +11,10 @@ import pytest
 
 from assay.core.results import Estimate, Series, SubjectFacts
 from assay.experiments import gate, regressions
-from assay.experiments.compare import verdicts
-from assay.experiments.contention import effects, noise, regret
+from assay.experiments.compare import pairing
+from assay.experiments.contention import effects, picks
 from assay.experiments.contention.layout import LayoutCell, WorkerSlot
-from assay.experiments.contention.tuner_agreement import PickMismatch
+from assay.experiments.contention.picks import PickMismatch
 from assay.experiments.energy import estimates
 from assay.experiments.energy.compare import PointValue
 from assay.experiments.energy.estimates import describe_length_mismatch
@@ -59,7 +59,7 @@ def test_how_far_a_pick_is_behind_is_told_by_the_parts_that_did_not_choose_the_b
     record: Any = Made(series=series, trial="t")
     role: Any = Made(name="r", subjects=[Made(config={"block": 1}), Made(config={"block": 2})])
     records: Any = Made(samples=lambda one: taken[one.file])
-    found = regret._record_regrets(records, record, role)
+    found = picks._record_regrets(records, record, role)
     assert found is not None
     assert [each.value for each in found.by_config.values()] == pytest.approx([1.0, 4.0])
 
@@ -69,12 +69,10 @@ def test_the_widest_gap_is_as_sure_as_there_are_pairs_to_choose_it_from(
     devices: int, strict: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(effects, "_device_levels", lambda _a, _b, _c, place, _d: {1: float(place.device[-1])})
-    monkeypatch.setattr(effects, "level_table", lambda *_: {})
+    monkeypatch.setattr(effects, "_device_levels", lambda _table, _phase, place, _workers: {1: float(place.device[-1])})
     monkeypatch.setattr(effects, "judge_effect", lambda *told: asked.append(told[3]))
     wanted: Any = Made(devices=[f"cpu:{number}" for number in range(devices)], workers=1, minimum_effect=0.01)
-    nothing: Any = None
-    found = effects._device_agreement(nothing, wanted, "call_us", 0, "naive")
+    found = effects._device_agreement({}, wanted, 0, "naive")
     assert found is not None
     assert (found.slowest, found.fastest) == (f"cpu:{devices - 1}", "cpu:0")
     assert asked == pytest.approx([strict])
@@ -88,8 +86,8 @@ def test_picks_stay_the_same_only_where_the_whole_interval_is_small() -> None:
 
 def test_starts_that_differ_by_less_than_sampling_explains_add_nothing() -> None:
     """Means of 0 and 0.2 scatter by 0.02; samples of variance 1, two of them, by 0.5."""
-    assert noise._start_variance([cell(1, -1.0, 1.0), cell(2, -0.8, 1.2)], noise._Drift()) == 0.0
-    steady = noise._start_variance([cell(1, 0.0, 0.0), cell(2, 0.2, 0.2)], noise._Drift())
+    assert effects._start_variance([cell(1, -1.0, 1.0), cell(2, -0.8, 1.2)], effects._Drift()) == 0.0
+    steady = effects._start_variance([cell(1, 0.0, 0.0), cell(2, 0.2, 0.2)], effects._Drift())
     assert steady == pytest.approx(0.02)
 
 
@@ -241,9 +239,9 @@ def test_one_number_of_a_single_process_leaves_a_ratio_in_doubt() -> None:
     def number(processes: int, *draws: float) -> Any:
         return Made(model="M", processes=processes, draws=draws)
 
-    assert verdicts._find_doubt(ratio, [number(5)], [number(5), number(1)]) == "one process"
-    assert verdicts._find_doubt(ratio, [number(1)], [number(5)]) == "one process"
-    assert verdicts._find_doubt(ratio, [number(5)], [number(1, 2.0)]) is None
+    assert pairing._find_doubt(ratio, [number(5)], [number(5), number(1)]) == "one process"
+    assert pairing._find_doubt(ratio, [number(1)], [number(5)]) == "one process"
+    assert pairing._find_doubt(ratio, [number(5)], [number(1, 2.0)]) is None
 
 
 @pytest.mark.parametrize(("left", "said"), [(0.4, None), (0.2, "reverted"), (0.3, None)])

@@ -81,7 +81,7 @@ def compare_with_first(flags: CompareFlags) -> int:
 
 def result_paths(words: Sequence[str]) -> list[Path]:
     """Return the paths that words name: two at least, and none of them twice."""
-    from assay.experiments.compare.sources import expand_paths
+    from assay.experiments.compare.tunings import expand_paths
 
     paths, missing = expand_paths(words)
     if missing:

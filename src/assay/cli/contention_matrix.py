@@ -90,7 +90,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
 def build_options(flags: dict[str, Any], machine: Machine) -> MatrixOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
     from assay.core.format import format_duration
-    from assay.experiments.contention.aggressors import default_victims, resolve_aggressors
+    from assay.experiments.contention.options import default_victims, resolve_aggressors
     from assay.experiments.matrix.plan import MatrixOptions
     from assay.isolation.devices import choose_devices
     from assay.workloads import registry

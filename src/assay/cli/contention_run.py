@@ -27,8 +27,7 @@ from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.core.values import Command, Subject, TunerName
-    from assay.experiments.contention.aggressors import Aggressor
-    from assay.experiments.contention.options import ContentionOptions
+    from assay.experiments.contention.options import Aggressor, ContentionOptions
     from assay.machine.model import Machine
 
 NAME = r"[^-\s]\S*"
@@ -193,7 +192,7 @@ def subject(name: str, kind: str, tuner: str | None, params: dict[str, str]) -> 
 
 def aggressors(words: tuple[str, ...], kind: str) -> tuple[Aggressor, ...]:
     """Return the loads that are named, as often as they are."""
-    from assay.experiments.contention.aggressors import resolve_aggressors
+    from assay.experiments.contention.options import resolve_aggressors
 
     return tuple(load for word in words for load in resolve_aggressors([word], kind))
 

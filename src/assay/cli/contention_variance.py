@@ -43,17 +43,16 @@ def compare_variance(flags: VarianceFlags) -> int:
         assay contention variance base0.json,base1.json conc0.json,conc1.json
     """
     from assay.cli import show
-    from assay.experiments.compare.kernel_report import analyse_kernels, build_page
-    from assay.experiments.compare.kernels import compare_kernels, describe_not_comparable
+    from assay.experiments.compare.variance import analyse_kernels, build_page, compare_kernels, describe_not_comparable
     from assay.reports.documents import write_report
     from assay.reports.terminal import print_page
 
     report, minimum_effect = flags.output, flags.minimum_effect
     groups = read_groups(flags.baseline, flags.against, flags.phase)
-    kernels = compare_kernels(*([source.tuning for source in group.sources] for group in groups))
+    kernels = compare_kernels(*(group.tunings for group in groups))
     if not kernels:
         raise BadInput(no_common_kernels(groups))
-    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
+    different = describe_not_comparable(*(group.tunings for group in groups))
     analysis = analyse_kernels(kernels, minimum_effect)
     report_page = build_page(kernels, analysis, groups, minimum_effect)
     if report is not None:
@@ -71,8 +70,14 @@ def compare_variance(flags: VarianceFlags) -> int:
 
 def read_groups(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tuple[TuningGroup, TuningGroup]:
     """Return both groups as far as they can be read; say so where one is empty."""
-    from assay.experiments.compare.sources import expand_paths, missing_paths, split_sides
-    from assay.experiments.compare.tunings import TuningGroup, is_phased_run, read_group
+    from assay.experiments.compare.tunings import (
+        TuningGroup,
+        expand_paths,
+        is_phased_run,
+        missing_paths,
+        read_group,
+        split_sides,
+    )
 
     missing = missing_paths(baseline)
     if missing and not against:
@@ -86,17 +91,17 @@ def read_groups(baseline: tuple[str, ...], against: tuple[str, ...], phase: str)
         paths, missing = expand_paths(words)
         group = read_group(paths, part)
         unusable = (*missing, *group.unusable)
-        if not group.sources:
+        if not group.tunings:
             raise BadInput(f"Nothing of the {name} can be used: {'; '.join(unusable) or 'no file is named'}.")
-        groups.append(TuningGroup(group.sources, unusable))
+        groups.append(TuningGroup(group.tunings, unusable))
     return groups[0], groups[1]
 
 
 def no_common_kernels(groups: tuple[TuningGroup, TuningGroup]) -> str:
     """Say in what the kernels of the groups differ, or which each of them has."""
-    from assay.experiments.compare.kernels import describe_not_comparable
+    from assay.experiments.compare.variance import describe_not_comparable
 
-    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
+    different = describe_not_comparable(*(group.tunings for group in groups))
     if different:
         return f"Nothing is comparable: {'; '.join(different)}."
     first, second = (", ".join(group.kernels) for group in groups)

@@ -20,7 +20,6 @@ from assay.core.files import home_folder
 from assay.core.guardian import Guardian
 from assay.core.processes import stop_on_signals
 from assay.core.values import Done
-from assay.experiments.base import NeedsCheckouts
 from assay.hosts.run_job import record_run
 from assay.launch.checkouts import check_out, set_up_checkouts
 from assay.launch.local import LocalStarter
@@ -187,7 +186,7 @@ def _report_repeated_block(folder: RunFolder) -> str:
 @contextmanager
 def checkouts_for_resume(experiment: Experiment[Any], folder: RunFolder, machine: Machine) -> Iterator[None]:
     """Have the checkouts there that what is left of a run is measured in; nothing where it needs none."""
-    if not isinstance(experiment, NeedsCheckouts) or _is_complete(experiment, folder, machine):
+    if experiment.checkouts is None or _is_complete(experiment, folder, machine):
         yield
         return
     checkouts = experiment.checkouts(options_of(experiment, folder))

@@ -18,23 +18,23 @@ else that must agree before two results may be compared). A run of ``assay conte
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from statistics import median
 from typing import TYPE_CHECKING
 
+from pydantic_core import to_json
+
 from assay.core.errors import BadInput
 from assay.core.files import read_json
-from assay.experiments.compare.kernels import compare_kernels
 from assay.experiments.compare.tunings import (
     KernelTuning,
     RepeatedTimes,
     TuningPick,
-    TuningSource,
     gather_tunings,
     most_common_pick,
 )
+from assay.experiments.compare.variance import compare_kernels
 from assay.store.identity import parse_identity
 from assay.store.records import verify_file
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from assay.core.results import Findings
-    from assay.experiments.compare.kernels import ComparedKernel
+    from assay.experiments.compare.variance import ComparedKernel
     from assay.experiments.contention.layout import ContentionLayout, PhaseTrial
     from assay.experiments.contention.options import ContentionOptions
     from assay.machine.model import Machine
@@ -64,7 +64,7 @@ FILE_KEYS = (
 _DEVICE_PATTERN = re.compile(r"(?:^|[^a-z])(gpu|cuda|cpu)[_:-]?([0-9]+)", re.IGNORECASE)
 
 
-def read_tuning_file(path: Path) -> TuningSource:
+def read_tuning_file(path: Path) -> KernelTuning:
     """Read one older file; its name tells the device where it does not say so itself."""
     if path.is_file() and not path.stat().st_size:
         raise BadInput(f"{path} is empty.")
@@ -78,7 +78,7 @@ def read_tuning_file(path: Path) -> TuningSource:
     if older.device is None and named is not None:
         kind = "cpu" if named[1].lower() == "cpu" else "cuda"
         older = older.model_copy(update={"device": f"{kind}:{int(named[2])}"})
-    return TuningSource(str(path), older)
+    return older.model_copy(update={"source": str(path)})
 
 
 def parse_tuning(content: JsonValue) -> KernelTuning:
@@ -217,7 +217,7 @@ def build_files(
             files[f"{PHASE_FOLDERS[phase]}/{file_stem(older, several)}.json"] = tuning_as_json(older)
     files.update(monitoring_files(phase_trials))
     files["experiment_summary.json"] = summary_json(options, findings, by_phase)
-    return {f"older/{name}": json.dumps(data, indent=2, ensure_ascii=False) + "\n" for name, data in files.items()}
+    return {f"older/{name}": to_json(data, indent=2).decode() + "\n" for name, data in files.items()}
 
 
 def file_stem(older: KernelTuning, several: Sequence[KernelTuning]) -> str:

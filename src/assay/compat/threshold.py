@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.core.errors import BadInput
-from assay.experiments.compare.adapters import parameter_details, positive_float
 from assay.experiments.compare.pairing import CellName, ComparedCell
+from assay.experiments.compare.sources import parameter_details, positive_float
 from assay.experiments.threshold.cells import NO_INTERVAL_FACTOR, PointObservations
 from assay.experiments.threshold.results_file import SavedThresholds, ThresholdDevice, build_parity_facts, parse_subject
 from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, GridPoint, Threshold, load_thresholds

@@ -1,6 +1,7 @@
-"""What an experiment is (pure functions over records that never start a process or read a sensor).
+"""What an experiment is, and how to find one by name: built-in, or an installed plug-in's.
 
-How to find one by name: built-in, or an installed plug-in's.
+A new experiment is a package with its options, its plan (``step``), its report and an `EXPERIMENT`; a line in
+`BUILT_IN`; and a verb in ``cli/``.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from assay.core.errors import BadInput, suggest_nearest
 from assay.core.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from assay.core.page import Page
     from assay.core.results import Findings
@@ -41,28 +42,23 @@ class Report:
     baselines: frozenset[str] = frozenset()
 
 
-class Experiment(Protocol[OptionsT]):
-    """A question, as the loop asks it."""
+@dataclass(frozen=True)
+class Experiment(Generic[OptionsT]):
+    """A question, as the loop asks it: pure functions over the records so far.
+
+    Attributes:
+        name: As in `BUILT_IN`.
+        options_type: The options of a run, as its plan stores them.
+        step: Returns what to measure next, or that it is decided. The same records give the same answer.
+        report: Returns the findings, the page and the files of its own. It analyses the records once for all of them.
+        checkouts: Returns the checkouts that workers take their code from; null: they run the installed code.
+    """
 
     name: str
     options_type: type[OptionsT]
-
-    def step(self, machine: Machine, options: OptionsT, records: Records) -> Block | Done:
-        """Return what to measure next, or that it is decided. The same records give the same answer."""
-        ...
-
-    def report(self, machine: Machine, options: OptionsT, records: Records) -> Report:
-        """Return the findings, the page and the files of its own. The records are analysed once for all of them."""
-        ...
-
-
-@runtime_checkable
-class NeedsCheckouts(Protocol):
-    """An experiment whose workers take their code from checkouts, which have to be there while it is measured."""
-
-    def checkouts(self, options: Any) -> Checkouts:
-        """Return which checkouts."""
-        ...
+    step: Callable[[Machine, OptionsT, Records], Block | Done]
+    report: Callable[[Machine, OptionsT, Records], Report]
+    checkouts: Callable[[OptionsT], Checkouts] | None = None
 
 
 BUILT_IN = {

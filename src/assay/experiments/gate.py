@@ -19,10 +19,16 @@ from assay.core.format import format_change, format_count, format_duration, form
 from assay.core.page import Column, Section, StripPlot, StripRow, Table, Text, build_table
 from assay.core.results import Estimate, Finding
 from assay.core.values import Adaptive, Block, Cache, Done, InterferencePolicy, Isolation, Role, Subject, Trial, Value
-from assay.experiments.base import Report
+from assay.experiments.base import Experiment, Report
 from assay.experiments.budget import DEFAULT_WORKER_START_S, TRIAL_OVERHEAD_S, WORKER_START_S, block_durations_s
-from assay.experiments.estimates import TIME_QUANTITIES
-from assay.experiments.reporting import CLAIM_TONES, compose_page, gather_findings, monitor_table, notes_table
+from assay.experiments.reporting import (
+    CLAIM_TONES,
+    TIME_QUANTITIES,
+    compose_page,
+    gather_findings,
+    monitor_table,
+    notes_table,
+)
 from assay.launch.checkouts import Checkouts, Revision
 from assay.launch.schedules import TURNS
 from assay.stats.blocks import (
@@ -513,25 +519,17 @@ def _quantity_finding(options: GateOptions, answer: GateAnswer) -> Finding:
     )
 
 
-class GateExperiment:
-    """Two revisions in turns on one device, restarted until it is decided which side of the limit head is on."""
-
-    name = "gate"
-    options_type = GateOptions
-
-    def step(self, machine: Machine, options: GateOptions, records: Records) -> Block | Done:
-        """Return the next restart, until a planned look decides or the budget is spent."""
-        return next_restart(options, records)
-
-    def report(self, machine: Machine, options: GateOptions, records: Records) -> Report:
-        """Return whether head is within the limit, every restart, and the two revisions."""
-        results = build_answers(options, records)
-        findings = build_findings(options, results, records)
-        return Report(findings, build_page(machine, options, results, findings, records))
-
-    def checkouts(self, options: GateOptions) -> Checkouts:
-        """Return where the two revisions are checked out while they are measured."""
-        return options.checkouts
+def build_report(machine: Machine, options: GateOptions, records: Records) -> Report:
+    """Return whether head is within the limit, every restart, and the two revisions."""
+    results = build_answers(options, records)
+    findings = build_findings(options, results, records)
+    return Report(findings, build_page(machine, options, results, findings, records))
 
 
-EXPERIMENT = GateExperiment()
+EXPERIMENT = Experiment(
+    "gate",
+    GateOptions,
+    step=lambda _, options, records: next_restart(options, records),
+    report=build_report,
+    checkouts=lambda options: options.checkouts,
+)

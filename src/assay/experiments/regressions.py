@@ -19,8 +19,7 @@ from assay.core.format import change_cell, format_count, format_list, format_per
 from assay.core.page import LinePlot, Page, PlotLine, Section, Table, Text, build_table
 from assay.core.results import Estimate, Origin
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.experiments.compare.pairing import quantity_sense
-from assay.experiments.compare.verdicts import VERDICT_WORDS, WORSE_VERDICTS, ChangeVerdict
+from assay.experiments.compare.pairing import VERDICT_WORDS, WORSE_VERDICTS, ChangeVerdict, quantity_sense
 from assay.stats.changepoint import FALSE_DISCOVERY_RATE, HISTORY, MIN_RUNS, find_level_shifts
 from assay.store.history.report import series_line, series_origin
 
@@ -123,17 +122,11 @@ class UsableSeries:
         return self.history.key.quantity, self.history.key.device_kind
 
 
-@dataclass(frozen=True)
-class FilteredSeries:
-    """Series that can be analysed, how many cannot, and how many runs are ignored as not above zero."""
+def _usable_series(histories: Sequence[SeriesHistory]) -> tuple[list[UsableSeries], int, int]:
+    """Return what can be analysed: without runs that were disturbed, not measured, or not above zero.
 
-    usable: tuple[UsableSeries, ...]
-    too_short: int
-    not_positive: int
-
-
-def filter_series(histories: Sequence[SeriesHistory]) -> FilteredSeries:
-    """Return what can be analysed: without runs that were disturbed, not measured, or not above zero."""
+    And how many series have too few runs, and how many runs are ignored as not above zero.
+    """
     usable: list[UsableSeries] = []
     too_short = not_positive = 0
     for history in histories:
@@ -145,7 +138,7 @@ def filter_series(histories: Sequence[SeriesHistory]) -> FilteredSeries:
         else:
             runs = [history.runs[index] for index in positive]
             usable.append(UsableSeries(history, runs, np.log(history.value[positive]), host_numbers(runs)))
-    return FilteredSeries(tuple(usable), too_short, not_positive)
+    return usable, too_short, not_positive
 
 
 def host_numbers(runs: Sequence[HistoryRun]) -> NDArray[np.int64]:
@@ -205,7 +198,11 @@ def headline(report: RegressionReport) -> str:
     """Return the answer in a sentence or two."""
     scope = f"{report.series} series ({format_count(report.runs, 'run')})"
     if not report.series:
-        return f"No change point can be detected: {_no_series_reason(report)}."
+        reason = "the history has no such series"
+        if report.too_short:
+            zeros = f" ({report.not_positive} runs are ignored: not above zero)" if report.not_positive else ""
+            reason = f"no series has the {MIN_RUNS} runs needed to tell a change from noise{zeros}"
+        return f"No change point can be detected: {reason}."
     if not report.change_points:
         drift = f" {len(report.drifted)} of them drifted slowly." if report.drifted else ""
         return f"No change points in {scope}.{drift}"
@@ -216,26 +213,11 @@ def headline(report: RegressionReport) -> str:
     return f"{change_point_text(report.regressions[0])}. In total: {counts_text} in {scope}."
 
 
-def _no_series_reason(report: RegressionReport) -> str:
-    if not report.too_short:
-        return "the history has no such series"
-    zeros = f" ({report.not_positive} runs are ignored: not above zero)" if report.not_positive else ""
-    return f"no series has the {MIN_RUNS} runs needed to tell a change from noise{zeros}"
-
-
 def change_point_text(step: ChangePoint) -> str:
     """Write what changed and by how much, since which run and commit."""
     commit = f", commit {step.first_bad.code}" if step.first_bad.code else ""
     since = f"since run {step.first_bad.run} of {step.first_bad.began_at:%Y-%m-%d %H:%M}{commit}"
     return f"{step.what} ({step.details}) on {step.where} is {step.verdict}, {change_cell(step.ratio)}, {since}"
-
-
-def commit_range(step: ChangePoint) -> str | None:
-    """Write the commits before and after a change; null where both are unknown."""
-    before, after = step.last_good.code, step.first_bad.code
-    if before is None and after is None:
-        return None
-    return f"{before or '?'} → {after or '?'}" if before != after else f"{after} before and after"
 
 
 METHOD = "Kalman filter over runs, its noise estimated from all series of its kind; 95 %"
@@ -263,8 +245,7 @@ def detect_regressions(
         minimum_effect: Smaller changes are reported as small, not as regressions.
         since_s: Only changes that began then or later, in seconds since 1970; null: all.
     """
-    filtered = filter_series(histories)
-    usable = filtered.usable
+    usable, too_short, not_positive = _usable_series(histories)
     change_points = [
         _change_point(series, step, confounded, minimum_effect)
         for series, steps in zip(usable, _all_change_points(usable, fdr), strict=True)
@@ -273,13 +254,14 @@ def detect_regressions(
     changed = {point.key for point in change_points}
     recent = [point for point in change_points if since_s is None or point.first_bad.began_at.timestamp() >= since_s]
     origins = dict.fromkeys(series_origin(series.history) for series in usable)
+    order = get_args(ChangePointStatus).index
     result = RegressionReport(
         headline="",
-        change_points=tuple(sorted(recent, key=_sort_key)),
+        change_points=tuple(sorted(recent, key=lambda p: (order(p.status), -abs(float(np.log(p.ratio.value)))))),
         series=len(usable),
         runs=sum(len(series.logs) for series in usable),
-        too_short=filtered.too_short,
-        not_positive=filtered.not_positive,
+        too_short=too_short,
+        not_positive=not_positive,
         drifted=tuple(s.history.name for s in usable if _has_drifted(s) and s.history.name not in changed),
         fdr=fdr,
         minimum_effect=minimum_effect,
@@ -320,6 +302,7 @@ def _change_point(
     sense = quantity_sense(history.key.quantity, history.unit)
     up, down = VERDICT_WORDS[sense]
     verdict = up if step.direction > 0 else down
+    direction_status: ChangePointStatus = "regression" if verdict == WORSE_VERDICTS[sense] else "improvement"
     return ChangePoint(
         key=history.name,
         what=history.key.label,
@@ -327,7 +310,8 @@ def _change_point(
         details=history.key.details,
         quantity=history.key.quantity,
         unit=history.unit,
-        status=_unjudged_status(step, confounded, minimum_effect) or _judged_status(WORSE_VERDICTS[sense], verdict),
+        status=_unjudged_status(step, confounded, minimum_effect)
+        or ("change" if WORSE_VERDICTS[sense] is None else direction_status),
         verdict=verdict,
         ratio=Estimate(
             value=float(np.exp(step.size)),
@@ -363,12 +347,6 @@ def _unjudged_status(step: LevelShift, confounded: tuple[str, ...], minimum_effe
     return "small" if abs(step.size) < np.log1p(minimum_effect) else None
 
 
-def _judged_status(worse: ChangeVerdict | None, verdict: ChangeVerdict) -> ChangePointStatus:
-    if worse is None:
-        return "change"
-    return "regression" if verdict == worse else "improvement"
-
-
 def _has_drifted(series: UsableSeries) -> bool:
     """Return whether a series ends far from where it began, compared with its run-to-run noise."""
     half = min(HISTORY, len(series.logs) // 2)
@@ -387,10 +365,6 @@ def _change_point_run(run: HistoryRun) -> ChangePointRun:
     )
 
 
-def _sort_key(step: ChangePoint) -> tuple[int, float]:
-    return get_args(ChangePointStatus).index(step.status), -abs(float(np.log(step.ratio.value)))
-
-
 MAX_FIGURES = 12
 STATUS_TONES: dict[ChangePointStatus, Tone] = {
     "regression": "bad",
@@ -404,9 +378,9 @@ def build_page(report: RegressionReport, histories: Sequence[SeriesHistory]) -> 
     """Return the page; series with change points are drawn if their histories are given."""
     named = {history.name: history for history in histories}
     sections = (
-        Section(title="Change points", elements=(change_point_table(report.change_points),)),
-        Section(title="Series", elements=series_figures([s for s in report.change_points if s.key in named], named)),
-        Section(title="Analysed", elements=(Text(text=coverage_text(report)),)),
+        Section(title="Change points", elements=(_change_point_table(report.change_points),)),
+        Section(title="Series", elements=_series_figures([s for s in report.change_points if s.key in named], named)),
+        Section(title="Analysed", elements=(Text(text=_coverage_text(report)),)),
     )
     return Page(
         title="assay history: regressions",
@@ -417,8 +391,20 @@ def build_page(report: RegressionReport, histories: Sequence[SeriesHistory]) -> 
     )
 
 
-def change_point_table(steps: Sequence[ChangePoint]) -> Table:
+def _change_point_table(steps: Sequence[ChangePoint]) -> Table:
     """Return the change points as rows."""
+
+    def first_run(step: ChangePoint) -> str:
+        early, late = step.earliest.began_at, step.latest.began_at
+        likely = "" if early == late else f" (from {early:%m-%d %H:%M} to {late:%m-%d %H:%M})"
+        return f"{step.first_bad.run}, {step.first_bad.began_at:%Y-%m-%d %H:%M}{likely}"
+
+    def commits(step: ChangePoint) -> str | None:
+        before, after = step.last_good.code, step.first_bad.code
+        if before is None and after is None:
+            return None
+        return f"{before or '?'} → {after or '?'}" if before != after else f"{after} before and after"
+
     return build_table(
         "Regressions first, the largest at the top",
         steps,
@@ -426,8 +412,8 @@ def change_point_table(steps: Sequence[ChangePoint]) -> Table:
             "status": lambda step: step.status,
             "series": lambda step: f"{step.what} {step.details}",
             "change (95 %)": lambda step: f"{step.verdict}: {change_cell(step.ratio)}",
-            "first run": lambda s: f"{s.first_bad.run}, {s.first_bad.began_at:%Y-%m-%d %H:%M}{_date_range(s)}",
-            "commits": commit_range,
+            "first run": first_run,
+            "commits": commits,
             "at the same time": lambda step: "; ".join((*step.confounded_by, *step.other_changes)) or None,
             "on": lambda step: step.where,
             "chance": lambda step: f"{step.chance:.1g}",
@@ -439,27 +425,21 @@ def change_point_table(steps: Sequence[ChangePoint]) -> Table:
     )
 
 
-def _date_range(step: ChangePoint) -> str:
-    """Write between which runs a change began; nothing where only one run is likely."""
-    early, late = step.earliest.began_at, step.latest.began_at
-    return "" if early == late else f" (from {early:%m-%d %H:%M} to {late:%m-%d %H:%M})"
-
-
-def series_figures(steps: Sequence[ChangePoint], named: Mapping[str, SeriesHistory]) -> tuple[Element, ...]:
+def _series_figures(steps: Sequence[ChangePoint], named: Mapping[str, SeriesHistory]) -> tuple[Element, ...]:
     """Return a figure of each series with change points: regressions first, and not too many."""
     elements: list[Element] = []
     keys = list(dict.fromkeys(step.key for step in steps))
     for number, key in enumerate(keys[:MAX_FIGURES]):
         of_series = sorted((s for s in steps if s.key == key), key=lambda s: s.first_bad.began_at)
         elements += [Text(text=f"{change_point_text(step)} ({step.status}).") for step in of_series]
-        elements.append(level_figure(named[key], of_series, f"series_{number}"))
+        elements.append(_level_figure(named[key], of_series, f"series_{number}"))
     if len(keys) > MAX_FIGURES:
         more = f"{len(keys) - MAX_FIGURES} more series"
         elements.append(Text(text=f"{more} are not drawn; `assay history plot KEY` draws one."))
     return tuple(elements)
 
 
-def level_figure(history: SeriesHistory, steps: Sequence[ChangePoint], name: str) -> LinePlot:
+def _level_figure(history: SeriesHistory, steps: Sequence[ChangePoint], name: str) -> LinePlot:
     """Return the line of a series with its level between change points."""
     plain = series_line(history)
     x, cuts = np.array(plain.lines[0].x), [step.first_bad.began_at.timestamp() for step in steps]
@@ -475,7 +455,7 @@ def level_figure(history: SeriesHistory, steps: Sequence[ChangePoint], name: str
     return plain.model_copy(update=updates)
 
 
-def coverage_text(report: RegressionReport) -> str:
+def _coverage_text(report: RegressionReport) -> str:
     """Write how many series were analysed, and what was ignored."""
     texts = [f"{report.series} series with {format_count(report.runs, 'run')}."]
     if report.too_short:

@@ -19,8 +19,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from assay.core.page import Column, Page, PlotLine, Section, Table, Text
-from assay.core.results import DataQuality, Findings, InterferenceSource, IsolationShortfall
+from assay.core.format import format_count
+from assay.core.page import Column, Page, PlotLine, Section, Table, Text, build_table
+from assay.core.results import DataQuality, Estimate, Findings, InterferenceSource, IsolationShortfall
 from assay.isolation.placement import LEVELS
 from assay.monitor.report import DownsampledLine
 from assay.monitor.samples import POWER_QUANTITIES, GpuSample, HostSample
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from assay.core.page import Cell, Element, Tone
     from assay.core.results import (
-        Estimate,
         Evidence,
         Finding,
         GpuWindowStats,
@@ -43,7 +43,70 @@ if TYPE_CHECKING:
     )
     from assay.core.values import Isolation
     from assay.machine.model import Machine
+    from assay.stats.blocks import BlockRatio
+    from assay.stats.ratios import Proportion
     from assay.store.records import Records
+
+
+TIME_QUANTITIES = {
+    "busy_us": "the median time of its kernels",
+    "span_us": "the median time from its first kernel to its last",
+    "call_us": "the median time of a call",
+}
+"""The times of a result in words, the one that counts first: the kernels' where measured, otherwise the call's."""
+
+TIME_AXES = {
+    "busy_us": "time of the kernels of one call",
+    "span_us": "time from first to last kernel of one call",
+    "call_us": "time of one call",
+}
+CLOCK_QUANTITIES = frozenset({"busy_cycles", "clock_mhz", "throttled"})
+"""What is kept beside the times of a GPU."""
+
+
+def primary_time(records: Iterable[Record], role: str) -> str:
+    """Return the quantity that counts among those that were taken of a role."""
+    measured = {s.quantity for record in records for s in record.series if s.role == role}
+    return next((quantity for quantity in TIME_QUANTITIES if quantity in measured), "call_us")
+
+
+def primary_estimate(record: Record, role: str) -> Estimate | None:
+    """Return a record's own estimate of the time that counts; null where it has none."""
+    quantity = primary_time([record], role)
+    return next((s.estimate for s in record.estimates if s.role == role and s.quantity == quantity), None)
+
+
+def block_ratio_estimate(
+    ratio: BlockRatio | None, method: str, *, unit: str = "×", scale: float = 1.0
+) -> Estimate | None:
+    """Return a ratio over blocks as an estimate, times ``scale``; null where nothing was measured."""
+    if ratio is None:
+        return None
+    return Estimate(
+        value=scale * ratio.value,
+        low=None if ratio.low is None else scale * ratio.low,
+        high=None if ratio.high is None else scale * ratio.high,
+        unit=unit,
+        scope="run",
+        method=method,
+        n=ratio.blocks,
+    )
+
+
+def share_estimate(share: Proportion, what: str) -> Estimate | None:
+    """Return a share in percent with its exact interval; null where nothing was compared."""
+    value, interval = share.value, share.interval()
+    if value is None or interval is None:
+        return None
+    return Estimate(
+        value=100 * value,
+        low=100 * interval[0],
+        high=100 * interval[1],
+        unit="%",
+        scope="run",
+        method=f"{what}: {share.count} of {share.n} comparisons, Clopper–Pearson",
+        n=share.n,
+    )
 
 
 CLAIM_TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
@@ -85,41 +148,27 @@ def compose_page(
 ) -> Page:
     """Return the page of a run: sections without elements are left out, failed trials and the origin are added.
 
-    ``facts`` are those of this experiment; what is known of any machine is put around them. ``trial_labels`` name
-    failed trials; null: by their ids.
-    """
-    return Page(
-        title=title,
-        lead=lead,
-        lead_tone=lead_tone,
-        sections=(
-            *(section for section in sections if section.elements),
-            *failures_section(records, trial_labels or {}),
-        ),
-        facts=standard_facts(machine, facts),
-        origin=overall_origin(records),
-    )
-
-
-def standard_facts(machine: Machine, facts: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the facts at the foot of a page: the machine, those of an experiment, then versions and the commit.
-
-    A fact of the experiment replaces one of the machine of the same name.
+    ``facts`` are those of this experiment; they stand between those of the machine and the versions, and replace one of
+    the same name. ``trial_labels`` name failed trials; null: by their ids.
     """
     every = {
-        "machine": machine_text(machine),
+        "machine": f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores",
         "GPUs": ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})",
         **({"driver": machine.driver} if machine.driver else {}),
         **facts,
         "versions": ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version),
         "commit": f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}",
     }
-    return tuple(every.items())
-
-
-def machine_text(machine: Machine) -> str:
-    """Write "AMD EPYC 9654, 96 cores"."""
-    return f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"
+    failures = (*_failed_trials_table(records, trial_labels or {}), *_lost_gpu_lines(records))
+    all_sections = (*sections, Section(title="What went wrong", elements=failures))
+    return Page(
+        title=title,
+        lead=lead,
+        lead_tone=lead_tone,
+        sections=tuple(section for section in all_sections if section.elements),
+        facts=tuple(every.items()),
+        origin=overall_origin(records),
+    )
 
 
 def table_columns(*titles: str, words: int = 1) -> tuple[Column, ...]:
@@ -147,27 +196,17 @@ def assess_quality(records: Iterable[Record]) -> DataQuality:
 
 def _interference_sources(trials: Sequence[Sequence[Interference]]) -> list[InterferenceSource]:
     """Return who disturbed trials, the most frequent first; of each, its most in one trial."""
-    by_source: dict[tuple[InterferenceKind, str], list[Interference]] = {}
-    for several in trials:
-        largest: dict[tuple[InterferenceKind, str], Interference] = {}
-        for interference in several:
-            largest_so_far = largest.get((interference.kind, interference.source))
-            if largest_so_far is None or (interference.amount or 0.0) > (largest_so_far.amount or 0.0):
-                largest[interference.kind, interference.source] = interference
-        for key, interference in largest.items():
-            by_source.setdefault(key, []).append(interference)
-    sources = [
-        InterferenceSource(
-            kind=kind,
-            source=source,
-            trials=len(several),
-            amount=max(
-                (interference.amount for interference in several if interference.amount is not None), default=None
-            ),
-            unit=several[0].unit,
+    by_source: dict[tuple[InterferenceKind, str], dict[int, list[Interference]]] = {}
+    for number, several in enumerate(trials):
+        for item in several:
+            by_source.setdefault((item.kind, item.source), {}).setdefault(number, []).append(item)
+    sources = []
+    for (kind, source), by_trial in by_source.items():
+        items = [max(several, key=lambda item: item.amount or 0.0) for several in by_trial.values()]
+        amount = max((item.amount for item in items if item.amount is not None), default=None)
+        sources.append(
+            InterferenceSource(kind=kind, source=source, trials=len(items), amount=amount, unit=items[0].unit)
         )
-        for (kind, source), several in by_source.items()
-    ]
     return sorted(sources, key=lambda source: -source.trials)
 
 
@@ -193,47 +232,48 @@ def _isolation_shortfalls(trials: Sequence[Sequence[Evidence]]) -> list[Isolatio
 
 def quality_lines(quality: DataQuality) -> tuple[Text, ...]:
     """Return the lines that stand under the headline of a page."""
-    return (*_interference_line(quality), *(_isolation_line(quality, shortfall) for shortfall in quality.isolation))
+    again = f"; {quality.retaken} measured again" if quality.retaken else ""
+    trials = format_count(quality.trials, "trial")
+    lines = []
+    if quality.disturbed:
+        advice = f"; {WAIT_ADVICE}" if 2 * quality.disturbed > quality.trials else ""
+        lines.append(Text(text=f"{disturbance_text(quality)}{again}{advice}.", tone="unsure"))
+    elif quality.watched and quality.watched >= quality.trials:
+        where = "the trial" if quality.trials == 1 else trials
+        lines.append(Text(text=f"No interference detected in {where}{again}."))
+    for short in quality.isolation:
+        where = f"{short.trials} of {trials}"
+        text = f"Isolation {short.requested} did not hold in {where} ({short.held} held): {short.message}."
+        lines.append(Text(text=text, tone="unsure"))
+    return tuple(lines)
 
 
 def disturbance_text(quality: DataQuality) -> str:
     """Write "2 of 12 trials disturbed: ffmpeg (1.4 cores)"; empty where none was."""
     if not quality.disturbed:
         return ""
-    several = [_source_text(source, quality) for source in quality.sources[:MAX_NAMED_SOURCES]]
+    several = []
+    for source in quality.sources[:MAX_NAMED_SOURCES]:
+        often = [format_count(source.trials, "trial")] if source.trials < quality.disturbed else []
+        several.append(_source_text(source, often))
     more = len(quality.sources) - MAX_NAMED_SOURCES
     several += [f"{more} more"] if more > 0 else []
-    return f"{quality.disturbed} of {_trial_count(quality.trials)} disturbed: {', '.join(several)}"
+    return f"{quality.disturbed} of {format_count(quality.trials, 'trial')} disturbed: {', '.join(several)}"
 
 
 def process_interference_line(complaints: Sequence[Interference]) -> Text:
     """Return the line for what one process measured, without trials: "Disturbed: ffmpeg (1.4 cores)."."""
     if not complaints:
         return Text(text="No interference detected.")
-    named = [_with_facts(c.source, [amount_text(c.amount, c.unit)] if c.amount is not None else []) for c in complaints]
-    return Text(text=f"Disturbed: {', '.join(named)}.", tone="unsure")
+    return Text(text=f"Disturbed: {', '.join(_source_text(item, []) for item in complaints)}.", tone="unsure")
 
 
-def _interference_line(quality: DataQuality) -> list[Text]:
-    again = f"; {quality.retaken} measured again" if quality.retaken else ""
-    if quality.disturbed:
-        often = 2 * quality.disturbed > quality.trials
-        return [Text(text=f"{disturbance_text(quality)}{again}{f'; {WAIT_ADVICE}' if often else ''}.", tone="unsure")]
-    if quality.watched == 0 or quality.watched < quality.trials:
-        return []
-    where = "the trial" if quality.trials == 1 else _trial_count(quality.trials)
-    return [Text(text=f"No interference detected in {where}{again}.")]
-
-
-def _source_text(source: InterferenceSource, quality: DataQuality) -> str:
-    facts = [amount_text(source.amount, source.unit)] if source.amount is not None else []
-    if source.trials < quality.disturbed:
-        facts.append(_trial_count(source.trials))
-    return _with_facts(source.source, facts)
-
-
-def _with_facts(source: str, facts: Sequence[str]) -> str:
-    return f"{source} ({', '.join(facts)})" if facts else source
+def _source_text(item: Interference | InterferenceSource, often: list[str]) -> str:
+    """Write "ffmpeg (1.4 cores)"."""
+    amount, unit = item.amount, item.unit
+    facts = [] if amount is None else [f"{amount:.{1 if amount < 100 else 0}f} {unit or ''}".strip()]
+    facts += often
+    return f"{item.source} ({', '.join(facts)})" if facts else item.source
 
 
 def isolation_text(evidence: Evidence) -> str:
@@ -242,50 +282,37 @@ def isolation_text(evidence: Evidence) -> str:
     return held if held == requested else f"{held}, not {requested}"
 
 
-def amount_text(amount: float, unit: str | None) -> str:
-    """Write an amount of interference: "1.4 cores", "3.2 %"."""
-    return f"{amount:.{1 if amount < 100 else 0}f} {unit or ''}".strip()
-
-
-def _isolation_line(quality: DataQuality, short: IsolationShortfall) -> Text:
-    where = f"{short.trials} of {_trial_count(quality.trials)}"
-    return Text(
-        text=f"Isolation {short.requested} did not hold in {where} ({short.held} held): {short.message}.", tone="unsure"
-    )
-
-
-def _trial_count(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
-
-
 def monitor_table(records: Records, labels: Mapping[str, str]) -> list[Element]:
     """Return what was seen while each trial was timed, a row for each GPU; nothing where no monitor watched."""
-    monitored = [record for record in records if record.during is not None]
-    if not monitored:
+    watched = [(record, record.during) for record in records if record.during is not None]
+    if not watched:
         return []
-    on_gpu = any(record.during.gpus for record in monitored if record.during is not None)
+    on_gpu = any(during.gpus for _, during in watched)
     titles = ("trial", "CPUs busy, %", "steal, %", "waited for a CPU, %", "energy, J")
     gpu_titles = ("GPU", "power, W", "SM clock, MHz", "held back, s", "temperature, °C") if on_gpu else ()
-    rows = [
-        row
-        for record in monitored
-        for row in _monitor_rows(record, labels.get(record.trial, record.block), on_gpu=on_gpu)
-    ]
-    disturbed = [bool(record.disturbed) for record in monitored for _ in range(_row_count(record))]
-    energy_notes = dict.fromkeys(note for record in monitored for note in _energy_notes(record))
+    rows: list[tuple[Cell, ...]] = []
+    tones: list[Tone] = []
+    for record, during in watched:
+        host = (
+            labels.get(record.trial, record.block),
+            _fixed_text(during.cpu_percent, 0),
+            _fixed_text(during.steal_percent, 1),
+            _fixed_text(during.pressure_cpu_percent, 0),
+            _energy_text(record.energy),
+        )
+        nothing: tuple[Cell, ...] = (None,) * len(gpu_titles)
+        mine = [(*host, *_gpu_cells(gpu)) for gpu in during.gpus] or [(*host, *nothing)]
+        rows += mine
+        tones += ["unsure" if record.disturbed else "plain"] * len(mine)
+    energy_notes = dict.fromkeys(note for record, _ in watched for note in _energy_notes(record))
+    clauses = ("Marked: disturbed beyond what a measurement bears", *list(energy_notes)[:2])
     return [
         Table(
             title="What the monitor saw while each trial was timed",
             columns=tuple(Column(title=t, numeric=t not in {"trial", "GPU"}) for t in (*titles, *gpu_titles)),
             rows=tuple(rows),
-            tones=tuple("unsure" if is_disturbed else "plain" for is_disturbed in disturbed),
-            note="; ".join(
-                [
-                    "Marked: disturbed beyond what a measurement bears",
-                    *list(energy_notes)[:2],
-                ]
-            )
-            + ".",
+            tones=tuple(tones),
+            note=f"{'; '.join(clauses)}.",
         )
     ]
 
@@ -296,27 +323,6 @@ def _energy_notes(record: Record) -> list[str]:
         return [] if record.energy_missing is None else [f"no energy: {record.energy_missing.detail}"]
     whole = " of the whole trial, start-up included" if record.energy_window == "whole_trial" else ""
     return [f"energy{whole}: {record.energy_note}"] if record.energy_note or whole else []
-
-
-def _row_count(record: Record) -> int:
-    return max(1, len(record.during.gpus) if record.during is not None else 0)
-
-
-def _monitor_rows(record: Record, label: str, *, on_gpu: bool) -> list[tuple[Cell, ...]]:
-    window = record.during
-    if window is None:
-        return []
-    host = (
-        label,
-        _fixed_text(window.cpu_percent, 0),
-        _fixed_text(window.steal_percent, 1),
-        _fixed_text(window.pressure_cpu_percent, 0),
-        _energy_text(record.energy),
-    )
-    if not on_gpu:
-        return [host]
-    nothing: tuple[Cell, ...] = (None,) * 5
-    return [(*host, *_gpu_cells(gpu)) for gpu in window.gpus] or [(*host, *nothing)]
 
 
 def _gpu_cells(gpu: GpuWindowStats) -> tuple[Cell, ...]:
@@ -353,13 +359,12 @@ def sensor_lines(records: Records, origin_ns: int) -> tuple[PlotLine, ...]:
                 thinned.setdefault(f"GPU {line.gpu}", DownsampledLine()).add(at_s, power)
         elif isinstance(line, HostSample) and line.cpu_percent is not None:
             thinned.setdefault("CPUs", DownsampledLine()).add(at_s, line.cpu_percent)
-    shown = {name: series.points for name, series in thinned.items() if name != "CPUs"} or {
-        name: series.points for name, series in thinned.items()
-    }
+    if len(thinned) > 1:
+        thinned.pop("CPUs", None)
     return tuple(
         PlotLine(label=name, x=tuple(x for x, _ in points), y=tuple(y for _, y in points))
-        for name, points in shown.items()
-        if len(points) > 1
+        for name, series in thinned.items()
+        if len(points := series.points) > 1
     )
 
 
@@ -402,14 +407,12 @@ def group_notes(pairs: Iterable[tuple[str, str]]) -> list[NoteGroup]:
 
 def merge_sentences(several: Sequence[str]) -> str:
     """Return sentences that differ only in their numbers as one, each number as the range of all."""
-    columns = zip(*(_NUMBER.findall(text) for text in several), strict=True)
-    ranges = iter([_number_range(column) for column in columns])
-    return _NUMBER.sub(lambda _: next(ranges), several[0])
-
-
-def _number_range(numbers: Sequence[str]) -> str:
-    low, high = min(numbers, key=float), max(numbers, key=float)
-    return low if float(low) == float(high) else f"{low}–{high}"
+    ranges = []
+    for numbers in zip(*(_NUMBER.findall(text) for text in several), strict=True):
+        low, high = min(numbers, key=float), max(numbers, key=float)
+        ranges.append(low if float(low) == float(high) else f"{low}–{high}")
+    remaining = iter(ranges)
+    return _NUMBER.sub(lambda _: next(remaining), several[0])
 
 
 def notes_table(records: Iterable[Record], labels: Mapping[str, str]) -> list[Element]:
@@ -420,41 +423,42 @@ def notes_table(records: Iterable[Record], labels: Mapping[str, str]) -> list[El
     )
     if not groups:
         return []
-    return [
-        Table(
-            title="What was noted",
-            columns=(Column(title="note"), Column(title="trials", numeric=True), Column(title="which")),
-            rows=tuple((group.text, len(group.trials), _which_trials(group, len(all_records))) for group in groups),
-            note=f"Of {len(all_records)} trials. Numbers that differ between them are told from the lowest to the "
-            "highest.",
-        )
-    ]
 
+    def which(group: NoteGroup) -> str:
+        return "all" if len(group.trials) == len(all_records) > MAX_NAMED_TRIALS else group.trial_names
 
-def _which_trials(noted: NoteGroup, all_of_them: int) -> str:
-    return "all" if len(noted.trials) == all_of_them > MAX_NAMED_TRIALS else noted.trial_names
-
-
-def failures_section(records: Iterable[Record], labels: Mapping[str, str]) -> list[Section]:
-    """Return a section about the trials without a result and the GPUs lost; nothing where all went well."""
-    all_records = list(records)
-    elements = (*_failed_trials_table(all_records, labels), *_lost_gpu_lines(all_records))
-    return [Section(title="What went wrong", elements=elements)] if elements else []
+    table = build_table(
+        "What was noted",
+        groups,
+        {"note": lambda group: group.text, "trials": lambda group: len(group.trials), "which": which},
+        numeric=("trials",),
+        note=f"Of {len(all_records)} trials. Numbers that differ between them are told from the lowest to the highest.",
+    )
+    return [table]
 
 
 def _failed_trials_table(records: Sequence[Record], labels: Mapping[str, str]) -> list[Element]:
-    rows = tuple(_failed_trial_row(record, labels) for record in records if record.status != "ok")
-    if not rows:
+    failed = [record for record in records if record.status != "ok"]
+    if not failed:
         return []
-    titles = ("block", "trial", "status", "reason", "end of what it printed")
-    return [
-        Table(
-            title="Trials without a result",
-            columns=tuple(Column(title=t) for t in titles),
-            rows=rows,
-            tones=tuple("bad" for _ in rows),
-        )
-    ]
+
+    def last_error(record: Record) -> str | None:
+        lines = (record.stderr_tail or "").strip().splitlines()
+        return next(reversed([line for line in lines if "rror" in line] or lines), None)
+
+    table = build_table(
+        "Trials without a result",
+        failed,
+        {
+            "block": lambda record: record.block,
+            "trial": lambda record: labels.get(record.trial, record.trial),
+            "status": lambda record: record.status,
+            "reason": lambda record: record.reason,
+            "end of what it printed": last_error,
+        },
+        tone=lambda _: "bad",
+    )
+    return [table]
 
 
 def _lost_gpu_lines(records: Sequence[Record]) -> list[Element]:
@@ -463,21 +467,13 @@ def _lost_gpu_lines(records: Sequence[Record]) -> list[Element]:
     for record in records:
         for gpu in record.lost_gpus:
             lost.setdefault(gpu.uuid, []).append((record, gpu))
-    return [Text(text=_lost_gpu_text(several), tone="bad") for several in lost.values()]
-
-
-def _lost_gpu_text(several: Sequence[tuple[Record, LostGpu]]) -> str:
-    record, gpu = several[0]
-    when = f"{gpu.after_s:.1f} s into trial {record.trial}" if gpu.after_s else f"before trial {record.trial}"
-    trials = f"{len(several)} trial{'' if len(several) == 1 else 's'}"
-    return (
-        f"GPU {gpu.gpu} was lost {when} of {record.block}: {gpu.reason}. The result is partial: {trials} "
-        "without its sensors from then on."
-    )
-
-
-def _failed_trial_row(record: Record, labels: Mapping[str, str]) -> tuple[Cell, ...]:
-    lines = (record.stderr_tail or "").strip().splitlines()
-    telling = [line for line in lines if "rror" in line] or lines
-    trial = labels.get(record.trial, record.trial)
-    return (record.block, trial, record.status, record.reason, telling[-1] if telling else None)
+    lines: list[Element] = []
+    for several in lost.values():
+        record, gpu = several[0]
+        when = f"{gpu.after_s:.1f} s into trial {record.trial}" if gpu.after_s else f"before trial {record.trial}"
+        text = (
+            f"GPU {gpu.gpu} was lost {when} of {record.block}: {gpu.reason}. The result is partial: "
+            f"{format_count(len(several), 'trial')} without its sensors from then on."
+        )
+        lines.append(Text(text=text, tone="bad"))
+    return lines

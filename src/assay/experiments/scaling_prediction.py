@@ -42,7 +42,7 @@ from assay.core.format import (
 from assay.core.page import LinePlot, PlotLine, Section, Text, build_table
 from assay.core.results import Estimate, Finding, Missing
 from assay.core.values import Block, Counted, Done, InterferencePolicy, Isolation, Role, Subject, Trial, Value
-from assay.experiments.base import Report
+from assay.experiments.base import Experiment, Report
 from assay.experiments.reporting import CLAIM_TONES, compose_page, gather_findings, monitor_table
 from assay.experiments.scaling.prediction import (
     NOTHING_SENT,
@@ -599,25 +599,25 @@ def _build_lines(predictions: Sequence[CellForecast], estimates: Sequence[Estima
     return tuple(plots)
 
 
-class PredictionExperiment:
-    """One device computes its share of every ring alone; a link's α and β say what the others would add."""
-
-    name = "scaling_prediction"
-    options_type = PredictionOptions
-
-    def step(self, machine: Machine, options: PredictionOptions, records: Records) -> Block | Done:
-        """Return the next sequence length, until all shares are measured."""
-        measured = {record.block for record in records}
-        left = [block for block in plan_blocks(options) if block.name not in measured]
-        if not left:
-            return Done(why="every share is measured")
-        return left[0].model_copy(update={"left_s": TRIAL_S * sum(len(block.trials) for block in left)})
-
-    def report(self, machine: Machine, options: PredictionOptions, records: Records) -> Report:
-        """Return what is predicted of every count of GPUs with its interval, and what it assumes."""
-        predictions = forecast_cells(options, records)
-        findings = build_findings(options, predictions, records)
-        return Report(findings, build_page(machine, options, predictions, findings, records))
+def next_block(options: PredictionOptions, records: Records) -> Block | Done:
+    """Return the next sequence length, until all shares are measured."""
+    measured = {record.block for record in records}
+    left = [block for block in plan_blocks(options) if block.name not in measured]
+    if not left:
+        return Done(why="every share is measured")
+    return left[0].model_copy(update={"left_s": TRIAL_S * sum(len(block.trials) for block in left)})
 
 
-EXPERIMENT = PredictionExperiment()
+def build_report(machine: Machine, options: PredictionOptions, records: Records) -> Report:
+    """Return what is predicted of every count of GPUs with its interval, and what it assumes."""
+    predictions = forecast_cells(options, records)
+    findings = build_findings(options, predictions, records)
+    return Report(findings, build_page(machine, options, predictions, findings, records))
+
+
+EXPERIMENT = Experiment(
+    "scaling_prediction",
+    PredictionOptions,
+    step=lambda _, options, records: next_block(options, records),
+    report=build_report,
+)

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from assay.core.format import format_count, format_duration, format_time
-from assay.experiments.estimates import primary_time
+from assay.experiments.reporting import primary_time
 from assay.reports.text import one_line
 
 if TYPE_CHECKING:

@@ -11,31 +11,30 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.core.results import Estimate
-from assay.experiments.compare.kernel_report import (
-    analyse_kernels,
-    build_page,
-    mismatch_verdict,
-    ratio_verdict,
-    time_text,
-)
-from assay.experiments.compare.kernels import (
-    compare_kernels,
-    describe_not_comparable,
-    differing_settings,
-    repeat_spread,
-    self_mismatch_share,
-    spread_ratio,
-    stratified_ratio,
-)
-from assay.experiments.compare.sources import ComparisonSides, expand_paths, split_sides
 from assay.experiments.compare.tunings import (
+    ComparisonSides,
     KernelTuning,
     RepeatedTimes,
     TuningGroup,
     TuningPick,
-    TuningSource,
+    expand_paths,
     is_phased_run,
     read_group,
+    split_sides,
+)
+from assay.experiments.compare.variance import (
+    analyse_kernels,
+    build_page,
+    compare_kernels,
+    describe_not_comparable,
+    differing_settings,
+    mismatch_verdict,
+    ratio_verdict,
+    repeat_spread,
+    self_mismatch_share,
+    spread_ratio,
+    stratified_ratio,
+    time_text,
 )
 from assay.stats.ratios import Proportion
 from tests.compat.test_compat_contention import OLDEST
@@ -43,7 +42,7 @@ from tests.experiments.matrices import folder_in
 from tests.experiments.tunings import folder_of, options
 
 if TYPE_CHECKING:
-    from assay.experiments.compare.kernels import ComparedKernel
+    from assay.experiments.compare.variance import ComparedKernel
 
 
 def meant(words: tuple[str, ...], *against: str) -> ComparisonSides:
@@ -118,8 +117,8 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_is_read(tmp_path: Path
     cut.write_text(json.dumps(OLDEST)[:40])
     other.write_text(json.dumps({"hello": 1}))
     group = read_group([good, empty, cut, other, tmp_path / "gone.json"], "baseline")
-    (source,) = group.sources
-    assert (source.tuning.kernel, source.tuning.device) == ("softmax", "cuda:3")
+    (tuning,) = group.tunings
+    assert (tuning.kernel, tuning.device) == ("softmax", "cuda:3")
     assert len(group.unusable) == 4
     assert group.unusable[0].endswith("empty.json is empty")
     assert "not valid JSON" in group.unusable[1]
@@ -130,7 +129,7 @@ def test_run_folders_their_record_files_and_folders_of_older_files_are_read(tmp_
     folder = folder_of(tmp_path, options(), blocks=2)
     for path in (folder.path, folder.path / "records.jsonl"):
         group = read_group([path], "naive")
-        assert [(s.tuning.kernel, s.tuning.device, len(s.tuning.picks)) for s in group.sources] == [
+        assert [(t.kernel, t.device, len(t.picks)) for t in group.tunings] == [
             ("softmax@triton", "cuda:0", 2),
             ("softmax@triton", "cuda:1", 2),
         ]
@@ -306,7 +305,7 @@ def test_the_page_shows_what_was_compared_and_what_was_not() -> None:
     baseline = [older("cuda:0", 1.0, 1.01), older("cuda:0", 3.0, kernel="gemm")]
     concurrent = [older("cuda:0", 1.3, 1.31, block=128)]
     groups = tuple(
-        TuningGroup(tuple(TuningSource("x.json", each) for each in side), said)
+        TuningGroup(tuple(each.model_copy(update={"source": "x.json"}) for each in side), said)
         for side, said in ((baseline, ("y.json is empty",)), (concurrent, ()))
     )
     kernels = compare_kernels(baseline, concurrent)

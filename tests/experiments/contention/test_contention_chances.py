@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.experiments.contention.effects import slowdowns
+from assay.experiments.contention.effects import compare_phases
 from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
 from assay.experiments.contention.options import PHASES
 from assay.stats.ratios import Proportion
@@ -41,7 +41,7 @@ def judged(chance: Generator, blocks: int, kind: str, spread: float = 0.06, slow
                 level = np.exp(hour + noise(chance, kind, spread)) * 100 * factor
                 samples: NDArray[np.float64] = np.full(8, level)
                 cells.append(LayoutCell(place, block, phase, "call_us", samples, 0.0, f"{block}{phase}{place}"))
-    return slowdowns(ContentionLayout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", 0.01)
+    return compare_phases(ContentionLayout(tuple(cells), (), (), (), "call_us").table("call_us"), PHASES, 0.01)
 
 
 @pytest.mark.full

@@ -12,11 +12,17 @@ from assay.core.format import format_duration
 from assay.core.values import HOST, Block, Done, Subject
 from assay.experiments.budget import block_durations_s, expected_trial_s
 from assay.experiments.contention import EXPERIMENT
-from assay.experiments.contention.aggressors import Aggressor
 from assay.experiments.contention.layout import TunerPick, WorkerSlot, build_layout
-from assay.experiments.contention.options import PHASES, ContentionOptions
-from assay.experiments.contention.plan import WARM_UP, build_block, fit_to_budget, phase_order, predict_overrun
-from assay.experiments.contention.regret import RETIMED, retiming_block
+from assay.experiments.contention.options import PHASES, Aggressor, ContentionOptions
+from assay.experiments.contention.plan import (
+    RETIMED,
+    WARM_UP,
+    build_block,
+    fit_to_budget,
+    phase_order,
+    predict_overrun,
+    retiming_block,
+)
 from assay.launch.trial import compute_placements
 from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, World, options
 from tests.experiments.remembered import Remembered

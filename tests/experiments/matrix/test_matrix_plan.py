@@ -9,7 +9,7 @@ import pytest
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.values import HOST, Block, Done, Subject
 from assay.experiments.budget import DEFAULT_WORKER_START_S, TRIAL_OVERHEAD_S
-from assay.experiments.contention.aggressors import NAMED_AGGRESSORS, default_victims, resolve_aggressors
+from assay.experiments.contention.options import NAMED_AGGRESSORS, default_victims, resolve_aggressors
 from assay.experiments.matrix import EXPERIMENT
 from assay.experiments.matrix.plan import MatrixOptions, build_block, matrix_pairs, next_block, promising_pairs
 from assay.isolation.placement import allot_cores

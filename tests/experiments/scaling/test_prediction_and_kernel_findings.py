@@ -11,11 +11,18 @@ import pytest
 from assay.core.results import Estimate, Missing, Record, Window
 from assay.core.values import Subject
 from assay.experiments import scaling_prediction as predictions
-from assay.experiments.compare.kernel_report import analyse_kernels as of_groups
-from assay.experiments.compare.kernel_report import headline as headline_of_groups
-from assay.experiments.compare.kernel_report import ratio_verdict, time_text
-from assay.experiments.compare.kernels import ComparedKernel, KernelSpreads, KernelTimes, spread_ratio, stratified_ratio
-from assay.experiments.compare.kernels import repeat_spread as scatter
+from assay.experiments.compare.variance import (
+    ComparedKernel,
+    KernelSpreads,
+    KernelTimes,
+    ratio_verdict,
+    spread_ratio,
+    stratified_ratio,
+    time_text,
+)
+from assay.experiments.compare.variance import analyse_kernels as of_groups
+from assay.experiments.compare.variance import headline as headline_of_groups
+from assay.experiments.compare.variance import repeat_spread as scatter
 from assay.experiments.power.characterize.study import (
     compare_cases,
     contention_effects,

@@ -1,28 +1,38 @@
-"""Cells of results, and which of them are paired.
+"""Pair the cells of results, and judge the pairs: ratios with intervals, and verdicts.
 
 Cells are paired only where everything that is recorded of what was measured agrees. There is no second, coarser match:
 those that agree in less are listed with the difference, e.g.
 ``softmax@numpy: parameters differ (rows 256 vs 512); isolation differs (none vs full)``.
+
+A device is compared with itself where both results have it, else with all others of its model. With 95 % confidence
+none of all verdicts is wrong (Holm).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import Field
 
 from assay.core.errors import BadInput
+from assay.core.format import format_percent
+from assay.core.results import Estimate, Scope
 from assay.core.values import Value
+from assay.stats import ratios
 from assay.store.identity import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from assay.core.results import Origin
+    from assay.stats.ratios import LogEstimate
+    from assay.stats.sequential import SpeedVerdict
     from assay.store.identity import IdentityDetail
 
+
+ItemT = TypeVar("ItemT")
 
 View = Literal["times", "tunings", "shapes", "speed-ups", "rows", "findings"]
 """The terms of a result: two results are compared in terms that both have."""
@@ -75,7 +85,6 @@ class ComparedCell:
         unit: As on screen.
         processes: How many processes the interval is over; 1: it is within one. Null: not recorded.
         draws: One number per process, where there is no interval: it follows from them.
-        known_sense: What more of it means; null: it follows from quantity and unit.
     """
 
     name: CellName
@@ -88,12 +97,11 @@ class ComparedCell:
     processes: int | None = None
     draws: tuple[float, ...] = ()
     reason: str | None = None
-    known_sense: QuantitySense | None = None
 
     @property
     def sense(self) -> QuantitySense:
         """What more of it means."""
-        return self.known_sense or quantity_sense(self.name.quantity, self.unit)
+        return quantity_sense(self.name.quantity, self.unit)
 
 
 @dataclass(frozen=True)
@@ -180,21 +188,14 @@ def describe_differences(different: Sequence[Difference]) -> str:
 
 
 def _values_text(several: Sequence[Difference]) -> str:
-    words = [
-        f"{_difference_label(difference)}{_value_text(difference, difference.baseline)} vs "
-        f"{_value_text(difference, difference.other)}"
-        for difference in several[:MAX_DIFFERENCES]
-    ]
+    texts = []
+    for difference in several[:MAX_DIFFERENCES]:
+        label = "" if difference.name == difference.aspect else f"{difference.name} "
+        unset = UNSET_TEXTS.get(difference.name, "not set")
+        baseline, other = (unset if v is None else v for v in (difference.baseline, difference.other))
+        texts.append(f"{label}{baseline} vs {other}")
     more = [f"{len(several) - MAX_DIFFERENCES} more"] if len(several) > MAX_DIFFERENCES else []
-    return ", ".join([*words, *more])
-
-
-def _difference_label(of: Difference) -> str:
-    return "" if of.name == of.aspect else f"{of.name} "
-
-
-def _value_text(of: Difference, value: str | None) -> str:
-    return UNSET_TEXTS.get(of.name, "not set") if value is None else value
+    return ", ".join([*texts, *more])
 
 
 MAX_NAMES_SHOWN = 3
@@ -253,8 +254,8 @@ class ResultTable:
                     quantities.setdefault((name.work, source.path, differences), {})[name.quantity] = None
         for pair in self.pairs:
             if not pair.is_comparable:
-                models = (", ".join(sorted(device_models(side))) for side in (pair.baseline, pair.other))
-                difference = Difference(aspect=MODEL, name=MODEL, **_difference_sides(*models))
+                models = [", ".join(sorted(device_models(side))) for side in (pair.baseline, pair.other)]
+                difference = Difference(aspect=MODEL, name=MODEL, baseline=models[0], other=models[1])
                 quantities.setdefault((pair.name.work, pair.against, (difference,)), {})[pair.name.quantity] = None
         return tuple(
             NotComparable(
@@ -281,28 +282,20 @@ class ResultTable:
 
 
 def is_related(one: CellName, other: CellName) -> bool:
-    """Return whether two cells are of the same workload and quantity, were all else the same."""
-    return one.quantity == other.quantity and workload_name(one) == workload_name(other)
-
-
-def workload_name(name: CellName) -> str:
-    """Return the work whatever its implementation: ``softmax`` of ``softmax@numpy``."""
-    return name.work.partition("@")[0]
+    """Return whether two cells are of the same workload and quantity, whatever the implementation and all else."""
+    return one.quantity == other.quantity and one.work.partition("@")[0] == other.work.partition("@")[0]
 
 
 def name_differences(one: CellName, other: CellName) -> tuple[Difference, ...]:
     """Return in what two names differ: implementation, details, method."""
     result = list(find_differences(one.details, other.details))
     if one.work != other.work:
-        impls = (name.work.partition("@")[2] or name.work for name in (one, other))
-        result.insert(0, Difference(aspect="implementation", name="implementation", **_difference_sides(*impls)))
+        impls = [name.work.partition("@")[2] or name.work for name in (one, other)]
+        difference = Difference(aspect="implementation", name="implementation", baseline=impls[0], other=impls[1])
+        result.insert(0, difference)
     if one.method != other.method:
-        result.append(Difference(aspect="method", name="method", **_difference_sides(one.method, other.method)))
+        result.append(Difference(aspect="method", name="method", baseline=one.method, other=other.method))
     return tuple(result)
-
-
-def _difference_sides(baseline: str | None, other: str | None) -> dict[str, str | None]:
-    return {"baseline": baseline, "other": other}
 
 
 def align_results(sources: Sequence[ResultSource], quantities: Sequence[str] = ()) -> ResultTable:
@@ -319,7 +312,12 @@ def align_results(sources: Sequence[ResultSource], quantities: Sequence[str] = (
         raise BadInput(f"These results have no terms in common: {kinds}.")
     table = _build_table(view, sources, quantities)
     if not table.shared and not table.not_comparable:
-        raise BadInput(_nothing_in_common(table, quantities))
+        texts = []
+        for index, source in enumerate(sources):
+            names = list(dict.fromkeys(name_text(name) for name, row in table.rows.items() if row[index]))
+            texts.append(f"{source.path} has {shorten_list(names, MAX_NAMES_SHOWN) or 'none'}")
+        of = f" of the quantity {' or '.join(quantities)}" if quantities else ""
+        raise BadInput(f"Nothing{of} is in common: {'; '.join(texts)}.")
     return table
 
 
@@ -342,20 +340,228 @@ def _build_table(view: View, sources: Sequence[ResultSource], quantities: Sequen
     return ResultTable(view, tuple(sources), {name: tuple(map(tuple, row)) for name, row in rows.items()})
 
 
-def _nothing_in_common(table: ResultTable, quantities: Sequence[str]) -> str:
-    """Say what each result has."""
-    has = "; ".join(f"{source.path} has {_example_names(table, index)}" for index, source in enumerate(table.sources))
-    of = f" of the quantity {' or '.join(quantities)}" if quantities else ""
-    return f"Nothing{of} is in common: {has}."
-
-
-def _example_names(table: ResultTable, index: int) -> str:
-    names = list(dict.fromkeys(name_text(name) for name, row in table.rows.items() if row[index]))
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return f"{', '.join(names[:MAX_NAMES_SHOWN])}{more}" if names else "none"
+def shorten_list(names: Sequence[str], most: int) -> str:
+    """Write "a, b and 5 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def name_text(name: CellName, constant: Collection[IdentityDetail] = ()) -> str:
     """Write what a cell is of: its work and its details, but those that are constant."""
     text = " ".join(f"{detail.name}={detail.value}" for detail in name.details if detail not in constant)
     return f"{name.work} {text}".rstrip()
+
+
+ChangeVerdict = Literal["faster", "slower", "less", "more", "lower", "higher", "same", "unsure"]
+VERDICT_WORDS: dict[QuantitySense, tuple[ChangeVerdict, ChangeVerdict]] = {
+    "time": ("slower", "faster"),
+    "rate": ("faster", "slower"),
+    "cost": ("more", "less"),
+    "neither": ("higher", "lower"),
+}
+"""The verdict on a ratio above 1, and on one below."""
+
+WORSE_VERDICTS: dict[QuantitySense, ChangeVerdict | None] = {
+    "time": "slower",
+    "rate": "slower",
+    "cost": "more",
+    "neither": None,
+}
+
+Doubt = Literal["no number", "no ratio", "no interval", "one process", "model unknown", "too close"]
+"""Why a pair is unsure. Only "too close" can change with the numbers."""
+
+DOUBT_REASONS: dict[Doubt, str] = {
+    "no ratio": "a number is not above zero, so there is no ratio",
+    "no interval": "too little was measured for an interval",
+    "one process": "measured in one process, so how much processes differ is unknown",
+    "model unknown": "one of the two does not record the device model",
+}
+PairCaveat = Literal["unknown model", "other device"]
+CAVEAT_TEXTS: dict[PairCaveat, str] = {
+    "unknown model": "the device model is not recorded",
+    "other device": "measured on another device of the same model; such devices differ",
+}
+"""What qualifies a ratio."""
+RATIO_METHOD = "ratio of logarithms, Student's t; the verdict holds beside all others (Holm)"
+
+
+class ComparedSide(Value):
+    """One side of a pair, all its devices together. Null: not measured, or not recorded."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    models: tuple[str, ...] = Field(description="Device models; empty: not recorded.")
+    devices: int
+    reason: str | None = Field(default=None, description="Why there is no value.")
+
+
+class ComparedRow(Value):
+    """One thing that results have in common."""
+
+    what: str
+    quantity: str
+    details: dict[str, str]
+
+
+class ComparedPair(ComparedRow):
+    """The same thing in the baseline and in another result."""
+
+    method: str | None = Field(description="How the numbers were obtained; null: not recorded.")
+    against: str = Field(description="The other result.")
+    baseline: ComparedSide
+    other: ComparedSide
+    ratio: Estimate | None = Field(description="Times the baseline's number.")
+    sense: QuantitySense = Field(description="What more of it means.")
+    verdict: ChangeVerdict = "unsure"
+    regression: bool = Field(default=False, description="Surely worse by more than the minimum effect.")
+    decidable: bool = Field(description="Whether a gate can rest on it.")
+    doubt: Doubt | None = Field(description="Why it is unsure, as a code; only `too close` depends on the numbers.")
+    reason: str | None = Field(description="Why it is unsure.")
+    caveat: PairCaveat | None = Field(default=None, description="What qualifies the ratio, as a code.")
+
+
+def judge_pairs(pairs: Sequence[CellPair], minimum_effect: float) -> tuple[ComparedPair, ...]:
+    """Return every pair with its ratio and a verdict; the verdicts hold together."""
+    assessed = [_assess_pair(pair) for pair in pairs]
+    undoubted = {index: ratio for index, (pair, ratio) in enumerate(assessed) if pair.doubt is None and ratio}
+    verdicts = ratios.decide_ratios(list(undoubted.values()), minimum_effect)
+    decided = dict(zip(undoubted, verdicts, strict=True))
+    return tuple(
+        _with_verdict(pair, decided[index], minimum_effect) if index in decided else pair
+        for index, (pair, _) in enumerate(assessed)
+    )
+
+
+def _assess_pair(pair: CellPair) -> tuple[ComparedPair, LogEstimate | None]:
+    """Return a pair without a verdict, and its ratio."""
+    shared = pair.shared_models
+    sides = [[c for c in side if not shared or c.model in shared] for side in (pair.baseline, pair.other)]
+    first, second = measured = [[cell for cell in side if cell.value is not None] for side in sides]
+    ratio: LogEstimate | None = None
+    doubt: Doubt | None = "no number"
+    caveat: PairCaveat | None = None
+    if first and second:
+        sides, ratio = measured, cells_ratio(first, second)
+        doubt = _find_doubt(ratio, first, second)
+        reason = None if doubt is None else DOUBT_REASONS[doubt]
+        same_device = {cell.device for cell in first} & {cell.device for cell in second}
+        caveat = "unknown model" if not shared else None if same_device else "other device"
+    else:
+        missing, which = (sides[1], "the other") if first else (sides[0], "the baseline")
+        reason = f"{which} has no number: {missing[0].reason or 'not measured'}"
+    scope: Scope = "process" if ratio is None or ratio.error is None or doubt == "one process" else "run"
+    n = sum(cell.processes or 1 for side in sides for cell in side)
+    sense = sides[0][0].sense
+    compared = ComparedPair(
+        what=pair.name.work,
+        quantity=pair.name.quantity,
+        details=pair.name.detail_values,
+        method=pair.name.method,
+        against=pair.against,
+        baseline=summarize_side(sides[0]),
+        other=summarize_side(sides[1]),
+        ratio=None if ratio is None else ratio_estimate(ratio, RATIO_METHOD, n, scope),
+        sense=sense,
+        decidable=sense != "neither" and doubt is None,
+        doubt=doubt,
+        reason=reason,
+        caveat=caveat,
+    )
+    return compared, ratio
+
+
+def ratio_estimate(ratio: LogEstimate, method: str, n: int, scope: Scope) -> Estimate:
+    """Return a ratio with its interval as an estimate."""
+    low, high = ratio.interval() or (None, None)
+    return Estimate(value=ratio.value, low=low, high=high, unit="×", scope=scope, method=method, n=n)
+
+
+def summarize_side(cells: Sequence[ComparedCell]) -> ComparedSide:
+    """Return what the devices of one result measured together: their geometric mean."""
+    measured = [cell for cell in cells if cell.value is not None]
+    value: float | None = None
+    bounds: tuple[float, float] | None = None
+    if len(measured) == 1 and len(measured[0].draws) < 2:
+        (only,) = measured
+        value = only.value
+        bounds = None if only.low is None or only.high is None else (only.low, only.high)
+    elif measured:
+        levels = [
+            ratios.log_estimate_of_draws(cell.draws) if len(cell.draws) > 1 else _interval_level(cell)
+            for cell in measured
+        ]
+        if None not in levels:
+            mean = ratios.geometric_mean([level for level in levels if level is not None])
+            value, bounds = mean.value, mean.interval()
+    low, high = bounds or (None, None)
+    return ComparedSide(
+        value=value,
+        low=low,
+        high=high,
+        unit=cells[0].unit,
+        models=tuple(sorted(device_models(cells))),
+        devices=len(cells),
+        reason=None if value is not None else cells[0].reason,
+    )
+
+
+def cells_ratio(first: Sequence[ComparedCell], second: Sequence[ComparedCell]) -> LogEstimate | None:
+    """Return second over first; by least squares over draws where all cells have them; null where there is none."""
+    strata, _ = pair_strata(*({cell.device or str(id(cell)): [cell] for cell in side} for side in (first, second)))
+    if all(cell.draws for stratum in strata for side in stratum for cell in side):
+        draws = [[[draw for cell in side for draw in cell.draws] for side in stratum] for stratum in strata]
+        return ratios.pooled_ratio([(one, other) for one, other in draws])
+    result: list[LogEstimate] = []
+    for stratum in strata:
+        levels = [[_interval_level(cell) for cell in side] for side in stratum]
+        one, other = ([level for level in side if level is not None] for side in levels)
+        if [one, other] != levels:
+            return None
+        result.append(ratios.divide_estimates(ratios.geometric_mean(one), ratios.geometric_mean(other)))
+    return ratios.geometric_mean(result)
+
+
+def pair_strata(
+    first: Mapping[str, Sequence[ItemT]], second: Mapping[str, Sequence[ItemT]]
+) -> tuple[list[tuple[list[ItemT], list[ItemT]]], bool]:
+    """Return what is compared with what, and whether each stratum (device) is compared with itself.
+
+    Where no stratum is on both sides, everything is compared with everything.
+    """
+    shared = [key for key in first if first[key] and second.get(key)]
+    if shared:
+        return [(list(first[key]), list(second[key])) for key in shared], True
+    one, other = ([item for items in side.values() for item in items] for side in (first, second))
+    return [(one, other)], False
+
+
+def _interval_level(cell: ComparedCell) -> LogEstimate | None:
+    return None if cell.value is None else ratios.log_estimate(cell.value, cell.low, cell.high, cell.processes)
+
+
+def _find_doubt(
+    ratio: LogEstimate | None, first: Sequence[ComparedCell], second: Sequence[ComparedCell]
+) -> Doubt | None:
+    """Return why no verdict can be given; null where one may be."""
+    if ratio is None:
+        return "no ratio"
+    if bool(device_models(first)) != bool(device_models(second)):
+        return "model unknown"
+    if ratio.error is None:
+        return "no interval"
+    single = any(cell.processes == 1 and not cell.draws for cell in (*first, *second))
+    return "one process" if single else None
+
+
+def _with_verdict(pair: ComparedPair, verdict: SpeedVerdict, minimum_effect: float) -> ComparedPair:
+    """Return a pair with its verdict, in the words for its quantity."""
+    if verdict == "unsure":
+        reason = f"it may differ by more or less than {format_percent(minimum_effect, digits=3)}"
+        return pair.model_copy(update={"doubt": "too close", "reason": reason})
+    above, below = VERDICT_WORDS[pair.sense]
+    words: dict[SpeedVerdict, ChangeVerdict] = {"slower": above, "faster": below, "same": "same"}
+    update = {"verdict": words[verdict], "regression": words[verdict] == WORSE_VERDICTS[pair.sense]}
+    return pair.model_copy(update=update)

@@ -8,24 +8,29 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from assay.core.format import format_count, format_list, format_percent, format_value, ratio_cell
-from assay.core.page import Column, Page, Section, Table, Text, build_table
+from assay.core.page import Page, Section, Table, Text, build_table
 from assay.core.results import Origin, Verdict
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, NotComparable, View, device_models, name_text
-from assay.experiments.compare.thresholds import ThresholdRise, compare_thresholds
-from assay.experiments.compare.verdicts import (
+from assay.experiments.compare.pairing import (
     CAVEAT_TEXTS,
+    THRESHOLD_QUANTITY,
     ChangeVerdict,
     ComparedPair,
     ComparedRow,
     ComparedSide,
+    NotComparable,
+    View,
+    device_models,
     judge_pairs,
+    name_text,
+    shorten_list,
     summarize_side,
 )
-from assay.experiments.reporting import CLAIM_TONES, EFFECT_TONES, overall_origin
+from assay.experiments.compare.thresholds import ThresholdRise, compare_thresholds
+from assay.experiments.reporting import CLAIM_TONES, EFFECT_TONES, overall_origin, table_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from assay.core.page import Cell, Element, Tone
     from assay.experiments.compare.pairing import ResultSource, ResultTable
@@ -140,11 +145,11 @@ def _headline(
     if pairs:
         counts = Counter(pair.verdict for pair in pairs)
         texts = [f"{counts[word]} {VERDICT_TEXTS.get(word, word)}" for word in VERDICT_ORDER if counts[word]]
-        common = f"Of {format_count(len(pairs), 'result')} in common with {baseline}"
-        sentences.append(f"{common}: {', '.join(texts)}{_largest_change(pairs)}.")
+        results = format_count(len(pairs), "result")
+        sentences.append(f"Of {results} in common with {baseline}: {', '.join(texts)}{_largest_change(pairs)}.")
         if set(counts) == {"same"}:
             within = f"within {format_percent(minimum_effect, digits=3)}"
-            sentences = [f"{len(pairs)} of {format_count(len(pairs), 'result')} unchanged from {baseline} ({within})."]
+            sentences = [f"{len(pairs)} of {results} unchanged from {baseline} ({within})."]
     rose = [rise.name for rise in rises if rise.rose == "yes"]
     sentences += [f"The threshold of {format_list(rose)} rose."] if rose else []
     if table.not_comparable and (pairs or not table.shared):
@@ -153,8 +158,11 @@ def _headline(
         what = "Not comparable" if table.shared else f"Nothing is comparable with {baseline}"
         sentences.append(f"{what}: {'; '.join(texts[:MAX_NOT_COMPARABLE])}{more}.")
     if table.shared and not pairs and not rises:
-        on = ", ".join(f"{source.path} on {_models_text(table, index)}" for index, source in enumerate(table.sources))
-        sentences.append(f"Side by side, without a verdict, as devices differ: {on}.")
+        where = []
+        for index, source in enumerate(table.sources):
+            models = device_models([cell for row in table.shared.values() for cell in row[index]])
+            where.append(f"{source.path} on {', '.join(sorted(models)) or 'a device that is not recorded'}")
+        sentences.append(f"Side by side, without a verdict, as devices differ: {', '.join(where)}.")
     return " ".join(sentences)
 
 
@@ -171,16 +179,10 @@ def _largest_change(pairs: Sequence[ComparedPair]) -> str:
     return f"; the largest change is {name} ({quantity}), {ratio_cell(ratio)}"
 
 
-def _models_text(table: ResultTable, index: int) -> str:
-    """Write the models that a result was measured on."""
-    names = device_models([cell for row in table.shared.values() for cell in row[index]])
-    return ", ".join(sorted(names)) or "a device that is not recorded"
-
-
 def build_page(result: ComparisonResult) -> Page:
     """Return the whole page."""
     results: list[Element] = [
-        pairs_table(several, f"{path} against {result.baseline}", result.minimum_effect)
+        _pairs_table(several, f"{path} against {result.baseline}", result.minimum_effect)
         for path in result.others
         if (several := [pair for pair in result.pairs if pair.against == path])
     ]
@@ -210,42 +212,44 @@ def build_page(result: ComparisonResult) -> Page:
 def _row_labels(rows: Sequence[ComparedRow]) -> list[str]:
     """Name each row by its work and by the details that are not the same in all rows; of a single row by all."""
     constant = set.intersection(*(set(row.details.items()) for row in rows)) if len(rows) > 1 else set()
-    differing = [
-        [f"{detail[0]}={detail[1]}" for detail in row.details.items() if detail not in constant] for row in rows
+    return [
+        " ".join(
+            [row.what, *(f"{name}={value}" for name, value in row.details.items() if (name, value) not in constant)]
+        )
+        for row in rows
     ]
-    return [" ".join([row.what, *texts]) for row, texts in zip(rows, differing, strict=True)]
 
 
-def pairs_table(pairs: Sequence[ComparedPair], title: str, minimum_effect: float) -> Table:
+def _pairs_table(pairs: Sequence[ComparedPair], title: str, minimum_effect: float) -> Table:
     """Return a row for each pair: both numbers, the ratio, the verdict."""
-    columns: dict[str, Callable[[tuple[str, ComparedPair]], Cell]] = {
-        "what": lambda row: row[0],
-        "quantity": lambda row: row[1].quantity,
-        "baseline": lambda row: _side_text(row[1].baseline),
-        "other": lambda row: _side_text(row[1].other),
-        "ratio": lambda row: ratio_cell(row[1].ratio),
-        "verdict": lambda row: row[1].verdict,
-    }
+
+    def tone(row: tuple[str, ComparedPair]) -> Tone:
+        pair = row[1]
+        if pair.regression:
+            return "bad"
+        if pair.verdict == "unsure":
+            return "unsure"
+        return "good" if pair.sense != "neither" or pair.verdict == "same" else "plain"
+
     return build_table(
         title,
         zip(_row_labels(pairs), pairs, strict=True),
-        columns,
+        {
+            "what": lambda row: row[0],
+            "quantity": lambda row: row[1].quantity,
+            "baseline": lambda row: _side_text(row[1].baseline),
+            "other": lambda row: _side_text(row[1].other),
+            "ratio": lambda row: ratio_cell(row[1].ratio),
+            "verdict": lambda row: row[1].verdict,
+        },
         numeric=("baseline", "other", "ratio"),
-        tone=lambda row: _pair_tone(row[1]),
+        tone=tone,
         note=(
             f"A verdict needs a difference of more than {format_percent(minimum_effect, digits=3)}, or surely less; "
             "all verdicts together hold with 95 % confidence (Holm). Each ratio's interval is for that ratio alone. "
             "Inconclusive: the interval is too wide."
         ),
     )
-
-
-def _pair_tone(pair: ComparedPair) -> Tone:
-    if pair.regression:
-        return "bad"
-    if pair.verdict == "unsure":
-        return "unsure"
-    return "good" if pair.sense != "neither" or pair.verdict == "same" else "plain"
 
 
 def _side_text(side: ComparedSide | None) -> str | None:
@@ -261,17 +265,18 @@ def _side_by_side_tables(result: ComparisonResult) -> list[Table]:
     rows = [row for row in result.table if across or row.quantity == THRESHOLD_QUANTITY]
     if not rows:
         return []
-    columns = [Column(title="what"), Column(title="quantity")]
+    titles = []
     for path in result.kinds:
         sides = [side for row in rows if (side := row.values[path]) is not None]
         models = dict.fromkeys(model for side in sides for model in side.models)
-        columns.append(Column(title=f"{path} ({', '.join(sorted(models)) or '?'})", numeric=True))
+        titles.append(f"{path} ({', '.join(sorted(models)) or '?'})")
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (label, row.quantity, *map(_side_text, row.values.values()))
         for label, row in zip(_row_labels(rows), rows, strict=True)
     )
     note = "With 95 % intervals. No verdict across device models: they differ for known reasons."
-    return [Table(title="Side by side", columns=tuple(columns), rows=cells, note=note if across else None)]
+    columns = table_columns("what", "quantity", *titles, words=2)
+    return [Table(title="Side by side", columns=columns, rows=cells, note=note if across else None)]
 
 
 def _facts_tables(result: ComparisonResult) -> tuple[Table, ...]:
@@ -281,7 +286,7 @@ def _facts_tables(result: ComparisonResult) -> tuple[Table, ...]:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (name, *(values[path] for path in paths)) for name, values in result.differing_facts.items()
     )
-    columns = tuple(Column(title=title) for title in ("what", *paths))
+    columns = table_columns("what", *paths, words=1 + len(paths))
     return (Table(title="Machines and software", columns=columns, rows=rows),)
 
 
@@ -291,7 +296,5 @@ def _remarks(result: ComparisonResult) -> list[str]:
     reasons += Counter(CAVEAT_TEXTS[pair.caveat] for pair in result.pairs if pair.caveat is not None)
     texts = [f"{count} of {len(result.pairs)}: {why}." for why, count in reasons.items()]
     texts += [f"{note.rstrip('.')}." for note in result.notes]
-    for path, names in result.only_in.items():
-        more = f" and {len(names) - MAX_ONLY_NAMES} more" if len(names) > MAX_ONLY_NAMES else ""
-        texts.append(f"Only {path} has {', '.join(names[:MAX_ONLY_NAMES])}{more}.")
+    texts += [f"Only {path} has {shorten_list(names, MAX_ONLY_NAMES)}." for path, names in result.only_in.items()]
     return texts

@@ -1,54 +1,72 @@
-"""Which paths the arguments mean, and what a path holds that can be compared.
+"""Results that can be compared, whatever wrote them: what a path holds, and its cells.
 
-variance A... --against B...        files, folders, comma-separated lists, globs; quoted or expanded by the shell
-variance A,B C,D                    two lists
-variance 'base/*.json' 'conc/*.json'
-variance baseline/*.json concurrent/*.json    expanded, from the two folders that the older tool named so
-variance RUN                        a run of `assay contention run`: its own phases
-variance FOLDER FOLDER              two run folders, or two folders of files
+Records of a run, findings, the output of ``assay time --json``, tunings, times over ranks, threshold speed-ups.
 """
 
 from __future__ import annotations
 
-import glob
-import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from assay.core.errors import BadInput
 from assay.core.files import read_json
-from assay.core.values import SCHEMA_VERSION
-from assay.experiments.compare import adapters as from_findings
-from assay.experiments.compare import adapters as from_older
-from assay.experiments.compare import adapters as from_run
-from assay.experiments.compare import tunings as variance
-from assay.experiments.compare.pairing import ResultSource
-from assay.experiments.reporting import assess_quality, disturbance_text
+from assay.core.format import unit_of
+from assay.core.results import Finding
+from assay.core.values import SCHEMA_VERSION, first_problem
+from assay.experiments.compare import tunings
+from assay.experiments.compare.pairing import THRESHOLD_QUANTITY, CellName, ComparedCell, ResultSource
+from assay.experiments.contention.plan import WARM_UP
+from assay.experiments.reporting import CLOCK_QUANTITIES, assess_quality, disturbance_text
 from assay.experiments.scaling import saved_results as scaling
-from assay.experiments.threshold import results_file as saved
+from assay.experiments.scaling.result_rows import DEVICE_SETTING
+from assay.experiments.threshold import results_file as thresholds
 from assay.experiments.threshold.results_file import RESULTS_FILE as THRESHOLDS
+from assay.experiments.threshold.results_file import select_identity
+from assay.experiments.threshold.spec import TIME_KINDS
 from assay.machine.cuda_devices import gpu_targets
-from assay.store.identity import machine_model
+from assay.stats.intervals import restarts_interval
+from assay.store.identity import (
+    DTYPE,
+    ISOLATION,
+    IdentityDetail,
+    devices_and_model,
+    identity_details,
+    identity_model,
+    loaded_dtype_of,
+    machine_model,
+    parse_identity,
+    subject_details,
+    work_name,
+)
 from assay.store.records import verify_file
 from assay.store.run_folder import RunFolder, run_paths
+from assay.timing.results import Comparison, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pydantic import JsonValue
 
-    from assay.core.results import Origin
-    from assay.experiments.compare.pairing import ComparedCell, View
+    from assay.core.results import Estimate, Origin, Record
+    from assay.core.values import Trial
+    from assay.experiments.compare.pairing import View
+    from assay.experiments.compare.tunings import KernelTuning
+    from assay.experiments.scaling.result_rows import ScalingRow
+    from assay.experiments.threshold.results_file import ThresholdResults
+    from assay.machine.model import Machine
+    from assay.store.identity import Identity
 
-
-if TYPE_CHECKING:
     Reader = Callable[[], Sequence[ComparedCell]]
 
-PLAN_FILE, RECORDS_FILE, FINDINGS_FILE = "plan.json", "records.jsonl", "findings.json"
+PLAN_FILE, FINDINGS_FILE = "plan.json", "findings.json"
 NOT_COMPARABLE_TEXT = (
     "holds nothing that can be compared; known are run folders, findings.json, what --json printed, results of "
+    "`assay threshold`, and files of the older tools"
 )
-NOT_COMPARABLE_TEXT += "`assay threshold`, and files of the older tools"
 
 
 def read_source(path: Path) -> ResultSource:
@@ -59,7 +77,7 @@ def read_source(path: Path) -> ResultSource:
     """
     if not path.exists():
         raise BadInput(f"{path} does not exist.")
-    if path.name == RECORDS_FILE:
+    if path.name == tunings.RECORDS_FILE:
         path = path.parent
     if path.is_dir():
         return _run_source(path) if (path / PLAN_FILE).is_file() else _folder_source(path)
@@ -88,15 +106,13 @@ def _run_source(path: Path) -> ResultSource:
     for left in (FINDINGS_FILE, THRESHOLDS):
         verify_file(path / left)
     experiment = folder.plan.experiment
-    readers: dict[View, Reader] = {"times": lambda: from_run.run_cells(folder)}
+    readers: dict[View, Reader] = {"times": lambda: run_cells(folder)}
     if experiment == "threshold" and (path / THRESHOLDS).is_file():
         readers = {**_threshold_readers(path / THRESHOLDS, read_json(path / THRESHOLDS)), **readers}
     if experiment == scaling.EXPERIMENT_NAME:
-        readers["shapes"] = lambda: from_older.shape_cells(
-            scaling.read_sources(path).rows, machine_model(folder.machine)
-        )
-    if experiment in variance.READABLE_EXPERIMENTS:
-        readers["tunings"] = lambda: _run_tunings(path)
+        readers["shapes"] = lambda: shape_cells(scaling.read_sources(path).rows, machine_model(folder.machine))
+    if experiment in tunings.READABLE_EXPERIMENTS:
+        readers["tunings"] = lambda: tuning_cells(_read_tunings([path]).tunings)
     if (path / FINDINGS_FILE).is_file():
         readers["findings"] = lambda: _read_findings(path / FINDINGS_FILE)
     records = folder.records()
@@ -131,31 +147,28 @@ def _machine_facts(folder: RunFolder, path: Path) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _run_tunings(path: Path) -> list[ComparedCell]:
-    """Return the tunings of a run: of one with phases, those of its baseline."""
-    group = variance.read_group([path], "baseline")
-    if not group.sources:
+def _read_tunings(paths: Sequence[Path]) -> tunings.TuningGroup:
+    """Read the tunings of files, or of a run: of one with phases, those of its baseline."""
+    group = tunings.read_group(paths, "baseline")
+    if not group.tunings:
         raise BadInput(f"{'; '.join(group.unusable)}.")
-    return from_older.tuning_cells([source.tuning for source in group.sources])
+    return group
 
 
 def _tuning_files(path: Path) -> ResultSource:
     """Return what an older tuner's file, or a folder of such, holds."""
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    group = variance.read_group(files, "baseline")
-    if not group.sources:
-        raise BadInput(f"{'; '.join(group.unusable)}.")
-    numbers = from_older.tuning_cells([source.tuning for source in group.sources])
-    notes = (*group.unusable, *(f"{s.path}: {note}" for s in group.sources for note in s.tuning.notes))
-    return ResultSource(str(path), "older tuning results", {"tunings": lambda: numbers}, notes=notes)
+    group = _read_tunings(sorted(path.glob("*.json")) if path.is_dir() else [path])
+    cells = tuning_cells(group.tunings)
+    notes = (*group.unusable, *(f"{tuning.source}: {note}" for tuning in group.tunings for note in tuning.notes))
+    return ResultSource(str(path), "older tuning results", {"tunings": lambda: cells}, notes=notes)
 
 
 def _shape_files(path: Path) -> ResultSource:
     """Return what a file of times over ranks, or a folder of such, holds."""
     shapes = scaling.read_sources(path)
-    numbers = from_older.shape_cells(shapes.rows, None)
+    cells = shape_cells(shapes.rows, None)
     notes = (*shapes.unusable, *(note.rstrip(".") for note in shapes.notes))
-    return ResultSource(str(path), "results over ranks", {"shapes": lambda: numbers}, notes=notes)
+    return ResultSource(str(path), "results over ranks", {"shapes": lambda: cells}, notes=notes)
 
 
 def _read_findings(path: Path) -> list[ComparedCell]:
@@ -167,7 +180,7 @@ def _read_findings(path: Path) -> list[ComparedCell]:
     machine = path.parent / "machine.json"
     model = machine_model(RunFolder.open(path.parent).machine) if machine.is_file() else None
     try:
-        return from_findings.finding_cells(findings, model)
+        return finding_cells(findings, model)
     except BadInput as error:
         raise BadInput(f"{path}: {error}.") from None
 
@@ -178,14 +191,14 @@ def _threshold_readers(path: Path, content: JsonValue) -> dict[View, Reader]:
 
     data = content if isinstance(content, dict) else {"results": content}
     info, rows = data.get("device_info"), data.get("results")
-    model = info.get("device_name") if isinstance(info, dict) else None
-    named = model if isinstance(model, str) else None
-    recommended = from_older.recommendation_cells(data, named)
+    name = info.get("device_name") if isinstance(info, dict) else None
+    model = name if isinstance(name, str) else None
+    recommended = recommendation_cells(data, model)
     readers: dict[View, Reader] = {}
-    results = saved.read_saved(path).results if "schema" in data else None
+    results = thresholds.read_saved(path).results if "schema" in data else None
     if results is not None:
-        readers["speed-ups"] = lambda: [*recommended, *from_older.speedup_cells(results)]
-    of_rows = row_cells(rows if isinstance(rows, list) else [], named)
+        readers["speed-ups"] = lambda: [*recommended, *speedup_cells(results)]
+    of_rows = row_cells(rows if isinstance(rows, list) else [], model)
     if not of_rows and results is None:
         raise BadInput("it has no row with a speed-up or a time")
     readers["rows"] = lambda: [*recommended, *of_rows]
@@ -205,7 +218,7 @@ def _file_source(path: Path, content: JsonValue) -> ResultSource:
         claims = _read_findings(path)
         return ResultSource(name, "findings", {"findings": lambda: claims})
     if content.get("measurement") is not None or content.get("comparison") is not None:
-        times = from_findings.timed_cells(content)
+        times = timed_cells(content)
         return ResultSource(name, "times of `assay time`", {"times": lambda: times})
     if "kernel_name" in content:
         return _tuning_files(path)
@@ -230,82 +243,239 @@ def _folder_source(path: Path) -> ResultSource:
             raise error from None
 
 
-USAGE_HINT = "say `assay contention variance BASELINE... --against CONCURRENT...`"
-OLDER_FOLDERS = {"concurrent", "isolated"}
+NOT_COMPARED = CLOCK_QUANTITIES | {"start_us"}
+"""What is kept beside the times: how the clock was, and when a call began."""
+FAILED_QUANTITY = "call_us"
+"""The time that would be there of what failed: every way of timing takes it."""
 
 
-class ComparisonSides(NamedTuple):
-    """The words of the baseline and those of what is held against it."""
+def run_cells(folder: RunFolder) -> list[ComparedCell]:
+    """Return every number of a run; of what was measured several times, the mean of the times it was."""
+    trials = {trial.id: trial for decision in folder.decisions() for trial in decision.block.trials}
+    by_location: dict[tuple[CellName, str | None, str | None], list[ComparedCell]] = {}
+    for record in folder.records():
+        if record.trial in trials and trials[record.trial].settings.get("phase") != WARM_UP:
+            for cell in _record_cells(trials[record.trial], record, folder.machine):
+                by_location.setdefault((cell.name, cell.device, cell.model), []).append(cell)
+    return [_combine_cells(several) for several in by_location.values()]
 
-    baseline: tuple[str, ...]
-    concurrent: tuple[str, ...]
+
+def _record_cells(trial: Trial, record: Record, machine: Machine) -> Iterator[ComparedCell]:
+    for role in (role for role in trial.roles if role.duty == "timed"):
+        where = devices_and_model(role, machine)
+        for index, subject in enumerate(role.subjects):
+            details = subject_details(trial, role, subject, loaded_dtype_of(record, role.name, index))
+            if record.status != "ok":
+                name = CellName(work_name(subject), details, FAILED_QUANTITY)
+                yield ComparedCell(name, *where, None, unit=unit_of(FAILED_QUANTITY), reason=record.reason)
+                continue
+            for summary in record.estimates:
+                quantity, estimate = summary.quantity, summary.estimate
+                if (summary.role, summary.subject) == (role.name, index) and quantity not in NOT_COMPARED:
+                    restarts = len(
+                        {
+                            series.restart
+                            for series in record.series
+                            if (series.role, series.subject, series.quantity) == (role.name, index, quantity)
+                        }
+                    )
+                    several = estimate.scope == "process" or restarts > 1
+                    processes = max(restarts, 1) if several else estimate.n
+                    name = CellName(work_name(subject), details, quantity, estimate.method_key)
+                    bounds = estimate.value, estimate.low, estimate.high
+                    yield ComparedCell(name, *where, *bounds, estimate.unit, processes)
 
 
-def split_sides(words: Sequence[str], against: Sequence[str], *, is_phased: Callable[[Path], bool]) -> ComparisonSides:
-    """Return which words are which, or say how to say it.
+def _combine_cells(several: list[ComparedCell]) -> ComparedCell:
+    """Return one number for several of the same thing: each record is one draw."""
+    good = [cell for cell in several if cell.value is not None]
+    if len(good) < 2:
+        return (good or several)[0]
+    centre, low, high, _ = restarts_interval([cell.value for cell in good if cell.value is not None])
+    first = good[0]
+    return ComparedCell(first.name, first.device, first.model, centre, low, high, first.unit, len(good))
+
+
+def finding_cells(entries: list[JsonValue], model: str | None) -> list[ComparedCell]:
+    """Return the number of each claim that has one.
 
     Raises:
-        BadInput: It is not clear which files are the baseline.
+        BadInput: A claim is not what this version of Assay writes; the sentence has no file name.
     """
-    if against:
-        if not words:
-            raise BadInput(f"There is no baseline: {USAGE_HINT}.")
-        return ComparisonSides(tuple(words), tuple(against))
-    if not words:
-        raise BadInput(f"Nothing to compare: {USAGE_HINT}.")
-    if len(words) == 1 and is_phased(Path(words[0])):
-        return ComparisonSides((words[0],), (words[0],))
-    if len(words) == 2 and (any(_is_path_list(word) for word in words) or _two_folders(*words)):
-        return ComparisonSides((words[0],), (words[1],))
-    folders = list(dict.fromkeys(Path(word).parent.name for word in words))
-    if len(folders) == 2 and folders[0] == "baseline" and folders[1] in OLDER_FOLDERS:
-        first = tuple(word for word in words if Path(word).parent.name == "baseline")
-        return ComparisonSides(first, tuple(word for word in words if word not in first))
-    if len(words) == 1:
-        raise BadInput(f"Nothing is held against {words[0]}; {USAGE_HINT}.")
-    if len(words) == 2:
-        meant = shlex.join(("assay", "contention", "variance", words[0], "--against", words[1]))
-        raise BadInput(f"It is not clear that {words[0]} is the baseline and {words[1]} is not; if so, say `{meant}`.")
-    raise BadInput(f"It is not clear which of these {len(words)} are the baseline; {USAGE_HINT}.")
+    try:
+        findings = [Finding.model_validate(entry) for entry in entries]
+    except ValidationError as error:
+        raise BadInput(f"a finding is not what this version of Assay writes: {first_problem(error)}") from None
+    cells: list[ComparedCell] = []
+    counts: Counter[str] = Counter()
+    for finding in findings:
+        counts[finding.claim] += 1
+        number = counts[finding.claim]
+        if finding.estimate is not None:
+            identity = finding.identity or {}
+            again = (IdentityDetail("conditions", "number", str(number)),) if number > 1 else ()
+            details = (*identity_details(identity), *again)
+            name = CellName(finding.claim, details, finding.estimate.unit or "value", finding.estimate.method_key)
+            cells.append(_estimate_cell(name, None, identity_model(identity) or model, finding.estimate))
+    return cells
 
 
-def missing_paths(words: Sequence[str]) -> list[str]:
-    """Return the words that name a single file or folder which does not exist."""
-    return [word for word in words if not Path(word).exists() and not _is_path_list(word)]
+def timed_cells(content: dict[str, JsonValue]) -> list[ComparedCell]:
+    """Return the times that ``assay time --json`` printed.
+
+    Raises:
+        BadInput: It is not what this version of Assay writes; the sentence has no file name.
+    """
+    result: Measurement | Comparison
+    try:
+        if content.get("measurement") is not None:
+            result = Measurement.model_validate(content["measurement"])
+            by_quantity = {q: getattr(result, q) for q in ("busy_us", "span_us", "call_us")}
+            times = [(result.name, quantity, time) for quantity, time in by_quantity.items() if time is not None]
+        else:
+            result = Comparison.model_validate(content["comparison"])
+            by_work = {result.first: result.first_us, **{other.name: other.time_us for other in result.others}}
+            times = [(work, result.quantity, time) for work, time in by_work.items()]
+    except ValidationError as error:
+        raise BadInput(f"it is not what this version of Assay writes: {first_problem(error)}") from None
+    details = (
+        IdentityDetail("device", "on", result.device.partition(":")[0]),
+        IdentityDetail("conditions", "cache", result.cache),
+    )
+    return [
+        _estimate_cell(CellName(work, details, quantity, time.method_key), result.device, None, time, result.processes)
+        for work, quantity, time in times
+    ]
 
 
-def _two_folders(one: str, other: str) -> bool:
-    """Return whether these are two different folders: a shell expands no list of files to them."""
-    first, second = Path(one), Path(other)
-    return first.is_dir() and second.is_dir() and first.resolve() != second.resolve()
+def _estimate_cell(
+    name: CellName, device: str | None, model: str | None, estimate: Estimate, processes: int | None = None
+) -> ComparedCell:
+    return ComparedCell(
+        name=name,
+        device=device,
+        model=model,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        unit="µs" if estimate.unit == "us" else estimate.unit or unit_of(name.quantity),
+        processes=1 if estimate.scope == "process" else processes,
+    )
 
 
-def _is_path_list(word: str) -> bool:
-    """Return whether a word names several files by itself, and is no file."""
-    return not Path(word).exists() and ("," in word or glob.has_magic(word))
+def tuning_cells(several: Iterable[KernelTuning]) -> list[ComparedCell]:
+    """Return the best time of each kernel on each device."""
+    by_name: dict[tuple[CellName, str | None], list[KernelTuning]] = {}
+    for tuning in several:
+        name, model = CellName(tuning.kernel, (), "best_time_ms"), None
+        if tuning.identity is not None:
+            work = tuning.identity.get("workload", {}).get("workload", tuning.kernel)
+            details = tuple(detail for detail in identity_details(tuning.identity) if detail.aspect != "workload")
+            name, model = CellName(work, details, "best_time_ms"), identity_model(tuning.identity)
+        by_name.setdefault((name, model), []).append(tuning)
+    return [
+        _draws_cell(name, device or None, model, times, "ms")
+        for (name, model), alike in by_name.items()
+        for device, times in tunings.best_times(alike).items()
+    ]
 
 
-def expand_paths(words: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Return the paths that words name, each once, and in words which name nothing."""
-    paths: dict[Path, None] = {}
-    missing: list[str] = []
-    for word in words:
-        for path in _expand_word(word, missing):
-            paths[path] = None
-    return list(paths), missing
+def shape_cells(rows: Iterable[ScalingRow], model: str | None) -> list[ComparedCell]:
+    """Return the time, the transfers and the memory of each shape."""
+    return [cell for row in rows for cell in _shape_row_cells(row, model)]
 
 
-def _expand_word(word: str, missing: list[str]) -> list[Path]:
-    """Return the paths of one word: a file that is there, a list with commas or spaces, or a glob."""
-    if Path(word).exists():
-        return [Path(word)]
-    parts = [part for part in word.replace(",", " ").split() if part]
-    if len(parts) > 1:
-        return [path for part in parts for path in _expand_word(part, missing)]
-    if glob.has_magic(word):
-        matches = [Path(match) for match in sorted(glob.glob(word))]  # noqa: PTH207 - the word may be absolute
-        if not matches:
-            missing.append(f"{word} fits no file")
-        return matches
-    missing.append(f"{word} does not exist")
-    return []
+def _shape_row_cells(row: ScalingRow, model: str | None) -> Iterator[ComparedCell]:
+    setting = dict(row.setting)
+    work, model = setting.pop("workload", "dilated attention"), setting.pop(DEVICE_SETTING, model)
+    isolation = setting.pop(ISOLATION, None)
+    details = (
+        *(_parameter_detail(name, value) for name, value in setting.items()),
+        *([] if isolation is None else [IdentityDetail("isolation", ISOLATION, isolation)]),
+        *([_parameter_detail("tokens", str(row.requested_length))] if row.tokens else []),
+        _parameter_detail("batch", str(row.batch)),
+        IdentityDetail("conditions", "ranks", str(row.world)),
+        IdentityDetail("conditions", "ring", str(row.ring)),
+        IdentityDetail("conditions", "scaling", "weak" if row.weak else "strong"),
+        IdentityDetail("conditions", "measured by", "the older tool" if row.assay_version is None else "Assay"),
+    )
+    time_ms = row.time_ms
+    name = CellName(work, details, "time_ms")
+    yield ComparedCell(name, None, model, time_ms.value, time_ms.low, time_ms.high, "ms")
+    for quantity, value, unit in (
+        ("communication_ms", row.communication_ms, "ms"),
+        ("memory_gib", row.memory_gib, "GiB"),
+    ):
+        if value is not None and value > 0:
+            yield ComparedCell(CellName(work, details, quantity), None, model, value, unit=unit)
+
+
+def speedup_cells(results: ThresholdResults) -> list[ComparedCell]:
+    """Return the speed-up of every point by each time that was taken, from the pairs of each process."""
+    where = results.device_info.uuid, results.device_info.device_name
+    cells: list[ComparedCell] = []
+    for row in results.results:
+        details = (*parameter_details(row.params), *_threshold_details(results.identity, row.threshold))
+        for time, timed in row.times.items():
+            draws = [math.exp(sum(logs) / len(logs)) for logs in timed.log_speedups if logs]
+            cells.append(_draws_cell(CellName(row.threshold, details, f"speedup by {time}"), *where, draws, "×"))
+        reason = row.refused or row.cannot or "not measured"
+        for time in () if row.times else TIME_KINDS:
+            name = CellName(row.threshold, details, f"speedup by {time}")
+            cells.append(ComparedCell(name, *where, None, unit="×", reason=reason))
+    return cells
+
+
+def recommendation_cells(content: Mapping[str, JsonValue], model: str | None) -> list[ComparedCell]:
+    """Return the thresholds that a file recommends; without a value where it says never, or that it is not known."""
+    entries = content.get("thresholds")
+    by_key = {
+        str(entry.get("key")).rpartition(".")[2]: entry
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
+    }
+    identity, recommended = parse_identity(content.get("identity")), content.get("recommendation")
+    cells: list[ComparedCell] = []
+    for key, value in (recommended if isinstance(recommended, dict) else {}).items():
+        last = key.rpartition(".")[2]
+        entry = by_key.get(last)
+        name = CellName(
+            last, _threshold_details(identity, None if entry is None else str(entry.get("name"))), THRESHOLD_QUANTITY
+        )
+        never = entry is not None and entry.get("decision") == "disable"
+        size = None if never else positive_float(value)
+        reason = "never" if never else "not known" if size is None else None
+        cells.append(ComparedCell(name, None, model, size, reason=reason))
+    return cells
+
+
+def _threshold_details(identity: Identity | None, name: str | None) -> tuple[IdentityDetail, ...]:
+    """Return what must agree for a threshold to be comparable; nothing where the file does not say."""
+    if identity is None:
+        return ()
+    return identity_details(select_identity(identity, set() if name is None else {name}))
+
+
+def positive_float(value: JsonValue) -> float | None:
+    """Return a number above zero; null for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < math.inf else None
+
+
+def parameter_details(params: Mapping[str, object]) -> tuple[IdentityDetail, ...]:
+    """Return parameters as what must agree; those without a value are left out."""
+    return tuple(_parameter_detail(name, str(value)) for name, value in params.items() if value is not None)
+
+
+def _parameter_detail(name: str, value: str) -> IdentityDetail:
+    return IdentityDetail("dtype" if name == DTYPE else "parameters", name, value)
+
+
+def _draws_cell(
+    name: CellName, device: str | None, model: str | None, draws: Sequence[float], unit: str
+) -> ComparedCell:
+    """Return the geometric mean of what several processes gave."""
+    value = math.exp(sum(map(math.log, draws)) / len(draws)) if draws else None
+    reason = None if draws else "not measured"
+    return ComparedCell(name, device, model, value, unit=unit, processes=len(draws), draws=tuple(draws), reason=reason)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from assay.experiments.compare.pairing import ResultTable
     from assay.experiments.threshold.answers import ThresholdAnswer
-    from assay.experiments.threshold.results_file import ThresholdEntry
     from assay.experiments.threshold.spec import Threshold, ThresholdOptions
     from assay.store.identity import Identity
 
@@ -103,23 +102,23 @@ def read_baseline(path: Path) -> ThresholdBaseline:
 
 def _read_results(path: Path) -> ThresholdBaseline:
     saved_results = saved.read_saved(path)
-    if saved_results.results is None:
+    results = saved_results.results
+    if results is None:
         raise BadInput(f"{path} holds no {RESULTS_FILE} of this version.")
-    entries = {entry.key: _baseline_of_entry(entry) for entry in saved_results.results.thresholds}
+    entries: dict[str, BaselineThreshold] = {}
+    for entry in results.thresholds:
+        highest = math.inf if entry.decision == "disable" else None
+        if entry.decision == "threshold" and entry.high is not None:
+            highest = float(entry.high)
+        text = {"disable": "never", "unsure": "not known", "threshold": f"from {entry.high} on"}[entry.decision]
+        known = highest if entry.parity == "passed" else None
+        entries[entry.key] = BaselineThreshold(known, text, entry.margin, entry.decided_on)
     points = {threshold.key: _point_keys(threshold) for threshold, _ in saved_results.thresholds}
-    return ThresholdBaseline(path, saved_results.device.device_name, entries, saved_results.results.identity, points)
+    return ThresholdBaseline(path, saved_results.device.device_name, entries, results.identity, points)
 
 
 def _point_keys(threshold: Threshold) -> frozenset[str]:
     return frozenset(json.dumps([point.size, point.params], sort_keys=True) for point in threshold.points)
-
-
-def _baseline_of_entry(entry: ThresholdEntry) -> BaselineThreshold:
-    highest = math.inf if entry.decision == "disable" else None
-    if entry.decision == "threshold" and entry.high is not None:
-        highest = float(entry.high)
-    text = {"disable": "never", "unsure": "not known", "threshold": f"from {entry.high} on"}[entry.decision]
-    return BaselineThreshold(highest if entry.parity == "passed" else None, text, entry.margin, entry.decided_on)
 
 
 def _parse_values(content: Any, path: Path, within: str = "") -> dict[str, BaselineThreshold]:
@@ -150,18 +149,25 @@ def check_baseline(baseline: ThresholdBaseline, options: ThresholdOptions, devic
             f"{baseline.path} was measured on {baseline.device_name}, and this is {device_name}: thresholds of one say "
             "nothing about the other."
         )
+    known = {t.key: before for t in options.thresholds if (before := baseline.threshold_of(t.key)) is not None}
     keys = [threshold.key for threshold in options.thresholds]
-    if not any(baseline.threshold_of(key) for key in keys):
+    if not known:
         near = suggest_nearest(keys[0].rpartition(".")[2], baseline.thresholds)
         raise BadInput(f"{baseline.path} has none of {', '.join(keys)}.{near}")
     for threshold in options.thresholds:
-        _check_settings(baseline, baseline.threshold_of(threshold.key), threshold.margin, options.decide_on)
-        _check_same_points(baseline, threshold)
-    _check_same_work(baseline, options)
-    _check_can_rise(baseline, options)
-    missing = [key for key in keys if baseline.threshold_of(key) is None]
+        _check_settings(baseline, known.get(threshold.key), threshold.margin, options.decide_on)
+        points = baseline.points.get(threshold.key)
+        if points is not None and not points & _point_keys(threshold):
+            raise BadInput(f"{baseline.path} is not comparable: no point of the grid of {threshold.name} is in both.")
+    if baseline.identity is not None:
+        names = {threshold.name for threshold in options.thresholds if threshold.key in known}
+        identities = (select_identity(identity, names) for identity in (baseline.identity, build_identity(options)))
+        different = find_differences(*map(identity_details, identities))
+        if different:
+            raise BadInput(f"{baseline.path} is not comparable: {describe_differences(different)}.")
+    _check_can_rise(baseline, [(t, known[t.key].highest) for t in options.thresholds if t.key in known])
     unknown = [f"{baseline.path} does not say on which device it was measured."] if baseline.device_name is None else []
-    return [*unknown, *(f"{baseline.path} does not have {key}, which is not judged." for key in missing)]
+    return [*unknown, *(f"{baseline.path} does not have {k}, which is not judged." for k in keys if k not in known)]
 
 
 def _check_settings(
@@ -181,31 +187,13 @@ def _check_settings(
         )
 
 
-def _check_same_work(baseline: ThresholdBaseline, options: ThresholdOptions) -> None:
-    if baseline.identity is None:
-        return
-    names = {threshold.name for threshold in options.thresholds if baseline.threshold_of(threshold.key) is not None}
-    before, now = (select_identity(identity, names) for identity in (baseline.identity, build_identity(options)))
-    different = find_differences(identity_details(before), identity_details(now))
-    if different:
-        raise BadInput(f"{baseline.path} is not comparable: {describe_differences(different)}.")
-
-
-def _check_same_points(baseline: ThresholdBaseline, threshold: Threshold) -> None:
-    before = baseline.points.get(threshold.key)
-    if before is not None and not before & _point_keys(threshold):
-        raise BadInput(f"{baseline.path} is not comparable: no point of the grid of {threshold.name} is in both.")
-
-
-def _check_can_rise(baseline: ThresholdBaseline, options: ThresholdOptions) -> None:
+def _check_can_rise(baseline: ThresholdBaseline, known: Sequence[tuple[Threshold, float | None]]) -> None:
     """Refuse a gate that could never say no: it is not known where thresholds were, or no size is as large as that."""
-    pairs = [(t, before) for t in options.thresholds if (before := baseline.threshold_of(t.key)) is not None]
-    if all(before.highest is None for _, before in pairs):
+    sized = [(threshold, highest) for threshold, highest in known if highest is not None]
+    if not sized:
         raise BadInput(f"{baseline.path} does not say where a threshold was, so that none could be seen to rise.")
-    sized = [(t, before.highest) for t, before in pairs if before.highest is not None]
-    finite = [(t, highest) for t, highest in sized if math.isfinite(highest)]
-    if finite and len(finite) == len(sized) and all(highest > max(t.sizes) for t, highest in finite):
-        threshold, highest = finite[0]
+    threshold, highest = sized[0]
+    if all(math.isfinite(h) and h > max(t.sizes) for t, h in sized):
         raise BadInput(
             f"{threshold.name} was from {highest:g} on in {baseline.path}, and no larger size than "
             f"{max(threshold.sizes):g} is measured, so that it could not be seen to rise; leave --sizes out, or name "
@@ -217,22 +205,19 @@ def compare_with_baseline(
     answers: Sequence[ThresholdAnswer], baseline: ThresholdBaseline, against: str
 ) -> tuple[ThresholdRise, ...]:
     """Return for each threshold that the baseline has whether it rose."""
-    return tuple(
-        _compare_answer(answer, before, against)
-        for answer in answers
-        if (before := baseline.threshold_of(answer.key)) is not None
-    )
-
-
-def _compare_answer(answer: ThresholdAnswer, before: BaselineThreshold, against: str) -> ThresholdRise:
-    location, highest = answer.location, before.highest
-    rose: Verdict = "unsure"
-    if highest is not None and location.high is not None and location.high <= highest:
-        rose = "no"
-    elif highest is not None and location.fails is not None and location.fails >= highest:
-        rose = "yes"
-    text = f"{answer.name} was {before.text}, and is {describe_location(location)}: {RISE_TEXTS[rose]}"
-    return ThresholdRise(name=answer.name, against=against, rose=rose, text=text)
+    rises = []
+    for answer in answers:
+        before, location = baseline.threshold_of(answer.key), answer.location
+        if before is None:
+            continue
+        rose: Verdict = "unsure"
+        if before.highest is not None and location.high is not None and location.high <= before.highest:
+            rose = "no"
+        elif before.highest is not None and location.fails is not None and location.fails >= before.highest:
+            rose = "yes"
+        text = f"{answer.name} was {before.text}, and is {describe_location(location)}: {RISE_TEXTS[rose]}"
+        rises.append(ThresholdRise(name=answer.name, against=against, rose=rose, text=text))
+    return tuple(rises)
 
 
 def compare_thresholds(table: ResultTable) -> tuple[ThresholdRise, ...]:

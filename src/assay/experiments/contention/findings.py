@@ -5,44 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.format import format_percent
-from assay.core.results import Estimate, Finding
+from assay.core.format import format_count, format_percent
+from assay.core.results import Finding
 from assay.experiments.budget import overrun_text
 from assay.experiments.contention.effects import (
+    NOISE_PARTS,
     compare_phases,
-    cv_table,
     device_agreements,
     gpu_models,
-    incomparable_reason,
-    slowdowns,
-    spread_ratios,
+    noise_budgets,
+    sensor_correlations,
 )
 from assay.experiments.contention.layout import build_layout
-from assay.experiments.contention.noise import NOISE_PARTS, noise_budgets, sensor_correlations
 from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES, PHASE_LABELS
-from assay.experiments.contention.plan import role_name
-from assay.experiments.contention.regret import compute_regrets, regret_table
-from assay.experiments.contention.tuner_agreement import (
+from assay.experiments.contention.picks import (
     changes_over_blocks,
     changes_over_devices,
+    compute_regrets,
     pick_mismatches,
     pick_table,
+    regret_table,
 )
-from assay.experiments.estimates import TIME_QUANTITIES, share_estimate
+from assay.experiments.contention.plan import role_name
+from assay.experiments.reporting import TIME_QUANTITIES, block_ratio_estimate, share_estimate
 from assay.stats.blocks import average_units, ratio_over_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.values import Params
-    from assay.experiments.contention.effects import ContentionEffect, DeviceAgreement, PhaseComparisons
+    from assay.experiments.contention.effects import (
+        ContentionEffect,
+        DeviceAgreement,
+        NoiseBudget,
+        PhaseComparisons,
+        SensorCorrelation,
+    )
     from assay.experiments.contention.layout import ContentionLayout, WorkerSlot
-    from assay.experiments.contention.noise import NoiseBudget, SensorCorrelation
     from assay.experiments.contention.options import ContentionOptions, Phase
-    from assay.experiments.contention.regret import SlotRegrets
-    from assay.experiments.contention.tuner_agreement import PickMismatch, PickTable
+    from assay.experiments.contention.picks import PickMismatch, PickTable, SlotRegrets
     from assay.machine.model import Machine
-    from assay.stats.ratios import Proportion
     from assay.store.records import Records
 
 
@@ -66,22 +68,25 @@ class ContentionAnalysis:
 
 
 def analyse(machine: Machine, options: ContentionOptions, records: Records) -> ContentionAnalysis:
-    """Look at the records from every side."""
-    laid = build_layout(machine, options, records)
-    table = pick_table(laid.choices)
-    regrets_by_slot = compute_regrets(machine, options, laid.choices, records)
-    incomparable = incomparable_reason(machine, options)
+    """Analyse times, spreads, picks, devices and noise."""
+    layout = build_layout(machine, options, records)
+    table = pick_table(layout.choices)
+    regrets = compute_regrets(machine, options, layout.choices, records)
+    phases, minimum_effect, models = options.phases, options.minimum_effect, gpu_models(machine, options)
+    incomparable = None
+    if len(models) > 1:
+        incomparable = f"the GPUs are of different models ({', '.join(models)}), and their times need not agree"
     return ContentionAnalysis(
-        layout=laid,
-        times={q: slowdowns(laid, options.phases, q, options.minimum_effect) for q in laid.quantities},
-        spreads={q: spread_ratios(laid, options.phases, q, options.minimum_effect) for q in laid.quantities},
+        layout=layout,
+        times={q: compare_phases(layout.table(q), phases, minimum_effect) for q in layout.quantities},
+        spreads={q: compare_phases(layout.table(q, "log_cv"), phases, minimum_effect) for q in layout.quantities},
         picks=table,
-        mismatches=pick_mismatches(table, options.phases),
-        regrets=regrets_by_slot,
-        losses=compare_phases(regret_table(laid.choices, regrets_by_slot), options.phases, options.minimum_effect),
-        agreements=[] if incomparable is not None else device_agreements(laid, options, laid.quantity),
-        budgets=noise_budgets(laid, laid.quantity),
-        correlations=sensor_correlations(laid, laid.quantity),
+        mismatches=pick_mismatches(table, phases),
+        regrets=regrets,
+        losses=compare_phases(regret_table(layout.choices, regrets), phases, minimum_effect),
+        agreements=[] if incomparable is not None else device_agreements(layout, options),
+        budgets=noise_budgets(layout),
+        correlations=sensor_correlations(layout),
         incomparable=incomparable,
         remarks=machine_remarks(machine, options),
         overrun=overrun_text(options.budget_s, records) if options.keeps_to_budget else None,
@@ -94,7 +99,7 @@ def machine_remarks(machine: Machine, options: ContentionOptions) -> tuple[str, 
     texts = []
     if options.processes > cores:
         texts.append(
-            f"side by side {options.processes} processes share {cores} core{'' if cores == 1 else 's'}: "
+            f"side by side {options.processes} processes share {format_count(cores, 'core')}: "
             "isolation cannot give each its own"
         )
     if len(models) > 1:
@@ -107,10 +112,25 @@ def machine_remarks(machine: Machine, options: ContentionOptions) -> tuple[str, 
 
 STEADY_CV = 0.05
 """A coefficient of variation that is called little."""
+SIGNIFICANT_P = 0.05
+
+
+def build_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> tuple[Finding, ...]:
+    """Return every finding, the ones that answer the question first."""
+    return (
+        *time_findings(options, analysis),
+        *_spread_findings(options, analysis),
+        *variation_findings(options, analysis),
+        *_pick_findings(options, analysis),
+        *regret_findings(options, analysis),
+        *_device_findings(options, analysis),
+        *_noise_findings(analysis),
+        *_other_findings(analysis),
+    )
 
 
 def supporting_trials(analysis: ContentionAnalysis, *phases: str, slot: WorkerSlot | None = None) -> tuple[str, ...]:
-    """Return the trials that a claim about phases, or about one place in them, rests on."""
+    """Return the trials that a claim about phases, or about one slot in them, rests on."""
     ids = (
         cell.trial
         for cell in analysis.layout.cells
@@ -136,113 +156,14 @@ def effect_reason(effect: ContentionEffect, minimum_effect: float) -> str:
     return f"not decided: {limit}; more --repeat or a longer --budget narrows the interval"
 
 
-def time_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
-    """Return whether times are others than alone: all places together, then each."""
-    for quantity, comparisons in analysis.times.items():
-        claim = f"{TIME_QUANTITIES[quantity].replace('median', 'mean')} is another than alone"
-        facts: Params = {"quantity": quantity}
-        yield from _overall_findings(options, analysis, comparisons, claim, facts, kind="time")
-        for phase in CONCURRENT_PHASES:
-            slots = comparisons[phase].slots if phase in comparisons else {}
-            for slot, effect in slots.items() if len(slots) > 1 else ():
-                label = options.subjects[slot.subject].label
-                who = f"{label} on {role_name(slot.device, slot.worker, options.workers)}"
-                where: Params = {"workload": label, "device": slot.device, "worker": slot.worker}
-                yield _effect_finding(
-                    f"{who}, {PHASE_LABELS[phase]}: {claim}",
-                    effect,
-                    options,
-                    supporting_trials(analysis, phase, *BASELINE_PHASES, slot=slot),
-                    {**facts, "phase": phase, **where},
-                    kind="time",
-                )
-
-
-def spread_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
-    """Return whether repeats of the same configuration spread otherwise than alone."""
-    comparisons = analysis.spreads.get(analysis.layout.quantity, {})
-    claim = "the coefficient of variation of repeats is another than alone"
-    yield from _overall_findings(options, analysis, comparisons, claim, {}, kind="spread")
-
-
-def variation_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
-    """Return how much repeats of the same configuration vary in each phase, and whether that is little."""
-    table = cv_table(analysis.layout, analysis.layout.quantity)
-    for phase in options.phases:
-        by_place = [by_block for (table_phase, _), by_block in table.items() if table_phase == phase]
-        cv = ratio_over_blocks(
-            average_units([[levels.get(block) for block in analysis.layout.blocks] for levels in by_place])
-        )
-        if cv is None:
-            continue
-        estimate = Estimate(
-            value=100 * cv.value,
-            low=None if cv.low is None else 100 * cv.low,
-            high=None if cv.high is None else 100 * cv.high,
-            unit="%",
-            scope="run",
-            method=f"coefficient of variation of repeats: geometric mean over {cv.blocks} blocks, Student's t",
-            n=cv.blocks,
-        )
-        yield Finding(
-            kind="variation",
-            claim=f"{PHASE_LABELS[phase].capitalize()}, repeats vary by less than {format_percent(STEADY_CV)}",
-            estimate=estimate,
-            verdict="yes" if (cv.high or 1.0) < STEADY_CV else "no" if (cv.low or 0.0) > STEADY_CV else "unsure",
-            records=supporting_trials(analysis, phase),
-            facts={"phase": phase},
-        )
-
-
-def regret_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
-    """Return whether what is picked beside others is slower, timed in quiet, than what is picked alone."""
-    claim = "what is picked takes another time, timed in quiet, than what is picked alone"
-    for finding in _overall_findings(options, analysis, analysis.losses, claim, {}, kind="regret"):
-        yield _undecided_without_spread(finding)
-
-
-def device_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
-    """Return whether devices differ from each other, or why that is not asked."""
-    if analysis.incomparable is not None:
-        reason = f"not compared: {analysis.incomparable}"
-        claim = "The devices take different times"
-        yield Finding(kind="devices", claim=claim, estimate=None, verdict="unsure", reason=reason, records=())
-    for agreement in analysis.agreements:
-        label = options.subjects[agreement.subject].label
-        claim = (
-            f"{label}, {PHASE_LABELS[agreement.phase]}: {agreement.slowest} takes another time than {agreement.fastest}"
-        )
-        details: Params = {"phase": agreement.phase, "workload": label}
-        trials = supporting_trials(analysis, agreement.phase)
-        yield _effect_finding(claim, agreement.effect, options, trials, details, kind="devices")
-
-
-def _overall_findings(
-    options: ContentionOptions,
-    analysis: ContentionAnalysis,
-    comparisons: PhaseComparisons,
-    claim: str,
-    facts: Params,
-    *,
-    kind: str,
-) -> Iterator[Finding]:
-    """Return a finding for each phase with company, and one for A/A, all places together."""
-    for phase, comparison in comparisons.items():
-        prefix = "Alone, measured twice, " if phase == "again" else f"{PHASE_LABELS[phase].capitalize()}, "
-        records = supporting_trials(analysis, phase, *BASELINE_PHASES)
-        yield _effect_finding(
-            f"{prefix}{claim}", comparison.overall, options, records, {**facts, "phase": phase}, kind=kind
-        )
-
-
 def _effect_finding(
+    kind: str,
     claim: str,
     effect: ContentionEffect,
     options: ContentionOptions,
+    *,
     records: tuple[str, ...],
     facts: Params,
-    *,
-    kind: str,
 ) -> Finding:
     return Finding(
         kind=kind,
@@ -255,105 +176,148 @@ def _effect_finding(
     )
 
 
-def _undecided_without_spread(finding: Finding) -> Finding:
-    """Picks that never differed have no spread to judge by: that a few did not differ says little of the next."""
-    estimate = finding.estimate
-    if estimate is None or estimate.low is None or estimate.low != estimate.high:
-        return finding
-    reason = f"in {estimate.n} blocks every pick cost the same, which leaves no spread for an interval"
-    without_interval = estimate.model_copy(update={"low": None, "high": None, "method": reason})
-    return finding.model_copy(update={"estimate": without_interval, "verdict": "unsure", "reason": reason})
+def _overall_findings(
+    kind: str,
+    claim: str,
+    options: ContentionOptions,
+    analysis: ContentionAnalysis,
+    comparisons: PhaseComparisons,
+    **facts: str,
+) -> Iterator[Finding]:
+    """Yield a finding for each concurrent phase, and one for A/A, all slots together."""
+    for phase, comparison in comparisons.items():
+        prefix = "Alone, measured twice" if phase == "again" else PHASE_LABELS[phase].capitalize()
+        records = supporting_trials(analysis, phase, *BASELINE_PHASES)
+        details: Params = {**facts, "phase": phase}
+        yield _effect_finding(kind, f"{prefix}, {claim}", comparison.overall, options, records=records, facts=details)
 
 
-SIGNIFICANT_P = 0.05
+def time_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Yield whether times differ from those alone: all slots together, then each."""
+    for quantity, comparisons in analysis.times.items():
+        claim = f"{TIME_QUANTITIES[quantity].replace('median', 'mean')} is another than alone"
+        yield from _overall_findings("time", claim, options, analysis, comparisons, quantity=quantity)
+        for phase in CONCURRENT_PHASES:
+            slots = comparisons[phase].slots if phase in comparisons else {}
+            for slot, effect in slots.items() if len(slots) > 1 else ():
+                label = options.subjects[slot.subject].label
+                who = f"{label} on {role_name(slot.device, slot.worker, options.workers)}"
+                trials = supporting_trials(analysis, phase, *BASELINE_PHASES, slot=slot)
+                details: Params = {"quantity": quantity, "phase": phase, "workload": label}
+                details |= {"device": slot.device, "worker": slot.worker}
+                text = f"{who}, {PHASE_LABELS[phase]}: {claim}"
+                yield _effect_finding("time", text, effect, options, records=trials, facts=details)
 
 
-def build_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> tuple[Finding, ...]:
-    """Return every finding, the ones that answer the question first."""
-    return (
-        *time_findings(options, analysis),
-        *spread_findings(options, analysis),
-        *variation_findings(options, analysis),
-        *_pick_findings(options, analysis),
-        *regret_findings(options, analysis),
-        *device_findings(options, analysis),
-        *_noise_findings(analysis),
-        *_sensor_findings(analysis),
-        *_missing_findings(analysis),
-        *_budget_findings(analysis),
-    )
+def _spread_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Return whether repeats of the same configuration spread otherwise than alone."""
+    comparisons = analysis.spreads.get(analysis.layout.quantity, {})
+    claim = "the coefficient of variation of repeats is another than alone"
+    return _overall_findings("spread", claim, options, analysis, comparisons)
+
+
+def variation_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Yield how much repeats of the same configuration vary in each phase, and whether that is little."""
+    table = analysis.layout.table(analysis.layout.quantity, "log_cv")
+    for phase in options.phases:
+        by_slot = [by_block for (table_phase, _), by_block in table.items() if table_phase == phase]
+        cv = ratio_over_blocks(
+            average_units([[levels.get(block) for block in analysis.layout.blocks] for levels in by_slot])
+        )
+        if cv is None:
+            continue
+        method = f"coefficient of variation of repeats: geometric mean over {cv.blocks} blocks, Student's t"
+        yield Finding(
+            kind="variation",
+            claim=f"{PHASE_LABELS[phase].capitalize()}, repeats vary by less than {format_percent(STEADY_CV)}",
+            estimate=block_ratio_estimate(cv, method, unit="%", scale=100),
+            verdict="yes" if (cv.high or 1.0) < STEADY_CV else "no" if (cv.low or 0.0) > STEADY_CV else "unsure",
+            records=supporting_trials(analysis, phase),
+            facts={"phase": phase},
+        )
+
+
+def regret_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Yield whether what is picked beside others is slower, timed alone, than what is picked alone.
+
+    Picks that never differed have no spread to judge by: that a few did not differ says little of the next.
+    """
+    claim = "what is picked takes another time, timed in quiet, than what is picked alone"
+    for finding in _overall_findings("regret", claim, options, analysis, analysis.losses):
+        estimate = finding.estimate
+        if estimate is None or estimate.low is None or estimate.low != estimate.high:
+            yield finding
+            continue
+        reason = f"in {estimate.n} blocks every pick cost the same, which leaves no spread for an interval"
+        without_interval = estimate.model_copy(update={"low": None, "high": None, "method": reason})
+        yield finding.model_copy(update={"estimate": without_interval, "verdict": "unsure", "reason": reason})
+
+
+def _device_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Yield whether devices differ from each other, or why that is not asked."""
+    if analysis.incomparable is not None:
+        reason = f"not compared: {analysis.incomparable}"
+        claim = "The devices take different times"
+        yield Finding(kind="devices", claim=claim, estimate=None, verdict="unsure", reason=reason, records=())
+    for agreement in analysis.agreements:
+        label, phase = options.subjects[agreement.subject].label, agreement.phase
+        claim = f"{label}, {PHASE_LABELS[phase]}: {agreement.slowest} takes another time than {agreement.fastest}"
+        details: Params = {"phase": phase, "workload": label}
+        trials = supporting_trials(analysis, phase)
+        yield _effect_finding("devices", claim, agreement.effect, options, records=trials, facts=details)
 
 
 def _pick_findings(options: ContentionOptions, analysis: ContentionAnalysis) -> Iterator[Finding]:
     for phase, mismatch in analysis.mismatches.items():
-        counts = f"{mismatch.only_in_phase.count} times only here, {mismatch.only_in_baseline} times only in A/A"
+        when, same = PHASE_LABELS[phase].capitalize(), mismatch.baseline_share
         yield Finding(
             kind="mismatch",
-            claim=(
-                f"{PHASE_LABELS[phase].capitalize()}, the tuner picks otherwise than alone more often than "
-                "it does alone"
-            ),
+            claim=f"{when}, the tuner picks otherwise than alone more often than it does alone",
             estimate=share_estimate(mismatch.share, "picks that differ from those alone in the same block"),
             verdict=mismatch.verdict,
-            reason=f"A/A picks differ in {mismatch.baseline_share.count} of {mismatch.baseline_share.n}; {counts} "
-            f"(McNemar p = {mismatch.p:.2g})",
+            reason=(
+                f"A/A picks differ in {same.count} of {same.n}; {mismatch.only_in_phase.count} times only here, "
+                f"{mismatch.only_in_baseline} times only in A/A (McNemar p = {mismatch.p:.2g})"
+            ),
             records=supporting_trials(analysis, phase, *BASELINE_PHASES),
-            facts={
-                "phase": phase,
-                "same_count": mismatch.baseline_share.count,
-                "same_n": mismatch.baseline_share.n,
-            },
+            facts={"phase": phase, "same_count": same.count, "same_n": same.n},
         )
     for phase in options.phases:
-        yield from _pick_change_findings(
-            analysis, phase, changes_over_blocks(analysis.picks, phase), "mismatch_over_blocks"
-        )
+        changes = {"block": changes_over_blocks(analysis.picks, phase)}
         if analysis.incomparable is None and len(options.devices) > 1:
-            devices = changes_over_devices(analysis.picks, phase, options.devices)
-            yield from _pick_change_findings(analysis, phase, devices, "mismatch_over_devices")
-
-
-PICK_CHANGES = {
-    "mismatch_over_blocks": "from one block to the next",
-    "mismatch_over_devices": "from one device to the next",
-}
-"""The kinds of findings on picks that change, and between what."""
-
-
-def _pick_change_findings(
-    analysis: ContentionAnalysis, phase: Phase, share: Proportion, kind: str
-) -> Iterator[Finding]:
-    how = PICK_CHANGES[kind]
-    estimate = share_estimate(share, f"picks that differ {how}")
-    if estimate is not None:
-        yield Finding(
-            kind=kind,
-            claim=f"{PHASE_LABELS[phase].capitalize()}, the pick changes {how}",
-            estimate=estimate,
-            verdict="yes" if share.count else "unsure",
-            records=supporting_trials(analysis, phase),
-            reason=None if share.count else f"it never did in {share.n} comparison{'' if share.n == 1 else 's'}",
-            facts={"phase": phase},
-        )
+            changes["device"] = changes_over_devices(analysis.picks, phase, options.devices)
+        for of, share in changes.items():
+            how = f"from one {of} to the next"
+            estimate = share_estimate(share, f"picks that differ {how}")
+            if estimate is not None:
+                yield Finding(
+                    kind=f"mismatch_over_{of}s",
+                    claim=f"{PHASE_LABELS[phase].capitalize()}, the pick changes {how}",
+                    estimate=estimate,
+                    verdict="yes" if share.count else "unsure",
+                    records=supporting_trials(analysis, phase),
+                    reason=None if share.count else f"it never did in {format_count(share.n, 'comparison')}",
+                    facts={"phase": phase},
+                )
 
 
 def _noise_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
     for budget in analysis.budgets:
         condition, largest = PHASE_LABELS.get(budget.condition, budget.condition), budget.largest
         parts: Params = {f"{part}_percent": 100 * budget.spread(part) for part in budget.parts}
+        phases = BASELINE_PHASES if budget.condition == "alone" else (budget.condition,)
         yield Finding(
             kind="noise",
             claim=f"More than half of the noise of a timing, {condition}, arises {NOISE_PARTS[largest]}",
             estimate=None,
             verdict="yes" if budget.parts[largest] > budget.total / 2 else "no",
-            records=supporting_trials(
-                analysis, *(BASELINE_PHASES if budget.condition == "alone" else (budget.condition,))
-            ),
+            records=supporting_trials(analysis, *phases),
             facts={"condition": budget.condition, **parts},
         )
 
 
-def _sensor_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
+def _other_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
+    """Yield what correlates with the times, what is missing, and whether the run took longer than its budget."""
     for sensor in analysis.correlations:
         rho, n, p = sensor.correlation.rho, sensor.correlation.n, sensor.correlation.p
         yield Finding(
@@ -365,16 +329,9 @@ def _sensor_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
             reason=f"Spearman's rho {rho:+.2f} over {n} trials, p = {p:.2g}, held to all that were looked at",
             facts={"rho": rho, "n": n, "p": p},
         )
-
-
-def _missing_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
     for missing in analysis.layout.missing:
-        claim = "Every phase was measured as planned"
-        reason = f"{missing.where}: {missing.reason}"
+        claim, reason = "Every phase was measured as planned", f"{missing.where}: {missing.reason}"
         yield Finding(kind="missing", claim=claim, estimate=None, verdict="no", reason=reason, records=(missing.trial,))
-
-
-def _budget_findings(analysis: ContentionAnalysis) -> Iterator[Finding]:
     if analysis.overrun is not None:
         claim = "The run kept to its budget"
         yield Finding(kind="budget", claim=claim, estimate=None, verdict="no", reason=analysis.overrun, records=())

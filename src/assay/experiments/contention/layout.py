@@ -6,31 +6,28 @@ every concurrent worker of a device is compared with it.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES, PHASE_LABELS, PHASES
-from assay.experiments.contention.plan import block_number, build_block
-from assay.experiments.estimates import TIME_QUANTITIES, primary_time
+from assay.experiments.contention.plan import block_number, build_block, config_key
+from assay.experiments.reporting import TIME_QUANTITIES, primary_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from assay.core.results import Record, Series, Tuning
-    from assay.core.values import Params, Role, Trial
+    from assay.core.results import Record
+    from assay.core.values import Params, Trial
     from assay.experiments.contention.options import ContentionOptions, Phase
     from assay.machine.model import Machine
     from assay.store.records import Records
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 
@@ -52,9 +49,13 @@ class WorkerSlot:
         return WorkerSlot(self.subject, self.device, 0)
 
 
+LevelTable = dict[tuple["Phase", "WorkerSlot"], dict[int, float]]
+"""A logarithm for each phase and slot, by block."""
+
+
 @dataclass(frozen=True, eq=False)
 class LayoutCell:
-    """The samples of one process: one place in one phase of one block. ``at_s`` is the middle of the timing."""
+    """The samples of one process: one slot in one phase of one block. ``at_s`` is the middle of the timing."""
 
     slot: WorkerSlot
     block: int
@@ -79,10 +80,25 @@ class LayoutCell:
         return np.log(np.maximum(self.samples, MIN_SAMPLE_US))
 
     @cached_property
+    def mean_log(self) -> float:
+        """The mean of the logarithms of the samples."""
+        return float(self.logs.mean())
+
+    @cached_property
+    def median_log(self) -> float:
+        """The median of the logarithms of the samples."""
+        return float(np.median(self.logs))
+
+    @cached_property
     def cv(self) -> float | None:
         """Standard deviation over mean of the repeats; null for a single one."""
         mean = float(self.samples.mean())
         return float(self.samples.std(ddof=1)) / mean if len(self.samples) > 1 and mean > 0 else None
+
+    @property
+    def log_cv(self) -> float | None:
+        """The logarithm of the coefficient of variation; null where repeats do not vary."""
+        return math.log(self.cv) if self.cv else None
 
 
 @dataclass(frozen=True)
@@ -97,7 +113,7 @@ class TunerPick:
     time_us: float | None
     trial: str
 
-    @property
+    @cached_property
     def key(self) -> str | None:
         """The configuration as text that is the same for the same one; null where none was found."""
         return None if self.config is None else config_key(self.config)
@@ -110,11 +126,6 @@ class MissingResult:
     where: str
     reason: str
     trial: str
-
-
-def config_key(config: Params) -> str:
-    """Return a configuration as text, the same for the same one."""
-    return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,13 +158,20 @@ class ContentionLayout:
         """The times that were taken, the one that counts first."""
         return tuple(q for q in TIME_QUANTITIES if any(cell.quantity == q for cell in self.cells))
 
-    def slots(self, phase: Phase) -> tuple[WorkerSlot, ...]:
-        """Return the places that were timed in a phase, in order."""
-        return tuple(sorted({cell.slot for cell in self.cells if cell.phase == phase}))
+    def table(self, quantity: str, of: Literal["level", "mean_log", "median_log", "log_cv"] = "level") -> LevelTable:
+        """Return a logarithm of every cell: by default that of its mean time."""
+        table: LevelTable = {}
+        for cell in self.cells:
+            if cell.quantity == quantity and (value := getattr(cell, of)) is not None:
+                table.setdefault((cell.phase, cell.slot), {})[cell.block] = value
+        return table
 
-    def cells_by_block(self, phase: Phase, quantity: str, slot: WorkerSlot) -> dict[int, LayoutCell]:
-        """Return the cells of a place in a phase, by block."""
-        return {c.block: c for c in self.cells if (c.phase, c.quantity, c.slot) == (phase, quantity, slot)}
+
+def baseline_levels(table: LevelTable, slot: WorkerSlot) -> dict[int, float]:
+    """Return a slot's logarithm alone, by block: the mean of its two baseline phases, or of the one there is."""
+    first, again = (table.get((phase, slot.single_worker), {}) for phase in BASELINE_PHASES)
+    blocks = sorted(first.keys() | again.keys())
+    return {b: (first.get(b, again.get(b, 0.0)) + again.get(b, first.get(b, 0.0))) / 2 for b in blocks}
 
 
 def build_layout(machine: Machine, options: ContentionOptions, records: Records) -> ContentionLayout:
@@ -161,27 +179,32 @@ def build_layout(machine: Machine, options: ContentionOptions, records: Records)
     phase_trials = tuple(_phase_trials(machine, options, records))
     good = [phase_trial for phase_trial in phase_trials if phase_trial.record.status == "ok"]
     timed = [
-        (phase_trial, role, slot) for phase_trial in good for role, slot in _timed_roles(options, phase_trial.trial)
+        (phase_trial, role, WorkerSlot(options.subjects.index(role.subjects[0]), role.devices[0], role.worker))
+        for phase_trial in good
+        for role in phase_trial.trial.roles
+        if role.duty == "timed"
     ]
-    quantity = _common_quantity(good)
-    cells = [
-        LayoutCell(
-            slot, phase_trial.block, phase_trial.phase, s.quantity, samples, _middle_s(s), phase_trial.record.trial
-        )
-        for phase_trial, role, slot in timed
-        for s in phase_trial.record.series
-        if s.role == role.name and s.quantity in {quantity, "call_us"} and len(samples := records.samples(s))
-    ]
-    choices = [
-        TunerPick(slot, phase_trial.block, phase_trial.phase, t.config, t.reason, t.time_us, phase_trial.record.trial)
-        for phase_trial, role, slot in timed
-        for t in _tunings(phase_trial.record, role)
-    ]
-    missing = [*_missing_timings(options, phase_trials), *_missing_picks(options, choices)]
-    return ContentionLayout(tuple(cells), tuple(choices), phase_trials, tuple(missing), quantity)
+    quantities = {primary_time([phase_trial.record], role.name) for phase_trial, role, _ in timed}
+    quantity = quantities.pop() if len(quantities) == 1 else "call_us"  # the one that every trial took
+    cells: list[LayoutCell] = []
+    choices: list[TunerPick] = []
+    for phase_trial, role, slot in timed:
+        record, where = phase_trial.record, (slot, phase_trial.block, phase_trial.phase)
+        for s in record.series:
+            if s.role == role.name and s.quantity in {quantity, "call_us"} and len(samples := records.samples(s)):
+                middle_s = (s.start_ns + s.end_ns) / 2e9
+                cells.append(LayoutCell(*where, s.quantity, samples, middle_s, record.trial))
+        choices += [
+            TunerPick(*where, t.config, t.reason, t.time_us, record.trial)
+            for t in record.tunings
+            if t.role == role.name
+        ]
+    missing = tuple(_missing_results(options, phase_trials, choices))
+    return ContentionLayout(tuple(cells), tuple(choices), phase_trials, missing, quantity)
 
 
 def _phase_trials(machine: Machine, options: ContentionOptions, records: Iterable[Record]) -> Iterator[PhaseTrial]:
+    """Yield the trials of the blocks with their phases; trials that only warm up have none."""
     planned: dict[int, dict[str, Trial]] = {}
     for record in records:
         number = block_number(record.block)
@@ -190,77 +213,30 @@ def _phase_trials(machine: Machine, options: ContentionOptions, records: Iterabl
         if number not in planned:
             planned[number] = {trial.id: trial for trial in build_block(machine, options, number).trials}
         trial = planned[number].get(record.trial)
-        phase = _phase_of_trial(trial) if trial is not None else None
+        phase = None if trial is None else next((p for p in PHASES if trial.settings["phase"] == p), None)
         if trial is not None and phase is not None:
             yield PhaseTrial(number, phase, trial, record)
 
 
-def _phase_of_trial(trial: Trial) -> Phase | None:
-    """Return the phase of a trial; null for one that only warms up."""
-    return next((phase for phase in PHASES if trial.settings["phase"] == phase), None)
-
-
-def _timed_roles(options: ContentionOptions, trial: Trial) -> Iterator[tuple[Role, WorkerSlot]]:
-    for role in trial.roles:
-        if role.duty == "timed":
-            yield role, WorkerSlot(options.subjects.index(role.subjects[0]), role.devices[0], role.worker)
-
-
-def _common_quantity(measured: Sequence[PhaseTrial]) -> str:
-    """Return the time that counts: the one that every trial took."""
-    quantities = {
-        primary_time([phase_trial.record], role.name)
-        for phase_trial in measured
-        for role in phase_trial.trial.roles
-        if role.duty == "timed"
-    }
-    return quantities.pop() if len(quantities) == 1 else "call_us"
-
-
-def _middle_s(series: Series) -> float:
-    return (series.start_ns + series.end_ns) / 2e9
-
-
-def _tunings(record: Record, role: Role) -> list[Tuning]:
-    return [tuning for tuning in record.tunings if tuning.role == role.name]
-
-
-def _missing_timings(options: ContentionOptions, phase_trials: Sequence[PhaseTrial]) -> list[MissingResult]:
-    return [
-        MissingResult(
-            f"block {phase_trial.block}, {PHASE_LABELS[phase_trial.phase]}, {_trial_text(options, phase_trial.trial)}",
-            f"{phase_trial.record.status}, {(phase_trial.record.reason or 'and does not say why').rstrip('.')}",
-            phase_trial.record.trial,
+def _missing_results(
+    options: ContentionOptions, phase_trials: Sequence[PhaseTrial], choices: Sequence[TunerPick]
+) -> Iterator[MissingResult]:
+    for phase_trial in phase_trials:
+        trial, record = phase_trial.trial, phase_trial.record
+        if record.status == "ok":
+            continue
+        label, devices = trial.roles[0].subjects[0].label, " and ".join(role.devices[0] for role in trial.roles)
+        where = "all devices" if phase_trial.phase in CONCURRENT_PHASES else devices
+        yield MissingResult(
+            f"block {phase_trial.block}, {PHASE_LABELS[phase_trial.phase]}, {label} on {where}",
+            f"{record.status}, {(record.reason or 'and does not say why').rstrip('.')}",
+            record.trial,
         )
-        for phase_trial in phase_trials
-        if phase_trial.record.status != "ok"
-    ]
-
-
-def _trial_text(options: ContentionOptions, trial: Trial) -> str:
-    role = trial.roles[0]
-    where = (
-        "all devices"
-        if trial.settings["phase"] in CONCURRENT_PHASES
-        else " and ".join(r.devices[0] for r in trial.roles)
-    )
-    return f"{options.subjects[options.subjects.index(role.subjects[0])].label} on {where}"
-
-
-def _missing_picks(options: ContentionOptions, choices: Sequence[TunerPick]) -> list[MissingResult]:
-    return [
-        MissingResult(
-            f"block {c.block}, {PHASE_LABELS[c.phase]}, {options.subjects[c.slot.subject].label} on {c.slot.device}",
-            f"the tuner found no configuration ({(c.reason or 'it does not say why').rstrip('.')})",
-            c.trial,
-        )
-        for c in choices
-        if c.config is None
-    ]
-
-
-def baseline_levels(layout: ContentionLayout, quantity: str, slot: WorkerSlot) -> dict[int, float]:
-    """Return the logarithm of a place's mean time alone, by block: of its two quiet phases, or the one there is."""
-    by_phase = [layout.cells_by_block(phase, quantity, slot.single_worker) for phase in BASELINE_PHASES]
-    blocks = sorted({block for cells in by_phase for block in cells})
-    return {b: float(np.mean([cells[b].level for cells in by_phase if b in cells])) for b in blocks}
+    for choice in choices:
+        if choice.config is None:
+            label = options.subjects[choice.slot.subject].label
+            yield MissingResult(
+                f"block {choice.block}, {PHASE_LABELS[choice.phase]}, {label} on {choice.slot.device}",
+                f"the tuner found no configuration ({(choice.reason or 'it does not say why').rstrip('.')})",
+                choice.trial,
+            )

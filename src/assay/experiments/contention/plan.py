@@ -1,6 +1,4 @@
-"""Plan the blocks of the experiment.
-
-Every phase once per block, each device alone in two of them, all concurrent in two.
+"""Plan the blocks: every phase once per block, each device alone in two of them, all concurrent in two.
 
     block-1   naive ▸ baseline ▸ isolated ▸ again      in random order
     block-2   again ▸ …
@@ -14,10 +12,12 @@ tuner whose search takes a fixed time does not need it.
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
-from assay.core.format import format_duration
+from assay.core.format import format_count, format_duration
 from assay.core.values import HOST, Adaptive, Block, Role, Trial, Tuner
 from assay.experiments.budget import (
     BLOCKS_FOR_DURATION,
@@ -37,10 +37,14 @@ from assay.experiments.budget import (
     split_duration,
 )
 from assay.experiments.contention.options import CONCURRENT_PHASES, PHASE_LABELS
-from assay.tuners.base import shortest_search_s
+from assay.tuners.base import OWN_SPACE_TUNERS, shortest_search_s
 
 if TYPE_CHECKING:
-    from assay.core.values import Isolation
+    from collections.abc import Sequence
+    from typing import Any
+
+    from assay.core.values import Isolation, Params, Subject
+    from assay.experiments.contention.layout import TunerPick
     from assay.experiments.contention.options import ContentionOptions, Phase
     from assay.machine.model import Machine
 
@@ -48,16 +52,12 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 
 
-def williams_design(n: int) -> list[list[int]]:
-    """Return n rows of the numbers below n, for an even n: balanced for place and for what stands before."""
-    first = [(position + 1) // 2 if position % 2 else (n - position // 2) % n for position in range(n)]
-    return [[(number + row) % n for number in first] for row in range(n)]
-
-
 def phase_order(phases: tuple[ItemT, ...], block: int, seed: int) -> tuple[ItemT, ...]:
     """Return the phases in the order of a block, counted from 1; the same seed gives the same order."""
-    rows = williams_design(len(phases))
-    group, position = divmod(block - 1, len(rows))
+    n = len(phases)
+    first = [(position + 1) // 2 if position % 2 else (n - position // 2) % n for position in range(n)]
+    rows = [[(number + row) % n for number in first] for row in range(n)]
+    group, position = divmod(block - 1, n)
     chance = random.Random(f"{seed}/{group}")  # noqa: S311 - an order is no secret
     names = list(phases)
     chance.shuffle(names)
@@ -69,45 +69,43 @@ WARM_UP = "warm-up"
 
 
 def warm_up_trials(machine: Machine, options: ContentionOptions, block: str) -> list[Trial]:
-    """Return a trial for each subject that is compiled when it is tuned, on the first device of each model."""
+    """Return a trial for each subject that is compiled when it is tuned, on the first device of each GPU model."""
     if options.tuner is None or options.search_s > 0:
         return []
+    models = {f"cuda:{gpu.index}": gpu.name for gpu in machine.gpus}
+    first_of_model: dict[str | None, str] = {}
+    for device in options.devices:
+        first_of_model.setdefault(models.get(device.partition("/")[0]), device)
     pairs = [
-        (index, device)
+        (subject, device)
         for index, subject in enumerate(options.subjects)
         if options.tunes(index) and subject.impl in COMPILED_IMPLS
-        for device in first_device_per_model(machine, options)
+        for device in first_of_model.values()
     ]
+    budget_s = max(options.tuning_s, WARM_UP_SHARE * options.budget_s / max(1, len(pairs)))
+    tuner = Tuner(name=options.tuner, budget_s=budget_s, command=options.tuner_command)
     trials = []
-    for index, device in pairs:
-        subject = options.subjects[index]
-        budget_s = max(options.tuning_s, WARM_UP_SHARE * options.budget_s / len(pairs))
-        tuner = Tuner(name=options.tuner, budget_s=budget_s, command=options.tuner_command)
+    for subject, device in pairs:
         role = Role(name=device, subjects=(subject,), devices=(device,), isolation="full", tuner=tuner)
-        start_s = TrialWorkers((subject,), 1, len(machine.cores)).start_s
-        trials.append(
-            Trial(
-                block=block,
-                roles=(role,),
-                mode=Adaptive(duration_s=start_s + MIN_TIMING_S, timeout_s=options.timeout_s),
-                settings={"phase": WARM_UP},
-                on_interference=options.on_interference,
-                placed_with=options.placement_group,
-                cpu_groups=options.cpu_groups,
-                cooldown_s=options.cooldown_s,
-                seed=options.seed,
-            )
-        )
+        duration_s = TrialWorkers((subject,), 1, len(machine.cores)).start_s + MIN_TIMING_S
+        mode = Adaptive(duration_s=duration_s, timeout_s=options.timeout_s)
+        trials.append(_build_trial(options, block, WARM_UP, (role,), mode=mode))
     return trials
 
 
-def first_device_per_model(machine: Machine, options: ContentionOptions) -> list[str]:
-    """Return the first device of each model of GPU; of groups of cores the first."""
-    names = {f"cuda:{gpu.index}": gpu.name for gpu in machine.gpus}
-    by_model: dict[str | None, str] = {}
-    for device in options.devices:
-        by_model.setdefault(names.get(device.partition("/")[0]), device)
-    return list(by_model.values())
+def _build_trial(options: ContentionOptions, block: str, phase: str, roles: tuple[Role, ...], **more: Any) -> Trial:
+    """Return a trial with the settings that all have in common."""
+    return Trial(
+        block=block,
+        roles=roles,
+        settings={"phase": phase},
+        on_interference=options.on_interference,
+        placed_with=options.placement_group,
+        cpu_groups=options.cpu_groups,
+        cooldown_s=options.cooldown_s,
+        seed=options.seed,
+        **more,
+    )
 
 
 def block_name(number: int) -> str:
@@ -122,7 +120,7 @@ def block_number(name: str) -> int | None:
 
 
 def role_name(device: str, worker: int, workers: int) -> str:
-    """Return how a worker is called: by its device, and by its number where there are several."""
+    """Return the name of a worker: its device, and its number where there are several."""
     return device if workers == 1 else f"{device} worker {worker + 1}"
 
 
@@ -139,45 +137,43 @@ def build_block(machine: Machine, options: ContentionOptions, number: int) -> Bl
     return Block(name=block_name(number), why=words, trials=tuple(trials))
 
 
-def trial_workers(machine: Machine, options: ContentionOptions) -> list[TrialWorkers]:
-    """Return whose start each trial of a block waits for."""
-    cores = len(machine.cores)
-    loads = tuple(load.subject for load in options.aggressors)
-    casts: list[TrialWorkers] = []
-    for phase in options.phases:
-        for subject in options.subjects:
-            if phase in CONCURRENT_PHASES:
-                casts.append(TrialWorkers((subject, *loads), options.processes, cores))
-            elif options.started_together:
-                casts.append(TrialWorkers((subject,), len(options.devices), cores, in_turn=len(options.devices)))
-            else:
-                casts += [TrialWorkers((subject,), 1, cores)] * len(options.devices)
-    return casts
-
-
 def _phase_trials(
     machine: Machine, options: ContentionOptions, number: int, phase: Phase, chance: random.Random
 ) -> list[Trial]:
-    """Return the trials of a phase: one a subject side by side, one a subject and device alone.
+    """Return the trials of a phase: one per subject side by side, one per subject and device alone.
 
     Alone, devices whose workers start together share a trial, and are timed one after another in it.
     """
+    concurrent = phase in CONCURRENT_PHASES
+    level: Isolation = "gpu" if phase == "naive" else "full"
     trials: list[Trial] = []
     for index in range(len(options.subjects)):
-        if phase in CONCURRENT_PHASES:
-            level: Isolation = "gpu" if phase == "naive" else "full"
-            timed = [
-                _timed_role(options, number, index, (device, worker), level)
-                for device in options.devices
-                for worker in range(options.workers)
-            ]
-            trials.append(_phase_trial(machine, options, number, phase, (*timed, *_load_roles(options, level))))
+        timed = [
+            _timed_role(options, number, index, (device, worker), level)
+            for device in options.devices
+            for worker in range(options.workers if concurrent else 1)
+        ]
+        if concurrent:
+            role_sets = [(*timed, *_load_roles(options, level))]
+        elif options.started_together:
+            chance.shuffle(timed)
+            role_sets = [tuple(timed)]
         else:
-            alone = [_timed_role(options, number, index, (device, 0), "full") for device in options.devices]
-            if options.started_together:
-                chance.shuffle(alone)
-            role_sets = [tuple(alone)] if options.started_together else [(role,) for role in alone]
-            trials += [_phase_trial(machine, options, number, phase, role_set) for role_set in role_sets]
+            role_sets = [(role,) for role in timed]
+        for roles in role_sets:
+            workers = TrialWorkers(tuple(role.subjects[0] for role in roles), len(roles), len(machine.cores))
+            duration_s = options.timing_s * (1 if concurrent else len(roles)) + workers.start_s
+            trials.append(
+                _build_trial(
+                    options,
+                    block_name(number),
+                    phase,
+                    roles,
+                    schedule="together" if concurrent else "alone",
+                    mode=Adaptive(duration_s=duration_s, precision=None, timeout_s=options.timeout_s),
+                    retakes=options.retakes,
+                )
+            )
     return trials
 
 
@@ -197,11 +193,13 @@ def _timed_role(options: ContentionOptions, block: int, index: int, slot: tuple[
 
 
 def _load_roles(options: ContentionOptions, level: Isolation) -> list[Role]:
+    """Return the roles of the aggressors; on a device their worker numbers follow those of the timed workers."""
     roles: list[Role] = []
     for number, load in enumerate(options.aggressors):
         for device in (HOST,) if load.location == "host" else options.devices:
             name = f"{load.subject.workload} on {device}"
             is_taken = any(role.name == name for role in roles)
+            before = sum(device in role.devices for role in roles)
             roles.append(
                 Role(
                     name=f"{name} ({number + 1})" if is_taken else name,
@@ -209,36 +207,10 @@ def _load_roles(options: ContentionOptions, level: Isolation) -> list[Role]:
                     duty="load",
                     devices=(device,),
                     isolation=level,
-                    worker=_load_worker_index(options, roles, device),
+                    worker=before if device == HOST else options.workers + before,
                 )
             )
     return roles
-
-
-def _load_worker_index(options: ContentionOptions, roles: list[Role], device: str) -> int:
-    """Return a load's number among the processes of its device, behind the timed ones."""
-    before = sum(device in role.devices for role in roles)
-    return before if device == HOST else options.workers + before
-
-
-def _phase_trial(
-    machine: Machine, options: ContentionOptions, number: int, phase: Phase, roles: tuple[Role, ...]
-) -> Trial:
-    cast = TrialWorkers(tuple(role.subjects[0] for role in roles), len(roles), len(machine.cores))
-    duration_s = options.timing_s * (1 if phase in CONCURRENT_PHASES else len(roles)) + cast.start_s
-    return Trial(
-        block=block_name(number),
-        roles=roles,
-        schedule="together" if phase in CONCURRENT_PHASES else "alone",
-        mode=Adaptive(duration_s=duration_s, precision=None, timeout_s=options.timeout_s),
-        settings={"phase": phase},
-        on_interference=options.on_interference,
-        placed_with=options.placement_group,
-        cpu_groups=options.cpu_groups,
-        cooldown_s=options.cooldown_s,
-        retakes=options.retakes,
-        seed=options.seed,
-    )
 
 
 def fit_to_budget(
@@ -251,13 +223,12 @@ def fit_to_budget(
     """
     on_cores = all(device.startswith("cpu") for device in options.devices)
     options = options.model_copy(update={"started_together": on_cores and len(options.devices) > 1})
-    casts, tuned = trial_workers(machine, options), options.tuner is not None
-    blocks = options.repeat or PLANNED_BLOCKS
+    casts, tuned = _trial_workers(machine, options), options.tuner is not None
     whole_s = budget_s or (QUICK_BUDGET_S if quick else BUDGET_S)
     repeat = options.repeat
     if duration_s is None:
         trial_durations = plan_durations(
-            casts, budget_s=whole_s, blocks=blocks, cooldown_s=options.cooldown_s, tuned=tuned
+            casts, budget_s=whole_s, blocks=repeat or PLANNED_BLOCKS, cooldown_s=options.cooldown_s, tuned=tuned
         )
     else:
         trial_durations = split_duration(duration_s - min(cast.start_s for cast in casts), tuned=tuned)
@@ -275,6 +246,22 @@ def fit_to_budget(
     return options.model_copy(update=updates)
 
 
+def _trial_workers(machine: Machine, options: ContentionOptions) -> list[TrialWorkers]:
+    """Return the workers whose start each trial of a block waits for."""
+    cores, devices = len(machine.cores), len(options.devices)
+    loads = tuple(load.subject for load in options.aggressors)
+    casts: list[TrialWorkers] = []
+    for phase in options.phases:
+        for subject in options.subjects:
+            if phase in CONCURRENT_PHASES:
+                casts.append(TrialWorkers((subject, *loads), options.processes, cores))
+            elif options.started_together:
+                casts.append(TrialWorkers((subject,), devices, cores, in_turn=devices))
+            else:
+                casts += [TrialWorkers((subject,), 1, cores)] * devices
+    return casts
+
+
 def predict_overrun(machine: Machine, options: ContentionOptions) -> str | None:
     """Return in a sentence by how much the fewest blocks that are measured will overrun the budget; null where not."""
     blocks = options.repeat or MIN_BLOCKS
@@ -283,15 +270,12 @@ def predict_overrun(machine: Machine, options: ContentionOptions) -> str | None:
     whole_s = sum(map(expected_trial_s, first.trials)) + (blocks - 1) * later_s + expected_retiming_s(machine, options)
     if not options.keeps_to_budget or whole_s <= options.budget_s:
         return None
-    many = f"{blocks} block{'' if blocks == 1 else 's'}"
-    reason = f"{many} {'were asked for' if options.repeat is not None else 'are the fewest that tell anything'}"
-    block_text = (
-        f"{len(later.trials)} trials of about {format_duration(later_s / len(later.trials))}, starting included"
+    reason = "were asked for" if options.repeat is not None else "are the fewest that tell anything"
+    return (
+        f"This will take about {format_duration(whole_s)}, {format_duration(whole_s - options.budget_s)} more than the "
+        f"budget of {format_duration(options.budget_s)}: {format_count(blocks, 'block')} {reason}, each of "
+        f"{len(later.trials)} trials of about {format_duration(later_s / len(later.trials))}, starting included."
     )
-    excess = (
-        f"{format_duration(whole_s - options.budget_s)} more than the budget of {format_duration(options.budget_s)}"
-    )
-    return f"This will take about {format_duration(whole_s)}, {excess}: {reason}, each of {block_text}."
 
 
 def expected_retiming_s(machine: Machine, options: ContentionOptions) -> float:
@@ -304,3 +288,70 @@ def expected_retiming_s(machine: Machine, options: ContentionOptions) -> float:
     share_s = RETIMING_SHARE * options.budget_s / rounds - beside_s
     least = [2 * (TrialWorkers((subject,), 1, len(machine.cores)).start_s + MIN_TIMING_S) for subject in tuned]
     return len(options.devices) * sum(max(share_s, least_s) + beside_s for least_s in least)
+
+
+RETIMED = "retimed"
+RETIMING_RESTARTS = 3
+MIN_CONFIG_S = 0.05
+"""For each configuration in each process."""
+MAX_RETIMED_CONFIGS = 24
+"""Configurations that are timed again at most: those that were picked most often."""
+
+
+_SORTED_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def config_key(config: Params) -> str:
+    """Return a configuration as text, the same for the same one."""
+    return _SORTED_JSON.encode(config)
+
+
+def _retiming_candidates(options: ContentionOptions, choices: Sequence[TunerPick], subject: int) -> list[Params | None]:
+    """Return the default and every configuration that was picked, those picked most often first after it.
+
+    The default is null where a tuner draws configurations from a space of its own: the workload then has a default that
+    it does not name. What a command chose is timed again only where the workload knows its settings: it may have tuned
+    something else.
+    """
+    default = options.subjects[subject].config
+    if default is None and options.tuner not in OWN_SPACE_TUNERS:
+        return []
+    configs = [
+        choice.config
+        for choice in choices
+        if choice.slot.subject == subject and choice.config is not None
+        if options.tuner != "command" or choice.config.keys() <= (default or {}).keys()
+    ]
+    by_key = {config_key(config): config for config in configs}
+    counts = Counter(map(config_key, configs))
+    if default is not None:
+        by_key.pop(config_key(default), None)
+    others = [by_key[key] for key in sorted(by_key, key=lambda key: (-counts[key], key))]
+    return [default, *others][:MAX_RETIMED_CONFIGS] if configs else []
+
+
+def retiming_block(machine: Machine, options: ContentionOptions, choices: Sequence[TunerPick]) -> Block | None:
+    """Return the block that times the picks alone and interleaved; null where nothing was picked."""
+    chosen = {index: _retiming_candidates(options, choices, index) for index in range(len(options.subjects))}
+    rounds = [(index, device) for index, configs in chosen.items() if configs for device in options.devices]
+    if not rounds:
+        return None
+    each_s = RETIMING_SHARE * options.budget_s / len(rounds) - TRIAL_OVERHEAD_S - options.cooldown_s
+    trials = []
+    for index, device in rounds:
+        subjects = tuple(options.subjects[index].model_copy(update={"config": c}) for c in chosen[index])
+        trials.append(_retiming_trial(options, device, subjects, each_s, len(machine.cores)))
+    count = sum(len(configs) for configs in chosen.values())
+    why = f"{count} configurations that were picked, in quiet and in turns"
+    return Block(name=RETIMED, why=why, trials=tuple(trials))
+
+
+def _retiming_trial(
+    options: ContentionOptions, device: str, subjects: tuple[Subject, ...], each_s: float, cores: int
+) -> Trial:
+    role = Role(name=role_name(device, 0, options.workers), subjects=subjects, devices=(device,), isolation="full")
+    least_s = TrialWorkers(subjects[:1], 1, cores).start_s + max(MIN_TIMING_S, MIN_CONFIG_S * len(subjects))
+    mode = Adaptive(duration_s=max(each_s, 2 * least_s), precision=None, timeout_s=options.timeout_s)
+    return _build_trial(
+        options, RETIMED, RETIMED, (role,), mode=mode, restarts=RETIMING_RESTARTS, retakes=options.retakes
+    )

@@ -1,55 +1,63 @@
-"""The page of ``assay contention run``.
-
-The answer in one sentence, the sections, and the figures (ratios, samples, timeline).
-"""
+"""The page of ``assay contention run``: the answer in one sentence, the tables and the figures."""
 
 from __future__ import annotations
 
 import math
+from statistics import median_high
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.format import format_duration, format_list, format_percent, format_ratio
-from assay.core.page import Page, Section, StripPlot, StripRow, Text, Timeline, TimelineBar
-from assay.experiments.budget import block_durations_s
-from assay.experiments.contention.effects import baseline_differences, level_table
-from assay.experiments.contention.noise import NOISE_PARTS
-from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES, PHASE_LABELS
-from assay.experiments.contention.plan import WARM_UP, block_name, block_number, role_name, warm_up_trials
-from assay.experiments.contention.regret import RETIMED, retiming_block
-from assay.experiments.contention.tables import (
-    devices_table,
-    noise_table,
-    placement_table,
-    sensors_table,
-    slots_table,
-    times_table,
+from assay.core.format import (
+    UNINFORMATIVE_RATIO,
+    format_count,
+    format_duration,
+    format_list,
+    format_percent,
+    format_ratio,
+    format_time,
+    percent_cell,
+    ratio_cell,
 )
-from assay.experiments.contention.tuner_agreement import pick_elements
-from assay.experiments.estimates import TIME_AXES
+from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar, build_table
+from assay.experiments.budget import block_durations_s
+from assay.experiments.contention.effects import NOISE_PARTS, baseline_differences, typical_level
+from assay.experiments.contention.findings import SIGNIFICANT_P
+from assay.experiments.contention.options import BASELINE_PHASES, CONCURRENT_PHASES, PHASE_LABELS
+from assay.experiments.contention.picks import pick_elements
+from assay.experiments.contention.plan import (
+    RETIMED,
+    WARM_UP,
+    block_name,
+    block_number,
+    retiming_block,
+    role_name,
+    warm_up_trials,
+)
 from assay.experiments.reporting import (
     EFFECT_TONES,
+    TIME_AXES,
     compose_page,
     group_notes,
+    isolation_text,
     monitor_table,
     notes_table,
     sensor_axis,
     sensor_lines,
+    table_columns,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.core.page import Element, Tone
+    from assay.core.page import Cell, Element, Tone
     from assay.core.results import Findings
     from assay.core.values import Trial
-    from assay.experiments.contention.effects import ContentionEffect
+    from assay.experiments.contention.effects import ContentionEffect, DeviceAgreement
     from assay.experiments.contention.findings import ContentionAnalysis
     from assay.experiments.contention.layout import LayoutCell, WorkerSlot
     from assay.experiments.contention.options import ContentionOptions, Phase
     from assay.machine.model import Machine
-    from assay.stats.blocks import BlockRatio
     from assay.store.records import Records
 
 
@@ -78,7 +86,10 @@ def headline(machine: Machine, options: ContentionOptions, analysis: ContentionA
         return f"{unknown}; {_repeat_text(analysis, takes)}{_untuned_text(analysis)}."
     sentence = _call_sentence(machine, options, analysis, subjects)
     sentence = sentence or _kernel_sentence(machine, options, analysis, takes)
-    return f"{sentence}{_untuned_text(analysis)}{_baseline_doubt(again)}."
+    doubt = ""
+    if again is not None and again.verdict == "yes":
+        doubt = f"; but measured twice alone it takes {_effect_text(again)} too: this machine changes by itself"
+    return f"{sentence}{_untuned_text(analysis)}{doubt}."
 
 
 def _untuned_text(analysis: ContentionAnalysis) -> str:
@@ -91,7 +102,7 @@ def _untuned_text(analysis: ContentionAnalysis) -> str:
 
 
 def _kernel_sentence(machine: Machine, options: ContentionOptions, analysis: ContentionAnalysis, takes: str) -> str:
-    """Say what company does to the time that counts."""
+    """Say what contention does to the time that counts."""
     naive, isolated = _overall_effect(analysis, "naive"), _overall_effect(analysis, "isolated")
     if naive is None or naive.ratio is None:
         return ""
@@ -100,33 +111,29 @@ def _kernel_sentence(machine: Machine, options: ContentionOptions, analysis: Con
         return f"Noisy side by side: {long}{_cause_text(machine, options)}; {_isolation_text(options, naive, isolated)}"
     if naive.verdict == "no":
         return f"Not noisy side by side: {long}{_largest_noise_text(analysis)}"
-    blocks = f"after {naive.ratio.blocks} block{'' if naive.ratio.blocks == 1 else 's'}"
+    blocks = f"after {format_count(naive.ratio.blocks, 'block')}"
     return f"Not decided {blocks}: side by side {long}{_largest_noise_text(analysis)}"
 
 
 def _call_sentence(
     machine: Machine, options: ContentionOptions, analysis: ContentionAnalysis, subjects: str
 ) -> str | None:
-    """Say what company does to who waits for a call, where kernels are spared it; null where that is not so."""
-    if not only_calls_slow(analysis):
+    """Say what contention does to callers where kernels are spared it; null where that is not so."""
+    kernels, calls = _overall_effect(analysis, "naive"), _overall_effect(analysis, "naive", CALL_QUANTITY)
+    if not only_calls_slow(analysis) or kernels is None or calls is None:
         return None
-    kernels, waits = _overall_effect(analysis, "naive"), _overall_effect(analysis, "naive", CALL_QUANTITY)
-    if kernels is None or waits is None:
-        return None
-    first = f"Noisy side by side for who waits: a call of {subjects} takes {_effect_text(waits)} as long as alone"
-    cause = (
-        f"{_cause_text(machine, options)}, while its kernels take "
-        f"{_effect_text(kernels)}{_spread_and_picks_text(analysis)}"
-    )
-    return f"{first}{cause}; {_isolation_text(options, waits, _overall_effect(analysis, 'isolated', CALL_QUANTITY))}"
+    first = f"Noisy side by side for who waits: a call of {subjects} takes {_effect_text(calls)} as long as alone"
+    spared = f"while its kernels take {_effect_text(kernels)}{_spread_and_picks_text(analysis)}"
+    isolation = _isolation_text(options, calls, _overall_effect(analysis, "isolated", CALL_QUANTITY))
+    return f"{first}{_cause_text(machine, options)}, {spared}; {isolation}"
 
 
 def only_calls_slow(analysis: ContentionAnalysis) -> bool:
-    """Return whether calls take surely longer in company, and kernels do not."""
+    """Return whether concurrent calls take surely longer, and kernels do not."""
     if analysis.layout.quantity == CALL_QUANTITY:
         return False
-    kernels, waits = _overall_effect(analysis, "naive"), _overall_effect(analysis, "naive", CALL_QUANTITY)
-    return waits is not None and waits.verdict == "yes" and (kernels is None or kernels.verdict != "yes")
+    kernels, calls = _overall_effect(analysis, "naive"), _overall_effect(analysis, "naive", CALL_QUANTITY)
+    return calls is not None and calls.verdict == "yes" and (kernels is None or kernels.verdict != "yes")
 
 
 def _overall_effect(analysis: ContentionAnalysis, phase: Phase, quantity: str | None = None) -> ContentionEffect | None:
@@ -145,12 +152,12 @@ def _repeat_text(analysis: ContentionAnalysis, takes: str) -> str:
     if again is None or again.ratio is None:
         alone = [cell for cell in analysis.layout.cells if cell.phase in BASELINE_PHASES]
         return "nothing was measured twice alone" if alone else "alone nothing could be measured"
-    blocks = f"in {again.ratio.blocks} block{'' if again.ratio.blocks == 1 else 's'}"
-    return f"measured twice alone {blocks}, {takes} {_effect_text(again)} as long"
+    blocks = format_count(again.ratio.blocks, "block")
+    return f"measured twice alone in {blocks}, {takes} {_effect_text(again)} as long"
 
 
 def _spread_and_picks_text(analysis: ContentionAnalysis) -> str:
-    """Say what else company does: to the spread, and to what is picked."""
+    """Say what else contention does: to the spread, and to what is picked."""
     parts = []
     spread = analysis.spreads.get(analysis.layout.quantity, {}).get("naive")
     if spread is not None and spread.overall.verdict == "yes" and spread.overall.ratio is not None:
@@ -164,11 +171,10 @@ def _spread_and_picks_text(analysis: ContentionAnalysis) -> str:
 
 
 def _cause_text(machine: Machine, options: ContentionOptions) -> str:
-    cores = len(machine.cores)
     loads = format_list(list(dict.fromkeys(load.subject.workload for load in options.aggressors)))
-    if options.processes > cores:
+    if options.processes > len(machine.cores):
         among = f", {loads} among them," if loads else ""
-        return f", as {options.processes} processes{among} share {cores} core{'' if cores == 1 else 's'}"
+        return f", as {options.processes} processes{among} share {format_count(len(machine.cores), 'core')}"
     return f", beside {loads}" if loads else f", as {options.processes} processes run at once"
 
 
@@ -188,17 +194,277 @@ def _largest_noise_text(analysis: ContentionAnalysis) -> str:
     if budget is None or not budget.total:
         return ""
     part = budget.largest
-    return (
-        f"; most noise arises {NOISE_PARTS[part]}, a spread of {format_percent(budget.spread(part))}, and "
-        f"{REMEDIES[part]}"
+    spread = format_percent(budget.spread(part))
+    return f"; most noise arises {NOISE_PARTS[part]}, a spread of {spread}, and {REMEDIES[part]}"
+
+
+def build_page(
+    machine: Machine, options: ContentionOptions, analysis: ContentionAnalysis, findings: Findings, records: Records
+) -> Page:
+    """Return the whole page."""
+    some = bool(analysis.layout.cells)
+    results = (_times_table(analysis), _slots_table(options, analysis)) if some else ()
+    trial_labels = _trial_labels(machine, options, analysis)
+    placement = (
+        *_timeline(analysis, records),
+        *((_placement_table(options, analysis),) if some else ()),
+        *monitor_table(records, trial_labels),
+        *notes_table(records, trial_labels),
+    )
+    sections = [
+        Section(title="Results", elements=(*results, *_remarks(analysis))),
+        Section(
+            title="Every block, every sample",
+            elements=(*_ratio_figure(options, analysis), *_sample_figures(options, analysis)),
+        ),
+        Section(title="What the tuner picked", elements=pick_elements(options, analysis)),
+        Section(title="Where the noise comes from", elements=(*_noise_table(analysis), *_sensors_table(analysis))),
+        Section(title="Devices beside each other", elements=_devices(options, analysis)),
+        Section(title="Who ran where and when", elements=placement),
+    ]
+    comparisons = analysis.times.get(analysis.layout.quantity, {})
+    tone: Tone = "plain" if some else "bad"
+    if some and "naive" in comparisons:
+        tone = "bad" if only_calls_slow(analysis) else EFFECT_TONES[comparisons["naive"].overall.verdict]
+    used_s = sum(block_durations_s(records).values())
+    return compose_page(
+        machine,
+        records,
+        title=f"assay contention: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
+        lead=findings.headline,
+        lead_tone=tone,
+        sections=sections,
+        facts={
+            "devices": f"{', '.join(options.devices)}, {format_count(options.workers, 'worker')} each",
+            "aggressors": ", ".join(load.subject.label for load in options.aggressors) or "none",
+            "tuner": options.tuner or "none",
+            "blocks": "as many as fit" if options.repeat is None else str(options.repeat),
+            "budget": f"{format_duration(options.budget_s)}; {format_duration(used_s)} were used",
+            "per worker and trial": f"{options.timing_s:.2g} s timed, {options.tuning_s:.2g} s tuned",
+            "seed": str(options.seed),
+        },
     )
 
 
-def _baseline_doubt(again: ContentionEffect | None) -> str:
-    """Say when the machine itself is not quiet: A/A differs."""
-    if again is not None and again.verdict == "yes":
-        return f"; but measured twice alone it takes {_effect_text(again)} too: this machine changes by itself"
-    return ""
+def _remarks(analysis: ContentionAnalysis) -> tuple[Element, ...]:
+    remarks = [*analysis.remarks, *([analysis.overrun] if analysis.overrun else [])]
+    texts = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in remarks]
+    missing = group_notes((item.reason, item.where) for item in analysis.layout.missing)
+    return (*texts, *(Text(text=f"Missing: {item.trial_names}: {item.text}.", tone="bad") for item in missing))
+
+
+def _trial_labels(machine: Machine, options: ContentionOptions, analysis: ContentionAnalysis) -> dict[str, str]:
+    """Return what each trial measures, when and where."""
+    again = retiming_block(machine, options, analysis.layout.choices)
+    trials = [(WARM_UP, trial) for trial in warm_up_trials(machine, options, block_name(1))]
+    trials += [(PHASE_LABELS[RETIMED], trial) for trial in (again.trials if again else ())]
+    labels = {trial.id: f"{when}, {_trial_text(trial)}" for when, trial in trials}
+    for item in analysis.layout.phase_trials:
+        when = f"block {item.block}, {PHASE_LABELS[item.phase]}"
+        labels[item.record.trial] = f"{when}, {_trial_text(item.trial)}"
+    return labels
+
+
+def _trial_text(trial: Trial) -> str:
+    devices = dict.fromkeys(device for role in trial.roles if role.duty == "timed" for device in role.devices)
+    return f"{trial.roles[0].subjects[0].label} on {', '.join(devices)}"
+
+
+def _floor_cell(effect: ContentionEffect) -> str | None:
+    """Write how far A/A strays."""
+    if effect.floor is None:
+        return None
+    return f"±{format_percent(effect.floor)}" if effect.floor < UNINFORMATIVE_RATIO else "anything"
+
+
+VERDICT_CELLS = {"yes": "yes", "no": "no", "unsure": "not decided"}
+TIME_KINDS = {"busy_us": "kernels", "span_us": "first to last kernel", "call_us": "call"}
+COMPARED_PHASES: tuple[Phase, ...] = (*CONCURRENT_PHASES, "again")
+
+
+def _times_table(analysis: ContentionAnalysis) -> Table:
+    """Return the answer: what each phase does to time and spread, all slots together."""
+    rows: list[tuple[Cell, ...]] = []
+    tones: list[Tone] = []
+    several = len(analysis.layout.quantities) > 1
+    for quantity, comparisons in analysis.times.items():
+        for phase in (phase for phase in COMPARED_PHASES if phase in comparisons):
+            effect, spread = comparisons[phase].overall, analysis.spreads[quantity].get(phase)
+            loss = analysis.losses.get(phase) if quantity == analysis.layout.quantity else None
+            rows.append(
+                (
+                    PHASE_LABELS[phase] if phase in CONCURRENT_PHASES else f"{PHASE_LABELS[phase]} (A/A)",
+                    *((TIME_KINDS[quantity],) if several else ()),
+                    ratio_cell(effect.ratio),
+                    _floor_cell(effect),
+                    VERDICT_CELLS[effect.verdict],
+                    ratio_cell(spread.overall.ratio) if spread is not None else None,
+                    ratio_cell(loss.overall.ratio) if loss is not None else None,
+                )
+            )
+            tones.append(EFFECT_TONES[effect.verdict])
+    titles = ("phase", *(("time of",) if several else ()), "time", "A/A shows", "differs", "spread", "picks")
+    return Table(
+        title="Each phase as a multiple of alone, all devices and workers together",
+        columns=tuple(Column(title=t, numeric=t not in {"phase", "time of", "differs"}) for t in titles),
+        rows=tuple(rows),
+        tones=tuple(tones),
+        note=(
+            f"Ratios are taken within each block ({len(analysis.layout.blocks)} here). It differs where the interval "
+            "excludes 1 and the ratio lies beyond what the same thing, measured twice alone (A/A), shows over as many. "
+            "With 95 % intervals. Time: mean of a call; spread: coefficient of variation of repeats; picks: quiet time "
+            "of what was picked."
+        ),
+    )
+
+
+def _slots_table(options: ContentionOptions, analysis: ContentionAnalysis) -> Table:
+    """Return the phases side by side for every subject, device and worker."""
+    rows: list[tuple[Cell, ...]] = []
+    tones: list[Tone] = []
+    layout = analysis.layout
+    for quantity in layout.quantities:
+        kind = f", {TIME_KINDS[quantity]}" if len(layout.quantities) > 1 else ""
+        levels, medians = layout.table(quantity), layout.table(quantity, "median_log")
+        cvs, comparisons = layout.table(quantity, "log_cv"), analysis.times.get(quantity, {})
+        for slot in sorted({slot for _, slot in levels}):
+            where = _slot_label(options, slot)
+            for phase in options.phases:
+                level, median = typical_level(levels, phase, slot), typical_level(medians, phase, slot)
+                if level is None or median is None:
+                    continue
+                effect = comparisons[phase].slots.get(slot) if phase in comparisons else None
+                rows.append(
+                    (
+                        f"{where}{kind}: {PHASE_LABELS[phase]}",
+                        format_time(median.value),
+                        format_time(level.value),
+                        None if effect is None else ratio_cell(effect.ratio),
+                        percent_cell(typical_level(cvs, phase, slot)),
+                    )
+                )
+                marked = effect is not None and phase in CONCURRENT_PHASES
+                tones.append(EFFECT_TONES[effect.verdict] if effect is not None and marked else "plain")
+    what = "Each workload" if len(options.subjects) > 1 else options.subjects[0].label
+    return Table(
+        title=f"{what} on each device, phase by phase",
+        columns=table_columns("where and when", "median", "mean", "mean × alone", "CV of repeats"),
+        rows=tuple(rows),
+        tones=tuple(tones),
+        note=(
+            "Typical over blocks, with 95 % intervals over them; “inconclusive”: too few blocks to say. × alone is "
+            "taken within each block, over the mean of alone and alone again; alone again is over alone."
+        ),
+    )
+
+
+def _slot_label(options: ContentionOptions, slot: WorkerSlot) -> str:
+    who = role_name(slot.device, slot.worker, options.workers)
+    return f"{options.subjects[slot.subject].label} on {who}" if len(options.subjects) > 1 else who
+
+
+def _devices(options: ContentionOptions, analysis: ContentionAnalysis) -> tuple[Element, ...]:
+    """Return how far devices are apart."""
+    if analysis.incomparable is not None:
+        return (Text(text=f"Devices are not compared with each other: {analysis.incomparable}.", tone="unsure"),)
+    if not analysis.agreements:
+        return ()
+
+    def tone(agreement: DeviceAgreement) -> Tone:
+        return EFFECT_TONES[agreement.effect.verdict]
+
+    table = build_table(
+        "Whether devices agree",
+        analysis.agreements,
+        {
+            "workload": lambda agreement: options.subjects[agreement.subject].label,
+            "phase": lambda agreement: PHASE_LABELS[agreement.phase],
+            "furthest apart": lambda agreement: f"{agreement.slowest} over {agreement.fastest}",
+            "ratio": lambda agreement: ratio_cell(agreement.effect.ratio),
+            "A/A shows": lambda agreement: _floor_cell(agreement.effect),
+            "differ": lambda agreement: VERDICT_CELLS[agreement.effect.verdict],
+        },
+        numeric=("ratio", "A/A shows"),
+        tone=tone,
+        note=(
+            f"Alone is the mean of {' and '.join(PHASE_LABELS[phase] for phase in BASELINE_PHASES)}. "
+            "Ratios with 95 % intervals."
+        ),
+    )
+    return (table,)
+
+
+def _noise_table(analysis: ContentionAnalysis) -> list[Element]:
+    """Return where the spread of a single timing comes from."""
+    if not analysis.budgets:
+        return []
+    conditions = [PHASE_LABELS.get(budget.condition, budget.condition) for budget in analysis.budgets]
+    rows: list[tuple[Cell, ...]] = [
+        (words, *(format_percent(budget.spread(part)) for budget in analysis.budgets))
+        for part, words in NOISE_PARTS.items()
+    ]
+    rows.append(("all together", *(format_percent(math.expm1(math.sqrt(b.total))) for b in analysis.budgets)))
+    return [
+        Table(
+            title="Noise budget: how far a single timing lies from the quiet level, in % of the time",
+            columns=table_columns("part", *conditions),
+            rows=tuple(rows),
+            note=(
+                "Standard deviations; neighbours shift the level, and count with the size of the shift. Parts add up "
+                "in squares. The rest is what these parts do not explain together."
+            ),
+        )
+    ]
+
+
+def _sensors_table(analysis: ContentionAnalysis) -> list[Element]:
+    """Return what times correlate with, among all that was seen."""
+    if not analysis.correlations:
+        return []
+    return [
+        build_table(
+            "What times go with",
+            analysis.correlations,
+            {
+                "seen meanwhile": lambda sensor: sensor.metric,
+                "Spearman's rho": lambda sensor: f"{sensor.correlation.rho:+.2f}",
+                "trials": lambda sensor: sensor.correlation.n,
+                "p": lambda sensor: f"{sensor.correlation.p:.2g}",
+            },
+            numeric=("Spearman's rho", "trials", "p"),
+            tone=lambda sensor: "unsure" if sensor.correlation.p <= SIGNIFICANT_P else "plain",
+            note="Over trials of all phases; p by shuffling, raised to hold for all rows (Holm). Marked: below 5 %.",
+        )
+    ]
+
+
+def _placement_table(options: ContentionOptions, analysis: ContentionAnalysis) -> Table:
+    """Return where the workers of each phase ran, over all blocks."""
+    rows: list[tuple[Cell, ...]] = []
+    for phase in options.phases:
+        in_phase = [item.record for item in analysis.layout.phase_trials if item.phase == phase]
+        evidence = [e for record in in_phase for e in record.evidence]
+        for role in dict.fromkeys(e.role for e in evidence):
+            mine = [e for e in evidence if e.role == role]
+            switches = [e.involuntary_switches for e in mine if e.involuntary_switches is not None]
+            rows.append(
+                (
+                    PHASE_LABELS[phase],
+                    role,
+                    "; ".join(dict.fromkeys(isolation_text(e) for e in mine)),
+                    "; ".join(dict.fromkeys(" ".join(map(str, e.allowed_cores)) for e in mine)),
+                    "; ".join(dict.fromkeys("–" if e.thread_limit is None else str(e.thread_limit) for e in mine)),
+                    f"{median_high(switches)}" if switches else None,
+                    f"{median_high(e.setup_s for e in mine):.2f}",
+                )
+            )
+    titles = ("phase", "worker", "isolation held", "cores", "threads", "switches", "set-up, s")
+    return Table(
+        title="Where the workers ran, as they read it back",
+        columns=table_columns(*titles, words=5),
+        rows=tuple(rows),
+        note="Switches: how often the kernel took the core away, in the middle process. Set-up likewise.",
+    )
 
 
 MAX_ROWS = 24
@@ -206,19 +472,18 @@ MAX_SAMPLES = 2000
 """Of one row, evenly taken: more cannot be told apart in a drawing."""
 
 
-def ratio_figure(options: ContentionOptions, analysis: ContentionAnalysis) -> list[Element]:
-    """Return every block's ratio to quiet, a row for each phase and place."""
-    quantity = analysis.layout.quantity
-    comparisons, table = analysis.times.get(quantity, {}), level_table(analysis.layout, quantity)
+def _ratio_figure(options: ContentionOptions, analysis: ContentionAnalysis) -> list[Element]:
+    """Return every block's ratio to the baseline, a row for each phase and slot."""
+    comparisons = analysis.times.get(analysis.layout.quantity, {})
+    table = analysis.layout.table(analysis.layout.quantity)
     strips: list[StripRow] = []
-    phases: tuple[Phase, ...] = (*CONCURRENT_PHASES, "again")
-    for phase in phases:
-        slots = comparisons[phase].slots if phase in comparisons else {}
-        for slot, effect in slots.items():
-            logs = baseline_differences(table, phase, slot).values()
-            if logs and effect.ratio is not None:
-                label = f"{PHASE_LABELS[phase]}: {_slot_label(options, slot, several=len(options.subjects) > 1)}"
-                strips.append(_ratio_strip(label, [math.exp(log) for log in logs], effect.ratio))
+    for phase in (phase for phase in COMPARED_PHASES if phase in comparisons):
+        for slot, effect in comparisons[phase].slots.items():
+            logs, ratio = baseline_differences(table, phase, slot).values(), effect.ratio
+            if logs and ratio is not None:
+                label = f"{PHASE_LABELS[phase]}: {_slot_label(options, slot)}"
+                samples = tuple(math.exp(log) for log in logs)
+                strips.append(StripRow(label=label, samples=samples, value=ratio.value, low=ratio.low, high=ratio.high))
     if not strips:
         return []
     return [
@@ -234,11 +499,12 @@ def ratio_figure(options: ContentionOptions, analysis: ContentionAnalysis) -> li
     ]
 
 
-def sample_figures(options: ContentionOptions, analysis: ContentionAnalysis) -> list[Element]:
-    """Return the samples of each phase and place over all blocks, a figure for each subject."""
+def _sample_figures(options: ContentionOptions, analysis: ContentionAnalysis) -> list[Element]:
+    """Return the samples of each phase and slot over all blocks, a figure for each subject."""
     figures: list[Element] = []
+    quantity = analysis.layout.quantity
     for index, subject in enumerate(options.subjects):
-        cells = [c for c in analysis.layout.cells if c.slot.subject == index and c.quantity == analysis.layout.quantity]
+        cells = [c for c in analysis.layout.cells if c.slot.subject == index and c.quantity == quantity]
         rows = _sample_rows(options, cells, by_worker=True)
         if len(rows) > MAX_ROWS:
             rows = _sample_rows(options, cells, by_worker=False)
@@ -247,7 +513,7 @@ def sample_figures(options: ContentionOptions, analysis: ContentionAnalysis) -> 
                 StripPlot(
                     title=f"Samples of {subject.label}",
                     name=f"samples_{index}",
-                    axis=TIME_AXES[analysis.layout.quantity],
+                    axis=TIME_AXES[quantity],
                     unit="µs",
                     strips=tuple(StripRow(label=label, samples=_thin_samples(mine)) for label, mine in rows.items()),
                     note="All blocks together, the fixed configuration.",
@@ -273,136 +539,32 @@ def _thin_samples(cells: Sequence[LayoutCell]) -> tuple[float, ...]:
     return tuple(together[::step].tolist())
 
 
-def _slot_label(options: ContentionOptions, slot: WorkerSlot, *, several: bool) -> str:
-    who = role_name(slot.device, slot.worker, options.workers)
-    return f"{options.subjects[slot.subject].label} on {who}" if several else who
-
-
-def _ratio_strip(label: str, values: list[float], ratio: BlockRatio) -> StripRow:
-    return StripRow(label=label, samples=tuple(values), value=ratio.value, low=ratio.low, high=ratio.high)
-
-
-def timeline_figure(analysis: ContentionAnalysis, records: Records) -> list[Element]:
+def _timeline(analysis: ContentionAnalysis, records: Records) -> list[Element]:
     """Return when each trial ran, a lane a phase, with what the monitor saw above."""
-    phases = {phase_trial.record.trial: phase_trial.phase for phase_trial in analysis.layout.phase_trials}
+    phases: dict[str, str] = {item.record.trial: item.phase for item in analysis.layout.phase_trials}
     shown = [record for record in records if record.trial in phases or record.block == RETIMED]
     if not shown:
         return []
     origin = min(record.window.start_ns for record in shown)
-    bars = []
-    for lane in (*(phase for phase in PHASE_LABELS if phase in phases.values()), RETIMED):
-        bars += [
-            TimelineBar(
-                lane=PHASE_LABELS[lane],
-                label=str(block_number(record.block) or ""),
-                start_s=(record.window.start_ns - origin) / 1e9,
-                end_s=(record.window.end_ns - origin) / 1e9,
-                tone="plain" if record.status == "ok" else "bad",
-            )
-            for record in shown
-            if phases.get(record.trial, RETIMED) == lane
-        ]
+    lanes = list(PHASE_LABELS)
+    shown.sort(key=lambda record: lanes.index(phases.get(record.trial, RETIMED)))
+    bars = tuple(
+        TimelineBar(
+            lane=PHASE_LABELS[phases.get(record.trial, RETIMED)],
+            label=str(block_number(record.block) or ""),
+            start_s=(record.window.start_ns - origin) / 1e9,
+            end_s=(record.window.end_ns - origin) / 1e9,
+            tone="plain" if record.status == "ok" else "bad",
+        )
+        for record in shown
+    )
     return [
         Timeline(
             title="When each trial ran",
             name="timeline",
-            bars=tuple(bars),
+            bars=bars,
             lines=sensor_lines(records, origin),
             lines_axis=sensor_axis(records),
             note="Numbers are blocks; the order of the phases within each is by lot, and balanced over blocks.",
         )
     ]
-
-
-def build_page(
-    machine: Machine, options: ContentionOptions, analysis: ContentionAnalysis, findings: Findings, records: Records
-) -> Page:
-    """Return the whole page."""
-    some = bool(analysis.layout.cells)
-    sections = [
-        Section(title="Results", elements=(*_results(options, analysis, some=some), *_remarks(analysis))),
-        Section(
-            title="Every block, every sample",
-            elements=(*ratio_figure(options, analysis), *sample_figures(options, analysis)),
-        ),
-        Section(title="What the tuner picked", elements=pick_elements(options, analysis)),
-        Section(title="Where the noise comes from", elements=(*noise_table(analysis), *sensors_table(analysis))),
-        Section(title="Devices beside each other", elements=_devices(options, analysis)),
-        Section(title="Who ran where and when", elements=_placement(machine, options, analysis, records, some=some)),
-    ]
-    return compose_page(
-        machine,
-        records,
-        title=f"assay contention: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
-        lead=findings.headline,
-        lead_tone=_lead_tone(analysis) if some else "bad",
-        sections=sections,
-        facts=_page_facts(options, records),
-    )
-
-
-def _lead_tone(analysis: ContentionAnalysis) -> Tone:
-    comparisons = analysis.times.get(analysis.layout.quantity, {})
-    if "naive" not in comparisons:
-        return "plain"
-    return "bad" if only_calls_slow(analysis) else EFFECT_TONES[comparisons["naive"].overall.verdict]
-
-
-def _results(options: ContentionOptions, analysis: ContentionAnalysis, *, some: bool) -> tuple[Element, ...]:
-    return (times_table(analysis), slots_table(options, analysis)) if some else ()
-
-
-def _remarks(analysis: ContentionAnalysis) -> tuple[Element, ...]:
-    remarks = [*analysis.remarks, *([analysis.overrun] if analysis.overrun else [])]
-    texts = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in remarks]
-    missing = group_notes((item.reason, item.where) for item in analysis.layout.missing)
-    return (*texts, *(Text(text=f"Missing: {item.trial_names}: {item.text}.", tone="bad") for item in missing))
-
-
-def _devices(options: ContentionOptions, analysis: ContentionAnalysis) -> tuple[Element, ...]:
-    if analysis.incomparable is not None:
-        return (Text(text=f"Devices are not compared with each other: {analysis.incomparable}.", tone="unsure"),)
-    return tuple(devices_table(options, analysis))
-
-
-def _placement(
-    machine: Machine, options: ContentionOptions, analysis: ContentionAnalysis, records: Records, *, some: bool
-) -> tuple[Element, ...]:
-    labels = _trial_labels(machine, options, analysis)
-    return (
-        *timeline_figure(analysis, records),
-        *((placement_table(options, analysis),) if some else ()),
-        *monitor_table(records, labels),
-        *notes_table(records, labels),
-    )
-
-
-def _trial_labels(machine: Machine, options: ContentionOptions, analysis: ContentionAnalysis) -> dict[str, str]:
-    """Return what each trial measures, when and where."""
-    labels = {trial.id: f"{WARM_UP}, {_trial_text(trial)}" for trial in warm_up_trials(machine, options, block_name(1))}
-    again = retiming_block(machine, options, analysis.layout.choices)
-    labels |= {trial.id: f"{PHASE_LABELS[RETIMED]}, {_trial_text(trial)}" for trial in (again.trials if again else ())}
-    for phase_trial in analysis.layout.phase_trials:
-        labels[phase_trial.record.trial] = (
-            f"block {phase_trial.block}, {PHASE_LABELS[phase_trial.phase]}, {_trial_text(phase_trial.trial)}"
-        )
-    return labels
-
-
-def _trial_text(trial: Trial) -> str:
-    devices = dict.fromkeys(device for role in trial.roles if role.duty == "timed" for device in role.devices)
-    return f"{trial.roles[0].subjects[0].label} on {', '.join(devices)}"
-
-
-def _page_facts(options: ContentionOptions, records: Records) -> dict[str, str]:
-    loads = ", ".join(load.subject.label for load in options.aggressors)
-    used = sum(block_durations_s(records).values())
-    return {
-        "devices": f"{', '.join(options.devices)}, {options.workers} worker{'s' if options.workers > 1 else ''} each",
-        "aggressors": loads or "none",
-        "tuner": options.tuner or "none",
-        "blocks": "as many as fit" if options.repeat is None else str(options.repeat),
-        "budget": f"{format_duration(options.budget_s)}; {format_duration(used)} were used",
-        "per worker and trial": f"{options.timing_s:.2g} s timed, {options.tuning_s:.2g} s tuned",
-        "seed": str(options.seed),
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.base import Report
+from assay.experiments.base import Experiment, Report
 from assay.experiments.energy.findings import build_findings
 from assay.experiments.energy.options import EnergyOptions
 from assay.experiments.energy.plan import replay_run
@@ -13,29 +13,23 @@ from assay.experiments.energy.result import build_report_files
 from assay.experiments.energy.study import build_study
 
 if TYPE_CHECKING:
-    from assay.core.values import Block, Done
     from assay.machine.model import Machine
     from assay.store.records import Records
 
 
-class EnergyExperiment:
-    """Every phase of every cell in fresh processes, and what is not known well enough for longer."""
+def build_report(machine: Machine, options: EnergyOptions, records: Records) -> Report:
+    """Return what a token costs in each cell and how fast it comes, and the rows that other programs read."""
+    from assay.compat.energy import build_files
 
-    name = "energy"
-    options_type = EnergyOptions
-
-    def step(self, machine: Machine, options: EnergyOptions, records: Records) -> Block | Done:
-        """Return everything once, then what is not known well enough, while the budget lasts."""
-        return replay_run(options, records).next_step
-
-    def report(self, machine: Machine, options: EnergyOptions, records: Records) -> Report:
-        """Return what a token costs in each cell and how fast it comes, and the rows that other programs read."""
-        from assay.compat.energy import build_files
-
-        study = build_study(machine, options, records)
-        findings = build_findings(options, study)
-        page = build_page(machine, options, findings, study, records)
-        return Report(findings, page, {**build_report_files(study.result), **build_files(study.result)})
+    study = build_study(machine, options, records)
+    findings = build_findings(options, study)
+    page = build_page(machine, options, findings, study, records)
+    return Report(findings, page, {**build_report_files(study.result), **build_files(study.result)})
 
 
-EXPERIMENT = EnergyExperiment()
+EXPERIMENT = Experiment(
+    "energy",
+    EnergyOptions,
+    step=lambda _, options, records: replay_run(options, records).next_step,
+    report=build_report,
+)

@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from assay.core.results import Estimate
-from assay.experiments.estimates import TIME_QUANTITIES
 from assay.experiments.matrix.plan import AGGRESSOR, VICTIM, pairs_by_trial
+from assay.experiments.reporting import block_ratio_estimate
 from assay.stats.blocks import aa_noise_floor, ratio_over_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from assay.core.results import Evidence, Record
+    from assay.core.results import Estimate, Evidence, Record
     from assay.experiments.matrix.plan import MatrixOptions, MatrixPair
     from assay.store.records import Records
 
-
-if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 Measure = Literal["median", "p99", "jitter"]
@@ -44,40 +41,25 @@ Outcome = Literal["no effect seen", "hurts", "cured by isolation", "not cured", 
 MAX_NO_EFFECT_RATIO = 2.0
 """Where the time may as well be twice as long, it is not called no effect."""
 
-RATIO_UNIT = "×"
-"""The unit of a ratio."""
-
 
 def compute_measure(samples: Samples, what: Measure) -> float | None:
     """Return one measure of the samples of one process; null where they do not tell it."""
-    if not len(samples):
-        return None
-    if what == "median":
-        return _positive(float(np.median(samples)))
-    if what == "p99":
-        return _positive(float(np.quantile(samples, 0.99))) if len(samples) >= MIN_P99_SAMPLES else None
-    mean = float(samples.mean())
-    return _positive(float(samples.std(ddof=1)) / mean) if len(samples) > 1 and mean > 0 else None
-
-
-def _positive(value: float) -> float | None:
+    value = 0.0
+    if what == "median" and len(samples):
+        value = float(np.median(samples))
+    elif what == "p99" and len(samples) >= MIN_P99_SAMPLES:
+        value = float(np.quantile(samples, 0.99))
+    elif what == "jitter" and len(samples) > 1 and (mean := float(samples.mean())) > 0:
+        value = float(samples.std(ddof=1)) / mean
     return value if 0 < value < math.inf else None
 
 
 def ratio_estimate(over: Mapping[str, float], under: Mapping[str, float]) -> Estimate | None:
     """Return how many times the one is the other, by the blocks that have both; null where none has."""
     ratio = ratio_over_blocks(log_ratios(over, under))
-    if ratio is None:
-        return None
-    return Estimate(
-        value=ratio.value,
-        low=ratio.low,
-        high=ratio.high,
-        unit=RATIO_UNIT,
-        scope="run",
-        method=f"geometric mean of the ratios in {ratio.blocks} blocks, Student's t on their logarithms",
-        n=ratio.blocks,
-    )
+    blocks = 0 if ratio is None else ratio.blocks
+    method = f"geometric mean of the ratios in {blocks} blocks, Student's t on their logarithms"
+    return block_ratio_estimate(ratio, method)
 
 
 def log_ratios(over: Mapping[str, float], under: Mapping[str, float]) -> list[float]:
@@ -107,22 +89,14 @@ def judge_outcome(naive: Estimate | None, isolated: Estimate | None, less: Estim
     hurts, still = exceeds(naive, beyond), exceeds(isolated, beyond)
     if hurts is None:
         return "not known"
-    if still and (hurts or (exceeds(naive, 1.0) and not _is_surely_less(less))):
+    surely_less = less is not None and less.high is not None and less.high < 1.0
+    if still and (hurts or (exceeds(naive, 1.0) and not surely_less)):
         return "not cured"
     if not hurts:
-        return "hurts only isolated" if still else "no effect seen" if _is_informative(naive) else "not known"
+        informative = naive is not None and naive.high is not None and naive.high <= MAX_NO_EFFECT_RATIO
+        return "hurts only isolated" if still else "no effect seen" if informative else "not known"
     gone = still is not None and not exceeds(isolated, 1.0) and exceeds(less, 1.0)
     return "cured by isolation" if gone else "hurts"
-
-
-def _is_surely_less(less: Estimate | None) -> bool:
-    """Return whether an aggressor surely does less without isolation than with it."""
-    return less is not None and less.high is not None and less.high < 1.0
-
-
-def _is_informative(ratio: Estimate | None) -> bool:
-    """Return whether an interval is narrow enough for "no effect seen" to mean anything."""
-    return ratio is not None and ratio.high is not None and ratio.high <= MAX_NO_EFFECT_RATIO
 
 
 def exceeds(ratio: Estimate | None, beyond: float) -> bool | None:
@@ -132,7 +106,7 @@ def exceeds(ratio: Estimate | None, beyond: float) -> bool | None:
     return ratio.low > beyond
 
 
-MATRIX_TIMES = tuple(quantity for quantity in TIME_QUANTITIES if quantity != "span_us")
+MATRIX_TIMES = ("busy_us", "call_us")
 """What the kernels take and what a caller waits: an aggressor may hit the one and spare the other."""
 
 
@@ -155,63 +129,6 @@ class MatrixReading(NamedTuple):
 
 ReadingsByBlock = dict[MatrixReading, dict[str, float]]
 """Each measure by block."""
-
-
-def match_records(options: MatrixOptions, records: Records) -> list[tuple[MatrixPair, Record]]:
-    """Return every record with each meeting it is of, in the order they were taken."""
-    planned = pairs_by_trial(options, options.repeat)
-    return [(meeting, record) for record in records for meeting in planned.get(record.trial, ())]
-
-
-def victim_rows(pairs: list[tuple[MatrixPair, Record]]) -> tuple[VictimRow, ...]:
-    """Return the rows of the matrix: each victim on each device, in each time that was taken of it."""
-    quantities_by_device: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for meeting, record in pairs:
-        if record.status == "ok":
-            quantities_by_device[meeting.victim, meeting.device] |= {
-                s.quantity for s in record.series if s.role == VICTIM
-            }
-    return tuple(
-        VictimRow(victim, device, quantity)
-        for (victim, device), quantities in sorted(quantities_by_device.items())
-        for quantity in MATRIX_TIMES
-        if quantity in quantities
-    )
-
-
-def victim_samples(options: MatrixOptions, records: Records, record: Record, row: VictimRow) -> list[Samples]:
-    """Return a victim's samples of one time, an array for each process."""
-    subject_index = row.victim if options.in_turns else 0
-    series = [s for s in record.series if (s.role, s.quantity, s.subject) == (VICTIM, row.quantity, subject_index)]
-    return [records.samples(s) for s in series]
-
-
-def read_measures(
-    options: MatrixOptions, records: Records, pairs: list[tuple[MatrixPair, Record]], rows: tuple[VictimRow, ...]
-) -> ReadingsByBlock:
-    """Return each measure of each row, phase and aggressor, by block; what cannot be told is left out."""
-    values_by_reading: ReadingsByBlock = defaultdict(dict)
-    for meeting, record in pairs:
-        if record.status != "ok":
-            continue
-        for row in rows:
-            if (row.victim, row.device) != (meeting.victim, meeting.device):
-                continue
-            for samples in victim_samples(options, records, record, row):
-                for what in MEASURES:
-                    value = compute_measure(samples, what)
-                    if value is not None:
-                        values_by_reading[MatrixReading(row, meeting.phase, meeting.aggressor, what)][record.block] = (
-                            value
-                        )
-    return dict(values_by_reading)
-
-
-def reading_by_block(
-    values_by_reading: Mapping[MatrixReading, dict[str, float]], reading: MatrixReading
-) -> dict[str, float]:
-    """Return a reading by block; empty where it was never taken."""
-    return values_by_reading.get(reading, {})
 
 
 @dataclass(frozen=True)
@@ -257,39 +174,76 @@ class ContentionMatrix:
 
 def build_matrix(options: MatrixOptions, records: Records) -> ContentionMatrix:
     """Return the whole matrix from the records."""
-    pairs = match_records(options, records)
-    rows = victim_rows(pairs)
-    values_by_reading = read_measures(options, records, pairs, rows)
-    quiet = tuple(_victim_baseline(values_by_reading, row, what) for row in rows for what in MEASURES)
+    planned = pairs_by_trial(options, options.repeat)
+    pairs = tuple((pair, record) for record in records for pair in planned.get(record.trial, ()))
+    rows = _victim_rows(pairs)
+    readings = _read_measures(options, records, pairs, rows)
+    baselines = tuple(_victim_baseline(readings, row, what) for row in rows for what in MEASURES)
     cells = tuple(
-        _matrix_cell(values_by_reading, one, aggressor.name, options.minimum_effect)
-        for one in quiet
+        _matrix_cell(readings, baseline, aggressor.name, options.minimum_effect)
+        for baseline in baselines
         for aggressor in options.aggressors
     )
-    return ContentionMatrix(rows, cells, quiet, tuple(pairs))
+    return ContentionMatrix(rows, cells, baselines, pairs)
 
 
-def _victim_baseline(values_by_reading: ReadingsByBlock, row: VictimRow, what: Measure) -> VictimBaseline:
-    alone, again, bare = (
-        reading_by_block(values_by_reading, MatrixReading(row, phase, None, what))
-        for phase in ("alone", "again", "bare")
+def _victim_rows(pairs: Sequence[tuple[MatrixPair, Record]]) -> tuple[VictimRow, ...]:
+    """Return the rows of the matrix: each victim on each device, in each time that was taken of it."""
+    quantities_by_device: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for pair, record in pairs:
+        if record.status == "ok":
+            quantities_by_device[pair.victim, pair.device] |= {s.quantity for s in record.series if s.role == VICTIM}
+    return tuple(
+        VictimRow(victim, device, quantity)
+        for (victim, device), quantities in sorted(quantities_by_device.items())
+        for quantity in MATRIX_TIMES
+        if quantity in quantities
     )
+
+
+def victim_samples(options: MatrixOptions, records: Records, record: Record, row: VictimRow) -> list[Samples]:
+    """Return a victim's samples of one time, an array for each process."""
+    subject_index = row.victim if options.in_turns else 0
+    series = [s for s in record.series if (s.role, s.quantity, s.subject) == (VICTIM, row.quantity, subject_index)]
+    return [records.samples(s) for s in series]
+
+
+def _read_measures(
+    options: MatrixOptions,
+    records: Records,
+    pairs: Sequence[tuple[MatrixPair, Record]],
+    rows: Sequence[VictimRow],
+) -> ReadingsByBlock:
+    """Return each measure of each row, phase and aggressor, by block; what cannot be told is left out."""
+    readings: ReadingsByBlock = {}
+    for pair, record in pairs:
+        for row in rows if record.status == "ok" else ():
+            if row[:2] == (pair.victim, pair.device):
+                for samples in victim_samples(options, records, record, row):
+                    for what in MEASURES:
+                        value = compute_measure(samples, what)
+                        if value is not None:
+                            reading = MatrixReading(row, pair.phase, pair.aggressor, what)
+                            readings.setdefault(reading, {})[record.block] = value
+    return readings
+
+
+def _victim_baseline(readings: ReadingsByBlock, row: VictimRow, what: Measure) -> VictimBaseline:
+    alone, again, bare = _readings_alone(readings, row, what)
     return VictimBaseline(row, what, ratio_estimate(again, alone), ratio_estimate(bare, block_means(alone, again)))
 
 
+def _readings_alone(readings: ReadingsByBlock, row: VictimRow, what: Measure) -> list[dict[str, float]]:
+    return [readings.get(MatrixReading(row, phase, None, what), {}) for phase in ("alone", "again", "bare")]
+
+
 def _matrix_cell(
-    values_by_reading: ReadingsByBlock, quiet: VictimBaseline, aggressor: str, minimum_effect: float
+    readings: ReadingsByBlock, baseline: VictimBaseline, aggressor: str, minimum_effect: float
 ) -> MatrixCell:
     """Return one cell; each level is held against the victim alone at that level."""
-    row, what = quiet.row, quiet.measure
-    alone, again, bare = (
-        reading_by_block(values_by_reading, MatrixReading(row, phase, None, what))
-        for phase in ("alone", "again", "bare")
-    )
-    loud = {
-        phase: reading_by_block(values_by_reading, MatrixReading(row, phase, aggressor, what))
-        for phase in ("naive", "isolated")
-    }
+    row, what = baseline.row, baseline.measure
+    alone, again, bare = _readings_alone(readings, row, what)
+    loud = {phase: readings.get(MatrixReading(row, phase, aggressor, what), {}) for phase in ("naive", "isolated")}
     pinned = block_means(alone, again)
     naive, isolated = ratio_estimate(loud["naive"], bare), ratio_estimate(loud["isolated"], pinned)
     less = ratio_estimate(_block_ratios(loud["naive"], bare), _block_ratios(loud["isolated"], pinned))
@@ -330,12 +284,10 @@ def mean_load(several: list[AggressorLoad]) -> AggressorLoad:
     return AggressorLoad(*(float(np.mean(values)) if values else None for values in present))
 
 
-def aggressor_loads(pairs: list[tuple[MatrixPair, Record]]) -> dict[tuple[str, str], AggressorLoad]:
+def aggressor_loads(pairs: Iterable[tuple[MatrixPair, Record]]) -> dict[tuple[str, str], AggressorLoad]:
     """Return how hard each aggressor pressed in each phase, over all trials it was in."""
     loads: dict[tuple[str, str], list[AggressorLoad]] = defaultdict(list)
-    for meeting, record in pairs:
-        if record.status == "ok" and meeting.aggressor is not None:
-            loads[meeting.aggressor, meeting.phase] += [
-                aggressor_load(evidence) for evidence in record.evidence if evidence.role == AGGRESSOR
-            ]
+    for pair, record in pairs:
+        if record.status == "ok" and pair.aggressor is not None:
+            loads[pair.aggressor, pair.phase] += [aggressor_load(e) for e in record.evidence if e.role == AGGRESSOR]
     return {key: mean_load(several) for key, several in loads.items()}

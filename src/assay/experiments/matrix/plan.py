@@ -29,10 +29,11 @@ from assay.core.values import (
     Value,
 )
 from assay.experiments.budget import TrialWorkers, expected_trial_s
-from assay.experiments.contention.aggressors import Aggressor
+from assay.experiments.contention.options import Aggressor
+from assay.experiments.contention.plan import block_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from assay.core.results import Record
     from assay.core.values import Isolation
@@ -48,7 +49,7 @@ ISOLATION_LEVELS: dict[MatrixPhase, Isolation] = {
 }
 VICTIM, AGGRESSOR = "victim", "aggressor"
 MAX_FAILURES = 2
-"""A meeting that went wrong in so many blocks, and well in none, is not tried again."""
+"""A pair that failed in so many blocks, and well in none, is not tried again."""
 
 
 class MatrixPair(NamedTuple):
@@ -65,57 +66,49 @@ def matrix_pairs(options: MatrixOptions) -> tuple[MatrixPair, ...]:
     quiet: tuple[MatrixPhase, ...] = ("alone", "again", "bare")
     loud: tuple[MatrixPhase, ...] = ("naive", "isolated")
     return tuple(
-        meeting
+        pair
         for victim in range(len(options.victims))
         for device in options.devices
-        for meeting in (
+        for pair in (
             *(MatrixPair(victim, device, phase) for phase in quiet),
             *(MatrixPair(victim, device, phase, a.name) for a in options.aggressors for phase in loud),
         )
     )
 
 
-def pair_trial(options: MatrixOptions, meeting: MatrixPair, number: int) -> Trial:
-    """Return the trial of one meeting in one block, counted from 1; victims in turns share theirs."""
-    level = ISOLATION_LEVELS[meeting.phase]
-    subjects = options.victims if options.in_turns else (options.victims[meeting.victim],)
-    roles = [Role(name=VICTIM, subjects=subjects, devices=(meeting.device,), isolation=level)]
-    roles += [_aggressor_role(a, meeting.device, level) for a in options.aggressors if a.name == meeting.aggressor]
+def pair_trial(options: MatrixOptions, pair: MatrixPair, number: int) -> Trial:
+    """Return the trial of one pair in one block, counted from 1; victims in turns share theirs.
+
+    The cores of all devices, and of aggressors wherever there will be one, are shared out together. They are the same
+    in every trial, so that a victim has the same cores alone and beside an aggressor.
+    """
+    level = ISOLATION_LEVELS[pair.phase]
+    subjects = options.victims if options.in_turns else (options.victims[pair.victim],)
+    roles = [Role(name=VICTIM, subjects=subjects, devices=(pair.device,), isolation=level)]
+    roles += [_aggressor_role(a, pair.device, level) for a in options.aggressors if a.name == pair.aggressor]
+    start_s = TrialWorkers(tuple(subject for role in roles for subject in role.subjects), 1, 1).start_s
+    locations = {aggressor.location for aggressor in options.aggressors}
     return Trial(
         block=block_name(number),
         roles=tuple(roles),
         schedule="together",
         mode=Adaptive(
-            duration_s=options.duration_s + worker_start_s(roles),
+            duration_s=options.duration_s + start_s,
             precision=None,
             cache=options.cache,
             timeout_s=options.timeout_s,
         ),
-        settings={"phase": meeting.phase, "aggressor": meeting.aggressor},
+        settings={"phase": pair.phase, "aggressor": pair.aggressor},
         on_interference=options.on_interference,
-        placed_with=placement_group(options, meeting.device),
+        placed_with=(
+            *options.devices,
+            *([pair.device] if "device" in locations else []),
+            *([HOST] if "host" in locations else []),
+        ),
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,
         retakes=options.retakes,
         seed=options.seed + number - 1,
-    )
-
-
-def worker_start_s(roles: Sequence[Role]) -> float:
-    """Return until when the workers of these roles are ready, in seconds, as is usual; it is not timed."""
-    return TrialWorkers(tuple(subject for role in roles for subject in role.subjects), 1, 1).start_s
-
-
-def placement_group(options: MatrixOptions, device: str) -> tuple[str, ...]:
-    """Return whose cores are shared out together: those of all devices, and of aggressors wherever there will be one.
-
-    They are the same in every trial, so that a victim has the same cores alone and beside an aggressor.
-    """
-    kinds = {aggressor.location for aggressor in options.aggressors}
-    return (
-        *options.devices,
-        *([device] if "device" in kinds else []),
-        *([HOST] if "host" in kinds else []),
     )
 
 
@@ -132,14 +125,9 @@ def _aggressor_role(aggressor: Aggressor, device: str, level: Isolation) -> Role
     )
 
 
-def block_name(number: int) -> str:
-    """Return the name of a block, counted from 1."""
-    return f"block-{number}"
-
-
 def build_block(options: MatrixOptions, number: int, records: Iterable[Record] = ()) -> Block:
     """Return one block, its trials in random order, without what never worked in the blocks before."""
-    trials = (pair_trial(options, meeting, number) for meeting in promising_pairs(options, number, records))
+    trials = (pair_trial(options, pair, number) for pair in promising_pairs(options, number, records))
     unique_trials = list({trial.id: trial for trial in trials}.values())
     random.Random(f"{options.seed}/{number}").shuffle(unique_trials)  # noqa: S311 - an order is no secret
     why = f"every victim beside every aggressor, {number} of {options.repeat}"
@@ -147,23 +135,23 @@ def build_block(options: MatrixOptions, number: int, records: Iterable[Record] =
 
 
 def promising_pairs(options: MatrixOptions, number: int, records: Iterable[Record]) -> list[MatrixPair]:
-    """Return the meetings that are worth another try; a victim that cannot even be timed alone meets nobody."""
+    """Return the pairs that are worth another try; a victim that cannot even be timed alone meets nobody."""
     states: dict[MatrixPair, list[str]] = defaultdict(list)
     planned = pairs_by_trial(options, number - 1)
     for record in records:
-        for meeting in planned.get(record.trial, ()):
-            states[meeting].append(record.status)
+        for pair in planned.get(record.trial, ()):
+            states[pair].append(record.status)
     worth = [m for m in matrix_pairs(options) if len(states[m]) < MAX_FAILURES or "ok" in states[m]]
     timed = {(m.victim, m.device) for m in worth if m.phase == "alone"}
     return [m for m in worth if (m.victim, m.device) in timed]
 
 
 def pairs_by_trial(options: MatrixOptions, blocks: int) -> dict[str, list[MatrixPair]]:
-    """Return the meetings of each trial of the first blocks; of victims in turns, several."""
+    """Return the pairs of each trial of the first blocks; of victims in turns, several."""
     by_id: dict[str, list[MatrixPair]] = defaultdict(list)
     for number in range(1, blocks + 1):
-        for meeting in matrix_pairs(options):
-            by_id[pair_trial(options, meeting, number).id].append(meeting)
+        for pair in matrix_pairs(options):
+            by_id[pair_trial(options, pair, number).id].append(pair)
     return dict(by_id)
 
 

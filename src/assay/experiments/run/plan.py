@@ -15,6 +15,7 @@ from assay.core.values import (
     Block,
     Cache,
     Counted,
+    Done,
     InterferencePolicy,
     Isolation,
     Role,
@@ -22,7 +23,7 @@ from assay.core.values import (
     Trial,
     Value,
 )
-from assay.experiments.estimates import primary_estimate
+from assay.experiments.reporting import primary_estimate
 from assay.launch.trial import MAX_WAIT_S
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class RunOptions(Value):
 
 
 def build_blocks(options: RunOptions) -> list[Block]:
-    """Return everything that will be measured: the yardsticks first, then the repeats."""
+    """Return everything that will be measured: the references first, then the repeats."""
     blocks: list[Block] = []
     if options.references:
         trials = tuple(
@@ -78,13 +79,21 @@ def build_blocks(options: RunOptions) -> list[Block]:
         blocks.append(Block(name=REFERENCE_BLOCK, why="what this machine can do at most", trials=trials))
     for repeat in range(1, options.repeat + 1):
         name = f"repeat-{repeat}"
-        blocks.append(
-            Block(name=name, why=f"repeat {repeat} of {options.repeat}", trials=repeat_trials(options, name, repeat))
-        )
+        why = f"repeat {repeat} of {options.repeat}"
+        blocks.append(Block(name=name, why=why, trials=repeat_trials(options, name, repeat)))
     return blocks
 
 
-def max_block_s(block: Block) -> float:
+def next_block(options: RunOptions, records: Records) -> Block | Done:
+    """Return the next block that has not been measured."""
+    measured = {record.block for record in records}
+    left = [block for block in build_blocks(options) if block.name not in measured]
+    if not left:
+        return Done(why=f"all {options.repeat} repeats are measured")
+    return left[0].model_copy(update={"left_s": sum(map(_max_block_s, left))})
+
+
+def _max_block_s(block: Block) -> float:
     """Return at most how long a block takes, in seconds, as far as can be foreseen."""
     return sum(trial.mode.duration_s + trial.cooldown_s + max_start_up_s(trial) for trial in block.trials)
 
@@ -94,11 +103,6 @@ def max_start_up_s(trial: Trial) -> float:
     impls = [subject.impl for role in trial.roles for subject in role.subjects]
     waiting_s = MAX_WAIT_S if trial.on_interference == "wait" else 0.0
     return waiting_s + max(START_UP_S.get(impl, DEFAULT_START_UP_S) for impl in impls)
-
-
-def role_names(options: RunOptions) -> tuple[str, ...]:
-    """Return the roles that are timed: one per device, or one over all ranks."""
-    return ("ranks",) if options.ranks > 1 else options.devices
 
 
 def repeat_trials(options: RunOptions, block: str, repeat: int) -> tuple[Trial, ...]:
@@ -113,36 +117,36 @@ def repeat_trials(options: RunOptions, block: str, repeat: int) -> tuple[Trial, 
 
 
 def _build_trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int) -> Trial:
-    yardstick = block == REFERENCE_BLOCK
-    command = roles[0].subjects[0].command is not None
+    is_reference = block == REFERENCE_BLOCK
+    mode: Adaptive | Counted
+    if options.benchmark_runs is not None and not is_reference:
+        mode = Counted(
+            duration_s=options.duration_s,
+            warmup_runs=options.warmup_runs,
+            runs=options.benchmark_runs,
+            timeout_s=options.timeout_s,
+        )
+    else:
+        mode = Adaptive(
+            duration_s=min(options.duration_s, REFERENCE_S) if is_reference else options.duration_s,
+            warmup_runs=None if is_reference else options.warmup_runs,
+            precision=options.precision,
+            cache=options.cache,
+            timeout_s=options.timeout_s,
+        )
+    is_command = roles[0].subjects[0].command is not None
     return Trial(
         block=block,
         roles=roles,
         retakes=options.retakes,
-        schedule="together" if options.mode == "concurrent" and not yardstick else "alone",
-        mode=_choose_mode(options, is_reference=yardstick),
-        restarts=1 if command or yardstick else options.restarts,
+        schedule="together" if options.mode == "concurrent" and not is_reference else "alone",
+        mode=mode,
+        restarts=1 if is_command or is_reference else options.restarts,
         on_interference=options.on_interference,
         placed_with=options.devices,
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,
         seed=options.seed + max(0, repeat - 1),
-    )
-
-
-def _choose_mode(options: RunOptions, *, is_reference: bool) -> Adaptive | Counted:
-    duration_s = min(options.duration_s, REFERENCE_S) if is_reference else options.duration_s
-    warmup_runs = None if is_reference else options.warmup_runs
-    if options.benchmark_runs is not None and not is_reference:
-        return Counted(
-            duration_s=duration_s, warmup_runs=warmup_runs, runs=options.benchmark_runs, timeout_s=options.timeout_s
-        )
-    return Adaptive(
-        duration_s=duration_s,
-        warmup_runs=warmup_runs,
-        precision=options.precision,
-        cache=options.cache,
-        timeout_s=options.timeout_s,
     )
 
 
@@ -186,19 +190,19 @@ def reference_subjects(subjects: tuple[Subject, ...], device_kind: str) -> tuple
 
 
 def measured_ceilings(options: RunOptions, records: Records) -> Ceilings:
-    """Return what the yardsticks showed; a yardstick that failed is left out."""
+    """Return the rates of the references; one that failed is left out."""
+    if not options.references:
+        return {}
     ceiling_rates: Ceilings = {}
     trials = {t.id: t for block in build_blocks(options) if block.name == REFERENCE_BLOCK for t in block.trials}
     for record in records:
         trial = trials.get(record.trial)
-        if trial is None or record.status != "ok":
+        role = None if trial is None else trial.roles[0]
+        time_us = None if role is None or record.status != "ok" else primary_estimate(record, role.name)
+        if role is None or time_us is None:
             continue
-        role = trial.roles[0]
-        time_us = primary_estimate(record, role.name)
-        if time_us is None:
-            continue
-        rates = compute_rates(subject_facts([record], role.name), time_us.value)
-        name, rate = ("copy", rates["gb_s"])
+        rates, name = compute_rates(subject_facts([record], role.name), time_us.value), "copy"
+        rate = rates["gb_s"]
         if role.subjects[0].workload == "gemm":
             name, rate = f"matmul {role.subjects[0].params['dtype']}", rates["gflops"]
         if isinstance(rate, float):
@@ -212,14 +216,12 @@ def subject_facts(records: Sequence[Record], role: str) -> SubjectFacts | None:
         evidence = [e for e in record.evidence if e.role == role and e.subjects]
         ranks = [e.subjects[0] for e in evidence if e.restart == evidence[0].restart]
         if ranks:
-            work = {name: _sum_ranks([getattr(facts, name) for facts in ranks]) for name in ("flop", "bytes_moved")}
+            work: dict[str, float | None] = {}
+            for name in ("flop", "bytes_moved"):
+                values = [value for facts in ranks if (value := getattr(facts, name)) is not None]
+                work[name] = sum(values) if len(values) == len(ranks) else None
             return ranks[0].model_copy(update=work)
     return None
-
-
-def _sum_ranks(values: list[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return sum(present) if len(present) == len(values) else None
 
 
 def compute_rates(facts: SubjectFacts | None, time_us: float) -> Params:

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.format import format_list, format_percent, format_time, unit_of
-from assay.core.page import Column, Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar
+from assay.core.format import format_list, format_percent, format_time, time_cell, unit_of
+from assay.core.page import Page, Section, StripPlot, StripRow, Table, Text, Timeline, TimelineBar, build_table
 from assay.core.results import Finding, Findings
 from assay.experiments.base import Report
-from assay.experiments.estimates import CLOCK_QUANTITIES, TIME_AXES, TIME_QUANTITIES, primary_time
 from assay.experiments.reporting import (
     CLAIM_TONES,
+    CLOCK_QUANTITIES,
+    TIME_AXES,
+    TIME_QUANTITIES,
     compose_page,
     isolation_text,
     monitor_table,
     notes_table,
+    primary_time,
     sensor_axis,
     sensor_lines,
     table_columns,
@@ -31,7 +34,6 @@ from assay.experiments.run.plan import (
     ceiling_shares,
     compute_rates,
     measured_ceilings,
-    role_names,
     subject_facts,
 )
 from assay.stats.intervals import estimate_median, median_interval, slowest_rank
@@ -62,7 +64,7 @@ class SubjectResult:
 
 
 def build_report(machine: Machine, options: RunOptions, records: Records) -> Report:
-    """Return the findings and the page."""
+    """Return the time of each workload on each device, every sample, and who ran where and when."""
     results = collect_results(options, records)
     findings = build_findings(options, results, records)
     return Report(findings, build_page(machine, options, results, findings, records))
@@ -70,17 +72,19 @@ def build_report(machine: Machine, options: RunOptions, records: Records) -> Rep
 
 def collect_results(options: RunOptions, records: Records) -> list[SubjectResult]:
     """Return what was measured of each subject in each role; one that was not even tried is left out."""
+    tried_by_role: dict[tuple[int, str], list[Record]] = {}
     blocks = [block for block in build_blocks(options) if block.name != REFERENCE_BLOCK]
     trials = {trial.id: trial for block in blocks for trial in block.trials}
+    for record in records:
+        for role in trials[record.trial].roles if record.trial in trials else ():
+            for index, subject in enumerate(options.subjects):
+                if subject == role.subjects[0]:
+                    tried_by_role.setdefault((index, role.name), []).append(record)
+    names = ("ranks",) if options.ranks > 1 else options.devices
     results = []
     for index, subject in enumerate(options.subjects):
-        for name in role_names(options):
-            tried = tuple(
-                record
-                for record in records
-                if record.trial in trials
-                and any(role.name == name and role.subjects[0] == subject for role in trials[record.trial].roles)
-            )
+        for name in names:
+            tried = tuple(tried_by_role.get((index, name), ()))
             good = tuple(record for record in tried if record.status == "ok")
             quantity = primary_time(good, name)
             processes = tuple(samples_by_process(records, good, name, quantity))
@@ -175,20 +179,22 @@ def _judge_precision(time_estimate: Estimate, precision: float) -> tuple[Verdict
 
 def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
     """Return the result in one sentence."""
-    measured = [f for f in findings if f.estimate is not None]
+    measured = [(f, f.estimate) for f in findings if f.estimate is not None]
     if not measured:
         return "Nothing could be measured."
     how = f"over {options.ranks} ranks" if options.ranks > 1 else "alone"
     if options.mode == "concurrent" and len(options.devices) > 1:
         how = "side by side"
     times_by_workload: dict[str, list[str]] = {}
-    for f in measured:
-        if f.estimate is not None:
-            where = f"{format_time(f.estimate.value)} on {f.facts['device']}"
-            times_by_workload.setdefault(str(f.facts["workload"]), []).append(where)
-    parts = [f"{workload} takes {_join_results(texts)}" for workload, texts in times_by_workload.items()]
+    for f, estimate in measured:
+        where = f"{format_time(estimate.value)} on {f.facts['device']}"
+        times_by_workload.setdefault(str(f.facts["workload"]), []).append(where)
+    parts = []
+    for workload, texts in times_by_workload.items():
+        several = f"{', '.join(texts[:3])} and so on" if len(texts) > 4 else format_list(texts)
+        parts.append(f"{workload} takes {several}")
     more = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
-    half_widths = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
+    half_widths = [half for _, estimate in measured if (half := estimate.relative_half_width) is not None]
     sure = f" The widest interval is ±{format_percent(max(half_widths))}." if half_widths else ""
     refused = len(measured) - len(half_widths)
     if refused:
@@ -196,23 +202,21 @@ def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
     return f"{'; '.join(parts[:3])}{more} ({how}).{sure}"
 
 
-def _join_results(texts: list[str]) -> str:
-    """Write "a, b and c", and of many only the first few."""
-    if len(texts) > 4:
-        return f"{', '.join(texts[:3])} and so on"
-    return format_list(texts)
-
-
 def build_page(
     machine: Machine, options: RunOptions, results: Sequence[SubjectResult], findings: Findings, records: Records
 ) -> Page:
     """Return the whole page."""
     nothing = all(finding.estimate is None for finding in findings.findings)
+    without_interval = (
+        Text(text=f"{f.facts['workload']} on {f.facts['device']}: {f.reason}.", tone="unsure")
+        for f in findings.findings
+        if f.estimate is not None and f.estimate.low is None
+    )
     elements: list[Element] = [
-        results_table(findings, options.precision),
-        *_without_interval(findings),
-        *sample_figures(options, results),
-        *rates_table(findings),
+        _results_table(findings, options.precision),
+        *without_interval,
+        *_sample_figures(options, results),
+        *_rates_table(findings),
     ]
     return compose_page(
         machine,
@@ -236,8 +240,8 @@ def build_page(
 PRECISION_TONES: dict[Verdict, Tone] = {**CLAIM_TONES, "no": "plain"}
 
 
-def results_table(findings: Findings, precision: float) -> Table:
-    """Return the table that answers the question; what kernels take has what a caller waits beside it."""
+def _results_table(findings: Findings, precision: float) -> Table:
+    """Return the table that answers the question; on a GPU the kernels' time, with the call's beside it."""
     on_gpu = any(f.facts.get("quantity", "call_us") != "call_us" for f in findings.findings)
     extra_titles = ("call", "clock") if on_gpu else ()
     note = (
@@ -256,76 +260,56 @@ def results_table(findings: Findings, precision: float) -> Table:
     )
 
 
-def _without_interval(findings: Findings) -> list[Element]:
-    """Return why some results have no interval."""
-    return [
-        Text(text=f"{f.facts['workload']} on {f.facts['device']}: {f.reason}.", tone="unsure")
-        for f in findings.findings
-        if f.estimate is not None and f.estimate.low is None
-    ]
-
-
 def _result_row(finding: Finding, *, on_gpu: bool) -> tuple[Cell, ...]:
     facts, time_estimate = finding.facts, finding.estimate
     workload, device = str(facts["workload"]), str(facts["device"])
     if time_estimate is None:
         return (workload, device, str(facts["status"]), None, *((None, None) if on_gpu else ()), None)
     half, call_us, mhz = time_estimate.relative_half_width, facts.get("call_us"), facts.get("clock_mhz")
-    extra_cells = (
-        format_time(call_us) if isinstance(call_us, float) else None,
-        f"{mhz:.0f} MHz" if isinstance(mhz, float) else None,
-    )
+    call = format_time(call_us) if isinstance(call_us, float) else None
+    clock = f"{mhz:.0f} MHz" if isinstance(mhz, float) else None
     return (
         workload,
         device,
-        format_time(time_estimate.value, time_estimate.low, time_estimate.high),
+        time_cell(time_estimate),
         None if half is None else format_percent(half),
-        *(extra_cells if on_gpu else ()),
+        *((call, clock) if on_gpu else ()),
         f"{time_estimate.n} in {facts['processes']}",
     )
 
 
-def rates_table(findings: Findings) -> list[Element]:
+def _rates_table(findings: Findings) -> list[Element]:
     """Return what the times mean in arithmetic and memory traffic, where the workloads state them."""
     stated = [f for f in findings.findings if f.estimate is not None and (f.facts["gflops"] or f.facts["gb_s"])]
     if not stated:
         return []
-    shown = {"gflops": "GFLOP/s", "gb_s": "GB/s"}
+    shown = {"workload": "workload", "device": "device", "backend": "backend seen", "gflops": "GFLOP/s", "gb_s": "GB/s"}
     note = "Operations and least possible bytes of one call, over its median time."
     if any(f.facts["copy_percent"] is not None for f in stated):
         shown |= {"matmul_percent": "% of matmul", "copy_percent": "% of copy"}
         note += " The percentages are of the rates that a large matmul and a large copy reached in this run."
-    rows = tuple(
-        (
-            str(f.facts["workload"]),
-            str(f.facts["device"]),
-            _text(f.facts["backend"]),
-            *(_number(f.facts[name]) for name in shown),
-        )
-        for f in stated
-    )
-    columns = table_columns("workload", "device", "backend seen", *shown.values(), words=3)
-    return [Table(title="Rates", columns=columns, rows=rows, note=note)]
+    rows = tuple(tuple(f.facts[name] for name in shown) for f in stated)
+    return [Table(title="Rates", columns=table_columns(*shown.values(), words=3), rows=rows, note=note)]
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _number(value: object) -> float | int | None:
-    return value if isinstance(value, int | float) else None
-
-
-def sample_figures(options: RunOptions, results: Sequence[SubjectResult]) -> list[Element]:
+def _sample_figures(options: RunOptions, results: Sequence[SubjectResult]) -> list[Element]:
     """Return a strip of samples for every subject and role, one figure a subject."""
     figures: list[Element] = []
     for index, subject in enumerate(options.subjects):
         measured = [result for result in results if result.index == index and result.good]
-        strips = [
-            _sample_strip(f"{result.role}, process {n}", samples)
-            for result in measured
-            for n, samples in enumerate(result.processes, 1)
-        ]
+        strips = []
+        for result in measured:
+            for number, samples in enumerate(result.processes, 1):
+                low, high = median_interval(samples) or (None, None)
+                strips.append(
+                    StripRow(
+                        label=f"{result.role}, process {number}",
+                        samples=tuple(samples.tolist()),
+                        value=float(np.median(samples)),
+                        low=low,
+                        high=high,
+                    )
+                )
         if strips:
             figures.append(
                 StripPlot(
@@ -340,115 +324,95 @@ def sample_figures(options: RunOptions, results: Sequence[SubjectResult]) -> lis
     return figures
 
 
-def _sample_strip(label: str, samples: Samples) -> StripRow:
-    middle = float(np.median(samples))
-    low, high = median_interval(samples) or (None, None)
-    return StripRow(label=label, samples=tuple(samples.tolist()), value=middle, low=low, high=high)
-
-
 def _reported_sections(results: Sequence[SubjectResult]) -> list[Section]:
     """Return what commands reported beside their time: resources and metrics."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            result.subject.label,
-            result.role,
-            s.quantity,
-            s.estimate.value,
-            s.minimum,
-            s.maximum,
-            unit_of(s.quantity),
-            s.n,
-        )
+    reported = [
+        (result, summary)
         for result in results
         for record in result.tried
-        for s in record.estimates
-        if s.role == result.role and s.quantity not in {*TIME_QUANTITIES, *CLOCK_QUANTITIES}
+        for summary in record.estimates
+        if summary.role == result.role and summary.quantity not in {*TIME_QUANTITIES, *CLOCK_QUANTITIES}
     ]
-    if not rows:
+    if not reported:
         return []
-    titles = ("workload", "device", "quantity", "median", "least", "most", "unit", "samples")
-    columns = tuple(Column(title=t, numeric=t in {"median", "least", "most", "samples"}) for t in titles)
-    return [
-        Section(
-            title="What the command reported",
-            elements=(Table(title="Beside its time", columns=columns, rows=tuple(rows)),),
-        )
-    ]
+    table = build_table(
+        "Beside its time",
+        reported,
+        {
+            "workload": lambda row: row[0].subject.label,
+            "device": lambda row: row[0].role,
+            "quantity": lambda row: row[1].quantity,
+            "median": lambda row: row[1].estimate.value,
+            "least": lambda row: row[1].minimum,
+            "most": lambda row: row[1].maximum,
+            "unit": lambda row: unit_of(row[1].quantity),
+            "samples": lambda row: row[1].n,
+        },
+        numeric=("median", "least", "most", "samples"),
+    )
+    return [Section(title="What the command reported", elements=(table,))]
 
 
 def _placement_elements(options: RunOptions, records: Records) -> tuple[Element, ...]:
-    elements: list[Element] = [_evidence_table(records)]
-    bars = _timeline_bars(records)
-    if bars:
-        lines = sensor_lines(records, _origin_ns(records))
-        elements.append(
-            Timeline(
-                title="When each worker was timed",
-                name="timeline",
-                bars=bars,
-                lines=lines,
-                lines_axis=sensor_axis(records),
-                note=f"Mode: {options.mode}.",
-            )
-        )
-    labels = _trial_labels(options)
-    elements += monitor_table(records, labels)
-    elements += notes_table(records, labels)
-    return tuple(elements)
-
-
-def _evidence_table(records: Records) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for record in records:
-        rows += [
-            (
-                record.block,
-                e.role if e.rank == 0 else f"{e.role} rank {e.rank}",
-                e.restart + 1,
-                isolation_text(e),
-                " ".join(map(str, e.allowed_cores)),
-                e.thread_limit,
-                e.involuntary_switches,
-                f"{e.setup_s:.2f}",
-            )
-            for e in record.evidence
-        ]
-    titles = ("block", "role", "process", "isolation held", "cores", "threads", "switches", "set-up, s")
-    columns = tuple(Column(title=t, numeric=t in {"process", "threads", "switches", "set-up, s"}) for t in titles)
-    return Table(
-        title="What each worker read back about itself",
-        columns=columns,
-        rows=tuple(rows),
-        note="Switches: how often the kernel took the core away from the worker.",
-    )
-
-
-def _trial_labels(options: RunOptions) -> dict[str, str]:
-    """Return what each trial measures and where."""
-    return {
+    labels = {
         trial.id: f"{trial.roles[0].subjects[0].label} on {', '.join(trial.devices)}, {block.name}"
         for block in build_blocks(options)
         for trial in block.trials
     }
+    return (
+        _evidence_table(records),
+        *_timeline(options, records),
+        *monitor_table(records, labels),
+        *notes_table(records, labels),
+    )
 
 
-def _origin_ns(records: Records) -> int:
-    """Return when the first worker was timed."""
-    return min(s.start_ns for record in records for s in record.series if s.quantity == "call_us")
+def _rank_text(role: str, rank: int) -> str:
+    return role if rank == 0 else f"{role} rank {rank}"
 
 
-def _timeline_bars(records: Records) -> tuple[TimelineBar, ...]:
+def _evidence_table(records: Records) -> Table:
+    return build_table(
+        "What each worker read back about itself",
+        [(record.block, evidence) for record in records for evidence in record.evidence],
+        {
+            "block": lambda row: row[0],
+            "role": lambda row: _rank_text(row[1].role, row[1].rank),
+            "process": lambda row: row[1].restart + 1,
+            "isolation held": lambda row: isolation_text(row[1]),
+            "cores": lambda row: " ".join(map(str, row[1].allowed_cores)),
+            "threads": lambda row: row[1].thread_limit,
+            "switches": lambda row: row[1].involuntary_switches,
+            "set-up, s": lambda row: f"{row[1].setup_s:.2f}",
+        },
+        numeric=("process", "threads", "switches", "set-up, s"),
+        note="Switches: how often the kernel took the core away from the worker.",
+    )
+
+
+def _timeline(options: RunOptions, records: Records) -> list[Element]:
+    """Return when each worker was timed, with what the monitor saw above."""
     timed = [(record, s) for record in records for s in record.series if s.quantity == "call_us"]
     if not timed:
-        return ()
-    origin = _origin_ns(records)
-    return tuple(
+        return []
+    origin_ns = min(s.start_ns for _, s in timed)
+    bars = tuple(
         TimelineBar(
-            lane=s.role if s.rank == 0 else f"{s.role} rank {s.rank}",
+            lane=_rank_text(s.role, s.rank),
             label=record.block,
-            start_s=(s.start_ns - origin) / 1e9,
-            end_s=(s.end_ns - origin) / 1e9,
+            start_s=(s.start_ns - origin_ns) / 1e9,
+            end_s=(s.end_ns - origin_ns) / 1e9,
             tone="plain" if record.status == "ok" else "bad",
         )
         for record, s in timed
     )
+    return [
+        Timeline(
+            title="When each worker was timed",
+            name="timeline",
+            bars=bars,
+            lines=sensor_lines(records, origin_ns),
+            lines_axis=sensor_axis(records),
+            note=f"Mode: {options.mode}.",
+        )
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.values import Done
-from assay.experiments.base import Report
+from assay.experiments.base import Experiment, Report
 from assay.experiments.reporting import gather_findings
 from assay.experiments.scaling.analysis import analyse_scaling, predict_shape
 from assay.experiments.scaling.findings import build_findings, write_headline
@@ -55,32 +55,29 @@ def _estimate_left_s(left: list[Block], records: Records) -> float | None:
     return longest_s * sum(1 if count <= most else 2 for count in ranks)
 
 
-class ScalingExperiment:
-    """One rank, shares of rings alone, then every number of ranks in every ring; all of it in each repeat."""
-
-    name = "scaling"
-    options_type = ScalingOptions
-
-    def step(self, machine: Machine, options: ScalingOptions, records: Records) -> Block | Done:
-        """Return the next block that has not been measured, with what is predicted of it where a link is named."""
-        measured = {record.block for record in records}
-        left = [block for block in plan_blocks(options) if block.name not in measured]
-        if not left:
-            return Done(why=f"all {len(measured)} blocks are measured")
-        prediction = _predict_block(options, left[0], records)
-        return left[0].model_copy(update={"left_s": _estimate_left_s(left, records), "prediction": prediction})
-
-    def report(self, machine: Machine, options: ScalingOptions, records: Records) -> Report:
-        """Return what every shape is worth against one rank, where the rest goes, and the older tool's file."""
-        from assay.compat.scaling import build_files
-
-        analysis = analyse_scaling(machine, options, records)
-        findings = gather_findings(write_headline(options, analysis), build_findings(options, analysis), records)
-        return Report(
-            findings,
-            build_page(machine, options, analysis, findings, records),
-            build_files(options, analysis, machine_model(machine)),
-        )
+def next_block(options: ScalingOptions, records: Records) -> Block | Done:
+    """Return the next block that has not been measured, with what is predicted of it where a link is named."""
+    measured = {record.block for record in records}
+    left = [block for block in plan_blocks(options) if block.name not in measured]
+    if not left:
+        return Done(why=f"all {len(measured)} blocks are measured")
+    prediction = _predict_block(options, left[0], records)
+    return left[0].model_copy(update={"left_s": _estimate_left_s(left, records), "prediction": prediction})
 
 
-EXPERIMENT = ScalingExperiment()
+def build_report(machine: Machine, options: ScalingOptions, records: Records) -> Report:
+    """Return what every shape is worth against one rank, where the rest goes, and the older tool's file."""
+    from assay.compat.scaling import build_files
+
+    analysis = analyse_scaling(machine, options, records)
+    findings = gather_findings(write_headline(options, analysis), build_findings(options, analysis), records)
+    return Report(
+        findings,
+        build_page(machine, options, analysis, findings, records),
+        build_files(options, analysis, machine_model(machine)),
+    )
+
+
+EXPERIMENT = Experiment(
+    "scaling", ScalingOptions, step=lambda _, options, records: next_block(options, records), report=build_report
+)

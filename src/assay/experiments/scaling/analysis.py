@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from assay.core.results import Estimate, Missing
-from assay.experiments.estimates import primary_estimate
+from assay.experiments.reporting import primary_estimate
 from assay.experiments.run.plan import subject_facts
 from assay.experiments.scaling.plan import (
     FIRST_REPEAT,

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.experiments.base import Report
+from assay.experiments.base import Experiment, Report
 from assay.experiments.threshold.plan import replay_run
 from assay.experiments.threshold.report import build_findings, build_page, build_study
 from assay.experiments.threshold.results_file import build_files
 from assay.experiments.threshold.spec import ThresholdOptions
 
 if TYPE_CHECKING:
-    from assay.core.values import Block, Done
     from assay.machine.model import Machine
     from assay.store.records import Records
 
 
-class ThresholdExperiment:
-    """Pairs of a reference and a fast path over a grid, measured near the crossover until it is decided."""
-
-    name = "threshold"
-    options_type = ThresholdOptions
-
-    def step(self, machine: Machine, options: ThresholdOptions, records: Records) -> Block | Done:
-        """Return the next process and the points that it looks at, until all thresholds are decided."""
-        return replay_run(options, records).next_step
-
-    def report(self, machine: Machine, options: ThresholdOptions, records: Records) -> Report:
-        """Return where each threshold is, the speed-ups over size, and the results file."""
-        study = build_study(options, records)
-        findings = build_findings(options, study.answers, records)
-        files = build_files(machine, options, study.answers, records)
-        return Report(findings, build_page(machine, options, study, findings, records), files)
+def build_report(machine: Machine, options: ThresholdOptions, records: Records) -> Report:
+    """Return where each threshold is, the speed-ups over size, and the results file."""
+    study = build_study(options, records)
+    findings = build_findings(options, study.answers, records)
+    files = build_files(machine, options, study.answers, records)
+    return Report(findings, build_page(machine, options, study, findings, records), files)
 
 
-EXPERIMENT = ThresholdExperiment()
+EXPERIMENT = Experiment(
+    "threshold",
+    ThresholdOptions,
+    step=lambda _, options, records: replay_run(options, records).next_step,
+    report=build_report,
+)

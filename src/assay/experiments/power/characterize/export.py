@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from assay.experiments.estimates import TIME_QUANTITIES
 from assay.experiments.power.characterize.findings import gpu_case_facts
 from assay.experiments.power.characterize.plan import build_trial, cases_by_trial
 from assay.experiments.power.rows import GPUS_FILE
 from assay.experiments.power.rows import rows_to_csv as rows_csv
+from assay.experiments.reporting import TIME_QUANTITIES
 from assay.machine.cuda_devices import gpu_targets
 from assay.monitor.samples import GpuSample, RecordingHeader
 from assay.timing.continuous import START_US

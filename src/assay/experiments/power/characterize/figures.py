@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.page import LinePlot, PlotLine, StripPlot, StripRow, Timeline, TimelineBar
-from assay.experiments.estimates import TIME_AXES, primary_time
 from assay.experiments.power.characterize.gpu_cases import gpu_name
 from assay.experiments.power.characterize.plan import is_idle
+from assay.experiments.reporting import TIME_AXES, primary_time
 from assay.monitor.report import DownsampledLine
 from assay.monitor.samples import POWER_QUANTITIES, GpuSample, RecordingHeader, quantity_info
 

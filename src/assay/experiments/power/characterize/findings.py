@@ -18,9 +18,8 @@ from assay.core.format import (
     format_time,
 )
 from assay.core.results import Finding, Findings
-from assay.experiments.estimates import TIME_QUANTITIES
 from assay.experiments.power.characterize.study import least_contended_case
-from assay.experiments.reporting import overall_origin
+from assay.experiments.reporting import TIME_QUANTITIES, overall_origin
 
 if TYPE_CHECKING:
     from assay.core.results import Estimate, Origin, Record, Verdict

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.results import Estimate
-from assay.experiments.estimates import primary_time
 from assay.experiments.power.characterize.plan import is_idle
 from assay.experiments.power.rows import GpuRow
+from assay.experiments.reporting import primary_time
 from assay.machine.cuda_devices import gpu_targets
 from assay.stats.intervals import repeats_interval, restarts_interval, summarize_samples
 from assay.stats.sensor_intervals import ProcessReading, estimate_joules

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from assay.core.results import Missing
-from assay.experiments.estimates import primary_time
 from assay.experiments.power.sweep.plan import visits_by_trial
+from assay.experiments.reporting import primary_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
