@@ -17,9 +17,9 @@ from assay.experiments.power.characterize.findings import (
     unsure_reason,
 )
 from assay.experiments.power.characterize.findings import build_findings as of_power
-from assay.experiments.power.characterize.gpu_cases import GpuCase
 from assay.experiments.power.characterize.options import CasePart, CharacterizeCase, SkippedCase
 from assay.experiments.power.characterize.study import (
+    GpuCase,
     analyse_records,
     compare_cases,
     far_over_near_effects,
