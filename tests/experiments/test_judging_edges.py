@@ -120,7 +120,7 @@ def test_the_lowest_step_is_told_only_where_another_is_surely_worse() -> None:
 @pytest.mark.parametrize(("longest", "said"), [(1.05, "unclear"), (1.0, "does_not_bind"), (None, "does_not_bind")])
 def test_a_cap_does_not_bind_only_where_calls_surely_take_no_longer(longest: float | None, said: str) -> None:
     step: Any = Made(
-        setting=300.0, mean=lambda _: 200.0, readings=(Made(held_back=None),), slowdown=about(1.0, 0.99, 1.01),
+        setting=300.0, mean=lambda _: 200.0, power_capped=None, slowdown=about(1.0, 0.99, 1.01),
         longer_at_most=longest,
     )  # fmt: skip
     wanted: Any = Made(knob="power_limit_w", minimum_effect=0.01)
