@@ -23,9 +23,9 @@ from assay.experiments.matrix import analysis as matrix
 from assay.experiments.matrix.analysis import MatrixReading
 from assay.experiments.power.budget import BudgetPlan, fit_curves
 from assay.experiments.power.sweep.curve import find_optimum, judge_binding
-from assay.experiments.power.variability import analysis, outliers
+from assay.experiments.power.variability import analysis
 from assay.experiments.power.variability.analysis import TimeGain
-from assay.experiments.power.variability.measures import TIME_MEASURE, GpuNumbers, time_spread
+from assay.experiments.power.variability.fleet import TIME_MEASURE, GpuNumbers, time_spread
 from assay.experiments.run.plan import subject_facts
 from assay.experiments.scaling.forecast import judge_prediction
 from assay.experiments.scaling.prediction import LinkModel, RankTraffic, predict_time
@@ -166,15 +166,15 @@ def test_the_slowest_and_the_fastest_are_apart_by_the_studentised_range() -> Non
 
 def test_an_interval_holds_for_all_gpus_that_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of ten is told of, at 99.5 %: Student's t of five degrees of freedom is 4.7733."""
-    monkeypatch.setattr(outliers, "outlier_p_values", lambda distances, *_, **__: distances)
-    monkeypatch.setattr(outliers, "false_discovery_rates", lambda distances: np.where(distances > 0.5, 0.01, 0.9))
+    monkeypatch.setattr(analysis, "outlier_p_values", lambda distances, *_, **__: distances)
+    monkeypatch.setattr(analysis, "false_discovery_rates", lambda distances: np.where(distances > 0.5, 0.01, 0.9))
     values = np.array([1.0, *[0.0] * 9])
     told = GpuNumbers(TIME_MEASURE, values, np.full(10, 0.03), np.full(10, 5.0), "runs")
     centres: Any = Made(
         reference=np.zeros(10), reference_error=np.full(10, 0.04), fleet=0.0, fleet_error=0.0, fitted=1,
         against=("its peers",) * 10, scale=0.1,
     )  # fmt: skip
-    (found,) = outliers.find_outliers(told, centres, 0.01)
+    (found,) = analysis.find_outliers(told, centres, 0.01)
     # Errors of 0.03 and 0.04 are one of 0.05 together.
     assert (found.peers.low, found.peers.high) == pytest.approx((0.76134, 1.23866), abs=1e-4)
 

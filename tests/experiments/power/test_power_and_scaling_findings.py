@@ -28,10 +28,8 @@ from assay.experiments.power.characterize.study import (
 )
 from assay.experiments.power.rows import GpuRow
 from assay.experiments.power.variability import analysis as fleets
-from assay.experiments.power.variability.analysis import FleetAnalysis
-from assay.experiments.power.variability.fleet import group_fleets
-from assay.experiments.power.variability.measures import MEASURES, TIME_MEASURE
-from assay.experiments.power.variability.outliers import GpuOutlier, PeerDifference
+from assay.experiments.power.variability.analysis import FleetAnalysis, GpuOutlier, PeerDifference
+from assay.experiments.power.variability.fleet import MEASURES, TIME_MEASURE, group_fleets
 from assay.experiments.scaling.analysis import (
     AnalysedShape,
     RankMemory,
