@@ -204,36 +204,28 @@ def _unmeasured_findings(study: PowerStudy) -> list[Finding]:
 
 
 def gpu_case_facts(gpu: GpuCase) -> Params:
-    """Return all that is told of a GPU in a case, by names that end in a unit; the content of a row of the table."""
-    one, energy, quartiles = gpu.one, gpu.energy, gpu.quartiles_us
+    """Return all that is known of a GPU in a case, by names that end in a unit; the content of a row of the table."""
+    one, energy, (first, _, third) = gpu.one, gpu.energy, gpu.quartiles_us
+    identity = ("uuid", "device", "slot", "model", "workload", "quantity")
+    sensors = ("gflop_per_j", "power_w", "idle_w", "sm_mhz", "temperature_c", "utilisation_percent")
     return {
         "case": gpu.case,
-        "uuid": one.uuid,
-        "device": one.device,
-        "slot": one.slot,
-        "model": one.model,
-        "workload": one.workload,
-        "quantity": one.quantity,
+        **{name: getattr(one, name) for name in identity},
         "n": gpu.n,
         "repeats": len({row.repeat for row in gpu.rows}),
         "processes": gpu.processes,
         "median_us": gpu.time.value,
         "low_us": gpu.time.low,
         "high_us": gpu.time.high,
-        "first_quartile_us": quartiles[0],
-        "third_quartile_us": quartiles[2],
-        "iqr_us": quartiles[2] - quartiles[0],
+        "first_quartile_us": first,
+        "third_quartile_us": third,
+        "iqr_us": third - first,
         "mean_us": gpu.mean("mean_us"),
         "cv": gpu.cv,
         "energy_per_call_j": energy.value if energy else None,
         "energy_low_j": energy.low if energy else None,
         "energy_high_j": energy.high if energy else None,
-        "gflop_per_j": gpu.mean("gflop_per_j"),
-        "power_w": gpu.mean("power_w"),
-        "idle_w": gpu.mean("idle_w"),
-        "sm_mhz": gpu.mean("sm_mhz"),
-        "temperature_c": gpu.mean("temperature_c"),
-        "utilisation_percent": gpu.mean("utilisation_percent"),
+        **{name: gpu.mean(name) for name in sensors},
         "held_back": "; ".join(f"{reason} {share:.3g}" for reason, share in gpu.held_back().items()) or None,
         "origin": one.origin,
     }

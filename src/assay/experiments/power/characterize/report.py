@@ -86,7 +86,14 @@ def build_page(
         sections=[
             Section(title="Results", elements=_result_elements(options, study, records)),
             Section(title="Every kernel", elements=tuple(kernel_strips(options, study, records))),
-            Section(title="Watts, clocks and heat", elements=_timeline_elements(study, timeline, shown, pairs)),
+            Section(
+                title="Watts, clocks and heat",
+                elements=(
+                    *(trial_timeline(timeline, *shown) if shown is not None else ()),
+                    *clock_by_temperature(timeline, pairs),
+                    *run_timeline(study, timeline),
+                ),
+            ),
             Section(
                 title="What it rests on",
                 elements=(
@@ -326,22 +333,16 @@ def kernel_strips(options: CharacterizeOptions, study: PowerStudy, records: Reco
         gpus = [gpu for gpu in study.gpus if gpu.case == case.name and not is_idle(case)]
         if gpus:
             unit, scale = ("ms", 1e-3) if min(gpu.time.value for gpu in gpus) >= 1000 else ("µs", 1.0)
-            figures.append(
-                StripPlot(
-                    title=f"Every kernel: {case.name}",
-                    name=f"kernels_{number}",
-                    axis=TIME_AXES[gpus[0].one.quantity],
-                    unit=unit,
-                    strips=tuple(_gpu_strip(gpu, _case_samples(study, records, gpu), scale) for gpu in gpus),
-                )
-            )
+            strips = []
+            for gpu in gpus:
+                samples = tuple((_case_samples(study, records, gpu) * scale).tolist())
+                low, high = (None if end is None else end * scale for end in (gpu.time.low, gpu.time.high))
+                value = gpu.time.value * scale
+                strips.append(StripRow(label=gpu.name, samples=samples, value=value, low=low, high=high))
+            title, axis = f"Every kernel: {case.name}", TIME_AXES[gpus[0].one.quantity]
+            name = f"kernels_{number}"
+            figures.append(StripPlot(title=title, name=name, axis=axis, unit=unit, strips=tuple(strips)))
     return figures
-
-
-def _gpu_strip(gpu: GpuCase, samples: Samples, scale: float) -> StripRow:
-    low, high = (None if end is None else end * scale for end in (gpu.time.low, gpu.time.high))
-    values = tuple((samples * scale).tolist())
-    return StripRow(label=gpu.name, samples=values, value=gpu.time.value * scale, low=low, high=high)
 
 
 def _case_samples(study: PowerStudy, records: Records, gpu: GpuCase) -> Samples:
@@ -410,16 +411,6 @@ def read_timeline(records: Records, pairs: Sequence[TrialPair], shown: Record | 
         elif isinstance(line, GpuSample):
             timeline.add(line)
     return timeline
-
-
-def _timeline_elements(
-    study: PowerStudy, timeline: SensorTimeline, shown: TrialPair | None, pairs: Sequence[TrialPair]
-) -> tuple[Element, ...]:
-    return (
-        *(trial_timeline(timeline, *shown) if shown is not None else ()),
-        *clock_by_temperature(timeline, pairs),
-        *run_timeline(study, timeline),
-    )
 
 
 def _plot_line(label: str, line: DownsampledLine) -> PlotLine:

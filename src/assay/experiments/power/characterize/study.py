@@ -18,13 +18,7 @@ from assay.core.results import Estimate
 from assay.experiments.estimates import primary_time
 from assay.experiments.power.characterize.options import skipped_reasons
 from assay.experiments.power.characterize.plan import cases_by_trial, is_idle
-from assay.experiments.power.rows import (
-    GpuRow,
-    find_gpu_stats,
-    identify_device,
-    mean_share_by_reason,
-    sensor_fields,
-)
+from assay.experiments.power.rows import GpuRow, find_gpu_stats, identify_device, mean_share_by_reason, sensor_fields
 from assay.stats.blocks import average_units, decide_difference, ratio_over_blocks
 from assay.stats.intervals import CONFIDENCE, repeats_interval, restarts_interval, summarize_samples
 from assay.stats.sensor_intervals import ProcessReading, estimate_joules
@@ -33,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from assay.core.results import GpuWindowStats, Record, Verdict
-    from assay.experiments.power.characterize.options import CharacterizeCase, CharacterizeOptions, NoisePart
+    from assay.experiments.power.characterize.options import CharacterizeCase, CharacterizeOptions, NoisePart, Placement
     from assay.experiments.power.characterize.plan import PlacedCase
     from assay.machine.model import Machine
     from assay.store.records import Records
@@ -302,7 +296,13 @@ class ModelSpread:
 
 def contention_effects(options: CharacterizeOptions, rows: Sequence[GpuRow]) -> list[CaseEffect]:
     """Return what contention does in each case that has any, against the same base without it."""
-    pairs = [(case, other) for case in options.cases if (other := uncontended_case(case, options.cases)) is not None]
+    references = ((case, uncontended_case(case, options.cases)) for case in options.cases)
+    return _compare_pairs(options, rows, [(case, other) for case, other in references if other is not None])
+
+
+def _compare_pairs(
+    options: CharacterizeOptions, rows: Sequence[GpuRow], pairs: Sequence[tuple[CharacterizeCase, CharacterizeCase]]
+) -> list[CaseEffect]:
     effects = [compare_cases(options, rows, case.name, other.name) for case, other in pairs]
     return [effect for effect in effects if effect is not None]
 
@@ -320,23 +320,24 @@ def uncontended_case(case: CharacterizeCase, cases: Sequence[CharacterizeCase]) 
 
 def far_over_near_effects(options: CharacterizeOptions, rows: Sequence[GpuRow]) -> list[CaseEffect]:
     """Return each case with far neighbours as a multiple of that with near ones."""
-    pairs = [
-        (near, far)
-        for near in options.cases
-        for far in options.cases
-        if _load_placements(near) == {"near"} and "far" in _load_placements(far)
-        if (_with_near_loads(far), far.base) == (near.noise, near.base)
-    ]
-    effects = [compare_cases(options, rows, far.name, near.name) for near, far in pairs]
-    return [effect for effect in effects if effect is not None]
 
+    def placements(case: CharacterizeCase) -> set[Placement]:
+        return {part.placement for part in case.noise if part.placement in {"near", "far"}}
 
-def _load_placements(case: CharacterizeCase) -> set[str]:
-    return {str(part.placement) for part in case.noise} - {"any", "same"}
+    def moved_near(part: NoisePart) -> NoisePart:
+        return part.model_copy(update={"placement": "near"}) if part.placement == "far" else part
 
-
-def _with_near_loads(case: CharacterizeCase) -> tuple[NoisePart, ...]:
-    return tuple(p.model_copy(update={"placement": "near"}) if p.placement == "far" else p for p in case.noise)
+    return _compare_pairs(
+        options,
+        rows,
+        [
+            (far, near)
+            for near in options.cases
+            for far in options.cases
+            if placements(near) == {"near"} and "far" in placements(far)
+            if (tuple(map(moved_near, far.noise)), far.base) == (near.noise, near.base)
+        ],
+    )
 
 
 def compare_cases(options: CharacterizeOptions, rows: Sequence[GpuRow], case: str, against: str) -> CaseEffect | None:

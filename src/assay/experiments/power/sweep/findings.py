@@ -174,9 +174,13 @@ def build_findings(options: SweepOptions, study: SweepStudy, records: Records) -
     """Return where each device spends the least energy, how far it can be held back, and which caps do nothing."""
     findings: list[Finding] = []
     for curve in study.curves:
-        findings.append(_energy_finding(options, curve))
+        unit = WORK_UNIT_NAMES[curve.unit or "call"]
+        known = f" spends the least energy per {unit} at"
+        unknown = f": the step that spends the least energy per {unit} is known"
+        findings.append(_optimum_finding(options, curve, curve.best, "best_energy", known=known, unknown=unknown))
         if options.capped:
-            findings.append(_energy_delay_finding(options, curve))
+            delay, best, kind = ": energy times time of a call is least", curve.best_delay, "energy_delay"
+            findings.append(_optimum_finding(options, curve, best, kind, known=f"{delay} at", unknown=delay))
             findings.append(_slowdown_finding(options, curve))
             findings.append(_binding_finding(options, curve))
     findings += _unmeasured_findings(options, study)
@@ -204,20 +208,6 @@ def _curve_finding(
         records=tuple(trials),
         facts={"device": curve.device, "knob": options.knob, **(facts or {})},
     )
-
-
-def _energy_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
-    unit = WORK_UNIT_NAMES[curve.unit or "call"]
-    known, unknown = (
-        f" spends the least energy per {unit} at",
-        f": the step that spends the least energy per {unit} is known",
-    )
-    return _optimum_finding(options, curve, curve.best, "best_energy", known=known, unknown=unknown)
-
-
-def _energy_delay_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
-    claim = ": energy times time of a call is least"
-    return _optimum_finding(options, curve, curve.best_delay, "energy_delay", known=f"{claim} at", unknown=claim)
 
 
 def _optimum_finding(
@@ -349,24 +339,19 @@ def missing_energy_reason(curve: SweepCurve) -> str:
 
 
 def _step_facts(step: SweepStep) -> Params:
-    energy, ratio, slowdown = step.energy_j, step.energy_ratio, step.slowdown
-    return {
+    energy = step.energy_j
+    facts: Params = {
         "setting": step.setting,
         "energy_per_call_j": energy.value if energy else None,
         "energy_low_j": energy.low if energy else None,
         "energy_high_j": energy.high if energy else None,
         "cost_j": step.cost_j.value if step.cost_j else None,
-        "energy_ratio": ratio.value if ratio else None,
-        "energy_ratio_low": ratio.low if ratio else None,
-        "energy_ratio_high": ratio.high if ratio else None,
-        "slowdown": slowdown.value if slowdown else None,
-        "slowdown_low": slowdown.low if slowdown else None,
-        "slowdown_high": slowdown.high if slowdown else None,
-        "longer_at_most": step.longer_at_most,
-        "calls_per_s": step.calls_per_s.value,
-        "power_w": step.mean("power_w"),
-        "binds": step.binds,
     }
+    for name, ratio in (("energy_ratio", step.energy_ratio), ("slowdown", step.slowdown)):
+        facts |= {name: ratio.value if ratio else None, f"{name}_low": ratio.low if ratio else None}
+        facts[f"{name}_high"] = ratio.high if ratio else None
+    facts |= {"longer_at_most": step.longer_at_most, "calls_per_s": step.calls_per_s.value}
+    return {**facts, "power_w": step.mean("power_w"), "binds": step.binds}
 
 
 def _unmeasured_findings(options: SweepOptions, study: SweepStudy) -> list[Finding]:

@@ -199,10 +199,13 @@ def parse_shares(flag: str, words: Sequence[str]) -> tuple[float, ...]:
 
 
 def _parse_range(flag: str, word: str, units: Sequence[str]) -> list[Fraction]:
-    parts = word.split(":")
-    read = [_parse_number(flag, word, part, units) for part in parts]
-    percent = any(unit == "%" for _, unit in read)
-    values = [value / 100 if percent else value for value, _ in read]
+    matches = [_NUMBER.fullmatch(part.strip()) for part in word.split(":")]
+    allowed = {"", *(unit.lower() for unit in units)}
+    numbers = [(Fraction(match[1]), match[2].lower()) for match in matches if match and match[2].lower() in allowed]
+    if len(numbers) < len(matches):
+        raise BadInput(f"{flag} {word} is no number, list or range of numbers; write 250,300 or 200:700:50.")
+    percent = any(unit == "%" for _, unit in numbers)
+    values = [value / 100 if percent else value for value, _ in numbers]
     if len(values) == 1:
         return values
     if len(values) != 3:
@@ -211,20 +214,11 @@ def _parse_range(flag: str, word: str, units: Sequence[str]) -> list[Fraction]:
     if step <= 0:
         raise BadInput(f"{flag} {word}: the step of a range is larger than zero.")
     if stop < start:
-        raise BadInput(f"{flag} {word} runs backwards; the order in which steps are measured is drawn by lot.")
+        raise BadInput(f"{flag} {word} runs backwards; the order in which steps are measured is random.")
     count = int((stop - start) / step) + 1
     if count > MAX_STEPS:
         raise BadInput(f"{flag} {word} means {count} steps, which cannot be meant; {MAX_STEPS} are the most.")
     return [start + index * step for index in range(count)]
-
-
-def _parse_number(flag: str, word: str, part: str, units: Sequence[str]) -> tuple[Fraction, str]:
-    """Return a number and its unit, in small letters."""
-    match = _NUMBER.fullmatch(part.strip())
-    allowed = {unit.lower() for unit in units}
-    if match is None or (match[2] and match[2].lower() not in allowed):
-        raise BadInput(f"{flag} {word} is no number, list or range of numbers; write 250,300 or 200:700:50.")
-    return Fraction(match[1]), match[2].lower()
 
 
 AS_FOUND = "as found"

@@ -48,17 +48,17 @@ SWEEP_CSV = "power/sweep.csv"
 
 
 def build_report(machine: Machine, options: SweepOptions, records: Records) -> Report:
-    """Return the findings, the page, and the rows as JSON lines and as a table."""
+    """Return where each device spends the least energy, the curves, and a row for each device and step as files."""
     study = build_study(options, records)
     findings = build_findings(options, study, records)
-    rows = [
-        _build_row(machine, options, records, curve.device, step) for curve in study.curves for step in curve.all_steps
-    ]
+    rows = [_build_row(machine, options, records, curve, step) for curve in study.curves for step in curve.all_steps]
     page = build_page(machine, options, study, findings, records)
     return Report(findings, page, {SWEEP_FILE: rows_to_json_lines(rows), SWEEP_CSV: rows_to_csv(rows)})
 
 
-def _build_row(machine: Machine, options: SweepOptions, records: Records, device: str, step: SweepStep) -> SweepRow:
+def _build_row(
+    machine: Machine, options: SweepOptions, records: Records, curve: SweepCurve, step: SweepStep
+) -> SweepRow:
     trials = {reading.trial for reading in step.readings}
     step_records = [record for record in records if record.trial in trials]
     subject = options.points[step.index].subject
@@ -71,7 +71,7 @@ def _build_row(machine: Machine, options: SweepOptions, records: Records, device
         run=records.run,
         started_at=min(record.window.started_at for record in step_records),
         host=machine.host,
-        **identify_device(machine, device),
+        **identify_device(machine, curve.device),
         origin=overall_origin(step_records),
         n=sum(reading.calls for reading in step.readings),
         quantity=first.quantity,
@@ -86,10 +86,7 @@ def _build_row(machine: Machine, options: SweepOptions, records: Records, device
         energy_low_j=energy.low if energy is not None else None,
         energy_high_j=energy.high if energy is not None else None,
         gflop_per_j=_gflop_per_j(step),
-        power_w=step.mean("power_w"),
-        sm_mhz=step.mean("sm_mhz"),
-        temperature_c=step.mean("temperature_c"),
-        utilisation_percent=step.mean("utilisation_percent"),
+        **{name: step.mean(name) for name in ("power_w", "sm_mhz", "temperature_c", "utilisation_percent")},
         held_back=step.held_back() or {},
         workload=options.workload,
         params=dict(subject.params) if subject is not None else {},

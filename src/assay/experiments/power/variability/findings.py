@@ -240,11 +240,7 @@ def _level_finding(looked: FleetAnalysis, one: VarianceComponent) -> Finding:
         f"{one.level} differ beyond what lies below them",
         "yes" if one.low is not None and one.low > 0 else "unsure",
         estimate,
-        level=one.level,
-        share=one.share,
-        share_low=one.share_low,
-        share_high=one.share_high,
-        members=one.members,
+        **{name: getattr(one, name) for name in ("level", "share", "share_low", "share_high", "members")},
         part_of=one.within,
     )
 
@@ -267,14 +263,9 @@ def _outlier_finding(looked: FleetAnalysis, one: GpuOutlier) -> Finding:
     facts: Params = {
         "kind": one.word,
         "measure": measure.name,
-        "uuid": gpu.uuid,
-        "host": gpu.host,
-        "slot": gpu.slot,
-        "rack": gpu.rack,
+        **{name: getattr(gpu, name) for name in ("uuid", "host", "slot", "rack")},
         "against": one.against,
-        "against_fleet": against_fleet[0],
-        "against_fleet_low": against_fleet[1],
-        "against_fleet_high": against_fleet[2],
+        **dict(zip(("against_fleet", "against_fleet_low", "against_fleet_high"), against_fleet, strict=True)),
         "false_rate": one.rate,
     }
     estimate = _difference_estimate(measure, one.peers, OUTLIER_METHOD, len(looked.fleet.gpus))

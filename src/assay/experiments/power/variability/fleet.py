@@ -188,23 +188,25 @@ def _mixed_notes(kinds: Sequence[FleetKind]) -> list[str]:
 
 def _build_fleet(kind: FleetKind, rows: list[GpuRow], notes: list[str]) -> GpuFleet:
     """Return a fleet; what is to be known of its rows is added to ``notes``."""
-    cases, _ = encode_labels(row.case for row in rows)
-    gpus, _ = encode_labels(_gpu_key(row) for row in rows)
-    comparable = _comparable_rows(gpus, cases)
-    if not comparable.all():
-        left = dict.fromkeys(row.case for row, keep in zip(rows, comparable, strict=True) if not keep)
+    comparable = _comparable_cases(rows)
+    left = dict.fromkeys(row.case for row in rows if row.case not in comparable)
+    if left:
         notes.append(f"{kind.label}: {', '.join(left)} share no GPU with the other cases and are left out.")
-        rows = [row for row, keep in zip(rows, comparable, strict=True) if keep]
-        cases, _ = encode_labels(row.case for row in rows)
-        gpus, _ = encode_labels(_gpu_key(row) for row in rows)
-    rows_by_gpu: dict[int, list[GpuRow]] = defaultdict(list)
-    for row, gpu in zip(rows, gpus.tolist(), strict=True):
-        rows_by_gpu[gpu].append(row)
+        rows = [row for row in rows if row.case in comparable]
+    rows_by_gpu: dict[tuple[str, ...], list[GpuRow]] = defaultdict(list)
+    for row in rows:
+        rows_by_gpu[_gpu_key(row)].append(row)
     moved = sum(len({(row.host, row.slot) for row in own}) > 1 for own in rows_by_gpu.values())
     if moved:
         notes.append(f"{moved} GPUs were seen in more than one place; each counts where it was last.")
-    located = tuple(_latest_location(rows_by_gpu[gpu]) for gpu in range(len(rows_by_gpu)))
-    return GpuFleet(kind, located, gpus, encode_labels((row.run, row.host) for row in rows)[0], cases, tuple(rows))
+    return GpuFleet(
+        kind=kind,
+        gpus=tuple(map(_latest_location, rows_by_gpu.values())),
+        gpu=encode_labels(map(_gpu_key, rows))[0],
+        run=encode_labels((row.run, row.host) for row in rows)[0],
+        case=encode_labels(row.case for row in rows)[0],
+        rows=tuple(rows),
+    )
 
 
 def _gpu_key(row: GpuRow) -> tuple[str, ...]:
@@ -219,19 +221,19 @@ def _latest_location(rows: list[GpuRow]) -> LocatedGpu:
     return LocatedGpu(last.uuid, last.host, rack, last.slot, last.device)
 
 
-def _comparable_rows(gpus: Codes, cases: Codes) -> NDArray[np.bool_]:
-    """Return which rows belong to the largest part in which every case shares a GPU with another."""
-    parts = np.arange(int(cases.max()) + 1)
-    while True:
-        least = np.full(int(gpus.max()) + 1, len(parts))
-        np.minimum.at(least, gpus, parts[cases])
-        new = parts.copy()
-        np.minimum.at(new, cases, least[gpus])
-        if (new == parts).all():
-            break
-        parts = new
-    largest = np.bincount(parts[cases]).argmax()
-    return np.asarray(parts[cases] == largest)
+def _comparable_cases(rows: Sequence[GpuRow]) -> set[str]:
+    """Return the cases of the largest set of rows in which every case shares a GPU with another."""
+    cases, names = encode_labels(row.case for row in rows)
+    gpus, keys = encode_labels(map(_gpu_key, rows))
+    groups, previous = np.arange(len(names)), np.full(len(names), -1)
+    while not np.array_equal(groups, previous):
+        previous = groups
+        least = np.full(len(keys), len(names))
+        np.minimum.at(least, gpus, groups[cases])
+        groups = groups.copy()
+        np.minimum.at(groups, cases, least[gpus])
+    largest = np.bincount(groups[cases]).argmax()
+    return {str(name) for name, group in zip(names, groups, strict=True) if group == largest}
 
 
 MIN_TEMPERATURE_DIFFERENCE_C = 3.0

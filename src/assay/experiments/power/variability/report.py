@@ -447,10 +447,7 @@ def _csv_record(looked: FleetAnalysis, index: int, rows: int) -> dict[str, objec
     return {
         "workload": fleet.kind.work,
         "model": fleet.kind.model,
-        "uuid": gpu.uuid,
-        "host": gpu.host,
-        "rack": gpu.rack,
-        "slot": gpu.slot,
+        **{name: getattr(gpu, name) for name in ("uuid", "host", "rack", "slot")},
         "rows": rows,
         **{name: _csv_value(np.exp(log_ratio)) for name, log_ratio in ratios.items()},
         "peers": centres.against[index],
