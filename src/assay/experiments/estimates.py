@@ -58,3 +58,9 @@ def share_estimate(share: Proportion, what: str) -> Estimate | None:
         method=f"{what}: {share.count} of {share.n} comparisons, Clopper–Pearson",
         n=share.n,
     )
+
+
+def run_estimate(bounds: tuple[float, float | None, float | None], unit: str, method: str, n: int) -> Estimate:
+    """Return value, low and high of something over a run as an estimate."""
+    value, low, high = bounds
+    return Estimate(value=value, low=low, high=high, unit=unit, scope="run", method=method, n=n)

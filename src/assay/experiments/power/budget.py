@@ -324,14 +324,14 @@ def _max_useful_w(rows: Sequence[SweepRow]) -> float:
     capped = [(row, cap) for row in rows if (cap := _cap_w(row)) is not None]
     uncapped_rates = [row.calls_per_s for row in rows if _cap_w(row) is None]
     full = max(uncapped_rates or [row.calls_per_s for row in rows])
-    binding = {cap for row, cap in capped if not _is_not_binding(row, cap, full)}
+    binding = {cap for row, cap in capped if not _is_free(row, cap, full)}
     free = {cap for _, cap in capped} - binding
     if free and min(cap for _, cap in capped) in binding:
         return min(free)
     return max([row.power_w for row in rows if row.power_w is not None] or [cap for _, cap in capped])
 
 
-def _is_not_binding(row: SweepRow, cap: float, full: float) -> bool:
+def _is_free(row: SweepRow, cap: float, full: float) -> bool:
     """Return whether a step's cap does not bind: less is drawn, no throttling, and it is as fast."""
     below = row.power_w is not None and row.power_w < MIN_LIMIT_SHARE * cap
     return (

@@ -31,7 +31,7 @@ from assay.store.seal import verify_file
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from assay.core.results import GpuWindowStats, Record
+    from assay.core.results import Estimate, GpuWindowStats, Record
     from assay.machine.model import Machine
 
 
@@ -60,7 +60,7 @@ class GpuIdentity(Value):
 
 
 class CallStats(Value):
-    """What the timed calls took, spent and saw. Null: not measured, or not told."""
+    """Times, energy and sensor readings of the timed calls. Null: not measured, or not reported."""
 
     n: int = Field(ge=1, description="Calls that were timed.")
     quantity: str = Field(default="span_us", description="Which time it is: of the kernels, or what a caller waits.")
@@ -149,6 +149,13 @@ def sensor_fields(stats: GpuWindowStats | None) -> dict[str, Any]:
         "temperature_c": stats.temperature_mean_c,
         "utilisation_percent": stats.utilisation_percent,
     }
+
+
+def energy_fields(energy: Estimate | None, share: float = 1.0) -> dict[str, float | None]:
+    """Return a share of an energy and its interval by the names of their columns."""
+    ends = (energy.value, energy.low, energy.high) if energy is not None else (None, None, None)
+    names = ("energy_per_call_j", "energy_low_j", "energy_high_j")
+    return {name: None if end is None else end * share for name, end in zip(names, ends, strict=True)}
 
 
 def mean_share_by_reason(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CharacterizeExperiment:
-    """Every case on every GPU in turn, each repeat in an order drawn by lot."""
+    """Every case on every GPU in turn, each repeat in random order."""
 
     name = "power"
     options_type = CharacterizeOptions

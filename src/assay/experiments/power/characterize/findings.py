@@ -16,7 +16,7 @@ from assay.core.format import (
 from assay.core.results import Finding, Findings
 from assay.experiments.estimates import TIME_QUANTITIES
 from assay.experiments.power.characterize.study import least_contended_case
-from assay.experiments.power.rows import group_failed
+from assay.experiments.power.rows import energy_fields, group_failed
 from assay.experiments.reporting import overall_origin
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _unmeasured_findings(study: PowerStudy) -> list[Finding]:
 
 def gpu_case_facts(gpu: GpuCase) -> Params:
     """Return all that is known of a GPU in a case, by names that end in a unit; the content of a row of the table."""
-    one, energy, (first, _, third) = gpu.one, gpu.energy, gpu.quartiles_us
+    one, (first, _, third) = gpu.one, gpu.quartiles_us
     identity = ("uuid", "device", "slot", "model", "workload", "quantity")
     sensors = ("gflop_per_j", "power_w", "idle_w", "sm_mhz", "temperature_c", "utilisation_percent")
     return {
@@ -222,9 +222,7 @@ def gpu_case_facts(gpu: GpuCase) -> Params:
         "iqr_us": third - first,
         "mean_us": gpu.mean("mean_us"),
         "cv": gpu.cv,
-        "energy_per_call_j": energy.value if energy else None,
-        "energy_low_j": energy.low if energy else None,
-        "energy_high_j": energy.high if energy else None,
+        **energy_fields(gpu.energy),
         **{name: gpu.mean(name) for name in sensors},
         "held_back": "; ".join(f"{reason} {share:.3g}" for reason, share in gpu.held_back().items()) or None,
         "origin": one.origin,

@@ -28,7 +28,14 @@ from assay.core.format import MAX_REPEATS, format_duration, parse_duration_s
 from assay.core.values import InterferencePolicy, Isolation, Params, Subject, Value
 from assay.core.yaml_input import read_settings
 from assay.experiments.file_locator import FileLocator
-from assay.experiments.power.characterize.plan import build_trial, is_idle, misfit_reason, place_cases, trial_duration_s
+from assay.experiments.power.characterize.plan import (
+    CaseDoesNotFit,
+    build_trial,
+    is_idle,
+    misfit_reason,
+    place_cases,
+    trial_duration_s,
+)
 from assay.experiments.power.rows import IDLE
 from assay.isolation.devices import choose_devices, kind_of
 from assay.workloads import registry
@@ -358,10 +365,6 @@ LIBRARIES = {"torch": "PyTorch", "triton": "Triton", "helion": "Helion"}
 """What an implementation needs to be installed."""
 
 
-class UnsupportedCase(Exception):
-    """A case cannot be measured on this kind of device, or with what is installed; the words say why."""
-
-
 def _resolve_case(spec: CaseSpec, machine: Machine, kind: str) -> CharacterizeCase:
     def part(actor: CaseWorkload) -> dict[str, Any]:
         subject = _resolve_subject(actor, kind, spec.location)
@@ -388,14 +391,14 @@ def _resolve_subject(actor: CaseWorkload, kind: str, location: str) -> Subject:
     try:
         subject = registry.resolve_subject(actor.workload, device_kind=kind, explicit=params)
     except MachineCannot as error:
-        raise UnsupportedCase(_error_clause(error)) from None
+        raise CaseDoesNotFit(_error_clause(error)) from None
     except BadInput as error:
         if _runs_elsewhere(actor.workload, params, "cpu" if kind == "cuda" else "cuda"):
-            raise UnsupportedCase(_error_clause(error)) from None
+            raise CaseDoesNotFit(_error_clause(error)) from None
         raise BadInput(f"{location}: {error}") from None
     library = LIBRARIES.get(subject.impl)
     if library is not None and find_spec(subject.impl) is None:
-        raise UnsupportedCase(f"{subject.label} needs {library}, which is not installed")
+        raise CaseDoesNotFit(f"{subject.label} needs {library}, which is not installed")
     return subject
 
 
@@ -421,9 +424,9 @@ def _resolve_devices(names: tuple[str, ...], machine: Machine, kind: str) -> tup
         by_uuid = all(name.startswith(("GPU-", "MIG-")) for name in named)
         chosen = choose_devices(machine, gpus=named) if by_uuid else choose_devices(machine, devices=named)
     except MachineCannot as error:
-        raise UnsupportedCase(_error_clause(error)) from None
+        raise CaseDoesNotFit(_error_clause(error)) from None
     if kind_of(chosen[0]) != kind:
-        raise UnsupportedCase(f"{chosen[0]} is not among the devices of this run")
+        raise CaseDoesNotFit(f"{chosen[0]} is not among the devices of this run")
     return chosen
 
 
@@ -464,7 +467,7 @@ def resolve_options(
     for spec in specs:
         try:
             cases.append(_resolve_case(spec, machine, kind))
-        except UnsupportedCase as reason:
+        except CaseDoesNotFit as reason:
             skipped.append(SkippedCase(case=spec.name, reason=str(reason)))
     unfit = {case.case: case.reason for case in skipped}
     if cases:

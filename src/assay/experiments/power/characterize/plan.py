@@ -115,7 +115,7 @@ class PlacedCase:
 
 
 class CaseDoesNotFit(Exception):
-    """A case does not fit these devices; the words say why."""
+    """A case cannot be measured on these devices, or with what is installed; the message says why."""
 
 
 def misfit_reason(machine: Machine, options: CharacterizeOptions, case: CharacterizeCase) -> str | None:
@@ -359,15 +359,8 @@ def next_repeat(
 ) -> Block | Done:
     """Return the next repeat, or that all are measured, or that the budget leaves no room for another.
 
-    Args:
-        records: All so far; each of their blocks is a repeat that was measured.
-        repeats: How many are requested.
-        budget_s: For all trials; null: unlimited.
-        build: Returns a repeat by its number from 1; null where nothing is left to measure.
-        trial_s: Returns at most how long a trial takes.
-        remaining_s: Returns how long this repeat and those after it take, after so many are measured.
-        none_left: Why nothing is left to measure.
-
+    ``build`` returns a repeat by its number from 1, null where nothing is left (``none_left`` says why). ``trial_s`` is
+    at most how long a trial takes, ``remaining_s`` how long this and all later repeats take, after so many.
     """
     done = len({record.block for record in records})
     if done >= repeats:

@@ -135,7 +135,7 @@ def _result_elements(options: CharacterizeOptions, study: PowerStudy, records: R
         *power_table(study),
         *_missing_power_notes(study),
         *_mixed_models_note(study),
-        *_effect_table("What company changes", "against", study.contention, note),
+        *_effect_table("Effect of contention", "against", study.contention, note),
         *_effect_table("Far instead of near neighbours", "near", study.distance, note),
         *spread_table(options, study),
         *measured_table(
@@ -250,7 +250,11 @@ def _missing_power_notes(study: PowerStudy) -> list[Element]:
         text = "No monitor watched: there are times, and neither watts nor clocks nor heat beside them."
         return [Text(text=text, tone="unsure")]
     if not any(gpu.one.device.startswith("cuda") for gpu in study.gpus):
-        return [Text(text="Groups of cores have no sensors of their own: watts, clocks and heat are told of GPUs.")]
+        return [
+            Text(
+                text="Groups of cores have no sensors of their own: power, clocks and temperature are measured of GPUs."
+            )
+        ]
     notes = dict.fromkeys(
         stats.energy_missing.detail
         for _, record in study.pairs

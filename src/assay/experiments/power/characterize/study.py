@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.results import Estimate
-from assay.experiments.estimates import primary_time
+from assay.experiments.estimates import primary_time, run_estimate
 from assay.experiments.power.characterize.options import skipped_reasons
 from assay.experiments.power.characterize.plan import cases_by_trial, is_idle
-from assay.experiments.power.rows import GpuRow, find_gpu_stats, identify_device, mean_share_by_reason, sensor_fields
+from assay.experiments.power.rows import (
+    GpuRow,
+    energy_fields,
+    find_gpu_stats,
+    identify_device,
+    mean_share_by_reason,
+    sensor_fields,
+)
 from assay.stats.blocks import average_units, decide_difference, ratio_over_blocks
 from assay.stats.intervals import CONFIDENCE, repeats_interval, restarts_interval, summarize_samples
 from assay.stats.sensor_intervals import ProcessReading, estimate_joules
@@ -127,13 +134,12 @@ def time_estimate(rows: Sequence[GpuRow]) -> Estimate:
     n = sum(row.n for row in rows)
     repeats = list(values_by_repeat(rows, typical_us).values())
     if len(repeats) > 1:
-        centre, low, high = repeats_interval(np.array(repeats))
         how = f"geometric mean of the medians of {len(repeats)} repeats, Student's t on their logarithms"
-        return Estimate(value=centre, low=low, high=high, unit="µs", scope="run", method=how, n=n)
+        return run_estimate(repeats_interval(np.array(repeats)), "µs", how, n)
     processes = [median for row in rows for median in row.restart_medians_us]
     if len(processes) > 1:
         centre, low, high, how = restarts_interval(processes)
-        return Estimate(value=centre, low=low, high=high, unit="µs", scope="run", method=how, n=n)
+        return run_estimate((centre, low, high), "µs", how, n)
     one, how = rows[0], "median of one process, order statistics at the effective sample size, widened"
     return Estimate(value=one.median_us, low=one.low_us, high=one.high_us, unit="µs", scope="process", method=how, n=n)
 
@@ -212,7 +218,11 @@ def _build_row(
     calls = sum(s.n * s.calls_per_sample for s in series)
     stats = find_gpu_stats(record, device)
     timed_s = sum(s.end_ns - s.start_ns for s in series) / 1e9
-    joules, low_j, high_j = _joules_per_call(record, None if is_idle(where.case) else stats, timed_s / calls)
+    joules: dict[str, float | None] = {}
+    if stats is not None and record.during is not None and not is_idle(where.case):
+        # Of one call, from that of all the time in which they followed another.
+        joules = energy_fields(stats.energy, timed_s / calls / record.during.observed_s)
+    joules_per_call = joules.get("energy_per_call_j") or 0.0
     facts = next((facts for e in record.evidence if e.role == device for facts in e.subjects), None)
     # What a parameter that the worker chose came to: a size that fills the card.
     chosen = (facts.measured if facts is not None else None) or {}
@@ -240,10 +250,8 @@ def _build_row(
         mean_us=summary.mean,
         cv=_root_mean_square([float(s.std(ddof=1) / s.mean()) for s in samples if len(s) > 1 and s.mean() > 0]),
         restart_medians_us=tuple(float(np.median(of_process)) for of_process in samples),
-        energy_per_call_j=joules,
-        energy_low_j=low_j,
-        energy_high_j=high_j,
-        gflop_per_j=facts.flop / 1e9 / joules if facts is not None and facts.flop and joules else None,
+        **joules,
+        gflop_per_j=facts.flop / 1e9 / joules_per_call if facts and facts.flop and joules_per_call else None,
         power_w=_mean_power_w(record, stats),
         **sensor_fields(stats),
         held_back=stats.throttle_share if stats is not None else {},
@@ -251,20 +259,9 @@ def _build_row(
     )
 
 
-def _joules_per_call(
-    record: Record, stats: GpuWindowStats | None, call_s: float
-) -> tuple[float | None, float | None, float | None]:
-    """Return the energy of one call and its interval, from that of all the time in which they followed another."""
-    if stats is None or stats.energy is None or record.during is None:
-        return None, None, None
-    share = call_s / record.during.observed_s
-    low, high = (None if end is None else end * share for end in (stats.energy.low, stats.energy.high))
-    return stats.energy.value * share, low, high
-
-
 @dataclass(frozen=True)
 class CaseEffect:
-    """One case as a multiple of another, on the same GPUs in the same repeats. Null: not measured, or not told."""
+    """One case as a multiple of another, on the same GPUs in the same repeats. Null: not measured, or not reported."""
 
     case: str
     against: str
@@ -381,16 +378,9 @@ def _ratio_estimate(logs: Sequence[float], confidence: float = CONFIDENCE) -> Es
     ratio = ratio_over_blocks(logs, confidence)
     if ratio is None:
         return None
-    return Estimate(
-        value=ratio.value,
-        low=ratio.low,
-        high=ratio.high,
-        unit="×",
-        scope="run",
-        method=f"geometric mean of the ratios in {ratio.blocks} repeats, Student's t on their logarithms",
-        confidence=confidence,
-        n=ratio.blocks,
-    )
+    method = f"geometric mean of the ratios in {ratio.blocks} repeats, Student's t on their logarithms"
+    estimate = run_estimate((ratio.value, ratio.low, ratio.high), "×", method, ratio.blocks)
+    return estimate.model_copy(update={"confidence": confidence})
 
 
 def _temperature_difference(over: Sequence[GpuRow], under: Sequence[GpuRow]) -> float | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from assay.core.results import Estimate, Missing
-from assay.experiments.estimates import primary_time
+from assay.core.results import Missing
+from assay.experiments.estimates import primary_time, run_estimate
 from assay.experiments.power.rows import find_gpu_stats, mean_share_by_reason, sensor_fields
 from assay.experiments.power.sweep.plan import visits_by_trial
 from assay.stats.intervals import estimate_median, repeats_interval
@@ -19,7 +19,7 @@ from assay.stats.sensor_intervals import ProcessReading, estimate_joules, mean_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from assay.core.results import GpuWindowStats, Record
+    from assay.core.results import Estimate, GpuWindowStats, Record
     from assay.core.values import Scalar
     from assay.experiments.power.sweep.options import SweepOptions
     from assay.experiments.power.sweep.plan import SweepVisit
@@ -452,12 +452,9 @@ def _repeat_estimate(values: Sequence[float], unit: str) -> Estimate:
     """Return the typical value of the repeats, with Student's interval where there are several."""
     n = len(values)
     if n == 1:
-        return Estimate(
-            value=float(values[0]), low=None, high=None, unit=unit, scope="run", method="of one repeat", n=1
-        )
-    centre, low, high = repeats_interval(np.asarray(values, dtype=np.float64))
-    how = f"geometric mean of {n} repeats, Student's t on their logarithms"
-    return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=how, n=n)
+        return run_estimate((float(values[0]), None, None), unit, "of one repeat", 1)
+    bounds = repeats_interval(np.asarray(values, dtype=np.float64))
+    return run_estimate(bounds, unit, f"geometric mean of {n} repeats, Student's t on their logarithms", n)
 
 
 def _compare_to_reference(
@@ -488,12 +485,5 @@ def _ratio_estimate(ends: tuple[float, float | None, float | None] | None, n: in
     if ends is None:
         return None
     low, high = (None if end is None else math.exp(end) for end in ends[1:])
-    return Estimate(
-        value=math.exp(ends[0]),
-        low=low,
-        high=high,
-        unit="×",
-        scope="run",
-        method="ratio to as found within repeats; the interval holds for all steps together (Dunnett)",
-        n=n,
-    )
+    method = "ratio to as found within repeats; the interval holds for all steps together (Dunnett)"
+    return run_estimate((math.exp(ends[0]), low, high), "×", method, n)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.format import format_joules, format_list, format_percent, format_range
-from assay.core.results import Estimate, Finding, Findings
-from assay.experiments.power.rows import group_failed
+from assay.core.results import Finding, Findings
+from assay.experiments.estimates import run_estimate
+from assay.experiments.power.rows import energy_fields, group_failed
 from assay.experiments.power.sweep.options import KNOBS, axis_value, join_settings, setting_phrase, setting_text
 from assay.experiments.reporting import gather_findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.core.results import Verdict
+    from assay.core.results import Estimate, Verdict
     from assay.core.values import Params, Scalar
     from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep, SweepStudy
     from assay.experiments.power.sweep.options import SweepOptions
@@ -270,15 +271,8 @@ def _binding_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
     powers_w = [reading.power_w for reading in readings if reading.power_w is not None]
     estimate = None
     if powers_w:
-        estimate = Estimate(
-            value=sum(powers_w) / len(powers_w),
-            low=min(powers_w),
-            high=max(powers_w),
-            unit="W",
-            scope="run",
-            method="power as found, mean and range of the repeats",
-            n=len(powers_w),
-        )
+        bounds = sum(powers_w) / len(powers_w), min(powers_w), max(powers_w)
+        estimate = run_estimate(bounds, "W", "power as found, mean and range of the repeats", len(powers_w))
     return _curve_finding(
         options,
         curve,
@@ -302,20 +296,13 @@ def _settings_or_none(options: SweepOptions, settings: Sequence[Scalar]) -> str 
 
 def _setting_estimate(options: SweepOptions, best: Optimum) -> Estimate | None:
     """Return the best setting, from the lowest to the highest that cannot be told from it; null for words."""
-    settings = [options.points[index].setting for index in best.may_be]
     setting = options.points[best.index].setting
     if isinstance(setting, str):
         return None
-    numbers = [axis_value(options.knob, candidate) for candidate in settings]
-    return Estimate(
-        value=axis_value(options.knob, setting),
-        low=min(numbers) if best.chance else None,
-        high=max(numbers) if best.chance else None,
-        unit=KNOBS[options.knob].unit,
-        scope="run",
-        method="the lowest step; the interval spans the steps that cannot be told from it (Hsu)",
-        n=best.repeats,
-    )
+    numbers = [axis_value(options.knob, options.points[index].setting) for index in best.may_be]
+    low, high = (min(numbers), max(numbers)) if best.chance else (None, None)
+    method = "the lowest step; the interval spans the steps that cannot be told from it (Hsu)"
+    return run_estimate((axis_value(options.knob, setting), low, high), KNOBS[options.knob].unit, method, best.repeats)
 
 
 def optimum_doubt(options: SweepOptions, best: Optimum) -> str | None:
@@ -339,14 +326,8 @@ def missing_energy_reason(curve: SweepCurve) -> str:
 
 
 def _step_facts(step: SweepStep) -> Params:
-    energy = step.energy_j
-    facts: Params = {
-        "setting": step.setting,
-        "energy_per_call_j": energy.value if energy else None,
-        "energy_low_j": energy.low if energy else None,
-        "energy_high_j": energy.high if energy else None,
-        "cost_j": step.cost_j.value if step.cost_j else None,
-    }
+    facts: Params = {"setting": step.setting, **energy_fields(step.energy_j)}
+    facts["cost_j"] = step.cost_j.value if step.cost_j else None
     for name, ratio in (("energy_ratio", step.energy_ratio), ("slowdown", step.slowdown)):
         facts |= {name: ratio.value if ratio else None, f"{name}_low": ratio.low if ratio else None}
         facts[f"{name}_high"] = ratio.high if ratio else None

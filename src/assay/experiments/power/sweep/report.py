@@ -9,7 +9,14 @@ import numpy as np
 from assay.core.format import format_joules, format_percent, format_time, ratio_cell
 from assay.core.page import LinePlot, PlotLine, Section, StripPlot, StripRow, Text
 from assay.experiments.base import Report
-from assay.experiments.power.rows import SWEEP_FILE, SweepRow, identify_device, rows_to_csv, rows_to_json_lines
+from assay.experiments.power.rows import (
+    SWEEP_FILE,
+    SweepRow,
+    energy_fields,
+    identify_device,
+    rows_to_csv,
+    rows_to_json_lines,
+)
 from assay.experiments.power.sweep.curve import build_study
 from assay.experiments.power.sweep.findings import axis_name, build_findings
 from assay.experiments.power.sweep.options import KNOBS, axis_value, setting_phrase, setting_text, step_text
@@ -66,7 +73,7 @@ def _build_row(
     by_start = [samples for reading in step.readings for samples in reading.samples]
     pooled = np.concatenate(by_start)
     low, middle, high = np.quantile(pooled, [0.25, 0.5, 0.75])
-    mean, energy = float(pooled.mean()), step.energy_j
+    mean = float(pooled.mean())
     return SweepRow(
         run=records.run,
         started_at=min(record.window.started_at for record in step_records),
@@ -82,9 +89,7 @@ def _build_row(
         mean_us=mean,
         cv=float(pooled.std(ddof=1)) / mean if len(pooled) > 1 and mean > 0 else None,
         restart_medians_us=tuple(float(np.median(samples)) for samples in by_start),
-        energy_per_call_j=energy.value if energy is not None else None,
-        energy_low_j=energy.low if energy is not None else None,
-        energy_high_j=energy.high if energy is not None else None,
+        **energy_fields(step.energy_j),
         gflop_per_j=_gflop_per_j(step),
         **{name: step.mean(name) for name in ("power_w", "sm_mhz", "temperature_c", "utilisation_percent")},
         held_back=step.held_back() or {},
@@ -156,7 +161,7 @@ def _result_elements(
 
 
 def curve_table(options: SweepOptions, curve: SweepCurve, *, several: bool) -> list[Element]:
-    """Return a device's curve in numbers, and what is to be said of each step."""
+    """Return a device's curve in numbers, and remarks on each step."""
     compared = options.reference is not None
     columns: Columns = {
         **_setting_column(options),

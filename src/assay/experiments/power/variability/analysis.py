@@ -325,7 +325,7 @@ class TimeGain(NamedTuple):
 class GpuRecommendation:
     """Which GPU or slot, how surely it is the best, and what it gains against a random one.
 
-    ``fourth`` is what always asking for the 4th GPU of a host gains; null where there is none, or it cannot be told.
+    ``fourth`` is what always asking for the 4th GPU of a host gains; null where there is none, or it is not known.
     """
 
     answer: AdviceKind

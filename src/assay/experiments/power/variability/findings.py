@@ -45,22 +45,22 @@ def difference_text(measure: GpuMeasure, value: float, low: float | None = None,
     return format_bounds(f"{degrees(value)} °C", low, high, degrees)
 
 
-def advice_sentence(looked: FleetAnalysis) -> str:
+def advice_sentence(study: FleetAnalysis) -> str:
     """Say which GPU to ask for, in a sentence or two."""
-    advice = looked.advice
-    clause = _advice_clause(looked)
+    advice = study.advice
+    clause = _advice_clause(study)
     single = advice.unit == "repeats" and advice.answer in {"gpu", "slot", "avoid"}
     runs = "each GPU was seen in one run only, so that the day may have a part in it"
-    return f"{clause}; {runs}." if single and len(looked.fleet.gpus) > 1 else f"{clause}."
+    return f"{clause}; {runs}." if single and len(study.fleet.gpus) > 1 else f"{clause}."
 
 
-def _advice_clause(looked: FleetAnalysis) -> str:
-    advice = looked.advice
+def _advice_clause(study: FleetAnalysis) -> str:
+    advice = study.advice
     if advice.answer == "one" or advice.gain is None:
         return "There is one GPU only, and nothing to choose between"
-    gain, count = percent_cell(advice.gain), format_count(len(looked.fleet.gpus), "GPU")
+    gain, count = percent_cell(advice.gain), format_count(len(study.fleet.gpus), "GPU")
     less = f"takes {gain} less time than a random one"
-    names = [looked.fleet.name(gpu) for gpu in advice.best]
+    names = [study.fleet.name(gpu) for gpu in advice.best]
     if advice.answer == "slot" and advice.slot is not None:
         slot = int(advice.slot.name)
         ordinal = {0: "1st", 1: "2nd", 2: "3rd"}.get(slot, f"{slot + 1}th")
@@ -75,20 +75,20 @@ def _advice_clause(looked: FleetAnalysis) -> str:
         why = f" from these runs: the likeliest {less}"
         if advice.unit is None:
             took = f"{names[0]} took {gain} less time than the mean, which may be chance"
-            why = f", as {_missing_data_reason(looked)}: {took}"
+            why = f", as {_missing_data_reason(study)}: {took}"
         return f"Which of {count} to ask for cannot be told{why}"
     if advice.answer == "avoid":
-        return f"Ask for any but the slow ones: {_spread_clause(looked)}; the fastest, {names[0]}, {less}"
+        return f"Ask for any but the slow ones: {_spread_clause(study)}; the fastest, {names[0]}, {less}"
     matters, best = "does not matter", "the likeliest to be fastest"
     if advice.gain.low is not None and advice.gain.low > 0 and len(names) == 1:
         matters = "matters little"
         best = f"the fastest, {names[0]} with {_confidence_text(advice.confidence)} confidence,"
-    return f"It {matters} which GPU you ask for: {_spread_clause(looked)}; {best} {less}"
+    return f"It {matters} which GPU you ask for: {_spread_clause(study)}; {best} {less}"
 
 
-def _missing_data_reason(looked: FleetAnalysis) -> str:
+def _missing_data_reason(study: FleetAnalysis) -> str:
     """Say why it is not known how far chance goes."""
-    fleet = looked.fleet
+    fleet = study.fleet
     if len(fleet.rows) <= len(fleet.gpus):
         return "nothing was measured twice"
     runs, cases = format_count(len(np.unique(fleet.run)), "run"), format_count(len(np.unique(fleet.case)), "case")
@@ -99,10 +99,10 @@ def _confidence_text(confidence: float | None) -> str:
     return "some" if confidence is None else "over 99 %" if confidence > 0.99 else format_percent(confidence)
 
 
-def _spread_clause(looked: FleetAnalysis) -> str:
+def _spread_clause(study: FleetAnalysis) -> str:
     """Say how near to each other most GPUs are."""
-    spread = looked.spread
-    count = format_count(len(looked.fleet.gpus), "GPU")
+    spread = study.spread
+    count = format_count(len(study.fleet.gpus), "GPU")
     if spread is None:
         return count
     if spread.middle is not None:
@@ -110,20 +110,20 @@ def _spread_clause(looked: FleetAnalysis) -> str:
     return f"{count} are within {format_percent((spread.high or spread.ratio) - 1)} of each other"
 
 
-def fourth_gpu_sentence(looked: FleetAnalysis) -> str | None:
+def fourth_gpu_sentence(study: FleetAnalysis) -> str | None:
     """Answer whether always asking for the 4th GPU saves money; null where there is no 4th, or it cannot be told."""
-    gain = looked.advice.fourth
+    gain = study.advice.fourth
     if gain is None or gain.low is None or gain.high is None:
         return None
     question = "Can I save money by just asking for the 4th GPU always?"
-    where = "on this host" if len(looked.fleet.hosts) == 1 else f"over {format_count(len(looked.fleet.hosts), 'host')}"
-    share, least = percent_cell(gain), format_percent(looked.minimum_effect)
+    where = "on this host" if len(study.fleet.hosts) == 1 else f"over {format_count(len(study.fleet.hosts), 'host')}"
+    share, least = percent_cell(gain), format_percent(study.minimum_effect)
     if gain.low > 0:
-        slot = looked.advice.slot
+        slot = study.advice.slot
         better = f"; slot {slot.name} saves more" if slot is not None and slot.name != "3" else ""
-        small = f", which is less than {least}" if gain.high < looked.minimum_effect else ""
+        small = f", which is less than {least}" if gain.high < study.minimum_effect else ""
         return f"{question} Yes: {where} it takes {share} less time than a random one{small}{better}."
-    if gain.high < looked.minimum_effect:
+    if gain.high < study.minimum_effect:
         return f"{question} No: {where} it saves {share} of the time of a random one, which is below {least}."
     return f"{question} It cannot be told: {where} it takes {share} less time than a random one."
 
@@ -135,32 +135,32 @@ LOCATION_METHOD = "median of the place's GPUs; robust scale, Student's t, Holm o
 VARIANCE_METHOD = "nested analysis of variance of the logarithm of times, generalised pivots"
 
 
-def fleet_findings(all_looked: Sequence[FleetAnalysis]) -> Findings:
+def fleet_findings(studies: Sequence[FleetAnalysis]) -> Findings:
     """Return every claim about every fleet."""
-    findings = tuple(finding for looked in all_looked for finding in _findings_of_fleet(looked))
-    return Findings(headline=fleet_headline(all_looked), findings=findings)
+    findings = tuple(finding for study in studies for finding in _findings_of_fleet(study))
+    return Findings(headline=fleet_headline(studies), findings=findings)
 
 
-def fleet_headline(all_looked: Sequence[FleetAnalysis]) -> str:
+def fleet_headline(studies: Sequence[FleetAnalysis]) -> str:
     """Return the answer: what stands out, and which GPU to ask for."""
-    first = all_looked[0]
-    more = len(all_looked) - 1
+    first = studies[0]
+    more = len(studies) - 1
     others = f" So says {first.fleet.kind.label}; {format_count(more, 'other kind')} of rows below." if more else ""
     return f"{_outlier_sentence(first)} {advice_sentence(first)}{others}"
 
 
-def _outlier_sentence(looked: FleetAnalysis) -> str:
+def _outlier_sentence(study: FleetAnalysis) -> str:
     """Say how many GPUs and locations stand out."""
-    gpus = len(looked.fleet.gpus)
+    gpus = len(study.fleet.gpus)
     count = format_count(gpus, "GPU")
     if gpus == 1:
-        return f"One GPU in {format_count(len(np.unique(looked.fleet.run)), 'run')}: how GPUs differ cannot be told."
-    locations = {(effect.what, effect.name) for effect in looked.location_effects if effect.verdict == "yes"}
+        return f"One GPU in {format_count(len(np.unique(study.fleet.run)), 'run')}: how GPUs differ cannot be told."
+    locations = {(effect.what, effect.name) for effect in study.location_effects if effect.verdict == "yes"}
     kinds = [(what, sum(one == what for one, _ in locations)) for what in ("rack", "host", "slot")]
     strays = [format_count(number, what) for what, number in kinds if number]
     verb = "strays" if len(locations) == 1 else "stray"
     rest = f"; {format_list(strays, MAX_NAMES)} {verb} as a whole" if strays else ""
-    outliers = {measure.high: len(own) for measure in MEASURES if (own := looked.surely(measure))}
+    outliers = {measure.high: len(own) for measure in MEASURES if (own := study.surely(measure))}
     if not outliers:
         few = " (fewer than 4 have no peers to speak of)" if gpus < 4 else ""
         return f"No single one of {count} stands out against its peers{few}{rest}."
@@ -168,17 +168,17 @@ def _outlier_sentence(looked: FleetAnalysis) -> str:
     return f"Of {count} {names} stand{'s' if sum(outliers.values()) == 1 else ''} out{rest}."
 
 
-def _findings_of_fleet(looked: FleetAnalysis) -> Iterator[Finding]:
-    yield from _spread_findings(looked)
-    yield from (_level_finding(looked, one) for one in looked.components)
-    yield from (_outlier_finding(looked, one) for one in looked.outliers)
+def _findings_of_fleet(study: FleetAnalysis) -> Iterator[Finding]:
+    yield from _spread_findings(study)
+    yield from (_level_finding(study, one) for one in study.components)
+    yield from (_outlier_finding(study, one) for one in study.outliers)
     yield from (
-        _location_finding(looked, effect)
-        for effect in looked.location_effects
+        _location_finding(study, effect)
+        for effect in study.location_effects
         if effect.what == "slot" or effect.verdict == "yes"
     )
-    yield from _correlation_findings(looked)
-    yield from _advice_findings(looked)
+    yield from _correlation_findings(study)
+    yield from _advice_findings(study)
 
 
 def _to_estimate(bounds: Bounds, unit: str, method: str, n: int) -> Estimate | None:
@@ -192,9 +192,9 @@ def _to_estimate(bounds: Bounds, unit: str, method: str, n: int) -> Estimate | N
 
 
 def _build_finding(
-    looked: FleetAnalysis, kind: str, claim: str, verdict: Verdict, estimate: Estimate | None, /, **facts: Scalar
+    study: FleetAnalysis, kind: str, claim: str, verdict: Verdict, estimate: Estimate | None, /, **facts: Scalar
 ) -> Finding:
-    of = looked.fleet.kind
+    of = study.fleet.kind
     return Finding(
         kind=kind,
         claim=f"{of.label}: {claim}",
@@ -206,19 +206,19 @@ def _build_finding(
     )
 
 
-def _spread_findings(looked: FleetAnalysis) -> Iterator[Finding]:
-    spread = looked.spread
+def _spread_findings(study: FleetAnalysis) -> Iterator[Finding]:
+    spread = study.spread
     if spread is None:
         return
-    n, least, percent = len(looked.fleet.gpus), 1 + looked.minimum_effect, format_percent(looked.minimum_effect)
+    n, least, percent = len(study.fleet.gpus), 1 + study.minimum_effect, format_percent(study.minimum_effect)
     verdict: Verdict = "unsure"
     if spread.low is not None and spread.high is not None:
         verdict = "yes" if spread.low > least else "no" if spread.high < least else "unsure"
     claim = f"the slowest GPU takes over {percent} longer than the fastest"
     method = "ratio of the largest to the smallest time of a GPU; Tukey's studentised range over runs"
     estimate = _to_estimate((spread.ratio, spread.low, spread.high), "×", method, n)
-    slowest, fastest = looked.fleet.name(spread.slowest), looked.fleet.name(spread.fastest)
-    yield _build_finding(looked, "spread", claim, verdict, estimate, slowest=slowest, fastest=fastest)
+    slowest, fastest = study.fleet.name(spread.slowest), study.fleet.name(spread.fastest)
+    yield _build_finding(study, "spread", claim, verdict, estimate, slowest=slowest, fastest=fastest)
     if spread.middle is not None:
         low, high = spread.middle_low, spread.middle_high
         verdict = "unsure"
@@ -226,16 +226,16 @@ def _spread_findings(looked: FleetAnalysis) -> Iterator[Finding]:
             verdict = "yes" if high < least else "no" if low > least else "unsure"
         method = "95th over 5th percentile of GPUs, over GPUs drawn anew"
         estimate = _to_estimate((spread.middle, low, high), "×", method, n)
-        yield _build_finding(looked, "middle", f"nine tenths of the GPUs are within {percent}", verdict, estimate)
+        yield _build_finding(study, "middle", f"nine tenths of the GPUs are within {percent}", verdict, estimate)
 
 
-def _level_finding(looked: FleetAnalysis, one: VarianceComponent) -> Finding:
+def _level_finding(study: FleetAnalysis, one: VarianceComponent) -> Finding:
     estimate = None
     if one.variance is not None:
         low, high = (None if end is None else math.sqrt(end) for end in (one.low, one.high))
         estimate = _to_estimate((math.sqrt(one.variance), low, high), "of the time", VARIANCE_METHOD, one.members)
     return _build_finding(
-        looked,
+        study,
         "component",
         f"{one.level} differ beyond what lies below them",
         "yes" if one.low is not None and one.low > 0 else "unsure",
@@ -257,8 +257,8 @@ def _difference_estimate(
     return _to_estimate((value, low, high), "×" if measure.relative else "°C", method, n)
 
 
-def _outlier_finding(looked: FleetAnalysis, one: GpuOutlier) -> Finding:
-    gpu, measure = looked.fleet.gpus[one.gpu], one.measure
+def _outlier_finding(study: FleetAnalysis, one: GpuOutlier) -> Finding:
+    gpu, measure = study.fleet.gpus[one.gpu], one.measure
     against_fleet = _to_ratios(measure, *one.fleet)
     facts: Params = {
         "kind": one.word,
@@ -268,14 +268,14 @@ def _outlier_finding(looked: FleetAnalysis, one: GpuOutlier) -> Finding:
         **dict(zip(("against_fleet", "against_fleet_low", "against_fleet_high"), against_fleet, strict=True)),
         "false_rate": one.rate,
     }
-    estimate = _difference_estimate(measure, one.peers, OUTLIER_METHOD, len(looked.fleet.gpus))
-    claim = f"{looked.fleet.name(one.gpu)} is {one.word} against {one.against}"
-    return _build_finding(looked, "outlier", claim, one.verdict, estimate, **facts)
+    estimate = _difference_estimate(measure, one.peers, OUTLIER_METHOD, len(study.fleet.gpus))
+    claim = f"{study.fleet.name(one.gpu)} is {one.word} against {one.against}"
+    return _build_finding(study, "outlier", claim, one.verdict, estimate, **facts)
 
 
-def _location_finding(looked: FleetAnalysis, effect: LocationEffect) -> Finding:
+def _location_finding(study: FleetAnalysis, effect: LocationEffect) -> Finding:
     return _build_finding(
-        looked,
+        study,
         effect.what,
         f"{effect.what} {effect.name} is {effect.word} as a whole",
         effect.verdict,
@@ -287,24 +287,24 @@ def _location_finding(looked: FleetAnalysis, effect: LocationEffect) -> Finding:
     )
 
 
-def _correlation_findings(looked: FleetAnalysis) -> Iterator[Finding]:
-    for pair in looked.pairs:
+def _correlation_findings(study: FleetAnalysis) -> Iterator[Finding]:
+    for pair in study.pairs:
         found = pair.association
         if found is not None:
             equal = f", {pair.equal} held equal" if pair.equal else ""
             method = f"Spearman's rho over {pair.over}{equal}, Fisher's interval"
             estimate = _to_estimate((found.rho, found.low, found.high), "", method, found.n)
             facts: Params = {"x": pair.x, "y": pair.y, "equal": pair.equal, "over": pair.over, "n": found.n}
-            yield _build_finding(looked, "correlation", pair.claim, pair.verdict, estimate, **facts)
+            yield _build_finding(study, "correlation", pair.claim, pair.verdict, estimate, **facts)
 
 
-def _advice_findings(looked: FleetAnalysis) -> Iterator[Finding]:
-    advice, fleet = looked.advice, looked.fleet
+def _advice_findings(study: FleetAnalysis) -> Iterator[Finding]:
+    advice, fleet = study.advice, study.fleet
     best = advice.best[0] if advice.best else None
     verdicts: dict[str, Verdict] = {"gpu": "yes", "slot": "yes", "avoid": "yes", "any": "no", "one": "no"}
     method = "share of a random GPU's time; over runs, drawn in towards the rest as far as they scatter"
     yield _build_finding(
-        looked,
+        study,
         "advice",
         "it matters which GPU is asked for",
         verdicts.get(advice.answer, "unsure"),
@@ -314,12 +314,12 @@ def _advice_findings(looked: FleetAnalysis) -> Iterator[Finding]:
         uuid=None if best is None else fleet.gpus[best].uuid,
         confidence=advice.confidence,
         slot=None if advice.slot is None else int(advice.slot.name),
-        sentence=advice_sentence(looked),
+        sentence=advice_sentence(study),
     )
-    sentence = fourth_gpu_sentence(looked)
+    sentence = fourth_gpu_sentence(study)
     if sentence is not None and advice.fourth is not None:
         low, high = advice.fourth.low or 0.0, advice.fourth.high or 0.0
-        verdict: Verdict = "yes" if low > 0 else "no" if high < looked.minimum_effect else "unsure"
+        verdict: Verdict = "yes" if low > 0 else "no" if high < study.minimum_effect else "unsure"
         estimate = _to_estimate(advice.fourth, "", method, len(fleet.gpus))
         claim = "always asking for the 4th GPU saves time"
-        yield _build_finding(looked, "fourth", claim, verdict, estimate, sentence=sentence)
+        yield _build_finding(study, "fourth", claim, verdict, estimate, sentence=sentence)

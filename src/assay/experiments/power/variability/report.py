@@ -39,7 +39,7 @@ GPUS_CSV_NAME = "gpus.csv"
 
 
 def build_page(
-    all_looked: Sequence[FleetAnalysis],
+    studies: Sequence[FleetAnalysis],
     findings: Findings,
     *,
     notes: Sequence[str] = (),
@@ -49,7 +49,7 @@ def build_page(
     origin: Origin = "real",
 ) -> Page:
     """Return the whole page."""
-    sections = [section for index in range(len(all_looked)) for section in _fleet_sections(all_looked, index)]
+    sections = [section for index in range(len(studies)) for section in _fleet_sections(studies, index)]
     if over_time is not None:
         sections.append(Section(title="Power over time", elements=(over_time,)))
     trouble = [Text(text=text) for text in notes]
@@ -61,39 +61,39 @@ def build_page(
     return Page(
         title="assay power variability",
         lead=findings.headline,
-        lead_tone="bad" if any(one.verdict == "yes" for looked in all_looked for one in looked.outliers) else "plain",
+        lead_tone="bad" if any(one.verdict == "yes" for study in studies for one in study.outliers) else "plain",
         sections=tuple(sections),
         facts=tuple(facts),
         origin=origin,
     )
 
 
-def _fleet_sections(all_looked: Sequence[FleetAnalysis], index: int) -> Iterator[Section]:
-    looked = all_looked[index]
-    fleet, title = looked.fleet, looked.fleet.kind.label
-    mark = f"_{index + 1}" if len(all_looked) > 1 else ""
+def _fleet_sections(studies: Sequence[FleetAnalysis], index: int) -> Iterator[Section]:
+    study = studies[index]
+    fleet, title = study.fleet, study.fleet.kind.label
+    mark = f"_{index + 1}" if len(studies) > 1 else ""
     drawn = index < MAX_FLEETS_DRAWN
     counts = ((fleet.gpus, "GPU"), (fleet.hosts, "host"), ({row.run for row in fleet.rows}, "run"), (fleet.rows, "row"))
     sizes = ", ".join(format_count(len(things), noun) for things, noun in counts)
-    savings = fourth_gpu_sentence(looked)
+    savings = fourth_gpu_sentence(study)
     elements = (
-        Text(text=f"{sizes}. {advice_sentence(looked)}"),
+        Text(text=f"{sizes}. {advice_sentence(study)}"),
         *([Text(text=savings)] if savings else []),
-        *gpus_table(looked),
-        *outliers_table(looked),
-        *(strips_figures(looked, mark) if drawn else []),
-        *location_table(looked),
-        components_table(looked),
+        *gpus_table(study),
+        *outliers_table(study),
+        *(strips_figures(study, mark) if drawn else []),
+        *location_table(study),
+        components_table(study),
     )
     yield Section(title=title, elements=elements)
-    correlations = (*correlation_table(looked), *(scatter_figures(looked, mark) if drawn else []))
+    correlations = (*correlation_table(study), *(scatter_figures(study, mark) if drawn else []))
     if correlations:
         yield Section(title=f"{title}: what goes together", elements=correlations)
 
 
-def gpus_table(looked: FleetAnalysis) -> list[Element]:
+def gpus_table(study: FleetAnalysis) -> list[Element]:
     """Return each GPU with its numbers, where they are few."""
-    fleet, numbers = looked.fleet, looked.numbers[TIME_MEASURE.name]
+    fleet, numbers = study.fleet, study.numbers[TIME_MEASURE.name]
     if len(fleet.gpus) > MAX_GPUS_LISTED:
         return []
     names = {"°C": "temperature_c", "SM MHz": "sm_mhz", "W": "power_w", "J a call": "energy_per_call_j"}
@@ -128,31 +128,31 @@ def gpus_table(looked: FleetAnalysis) -> list[Element]:
     return [table]
 
 
-def outliers_table(looked: FleetAnalysis) -> list[Element]:
+def outliers_table(study: FleetAnalysis) -> list[Element]:
     """Return the GPUs that stand out, kind by kind, those that surely do first."""
     kinds: dict[str, list[GpuOutlier]] = {}
-    for one in sorted(looked.reported_outliers, key=lambda one: one.verdict != "yes"):
+    for one in sorted(study.reported_outliers, key=lambda one: one.verdict != "yes"):
         kinds.setdefault(one.word, []).append(one)
     shown = [one for own in kinds.values() for one in own[:MAX_OUTLIERS_PER_KIND]]
     if not shown:
         return []
     more = ""
-    if len(shown) < len(looked.reported_outliers):
+    if len(shown) < len(study.reported_outliers):
         more = f"The first {MAX_OUTLIERS_PER_KIND} of each kind; all are in gpus.csv. "
     table = build_table(
         "GPUs that stand out",
         shown,
         {
-            "GPU": lambda one: looked.fleet.name(one.gpu),
+            "GPU": lambda one: study.fleet.name(one.gpu),
             "is": lambda one: one.word,
-            "held against": lambda one: one.against,
+            "compared with": lambda one: one.against,
             "by": lambda one: _difference_cell(one.measure, one.peers),
             "against the fleet": lambda one: _difference_cell(one.measure, one.fleet),
         },
         numeric=("by", "against the fleet"),
         tone=lambda one: _difference_tone(one.peers.value) if one.verdict == "yes" else "unsure",
         note=f"{more}Unlikely among its peers at a false rate of 5 % over all GPUs, and beyond "
-        f"{format_percent(looked.minimum_effect)} (heat: {MIN_TEMPERATURE_DIFFERENCE_C:g} °C) in its whole interval; "
+        f"{format_percent(study.minimum_effect)} (heat: {MIN_TEMPERATURE_DIFFERENCE_C:g} °C) in its whole interval; "
         "unsure where its interval reaches into that. What is slow or hungry also spends more energy on each call.",
     )
     return [table]
@@ -166,19 +166,19 @@ def _difference_tone(value: float) -> Tone:
     return "bad" if value > 0 else "good"
 
 
-def location_table(looked: FleetAnalysis) -> list[Element]:
+def location_table(study: FleetAnalysis) -> list[Element]:
     """Return what slots add to the time, and the racks and hosts whose GPUs stray together by any measure."""
-    slots = looked.references[TIME_MEASURE.name].of("slot")
+    slots = study.references[TIME_MEASURE.name].of("slot")
     strays = [
-        e for e in looked.location_effects if e.verdict == "yes" and (e.what != "slot" or e.measure != TIME_MEASURE)
+        e for e in study.location_effects if e.verdict == "yes" and (e.what != "slot" or e.measure != TIME_MEASURE)
     ]
     strays.sort(key=lambda effect: (effect.what, effect.measure.name, -abs(effect.value)))
     shown = [*slots, *strays[:MAX_LOCATIONS]]
     if not shown:
-        hosts = len(looked.fleet.hosts)
+        hosts = len(study.fleet.hosts)
         few = f"Of {format_count(hosts, 'host')} it cannot be told whether it is the slot or the GPU in it."
         text = few if hosts < 3 else "No slot, host or rack surely strays as a whole."
-        return [Text(text=text)] if len(looked.fleet.gpus) > 1 else []
+        return [Text(text=text)] if len(study.fleet.gpus) > 1 else []
     more = f"The first {MAX_LOCATIONS} of {len(strays):,} that stray; --json has all. " * (len(strays) > MAX_LOCATIONS)
     plain: dict[str, Tone] = {"no": "plain", "unsure": "unsure"}
     table = build_table(
@@ -192,16 +192,16 @@ def location_table(looked: FleetAnalysis) -> list[Element]:
         },
         numeric=("its GPUs take or have", "GPUs"),
         tone=lambda effect: plain.get(effect.verdict) or _difference_tone(effect.value),
-        note=f"{more}Slots are held against the middle of their host, hosts against their rack, racks against the "
-        "fleet. Slots are all told; racks and hosts where they surely differ.",
+        note=f"{more}Slots are compared with the middle of their host, hosts with their rack, racks with the "
+        "fleet. All slots are listed; racks and hosts where they surely differ.",
     )
     return [table]
 
 
-def components_table(looked: FleetAnalysis) -> Element:
+def components_table(study: FleetAnalysis) -> Element:
     """Return where the variance of a call's time comes from."""
-    shown = [one for one in looked.components if one.variance is not None or one.level not in {"racks", "hosts"}]
-    typical = {one.level: one for one in looked.typical or ()}
+    shown = [one for one in study.components if one.variance is not None or one.level not in {"racks", "hosts"}]
+    typical = {one.level: one for one in study.typical or ()}
     columns: dict[str, Callable[[VarianceComponent], Cell]] = {
         "between": lambda one: one.level,
         "standard deviation": _deviation_text,
@@ -210,7 +210,7 @@ def components_table(looked: FleetAnalysis) -> Element:
         ),
         "how many": lambda one: one.members,
     }
-    if looked.typical is not None:
+    if study.typical is not None:
         columns["without outliers"] = lambda one: _deviation_text(typical.get(one.level))
     remarks = "; ".join(
         f"{one.level} cannot be told from {one.within}: there is one for each"
@@ -236,9 +236,9 @@ def _deviation_text(one: VarianceComponent | None) -> str | None:
     return format_percent(math.sqrt(one.variance), low, high)
 
 
-def correlation_table(looked: FleetAnalysis) -> list[Element]:
+def correlation_table(study: FleetAnalysis) -> list[Element]:
     """Return what goes together."""
-    measured = [(pair, pair.association) for pair in looked.pairs if pair.association is not None]
+    measured = [(pair, pair.association) for pair in study.pairs if pair.association is not None]
     if not measured:
         return []
 
@@ -269,18 +269,18 @@ def correlation_table(looked: FleetAnalysis) -> list[Element]:
     return [table]
 
 
-def strips_figures(looked: FleetAnalysis, mark: str) -> list[Element]:
+def strips_figures(study: FleetAnalysis, mark: str) -> list[Element]:
     """Return how times lie around the middle of the fleet; nothing for one GPU."""
-    title = f"{looked.fleet.kind.label}: time"
-    if len(looked.fleet.gpus) < 2:
+    title = f"{study.fleet.kind.label}: time"
+    if len(study.fleet.gpus) < 2:
         return []
-    if len(looked.fleet.gpus) <= MAX_GPUS_LISTED:
+    if len(study.fleet.gpus) <= MAX_GPUS_LISTED:
         note = "A dot is a row: one GPU in one case of one repeat, cases levelled. ◆ is the GPU over its runs."
-        return [_strip_figure(f"{title}, GPU by GPU", f"gpus{mark}", _gpu_strips(looked), note)]
-    strays = _outlier_strips(looked)
+        return [_strip_figure(f"{title}, GPU by GPU", f"gpus{mark}", _gpu_strips(study), note)]
+    strays = _outlier_strips(study)
     less = " Those that stand out by their time are left out here and follow below." if strays else ""
     note = f"A dot is a GPU; where these are more, {STRIP_QUANTILES} quantiles stand for them.{less}"
-    figures = [_strip_figure(f"{title}, GPUs and places", f"places{mark}", _summary_strips(looked), note)]
+    figures = [_strip_figure(f"{title}, GPUs and places", f"places{mark}", _summary_strips(study), note)]
     if strays:
         note = "A dot of an outlier is a row: one GPU in one case of one repeat."
         figures.append(_strip_figure(f"{title}, GPUs that stand out", f"outliers{mark}", strays, note))
@@ -298,28 +298,28 @@ def _time_strip(label: str, logs: Samples, *value_low_high: float) -> StripRow:
     return StripRow(label=label, samples=tuple(np.exp(logs).tolist()), value=ends[0], low=ends[1], high=ends[2])
 
 
-def _gpu_strips(looked: FleetAnalysis) -> list[StripRow]:
-    numbers, middle = looked.numbers[TIME_MEASURE.name], looked.references[TIME_MEASURE.name].fleet
-    rows = looked.fleet.without_case_effects(looked.fleet.column("median_us", log=True)) - middle
+def _gpu_strips(study: FleetAnalysis) -> list[StripRow]:
+    numbers, middle = study.numbers[TIME_MEASURE.name], study.references[TIME_MEASURE.name].fleet
+    rows = study.fleet.without_case_effects(study.fleet.column("median_us", log=True)) - middle
     strips = []
     for gpu in np.argsort(numbers.value, kind="stable").tolist():
         value = float(numbers.value[gpu] - middle)
         half = [] if numbers.unit is None else [numbers.half_width(gpu)]
         ends = [end for width in half for end in (value - width, value + width)]
-        strips.append(_time_strip(looked.fleet.name(gpu), rows[looked.fleet.gpu == gpu], value, *ends))
+        strips.append(_time_strip(study.fleet.name(gpu), rows[study.fleet.gpu == gpu], value, *ends))
     return strips
 
 
-def _relative_times(looked: FleetAnalysis) -> Samples:
+def _relative_times(study: FleetAnalysis) -> Samples:
     """Return how each GPU's time differs from the middle of the fleet."""
-    return np.asarray(looked.numbers[TIME_MEASURE.name].value - looked.references[TIME_MEASURE.name].fleet)
+    return np.asarray(study.numbers[TIME_MEASURE.name].value - study.references[TIME_MEASURE.name].fleet)
 
 
-def _summary_strips(looked: FleetAnalysis) -> list[StripRow]:
+def _summary_strips(study: FleetAnalysis) -> list[StripRow]:
     """Return quantiles of all, of slots where these differ, and of the racks that stray the most."""
-    fleet, centres = looked.fleet, looked.references[TIME_MEASURE.name]
-    values = _relative_times(looked)
-    values[[one.gpu for one in looked.outliers if one.measure == TIME_MEASURE]] = np.nan
+    fleet, centres = study.fleet, study.references[TIME_MEASURE.name]
+    values = _relative_times(study)
+    values[[one.gpu for one in study.outliers if one.measure == TIME_MEASURE]] = np.nan
     rest = int(np.isfinite(values).sum())
     slots = centres.of("slot")
     slots = slots if any(slot.verdict == "yes" for slot in slots) else ()
@@ -332,14 +332,14 @@ def _summary_strips(looked: FleetAnalysis) -> list[StripRow]:
     return strips
 
 
-def _outlier_strips(looked: FleetAnalysis) -> list[StripRow]:
+def _outlier_strips(study: FleetAnalysis) -> list[StripRow]:
     """Return all GPUs in one strip, and then each that stands out the most by its time."""
-    shown = [one for one in looked.outliers if one.measure == TIME_MEASURE][:MAX_OUTLIERS]
+    shown = [one for one in study.outliers if one.measure == TIME_MEASURE][:MAX_OUTLIERS]
     if not shown:
         return []
-    fleet, middle = looked.fleet, looked.references[TIME_MEASURE.name].fleet
+    fleet, middle = study.fleet, study.references[TIME_MEASURE.name].fleet
     rows = fleet.without_case_effects(fleet.column("median_us", log=True)) - middle
-    values = _relative_times(looked)
+    values = _relative_times(study)
     return [
         _time_strip(f"all {len(values):,} GPUs", _quantiles(values), 0.0),
         *(_time_strip(fleet.name(one.gpu), rows[fleet.gpu == one.gpu], *one.fleet) for one in shown),
@@ -353,23 +353,23 @@ def _quantiles(values: Samples) -> Samples:
     return np.asarray(np.quantile(there, np.linspace(0, 1, STRIP_QUANTILES)), dtype=np.float64)
 
 
-def scatter_figures(looked: FleetAnalysis, mark: str) -> list[Element]:
+def scatter_figures(study: FleetAnalysis, mark: str) -> list[Element]:
     """Return clock over temperature and time over power, a point for each row of few GPUs, or each of many GPUs."""
-    middle_us = float(np.exp(looked.references[TIME_MEASURE.name].fleet))
+    middle_us = float(np.exp(study.references[TIME_MEASURE.name].fleet))
     scale, unit = (1.0, "µs") if middle_us < 1e3 else (1e-3, "ms") if middle_us < 1e6 else (1e-6, "s")
-    clocks = _scatter_series(looked, "temperature_c", "sm_mhz", 1.0)
-    times = _scatter_series(looked, "power_w", "median_us", scale)
+    clocks = _scatter_series(study, "temperature_c", "sm_mhz", 1.0)
+    times = _scatter_series(study, "power_w", "median_us", scale)
     plots = (
         ("clock and temperature", "frequency_temperature", "temperature (°C)", "SM clock (MHz)", clocks),
         ("time and power", "time_power", "power (W)", f"time ({unit})", times),
     )
-    n, note = len(looked.fleet.gpus), "A point is a row: one GPU in one case of one repeat."
+    n, note = len(study.fleet.gpus), "A point is a row: one GPU in one case of one repeat."
     if n > MAX_GPUS_LISTED:
         few = f" {MAX_POINTS} of those that do not stand out are shown." if n > MAX_POINTS else ""
         note = f"A point is a GPU, the mean of its rows.{few}"
     return [
         LinePlot(
-            title=f"{looked.fleet.kind.label}: {title}",
+            title=f"{study.fleet.kind.label}: {title}",
             name=f"{name}{mark}",
             x_axis=x_axis,
             y_axis=y_axis,
@@ -381,9 +381,9 @@ def scatter_figures(looked: FleetAnalysis, mark: str) -> list[Element]:
     ]
 
 
-def _scatter_series(looked: FleetAnalysis, x: str, y: str, scale: float) -> list[PlotLine]:
+def _scatter_series(study: FleetAnalysis, x: str, y: str, scale: float) -> list[PlotLine]:
     """Return points in series: by GPU where these are few, else by what stands out."""
-    fleet = looked.fleet
+    fleet = study.fleet
     xs, ys = fleet.column(x), fleet.column(y) * scale
     there = np.isfinite(xs) & np.isfinite(ys)
     if there.sum() < 2:
@@ -400,9 +400,9 @@ def _scatter_series(looked: FleetAnalysis, x: str, y: str, scale: float) -> list
         for v in (xs, ys)
     ]
     plain = has_rows.copy()
-    plain[[one.gpu for one in looked.outliers if one.verdict == "yes"]] = False
+    plain[[one.gpu for one in study.outliers if one.verdict == "yes"]] = False
     series = {"others": _sample_indices(np.flatnonzero(plain))}
-    for one in looked.outliers:
+    for one in study.outliers:
         if one.verdict == "yes" and has_rows[one.gpu] and one.measure.name != "energy":
             series[one.word] = np.append(series.get(one.word, np.array([], dtype=np.intp)), one.gpu)
     return [_point_line(label, *(v[own[:MAX_POINTS]] for v in by_gpu)) for label, own in series.items() if len(own)]
@@ -420,21 +420,21 @@ def _point_line(label: str, x: Samples, y: Samples) -> PlotLine:
     return PlotLine(label=label, x=tuple(float(value) for value in np.repeat(np.round(x, 1), 2)), y=tuple(broken))
 
 
-def gpus_csv(all_looked: Sequence[FleetAnalysis]) -> str:
+def gpus_csv(studies: Sequence[FleetAnalysis]) -> str:
     """Return all GPUs of all fleets; an empty cell was not measured."""
-    return write_csv([record for looked in all_looked for record in _csv_records(looked)])
+    return write_csv([record for study in studies for record in _csv_records(study)])
 
 
-def _csv_records(looked: FleetAnalysis) -> Iterator[dict[str, object]]:
+def _csv_records(study: FleetAnalysis) -> Iterator[dict[str, object]]:
     names: dict[int, list[str]] = defaultdict(list)
-    for one in looked.outliers:
+    for one in study.outliers:
         names[one.gpu].append(one.word if one.verdict == "yes" else f"{one.word}?")
-    for gpu, rows in enumerate(np.bincount(looked.fleet.gpu, minlength=len(looked.fleet.gpus)).tolist()):
-        yield {**_csv_record(looked, gpu, rows), "stands_out": " ".join(names[gpu])}
+    for gpu, rows in enumerate(np.bincount(study.fleet.gpu, minlength=len(study.fleet.gpus)).tolist()):
+        yield {**_csv_record(study, gpu, rows), "stands_out": " ".join(names[gpu])}
 
 
-def _csv_record(looked: FleetAnalysis, index: int, rows: int) -> dict[str, object]:
-    fleet, times, centres = looked.fleet, looked.numbers[TIME_MEASURE.name], looked.references[TIME_MEASURE.name]
+def _csv_record(study: FleetAnalysis, index: int, rows: int) -> dict[str, object]:
+    fleet, times, centres = study.fleet, study.numbers[TIME_MEASURE.name], study.references[TIME_MEASURE.name]
     gpu, value = fleet.gpus[index], float(times.value[index])
     half = math.nan if times.unit is None else times.half_width(index)
     ratios = {
@@ -451,7 +451,7 @@ def _csv_record(looked: FleetAnalysis, index: int, rows: int) -> dict[str, objec
         "rows": rows,
         **{name: _csv_value(np.exp(log_ratio)) for name, log_ratio in ratios.items()},
         "peers": centres.against[index],
-        **{m.column: _csv_number(looked.numbers.get(m.name), index) for m in MEASURES if m != TIME_MEASURE},
+        **{m.column: _csv_number(study.numbers.get(m.name), index) for m in MEASURES if m != TIME_MEASURE},
     }
 
 
