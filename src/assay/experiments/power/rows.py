@@ -340,7 +340,7 @@ def _find_files(path: Path, name: str, unusable: list[str]) -> list[Path]:
     if not path.exists():
         unusable.append(f"{path} is not there")
         return []
-    real, wanted = path.resolve(), Path(name)
+    real, target = path.resolve(), Path(name)
     if real.is_file():
         if real.suffix in {".jsonl", ".csv"}:
             return [real]
@@ -348,8 +348,8 @@ def _find_files(path: Path, name: str, unusable: list[str]) -> list[Path]:
         return []
     files = []
     for at, folders, names in os.walk(real, followlinks=False):
-        if wanted.name in names and Path(at).name == wanted.parent.name:
-            files.append(Path(at, wanted.name))
+        if target.name in names and Path(at).name == target.parent.name:
+            files.append(Path(at, target.name))
         folders[:] = [folder for folder in folders if folder not in SKIPPED_FOLDERS]
     if not files:
         unusable.append(f"{path} holds no run with a {name}")

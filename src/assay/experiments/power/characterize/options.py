@@ -227,8 +227,8 @@ def _expand_entry(entry: CaseEntry, defaults: CaseDefaults, location: str) -> It
     base = _with_defaults(entry.base, defaults.base, location)
     for noise in entry.noise:
         _check_base(noise, location)
-    given = {**defaults.model_dump(exclude_none=True), **entry.model_dump(exclude_none=True)}
-    settings = {name: given[name] for name in _CaseSettings.model_fields if name in given}
+    entries = {**defaults.model_dump(exclude_none=True), **entry.model_dump(exclude_none=True)}
+    settings = {name: entries[name] for name in _CaseSettings.model_fields if name in entries}
     for count in _gpu_counts(base):
         actor = CaseWorkload(workload=str(base.workload), params=base.params, gpus=count, devices=base.devices)
         for neighbours in itertools.product(*map(_expand_noise, entry.noise)):

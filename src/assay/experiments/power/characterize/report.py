@@ -308,7 +308,7 @@ def _gpu_names(devices: tuple[str, ...]) -> str:
 def placement_table(machine: Machine, study: PowerStudy) -> list[Element]:
     """Return who was timed where, beside what, and how far away that was."""
 
-    def beside(where: PlacedCase) -> str | None:
+    def loads_text(where: PlacedCase) -> str | None:
         parts = []
         for load in where.noise:
             far = distance_text(machine, where.base[0], load.device)
@@ -316,7 +316,7 @@ def placement_table(machine: Machine, study: PowerStudy) -> list[Element]:
         return ", ".join(parts) or None
 
     ordered = sorted((where for where, _ in study.pairs), key=lambda where: (where.repeat, where.base))
-    rows = dict.fromkeys((w.repeat, w.case.name, _gpu_names(w.base), beside(w)) for w in ordered)
+    rows = dict.fromkeys((w.repeat, w.case.name, _gpu_names(w.base), loads_text(w)) for w in ordered)
     return measured_table(
         "Who ran where",
         rows,

@@ -176,12 +176,12 @@ def build_findings(options: SweepOptions, study: SweepStudy, records: Records) -
     findings: list[Finding] = []
     for curve in study.curves:
         unit = WORK_UNIT_NAMES[curve.unit or "call"]
-        known = f" spends the least energy per {unit} at"
-        unknown = f": the step that spends the least energy per {unit} is known"
-        findings.append(_optimum_finding(options, curve, curve.best, "best_energy", known=known, unknown=unknown))
+        at_step = f" spends the least energy per {unit} at"
+        missing = f": the step that spends the least energy per {unit} is known"
+        findings.append(_optimum_finding(options, curve, curve.best, "best_energy", at_step=at_step, missing=missing))
         if options.capped:
             delay, best, kind = ": energy times time of a call is least", curve.best_delay, "energy_delay"
-            findings.append(_optimum_finding(options, curve, best, kind, known=f"{delay} at", unknown=delay))
+            findings.append(_optimum_finding(options, curve, best, kind, at_step=f"{delay} at", missing=delay))
             findings.append(_slowdown_finding(options, curve))
             findings.append(_binding_finding(options, curve))
     findings += _unmeasured_findings(options, study)
@@ -212,17 +212,17 @@ def _curve_finding(
 
 
 def _optimum_finding(
-    options: SweepOptions, curve: SweepCurve, best: Optimum | None, kind: str, *, known: str, unknown: str
+    options: SweepOptions, curve: SweepCurve, best: Optimum | None, kind: str, *, at_step: str, missing: str
 ) -> Finding:
-    """Return at which step a quantity is least; ``unknown`` is claimed where it was not measured."""
+    """Return at which step a quantity is least; ``missing`` is claimed where it was not measured."""
     if best is None:
-        return _curve_finding(options, curve, kind, unknown, verdict="unsure", reason=missing_energy_reason(curve))
+        return _curve_finding(options, curve, kind, missing, verdict="unsure", reason=missing_energy_reason(curve))
     step = curve.at(best.index)
     return _curve_finding(
         options,
         curve,
         kind,
-        f"{known} {setting_phrase(options.knob, step.setting)}",
+        f"{at_step} {setting_phrase(options.knob, step.setting)}",
         estimate=_setting_estimate(options, best) or step.cost_j,
         verdict="yes" if best.is_clear else "unsure",
         reason=optimum_doubt(options, best),

@@ -199,8 +199,8 @@ def find_outliers(numbers: GpuNumbers, centres: PeerReferences, minimum_effect: 
     measure, values = numbers.measure, numbers.value[measured]
     distances = values - centres.reference[measured]
     # Where nothing was measured twice, a number is known no better than its peers differ.
-    known = np.isfinite(numbers.error[measured]) & (numbers.unit is not None)
-    noise = np.where(known, numbers.error[measured], centres.scale)
+    has_error = np.isfinite(numbers.error[measured]) & (numbers.unit is not None)
+    noise = np.where(has_error, numbers.error[measured], centres.scale)
     extra = np.maximum(noise**2 - float(np.median(noise)) ** 2, 0.0)
     rates = false_discovery_rates(outlier_p_values(distances, extra, fitted=centres.fitted, least=measure.step))
     called = np.flatnonzero(rates <= FALSE_RATE)

@@ -289,12 +289,12 @@ def _location_finding(study: FleetAnalysis, effect: LocationEffect) -> Finding:
 
 def _correlation_findings(study: FleetAnalysis) -> Iterator[Finding]:
     for pair in study.pairs:
-        found = pair.association
-        if found is not None:
+        association = pair.association
+        if association is not None:
             equal = f", {pair.equal} held equal" if pair.equal else ""
             method = f"Spearman's rho over {pair.over}{equal}, Fisher's interval"
-            estimate = _to_estimate((found.rho, found.low, found.high), "", method, found.n)
-            facts: Params = {"x": pair.x, "y": pair.y, "equal": pair.equal, "over": pair.over, "n": found.n}
+            estimate = _to_estimate((association.rho, association.low, association.high), "", method, association.n)
+            facts: Params = {"x": pair.x, "y": pair.y, "equal": pair.equal, "over": pair.over, "n": association.n}
             yield _build_finding(study, "correlation", pair.claim, pair.verdict, estimate, **facts)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from assay.core.results import Findings, Origin, Verdict
     from assay.experiments.power.variability.analysis import FleetAnalysis, GpuOutlier, LocationEffect, PeerDifference
     from assay.experiments.power.variability.fleet import Codes, GpuMeasure, GpuNumbers, Samples
-    from assay.stats.correlation import PartialCorrelation
     from assay.stats.variance import VarianceComponent
 
 
@@ -72,7 +71,7 @@ def _fleet_sections(studies: Sequence[FleetAnalysis], index: int) -> Iterator[Se
     study = studies[index]
     fleet, title = study.fleet, study.fleet.kind.label
     mark = f"_{index + 1}" if len(studies) > 1 else ""
-    drawn = index < MAX_FLEETS_DRAWN
+    has_figures = index < MAX_FLEETS_DRAWN
     counts = ((fleet.gpus, "GPU"), (fleet.hosts, "host"), ({row.run for row in fleet.rows}, "run"), (fleet.rows, "row"))
     sizes = ", ".join(format_count(len(things), noun) for things, noun in counts)
     savings = fourth_gpu_sentence(study)
@@ -81,12 +80,12 @@ def _fleet_sections(studies: Sequence[FleetAnalysis], index: int) -> Iterator[Se
         *([Text(text=savings)] if savings else []),
         *gpus_table(study),
         *outliers_table(study),
-        *(strips_figures(study, mark) if drawn else []),
+        *(strips_figures(study, mark) if has_figures else []),
         *location_table(study),
         components_table(study),
     )
     yield Section(title=title, elements=elements)
-    correlations = (*correlation_table(study), *(scatter_figures(study, mark) if drawn else []))
+    correlations = (*correlation_table(study), *(scatter_figures(study, mark) if has_figures else []))
     if correlations:
         yield Section(title=f"{title}: what goes together", elements=correlations)
 
@@ -245,8 +244,8 @@ def correlation_table(study: FleetAnalysis) -> list[Element]:
     def rho(value: float) -> str:
         return typeset_minus(f"{value:+.2f}")
 
-    def interval(found: PartialCorrelation) -> str | None:
-        return None if found.low is None or found.high is None else f"{rho(found.low)} – {rho(found.high)}"
+    def interval(low: float | None, high: float | None) -> str | None:
+        return None if low is None or high is None else f"{rho(low)} – {rho(high)}"
 
     note = "Spearman's rank correlation of the first with the second thing; 95 % intervals."
     if any(pair.over == "rows of few GPUs" for pair, _ in measured):
@@ -258,7 +257,7 @@ def correlation_table(study: FleetAnalysis) -> list[Element]:
         {
             "claim": lambda row: row[0].claim,
             "rho": lambda row: rho(row[1].rho),
-            "95 % interval": lambda row: interval(row[1]),
+            "95 % interval": lambda row: interval(row[1].low, row[1].high),
             "over": lambda row: row[0].over,
             "n": lambda row: row[1].n,
         },
