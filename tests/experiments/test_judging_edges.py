@@ -22,9 +22,9 @@ from assay.experiments.matrix import analysis as matrix
 from assay.experiments.matrix.analysis import MatrixReading
 from assay.experiments.power.budget import BudgetPlan, fit_curves
 from assay.experiments.power.sweep.curve import find_optimum, judge_binding
-from assay.experiments.power.variability import analysis, outliers
+from assay.experiments.power.variability import analysis
 from assay.experiments.power.variability.analysis import TimeGain
-from assay.experiments.power.variability.measures import TIME_MEASURE, GpuNumbers, time_spread
+from assay.experiments.power.variability.fleet import TIME_MEASURE, GpuNumbers, time_spread
 from assay.experiments.run.plan import subject_facts
 from assay.experiments.scaling.analysis import judge_prediction
 from assay.experiments.scaling.prediction import LinkModel, RankTraffic, predict_time
@@ -117,7 +117,7 @@ def test_the_lowest_step_is_told_only_where_another_is_surely_worse() -> None:
 @pytest.mark.parametrize(("longest", "said"), [(1.05, "unclear"), (1.0, "does_not_bind"), (None, "does_not_bind")])
 def test_a_cap_does_not_bind_only_where_calls_surely_take_no_longer(longest: float | None, said: str) -> None:
     step: Any = Made(
-        setting=300.0, mean=lambda _: 200.0, readings=(Made(held_back=None),), slowdown=about(1.0, 0.99, 1.01),
+        setting=300.0, mean=lambda _: 200.0, power_capped=None, slowdown=about(1.0, 0.99, 1.01),
         longer_at_most=longest,
     )  # fmt: skip
     wanted: Any = Made(knob="power_limit_w", minimum_effect=0.01)
@@ -163,15 +163,15 @@ def test_the_slowest_and_the_fastest_are_apart_by_the_studentised_range() -> Non
 
 def test_an_interval_holds_for_all_gpus_that_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of ten is told of, at 99.5 %: Student's t of five degrees of freedom is 4.7733."""
-    monkeypatch.setattr(outliers, "outlier_p_values", lambda distances, *_, **__: distances)
-    monkeypatch.setattr(outliers, "false_discovery_rates", lambda distances: np.where(distances > 0.5, 0.01, 0.9))
+    monkeypatch.setattr(analysis, "outlier_p_values", lambda distances, *_, **__: distances)
+    monkeypatch.setattr(analysis, "false_discovery_rates", lambda distances: np.where(distances > 0.5, 0.01, 0.9))
     values = np.array([1.0, *[0.0] * 9])
     told = GpuNumbers(TIME_MEASURE, values, np.full(10, 0.03), np.full(10, 5.0), "runs")
     centres: Any = Made(
         reference=np.zeros(10), reference_error=np.full(10, 0.04), fleet=0.0, fleet_error=0.0, fitted=1,
         against=("its peers",) * 10, scale=0.1,
     )  # fmt: skip
-    (found,) = outliers.find_outliers(told, centres, 0.01)
+    (found,) = analysis.find_outliers(told, centres, 0.01)
     # Errors of 0.03 and 0.04 are one of 0.05 together.
     assert (found.peers.low, found.peers.high) == pytest.approx((0.76134, 1.23866), abs=1e-4)
 

@@ -20,7 +20,7 @@ from assay.experiments.gate import build_answers
 from assay.experiments.matrix.analysis import build_matrix
 from assay.experiments.power.characterize.study import analyse_records
 from assay.experiments.power.sweep.curve import build_study as build_sweep_study
-from assay.experiments.power.sweep.readings import read_records
+from assay.experiments.power.sweep.curve import read_records
 from assay.experiments.run.plan import RunOptions, build_blocks
 from assay.experiments.run.report import collect_results
 from assay.experiments.scaling.analysis import analyse_scaling

@@ -58,8 +58,7 @@ def analyse_variability(flags: VariabilityFlags) -> int:
     from assay.experiments.power.variability.analysis import analyse_fleet
     from assay.experiments.power.variability.findings import fleet_findings
     from assay.experiments.power.variability.fleet import group_fleets
-    from assay.experiments.power.variability.report import build_page
-    from assay.experiments.power.variability.tables import GPUS_CSV_NAME, gpus_csv
+    from assay.experiments.power.variability.report import GPUS_CSV_NAME, build_page, gpus_csv
     from assay.reports.documents import write_report
     from assay.reports.terminal import print_page
 

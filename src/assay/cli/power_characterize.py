@@ -22,8 +22,7 @@ from assay.cli.params import (
 from assay.core.errors import BadInput, suggest_nearest
 
 if TYPE_CHECKING:
-    from assay.experiments.power.cases import CaseSpec
-    from assay.experiments.power.characterize.options import CharacterizeOptions
+    from assay.experiments.power.characterize.options import CaseSpec, CharacterizeOptions
     from assay.machine.model import Machine
 
 QUICK_DURATION_S, QUICK_SETTLE_S = 2.0, 10.0
@@ -81,8 +80,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
 def build_options(flags: dict[str, Any], machine: Machine) -> CharacterizeOptions:
     """Return the options that file and flags mean on this machine; anything that makes no sense is said here."""
     from assay.core.format import format_duration
-    from assay.experiments.power.cases import read_cases
-    from assay.experiments.power.characterize.options import fit_budget, resolve_options
+    from assay.experiments.power.characterize.options import fit_budget, read_cases, resolve_options
     from assay.isolation.devices import choose_devices, kind_of
     from assay.isolation.placement import parse_level
 

@@ -16,26 +16,26 @@ from assay.cli.run import parse_parameter
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.values import SCHEMA_VERSION
-from assay.experiments.power.sweep.cap_changes import (
-    check_steps,
-    describe_changes,
-    limit_range,
-    plan_changes,
-    settable_gpu,
-)
 from assay.experiments.power.sweep.options import (
     CAP_KNOBS,
-    KNOB_FLAGS,
+    KNOBS,
     SweepOptions,
-    cap_points,
-    duty_points,
+    SweepPoint,
     load_points,
     parse_numbers,
     parse_shares,
     parse_whole_numbers,
     size_parameters,
 )
-from assay.experiments.power.sweep.plan import build_block, max_trial_s
+from assay.experiments.power.sweep.plan import (
+    build_block,
+    check_steps,
+    describe_changes,
+    limit_range,
+    max_trial_s,
+    plan_changes,
+    settable_gpu,
+)
 from assay.isolation.devices import choose_devices
 from assay.isolation.placement import parse_level
 from assay.machine import nvidia
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from assay.core.leases import Lease
     from assay.core.values import Scalar
     from assay.experiments.power.rows import Knob
-    from assay.experiments.power.sweep.cap_changes import AllowedRange
-    from assay.experiments.power.sweep.options import SweepPoint
+    from assay.experiments.power.sweep.plan import AllowedRange
     from assay.machine.model import Gpu, Machine
 
 
@@ -57,7 +56,7 @@ DURATION_S, QUICK_DURATION_S = 10.0, 3.0
 SETTLE_S, QUICK_SETTLE_S = 30.0, 5.0
 REPEAT = 3
 SHORTEST_TRIAL_S = 1.0
-FLAG_NAMES: dict[Knob, str] = {knob: flag.lstrip("-").replace("-", "_") for knob, flag in KNOB_FLAGS.items()}
+FLAG_NAMES: dict[Knob, str] = {knob: names.flag[2:].replace("-", "_") for knob, names in KNOBS.items()}
 
 
 def build_options(flags: Mapping[str, Any], machine: Machine) -> SweepOptions:
@@ -98,13 +97,15 @@ def _swept_knob(flags: Mapping[str, Any]) -> Knob:
     """Return what is swept: one thing."""
     knobs: list[Knob] = [knob for knob, name in FLAG_NAMES.items() if flags[name]]
     if not knobs:
-        raise BadInput(f"Nothing to sweep: give the steps with one of {', '.join(KNOB_FLAGS.values())}.")
+        raise BadInput(
+            f"Nothing to sweep: give the steps with one of {', '.join(names.flag for names in KNOBS.values())}."
+        )
     if len(knobs) > 1:
-        raise BadInput(f"{' and '.join(KNOB_FLAGS[knob] for knob in knobs)} exclude each other; sweep one at a time.")
+        raise BadInput(f"{' and '.join(KNOBS[knob].flag for knob in knobs)} exclude each other; sweep one at a time.")
     if flags["size_params"] and knobs[0] != "size":
         raise BadInput("--size-param needs --sizes.")
     if flags["apply"] and knobs[0] not in CAP_KNOBS:
-        raise BadInput(f"--apply is for limits and clocks; {KNOB_FLAGS[knobs[0]]} changes nothing on the GPU.")
+        raise BadInput(f"--apply is for limits and clocks; {KNOBS[knobs[0]].flag} changes nothing on the GPU.")
     return knobs[0]
 
 
@@ -114,8 +115,9 @@ def _points(knob: Knob, flags: Mapping[str, Any], kind: str) -> tuple[SweepPoint
     spec = flags["workload"]
     if knob in CAP_KNOBS or knob == "duty":
         subject = registry.resolve_subject(spec, device_kind=kind, explicit=params)
-        make = cap_points if knob in CAP_KNOBS else duty_points
-        return make(subject, [float(str(step)) for step in steps])
+        settings: list[Scalar] = [float(str(step)) for step in steps]
+        as_found: list[Scalar] = [None] if knob in CAP_KNOBS else []
+        return tuple(SweepPoint(setting=setting, subject=subject) for setting in as_found + settings)
     names = size_parameters(knob, spec, flags["size_params"], device_kind=kind, params=params)
     return load_points(knob, steps, spec, device_kind=kind, params=params, names=names)
 
@@ -124,10 +126,10 @@ def _steps(knob: Knob, words: Sequence[str]) -> tuple[Scalar, ...]:
     if knob == "dtype":
         return tuple(dict.fromkeys(words))
     if knob == "duty":
-        return parse_shares(KNOB_FLAGS[knob], words)
+        return parse_shares(KNOBS[knob].flag, words)
     if knob == "power_limit_w":
-        return parse_numbers(KNOB_FLAGS[knob], words, units=("W",))
-    return parse_whole_numbers(KNOB_FLAGS[knob], words, units=("MHz",) if knob == "sm_mhz" else ())
+        return parse_numbers(KNOBS[knob].flag, words, units=("W",))
+    return parse_whole_numbers(KNOBS[knob].flag, words, units=("MHz",) if knob == "sm_mhz" else ())
 
 
 def fit_to_budget(options: SweepOptions) -> SweepOptions:

@@ -17,17 +17,18 @@ Notes that differ only in their numbers are shown once, with the range of the nu
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from assay.core.format import format_count
 from assay.core.page import Column, Page, PlotLine, Section, Table, Text, build_table
 from assay.core.results import DataQuality, Estimate, Findings, InterferenceSource, IsolationShortfall
+from assay.experiments.budget import overrun_text
 from assay.isolation.placement import LEVELS
 from assay.monitor.report import DownsampledLine
 from assay.monitor.samples import POWER_QUANTITIES, GpuSample, HostSample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from assay.core.page import Cell, Element, Tone
     from assay.core.results import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from assay.stats.ratios import Proportion
     from assay.store.records import Records
 
+
+Row = TypeVar("Row")
 
 TIME_QUANTITIES = {
     "busy_us": "the median time of its kernels",
@@ -107,6 +110,12 @@ def share_estimate(share: Proportion, what: str) -> Estimate | None:
         method=f"{what}: {share.count} of {share.n} comparisons, Clopper–Pearson",
         n=share.n,
     )
+
+
+def run_estimate(bounds: tuple[float, float | None, float | None], unit: str, method: str, n: int) -> Estimate:
+    """Return value, low and high of something over a run as an estimate."""
+    value, low, high = bounds
+    return Estimate(value=value, low=low, high=high, unit=unit, scope="run", method=method, n=n)
 
 
 CLAIM_TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
@@ -477,3 +486,35 @@ def _lost_gpu_lines(records: Sequence[Record]) -> list[Element]:
         )
         lines.append(Text(text=text, tone="bad"))
     return lines
+
+
+def measured_table(
+    title: str,
+    rows: Iterable[Row],
+    columns: Mapping[str, Callable[[Row], Cell]],
+    *,
+    text: Collection[str],
+    tone: Callable[[Row], Tone] | None = None,
+    note: str | None = None,
+) -> list[Element]:
+    """Return a table without the columns in which nothing was measured; nothing without rows.
+
+    Columns are numbers, but for those whose titles are in ``text``.
+    """
+    numeric = [name for name in columns if name not in text]
+    table = build_table(title, rows, columns, numeric=numeric, tone=tone, note=note)
+    shown = [n for n in range(len(columns)) if any(row[n] is not None for row in table.rows)]
+    cells = tuple(tuple(row[n] for n in shown) for row in table.rows)
+    measured = table.model_copy(update={"columns": tuple(table.columns[n] for n in shown), "rows": cells})
+    return [measured] if shown else []
+
+
+def fixed_cell(value: float | None, decimals: int = 0) -> str | None:
+    """Write a number with so many decimals for a table; null where there is none."""
+    return None if value is None else f"{value:.{decimals}f}"
+
+
+def overrun_lines(budget_s: float | None, records: Iterable[Record]) -> list[Element]:
+    """Return the line that says by how much a run took longer than its budget; nothing where it did not."""
+    late = overrun_text(budget_s, records) if budget_s is not None else None
+    return [] if late is None else [Text(text=f"{late[:1].upper()}{late[1:]}.", tone="unsure")]

@@ -150,7 +150,7 @@ def test_the_page_has_the_tables_the_kernels_and_what_it_rests_on() -> None:
     assert page.title == "assay power characterize: 5 of 6 cases on 4 GPUs"
     tables = [each.title for section in page.sections for each in section.elements if isinstance(each, Table)]
     assert tables[:6] == [
-        "Time of one kernel", "Watts, joules, clocks and heat", "What company changes",
+        "Time of one kernel", "Watts, joules, clocks and heat", "Effect of contention",
         "Far instead of near neighbours", "How unequal the GPUs are", "Cases that do not fit here",
     ]  # fmt: skip
     assert "Who ran where" in tables

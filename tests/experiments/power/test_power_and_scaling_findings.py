@@ -17,9 +17,9 @@ from assay.experiments.power.characterize.findings import (
     unsure_reason,
 )
 from assay.experiments.power.characterize.findings import build_findings as of_power
-from assay.experiments.power.characterize.gpu_cases import GpuCase
 from assay.experiments.power.characterize.options import CasePart, CharacterizeCase, SkippedCase
 from assay.experiments.power.characterize.study import (
+    GpuCase,
     analyse_records,
     compare_cases,
     far_over_near_effects,
@@ -28,10 +28,8 @@ from assay.experiments.power.characterize.study import (
 )
 from assay.experiments.power.rows import GpuRow
 from assay.experiments.power.variability import analysis as fleets
-from assay.experiments.power.variability.analysis import FleetAnalysis
-from assay.experiments.power.variability.fleet import group_fleets
-from assay.experiments.power.variability.measures import MEASURES, TIME_MEASURE
-from assay.experiments.power.variability.outliers import GpuOutlier, PeerDifference
+from assay.experiments.power.variability.analysis import FleetAnalysis, GpuOutlier, PeerDifference
+from assay.experiments.power.variability.fleet import MEASURES, TIME_MEASURE, group_fleets
 from assay.experiments.scaling.analysis import (
     AnalysedShape,
     RankMemory,

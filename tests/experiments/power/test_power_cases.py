@@ -8,7 +8,7 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.experiments import power as room
-from assay.experiments.power.cases import read_cases
+from assay.experiments.power.characterize.options import read_cases
 
 PACKAGED = Path(str(room.__file__)).with_name("cases.yaml")
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/power_cases.yaml"

@@ -150,7 +150,7 @@ def test_a_run_that_went_on_after_a_reboot_counts_seconds_by_the_wall_clock(tmp_
     before = records[0].window.model_copy(update={"started_at": "2026-01-01T00:00:00+00:00"})
     later = records[0].model_copy(update={"window": again})
     both = _With([records[0].model_copy(update={"window": before}), later], records._kept, tmp_path)  # type: ignore[attr-defined]
-    starts = [float(kernels.start_s[0]) for kernels in trace_kernels(FOUR, options(BESIDE), both)]
+    starts = [kernels.columns["start_s"][0] for kernels in trace_kernels(FOUR, options(BESIDE), both)]
     assert starts == [1.0, 1.0, 1.0, 34.0, 34.0, 34.0]
 
 

@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.values import Block, Done, Subject
-from assay.experiments.power.cases import CaseSpec, CaseWorkload, NoiseWorkload
 from assay.experiments.power.characterize import EXPERIMENT
-from assay.experiments.power.characterize.options import fit_budget, resolve_options, skipped_reasons
+from assay.experiments.power.characterize.options import (
+    CaseSpec,
+    CaseWorkload,
+    NoiseWorkload,
+    fit_budget,
+    resolve_options,
+    skipped_reasons,
+)
 from assay.experiments.power.characterize.plan import (
     CaseDoesNotFit,
     build_block,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Missing, Record, Window
-from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepStep, SweepStudy
+from assay.experiments.power.sweep.curve import Optimum, SweepCurve, SweepReading, SweepStep, SweepStudy, match_records
 from assay.experiments.power.sweep.findings import (
     axis_name,
     build_findings,
@@ -18,7 +18,6 @@ from assay.experiments.power.sweep.findings import (
 )
 from assay.experiments.power.sweep.options import SweepPoint
 from assay.experiments.power.sweep.plan import SweepVisit, build_trial
-from assay.experiments.power.sweep.readings import SweepReading, match_records
 from tests.experiments.power.sweeps import Swept, options, points
 
 if TYPE_CHECKING:

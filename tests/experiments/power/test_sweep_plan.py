@@ -8,15 +8,18 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.values import Block, Continuous, Done
-from assay.experiments.power.sweep.cap_changes import (
+from assay.experiments.power.sweep.options import load_points, size_parameters
+from assay.experiments.power.sweep.plan import (
+    build_block,
+    build_trial,
     check_steps,
     describe_changes,
     limit_range,
+    next_block,
     plan_changes,
+    plan_visits,
     settable_gpu,
 )
-from assay.experiments.power.sweep.options import load_points, size_parameters
-from assay.experiments.power.sweep.plan import build_block, build_trial, next_block, plan_visits
 from tests.experiments.power.sweeps import LIMITS, MACHINE, Card, gpu, options, points, world
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from assay.experiments.power.variability import findings
 from assay.experiments.power.variability.analysis import FleetAnalysis, analyse_fleet
 from assay.experiments.power.variability.findings import fleet_findings
 from assay.experiments.power.variability.fleet import group_fleets
-from assay.experiments.power.variability.report import build_page
-from assay.experiments.power.variability.tables import gpus_table
+from assay.experiments.power.variability.report import build_page, gpus_table
 from tests.experiments.power.simulated_fleets import SEED_TWO_MS, Setting, Simulated, four_gpus, simulate
 from tests.stats.chances import at_least, at_most
 

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assay.experiments.power.variability.analysis import CorrelatedPair, FleetAnalysis, GpuRecommendation, TimeGain
+from assay.experiments.power.variability.analysis import (
+    CorrelatedPair,
+    FleetAnalysis,
+    GpuOutlier,
+    GpuRecommendation,
+    LocationEffect,
+    PeerDifference,
+    TimeGain,
+)
 from assay.experiments.power.variability.findings import fleet_findings, fleet_headline
-from assay.experiments.power.variability.fleet import FleetKind, GpuFleet, LocatedGpu
-from assay.experiments.power.variability.measures import MEASURES, TimeSpread
-from assay.experiments.power.variability.outliers import GpuOutlier, LocationEffect, PeerDifference
+from assay.experiments.power.variability.fleet import MEASURES, FleetKind, GpuFleet, LocatedGpu, TimeSpread
 from assay.stats.correlation import PartialCorrelation
 from assay.stats.variance import VarianceComponent
 
@@ -29,11 +35,9 @@ def fleet(gpus: int, runs: int = 1, model: str = "M", hosts: int = 1) -> GpuFlee
     return GpuFleet(
         kind=FleetKind("sgemm", (("n", 8),), model, "call_us", "simulated"),
         gpus=tuple(LocatedGpu(f"U{n}", f"h{n % hosts}", f"r{n}", n, f"cuda:{n}") for n in range(gpus)),
-        moved=0,
         gpu=codes,
         run=np.arange(runs),
         case=codes,
-        cases=("alone",),
         rows=(),
     )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,19 +27,20 @@ from assay.stats.intervals import CONFIDENCE
 from assay.stats.numerics import t_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from assay.core.page import Element
     from assay.core.results import Origin, Verdict
+    from assay.core.values import Params
     from assay.experiments.power.rows import GpuIdentity, GpuRow, SweepRow
-
-    Samples = NDArray[np.float64]
+    from assay.stats.intervals import Samples
 
 
 MIN_REPEATS = 2
-"""An interval needs so many repeats."""
+"""Repeats that an interval needs."""
+MAX_CURVES = 8
+NEGLIGIBLE_GAIN = 5e-4
+"""A gain over an equal split that is not worth a number."""
 METHOD = "concave curves through the measured steps; Student's t over repeats"
 FULL_RATE_SHARE = 0.99
 """A cap that does not bind reaches this share of the rate without a cap."""
@@ -162,7 +162,9 @@ def plan_budget(
     if available_w <= 0:
         raise BadInput(f"--overhead {overhead_w:g} leaves nothing of --watts {watts:g} for the GPUs.")
     fits = [curve.fit for curve in curves]
-    lows = [_min_watts(curve, min_share) for curve in curves]
+    lows = [fit.low for fit in fits]
+    if min_share is not None:
+        lows = [curve.fit.reaches(min_share * curve.full) or curve.fit.low for curve in curves]
     watts_per_gpu = allocate_total(fits, available_w, lows)
     if watts_per_gpu is None:
         least = math.ceil(sum(lows) + overhead_w - 1e-6)
@@ -170,8 +172,15 @@ def plan_budget(
         overhead = f", including {overhead_w:g} W of overhead" if overhead_w else ""
         gpus = format_count(len(curves), "GPU")
         raise MachineCannot(f"{watts:g} W are not enough: {gpus} need {least} W {goal}{overhead}.")
-    equal_w = available_w / len(curves)
-    splits_equally = all(equal_w >= fit.low - 1e-9 for fit in fits)
+    equal_w = _equal_split(fits, available_w)
+
+    def lost_share(fits: Sequence[ConcaveCurve]) -> float:
+        return 1 - total_rate(fits, watts_per_gpu) / sum(fit.y[-1] for fit in fits)
+
+    def gain_over_equal(fits: Sequence[ConcaveCurve]) -> float:
+        return total_rate(fits, watts_per_gpu) / total_rate(fits, [available_w / len(fits)] * len(fits)) - 1
+
+    against_equal = None if equal_w is None else _repeat_estimate(curves, gain_over_equal, "share of an equal split")
     return BudgetPlan(
         watts=watts,
         overhead_w=overhead_w,
@@ -181,33 +190,21 @@ def plan_budget(
         ),
         least_w=sum(fit.low for fit in fits) + overhead_w,
         needed_w=sum(fit.top for fit in fits),
-        loss=_repeat_estimate(curves, lambda fits: _lost_share(fits, watts_per_gpu), "share of throughput", low=0.0),
-        equal_w=equal_w if splits_equally else None,
-        against_equal=_repeat_estimate(
-            curves, lambda fits: _gain_over_equal(fits, watts_per_gpu, equal_w), "share of an equal split"
-        )
-        if splits_equally
-        else None,
+        loss=_repeat_estimate(curves, lost_share, "share of throughput", low=0.0),
+        equal_w=equal_w,
+        against_equal=against_equal,
     )
 
 
-def _min_watts(curve: PowerCurve, min_share: float | None) -> float:
-    if min_share is None:
-        return curve.fit.low
-    return curve.fit.reaches(min_share * curve.full) or curve.fit.low
+def _equal_split(fits: Sequence[ConcaveCurve], watts: float) -> float | None:
+    """Return the watts of each GPU in an equal split; null where that is below the lowest step of one."""
+    equal_w = watts / len(fits)
+    return equal_w if all(equal_w >= fit.low - 1e-9 for fit in fits) else None
 
 
 def total_rate(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float]) -> float:
     """Return the calls per second of all GPUs."""
     return sum(fit.at(watts) for fit, watts in zip(fits, watts_per_gpu, strict=True))
-
-
-def _lost_share(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float]) -> float:
-    return 1 - total_rate(fits, watts_per_gpu) / sum(fit.y[-1] for fit in fits)
-
-
-def _gain_over_equal(fits: Sequence[ConcaveCurve], watts_per_gpu: Sequence[float], equal_w: float) -> float:
-    return total_rate(fits, watts_per_gpu) / total_rate(fits, [equal_w] * len(fits)) - 1
 
 
 def _repeat_estimate(
@@ -232,12 +229,11 @@ def budget_frontier(curves: Sequence[PowerCurve], points: int = 40) -> list[tupl
     full = sum(fit.y[-1] for fit in fits)
     least, most = sum(fit.low for fit in fits), sum(fit.top for fit in fits)
     rows = []
-    for watts in np.linspace(least, most, points if most > least else 1):
-        watts_per_gpu = allocate_total(fits, float(watts)) or [fit.low for fit in fits]
-        equal_w = float(watts) / len(fits)
-        splits_equally = all(equal_w >= fit.low - 1e-9 for fit in fits)
-        equal = total_rate(fits, [equal_w] * len(fits)) / full if splits_equally else None
-        rows.append((float(watts), total_rate(fits, watts_per_gpu) / full, equal))
+    for watts in np.linspace(least, most, points if most > least else 1).tolist():
+        best = allocate_total(fits, watts) or [fit.low for fit in fits]
+        equal_w = _equal_split(fits, watts)
+        equal = None if equal_w is None else total_rate(fits, [equal_w] * len(fits)) / full
+        rows.append((watts, total_rate(fits, best) / full, equal))
     return rows
 
 
@@ -264,23 +260,15 @@ def select_work(rows: Sequence[SweepRow], workload: str | None) -> tuple[SweptWo
         )
     parts: dict[SweptWork, list[SweepRow]] = defaultdict(list)
     for row in caps:
-        parts[_work_of_row(row)].append(row)
-    matching = {
-        work: own
-        for work, own in parts.items()
-        if workload is None or work.label == workload or work.label.partition(" ")[0] == workload
-    }
+        params = " ".join(f"{name}={value}" for name, value in row.params.items() if value is not None)
+        parts[SweptWork(f"{row.workload} {params}".strip(), row.origin)].append(row)
+    matching = [work for work in parts if workload in {None, work.label, work.label.partition(" ")[0]}]
     if len(matching) == 1:
-        return next((work, tuple(own)) for work, own in matching.items())
+        return matching[0], tuple(parts[matching[0]])
     named = "; ".join(f"{work.label} ({work.origin})" for work in (matching or parts))
     if not matching:
         raise BadInput(f"--workload {workload} was not swept; available: {named}.")
     raise BadInput(f"Several workloads were swept, and their rates do not add up: {named}. Select one with --workload.")
-
-
-def _work_of_row(row: SweepRow) -> SweptWork:
-    params = " ".join(f"{name}={value}" for name, value in row.params.items() if value is not None)
-    return SweptWork(f"{row.workload} {params}".strip(), row.origin)
 
 
 def fit_curves(rows: Sequence[SweepRow], others: Iterable[GpuRow]) -> tuple[tuple[PowerCurve, ...], tuple[str, ...]]:
@@ -336,14 +324,14 @@ def _max_useful_w(rows: Sequence[SweepRow]) -> float:
     capped = [(row, cap) for row in rows if (cap := _cap_w(row)) is not None]
     uncapped_rates = [row.calls_per_s for row in rows if _cap_w(row) is None]
     full = max(uncapped_rates or [row.calls_per_s for row in rows])
-    binding = {cap for row, cap in capped if not _is_not_binding(row, cap, full)}
+    binding = {cap for row, cap in capped if not _is_free(row, cap, full)}
     free = {cap for _, cap in capped} - binding
     if free and min(cap for _, cap in capped) in binding:
         return min(free)
     return max([row.power_w for row in rows if row.power_w is not None] or [cap for _, cap in capped])
 
 
-def _is_not_binding(row: SweepRow, cap: float, full: float) -> bool:
+def _is_free(row: SweepRow, cap: float, full: float) -> bool:
     """Return whether a step's cap does not bind: less is drawn, no throttling, and it is as fast."""
     below = row.power_w is not None and row.power_w < MIN_LIMIT_SHARE * cap
     return (
@@ -399,11 +387,6 @@ def _median_fit(fits: Sequence[ConcaveCurve]) -> ConcaveCurve:
     return fit_concave(knots, heights)
 
 
-MAX_CURVES = 8
-NEGLIGIBLE_GAIN = 5e-4
-"""A gain over an equal split that is not worth a number."""
-
-
 def budget_headline(plan: BudgetPlan) -> str:
     """Return the answer in a sentence."""
     gpus = format_count(len(plan.shares), "GPU")
@@ -420,17 +403,18 @@ def budget_headline(plan: BudgetPlan) -> str:
     return f"{lost} and give {percent_cell(plan.against_equal)} more throughput than an equal split."
 
 
-def cap_commands(plan: BudgetPlan) -> Iterator[tuple[str, str]]:
-    """Give the host and the command that would set each cap; they are never run here."""
-    if plan.binds:
-        for share in plan.shares:
-            yield share.curve.gpu.host, f"nvidia-smi -i {share.curve.gpu.uuid} -pl {share.cap_w:.0f}"
+def cap_commands(plan: BudgetPlan) -> list[tuple[str, str]]:
+    """Return the host and the command that would set each cap; they are never run here."""
+    gpus = [(share.curve.gpu, share.cap_w) for share in plan.shares if plan.binds]
+    return [(gpu.host, f"nvidia-smi -i {gpu.uuid} -pl {cap_w:.0f}") for gpu, cap_w in gpus]
 
 
 def command_script(plan: BudgetPlan) -> str:
     """Return the commands as text, host by host."""
-    parts = groupby(cap_commands(plan), key=lambda host_command: host_command[0])
-    return "\n".join(f"# on {host}\n" + "\n".join(line for _, line in lines) for host, lines in parts)
+    by_host: dict[str, list[str]] = defaultdict(list)
+    for host, command in cap_commands(plan):
+        by_host[host].append(command)
+    return "\n".join("\n".join([f"# on {host}", *commands]) for host, commands in by_host.items())
 
 
 def budget_findings(plan: BudgetPlan, work: SweptWork) -> Findings:
@@ -458,17 +442,10 @@ def budget_findings(plan: BudgetPlan, work: SweptWork) -> Findings:
         verdict: Verdict = "unsure"
         if gain.low is not None and gain.high is not None:
             verdict = "yes" if gain.low > 0 else "no" if gain.high < 1e-3 else "unsure"
-        findings.append(
-            Finding(
-                kind="equal_split",
-                claim=f"{work.label}: these caps give more throughput than an equal split",
-                estimate=gain,
-                verdict=verdict,
-                records=(),
-                facts={"each_w": plan.equal_w},
-                origin=work.origin,
-            )
-        )
+        claim = f"{work.label}: these caps give more throughput than an equal split"
+        facts: Params = {"each_w": plan.equal_w}
+        finding = Finding(kind="equal_split", claim=claim, estimate=gain, verdict=verdict, records=(), facts=facts)
+        findings.append(finding.model_copy(update={"origin": work.origin}))
     return Findings(headline=budget_headline(plan), findings=tuple(findings))
 
 
@@ -479,10 +456,13 @@ def build_page(plan: BudgetPlan, work: SweptWork, *, notes: Sequence[str] = (), 
         cap_commands(plan),
         {"host": lambda command: command[0], "command": lambda command: command[1]},
     )
+    gpus = [share.curve.gpu for share in plan.shares]
+    several = len({gpu.host for gpu in gpus}) > 1
+    names = {gpu.uuid: f"{gpu.host} GPU {gpu.slot}" if several else f"GPU {gpu.slot}" for gpu in gpus}
     sections = (
-        Section(title="Results", elements=(caps_table(plan), *_cap_total_notes(plan))),
+        Section(title="Results", elements=(caps_table(plan, names), *_cap_total_notes(plan))),
         Section(title="Commands", elements=(commands,) if commands.rows else ()),
-        Section(title="Curves", elements=(*_frontier_elements(plan), curves_figure(plan))),
+        Section(title="Curves", elements=(*_frontier_figure(plan), curves_figure(plan, names))),
         Section(title="Data quality", elements=row_notes(notes, unusable)),
     )
     return Page(
@@ -494,26 +474,18 @@ def build_page(plan: BudgetPlan, work: SweptWork, *, notes: Sequence[str] = (), 
     )
 
 
-def _gpu_names(plan: BudgetPlan) -> dict[str, str]:
-    """Return what each GPU is called, by its UUID: with its host where there are several."""
-    gpus = [share.curve.gpu for share in plan.shares]
-    several = len({gpu.host for gpu in gpus}) > 1
-    return {gpu.uuid: f"{gpu.host} GPU {gpu.slot}" if several else f"GPU {gpu.slot}" for gpu in gpus}
+def caps_table(plan: BudgetPlan, names: Mapping[str, str]) -> Table:
+    """Return what each GPU gets; ``names`` are those of the GPUs by their UUIDs."""
 
+    def source(curve: PowerCurve) -> str:
+        return f"median of {format_count(curve.peers, 'GPU')} of its model" if curve.peers else "own"
 
-def _curve_source(curve: PowerCurve) -> str:
-    return f"median of {format_count(curve.peers, 'GPU')} of its model" if curve.peers else "own"
-
-
-def caps_table(plan: BudgetPlan) -> Table:
-    """Return what each GPU gets."""
-    names = _gpu_names(plan)
     return build_table(
         "Caps" if plan.binds else "Power without caps",
         plan.shares,
         {
             "GPU": lambda share: names[share.curve.gpu.uuid],
-            "curve": lambda share: _curve_source(share.curve),
+            "curve": lambda share: source(share.curve),
             "cap, W": lambda share: f"{share.cap_w:.0f}" if plan.binds else None,
             "counted, W": lambda share: f"{share.watts:.0f}",
             "share of full rate": lambda share: format_percent(share.share, digits=3),
@@ -537,7 +509,7 @@ def _cap_total_notes(plan: BudgetPlan) -> list[Element]:
     return [Text(text=text, tone="unsure" if over else "plain")]
 
 
-def _frontier_elements(plan: BudgetPlan) -> list[Element]:
+def _frontier_figure(plan: BudgetPlan) -> list[Element]:
     """Return the throughput under other budgets."""
     points = budget_frontier([share.curve for share in plan.shares])
     if len(points) < 2:
@@ -561,9 +533,8 @@ def _frontier_elements(plan: BudgetPlan) -> list[Element]:
     ]
 
 
-def curves_figure(plan: BudgetPlan) -> LinePlot:
+def curves_figure(plan: BudgetPlan, names: Mapping[str, str]) -> LinePlot:
     """Return the curves of a few GPUs."""
-    names = _gpu_names(plan)
     curves = [share.curve for share in plan.shares]
     own = [curve for curve in curves if not curve.peers] or curves
     shown = own[:MAX_CURVES]

@@ -1,12 +1,8 @@
-"""The findings of a study.
-
-Each GPU in each case, contention effects, differences between GPUs, skipped cases; and the headline.
-"""
+"""The findings of a study: each GPU in each case, contention effects, differences between GPUs, skipped cases."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assay.core.format import (
     change_cell,
@@ -19,14 +15,14 @@ from assay.core.format import (
 )
 from assay.core.results import Finding, Findings
 from assay.experiments.power.characterize.study import least_contended_case
+from assay.experiments.power.rows import energy_fields, group_failed
 from assay.experiments.reporting import TIME_QUANTITIES, overall_origin
 
 if TYPE_CHECKING:
-    from assay.core.results import Estimate, Origin, Record, Verdict
+    from assay.core.results import Estimate, Verdict
     from assay.core.values import Params
-    from assay.experiments.power.characterize.gpu_cases import GpuCase
     from assay.experiments.power.characterize.options import CharacterizeOptions
-    from assay.experiments.power.characterize.study import CaseEffect, ModelSpread, PowerStudy
+    from assay.experiments.power.characterize.study import CaseEffect, GpuCase, ModelSpread, PowerStudy
 
 
 NOTHING_MEASURED = "Nothing could be measured."
@@ -36,15 +32,17 @@ def study_headline(options: CharacterizeOptions, study: PowerStudy) -> str:
     """Return the answer."""
     plain = least_contended_case(options, study)
     if plain is None:
-        return _idle_sentence(study) or NOTHING_MEASURED
-    gpus = [gpu for gpu in study.gpus if gpu.case == plain.name]
+        powers = [f"{gpu.name} {power:.0f} W" for gpu in study.gpus if (power := gpu.mean("power_w")) is not None]
+        return f"Only idle power was measured: {format_list(powers)}." if powers else NOTHING_MEASURED
+    distance = [effect for effect in study.distance if effect.verdict == "yes"]
     parts = [
+        _cost_sentence([gpu for gpu in study.gpus if gpu.case == plain.name]),
         _spread_sentence(study, plain.name),
         _contention_sentence(options, study),
-        _distance_sentence(study),
+        f"Far instead of near neighbours: {change_cell(distance[0].time)}." if distance else "",
         _skipped_sentence(options, study),
     ]
-    return " ".join([_cost_sentence(gpus), *(part for part in parts if part)])
+    return " ".join(filter(None, parts))
 
 
 def _cost_sentence(gpus: list[GpuCase]) -> str:
@@ -72,219 +70,159 @@ def _spread_sentence(study: PowerStudy, case: str) -> str:
     if not case_spreads:
         return ""
     worst = max(case_spreads, key=lambda spread: spread.ratio.value)
+    change = change_cell(worst.ratio) or ""
     if worst.verdict == "yes":
-        change_phrase = change_cell(worst.ratio) or ""
-        return f"{worst.slowest} is the slowest: {change_phrase.replace('+', '')} beyond {worst.fastest}."
+        return f"{worst.slowest} is the slowest: {change.replace('+', '')} beyond {worst.fastest}."
     if worst.verdict == "no":
         return f"None is slower than another by what counts ({format_change(worst.ratio.value)} at most)."
-    return (
-        f"How unequal they are is not decided yet ({change_cell(worst.ratio)} between {worst.slowest} and "
-        f"{worst.fastest})."
-    )
+    return f"How unequal they are is not decided yet ({change} between {worst.slowest} and {worst.fastest})."
 
 
 def _contention_sentence(options: CharacterizeOptions, study: PowerStudy) -> str:
-    """Say which company changes the kernels most; or that none does."""
+    """Say which contention changes the kernels most; or that none does."""
     if not study.contention:
         return ""
-    changed = sorted((e for e in study.contention if e.verdict == "yes"), key=_effect_size, reverse=True)
+    changed = [effect for effect in study.contention if effect.verdict == "yes"]
     if changed:
+        most = max(changed, key=lambda effect: abs(effect.time.value - 1))
         more = f", and {len(changed) - 1} more cases change it" if len(changed) > 1 else ""
-        return f"Company counts: {changed[0].case}: {change_cell(changed[0].time)}{more}."
-    open_ones = [e for e in study.contention if e.verdict == "unsure"]
-    if not open_ones:
+        return f"Company counts: {most.case}: {change_cell(most.time)}{more}."
+    unsure = sum(effect.verdict == "unsure" for effect in study.contention)
+    if not unsure:
         return f"No company changes it by {format_percent(options.minimum_effect)} or more."
-    return (
-        f"What company does is not decided in {len(open_ones)} of {len(study.contention)} cases; more --repeat decides."
-    )
-
-
-def _effect_size(effect: CaseEffect) -> float:
-    return abs(effect.time.value - 1)
-
-
-def _distance_sentence(study: PowerStudy) -> str:
-    """Say whether far neighbours do something else than near ones."""
-    effects = [e for e in study.distance if e.verdict == "yes"]
-    return f"Far instead of near neighbours: {change_cell(effects[0].time)}." if effects else ""
+    return f"What company does is not decided in {unsure} of {len(study.contention)} cases; more --repeat decides."
 
 
 def _skipped_sentence(options: CharacterizeOptions, study: PowerStudy) -> str:
-    """Count the cases that do not fit, or went wrong."""
+    """Count the cases that do not fit, or failed."""
     measured = {gpu.case for gpu in study.gpus}
     failed = {where.case.name for where, record in study.pairs if record.status != "ok"} - measured
-    every = len(options.cases) + len(options.skipped)
-    unfit = len(study.skipped)
+    every, unfit = len(options.cases) + len(options.skipped), len(study.skipped)
     parts = [f"{unfit} of {every} cases do{'es' if unfit == 1 else ''} not fit here"] if unfit else []
     parts += [f"{len(failed)} of {every} went wrong"] if failed else []
     return f"{format_list(parts)}." if parts else ""
 
 
-def _idle_sentence(study: PowerStudy) -> str:
-    """Say what was drawn when nothing was done, where that is all that was measured."""
-    powers = [f"{gpu.name} {power:.0f} W" for gpu in study.gpus if (power := gpu.mean("power_w")) is not None]
-    return f"Only idle power was measured: {format_list(powers)}." if powers else ""
-
-
 def build_findings(options: CharacterizeOptions, study: PowerStudy) -> Findings:
     """Return the findings and all of them in a sentence."""
-    writer = _FindingWriter(options, study)
     return Findings(
         headline=study_headline(options, study),
         findings=(
-            *map(writer.gpu_finding, study.gpus),
-            *map(writer.contention_finding, study.contention),
-            *map(writer.distance_finding, study.distance),
-            *map(writer.spread_finding, study.spreads),
-            *writer.failed_findings(),
-            *(_skipped_finding(case, reason) for case, reason in study.skipped.items()),
+            *(_gpu_finding(options, study, gpu) for gpu in study.gpus),
+            *(_effect_finding(options, study, effect, "company") for effect in study.contention),
+            *(_effect_finding(options, study, effect, "far") for effect in study.distance),
+            *(_spread_finding(options, study, spread) for spread in study.spreads),
+            *_unmeasured_findings(study),
         ),
     )
 
 
-@dataclass(frozen=True)
-class _FindingWriter:
-    """Writes findings, each with the trials behind it."""
+def _evidence(study: PowerStudy, *cases: str, device: str | None = None) -> dict[str, Any]:
+    """Return the trials behind a finding, and its origin."""
+    records = [
+        record
+        for where, record in study.pairs
+        if where.case.name in cases and record.status == "ok" and (device is None or device in where.base)
+    ]
+    return {"records": tuple(record.trial for record in records), "origin": overall_origin(records)}
 
-    options: CharacterizeOptions
-    study: PowerStudy
 
-    def _evidence(self, *cases: str, device: str | None = None) -> tuple[tuple[str, ...], Origin]:
-        records = [
-            record
-            for where, record in self.study.pairs
-            if where.case.name in cases and record.status == "ok" and (device is None or device in where.base)
-        ]
-        return tuple(record.trial for record in records), overall_origin(records)
+def _gpu_finding(options: CharacterizeOptions, study: PowerStudy, gpu: GpuCase) -> Finding:
+    """Return what one GPU did in one case."""
+    precision = options.minimum_effect
+    verdict, reason = judge_precision(gpu.time, precision)
+    time = TIME_QUANTITIES[gpu.one.quantity]
+    return Finding(
+        kind="gpu",
+        claim=f"{gpu.case}, {gpu.name}: {time} is known to ±{format_percent(precision)}",
+        estimate=gpu.time,
+        verdict=verdict,
+        reason=reason,
+        facts=gpu_case_facts(gpu),
+        **_evidence(study, gpu.case, device=gpu.one.device),
+    )
 
-    def gpu_finding(self, gpu: GpuCase) -> Finding:
-        """Return what one GPU did in one case."""
-        records, origin = self._evidence(gpu.case, device=gpu.one.device)
-        precision = self.options.minimum_effect
-        verdict, reason = judge_precision(gpu.time, precision)
-        time = TIME_QUANTITIES[gpu.one.quantity]
-        return Finding(
-            kind="gpu",
-            claim=f"{gpu.case}, {gpu.name}: {time} is known to ±{format_percent(precision)}",
-            estimate=gpu.time,
-            verdict=verdict,
+
+EFFECT_CLAIMS = {
+    "company": "{effect.case}: kernels take another time than in {effect.against!r}",
+    "far": "{effect.case}: kernels take another time than with near neighbours ({effect.against!r})",
+}
+
+
+def _effect_finding(options: CharacterizeOptions, study: PowerStudy, effect: CaseEffect, kind: str) -> Finding:
+    """Return what contention, or the distance of neighbours, does in one case."""
+    ratios = {"energy_ratio": effect.energy, "power_ratio": effect.power, "clock_ratio": effect.clock}
+    return Finding(
+        kind=kind,
+        claim=EFFECT_CLAIMS[kind].format(effect=effect),
+        estimate=effect.time,
+        verdict=effect.verdict,
+        reason=unsure_reason(effect.time, effect.verdict, options.minimum_effect),
+        facts={
+            "case": effect.case,
+            "against": effect.against,
+            "gpus": effect.gpus,
+            **{name: ratio.value if ratio else None for name, ratio in ratios.items()},
+            "hotter_c": effect.hotter_c,
+        },
+        **_evidence(study, effect.case, effect.against),
+    )
+
+
+def _spread_finding(options: CharacterizeOptions, study: PowerStudy, spread: ModelSpread) -> Finding:
+    """Return how unequal the GPUs of one model are in one case."""
+    return Finding(
+        kind="spread",
+        claim=f"{spread.case}: some {spread.model} is slower than another ({spread.slowest}, {spread.fastest})",
+        estimate=spread.ratio,
+        verdict=spread.verdict,
+        reason=unsure_reason(spread.ratio, spread.verdict, options.minimum_effect),
+        facts={name: getattr(spread, name) for name in ("case", "model", "slowest", "fastest", "gpus", "cv")},
+        **_evidence(study, spread.case),
+    )
+
+
+def _unmeasured_findings(study: PowerStudy) -> list[Finding]:
+    """Return the cases that were tried and never measured, each with its last reason; and those that were skipped."""
+    tried = group_failed((where.case.name, record) for where, record in study.pairs)
+    reasons = [(case, several[-1].status, several[-1].reason, several) for case, several in tried.items()]
+    reasons += [(case, "skipped", reason, []) for case, reason in study.skipped.items()]
+    return [
+        Finding(
+            kind="case",
+            claim=f"{case} can be measured here",
+            estimate=None,
+            verdict="no",
             reason=reason,
-            records=records,
-            facts=gpu_case_facts(gpu),
-            origin=origin,
+            records=tuple(record.trial for record in records),
+            facts={"case": case, "status": status},
+            origin=records[-1].origin if records else "real",
         )
-
-    def contention_finding(self, effect: CaseEffect) -> Finding:
-        """Return what company does in one case."""
-        return self._effect_finding(
-            effect, "company", f"{effect.case}: kernels take another time than in {effect.against!r}"
-        )
-
-    def distance_finding(self, effect: CaseEffect) -> Finding:
-        """Return what the distance of neighbours does."""
-        claim = f"{effect.case}: kernels take another time than with near neighbours ({effect.against!r})"
-        return self._effect_finding(effect, "far", claim)
-
-    def _effect_finding(self, effect: CaseEffect, kind: str, claim: str) -> Finding:
-        records, origin = self._evidence(effect.case, effect.against)
-        return Finding(
-            kind=kind,
-            claim=claim,
-            estimate=effect.time,
-            verdict=effect.verdict,
-            reason=unsure_reason(effect.time, effect.verdict, self.options.minimum_effect),
-            records=records,
-            facts={
-                "case": effect.case,
-                "against": effect.against,
-                "gpus": effect.gpus,
-                "energy_ratio": effect.energy.value if effect.energy else None,
-                "power_ratio": effect.power.value if effect.power else None,
-                "clock_ratio": effect.clock.value if effect.clock else None,
-                "hotter_c": effect.hotter_c,
-            },
-            origin=origin,
-        )
-
-    def spread_finding(self, spread: ModelSpread) -> Finding:
-        """Return how unequal the GPUs of one model are in one case."""
-        records, origin = self._evidence(spread.case)
-        return Finding(
-            kind="spread",
-            claim=f"{spread.case}: some {spread.model} is slower than another ({spread.slowest}, {spread.fastest})",
-            estimate=spread.ratio,
-            verdict=spread.verdict,
-            reason=unsure_reason(spread.ratio, spread.verdict, self.options.minimum_effect),
-            records=records,
-            facts={
-                "case": spread.case,
-                "model": spread.model,
-                "slowest": spread.slowest,
-                "fastest": spread.fastest,
-                "gpus": spread.gpus,
-                "cv": spread.cv,
-            },
-            origin=origin,
-        )
-
-    def failed_findings(self) -> list[Finding]:
-        """Return the cases that were tried and never measured, each with its last reason."""
-        tried: dict[str, list[Record]] = {}
-        for where, record in self.study.pairs:
-            tried.setdefault(where.case.name, []).append(record)
-        return [
-            Finding(
-                kind="case",
-                claim=f"{case} can be measured here",
-                estimate=None,
-                verdict="no",
-                reason=records[-1].reason,
-                records=tuple(record.trial for record in records),
-                facts={"case": case, "status": records[-1].status},
-                origin=records[-1].origin,
-            )
-            for case, records in tried.items()
-            if all(record.status != "ok" for record in records)
-        ]
-
-
-def _skipped_finding(case: str, reason: str) -> Finding:
-    facts: Params = {"case": case, "status": "skipped"}
-    claim = f"{case} can be measured here"
-    return Finding(kind="case", claim=claim, estimate=None, verdict="no", reason=reason, records=(), facts=facts)
+        for case, status, reason, records in reasons
+    ]
 
 
 def gpu_case_facts(gpu: GpuCase) -> Params:
-    """Return all that is told of a GPU in a case, by names that end in a unit; the content of a row of the table."""
-    one, energy, quartiles = gpu.one, gpu.energy, gpu.quartiles_us
+    """Return all that is known of a GPU in a case, by names that end in a unit; the content of a row of the table."""
+    one, (first, _, third) = gpu.one, gpu.quartiles_us
+    identity = ("uuid", "device", "slot", "model", "workload", "quantity")
+    sensors = ("gflop_per_j", "power_w", "idle_w", "sm_mhz", "temperature_c", "utilisation_percent")
     return {
         "case": gpu.case,
-        "uuid": one.uuid,
-        "device": one.device,
-        "slot": one.slot,
-        "model": one.model,
-        "workload": one.workload,
-        "quantity": one.quantity,
+        **{name: getattr(one, name) for name in identity},
         "n": gpu.n,
-        "repeats": gpu.repeats,
+        "repeats": len({row.repeat for row in gpu.rows}),
         "processes": gpu.processes,
         "median_us": gpu.time.value,
         "low_us": gpu.time.low,
         "high_us": gpu.time.high,
-        "first_quartile_us": quartiles[0],
-        "third_quartile_us": quartiles[2],
-        "iqr_us": quartiles[2] - quartiles[0],
+        "first_quartile_us": first,
+        "third_quartile_us": third,
+        "iqr_us": third - first,
         "mean_us": gpu.mean("mean_us"),
         "cv": gpu.cv,
-        "energy_per_call_j": energy.value if energy else None,
-        "energy_low_j": energy.low if energy else None,
-        "energy_high_j": energy.high if energy else None,
-        "gflop_per_j": gpu.mean("gflop_per_j"),
-        "power_w": gpu.mean("power_w"),
-        "idle_w": gpu.mean("idle_w"),
-        "sm_mhz": gpu.mean("sm_mhz"),
-        "temperature_c": gpu.mean("temperature_c"),
-        "utilisation_percent": gpu.mean("utilisation_percent"),
+        **energy_fields(gpu.energy),
+        **{name: gpu.mean(name) for name in sensors},
         "held_back": "; ".join(f"{reason} {share:.3g}" for reason, share in gpu.held_back().items()) or None,
         "origin": one.origin,
     }

@@ -13,27 +13,29 @@ their NVLinks, then by what they share on PCIe, then by their memory nodes.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from assay.core.values import Block, Continuous, Done, Role, Trial
 from assay.experiments.budget import TRIAL_OVERHEAD_S
 from assay.experiments.matrix.plan import longest_block_s, spent_trials_s
-from assay.experiments.power.cases import IDLE
+from assay.experiments.power.rows import IDLE
 from assay.experiments.run.plan import max_start_up_s
 from assay.machine.model import LinkPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from assay.core.results import Record
     from assay.experiments.power.characterize.options import CharacterizeCase, CharacterizeOptions, NoisePart
     from assay.machine.model import Machine
 
 
+KeyT = TypeVar("KeyT", bound="Hashable")
 Distance = tuple[int, int]
 """Compares as distances do: the smaller the nearer."""
 
@@ -54,37 +56,38 @@ def gpu_distance(machine: Machine, one: str, other: str) -> Distance:
     """Return how far two devices are apart; groups of cores are all equally far."""
     if not one.startswith("cuda"):
         return (0, 0)
-    if _gpu_number(one) == _gpu_number(other):
+    if gpu_number(one) == gpu_number(other):
         return SAME_GPU
-    link, path = machine.link(_gpu_number(one), _gpu_number(other)), link_path(machine, one, other)
-    return -(link.nvlinks if link else 0), len(LINK_PATHS) if path is None else LINK_PATHS.index(path)
+    nvlinks, path = _gpu_link(machine, one, other)
+    return -nvlinks, len(LINK_PATHS) if path is None else LINK_PATHS.index(path)
 
 
-def link_path(machine: Machine, one: str, other: str) -> LinkPath | None:
-    """Return what two GPUs share on PCIe; where the driver does not say, what their memory nodes tell."""
-    link = machine.link(_gpu_number(one), _gpu_number(other))
+def _gpu_link(machine: Machine, one: str, other: str) -> tuple[int, LinkPath | None]:
+    """Return the NVLinks of two GPUs and what they share on PCIe; if the driver does not say, by their memory nodes."""
+    link = machine.link(gpu_number(one), gpu_number(other))
+    nvlinks = link.nvlinks if link is not None else 0
     if link is not None and link.path is not None:
-        return link.path
+        return nvlinks, link.path
     nodes = {gpu.index: gpu.node for gpu in machine.gpus}
-    first, second = nodes.get(_gpu_number(one)), nodes.get(_gpu_number(other))
+    first, second = nodes.get(gpu_number(one)), nodes.get(gpu_number(other))
     if first is None or second is None:
-        return None
-    return "node" if first == second else "system"
+        return nvlinks, None
+    return nvlinks, "node" if first == second else "system"
 
 
 def distance_text(machine: Machine, one: str, other: str) -> str:
-    """Say how far two devices are apart: "NVLink ×4, one memory node"; nothing where it is not known."""
+    """Write how far two devices are apart: "NVLink ×4, one memory node"; nothing where it is not known."""
     if not one.startswith("cuda"):
         return ""
-    if _gpu_number(one) == _gpu_number(other):
+    if gpu_number(one) == gpu_number(other):
         return "one GPU"
-    link, path = machine.link(_gpu_number(one), _gpu_number(other)), link_path(machine, one, other)
-    parts = [f"NVLink ×{link.nvlinks}"] if link is not None and link.nvlinks else []
+    nvlinks, path = _gpu_link(machine, one, other)
+    parts = [f"NVLink ×{nvlinks}"] if nvlinks else []
     return ", ".join(parts + ([LINK_PATH_NAMES[path]] if path is not None else []))
 
 
-def _gpu_number(device: str) -> int:
-    """Return the number of the GPU that a device is, or is cut from."""
+def gpu_number(device: str) -> int:
+    """Return the number of the GPU that a device is, or is an instance of."""
     return int(device.partition(":")[2].partition("/")[0])
 
 
@@ -112,7 +115,7 @@ class PlacedCase:
 
 
 class CaseDoesNotFit(Exception):
-    """A case does not fit these devices; the words say why."""
+    """A case cannot be measured on these devices, or with what is installed; the message says why."""
 
 
 def misfit_reason(machine: Machine, options: CharacterizeOptions, case: CharacterizeCase) -> str | None:
@@ -155,23 +158,18 @@ def _timed_device_sets(options: CharacterizeOptions, case: CharacterizeCase, rep
     load_count = sum(part.count or 1 for part in case.noise if part.placement != "same" and not part.devices)
     if count + load_count > len(available):
         sum_of = f" ({count} timed, {load_count} beside)" if load_count else ""
-        raise CaseDoesNotFit(
-            f"it needs {count + load_count} {_device_noun(available, count + load_count)}{sum_of}, and "
-            f"{_available_text(available)}"
-        )
+        needed = f"{count + load_count} {device_noun(available, count + load_count)}{sum_of}"
+        raise CaseDoesNotFit(f"it needs {needed}, and there {'is' if len(available) == 1 else 'are'} {len(available)}")
     free = available if case.rotate else available[:count]
     shift = repeat - 1 if case.rotate else 0
     turns = len(free) // math.gcd(len(free), count)
     return [tuple(free[(shift + turn * count + index) % len(free)] for index in range(count)) for turn in range(turns)]
 
 
-def _available_text(devices: tuple[str, ...]) -> str:
-    return f"there {'is' if len(devices) == 1 else 'are'} {len(devices)}"
-
-
-def _device_noun(devices: tuple[str, ...], count: int) -> str:
-    name = "GPU" if devices[0].startswith("cuda") else "group of cores"
-    return name if count == 1 else "GPUs" if name == "GPU" else "groups of cores"
+def device_noun(devices: tuple[str, ...], count: int) -> str:
+    """Return what so many devices are called."""
+    one, several = ("GPU", "GPUs") if devices[0].startswith("cuda") else ("group of cores", "groups of cores")
+    return one if count == 1 else several
 
 
 def _check_devices_available(requested: tuple[str, ...], available: tuple[str, ...]) -> None:
@@ -209,7 +207,7 @@ def _choose_devices(
     """Return the devices of a load among those that are free."""
     count = len(free) if part.count is None else part.count
     if not free or count > len(free):
-        raise CaseDoesNotFit(f"no {count or 1} {_device_noun(base, count or 1)} are left for {part.subject.label}")
+        raise CaseDoesNotFit(f"no {count or 1} {device_noun(base, count or 1)} are left for {part.subject.label}")
     if part.placement == "any":
         return sorted(lot.sample(free, count), key=free.index)
     distances = {device: min(gpu_distance(machine, device, timed) for timed in base) for device in free}
@@ -221,7 +219,7 @@ def _choose_devices(
 
 
 MAX_FAILURES = 2
-"""What went wrong in so many repeats, and well in none, is not tried again."""
+"""What failed in this many repeats, and never worked, is not tried again."""
 
 
 def is_idle(case: CharacterizeCase) -> bool:
@@ -234,29 +232,25 @@ def place_cases(machine: Machine, options: CharacterizeOptions, repeat: int) -> 
     placed_cases: list[PlacedCase] = []
     for case in options.cases:
         if repeat <= case.repeats:
-            try:
+            with contextlib.suppress(CaseDoesNotFit):
                 placed_cases += place_case(machine, options, case, repeat)
-            except CaseDoesNotFit:
-                continue
     return tuple(placed_cases)
 
 
 def build_trial(options: CharacterizeOptions, where: PlacedCase) -> Trial:
     """Return the trial of one case on its devices."""
-    case, roles = where.case, _build_roles(options, where)
+    case = where.case
+    loads_per_device = max(sum(part.placement == "same" for part in other.noise) for other in options.cases)
     return Trial(
-        block=block_name(where.repeat),
-        roles=roles,
+        block=f"repeat-{where.repeat}",
+        roles=_build_roles(options, where),
         schedule="together" if len(where.base) > 1 else "alone",
-        mode=Continuous(
-            duration_s=case.duration_s,
-            settle_s=case.settle_s,
-            timeout_s=options.timeout_s,
-        ),
+        mode=Continuous(duration_s=case.duration_s, settle_s=case.settle_s, timeout_s=options.timeout_s),
         restarts=case.restarts,
         settings={"phase": case.name},
         on_interference=options.on_interference,
-        placed_with=_core_shares(options),
+        # The same cores in every trial, with room for loads on the same device.
+        placed_with=options.devices * (1 + loads_per_device),
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
         seed=options.seed + where.repeat - 1,
@@ -264,7 +258,7 @@ def build_trial(options: CharacterizeOptions, where: PlacedCase) -> Trial:
 
 
 def _build_roles(options: CharacterizeOptions, where: PlacedCase) -> tuple[Role, ...]:
-    """Return who is timed, named by the device, and who makes a load, named by what it is and where."""
+    """Return the timed roles, named by their device, and the loads, named by what they are and where."""
     roles = [
         Role(name=device, subjects=(where.case.base.subject,), devices=(device,), isolation=options.isolation)
         for device in where.base
@@ -285,17 +279,6 @@ def _build_roles(options: CharacterizeOptions, where: PlacedCase) -> tuple[Role,
     return tuple(roles)
 
 
-def _core_shares(options: CharacterizeOptions) -> tuple[str, ...]:
-    """Return whose cores are shared out together: the same in every trial, with room for loads on the same device."""
-    most = max(sum(part.placement == "same" for part in case.noise) for case in options.cases)
-    return options.devices * (1 + most)
-
-
-def block_name(repeat: int) -> str:
-    """Return the name of a repeat, counted from 1."""
-    return f"repeat-{repeat}"
-
-
 def trial_duration_s(trial: Trial) -> float:
     """Return at most how long a trial takes, in seconds, as far as can be foreseen."""
     settle_s = trial.restarts * (trial.settle_s or 0.0)
@@ -305,64 +288,90 @@ def trial_duration_s(trial: Trial) -> float:
 def build_block(
     machine: Machine, options: CharacterizeOptions, repeat: int, records: Iterable[Record] = ()
 ) -> Block | None:
-    """Return one repeat, its trials in random order; null where nothing is left that may work."""
-    hopeless = _failing_cases(machine, options, repeat, records)
-    trials = [
-        build_trial(options, placed_case)
-        for placed_case in place_cases(machine, options, repeat)
-        if _case_key(placed_case) not in hopeless
-    ]
-    if not trials:
-        return None
-    random.Random(f"{options.seed}/{repeat}").shuffle(trials)  # noqa: S311 - an order is no secret
-    reason = f"every case, every device in turn, {repeat} of {options.repeats}"
-    return Block(name=block_name(repeat), why=reason, trials=tuple(trials))
+    """Return one repeat, its trials in random order, without what failed before; null where nothing is left."""
+    cases = cases_by_trial(machine, options, repeat - 1)
+    failed = failed_repeatedly((_case_key(cases[r.trial]), r) for r in records if r.trial in cases)
+    placed_cases = [placed for placed in place_cases(machine, options, repeat) if _case_key(placed) not in failed]
+    trials = [build_trial(options, placed) for placed in placed_cases]
+    return shuffle_repeat(
+        trials, repeat, options.seed, f"every case, every device in turn, {repeat} of {options.repeats}"
+    )
 
 
 def _case_key(where: PlacedCase) -> tuple[str, tuple[str, ...]]:
     return where.case.name, tuple(sorted(where.base))
 
 
-def _failing_cases(
-    machine: Machine, options: CharacterizeOptions, repeat: int, records: Iterable[Record]
-) -> set[tuple[str, tuple[str, ...]]]:
-    """Return the cases on those devices on which they went wrong again and again."""
-    cases = cases_by_trial(machine, options, repeat - 1)
-    states: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
-    for record in records:
-        if record.trial in cases:
-            states[_case_key(cases[record.trial])].append(record.status)
-    return {key for key, statuses in states.items() if len(statuses) >= MAX_FAILURES and "ok" not in statuses}
+def failed_repeatedly(tried: Iterable[tuple[KeyT, Record]]) -> set[KeyT]:
+    """Return the keys whose records failed again and again and never worked."""
+    statuses: dict[KeyT, list[str]] = defaultdict(list)
+    for key, record in tried:
+        statuses[key].append(record.status)
+    return {key for key, several in statuses.items() if len(several) >= MAX_FAILURES and "ok" not in several}
+
+
+def shuffle_repeat(trials: list[Trial], repeat: int, seed: int, why: str) -> Block | None:
+    """Return one repeat, counted from 1, its trials in random order; null where it has none."""
+    if not trials:
+        return None
+    random.Random(f"{seed}/{repeat}").shuffle(trials)  # noqa: S311 - an order is no secret
+    return Block(name=f"repeat-{repeat}", why=why, trials=tuple(trials))
 
 
 def cases_by_trial(machine: Machine, options: CharacterizeOptions, repeats: int) -> dict[str, PlacedCase]:
     """Return what each trial of the first repeats is, by its id."""
     return {
-        build_trial(options, placed_case).id: placed_case
+        build_trial(options, placed).id: placed
         for repeat in range(1, repeats + 1)
-        for placed_case in place_cases(machine, options, repeat)
+        for placed in place_cases(machine, options, repeat)
     }
 
 
 def next_block(machine: Machine, options: CharacterizeOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next repeat, or that all are measured, or that the budget leaves no room for another."""
     all_records = list(records)
-    done = len({record.block for record in all_records})
-    if done >= options.repeats:
-        return Done(why=f"all {options.repeats} repeats are measured")
-    block = build_block(machine, options, done + 1, all_records)
-    if block is None:
-        return Done(why="no case is left that may work" if all_records else "no case fits these devices")
-    left_s = sum(_repeat_duration_s(machine, options, repeat) for repeat in range(done + 1, options.repeats + 1))
-    if options.budget_s is not None:
-        rest_s = options.budget_s - spent_trials_s(all_records)
-        if done and longest_block_s(all_records) > rest_s:
-            return Done(why=f"{done} of {options.repeats} repeats fill the budget of {options.budget_s:g} s")
-        left_s = min(left_s, max(rest_s, sum(map(trial_duration_s, block.trials))))
-    return block.model_copy(update={"left_s": left_s})
 
+    def remaining_s(_: Block, done: int) -> float:
+        left = range(done + 1, options.repeats + 1)
+        trials = [build_trial(options, placed) for n in left for placed in place_cases(machine, options, n)]
+        return sum(map(trial_duration_s, trials))
 
-def _repeat_duration_s(machine: Machine, options: CharacterizeOptions, repeat: int) -> float:
-    return sum(
-        trial_duration_s(build_trial(options, placed_case)) for placed_case in place_cases(machine, options, repeat)
+    return next_repeat(
+        all_records,
+        options.repeats,
+        options.budget_s,
+        build=lambda repeat: build_block(machine, options, repeat, all_records),
+        trial_s=trial_duration_s,
+        remaining_s=remaining_s,
+        none_left="no case is left that may work" if all_records else "no case fits these devices",
     )
+
+
+def next_repeat(
+    records: Sequence[Record],
+    repeats: int,
+    budget_s: float | None,
+    *,
+    build: Callable[[int], Block | None],
+    trial_s: Callable[[Trial], float],
+    remaining_s: Callable[[Block, int], float],
+    none_left: str,
+) -> Block | Done:
+    """Return the next repeat, or that all are measured, or that the budget leaves no room for another.
+
+    ``build`` returns a repeat by its number from 1, null where nothing is left (``none_left`` says why). ``trial_s`` is
+    at most how long a trial takes, ``remaining_s`` how long this and all later repeats take, after so many.
+    """
+    done = len({record.block for record in records})
+    if done >= repeats:
+        return Done(why=f"all {repeats} repeats are measured")
+    block = build(done + 1)
+    if block is None:
+        return Done(why=none_left)
+    left_s = remaining_s(block, done)
+    if budget_s is not None:
+        rest_s = budget_s - spent_trials_s(records)
+        if done and longest_block_s(records) > rest_s:
+            return Done(why=f"{done} of {repeats} repeats fill the budget of {budget_s:g} s")
+        left_s = min(left_s, max(rest_s, sum(map(trial_s, block.trials))))
+    return block.model_copy(update={"left_s": left_s})

@@ -1,4 +1,4 @@
-"""One device's curve over the steps: time, work, power and energy, the optimum, and which caps bind."""
+"""What each device did at each step of each repeat, and its curve over the steps: time, work, energy, optimum."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from assay.core.results import Estimate
-from assay.experiments.power.sweep.readings import match_records, read_records, unit_of_work, work_per_call
+from assay.core.results import Missing
+from assay.experiments.power.rows import find_gpu_stats, mean_share_by_reason, sensor_fields
+from assay.experiments.power.sweep.plan import visits_by_trial
+from assay.experiments.reporting import primary_time, run_estimate
 from assay.stats.intervals import estimate_median, repeats_interval
 from assay.stats.multiple_comparisons import fit_crossed
 from assay.stats.sensor_intervals import ProcessReading, estimate_joules, mean_spread
@@ -17,13 +19,141 @@ from assay.stats.sensor_intervals import ProcessReading, estimate_joules, mean_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from assay.core.results import Record
+    from assay.core.results import Estimate, GpuWindowStats, Record
     from assay.core.values import Scalar
     from assay.experiments.power.sweep.options import SweepOptions
     from assay.experiments.power.sweep.plan import SweepVisit
-    from assay.experiments.power.sweep.readings import Samples, SweepReading, WorkUnit
+    from assay.stats.intervals import Samples
     from assay.stats.multiple_comparisons import CrossedDesign
     from assay.store.records import Records
+
+
+@dataclass(frozen=True)
+class SweepReading:
+    """One device at one step in one repeat. Null: not measured, or not reported.
+
+    ``samples`` are times of a call in µs, an array for each start of the worker.
+    """
+
+    device: str
+    point: int
+    block: str
+    trial: str
+    quantity: str
+    samples: tuple[Samples, ...]
+    calls: int
+    timed_s: float
+    energy_j: Estimate | None
+    energy_missing: Missing | None
+    flop: float | None
+    bytes_moved: float | None
+    power_w: float | None
+    held_back: dict[str, float] | None
+    sm_mhz: float | None = None
+    temperature_c: float | None = None
+    utilisation_percent: float | None = None
+
+    @property
+    def calls_per_s(self) -> float:
+        """Calls in a second of the time in which they followed one another, pauses of a duty included."""
+        return self.calls / self.timed_s
+
+    @property
+    def energy_per_call_j(self) -> float | None:
+        """What the device drew while one call was made, pauses included."""
+        return None if self.power_w is None or self.energy_j is None else self.power_w / self.calls_per_s
+
+    @property
+    def median_us(self) -> float:
+        """The median of its starts' medians."""
+        return float(np.median([np.median(start_samples) for start_samples in self.samples]))
+
+
+def match_records(options: SweepOptions, records: Records) -> list[tuple[SweepVisit, Record]]:
+    """Return every record with the visit it is of, in the order they were taken."""
+    visit_of_trial = visits_by_trial(options, options.repeat)
+    return [(visit_of_trial[record.trial], record) for record in records if record.trial in visit_of_trial]
+
+
+def read_records(pairs: Iterable[tuple[SweepVisit, Record]], records: Records) -> list[SweepReading]:
+    """Return what each device did at each step in each repeat; trials without a result are left out."""
+    return [
+        reading
+        for visit, record in pairs
+        if record.status == "ok"
+        for device in visit.devices
+        if (reading := _build_reading(records, record, visit, device)) is not None
+    ]
+
+
+def _build_reading(records: Records, record: Record, visit: SweepVisit, device: str) -> SweepReading | None:
+    quantity = primary_time([record], device)
+    series = [s for s in record.series if (s.role, s.quantity) == (device, quantity) and s.n]
+    timed_s = sum(s.end_ns - s.start_ns for s in series) / 1e9
+    if not series or timed_s <= 0:
+        return None
+    stats = find_gpu_stats(record, device)
+    energy = _device_energy(record, visit, device, stats)
+    energy_j = None if isinstance(energy, Missing) else energy
+    observed_s = record.during.observed_s if record.during is not None else timed_s
+    power_w = stats.power_w if stats is not None else None
+    facts = next((facts for e in record.evidence if e.role == device for facts in e.subjects), None)
+    return SweepReading(
+        device=device,
+        point=visit.point,
+        block=record.block,
+        trial=record.trial,
+        quantity=quantity,
+        samples=tuple(records.samples(s) for s in series),
+        calls=sum(s.n * s.calls_per_sample for s in series),
+        timed_s=timed_s,
+        energy_j=energy_j,
+        energy_missing=energy if isinstance(energy, Missing) else None,
+        flop=(facts.flop or None) if facts is not None else None,
+        bytes_moved=(facts.bytes_moved or None) if facts is not None else None,
+        power_w=energy_j.value / observed_s if energy_j is not None else power_w,
+        held_back=stats.throttle_share if stats is not None else None,
+        **sensor_fields(stats),
+    )
+
+
+def _device_energy(record: Record, visit: SweepVisit, device: str, stats: GpuWindowStats | None) -> Estimate | Missing:
+    """Return the energy of a device while it was timed, or why there is none."""
+    if device.startswith("cuda"):
+        no_sensor = Missing(code="no_sensor", detail="no sensor of this GPU was read")
+        return no_sensor if stats is None else stats.energy or stats.energy_missing or no_sensor
+    if len(visit.devices) > 1:
+        detail = "groups of cores that are timed at once share the processor's counters"
+        return Missing(code="shared_counters", detail=detail)
+    if record.energy is None or record.energy_window == "whole_trial":
+        return record.energy_missing or Missing(code="not_watched", detail="no monitor watched")
+    return record.energy
+
+
+WorkUnit = Literal["call", "FLOP", "byte", "item"]
+
+
+def unit_of_work(options: SweepOptions, readings: Sequence[SweepReading]) -> WorkUnit | None:
+    """Return in what the work of different steps can be compared; null where their calls do different things.
+
+    Items are those of a batch. Work is floating-point operations where all calls tell theirs, else bytes.
+    """
+    if options.knob not in {"size", "batch"}:
+        return "call"
+    if readings and all(reading.flop for reading in readings):
+        return "FLOP"
+    if readings and all(reading.bytes_moved for reading in readings):
+        return "byte"
+    return "item" if options.knob == "batch" else None
+
+
+def work_per_call(options: SweepOptions, reading: SweepReading, unit: WorkUnit) -> float:
+    """Return how much work one call is, in that unit."""
+    if unit == "FLOP" and reading.flop:
+        return reading.flop
+    if unit == "byte" and reading.bytes_moved:
+        return reading.bytes_moved
+    return float(str(options.points[reading.point].setting)) if unit == "item" else 1.0
 
 
 SMOOTHING_WINDOW = 5
@@ -35,7 +165,7 @@ MIN_STEPS_TO_SMOOTH = 4
 class Optimum:
     """The lowest step by its place, and the places of all that cannot be told from it, itself among them.
 
-    ``is_clear`` says that it is known to within one step, and another is surely worse; ``chance`` that the repeats tell
+    ``is_clear`` says that it is known to within one step, and another is surely worse; ``chance`` that the repeats show
     how far chance goes.
     """
 
@@ -49,7 +179,7 @@ class Optimum:
 def find_optimum(
     table: CrossedDesign, settings: Sequence[Scalar], *, smooth: bool, same: Sequence[int] = ()
 ) -> Optimum | None:
-    """Return where a quantity is lowest; null where it was never told. Settings that are words have no neighbours.
+    """Return where a quantity is lowest; null where it was never measured. Settings that are words have no neighbours.
 
     Of the steps that cannot be told from the lowest the one is taken at which the smoothed curve is lowest, where
     the curve is a smooth one. Steps of ``same`` are the same thing under several names, so that it does not matter
@@ -106,10 +236,10 @@ def judge_binding(options: SweepOptions, step: SweepStep, as_found: SweepStep) -
     """Return whether a step's cap binds; null for what is no cap."""
     if step.setting is None:
         return None
-    cap = float(str(step.setting))
+    cap, least = float(str(step.setting)), options.minimum_effect
     if options.knob == "power_limit_w":
-        return _power_limit_binding(step, cap, options.minimum_effect)
-    return _clock_binding(step, as_found, cap, options.minimum_effect)
+        return _power_limit_binding(step, cap, least)
+    return _clock_binding(step, as_found, cap, least)
 
 
 def _power_limit_binding(step: SweepStep, cap_w: float, minimum_effect: float) -> CapBinding:
@@ -118,8 +248,7 @@ def _power_limit_binding(step: SweepStep, cap_w: float, minimum_effect: float) -
     Where the GPU does not tell what held its clock back, the times alone must tell it.
     """
     power_w = step.mean("power_w")
-    reported = any(reading.held_back is not None for reading in step.readings)
-    held = step.held_back().get(POWER_CAP_REASON, 0.0) if reported else None
+    held = step.power_capped
     at_limit = power_w is not None and power_w >= MIN_LIMIT_SHARE * cap_w
     if held is not None and held > MIN_BOUND_THROTTLE_SHARE:
         return "binds"
@@ -158,7 +287,7 @@ def _is_as_fast(step: SweepStep, minimum_effect: float) -> bool:
 
 @dataclass(frozen=True)
 class SweepStep:
-    """One setting on one device. Null: not measured, or not told.
+    """One setting on one device. Null: not measured, or not reported.
 
     Ratios are to the GPU as it was found, their intervals hold for all steps together. ``longer_at_most`` is how many
     times longer a call surely takes at most.
@@ -181,11 +310,16 @@ class SweepStep:
         values = [value for reading in self.readings if (value := getattr(reading, name)) is not None]
         return float(np.mean(values)) if values else None
 
-    def held_back(self) -> dict[str, float]:
-        """Return the share of the time that the clock was held back, by reason, over the repeats."""
+    def held_back(self) -> dict[str, float] | None:
+        """Return the share of the time that the clock was held back, by reason; null where it is not reported."""
         reported = [reading.held_back for reading in self.readings if reading.held_back is not None]
-        reasons = dict.fromkeys(reason for shares in reported for reason in shares)
-        return {reason: float(np.mean([shares.get(reason, 0.0) for shares in reported])) for reason in reasons}
+        return mean_share_by_reason(reported) if reported else None
+
+    @property
+    def power_capped(self) -> float | None:
+        """The share of the time that the power cap held the clock back; null where it is not reported."""
+        shares = self.held_back()
+        return None if shares is None else shares.get(POWER_CAP_REASON, 0.0)
 
 
 @dataclass(frozen=True)
@@ -201,12 +335,12 @@ class SweepCurve:
 
     def at(self, index: int) -> SweepStep:
         """Return the step at a place among the options' points."""
-        return next(step for step in (*self.steps, *self.all_reference) if step.index == index)
+        return next(step for step in self.all_steps if step.index == index)
 
     @property
-    def all_reference(self) -> tuple[SweepStep, ...]:
-        """The reference, where there is one."""
-        return () if self.reference is None else (self.reference,)
+    def all_steps(self) -> tuple[SweepStep, ...]:
+        """The reference, where there is one, and the steps."""
+        return (*(() if self.reference is None else (self.reference,)), *self.steps)
 
     def within(self, max_slowdown: float) -> SweepStep | None:
         """Return the lowest step that is surely no slower than this; null where none is."""
@@ -229,47 +363,42 @@ class SweepStudy:
 
 
 def build_study(options: SweepOptions, records: Records) -> SweepStudy:
-    """Return what the records say."""
+    """Return what the records say, a curve for each device that was measured, in the order of the options."""
     pairs = tuple(match_records(options, records))
     readings = tuple(read_records(pairs, records))
-    return SweepStudy(pairs, readings, build_curves(options, readings))
+    unit = unit_of_work(options, readings)
+    by_device = {device: [r for r in readings if r.device == device] for device in options.devices}
+    curves = tuple(_build_curve(options, device, several, unit) for device, several in by_device.items() if several)
+    return SweepStudy(pairs, readings, curves)
 
 
-def build_curves(options: SweepOptions, all_readings: Sequence[SweepReading]) -> tuple[SweepCurve, ...]:
-    """Return the curve of each device that was measured, in the order of the options."""
-    unit = unit_of_work(options, all_readings)
-    by_device = {device: [r for r in all_readings if r.device == device] for device in options.devices}
-    return tuple(_build_curve(options, device, several, unit) for device, several in by_device.items() if several)
-
-
-def _build_curve(
-    options: SweepOptions, device: str, device_readings: list[SweepReading], unit: WorkUnit | None
-) -> SweepCurve:
-    longer = _log_table(options, device_readings, lambda r: 1 / r.calls_per_s)
-    energy = _log_table(options, device_readings, lambda r: r.energy_per_call_j)
-    steps = [
-        _build_step(options, index, several, unit) for index, several in _readings_by_point(device_readings).items()
-    ]
+def _build_curve(options: SweepOptions, device: str, readings: list[SweepReading], unit: WorkUnit | None) -> SweepCurve:
+    by_point: dict[int, list[SweepReading]] = {}
+    for reading in sorted(readings, key=lambda r: r.point):
+        by_point.setdefault(reading.point, []).append(reading)
+    steps = [_build_step(options, index, several, unit) for index, several in by_point.items()]
     if options.reference is not None:
-        steps = _compare_to_reference(options, steps, longer, energy)
+        steps = _compare_to_reference(options, steps, readings)
     plain = tuple(step for step in steps if step.index != options.reference)
-    cost = _log_table(options, device_readings, lambda r: _work_energy_j(options, r, unit), without=options.reference)
-    delay = _log_table(options, device_readings, _energy_delay, without=options.reference) if options.capped else None
-    settings = [point.setting for point in options.points]
-    smooth = options.capped
     free = tuple(step.index for step in plain if step.binds == "does_not_bind")
+    settings = [point.setting for point in options.points]
+    swept = [reading for reading in readings if reading.point != options.reference]
+
+    def optimum(value: Callable[[SweepReading], float | None]) -> Optimum | None:
+        return find_optimum(_log_table(options, swept, value), settings, smooth=options.capped, same=free)
+
     return SweepCurve(
         device=device,
         steps=plain,
         reference=next((step for step in steps if step.index == options.reference), None),
         unit=unit,
-        best=find_optimum(cost, settings, smooth=smooth, same=free),
-        best_delay=None if delay is None else find_optimum(delay, settings, smooth=smooth, same=free),
+        best=optimum(lambda r: _work_energy_j(options, r, unit)),
+        best_delay=optimum(_energy_delay) if options.capped else None,
     )
 
 
 def _work_energy_j(options: SweepOptions, reading: SweepReading, unit: WorkUnit | None) -> float | None:
-    """Return the energy of a unit of work, in J; null where it is not told, or work cannot be compared."""
+    """Return the energy of a unit of work, in J; null where it is not known, or work cannot be compared."""
     energy = reading.energy_per_call_j
     return None if energy is None or unit is None else energy / work_per_call(options, reading, unit)
 
@@ -281,89 +410,64 @@ def _energy_delay(reading: SweepReading) -> float | None:
 
 
 def _log_table(
-    options: SweepOptions,
-    selected: Sequence[SweepReading],
-    value: Callable[[SweepReading], float | None],
-    *,
-    without: int | None = None,
+    options: SweepOptions, readings: Sequence[SweepReading], value: Callable[[SweepReading], float | None]
 ) -> CrossedDesign:
     """Return logarithms of a quantity, steps crossed with repeats."""
-    blocks = list(dict.fromkeys(reading.block for reading in selected))
+    blocks = list(dict.fromkeys(reading.block for reading in readings))
     table = np.full((len(options.points), len(blocks)), np.nan)
-    for reading in selected:
+    for reading in readings:
         number = value(reading)
-        if number is not None and number > 0 and reading.point != without:
+        if number is not None and number > 0:
             table[reading.point, blocks.index(reading.block)] = math.log(number)
     return fit_crossed(table)
 
 
-def _readings_by_point(selected: Iterable[SweepReading]) -> dict[int, list[SweepReading]]:
-    points: dict[int, list[SweepReading]] = {}
-    for reading in sorted(selected, key=lambda r: r.point):
-        points.setdefault(reading.point, []).append(reading)
-    return points
-
-
-def _build_step(options: SweepOptions, index: int, several: list[SweepReading], unit: WorkUnit | None) -> SweepStep:
+def _build_step(options: SweepOptions, index: int, readings: list[SweepReading], unit: WorkUnit | None) -> SweepStep:
     return SweepStep(
         index=index,
         setting=options.points[index].setting,
-        readings=tuple(several),
-        time_us=_time_estimate(several),
-        calls_per_s=_repeat_estimate([r.calls_per_s for r in several], "calls/s"),
-        energy_j=_energy_estimate(several),
-        cost_j=_joules_estimate([(r, _work_energy_j(options, r, unit)) for r in several]),
+        readings=tuple(readings),
+        # Over the repeats, or within the process where there is one.
+        time_us=_repeat_estimate([r.median_us for r in readings], "µs")
+        if len(readings) > 1
+        else estimate_median(readings[0].samples, "µs"),
+        calls_per_s=_repeat_estimate([r.calls_per_s for r in readings], "calls/s"),
+        energy_j=_joules_estimate([(r, r.energy_per_call_j) for r in readings]),
+        cost_j=_joules_estimate([(r, _work_energy_j(options, r, unit)) for r in readings]),
     )
 
 
-def _time_estimate(several: list[SweepReading]) -> Estimate:
-    """Return the median time of a call, its interval over the repeats, or within the process where there is one."""
-    if len(several) == 1:
-        return estimate_median(several[0].samples, "µs")
-    return _repeat_estimate([r.median_us for r in several], "µs")
-
-
-def _energy_estimate(several: list[SweepReading]) -> Estimate | None:
-    """Return the energy of a call: how repeats differ (of one, its calls) and the sensor's interval."""
-    return _joules_estimate([(r, r.energy_per_call_j) for r in several])
-
-
 def _joules_estimate(several: Sequence[tuple[SweepReading, float | None]]) -> Estimate | None:
-    """Return joules that each repeat gave; null where none did."""
-    draws = [_repeat_draw(reading, value) for reading, value in several if value is not None and value > 0]
-    if not draws:
-        return None
-    return estimate_joules(draws)
-
-
-def _repeat_draw(reading: SweepReading, value: float) -> ProcessReading:
-    """Return what one repeat gave; how far its calls leave energy open is what they leave open of its time."""
-    sensor = None if reading.energy_j is None else reading.energy_j.relative_half_width
-    samples = np.concatenate(reading.samples)
-    return ProcessReading(value, sensor, len(samples), mean_spread(samples))
+    """Return joules that each repeat gave: how repeats differ (of one, its calls) and the sensor's interval."""
+    draws = []
+    for reading, value in several:
+        if value is not None and value > 0:
+            sensor = None if reading.energy_j is None else reading.energy_j.relative_half_width
+            samples = np.concatenate(reading.samples)
+            draws.append(ProcessReading(value, sensor, len(samples), mean_spread(samples)))
+    return estimate_joules(draws) if draws else None
 
 
 def _repeat_estimate(values: Sequence[float], unit: str) -> Estimate:
     """Return the typical value of the repeats, with Student's interval where there are several."""
-    array: Samples = np.asarray(values, dtype=np.float64)
-    n = len(array)
+    n = len(values)
     if n == 1:
-        return Estimate(value=float(array[0]), low=None, high=None, unit=unit, scope="run", method="of one repeat", n=1)
-    centre, low, high = repeats_interval(array)
-    how = f"geometric mean of {n} repeats, Student's t on their logarithms"
-    return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=how, n=n)
+        return run_estimate((float(values[0]), None, None), unit, "of one repeat", 1)
+    bounds = repeats_interval(np.asarray(values, dtype=np.float64))
+    return run_estimate(bounds, unit, f"geometric mean of {n} repeats, Student's t on their logarithms", n)
 
 
 def _compare_to_reference(
-    options: SweepOptions, steps: list[SweepStep], longer: CrossedDesign, energy: CrossedDesign
+    options: SweepOptions, steps: list[SweepStep], readings: Sequence[SweepReading]
 ) -> list[SweepStep]:
     """Return the steps with how each differs from the GPU as it was found, and whether it binds at all."""
     reference = options.reference
     as_found = next((step for step in steps if step.index == reference), None)
     if reference is None or as_found is None:
         return steps
+    longer = _log_table(options, readings, lambda r: 1 / r.calls_per_s)
     slower, at_most = longer.against(reference), longer.against(reference, two_sided=False)
-    spent = energy.against(reference)
+    spent = _log_table(options, readings, lambda r: r.energy_per_call_j).against(reference)
     result: list[SweepStep] = []
     for step in steps:
         bound = at_most.get(step.index, (0.0, None, None))[2]
@@ -380,13 +484,6 @@ def _compare_to_reference(
 def _ratio_estimate(ends: tuple[float, float | None, float | None] | None, n: int) -> Estimate | None:
     if ends is None:
         return None
-    value, low, high = ends
-    return Estimate(
-        value=math.exp(value),
-        low=None if low is None else math.exp(low),
-        high=None if high is None else math.exp(high),
-        unit="×",
-        scope="run",
-        method="ratio to as found within repeats; the interval holds for all steps together (Dunnett)",
-        n=n,
-    )
+    low, high = (None if end is None else math.exp(end) for end in ends[1:])
+    method = "ratio to as found within repeats; the interval holds for all steps together (Dunnett)"
+    return run_estimate((math.exp(ends[0]), low, high), "×", method, n)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from assay.core.errors import BadInput
-from assay.core.format import format_list, format_percent
+from assay.core.format import format_list
 from assay.core.values import InterferencePolicy, Isolation, Scalar, Subject, Value
 from assay.experiments.power.rows import Knob
 from assay.workloads import registry
@@ -74,58 +74,51 @@ class SweepOptions(Value):
         return next((n for n, point in enumerate(self.points) if point.setting is None), None)
 
 
+class KnobNames(NamedTuple):
+    """How a knob is called: its flag, its axis with the unit, its unit, its short name, and before a setting."""
+
+    flag: str
+    axis: str
+    unit: str
+    short: str
+    phrase: str
+
+
+KNOBS: dict[Knob, KnobNames] = {
+    "power_limit_w": KnobNames("--limits", "power limit (W)", "W", "limit", "a limit of "),
+    "sm_mhz": KnobNames("--sm-clocks", "locked SM clock (MHz)", "MHz", "clock", "a clock of "),
+    "size": KnobNames("--sizes", "size", "", "size", "size "),
+    "dtype": KnobNames("--dtypes", "dtype", "", "dtype", ""),
+    "batch": KnobNames("--batches", "batch", "", "batch", "batch "),
+    "duty": KnobNames("--duty", "duty (% of the time)", "%", "duty", "a duty of "),
+}
 CUBE_PARAMETERS = ("m", "n", "k")
 SIZE_PARAMETERS = ("n", "size")
 """How workloads name their size: of a product of matrices all three sides, else one of these."""
-KNOB_FLAGS: dict[Knob, str] = {
-    "power_limit_w": "--limits",
-    "sm_mhz": "--sm-clocks",
-    "size": "--sizes",
-    "dtype": "--dtypes",
-    "batch": "--batches",
-    "duty": "--duty",
-}
-
-
-def cap_points(subject: Subject, steps: Sequence[float]) -> tuple[SweepPoint, ...]:
-    """Return the steps of a limit or a clock, and the GPU as it was found to hold them against."""
-    settings: list[Scalar] = [None, *(float(step) for step in steps)]
-    return tuple(SweepPoint(setting=setting, subject=subject) for setting in settings)
-
-
-def duty_points(subject: Subject, steps: Sequence[float]) -> tuple[SweepPoint, ...]:
-    """Return the shares of the time that calls fill."""
-    return tuple(SweepPoint(setting=step, subject=subject) for step in steps)
 
 
 def load_points(
     knob: Knob, steps: Sequence[Scalar], spec: str, *, device_kind: str, params: Mapping[str, str], names: Sequence[str]
 ) -> tuple[SweepPoint, ...]:
-    """Return the workload at each step of one of its parameters; what it refuses is told with the reason.
+    """Return the workload at each step of one of its parameters; what it refuses has the reason.
 
     Raises:
         BadInput: It refuses every step.
     """
-    if knob in CAP_KNOBS or knob == "duty":
-        raise ValueError(f"{knob} is no parameter of a workload")
-    points = tuple(
-        _load_point(step, spec, device_kind, {**params, **dict.fromkeys(names, str(step))}) for step in steps
-    )
+    points = []
+    for step in steps:
+        explicit = {**params, **dict.fromkeys(names, str(step))}
+        try:
+            subject = registry.resolve_subject(spec, device_kind=device_kind, explicit=explicit)
+        except BadInput as error:
+            points.append(SweepPoint(setting=step, subject=None, refused=str(error)))
+        else:
+            points.append(SweepPoint(setting=step, subject=subject))
     if all(point.subject is None for point in points):
-        reason = str(points[0].refused).rstrip(".")
         by_size = knob == "size" and is_function_spec(spec)
         more = f"; --sizes sets {' and '.join(names)}, or what --size-param names" if by_size else ""
-        raise BadInput(f"{reason}{more}.")
-    return points
-
-
-def _load_point(step: Scalar, spec: str, device_kind: str, params: Mapping[str, str]) -> SweepPoint:
-    try:
-        return SweepPoint(
-            setting=step, subject=registry.resolve_subject(spec, device_kind=device_kind, explicit=params)
-        )
-    except BadInput as error:
-        return SweepPoint(setting=step, subject=None, refused=str(error))
+        raise BadInput(f"{str(points[0].refused).rstrip('.')}{more}.")
+    return tuple(points)
 
 
 def size_parameters(
@@ -136,17 +129,16 @@ def size_parameters(
     A function of the user's says itself whether it takes them.
     """
     names = tuple(requested) if knob == "size" else (knob,)
+    flag = KNOBS[knob].flag
     if is_function_spec(spec):
         names = names or SIZE_PARAMETERS[:1]
     else:
         names = _workload_parameters(
-            registry.resolve_subject(spec, device_kind=device_kind, explicit=params), names, KNOB_FLAGS[knob]
+            registry.resolve_subject(spec, device_kind=device_kind, explicit=params), names, flag
         )
     duplicates = [name for name in names if name in params]
     if duplicates:
-        raise BadInput(
-            f"--param {duplicates[0]}={params[duplicates[0]]} and {KNOB_FLAGS[knob]} both set {duplicates[0]}."
-        )
+        raise BadInput(f"--param {duplicates[0]}={params[duplicates[0]]} and {flag} both set {duplicates[0]}.")
     return names
 
 
@@ -155,21 +147,18 @@ def _workload_parameters(subject: Subject, names: tuple[str, ...], flag: str) ->
     missing = [name for name in names if name not in subject.params]
     if missing:
         raise BadInput(f"{flag}: {subject.label} has no parameter {missing[0]!r}; it has {has}.")
-    if names:
-        return names
-    if all(name in subject.params for name in CUBE_PARAMETERS):
-        return CUBE_PARAMETERS
-    size_name = next((name for name in SIZE_PARAMETERS if name in subject.params), None)
-    if size_name is None:
+    usual = [CUBE_PARAMETERS, *((name,) for name in SIZE_PARAMETERS)]
+    sizes = names or next((group for group in usual if all(name in subject.params for name in group)), ())
+    if not sizes:
         raise BadInput(
             f"{subject.label} has no parameter that is its size (m, n and k; n; or size); it has {has}. "
             "Name one with --size-param."
         )
-    return (size_name,)
+    return sizes
 
 
 MAX_STEPS = 200
-"""More is a slip of the finger: each step is measured several times."""
+"""More is a typing error: each step is measured several times."""
 
 _NUMBER = re.compile(r"([0-9]*\.?[0-9]+)([a-z%]*)", re.IGNORECASE)
 
@@ -210,10 +199,13 @@ def parse_shares(flag: str, words: Sequence[str]) -> tuple[float, ...]:
 
 
 def _parse_range(flag: str, word: str, units: Sequence[str]) -> list[Fraction]:
-    parts = word.split(":")
-    read = [_parse_number(flag, word, part, units) for part in parts]
-    percent = any(unit == "%" for _, unit in read)
-    values = [value / 100 if percent else value for value, _ in read]
+    matches = [_NUMBER.fullmatch(part.strip()) for part in word.split(":")]
+    allowed = {"", *(unit.lower() for unit in units)}
+    numbers = [(Fraction(match[1]), match[2].lower()) for match in matches if match and match[2].lower() in allowed]
+    if len(numbers) < len(matches):
+        raise BadInput(f"{flag} {word} is no number, list or range of numbers; write 250,300 or 200:700:50.")
+    percent = any(unit == "%" for _, unit in numbers)
+    values = [value / 100 if percent else value for value, _ in numbers]
     if len(values) == 1:
         return values
     if len(values) != 3:
@@ -222,91 +214,53 @@ def _parse_range(flag: str, word: str, units: Sequence[str]) -> list[Fraction]:
     if step <= 0:
         raise BadInput(f"{flag} {word}: the step of a range is larger than zero.")
     if stop < start:
-        raise BadInput(f"{flag} {word} runs backwards; the order in which steps are measured is drawn by lot.")
+        raise BadInput(f"{flag} {word} runs backwards; the order in which steps are measured is random.")
     count = int((stop - start) / step) + 1
     if count > MAX_STEPS:
         raise BadInput(f"{flag} {word} means {count} steps, which cannot be meant; {MAX_STEPS} are the most.")
     return [start + index * step for index in range(count)]
 
 
-def _parse_number(flag: str, word: str, part: str, units: Sequence[str]) -> tuple[Fraction, str]:
-    """Return a number and its unit, in small letters."""
-    match = _NUMBER.fullmatch(part.strip())
-    allowed = {unit.lower() for unit in units}
-    if match is None or (match[2] and match[2].lower() not in allowed):
-        raise BadInput(f"{flag} {word} is no number, list or range of numbers; write 250,300 or 200:700:50.")
-    return Fraction(match[1]), match[2].lower()
-
-
-KNOB_AXES: dict[Knob, str] = {
-    "power_limit_w": "power limit (W)",
-    "sm_mhz": "locked SM clock (MHz)",
-    "size": "size",
-    "dtype": "dtype",
-    "batch": "batch",
-    "duty": "duty (% of the time)",
-}
-KNOB_UNITS: dict[Knob, str] = {"power_limit_w": "W", "sm_mhz": "MHz", "duty": "%"}
 AS_FOUND = "as found"
 
 
 def step_text(options: SweepOptions, setting: Scalar) -> str:
     """Write a step as a phase of the run: "limit 300 W", "clock 1200 MHz", "size 4096", "as found"."""
-    if setting is None:
-        return AS_FOUND
-    names = {"power_limit_w": "limit", "sm_mhz": "clock"}
-    return f"{names.get(options.knob, options.knob)} {setting_text(options.knob, setting)}"
+    return AS_FOUND if setting is None else f"{KNOBS[options.knob].short} {setting_text(options.knob, setting)}"
 
 
 def setting_text(knob: Knob, setting: Scalar) -> str:
     """Write a setting with its unit: "300 W", "1200 MHz", "50 %", "4096", "bfloat16"."""
-    if setting is None:
-        return AS_FOUND
-    if isinstance(setting, str | bool):
-        return str(setting)
+    if setting is None or isinstance(setting, str | bool):
+        return AS_FOUND if setting is None else str(setting)
     number = 100 * setting if knob == "duty" else setting
-    unit = KNOB_UNITS.get(knob)
-    return f"{number:.10g} {unit}" if unit else f"{number:.10g}"
+    return f"{number:.10g} {KNOBS[knob].unit}".rstrip()
 
 
 def setting_phrase(knob: Knob, setting: Scalar) -> str:
     """Write a setting as a place: "a limit of 300 W", "size 4096", "bfloat16"."""
-    names = {"power_limit_w": "a limit of ", "sm_mhz": "a clock of ", "duty": "a duty of ", "dtype": ""}
-    return AS_FOUND if setting is None else f"{names.get(knob, f'{knob} ')}{setting_text(knob, setting)}"
+    return AS_FOUND if setting is None else f"{KNOBS[knob].phrase}{setting_text(knob, setting)}"
 
 
 def join_settings(knob: Knob, settings: Sequence[Scalar], among: Sequence[Scalar] = ()) -> str:
     """Write several settings: "250, 300 and 350 W"; runs of neighbours ``among`` all of them as "250 to 400 W"."""
     if not settings:
         return "none"
-    unit = KNOB_UNITS.get(knob)
-    parts: list[str] = []
-    for run in _neighbour_runs(settings, among):
-        words = [setting_text(knob, setting).removesuffix(f" {unit}" if unit else "") for setting in run]
-        parts += [f"{words[0]} to {words[-1]}"] if len(run) > 2 else words
-    return f"{format_list(parts)} {unit}" if unit else format_list(parts)
-
-
-def _neighbour_runs(settings: Sequence[Scalar], among: Sequence[Scalar]) -> list[list[Scalar]]:
-    """Return settings in runs of neighbours."""
     indices = {setting: index for index, setting in enumerate(among)}
     runs: list[list[Scalar]] = []
-    expected = -1
     for setting in settings:
-        index = indices.get(setting, -1)
-        if runs and index == expected:
+        if runs and setting in indices and indices[setting] == indices.get(runs[-1][-1], -2) + 1:
             runs[-1].append(setting)
         else:
             runs.append([setting])
-        expected = index + 1 if index >= 0 else -2
-    return runs
+    unit = KNOBS[knob].unit
+    parts: list[str] = []
+    for run in runs:
+        words = [setting_text(knob, setting).removesuffix(f" {unit}") for setting in run]
+        parts += [f"{words[0]} to {words[-1]}"] if len(run) > 2 else words
+    return f"{format_list(parts)} {unit}".rstrip()
 
 
 def axis_value(knob: Knob, setting: Scalar) -> float:
     """Return where a setting stands on its axis; a duty is shown in percent."""
     return (100.0 if knob == "duty" else 1.0) * float(str(setting))
-
-
-def more_or_less_text(ratio: float, more: str = "more", less: str = "less") -> str:
-    """Write a ratio as what it adds or saves: 0.82 is "18 % less"."""
-    return f"{format_percent(ratio - 1)} {more}" if ratio >= 1 else f"{format_percent(1 - ratio)} {less}"

@@ -1,24 +1,26 @@
-"""Which step runs on which device when: every step once in each repeat, in random order, because heat carries over."""
+"""Which step runs on which device when, and what the run would change on each GPU, reported before anything is changed.
+
+Every step is measured once in each repeat, in random order, because heat carries over.
+"""
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.values import Block, Continuous, Done, Role, Trial
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_count, format_duration
+from assay.core.values import Block, Continuous, Role, Trial, Value
 from assay.experiments.budget import TRIAL_OVERHEAD_S, TrialWorkers
-from assay.experiments.power.sweep.options import step_text
+from assay.experiments.power.characterize.plan import failed_repeatedly, next_repeat, shuffle_repeat
+from assay.experiments.power.sweep.options import KNOBS, join_settings, step_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from assay.core.results import Record
-    from assay.core.values import Params, Subject
+    from assay.core.values import Done, Params
     from assay.experiments.power.sweep.options import SweepOptions
-
-MAX_FAILURES = 2
-"""A step that went wrong in so many repeats, and well in none, is not tried again."""
+    from assay.machine.model import Gpu, Machine
 
 
 class SweepVisit(NamedTuple):
@@ -40,12 +42,11 @@ def build_trial(options: SweepOptions, visit: SweepVisit, number: int) -> Trial:
     point = options.points[visit.point]
     if point.subject is None:
         raise ValueError(f"nothing is timed at {point.setting}: {point.refused}")
-    phase = step_text(options, point.setting)
-    settings: Params = {"phase": phase}
+    settings: Params = {"phase": step_text(options, point.setting)}
     if options.capped and point.setting is not None:
         settings[options.knob] = point.setting
     return Trial(
-        block=block_name(number),
+        block=f"repeat-{number}",
         roles=tuple(
             Role(name=device, subjects=(point.subject,), devices=(device,), isolation=options.isolation)
             for device in visit.devices
@@ -68,41 +69,20 @@ def build_trial(options: SweepOptions, visit: SweepVisit, number: int) -> Trial:
     )
 
 
-def worker_start_s(subject: Subject, processes: int) -> float:
-    """Return until when a worker is ready, in seconds, as is usual; it is not timed."""
-    return TrialWorkers((subject,), processes, processes).start_s
-
-
 def max_trial_s(options: SweepOptions, trial: Trial) -> float:
     """Return at most how long a trial takes, in seconds, as far as can be foreseen."""
-    settling_s = (options.settle_s or 0.0) * trial.restarts
-    role = trial.roles[0]
-    starting_s = trial.restarts * worker_start_s(role.subjects[0], len(trial.devices))
-    return trial.mode.duration_s + starting_s + settling_s + TRIAL_OVERHEAD_S + trial.cooldown_s
-
-
-def block_name(number: int) -> str:
-    """Return the name of a repeat, counted from 1."""
-    return f"repeat-{number}"
+    processes = len(trial.devices)
+    start_s = TrialWorkers(trial.roles[0].subjects[:1], processes, processes).start_s
+    restarting_s = trial.restarts * (start_s + (options.settle_s or 0.0))
+    return trial.mode.duration_s + restarting_s + TRIAL_OVERHEAD_S + trial.cooldown_s
 
 
 def build_block(options: SweepOptions, number: int, records: Iterable[Record] = ()) -> Block | None:
-    """Return one repeat, its trials in random order, without what never worked before; null where nothing is left."""
-    trials = [build_trial(options, visit, number) for visit in promising_visits(options, number, records)]
-    if not trials:
-        return None
-    random.Random(f"{options.seed}/{number}").shuffle(trials)  # noqa: S311 - an order is no secret
-    return Block(name=block_name(number), why=f"every step once, {number} of {options.repeat}", trials=tuple(trials))
-
-
-def promising_visits(options: SweepOptions, number: int, records: Iterable[Record]) -> list[SweepVisit]:
-    """Return the visits that are worth another try."""
-    states: dict[SweepVisit, list[str]] = defaultdict(list)
-    visit_of_trial = visits_by_trial(options, number - 1)
-    for record in records:
-        if record.trial in visit_of_trial:
-            states[visit_of_trial[record.trial]].append(record.status)
-    return [visit for visit in plan_visits(options) if len(states[visit]) < MAX_FAILURES or "ok" in states[visit]]
+    """Return one repeat, its trials in random order, without what failed before; null where nothing is left."""
+    visit_of = visits_by_trial(options, number - 1)
+    failed = failed_repeatedly((visit_of[record.trial], record) for record in records if record.trial in visit_of)
+    trials = [build_trial(options, visit, number) for visit in plan_visits(options) if visit not in failed]
+    return shuffle_repeat(trials, number, options.seed, f"every step once, {number} of {options.repeat}")
 
 
 def visits_by_trial(options: SweepOptions, repeats: int) -> dict[str, SweepVisit]:
@@ -117,29 +97,162 @@ def visits_by_trial(options: SweepOptions, repeats: int) -> dict[str, SweepVisit
 def next_block(options: SweepOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next repeat, or that all are measured, or that the budget leaves no room for another."""
     all_records = list(records)
-    done = len({record.block for record in all_records})
-    if done >= options.repeat:
-        return Done(why=f"all {options.repeat} repeats are measured")
-    block = build_block(options, done + 1, all_records)
-    if block is None:
-        return Done(why="no step could be measured")
-    block_s = sum(max_trial_s(options, trial) for trial in block.trials)
-    left_s = block_s * (options.repeat - done)
-    if options.budget_s is not None:
-        spent_s = _spent_s(all_records)
-        if done and max(_block_durations_s(all_records).values()) > options.budget_s - spent_s:
-            return Done(why=f"{done} of {options.repeat} repeats fill the budget of {options.budget_s:g} s")
-        left_s = min(left_s, max(options.budget_s - spent_s, block_s))
-    return block.model_copy(update={"left_s": left_s})
+
+    def trial_s(trial: Trial) -> float:
+        return max_trial_s(options, trial)
+
+    return next_repeat(
+        all_records,
+        options.repeat,
+        options.budget_s,
+        build=lambda number: build_block(options, number, all_records),
+        trial_s=trial_s,
+        remaining_s=lambda block, done: sum(map(trial_s, block.trials)) * (options.repeat - done),
+        none_left="no step could be measured",
+    )
 
 
-def _spent_s(records: Iterable[Record]) -> float:
-    return sum(record.window.end_ns - record.window.start_ns for record in records) / 1e9
+class GpuChange(Value):
+    """What one GPU would be set to, from what it is. Null: not reported."""
+
+    device: str
+    uuid: str
+    name: str
+    present: float | None
+    lowest: float | None
+    highest: float | None
+    persistence: bool | None
+    steps: tuple[float, ...]
 
 
-def _block_durations_s(records: Iterable[Record]) -> dict[str, float]:
-    """Return how long the trials of each block took, in seconds."""
-    blocks: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        blocks[record.block].append(record)
-    return {block: _spent_s(several) for block, several in blocks.items()}
+class PlannedChanges(Value):
+    """Everything a sweep would change, how long it would take at most, and what it lacks to do so."""
+
+    knob: str
+    changes: tuple[GpuChange, ...]
+    trials: int
+    at_most_s: float | None
+    missing: str | None
+
+
+AllowedRange = tuple[float, float]
+LEASE_NOTE = (
+    "Each step is set under a lease and undone after its trial, also where Assay is killed; `assay reap` undoes it at "
+    "any later time."
+)
+MAX_STEPS_SHOWN = 12
+"""Of more steps the first two and the last are named."""
+
+
+def settable_gpu(machine: Machine, device: str) -> Gpu:
+    """Return the whole GPU that a device is, or say why it has no limit or clock to be set.
+
+    Raises:
+        MachineCannot: It is no GPU, or a part of one.
+    """
+    if not device.startswith("cuda"):
+        raise MachineCannot(
+            f"{device} is a group of cores, whose power and clock cannot be set here; "
+            "--sizes, --dtypes, --batches and --duty sweep its load instead."
+        )
+    if "/" in device:
+        raise MachineCannot(f"{device} is a part of a GPU, and limits and clocks are of whole GPUs.")
+    return next(gpu for gpu in machine.gpus if f"cuda:{gpu.index}" == device)
+
+
+def limit_range(gpu: Gpu) -> AllowedRange:
+    """Return the lowest and highest power limit that a GPU takes, in W."""
+    if gpu.power_limit_min_w is None or gpu.power_limit_max_w is None:
+        raise MachineCannot(f"GPU {gpu.index} ({gpu.name}) offers no power limit to be set.")
+    return gpu.power_limit_min_w, gpu.power_limit_max_w
+
+
+def check_steps(gpu: Gpu, steps: tuple[float, ...], allowed: AllowedRange, *, unit: str) -> None:
+    """Make sure that a GPU takes every step.
+
+    Raises:
+        BadInput: It does not; the range is named.
+    """
+    low, high = allowed
+    outside = [step for step in steps if not low <= step <= high]
+    if outside:
+        what = "A power limit" if unit == "W" else "An SM clock"
+        raise BadInput(
+            f"{what} of {outside[0]:g} {unit} is out of range: GPU {gpu.index} ({gpu.name}) takes "
+            f"{low:g} to {high:g} {unit}."
+        )
+
+
+def plan_changes(
+    machine: Machine, options: SweepOptions, ranges: dict[str, AllowedRange], missing: str | None
+) -> PlannedChanges:
+    """Return what would be changed; ``missing`` is the privilege that is lacking, in words."""
+    block = next_block(options, [])
+    steps = tuple(float(str(point.setting)) for point in options.points if point.setting is not None)
+    changes = []
+    for device in options.devices:
+        gpu = settable_gpu(machine, device)
+        low, high = ranges[device]
+        changes.append(
+            GpuChange(
+                device=device,
+                uuid=gpu.uuid,
+                name=gpu.name,
+                present=gpu.power_limit_w if options.knob == "power_limit_w" else None,
+                lowest=low,
+                highest=high,
+                persistence=gpu.persistence,
+                steps=steps,
+            )
+        )
+    return PlannedChanges(
+        knob=options.knob,
+        changes=tuple(changes),
+        trials=options.repeat * len(block.trials) if isinstance(block, Block) else 0,
+        at_most_s=block.left_s if isinstance(block, Block) else None,
+        missing=missing,
+    )
+
+
+def describe_changes(
+    options: SweepOptions, planned: PlannedChanges, machine: Machine, *, apply_requested: bool = False
+) -> list[str]:
+    """Return the lines that describe it; ``apply_requested`` says that --apply was given, beside --dry-run."""
+    loose = persistence_note(machine, options)
+    at_most = f", at most {format_duration(planned.at_most_s)}" if planned.at_most_s is not None else ""
+    hint = "without --dry-run both are done" if apply_requested else "--apply does both"
+    return [
+        *(_change_line(options, change) for change in planned.changes),
+        *([loose] if loose is not None else []),
+        f"{options.workload} would be measured in {planned.trials} trials{at_most}.",
+        LEASE_NOTE,
+        f"Missing: {planned.missing}."
+        if planned.missing is not None
+        else "No privilege is seen to be missing; whether the driver agrees shows when it is asked to.",
+        f"Nothing was changed and nothing measured; {hint}.",
+    ]
+
+
+def _change_line(options: SweepOptions, change: GpuChange) -> str:
+    unit = KNOBS[options.knob].unit
+    what = "power limit" if unit == "W" else "SM clock"
+    now = f"{change.present:g} {unit} now, " if change.present is not None else ""
+    steps = join_settings(options.knob, change.steps)
+    if len(change.steps) > MAX_STEPS_SHOWN:
+        steps = f"{change.steps[0]:g}, {change.steps[1]:g}, … {change.steps[-1]:g} {unit}"
+    return (
+        f"{change.device} ({change.name}): {what} {now}takes {change.lowest:g} to {change.highest:g} {unit}; "
+        f"would be set to {format_count(len(change.steps), 'step')}: {steps}."
+    )
+
+
+def persistence_note(machine: Machine, options: SweepOptions) -> str | None:
+    """Say that limits may be lost where the driver is not kept loaded; null where it is, or is not reported."""
+    gpus = [settable_gpu(machine, device) for device in options.devices]
+    loose = [f"GPU {gpu.index}" for gpu in gpus if gpu.persistence is False]
+    if not loose:
+        return None
+    return (
+        f"Persistence mode is off on {', '.join(loose)}: the driver may forget limits and clocks whenever nobody has "
+        "the GPU open; `nvidia-smi -pm 1` keeps them."
+    )

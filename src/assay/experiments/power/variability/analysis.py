@@ -1,4 +1,9 @@
-"""The analysis of one fleet: outliers, variance, correlations, and which GPU to request.
+"""The analysis of one fleet: outliers, correlations, variance, and which GPU to request.
+
+A GPU is an outlier if its distance from its peers is unlikely among them, at a stated false-discovery rate over all
+GPUs, and the interval of its own number over its runs lies beyond the smallest difference that matters. Its reference
+is its rack, so that a hot rack neither makes its GPUs outliers nor hides one among them; its host where all GPUs of
+that host differ together; and the effect of its slot is removed.
 
 What a GPU truly takes is estimated by shrinking its measured time towards the rest as far as its runs scatter
 (empirical Bayes): the one that looks best is, on average, less good than it looks.
@@ -7,23 +12,29 @@ What a GPU truly takes is estimated by shrinking its measured time towards the r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
+from scipy import special
 
-from assay.experiments.power.variability.measures import (
+from assay.experiments.power.variability.fleet import (
     MEASURES,
     TIME_MEASURE,
     gpu_numbers,
-    remove_case_effects,
     time_spread,
     variance_components,
 )
-from assay.experiments.power.variability.outliers import find_outliers, peer_references
 from assay.stats.correlation import MIN_PAIRS, partial_correlation
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.numerics import t_quantile
-from assay.stats.variance import group_means
+from assay.stats.outliers import (
+    MEDIAN_EFFICIENCY,
+    estimate_scale,
+    false_discovery_rates,
+    holm_p_values,
+    outlier_p_values,
+)
+from assay.stats.variance import group_means, group_medians
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,28 +42,275 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.core.results import Verdict
-    from assay.experiments.power.variability.fleet import GpuFleet
-    from assay.experiments.power.variability.measures import GpuMeasure, GpuNumbers, ScatterUnit, TimeSpread
-    from assay.experiments.power.variability.outliers import GpuOutlier, LocationEffect, PeerReferences
+    from assay.experiments.power.variability.fleet import (
+        Codes,
+        GpuFleet,
+        GpuMeasure,
+        GpuNumbers,
+        Samples,
+        ScatterUnit,
+        TimeSpread,
+    )
     from assay.stats.correlation import PartialCorrelation
     from assay.stats.variance import VarianceComponent
 
 
-if TYPE_CHECKING:
-    Samples = NDArray[np.float64]
+LocationKind = Literal["rack", "host", "slot"]
+MEDIAN_COST = 1.2533
+"""Standard error of a median over that of a mean, in Gaussian noise."""
+MIN_GPUS = 3
+"""GPUs of a rack or host, or hosts of a slot, that an effect needs; of fewer GPUs correlations say nothing."""
+MIN_GPUS_FOR_OWN_REFERENCE = 8
+"""From this many GPUs on, a rack is the reference of its GPUs, whether or not it is unlike the others."""
+FALSE_RATE = 0.05
+"""How often a location, or among the reported ones a GPU, may be called unlike the others by chance."""
+
+
+@dataclass(frozen=True)
+class LocationEffect:
+    """What a rack, host or slot adds to its GPUs, on the measure's scale; ``chance`` holds for all of its kind."""
+
+    what: LocationKind
+    name: str
+    measure: GpuMeasure
+    members: int
+    value: float
+    low: float
+    high: float
+    chance: float
+    verdict: Verdict
+
+    @property
+    def word(self) -> str:
+        """What its GPUs are: slow, or fast."""
+        return self.measure.high if self.value > 0 else self.measure.low
+
+
+@dataclass(frozen=True)
+class FleetLayout:
+    """Where the GPUs sit that have a number, as codes: of hosts, of racks (-1: not known), and slots."""
+
+    fleet: GpuFleet
+    measure: GpuMeasure
+    margin: float
+    host: Codes
+    rack: Codes
+    slot: Codes
+
+    def slots(self, values: Samples) -> tuple[LocationEffect, ...]:
+        """Return what each slot adds on every host, relative to the median of the host."""
+        hosts = len(self.fleet.hosts)
+        full = np.bincount(self.host, minlength=hosts)[self.host] > 1
+        host, slot = self.host[full], self.slot[full]
+        host_count = len(np.unique(host))
+        if host_count < MIN_GPUS or len(np.unique(slot)) < 2:
+            return ()
+        within = (values - group_medians(values, self.host, hosts)[self.host])[full]
+        counts = np.bincount(slot)
+        usable = np.flatnonzero(counts >= MIN_GPUS)
+        added = group_medians(within, slot, len(counts))
+        groups = {str(one): (int(counts[one]), float(added[one])) for one in usable}
+        return self._judge("slot", groups, within - added[slot], counts[usable], host_count + len(usable) - 1)
+
+    def racks(self, values: Samples) -> tuple[LocationEffect, ...]:
+        """Return what each rack adds, by how much its hosts differ among themselves; its GPUs where it has but one."""
+        has_rack = self.rack >= 0
+        racks, rack = len(self.fleet.racks), self.rack[has_rack]
+        counts = np.bincount(rack, minlength=racks)
+        usable = np.flatnonzero(counts >= MIN_GPUS)
+        if len(usable) < 2:
+            return ()
+        added = group_medians(values[has_rack], rack, racks)
+        hosts = group_medians(values, self.host, len(self.fleet.hosts))
+        home = np.full(len(hosts), -1)
+        home[self.host] = self.rack
+        usable_hosts = np.flatnonzero((home >= 0) & np.isfinite(hosts))
+        units = np.bincount(home[usable_hosts], minlength=racks)[usable]
+        left = hosts[usable_hosts] - added[home[usable_hosts]]
+        if units.min() < 2:
+            left, units = values[has_rack] - added[rack], counts[usable]
+        groups = {self.fleet.racks[one]: (int(counts[one]), float(added[one])) for one in usable}
+        return self._judge("rack", groups, left, units, len(usable))
+
+    def hosts(self, values: Samples) -> tuple[LocationEffect, ...]:
+        """Return what each host adds, by how much GPUs of a host differ among themselves."""
+        counts = np.bincount(self.host, minlength=len(self.fleet.hosts))
+        usable = np.flatnonzero(counts >= MIN_GPUS)
+        if len(usable) < 2:
+            return ()
+        added = group_medians(values, self.host, len(counts))
+        inside = counts[self.host] >= MIN_GPUS
+        left = values[inside] - added[self.host[inside]]
+        groups = {self.fleet.hosts[one]: (int(counts[one]), float(added[one])) for one in usable}
+        return self._judge("host", groups, left, counts[usable], len(usable))
+
+    def _judge(
+        self, what: LocationKind, groups: Mapping[str, tuple[int, float]], left: Samples, units: Codes, fitted: int
+    ) -> tuple[LocationEffect, ...]:
+        """Return the effects of all locations of a kind, judged together by what is ``left`` without them.
+
+        ``groups`` has the members and the effect of each by its name, ``units`` how many values each is the median of.
+        """
+        fitted = min(fitted, len(left) - 1)
+        freedom = max(1.0, MEDIAN_EFFICIENCY * (len(left) - fitted))
+        errors = MEDIAN_COST * estimate_scale(left, fitted=fitted, least=self.measure.step) / np.sqrt(units)
+        far: Samples = np.abs(np.array([value for _, value in groups.values()])) / errors
+        chances = holm_p_values(np.asarray(2 * special.stdtr(freedom, -far), dtype=np.float64)).tolist()
+        halves = (float(special.stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * errors).tolist()
+        effects = []
+        for (name, (members, value)), half, chance in zip(groups.items(), halves, chances, strict=True):
+            verdict: Verdict = "no" if abs(value) + half <= self.margin else "unsure"
+            if chance <= FALSE_RATE and abs(value) - half > self.margin:
+                verdict = "yes"
+            low, high = value - half, value + half
+            effects.append(LocationEffect(what, name, self.measure, members, value, low, high, chance, verdict))
+        return tuple(effects)
+
+
+class PeerDifference(NamedTuple):
+    """A difference on the measure's scale, with the interval that holds for all that are reported together."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class GpuOutlier:
+    """One GPU that is unlike its peers; the verdict is unsure where its interval includes what does not matter."""
+
+    gpu: int
+    measure: GpuMeasure
+    peers: PeerDifference
+    fleet: PeerDifference
+    against: str
+    rate: float
+    verdict: Verdict
+
+    @property
+    def word(self) -> str:
+        """What it is: slow, or fast."""
+        return self.measure.high if self.peers.value > 0 else self.measure.low
+
+
+def find_outliers(numbers: GpuNumbers, centres: PeerReferences, minimum_effect: float) -> tuple[GpuOutlier, ...]:
+    """Return the GPUs that are unlike their peers by one measure, the farthest first."""
+    measured = numbers.measured
+    measure, values = numbers.measure, numbers.value[measured]
+    distances = values - centres.reference[measured]
+    # Where nothing was measured twice, a number is known no better than its peers differ.
+    has_error = np.isfinite(numbers.error[measured]) & (numbers.unit is not None)
+    noise = np.where(has_error, numbers.error[measured], centres.scale)
+    extra = np.maximum(noise**2 - float(np.median(noise)) ** 2, 0.0)
+    rates = false_discovery_rates(outlier_p_values(distances, extra, fitted=centres.fitted, least=measure.step))
+    called = np.flatnonzero(rates <= FALSE_RATE)
+    if not len(called):
+        return ()
+    level = 1 - FALSE_RATE * len(called) / len(measured)
+    margin = measure.margin(minimum_effect)
+    outliers = []
+    for index in called:
+        gpu = int(measured[index])
+        freedom = float(numbers.freedom[gpu]) if numbers.unit else float(len(measured) - 1)
+        reach = float(special.stdtrit(freedom, 0.5 + level / 2))
+        error = float(noise[index])
+        peers = _peer_difference(values[index] - centres.reference[gpu], error, centres.reference_error[gpu], reach)
+        fleet = _peer_difference(values[index] - centres.fleet, error, centres.fleet_error, reach)
+        if abs(peers.value) > margin:
+            sure = (peers.low > margin) if peers.value > 0 else (peers.high < -margin)
+            verdict: Verdict = "yes" if sure else "unsure"
+            outliers.append(GpuOutlier(gpu, measure, peers, fleet, centres.against[gpu], float(rates[index]), verdict))
+    return tuple(sorted(outliers, key=lambda one: -abs(one.peers.value)))
+
+
+def _peer_difference(value: float, noise: float, of_centre: float, reach: float) -> PeerDifference:
+    half = reach * float(np.hypot(noise, of_centre))
+    return PeerDifference(float(value), float(value) - half, float(value) + half)
+
+
+@dataclass(frozen=True)
+class PeerReferences:
+    """The reference of each GPU: a number, its standard error, and in words; and what locations add.
+
+    ``fitted`` is how many numbers that took, ``scale`` how far GPUs scatter around them.
+    """
+
+    fleet: float
+    fleet_error: float
+    reference: Samples
+    reference_error: Samples
+    against: tuple[str, ...]
+    fitted: int
+    scale: float
+    effects: tuple[LocationEffect, ...]
+
+    def of(self, what: LocationKind) -> tuple[LocationEffect, ...]:
+        """Return the effects of racks, of hosts or of slots."""
+        return tuple(effect for effect in self.effects if effect.what == what)
+
+
+def peer_references(fleet: GpuFleet, numbers: GpuNumbers, minimum_effect: float) -> PeerReferences:
+    """Return the reference of every GPU."""
+    measured, measure = numbers.measured, numbers.measure
+    margin = measure.margin(minimum_effect)
+    layout = FleetLayout(fleet, measure, margin, fleet.host[measured], fleet.rack[measured], fleet.slot[measured])
+    gpus = [fleet.gpus[gpu] for gpu in measured]
+    middle = float(np.median(numbers.value[measured]))
+    apart = numbers.value[measured] - middle
+    slots = layout.slots(apart)
+    without_slots = apart - np.nan_to_num(_location_offsets(slots, [str(gpu.slot) for gpu in gpus]))
+    racks = layout.racks(without_slots)
+    of_rack = _location_offsets(racks, [gpu.rack for gpu in gpus], own=MIN_GPUS_FOR_OWN_REFERENCE)
+    without_racks = without_slots - np.nan_to_num(of_rack)
+    hosts = layout.hosts(without_racks)
+    of_host = _location_offsets(hosts, [gpu.host for gpu in gpus])
+    left = without_racks - np.nan_to_num(of_host)
+    fitted = 1 + sum(len(np.unique(offsets[np.isfinite(offsets)])) for offsets in (of_rack, of_host))
+    scale = estimate_scale(left, fitted=fitted, least=measure.step)
+    in_host, in_rack = np.bincount(layout.host)[layout.host], np.bincount(layout.rack + 1)[layout.rack + 1]
+    peers = np.where(np.isfinite(of_host), in_host, np.where(np.isfinite(of_rack), in_rack, len(measured)))
+    reference, error = np.full(len(numbers.value), np.nan), np.full(len(numbers.value), np.nan)
+    reference[measured] = numbers.value[measured] - left
+    error[measured] = MEDIAN_COST * scale / np.sqrt(peers)
+    against = [""] * len(fleet.gpus)
+    for index, (number, gpu) in enumerate(zip(measured, gpus, strict=True)):
+        of_its_rack = f"rack {gpu.rack}" if np.isfinite(of_rack[index]) else "the fleet"
+        against[number] = f"host {gpu.host}" if np.isfinite(of_host[index]) else of_its_rack
+    return PeerReferences(
+        fleet=middle,
+        fleet_error=MEDIAN_COST * estimate_scale(apart, least=measure.step) / float(np.sqrt(len(measured))),
+        reference=reference,
+        reference_error=error,
+        against=tuple(against),
+        fitted=fitted,
+        scale=scale,
+        effects=(*racks, *hosts, *slots),
+    )
+
+
+def _location_offsets(
+    effects: Sequence[LocationEffect], names: Sequence[str | None], own: int | None = None
+) -> Samples:
+    """Return what the location of each GPU adds; NaN if it is not unlike others and has fewer than ``own`` GPUs."""
+    used = {
+        effect.name: effect.value
+        for effect in effects
+        if effect.verdict == "yes" or (own is not None and effect.members >= own)
+    }
+    return np.array([np.nan if name is None else used.get(name, np.nan) for name in names])
+
 
 AdviceKind = Literal["slot", "gpu", "avoid", "any", "unknown", "one"]
 ADVICE_DRAWS, ADVICE_SEED = 4000, 17
 MANY_GPUS = 16
-"""Among so many GPUs one is named; among more it is said which to avoid."""
+"""Among this many GPUs one is recommended; among more, those to avoid."""
 MIN_CONFIDENCE = 0.95
 MAX_CANDIDATES = 40
 FOURTH_SLOT = "3"
 """The slot of the 4th GPU."""
 
 
-@dataclass(frozen=True)
-class TimeGain:
+class TimeGain(NamedTuple):
     """How much less time than a random one takes, as a share of that.
 
     The ends are null where chance is not known; then it is less than the geometric mean of all.
@@ -67,7 +325,7 @@ class TimeGain:
 class GpuRecommendation:
     """Which GPU or slot, how surely it is the best, and what it gains against a random one.
 
-    ``fourth`` is what always asking for the 4th GPU of a host gains; null where there is none, or it cannot be told.
+    ``fourth`` is what always asking for the 4th GPU of a host gains; null where there is none, or it is not known.
     """
 
     answer: AdviceKind
@@ -83,10 +341,10 @@ def recommend_gpu(
     fleet: GpuFleet, numbers: GpuNumbers, slots: Sequence[LocationEffect], slow: Sequence[int], minimum_effect: float
 ) -> GpuRecommendation:
     """Return which GPU to ask for; ``slow`` are those known to be so."""
-    measured = np.flatnonzero(numbers.has_value)
+    measured = numbers.measured
     if len(measured) < 2:
         return GpuRecommendation("one", unit=numbers.unit)
-    gains = list(zip(slots, _slot_gains(slots), strict=True))
+    gains = _slot_gains(slots)
     fourth = next((gain for slot, gain in gains if slot.name == FOURTH_SLOT), None)
     if numbers.unit is None:
         times = numbers.value[measured]
@@ -153,12 +411,16 @@ class _ShrunkTimes:
         others = float(np.sqrt((self._doubt**2).sum() - doubt**2)) / n
         half = t_quantile(CONFIDENCE, max(1, round(self._freedom))) * float(np.hypot(doubt * (1 - 1 / n), others))
         apart = float(np.log(self._mean)) - own
-        value, low, high = (float(1 - np.exp(-log_ratio)) for log_ratio in (apart, apart - half, apart + half))
-        return TimeGain(value, low, high)
+        return _time_gain(apart, half)
 
 
-def _slot_gains(slots: Sequence[LocationEffect]) -> list[TimeGain]:
-    """Return what always asking for each slot gains against a random one."""
+def _time_gain(log_ratio: float, half: float) -> TimeGain:
+    """Return the share of the time that is gained, from a logarithm of times and half of its interval."""
+    return TimeGain(*(float(1 - np.exp(-end)) for end in (log_ratio, log_ratio - half, log_ratio + half)))
+
+
+def _slot_gains(slots: Sequence[LocationEffect]) -> list[tuple[LocationEffect, TimeGain]]:
+    """Return each slot and what always asking for it gains against a random one."""
     if not slots:
         return []
     values = np.array([slot.value for slot in slots])
@@ -166,18 +428,13 @@ def _slot_gains(slots: Sequence[LocationEffect]) -> list[TimeGain]:
     apart = float(np.log(np.exp(values).mean())) - values
     n = len(slots)
     own = np.sqrt(halves**2 * (1 - 2 / n) + float((halves**2).sum()) / n**2)
-    return [
-        TimeGain(*(float(1 - np.exp(-log_ratio)) for log_ratio in (gain, gain - half, gain + half)))
-        for gain, half in zip(apart, own, strict=True)
-    ]
+    return [(slot, _time_gain(gain, half)) for slot, gain, half in zip(slots, apart, own, strict=True)]
 
 
 PairedOver = Literal["GPUs", "rows of few GPUs", "rows, each GPU against itself"]
 
-MIN_GPUS = 3
-"""Two GPUs differ in everything at once."""
 WEAK_RHO = 0.1
-"""A correlation below this is none to speak of."""
+"""A correlation below this is negligible."""
 
 
 @dataclass(frozen=True)
@@ -210,11 +467,11 @@ def correlate_pairs(fleet: GpuFleet) -> tuple[CorrelatedPair, ...]:
         "SM clock": fleet.column("sm_mhz"),
         "power": fleet.column("power_w"),
     }
-    columns = {name: _case_levelled(fleet, values) for name, values in rows.items()}
+    columns = {name: fleet.without_case_effects(values) for name, values in rows.items()}
     few = len(fleet.gpus) < MIN_PAIRS
     over: PairedOver = "rows of few GPUs" if few else "GPUs"
     if not few:
-        columns = {name: _gpu_means(fleet, values) for name, values in columns.items()}
+        columns = {name: fleet.gpu_means(values) for name, values in columns.items()}
 
     def pair(claim: str, x: str, y: str, sign: int = 1, equal: str | None = None) -> CorrelatedPair:
         held = (columns[equal],) if equal else ()
@@ -241,8 +498,8 @@ def _neighbour_pairs(fleet: GpuFleet, time: Samples) -> list[CorrelatedPair]:
         (
             "a GPU is slower the hotter its neighbours are",
             "heat beside it",
-            _case_levelled(fleet, fleet.neighbour_temperature),
-            _case_levelled(fleet, time),
+            fleet.without_case_effects(fleet.neighbour_temperature),
+            fleet.without_case_effects(time),
         ),
     )
     pairs = []
@@ -260,25 +517,12 @@ def _neighbour_pairs(fleet: GpuFleet, time: Samples) -> list[CorrelatedPair]:
 
 
 def _centre_per_gpu(fleet: GpuFleet, values: Samples, finite: NDArray[np.bool_]) -> Samples:
-    """Return values less the mean of their GPU; those of a GPU with a single row are not known."""
+    """Return values less the mean of their GPU; NaN for a GPU with a single row."""
     masked = np.where(finite, values, np.nan)
     n = len(fleet.gpus)
     level = group_means(values[finite], fleet.gpu[finite], n)
     alone = np.bincount(fleet.gpu[finite], minlength=n) < 2
     return np.where(alone[fleet.gpu], np.nan, masked - level[fleet.gpu])
-
-
-def _case_levelled(fleet: GpuFleet, values: Samples) -> Samples:
-    there = np.isfinite(values)
-    levelled = np.full(len(values), np.nan)
-    if there.any():
-        levelled[there] = remove_case_effects(values[there], fleet.gpu[there], fleet.case[there])
-    return levelled
-
-
-def _gpu_means(fleet: GpuFleet, values: Samples) -> Samples:
-    there = np.isfinite(values)
-    return group_means(values[there], fleet.gpu[there], len(fleet.gpus))
 
 
 @dataclass(frozen=True)
@@ -318,15 +562,15 @@ class FleetAnalysis:
 
 def analyse_fleet(fleet: GpuFleet, minimum_effect: float) -> FleetAnalysis:
     """Return all that a fleet shows."""
-    numbers = {
-        measure.name: gpu_values for measure in MEASURES if (gpu_values := gpu_numbers(fleet, measure)) is not None
-    }
-    centres = {name: peer_references(fleet, gpu_values, minimum_effect) for name, gpu_values in numbers.items()}
+    by_measure = {measure.name: gpu_numbers(fleet, measure) for measure in MEASURES}
+    numbers = {name: values for name, values in by_measure.items() if values is not None}
+    centres = {name: peer_references(fleet, values, minimum_effect) for name, values in numbers.items()}
     outliers = tuple(
-        one for name, gpu_values in numbers.items() for one in find_outliers(gpu_values, centres[name], minimum_effect)
+        o for name, values in numbers.items() for o in find_outliers(values, centres[name], minimum_effect)
     )
-    strays = frozenset(one.gpu for one in outliers if one.measure == TIME_MEASURE)
-    slow = [one.gpu for one in outliers if one.measure == TIME_MEASURE and one.verdict == "yes" and one.peers.value > 0]
+    by_time = [one for one in outliers if one.measure == TIME_MEASURE]
+    strays = frozenset(one.gpu for one in by_time)
+    slow = [one.gpu for one in by_time if one.verdict == "yes" and one.peers.value > 0]
     times = numbers[TIME_MEASURE.name]
     return FleetAnalysis(
         fleet=fleet,
