@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
@@ -191,24 +192,15 @@ def format_ratio(ratio: float, low: float | None = None, high: float | None = No
     return format_bounds(f"{write(ratio)}×", low, high, write, informative=not is_uninformative(low, high))
 
 
-def time_cell(microseconds: HasBounds | None) -> str | None:
-    """Write a time in microseconds and its bounds for a table; null where there is none."""
-    return None if microseconds is None else format_time(microseconds.value, microseconds.low, microseconds.high)
+def _write_cell(write: Callable[[float, float | None, float | None], str], estimate: HasBounds | None) -> str | None:
+    """Write an estimate and its bounds for a table; null where there is none."""
+    return None if estimate is None else write(estimate.value, estimate.low, estimate.high)
 
 
-def ratio_cell(ratio: HasBounds | None) -> str | None:
-    """Write a ratio and its bounds for a table; null where there is none."""
-    return None if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
-
-
-def change_cell(ratio: HasBounds | None) -> str | None:
-    """Write a ratio as a change for a table; null where there is none."""
-    return None if ratio is None else format_change(ratio.value, ratio.low, ratio.high)
-
-
-def percent_cell(share: HasBounds | None) -> str | None:
-    """Write a share for a table; null where there is none."""
-    return None if share is None else format_percent(share.value, share.low, share.high)
+time_cell = partial(_write_cell, format_time)
+ratio_cell = partial(_write_cell, format_ratio)
+change_cell = partial(_write_cell, format_change)
+percent_cell = partial(_write_cell, format_percent)
 
 
 def format_count(number: int, noun: str) -> str:

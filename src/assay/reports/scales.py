@@ -76,7 +76,9 @@ def strip_axis(strips: Sequence[StripRow], centre: float | None = None) -> Axis:
     log = _spread_over_decades(samples, ends, everything)
     scaled = [np.log10(array) if log else array for array in (*samples, marks, ends, everything)]
     limits = _limits(scaled[:-3], scaled[-3], scaled[-1])
-    low, high = _padded(*_with_ends(limits, scaled[-2], log=log))
+    low, high = _with_ends(limits, scaled[-2], log=log)
+    pad = (high - low) * 0.04 or abs(high) * 0.05 or 1.0
+    low, high = low - pad, high + pad
     return Axis(10**low, 10**high, log=True) if log else Axis(low, high)
 
 
@@ -162,8 +164,3 @@ def _limits(samples: Sequence[Floats], marks: Floats, everything: Floats) -> tup
         return whole
     near = everything[(everything >= core_low - reach) & (everything <= core_high + reach)]
     return float(near.min()), float(near.max())
-
-
-def _padded(low: float, high: float) -> tuple[float, float]:
-    pad = (high - low) * 0.04 or abs(high) * 0.05 or 1.0
-    return low - pad, high + pad

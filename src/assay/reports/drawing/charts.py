@@ -190,15 +190,15 @@ def draw_line_plot(plot: LinePlot) -> tuple[Canvas, list[str]]:
     left = MARGIN + y.left_room
     bottom_of_legend = MARGIN
     if len(plot.lines) > 1 or one_line(plot.lines[0].label) not in {"", one_line(plot.y_axis)}:
-        bottom_of_legend = draw_legend(canvas, legend_entries(plot.lines, markers=plot.markers), left, MARGIN)
+        bottom_of_legend = draw_legend(canvas, _legend_entries(plot.lines, markers=plot.markers), left, MARGIN)
     area = PlotArea(canvas, left, bottom_of_legend, x.right_edge, bottom_of_legend + _HEIGHT, x.axis, y.axis)
     area.draw_x_axis(x)
     area.draw_y_axis(y)
     if not y.values:
         middle = (area.left + area.right) / 2, (area.top + area.bottom) / 2
         canvas.write("not measured", middle, NOTE_SIZE, "muted", "middle", middle=True)
-    draw_lines(area, plot.lines, markers=plot.markers)
-    return canvas, thinning_remarks(plot.lines)
+    _draw_lines(area, plot.lines, markers=plot.markers)
+    return canvas, _thinning_remarks(plot.lines)
 
 
 def _ticks(plot: LinePlot) -> tuple[Ticks, Ticks]:
@@ -209,13 +209,13 @@ def _ticks(plot: LinePlot) -> tuple[Ticks, Ticks]:
     if not len(ys):
         empty = Axis(0.0, 1.0)
         return Ticks(empty, (), (), x_title), Ticks(empty, (), (), y_title)
-    x_axis, y_axis = padded_axis(xs, log=plot.log_x), padded_axis(ys, log=plot.log_y)
+    x_axis, y_axis = _padded_axis(xs, log=plot.log_x), _padded_axis(ys, log=plot.log_y)
     whole = bool(np.all(xs == np.round(xs)))
     values = _ticks_at_data(np.unique(xs), log=x_axis.log)
     return Ticks.numbered(x_axis, x_title, whole=whole, values=values), Ticks.numbered(y_axis, y_title)
 
 
-def padded_axis(values: Floats, *, log: bool, share: float = 0.05) -> Axis:
+def _padded_axis(values: Floats, *, log: bool, share: float = 0.05) -> Axis:
     """Return an axis that reaches a share of its length beyond the values; logarithmic if all are positive."""
     low, high = float(values.min()), float(values.max())
     log = log and low > 0
@@ -236,7 +236,7 @@ def _ticks_at_data(xs: Floats, *, log: bool) -> list[float] | None:
     return [float(x) for x in xs]
 
 
-def thinning_remarks(lines: Sequence[PlotLine]) -> list[str]:
+def _thinning_remarks(lines: Sequence[PlotLine]) -> list[str]:
     """Return a remark if not every point of a line is drawn."""
     longest = max((len(line.x) for line in lines), default=0)
     if longest <= MAX_POINTS:
@@ -244,17 +244,15 @@ def thinning_remarks(lines: Sequence[PlotLine]) -> list[str]:
     return [f"Of lines with up to {longest:,} points, only the lows and highs of equal segments are drawn."]
 
 
-def legend_entries(lines: Sequence[PlotLine], *, markers: bool) -> list[LegendEntry]:
+def _legend_entries(lines: Sequence[PlotLine], *, markers: bool) -> list[LegendEntry]:
     """Return an entry for each line."""
-    looks = [_Look(line, index, markers=markers) for index, line in enumerate(lines)]
-    return [LegendEntry(look.label, look.draw_key) for look in looks]
+    return [LegendEntry(line.label, _Look(line, n, markers=markers).draw_key) for n, line in enumerate(lines)]
 
 
 class _Look:
     """How a line is drawn, by its place among the others."""
 
     def __init__(self, line: PlotLine, index: int, *, markers: bool) -> None:
-        self.label = line.label
         self.ink: Ink = "muted" if line.limit else LINE_INKS[index % len(LINE_INKS)]
         self.dash = DASHED if line.limit else _DASHES[index // len(LINE_INKS) % len(_DASHES)]
         self.width = 1.7 if len(line.x) <= 200 else 1.1
@@ -273,7 +271,7 @@ class _Look:
         self.mark(canvas, x, y)
 
 
-def draw_lines(area: PlotArea, lines: Sequence[PlotLine], *, markers: bool) -> None:
+def _draw_lines(area: PlotArea, lines: Sequence[PlotLine], *, markers: bool) -> None:
     """Draw lines and their bands."""
     for index, line in enumerate(lines):
         look = _Look(line, index, markers=markers)
@@ -334,10 +332,10 @@ def draw_timeline(timeline: Timeline) -> tuple[Canvas, list[str]]:
     lanes = {wrap_label(lane, LABEL_CHARACTERS): levels for lane, levels in stack_bars(timeline.bars).items()}
     times = [time for bar in timeline.bars for time in (bar.start_s, bar.end_s)]
     times += [time for line in timeline.lines for time in line.x]
-    x = Ticks.numbered(padded_axis(finite(times), log=False, share=0.01), "time (s)")
+    x = Ticks.numbered(_padded_axis(finite(times), log=False, share=0.01), "time (s)")
     y = _line_ticks(timeline)
     left = MARGIN + max([*(text_width(lane, TICK_SIZE) + 3.5 for lane in lanes), y.left_room if y else 0.0])
-    entries = legend_entries(timeline.lines, markers=False)
+    entries = _legend_entries(timeline.lines, markers=False)
     used = {bar.tone for bar in timeline.bars} - {"plain"}
     entries += [LegendEntry(tone, box_key(f"tone-{tone}")) for tone in ("good", "bad", "unsure") if tone in used]
     top = draw_legend(canvas, entries, left, MARGIN) if entries else MARGIN
@@ -345,14 +343,14 @@ def draw_timeline(timeline: Timeline) -> tuple[Canvas, list[str]]:
         upper = PlotArea(canvas, left, top, x.right_edge, top + _LINES, x.axis, y.axis)
         upper.draw_x_axis(x, labelled=False)
         upper.draw_y_axis(y)
-        draw_lines(upper, timeline.lines, markers=False)
+        _draw_lines(upper, timeline.lines, markers=False)
         top += _LINES + _BETWEEN
     heights = [max(len(levels) * _BAR, text_height(lane, TICK_SIZE)) + _GAP for lane, levels in lanes.items()]
     area = PlotArea(canvas, left, top, x.right_edge, top + sum(heights), x.axis, Axis(0.0, 1.0))
     area.draw_x_axis(x)
     unlabelled = _draw_lanes(area, lanes, heights)
     remarks = ["Bars that are too short for their label are shown without it."] if unlabelled else []
-    return canvas, [*thinning_remarks(timeline.lines), *remarks]
+    return canvas, [*_thinning_remarks(timeline.lines), *remarks]
 
 
 def stack_bars(bars: Sequence[TimelineBar]) -> dict[str, LaneLevels]:
@@ -374,7 +372,7 @@ def _line_ticks(timeline: Timeline) -> Ticks | None:
     title, values = wrap_label(timeline.lines_axis, 20), finite([y for line in timeline.lines for y in line.y])
     if not len(values):
         return Ticks(Axis(0.0, 1.0), (), (), title)
-    return Ticks.numbered(padded_axis(values, log=False), title, most=4)
+    return Ticks.numbered(_padded_axis(values, log=False), title, most=4)
 
 
 def _draw_lanes(area: PlotArea, lanes: dict[str, LaneLevels], heights: Sequence[float]) -> int:

@@ -280,10 +280,6 @@ MAX_NAMES_PER_QUERY = 500
 """Names in one query; for more, all rows are read."""
 
 
-def _no_progress(_done: int, _of: int) -> None:
-    """Ignore the progress."""
-
-
 @dataclass
 class ImportResult:
     """Counts of an import, and the folders that were left out, ``damaged`` of them because they are damaged."""
@@ -311,7 +307,7 @@ def import_run(path: Path, location: HistoryLocation | None = None) -> None:
 
 
 def import_runs(
-    database: HistoryDatabase, folders: Iterable[Path], progress: ImportProgress = _no_progress
+    database: HistoryDatabase, folders: Iterable[Path], progress: ImportProgress = lambda _done, _of: None
 ) -> ImportResult:
     """Put the runs in some folders, and in those below them, into the history."""
     result = ImportResult()
@@ -324,7 +320,11 @@ def import_runs(
 
 
 def rebuild_history(
-    database: HistoryDatabase, folders: Iterable[Path], *, forget: bool, progress: ImportProgress = _no_progress
+    database: HistoryDatabase,
+    folders: Iterable[Path],
+    *,
+    forget: bool,
+    progress: ImportProgress = lambda _done, _of: None,
 ) -> ImportResult:
     """Rebuild the history from run folders in one transaction; other processes see none of it before it ends.
 

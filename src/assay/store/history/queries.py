@@ -14,6 +14,7 @@ import numpy as np
 from sqlalchemy import and_, func, or_, select
 
 from assay.core.errors import AssayError, BadInput, suggest_nearest
+from assay.core.format import format_list
 from assay.core.results import Origin
 from assay.core.values import Value
 from assay.store.history.database import (
@@ -193,7 +194,7 @@ def find_run(connection: Connection, text: str) -> HistoryRun | None:
     rows = connection.execute(query).mappings().all()
     if len(rows) > 1:
         raise BadInput(
-            f"{text} is {len(rows)} runs: {_shorten_names([row['id'] for row in rows])}; name one by its id."
+            f"{text} is {len(rows)} runs: {format_list([row['id'] for row in rows], _MAX_NAMES)}; name one by its id."
         )
     return run_from_row(rows[0]) if rows else None
 
@@ -214,13 +215,12 @@ def find_series(connection: Connection, text: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        choices = _shorten_names(
-            [
-                f"{name} ({key.label}, {key.where}, {key.details}, by {key.method or 'a method that is not recorded'})"
-                for name, key in keys.items()
-                if name in matches
-            ]
-        )
+        described = [
+            f"{name} ({key.label}, {key.where}, {key.details}, by {key.method or 'a method that is not recorded'})"
+            for name, key in keys.items()
+            if name in matches
+        ]
+        choices = format_list(described, _MAX_NAMES)
         raise BadInput(f"{text!r} is {len(matches)} series; name one by its key: {choices}.")
     suggestion = suggest_nearest(
         text, {*keys, *(key.label for key in keys.values()), *(key.workload for key in keys.values())}
@@ -232,11 +232,6 @@ def find_series(connection: Connection, text: str) -> str:
 
 def _search_text(key: SeriesKey) -> str:
     return f"{key.label} {key.where} {key.location} {key.project or ''} {key.details} {key.method}".lower()
-
-
-def _shorten_names(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 MAX_NUMBERS_PER_QUERY = 500
