@@ -12,11 +12,10 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.machine.model import GpuLink, LinkPath
 from assay.workloads.generation import models
 from assay.workloads.generation.loading import device_ids_of, local_indices
-from assay.workloads.generation.memory import parse_bytes, parse_limits
 from assay.workloads.generation.models import SHAPES, local_folder, model_shape
 from assay.workloads.generation.params import Generation
-from assay.workloads.generation.placement import link_notes, order_gpus
-from assay.workloads.generation.tensor_parallel import check_tp_plan
+from assay.workloads.generation.placement import link_notes, order_gpus, parse_bytes, parse_limits
+from assay.workloads.generation.weights import check_tp_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

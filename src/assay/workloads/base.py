@@ -111,6 +111,14 @@ class Workload(Protocol):
         ...
 
 
+class UntunedWorkload:
+    """Base class of workloads without configurations, as there is nothing to tune."""
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return no configurations."""
+        return ()
+
+
 @runtime_checkable
 class ParamsChecker(Protocol):
     """A workload with rules between its parameters, which are checked before anything is started."""

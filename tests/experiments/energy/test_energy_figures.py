@@ -15,8 +15,7 @@ from assay.experiments.energy.cell_notes import end_sentence, format_share
 from assay.experiments.energy.result import FIGURES, EnergyResult, EnergyRow
 from assay.experiments.energy.study import ENERGY_DISABLED, build_study
 from assay.experiments.energy.tables import note_texts, utilization_table
-from assay.workloads.generation.memory import ModelSizes
-from assay.workloads.generation.placement import placement_notes
+from assay.workloads.generation.placement import ModelSizes, placement_notes
 from tests.experiments.energy.metered_world import (
     DECODE_W,
     IDLE_W,

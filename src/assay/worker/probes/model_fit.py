@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from assay.core.values import Params
-    from assay.workloads.generation.memory import ModelSizes
     from assay.workloads.generation.params import Generation
-    from assay.workloads.generation.placement import PlacementPlan
+    from assay.workloads.generation.placement import ModelSizes, PlacementPlan
 
 
 def query_model_fit(params: Params, device: str, uuids: Sequence[str] = ()) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from assay.core.errors import AssayError, BadInput
-from assay.workloads import triton_support as triton_common
+from assay.workloads import kernel_support
 from assay.workloads.dilated_attention.attention import (
     MergedOutput,
     accumulation_dtype,
@@ -22,14 +22,13 @@ from assay.workloads.dilated_attention.attention import (
     attend_flat_backward,
     flat_part_view,
 )
-from assay.workloads.dilated_attention.reference import blockwise_attention, dense_attention
+from assay.workloads.kernel_support import next_power_of_two
 from assay.workloads.torch_device import import_torch
-from assay.workloads.triton_support import next_power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.workloads.dilated_attention.attention_call import LocalBackend
+    from assay.workloads.dilated_attention.functional import LocalBackend
     from assay.workloads.dilated_attention.schedule import AttentionHeads, BranchPart, DilatedBranch, DilationSchedule
     from assay.workloads.torch_device import Tensor
 
@@ -159,9 +158,9 @@ class FusedBackend:
 def check_kernel_support(q: Tensor, backend: str) -> None:
     """Refuse tensors that our kernels do not support."""
     name = str(q.dtype).removeprefix("torch.")
-    if name not in triton_common.TRITON_DTYPES:
-        raise BadInput(f"The backend {backend} takes {', '.join(triton_common.TRITON_DTYPES)}, not {name}.")
-    if q.device.type not in triton_common.triton_device_kinds():
+    if name not in kernel_support.TRITON_DTYPES:
+        raise BadInput(f"The backend {backend} takes {', '.join(kernel_support.TRITON_DTYPES)}, not {name}.")
+    if q.device.type not in kernel_support.triton_device_kinds():
         raise BadInput(f"The backend {backend} runs on a GPU, not on {q.device.type}.")
 
 
@@ -174,7 +173,9 @@ def _launch_kernel(kernel: str, args: tuple[Any, ...], shape: Sequence[int], tab
     batch, sequence, keys, shared, dim = shape
     heads, blocks = keys * shared, -(-sequence // MERGE_ROWS)
     fixed = {"heads": heads, "dim": dim, "block_d": next_power_of_two(dim), "block": MERGE_ROWS}
-    triton_common.load_kernel(kernel, "dilated_attention")[(batch * blocks * heads,)](*args, sequence, **fixed, **table)
+    kernel_support.load_kernel(kernel, "dilated_attention")[(batch * blocks * heads,)](
+        *args, sequence, **fixed, **table
+    )
 
 
 def fused_forward(
@@ -194,7 +195,7 @@ def fused_forward(
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     period = math.lcm(*(branch.rate for branch in schedule.branches))
     blocks = -(-sequence // (period * tiling.block_q))
-    triton_common.load_kernel("dilated_attention", "dilated_attention")[(batch * heads.queries * period * blocks,)](
+    kernel_support.load_kernel("dilated_attention", "dilated_attention")[(batch * heads.queries * period * blocks,)](
         q,
         k,
         v,
@@ -215,7 +216,7 @@ def fused_forward(
         aligned=not causal and all(tiling.fits(branch, period) for branch in schedule.branches),
         causal=causal,
         precision="ieee",
-        widen=triton_common.is_triton_interpreted(),
+        widen=kernel_support.is_triton_interpreted(),
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,
     )
@@ -271,7 +272,7 @@ def requested_backend(backend: str, q: Tensor, shape: CallShape) -> LocalBackend
     if backend == "triton":
         check_kernel_support(q, backend)
         return shape.fused(TILINGS[0], "flash")
-    if backend not in {"cudnn", "flash"} or not triton_common.is_triton_installed():
+    if backend not in {"cudnn", "flash"} or not kernel_support.is_triton_installed():
         return None
     try:
         check_kernel_support(q, backend)
@@ -288,8 +289,8 @@ def can_race_backends(q: Tensor) -> bool:
         q.is_cuda
         and half
         and shaped
-        and triton_common.is_triton_installed()
-        and not triton_common.is_triton_interpreted()
+        and kernel_support.is_triton_installed()
+        and not kernel_support.is_triton_interpreted()
     )
 
 
@@ -379,6 +380,8 @@ class BackendReference:
     @classmethod
     def of(cls, qkv: QKVTensors, shape: CallShape, grad_out: Tensor | None) -> Self:
         """Compute it in float64: all rows and gradients where that is cheap, otherwise some rows of the output."""
+        from assay.workloads.dilated_attention.verify import blockwise_attention, dense_attention
+
         torch = import_torch()
         span = max(part.segment for part in shape.parts)
         q, k, v = (x[:1, :span].flatten(2, 3) for x in qkv)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from weakref import WeakValueDictionary
 
 from assay.core.errors import BadInput
-from assay.workloads import triton_support as triton_common
+from assay.workloads import kernel_support
 from assay.workloads.dilated_attention.attention import BACKENDS
 from assay.workloads.dilated_attention.schedule import (
     OFFSETS,
@@ -223,7 +223,7 @@ class DilatedAttentionProblem:
             return
         if self.backend == "cudnn":
             raise BadInput("The backend cudnn runs on a GPU, not on a CPU.")
-        if self.backend == "triton" and "cpu" not in triton_common.triton_device_kinds():
+        if self.backend == "triton" and "cpu" not in kernel_support.triton_device_kinds():
             raise BadInput("The backend triton runs on a GPU, not on cpu.")
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from assay.workloads import torch_ranks
 from assay.workloads.base import LaunchedKernels, PreparedWorkload
 from assay.workloads.dilated_attention.exchange import GradientReturns, KeyArrivals, NoTransfers, RingExchange, Traffic
 from assay.workloads.dilated_attention.functional import AttentionOptions, run_attention
@@ -17,7 +16,7 @@ from assay.workloads.dilated_attention.problem import CHOICES, DilatedAttentionP
 from assay.workloads.dilated_attention.schedule import branch_parts, ring_steps
 from assay.workloads.dilated_attention.verify import ShardCheck
 from assay.workloads.ops.attention import attention_backend
-from assay.workloads.torch_device import import_torch, list_kernels, open_device, synchronizer
+from assay.workloads.torch_device import import_torch, join_ranks, leave_ranks, list_kernels, open_device, synchronizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from assay.workloads.base import Workload
     from assay.workloads.dilated_attention.problem import AttentionShard
     from assay.workloads.dilated_attention.schedule import RingPosition, RingStep
-    from assay.workloads.torch_device import Tensor
-    from assay.workloads.torch_ranks import Ranks
+    from assay.workloads.torch_device import Ranks, Tensor
 
 
 class FullCall:
@@ -170,11 +168,11 @@ class DilatedAttentionTorch:
         """Join the other ranks and draw this rank's shard."""
         problem, where = DilatedAttentionProblem.of(params), open_device(device)
         problem.check_device(where.partition(":")[0])
-        ranks = torch_ranks.join_ranks(where)
+        ranks = join_ranks(where)
         try:
             return _RankWorkload(problem, ranks, where, seed).prepare()
         except BaseException:
-            torch_ranks.leave_ranks()
+            leave_ranks()
             raise
 
 
@@ -206,7 +204,7 @@ class _RankWorkload:
             measured=self._measured,
             align=self._ranks.align if self._ranks.size > 1 else None,
             synchronize=self._synchronize,
-            close=torch_ranks.leave_ranks,
+            close=leave_ranks,
         )
 
     def _launched_kernels(self) -> LaunchedKernels:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from assay.core.errors import BadInput, TrialFailed
 from assay.workloads.torch_device import Tensor, import_torch
@@ -70,7 +70,7 @@ def gaps_us(at_ns: Sequence[int]) -> list[float]:
 class EagerLoop:
     """The phases of a generation, each a call of ``generate``; ``last`` has the tokens of the latest call."""
 
-    mode = "eager"
+    mode: Literal["eager"] = "eager"
     compile_s: float | None = None
 
     def __init__(

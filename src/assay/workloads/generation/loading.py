@@ -17,16 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.format import format_bytes
-from assay.workloads.generation.memory import (
-    CPU,
-    DISK,
-    OFFLOAD_DEVICES,
-    BatchLoad,
-    context_tokens_of,
-    describe_device,
-    gpu_device,
-    model_sizes,
-)
 from assay.workloads.generation.models import (
     import_transformers,
     load_config,
@@ -34,18 +24,36 @@ from assay.workloads.generation.models import (
     resolve_dtype,
     usable_dtype,
 )
-from assay.workloads.generation.placement import DEVICE_MAPS, device_of, plan_placement, verify_placement
-from assay.workloads.generation.tensor_parallel import agree_to_stop, check_share_fits, check_tp_plan, load_share
-from assay.workloads.generation.weights import make_empty_model, place_weights
+from assay.workloads.generation.placement import (
+    CPU,
+    DEVICE_MAPS,
+    DISK,
+    OFFLOAD_DEVICES,
+    BatchLoad,
+    context_tokens_of,
+    describe_device,
+    device_of,
+    gpu_device,
+    model_sizes,
+    plan_placement,
+    verify_placement,
+)
+from assay.workloads.generation.weights import (
+    agree_to_stop,
+    check_share_fits,
+    check_tp_plan,
+    load_share,
+    make_empty_model,
+    place_weights,
+)
 from assay.workloads.torch_device import free_bytes, import_torch, open_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from assay.core.results import Note
-    from assay.workloads.generation.memory import ModelSizes
     from assay.workloads.generation.params import Generation
-    from assay.workloads.generation.placement import PlacementPlan
+    from assay.workloads.generation.placement import ModelSizes, PlacementPlan
 
 
 def check_kv_cache(loaded: LoadedModel, generation: Generation) -> None:

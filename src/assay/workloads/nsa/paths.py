@@ -25,12 +25,13 @@ flash       sliding: one call, causal, with a window of ``window`` − 1 keys to
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from assay.workloads.nsa import flash_kernels as kernels
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads.nsa.branches import SlidingBranch, visible_mask
-from assay.workloads.torch_device import import_torch
+from assay.workloads.torch_device import FLASH_CAPABILITY, import_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,18 +46,18 @@ LAYOUTS = ("columns", "groups")
 def flash_call(branch: Branch, inputs: BranchInputs, *, kernel: str, layout: str) -> Callable[[], Tensor]:
     """Return the call after one test; raise if this GPU or this PyTorch does not support it."""
     cuda = import_torch().cuda
-    kernels.check_capability(cuda.get_device_name(inputs.q.device), cuda.get_device_capability(inputs.q.device))
+    check_capability(cuda.get_device_name(inputs.q.device), cuda.get_device_capability(inputs.q.device))
     if isinstance(branch, SlidingBranch):
-        call = flash_sliding(branch, inputs, kernels.load_flash_kernel(kernel))
+        call = flash_sliding(branch, inputs, load_flash_kernel(kernel))
     elif layout == "columns":
-        call = flash_by_columns(branch, inputs, kernels.load_flash_kernel(kernel))
+        call = flash_by_columns(branch, inputs, load_flash_kernel(kernel))
     else:
         call = flash_by_groups(branch, inputs, import_torch().ops.aten._flash_attention_forward)  # noqa: SLF001
-    kernels.try_flash_call(call)
+    try_flash_call(call)
     return call
 
 
-def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: kernels.FlashAttend) -> Callable[[], Tensor]:
+def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: FlashAttend) -> Callable[[], Tensor]:
     """Return the call of the sliding branch."""
     q, k, v = inputs.by_positions()
     left, heads = branch.window - 1, (branch.groups, branch.heads)
@@ -86,9 +87,7 @@ class ColumnLayout:
         return cls(before, -(-(before + branch.sequence) // branch.stride))
 
 
-def flash_by_columns(
-    branch: CompressedBranch, inputs: BranchInputs, attend: kernels.FlashAttend
-) -> Callable[[], Tensor]:
+def flash_by_columns(branch: CompressedBranch, inputs: BranchInputs, attend: FlashAttend) -> Callable[[], Tensor]:
     """Return the call of the compressed branch by columns; the output of the padding is ignored."""
     layout, dim = ColumnLayout.of(branch), branch.head_dim
     q = inputs.q.flatten(0, 2)
@@ -234,3 +233,79 @@ def chunked_call(branch: Branch, inputs: BranchInputs, *, step: int | None = Non
             masks[alike] = None if bool(mask.all()) else mask
         chunks.append((q[:, :, rows], k[:, :, keys], v[:, :, keys], masks[alike]))
     return ChunkedCall(import_torch(), tuple(chunks), q[:, :, : branch.queries_without_keys], tuple(inputs.q.shape))
+
+
+FlashAttend: TypeAlias = "Callable[[Tensor, Tensor, Tensor, int], Tensor]"
+"""Causal attention of q, k, v, over at most this many keys left of the last one; negative: all."""
+
+KERNELS = ("aten", "flash_attn")
+FLASH_DTYPES = ("float16", "bfloat16")
+LARGEST_HEAD, HEAD_STEP = 256, 8
+
+_FLASH_MARK = "flash_fwd"
+_PYTORCH_MARK = "pytorch_flash"
+"""Parts of the names of flash kernels, and of those from PyTorch."""
+
+_MISSING_MESSAGES = ("USE_FLASH_ATTENTION", "FlashAttention", "Could not run", "no kernel image")
+"""PyTorch's messages for the lack of flash kernels."""
+
+
+def check_head_dim(head_dim: int) -> None:
+    """Refuse a head dimension that flash kernels do not support."""
+    if head_dim % HEAD_STEP or head_dim > LARGEST_HEAD:
+        raise BadInput(
+            f"Flash kernels take heads of a multiple of {HEAD_STEP} up to {LARGEST_HEAD} elements, not of {head_dim}."
+        )
+
+
+def check_capability(gpu: str, capability: tuple[int, int]) -> None:
+    """Refuse a GPU that is too old for flash kernels."""
+    if tuple(capability) < FLASH_CAPABILITY:
+        least, actual = (".".join(map(str, version)) for version in (FLASH_CAPABILITY, capability))
+        raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {actual}.")
+
+
+def load_flash_kernel(kernel: str) -> FlashAttend:
+    """Return attention by the flash kernels of PyTorch (``aten``) or of the package ``flash_attn``."""
+    if kernel == "aten":
+        return partial(_call_aten, import_torch().ops.aten)
+    try:
+        from flash_attn import flash_attn_func
+    except ImportError as error:
+        raise MachineCannot(
+            f"The package flash_attn cannot be imported here ({error}); kernel=aten takes PyTorch's own flash kernels."
+        ) from error
+    return partial(_call_package, flash_attn_func)
+
+
+def _call_aten(aten: Any, q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
+    return aten._flash_attention_forward(  # noqa: SLF001 - no public function supports a window
+        q, k, v, None, None, q.shape[1], k.shape[1], 0.0, True, False, window_size_left=left, window_size_right=0
+    )[0]
+
+
+def _call_package(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
+    return attend(q, k, v, causal=True, window_size=(left, 0))
+
+
+def try_flash_call(call: Callable[[], Tensor]) -> None:
+    """Make one call; raise if there are no flash kernels for it here."""
+    try:
+        call()
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        if type(error).__name__ == "OutOfMemoryError" or not any(words in reason for words in _MISSING_MESSAGES):
+            raise
+        raise MachineCannot(f"There are no flash kernels for this here: {reason[:200].rstrip('.')}.") from error
+
+
+def check_kernel_used(kernel: str, kernels: tuple[str, ...]) -> str | None:
+    """Return the flash kernels that ran; raise if none or other ones did; null where nothing was recorded."""
+    if not kernels:
+        return None
+    flash = [name for name in kernels if _FLASH_MARK in name]
+    used = None if not flash else "aten" if all(_PYTORCH_MARK in name for name in flash) else "flash_attn"
+    if used != kernel:
+        others = "no flash kernel among those that ran" if used is None else f"those that ran are of {used}"
+        raise TrialFailed(f"attention was to run by the flash kernels of {kernel}, but {others}")
+    return "flash" if kernel == "aten" else kernel

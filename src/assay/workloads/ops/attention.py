@@ -20,6 +20,15 @@ import numpy as np
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads import numpy_support as data
 from assay.workloads.base import PreparedWorkload, shared_data
+from assay.workloads.kernel_support import (
+    MOST_SHARED_BYTES,
+    TritonLaunch,
+    TritonOperator,
+    is_triton_interpreted,
+    multiply_unit,
+    next_power_of_two,
+    tile_side,
+)
 from assay.workloads.numpy_support import NUMPY_CHOICES, check_output, reference_attention
 from assay.workloads.parameters import (
     ITEM_BYTES,
@@ -37,15 +46,6 @@ from assay.workloads.torch_support import (
     TorchWorkload,
     reference_attention_rows,
     uses_tf32,
-)
-from assay.workloads.triton_support import (
-    MOST_SHARED_BYTES,
-    TritonLaunch,
-    TritonOperator,
-    is_triton_interpreted,
-    multiply_unit,
-    next_power_of_two,
-    tile_side,
 )
 
 if TYPE_CHECKING:

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any, Self
 from assay.core.errors import AssayError, BadInput, MachineCannot, suggest_nearest
 from assay.core.results import Note
 from assay.workloads.generation import prompts
-from assay.workloads.generation.server import endpoint as faults
-from assay.workloads.generation.server import request_format as wording
-from assay.workloads.generation.server.arrivals import LoadArrivals, StreamedAnswer, TokenScale
-from assay.workloads.generation.server.connection import DONE, EventParser, parse_event
-from assay.workloads.generation.server.endpoint import candidate_endpoints
-from assay.workloads.generation.server.request_format import RequestFormat, initial_format
+from assay.workloads.generation.server import protocol as faults
+from assay.workloads.generation.server import protocol as wording
+from assay.workloads.generation.server.protocol import RequestFormat, candidate_endpoints, initial_format
+from assay.workloads.generation.server.streams import (
+    DONE,
+    EventParser,
+    LoadArrivals,
+    StreamedAnswer,
+    TokenScale,
+    parse_event,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -28,8 +33,7 @@ if TYPE_CHECKING:
 
     from assay.core.values import Params
     from assay.workloads.generation.params import Generation
-    from assay.workloads.generation.server.endpoint import ServerEndpoint
-    from assay.workloads.generation.server.request_format import PromptSource
+    from assay.workloads.generation.server.protocol import PromptSource, ServerEndpoint
 
 
 MAX_ERROR_BYTES = 64 << 10
