@@ -129,7 +129,7 @@ def test_a_model_that_a_server_does_not_have_is_answered_with_those_it_has(
     server.models = lists("tiny-chat", "large")
     if refuses_it:
         server.answer = lambda talk: talk.refuse(404, {"error": {"message": "The model `tiny` does not exist."}})
-    words = r"does not have the model 'tiny'; it has tiny-chat, large\. Did you mean tiny-chat\?"
+    words = r"does not have the model 'tiny'; it has tiny-chat and large\. Did you mean tiny-chat\?"
     with pytest.raises(MachineCannot, match=words):
         met(server)
 

@@ -210,11 +210,11 @@ def test_a_prompt_stands_in_a_request_as_json() -> None:
     [
         (ConnectionRefusedError(), "nobody listens"),
         (socket.gaierror(), "not known by that name"),
-        (TimeoutError(), "did not take a connection within 10 s"),
+        (TimeoutError(), "did not accept a connection within 10 s"),
         (ConnectionResetError(), "closed the connection in the middle"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "does not speak TLS"),
         (ssl.SSLError(1, "no cipher"), "could not agree on TLS with us"),
-        (OSError("odd\nthing"), "cannot be spoken with: odd"),
+        (OSError("odd\nthing"), "cannot be reached: odd"),
     ],
 )
 def test_why_no_connection_came_about_is_said_in_words(error: OSError, words: str) -> None:

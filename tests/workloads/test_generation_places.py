@@ -121,12 +121,12 @@ def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path: Path)
 
 
 def test_ranks_and_their_plan_go_together() -> None:
-    check_tp_plan("", {})
-    check_tp_plan("auto", {"WORLD_SIZE": "2"})
+    check_tp_plan("", 1)
+    check_tp_plan("auto", 2)
     with pytest.raises(BadInput, match="one of 2 ranks"):
-        check_tp_plan("", {"WORLD_SIZE": "2"})
+        check_tp_plan("", 2)
     with pytest.raises(BadInput, match="two ranks"):
-        check_tp_plan("auto", {})
+        check_tp_plan("auto", 1)
 
 
 def test_weights_are_of_the_models_own_type_unless_told_otherwise() -> None:

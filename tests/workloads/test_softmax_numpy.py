@@ -55,7 +55,7 @@ def test_every_distribution_is_checked_and_passes(distribution: str) -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), layout=layouts)
 def test_inputs_far_beyond_the_range_of_exp_do_not_overflow(seed: int, layout: str) -> None:
-    x = numpy_support.draw_normal((6, 30), "float32", seed) * np.float32(1e4)
+    x = numpy_support.draw_array("normal", (6, 30), "float32", seed) * np.float32(1e4)
     tiling = SoftmaxTiling(4, 7, layout)
     out = np.zeros_like(x)
     rows.softmax_tiled(x, out, SoftmaxScratch.of(SoftmaxProblem(6, 30, "float32"), tiling), tiling)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from assay.core.results import Check, Note, Parity
     from assay.core.values import Params
 
-
 Extras = Mapping[str, float]
 """Numbers that one call reports beside its time, under names that end in the unit: ``max_rss_mib``."""
 
@@ -27,7 +26,7 @@ StageExtras = Mapping[str, "float | Sequence[float]"]
 """The same for one call in a stage, where a name may have several numbers per call: ``gap_us``, one per token."""
 
 
-def _do_nothing() -> None:
+def do_nothing() -> None:
     """Do nothing: most workloads finish their work within the call and hold nothing open."""
 
 
@@ -73,8 +72,8 @@ class PreparedWorkload:
     bytes_moved: float | None = None
     measured: Callable[[], Mapping[str, float]] | None = None
     align: Callable[[], None] | None = None
-    synchronize: Callable[[], None] = field(default=_do_nothing)
-    close: Callable[[], None] = field(default=_do_nothing)
+    synchronize: Callable[[], None] = do_nothing
+    close: Callable[[], None] = do_nothing
     reports_extras: bool = False
     synchronizes_itself: bool = False
     agree_to_stop: Callable[[bool], bool] | None = None
@@ -117,6 +116,12 @@ class UntunedWorkload:
     def configs(self, params: Params) -> Sequence[Params]:
         """Return no configurations."""
         return ()
+
+
+def one_line(text: object, most: int = 200) -> str:
+    """Return a text or the message of an error on one line, cut to ``most`` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 @runtime_checkable

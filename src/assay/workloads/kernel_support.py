@@ -19,13 +19,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.workloads.base import one_line
 from assay.workloads.numpy_support import DISTRIBUTIONS
 from assay.workloads.parameters import RowsProblem, TensorProblem, complete_config, read_size
 from assay.workloads.torch_device import import_torch, library_of_kernels, open_device, torch_device
 from assay.workloads.torch_support import TensorOperator, empty_output, uses_tf32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.results import Check
     from assay.core.values import Params
@@ -33,12 +34,10 @@ if TYPE_CHECKING:
     from assay.workloads.torch_device import Tensor
     from assay.workloads.torch_support import TensorWork
 
-
 _Problem = TypeVar("_Problem", bound=TensorProblem)
 
 TRITON_DTYPES = ("bfloat16", "float16", "float32")
 
-TRITON_CHOICES = {"dtype": TRITON_DTYPES, "distribution": DISTRIBUTIONS}
 
 MOST_SHARED_BYTES = 200 * 1024
 """Limit of a configuration's estimated shared memory: what fits a Hopper GPU; smaller GPUs refuse some."""
@@ -49,30 +48,20 @@ SMALLEST_DOT = 16
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """The launch of a kernel on existing data, in any configuration.
+    """The launch of a kernel on existing data, in any configuration."""
 
-    Attributes:
-        kernel: The kernel's name.
-        args: Positional arguments: tensors and numbers.
-        out: The output tensor.
-        fixed: Settings shared by all configurations.
-        settings: Returns the settings of a configuration, except its warps and stages.
-        grid: Returns the number of programs from all settings.
-    """
-
-    kernel: str
-    args: tuple[Any, ...]
-    out: Tensor
-    fixed: Mapping[str, Any]
-    settings: Callable[[Params], dict[str, Any]]
-    grid: Callable[[Mapping[str, Any]], tuple[int]]
+    kernel: str  # the kernel's name
+    args: tuple[Any, ...]  # positional arguments: tensors and numbers
+    out: Tensor  # the output tensor
+    fixed: Mapping[str, Any]  # settings shared by all configurations
+    settings: Callable[[Params], dict[str, Any]]  # returns the settings of a configuration, except its warps and stages
+    grid: Callable[[Mapping[str, Any]], tuple[int]]  # returns the number of programs from all settings
 
     def call(self, config: Params) -> Callable[[], Tensor]:
         """Return a call that launches the kernel in one configuration; its first call compiles it."""
         settings = {**self.fixed, **self.settings(config)}
-        launch = partial(
-            load_kernel(self.kernel)[self.grid(settings)], *self.args, **settings, **launch_options(config)
-        )
+        kernel = load_kernel(self.kernel)[self.grid(settings)]
+        launch = partial(kernel, *self.args, **settings, **launch_options(config))
 
         def call() -> Tensor:
             launch()
@@ -128,14 +117,11 @@ def multiply_unit(params: Params, dtype: str) -> str:
     return "threads" if dtype == "float32" and not uses_tf32(params, dtype) else "tensor cores"
 
 
-def prepare_triton_work(work: TensorWork, *, where: str, seed: int) -> PreparedWorkload:
+def prepare_kernel_work(work: TensorWork, *, interpreted: bool, where: str, seed: int) -> PreparedWorkload:
     """Prepare a kernel's work to be timed; its check refuses a configuration that is too large for the GPU."""
     prepared = work.prepare(where=where, seed=seed)
-
-    def check() -> Check:
-        return check_within_limits(partial(work.check, seed))
-
-    launched_kernels = None if is_triton_interpreted() else prepared.launched_kernels
+    launched_kernels = None if interpreted else prepared.launched_kernels
+    check = partial(check_within_limits, partial(work.check, seed))
     return replace(prepared, check=check, launched_kernels=launched_kernels)
 
 
@@ -154,7 +140,7 @@ class TritonOperator(TensorOperator[_Problem]):
 
     impl = "triton"
     dtypes = TRITON_DTYPES
-    choices = TRITON_CHOICES
+    choices: Mapping[str, tuple[str, ...]] = {"dtype": TRITON_DTYPES, "distribution": DISTRIBUTIONS}
     device_kinds = triton_device_kinds()
 
     @abstractmethod
@@ -172,13 +158,8 @@ class TritonOperator(TensorOperator[_Problem]):
         launch = self.launch(params, device=device, seed=seed)
         inputs = launch.args[: len(self.read_problem(params).input_shapes)]
         call = launch.call(complete_config(config, self.configs(params)[0]))
-        work = self.describe_work(params, inputs, call, launch.out, triton_backend)
-        return prepare_triton_work(work, where=torch_device(device), seed=seed)
-
-
-def triton_backend(kernels: tuple[str, ...]) -> str | None:
-    """Return the library of the kernels, which are our own; null where none were recorded."""
-    return "triton" if kernels else None
+        work = self.describe_work(params, inputs, call, launch.out, lambda kernels: "triton" if kernels else None)
+        return prepare_kernel_work(work, interpreted=is_triton_interpreted(), where=torch_device(device), seed=seed)
 
 
 _Rows = TypeVar("_Rows", bound=RowsProblem)
@@ -193,27 +174,23 @@ MOST_PER_THREAD = 64
 
 def row_configs(problem: RowsProblem) -> list[Params]:
     """Return blocks of whole rows, then blocks that loop over the columns; at least one of them fits."""
-    return list(itertools.chain(_whole_row_configs(problem), _looped_row_configs(problem)))
-
-
-def _whole_row_configs(problem: RowsProblem) -> Iterator[Params]:
-    cols = next_power_of_two(problem.cols)
+    cols, configs = next_power_of_two(problem.cols), []
     for rows, warps in itertools.product(BLOCK_ROWS, NUM_WARPS):
         per_thread = rows * cols / (32 * warps)
         if rows <= problem.rows and per_thread <= MOST_PER_THREAD and (per_thread >= 2 or warps == 1):
-            yield {"block_rows": rows, "block_cols": cols, "num_warps": warps, "num_stages": 1}
-
-
-def _looped_row_configs(problem: RowsProblem) -> Iterator[Params]:
-    for cols, warps, stages in itertools.product(LOOPED_COLS, (8, 4), LOOPED_STAGES):
-        if cols < problem.cols:
-            yield {"block_rows": 1, "block_cols": cols, "num_warps": warps, "num_stages": stages}
+            configs.append((rows, cols, warps, 1))
+    looped = itertools.product((1,), LOOPED_COLS, (8, 4), LOOPED_STAGES)
+    configs += [(rows, cols, warps, stages) for rows, cols, warps, stages in looped if cols < problem.cols]
+    names = ("block_rows", "block_cols", "num_warps", "num_stages")
+    return [dict(zip(names, config, strict=True)) for config in configs]
 
 
 class TritonRowOperator(TritonOperator[_Rows]):
     """An operator on each row of a matrix by a Triton kernel of the operator's name."""
 
     name: str
+    constants: tuple[float, ...] = ()
+    """Last arguments of the kernel."""
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return blocks of rows and columns with warps and stages for each; 18 by default."""
@@ -222,17 +199,8 @@ class TritonRowOperator(TritonOperator[_Rows]):
     def launch_on(self, params: Params, inputs: tuple[Tensor, ...], out: Tensor) -> TritonLaunch:
         """Return the launch: inputs, output, rows, columns and the constants of the kernel."""
         problem = self.read_problem(params)
-        return TritonLaunch(
-            kernel=self.name,
-            args=(*inputs, out, problem.rows, problem.cols, *self.constants),
-            out=out,
-            fixed={},
-            settings=partial(row_settings, problem),
-            grid=partial(row_grid, problem),
-        )
-
-    constants: tuple[float, ...] = ()
-    """Last arguments of the kernel."""
+        args = (*inputs, out, problem.rows, problem.cols, *self.constants)
+        return TritonLaunch(self.name, args, out, {}, partial(row_settings, problem), partial(row_grid, problem))
 
 
 def row_grid(problem: RowsProblem, settings: Mapping[str, Any]) -> tuple[int]:
@@ -251,13 +219,9 @@ def row_settings(problem: RowsProblem, config: Params) -> dict[str, int | bool]:
 
 HELION_DTYPES = ("bfloat16", "float16", "float32")
 
-HELION_CHOICES = {"dtype": HELION_DTYPES, "distribution": DISTRIBUTIONS}
 
 OLDEST_HELION = (1, 0)
 """Oldest supported version; written for Helion 1.0 to 1.5."""
-
-PRODUCT_OPERATOR = "aten::mm.dtype"
-COMPATIBLE_VERSIONS = "Helion 1.0 fits PyTorch 2.11, later ones want later ones"
 
 
 @dataclass(frozen=True)
@@ -295,11 +259,7 @@ def helion_device_kinds() -> frozenset[str]:
 
 
 def helion_version() -> tuple[int, int]:
-    """Return the major and minor version of the installed Helion, without importing it.
-
-    Raises:
-        MachineCannot: It is missing, or older than our kernels support.
-    """
+    """Return the version (major, minor) of the installed Helion, without importing it; refuse none or an old one."""
     try:
         text = version("helion")
     except PackageNotFoundError:
@@ -313,22 +273,18 @@ def helion_version() -> tuple[int, int]:
 
 
 def import_helion() -> Any:
-    """Return the module ``helion``.
-
-    Raises:
-        MachineCannot: It is missing, too old, or incompatible with the installed PyTorch.
-    """
+    """Return the module ``helion``; refuse one that is missing, too old, or does not fit the installed PyTorch."""
     helion_version()
     try:
         return importlib.import_module("helion")
     except Exception as error:
-        text = " ".join(str(error).split())[:200]
-        raise MachineCannot(f"Helion cannot be imported here: {text} ({describe_versions()}).") from error
+        raise MachineCannot(f"Helion cannot be imported here: {one_line(error)} ({describe_versions()}).") from error
 
 
 def describe_versions() -> str:
     """Return the installed versions of Helion and PyTorch, and which are compatible."""
-    return f"Helion {version('helion')} with PyTorch {version('torch')}; {COMPATIBLE_VERSIONS}"
+    versions = f"Helion {version('helion')} with PyTorch {version('torch')}"
+    return f"{versions}; Helion 1.0 fits PyTorch 2.11, later ones want later ones"
 
 
 def config_to_params(config: Mapping[str, object]) -> Params:
@@ -353,32 +309,20 @@ def _set_config(bound: Any, config: Any) -> None:
     try:
         bound.set_config(config)
     except (helion.exc.InvalidConfig, TypeError) as error:
-        text = " ".join(str(error).split())[:200]
-        raise BadInput(f"{dict(config)} is not a configuration of this Helion kernel: {text}") from error
+        raise BadInput(f"{dict(config)} is not a configuration of this Helion kernel: {one_line(error)}") from error
 
 
 @cache
 def _register_cpu_product() -> None:
     """Register a CPU product into another dtype, which Helion's interpreter needs and PyTorch may lack."""
-    torch = import_torch()
-    if torch._C._dispatch_has_kernel_for_dispatch_key(PRODUCT_OPERATOR, "CPU"):  # noqa: SLF001 - there is no public API for it
+    torch, operator = import_torch(), "aten::mm.dtype"
+    if torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CPU"):  # noqa: SLF001 - there is no public API for it
         return
 
     def product(a: Tensor, b: Tensor, out_dtype: Any) -> Tensor:
         return a.to(out_dtype) @ b.to(out_dtype)
 
-    torch.library.impl(PRODUCT_OPERATOR, "CPU", product)
-
-
-def prepare_helion_work(work: TensorWork, *, where: str, seed: int) -> PreparedWorkload:
-    """Prepare a kernel's work to be timed; its check refuses a configuration that is too large for the GPU."""
-    prepared = work.prepare(where=where, seed=seed)
-
-    def check() -> Check:
-        return check_within_limits(partial(work.check, seed))
-
-    launched_kernels = None if is_helion_interpreted() else prepared.launched_kernels
-    return replace(prepared, check=check, launched_kernels=launched_kernels)
+    torch.library.impl(operator, "CPU", product)
 
 
 def helion_backend(kernels: tuple[str, ...]) -> str | None:
@@ -395,7 +339,7 @@ class HelionOperator(TensorOperator[_Problem]):
     name: str
     impl = "helion"
     dtypes = HELION_DTYPES
-    choices = HELION_CHOICES
+    choices: Mapping[str, tuple[str, ...]] = {"dtype": HELION_DTYPES, "distribution": DISTRIBUTIONS}
     device_kinds = helion_device_kinds()
 
     def settings(self, params: Params) -> dict[str, Any]:
@@ -412,4 +356,4 @@ class HelionOperator(TensorOperator[_Problem]):
         """Create the data; the first call compiles the kernel."""
         kernel = self.helion_problem(params, device=device, seed=seed)
         work = self.describe_work(params, kernel.args, kernel.call(config), None, helion_backend)
-        return prepare_helion_work(work, where=torch_device(device), seed=seed)
+        return prepare_kernel_work(work, interpreted=is_helion_interpreted(), where=torch_device(device), seed=seed)

@@ -30,7 +30,6 @@ from assay.workloads.numpy_support import TOLERANCES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-
 EPSILON: Mapping[str, float] = {
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,

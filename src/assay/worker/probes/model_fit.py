@@ -32,7 +32,7 @@ def predict_model_fit(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reply to a request."""
     from assay.workloads.generation.params import Generation
 
-    generation = Generation.of(request["params"])
+    generation = Generation.model_validate(request["params"])
     try:
         sizes, plan = _plan_model(generation, request["device"])
     except AssayError as error:

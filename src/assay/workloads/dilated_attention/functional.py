@@ -6,7 +6,6 @@ Over a ring each rank has one shard of every sequence. Invalid tensors and optio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.core.errors import BadInput
@@ -16,7 +15,6 @@ from assay.workloads.dilated_attention.attention import (
     attend_block,
     attend_block_backward,
     mask_part_view,
-    merge_outputs,
     packed_part_view,
     part_view,
     resolve_backend,
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from assay.workloads.dilated_attention.schedule import BranchPart
     from assay.workloads.torch_device import Tensor
 
-    Gradients = tuple[Tensor, Tensor, Tensor]
+    QKV = tuple[Tensor, Tensor, Tensor]
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -76,14 +74,14 @@ class AttentionOptions:
     dilation_rates: Sequence[int]
     causal: bool
     offset: str
-    key_padding_mask: Tensor | None
-    detached_weights: bool
-    dropout: float
-    backend: str
+    key_padding_mask: Tensor | None = None
+    detached_weights: bool = False
+    dropout: float = 0.0
+    backend: str = "auto"
 
 
 def run_attention(
-    qkv: tuple[Tensor, Tensor, Tensor],
+    qkv: QKV,
     options: AttentionOptions,
     position: RingPosition,
     *,
@@ -104,7 +102,7 @@ def run_attention(
 
 
 def plan_call(
-    apart: tuple[Tensor, Tensor, Tensor],
+    apart: QKV,
     heads: AttentionHeads,
     options: AttentionOptions,
     position: RingPosition,
@@ -240,36 +238,25 @@ class LocalBackend(Protocol):
         """Return the merge of all its parts."""
         ...
 
-    def backward(self, gradient: Tensor, qkv: tuple[Tensor, Tensor, Tensor], merged: MergedOutput) -> Gradients:
+    def backward(self, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
         """Return its parts' contributions to the gradients of q, k and v, from the output's gradient and the merge."""
         ...
 
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The plan of a call for tensors (batch, position, key head, query head of it, dim), whole or a shard.
+    """The plan of a call for tensors (batch, position, key head, query head of it, dim), whole or a shard."""
 
-    Attributes:
-        branches: Number of branches.
-        parts: The parts of the shard.
-        causal: Whether a query sees only its own position and those before it.
-        detached_weights: Whether gradients treat the weights of branches as constants, which is not exact.
-        backend: Backend of blocks.
-        mask: True for padded keys of the whole sequence, (batch, position).
-        ring_index: Index of the shard in the sequence.
-        exchange: How keys, values and their gradients reach other ranks; without steps on one device.
-        local: Backend of all parts of the shard at once; null where each is computed and merged separately.
-    """
-
-    branches: int
-    parts: tuple[BranchPart, ...]
-    causal: bool
-    detached_weights: bool
-    backend: str
-    mask: Tensor | None
-    ring_index: int
-    exchange: RingExchange
+    branches: int  # number of branches
+    parts: tuple[BranchPart, ...]  # the parts of the shard
+    causal: bool  # whether a query sees only its own position and those before it
+    detached_weights: bool  # whether gradients treat the weights of branches as constants, which is not exact
+    backend: str  # backend of blocks
+    mask: Tensor | None  # true for padded keys of the whole sequence, (batch, position)
+    ring_index: int  # index of the shard in the sequence
+    exchange: RingExchange  # how keys, values and their gradients reach other ranks; without steps on one device
     local: LocalBackend | None = None
+    """Backend of all parts of the shard at once; null where each is computed and merged separately."""
 
     def block_options(self, part: BranchPart, index: int, q: Tensor) -> dict[str, Any]:
         """Return the options of a part's blocks over the keys of the shard at an index of the ring."""
@@ -282,27 +269,28 @@ def forward(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor) -> tuple[Merge
     branches = tuple(MergedOutput.empty(q) for _ in range(call.branches)) if call.detached_weights else ()
     arriving = KeyArrivals(call.exchange, k, v)
     merged = branches or (call.local.forward(q, k, v) if call.local else MergedOutput.empty(q),) * call.branches
+
+    def add_block(part: BranchPart, index: int, keys: Tensor, values: Tensor, *, causal: bool) -> None:
+        options = call.block_options(part, index, q)
+        merged[part.branch].at(part).add(*attend_block(part_view(q, part), keys, values, causal=causal, **options))
+
     for part in () if call.local else call.parts:
-        options = call.block_options(part, call.ring_index, q)
-        out, lse = attend_block(
-            part_view(q, part), part_view(k, part), part_view(v, part), causal=call.causal, **options
-        )
-        merged[part.branch].at(part).add(out, lse)
+        add_block(part, call.ring_index, part_view(k, part), part_view(v, part), causal=call.causal)
     for step, packed in arriving:
         if packed is None:
             continue
         for part in call.exchange.parts_of(step):
             keys, values = (packed_part_view(x, part) for x in packed)
-            out, lse = attend_block(
-                part_view(q, part), keys, values, causal=False, **call.block_options(part, step.source, q)
-            )
-            merged[part.branch].at(part).add(out, lse)
-    return (merge_outputs(branches, q), *branches) if branches else merged[:1]
+            add_block(part, step.source, keys, values, causal=False)
+    if not branches:
+        return merged[:1]
+    whole = MergedOutput.empty(q)
+    for branch in branches:
+        whole.add(*branch)
+    return whole, *branches
 
 
-def backward(
-    call: AttentionCall, gradient: Tensor, qkv: tuple[Tensor, Tensor, Tensor], merged: Sequence[MergedOutput]
-) -> tuple[Tensor, Tensor, Tensor]:
+def backward(call: AttentionCall, gradient: Tensor, qkv: QKV, merged: Sequence[MergedOutput]) -> QKV:
     """Return the gradients of the q, k and v given, from that of the output and what ``forward`` returned."""
     q, k, v = qkv
     torch = import_torch()
@@ -326,45 +314,36 @@ def backward(
     return dq, dk, dv
 
 
-def _local_gradients(
-    call: AttentionCall, qkv: tuple[Tensor, Tensor, Tensor], branches: Sequence[Callable[..., Gradients]]
-) -> Gradients:
+def _local_gradients(call: AttentionCall, qkv: QKV, branches: Sequence[Callable[..., QKV]]) -> QKV:
     """Return the gradients of the shard's parts, computed one after another."""
     q, k, v = qkv
-    torch, kind = import_torch(), accumulation_dtype(q.dtype)
-    lse = tuple(torch.zeros(x.shape, dtype=kind, device=x.device) for x in qkv)
+    kind = accumulation_dtype(q.dtype)
+    totals = q.new_zeros(q.shape, dtype=kind), k.new_zeros(k.shape, dtype=kind), v.new_zeros(v.shape, dtype=kind)
     for part in call.parts:
         options = call.block_options(part, call.ring_index, q)
         gradients = branches[part.branch](part, (part_view(k, part), part_view(v, part)), causal=call.causal, **options)
-        for total, some in zip(lse, gradients, strict=True):
+        for total, some in zip(totals, gradients, strict=True):
             part_view(total, part).add_(some)
-    return lse[0], lse[1], lse[2]
+    return totals
 
 
 def _branch_gradients(
     call: AttentionCall, gradient: Tensor, q: Tensor, merged: Sequence[MergedOutput]
-) -> list[Callable[..., tuple[Tensor, Tensor, Tensor]]]:
+) -> list[Callable[..., QKV]]:
     """Return for each branch a function for the gradients of a part of it.
 
     It uses output and log-sum-exp of the whole merge; with detached weights, the branch's own and its share of the
     gradient.
     """
+
+    def of_branch(gradient: Tensor, branch: MergedOutput) -> Callable[..., QKV]:
+        def of_part(part: BranchPart, keys_values: tuple[Tensor, Tensor], **options: Any) -> QKV:
+            grad_out, queries = part_view(gradient, part), part_view(q, part)
+            return attend_block_backward(grad_out, queries, *keys_values, branch.at(part), **options)
+
+        return of_part
+
+    whole, *branches = merged
     if not call.detached_weights:
-        return [partial(_part_gradient, gradient, q, merged[0])] * call.branches
-    whole, *branch_outputs = merged
-    return [
-        partial(_part_gradient, gradient * whole.share_of(branch)[..., None], q, branch) for branch in branch_outputs
-    ]
-
-
-def _part_gradient(
-    gradient: Tensor,
-    q: Tensor,
-    merged: MergedOutput,
-    part: BranchPart,
-    keys_values: tuple[Tensor, Tensor],
-    **options: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return attend_block_backward(
-        part_view(gradient, part), part_view(q, part), *keys_values, merged.at(part), **options
-    )
+        return [of_branch(gradient, whole)] * call.branches
+    return [of_branch(gradient * whole.share_of(branch)[..., None], branch) for branch in branches]

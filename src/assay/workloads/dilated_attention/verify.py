@@ -11,8 +11,8 @@ least one, in a random sequence and block. A rank recreates what it needs of oth
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from assay.workloads.dilated_attention.problem import BACKWARD_FLOP, SHARD_TENSO
 from assay.workloads.dilated_attention.schedule import AttentionHeads
 from assay.workloads.numpy_support import RELATIVE_ERROR, tolerance_of
 from assay.workloads.torch_device import import_torch
-from assay.workloads.torch_support import FLOP_PER_ELEMENT, MOST_FLOP
+from assay.workloads.torch_support import FLOP_PER_ELEMENT, MOST_FLOP, SquaredErrors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from assay.workloads.dilated_attention.problem import DilatedAttentionProblem, ShardSource
     from assay.workloads.dilated_attention.schedule import DilationSchedule, RingPosition
     from assay.workloads.torch_device import Tensor
-
 
 MAX_ERROR_RATIO = 2.0
 """How often the error of plain attention half precision may have."""
@@ -56,27 +55,20 @@ class CheckUnit(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """Checks one rank's results.
+    """Checks one rank's results."""
 
-    Attributes:
-        problem: What was to be computed.
-        position: The rank's position.
-        source: The data of its ring.
-        seed: Selects the units.
-    """
-
-    problem: DilatedAttentionProblem
-    position: RingPosition
-    source: ShardSource
-    seed: int
+    problem: DilatedAttentionProblem  # what was to be computed
+    position: RingPosition  # the rank's position
+    source: ShardSource  # the data of its ring
+    seed: int  # selects the units
 
     def check(self, outputs: tuple[Tensor, ...]) -> Check:
         """Return the error of the output and of the gradients after it."""
         units = self.units
         chosen = self.choose_units(MOST_FLOP[self.source.where.partition(":")[0]])
         errors = RelativeErrors()
-        for mine, right in self._branchwise(outputs) if chosen is None else self._dense(outputs, chosen):
-            errors.add(mine, right)
+        for actual, expected in self._branchwise(outputs) if chosen is None else self._dense(outputs, chosen):
+            errors.add(actual, expected)
         worst, most, measure = self._worst_error(errors.relative())
         if chosen is None:
             measure += ", branches merged in float64"
@@ -182,12 +174,9 @@ class ShardCheck:
                 q, k, v, costs.schedule, heads, gradient=gradient[0], block=at_once, causal=costs.causal
             )
             return [x[:, within] for x in right]
+        attend = partial(dense_attention, q, k, v, costs.schedule, heads, causal=costs.causal)
         rows = torch.arange(within.start, within.stop, device=q.device).split(at_once)
-        return [
-            torch.cat(
-                [dense_attention(q, k, v, costs.schedule, heads, causal=costs.causal, rows=some) for some in rows], 1
-            )
-        ]
+        return [torch.cat([attend(rows=some) for some in rows], 1)]
 
     def _branchwise(self, outputs: tuple[Tensor, ...]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
         """Yield what was found for each block and sequence, and what branches merged in float64 on one device say."""
@@ -307,28 +296,21 @@ MAX_POSITIONS = 1024
 """Over more keys the error of plain attention is much the same."""
 
 
-@dataclass
 class RelativeErrors:
-    """Squares of what is wrong and of what is right, summed up for output and gradients each."""
+    """The relative errors of an output and of gradients, each summed up part by part."""
 
-    error_squares: list[float] = field(default_factory=list)
-    reference_squares: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._squares: list[SquaredErrors] = []
 
-    def add(self, outputs: Sequence[Tensor], right: Sequence[Tensor]) -> None:
+    def add(self, outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
         """Add a part of output and gradients, and what they must be."""
-        self.error_squares = self.error_squares or [0.0] * len(right)
-        self.reference_squares = self.reference_squares or [0.0] * len(right)
-        for index, (output, expected) in enumerate(zip(outputs, right, strict=True)):
-            self.error_squares[index] += float((output.detach().double() - expected).square().sum())
-            self.reference_squares[index] += float(expected.square().sum())
+        self._squares = self._squares or [SquaredErrors() for _ in expected]
+        for squares, output, right in zip(self._squares, outputs, expected, strict=True):
+            squares.add(output, right)
 
     def relative(self) -> list[float]:
-        """Return ‖found − right‖ / ‖right‖ of each; infinite where nothing, or no number, is to be held against."""
-        errors = [
-            math.sqrt(wrong / right) if right > 0 else 0.0 if wrong == 0 else math.inf
-            for wrong, right in zip(self.error_squares, self.reference_squares, strict=True)
-        ]
-        return [error if math.isfinite(error) else math.inf for error in errors]
+        """Return ‖actual − expected‖ / ‖expected‖ of each."""
+        return [squares.error for squares in self._squares]
 
 
 def plain_attention_errors(tensors: Sequence[Tensor], *, causal: bool) -> list[float]:

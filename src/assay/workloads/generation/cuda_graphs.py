@@ -25,6 +25,7 @@ from transformers.cache_utils import Cache
 from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.results import Note
 from assay.timing.wall import gc_paused
+from assay.workloads.base import one_line
 from assay.workloads.generation.decode_step import DecodeStep, resolve_sampling, step_implementations
 from assay.workloads.generation.eager import TokenExtras, decode_extras, prefill_extras, whole_extras
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.prompts import PromptBatch, PromptBatches
-
 
 MAX_VARIANTS = 256
 """Limit of compiled variants of a layer: one per batch size and cache length."""
@@ -55,11 +55,7 @@ def model_layers(model: Any) -> list[Any]:
 
 @contextmanager
 def fuse_layers(model: Any, cache_of_all: Any, backend: str = "inductor") -> Iterator[None]:
-    """Run a model's layers compiled, each on its own layer of the cache, until the block ends.
-
-    Raises:
-        ValueError: The model and the cache have different numbers of layers.
-    """
+    """Run a model's layers compiled, each on its own layer of the cache, until the block ends."""
     dynamo = import_module("torch._dynamo.config")
     layers = model_layers(model)
     if len(layers) != len(cache_of_all.layers):
@@ -100,17 +96,12 @@ LOGITS_TOLERANCE = {"torch.float32": 0.01, "torch.float64": 0.01}
 HALF_LOGITS_TOLERANCE = 0.1
 """Largest relative error of the logits of fused layers: rounding is far below it, and a defect above."""
 
-MAX_REASON = 160
 CUDA_OUT_OF_MEMORY = 2
 """The CUDA runtime's ``cudaErrorMemoryAllocation``."""
 
 
 def check_graph_support(loaded: LoadedModel) -> None:
-    """Refuse a model that cannot be decoded by CUDA graphs.
-
-    Raises:
-        MachineCannot: It is on no GPU, on several, or partly in host memory.
-    """
+    """Refuse a model that cannot be decoded by CUDA graphs: on no GPU, on several, or partly in host memory."""
     if loaded.device.type != "cuda":
         raise MachineCannot("CUDA graphs need a GPU, so graphs is not measured here.")
     if loaded.ranks > 1 or len(set(loaded.placement.values())) > 1:
@@ -330,5 +321,4 @@ def _check_logits(plain: Any, fused: Any) -> None:
 
 
 def _shorten(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…"
+    return one_line(error, 160) or type(error).__name__

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from assay.workloads.generation.prompts import PromptBatch
 
-
 COLUMN_STEP = 64
 """The cache length is rounded up to a multiple of this, which suits attention kernels."""
 
@@ -174,11 +173,7 @@ class SamplingSettings:
 
 
 def resolve_sampling(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> SamplingSettings:
-    """Merge a model's own sampling settings with the given ones, which take precedence.
-
-    Raises:
-        BadInput: One of them is not supported by graphs.
-    """
+    """Merge a model's own sampling settings with the given ones, which take precedence; refuse unsupported ones."""
     merged = {**{name: value for name, value in defaults.items() if value is not None}, **settings}
     for name, neutral in UNSUPPORTED_SETTINGS.items():
         value = merged.get(name)

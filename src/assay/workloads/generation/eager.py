@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.prompts import PromptBatch, PromptBatches
 
-
 TokenExtras = dict[str, float | list[float]]
 
 

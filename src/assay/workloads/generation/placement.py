@@ -31,32 +31,30 @@ from assay.workloads.generation.models import DTYPE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from assay.core.values import Params
+    from assay.core.values import Scalar
     from assay.machine.model import GpuLink
     from assay.workloads.generation.loading import VisibleDevices
     from assay.workloads.generation.models import ModelConfig
 
 
-WHOLE_MODEL = ""
-"""The name of the whole model."""
-_MAX_SHOWN = 3
-
-
 def check_device_map(empty: Any, device_map: Mapping[str, int | str], device_ids: Sequence[int]) -> dict[str, str]:
-    """Return a device map with the machine's names of devices.
-
-    Raises:
-        BadInput: It has an unknown part or device, a part twice, or not every part.
-    """
-    _check_part_names(empty, device_map)
+    """Return a device map with the machine's names of devices; refuse unknown, double and missing parts."""
+    part_names = {name for name, _ in empty.named_modules()}
+    for name in device_map:
+        if name not in part_names:
+            near = suggest_nearest(name, part_names - {WHOLE_MODEL})
+            raise BadInput(f"device_map: the model has no part {name!r}.{near}")
     _check_nesting(empty, device_map)
     devices = {name: parse_device(device, device_ids, f"device_map of {name!r}") for name, device in device_map.items()}
     if device_ids and all(device in OFFLOAD_DEVICES for device in devices.values()):
         raise BadInput("device_map puts nothing on a GPU; for a model on the CPU say backend.device: cpu.")
-    missing = [name for name, part in model_parts(empty) if _has_weights(part) and device_of(name, devices) is None]
+    missing = [
+        name
+        for name, part in model_parts(empty)
+        if next(part.parameters(), None) is not None and device_of(name, devices) is None
+    ]
     if missing:
-        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
-        raise BadInput(f"device_map gives no place to {', '.join(missing[:_MAX_SHOWN])}{more}.")
+        raise BadInput(f"device_map gives no place to {format_list(missing, 3)}.")
     _check_tied_weights(empty, devices)
     return devices
 
@@ -68,15 +66,6 @@ def device_of(name: str, devices: Mapping[str, str]) -> str | None:
             return None
         name = name.rpartition(".")[0]
     return devices[name]
-
-
-def _check_part_names(empty: Any, device_map: Mapping[str, int | str]) -> None:
-    part_names = {name for name, _ in empty.named_modules()}
-    for name in device_map:
-        if name not in part_names:
-            raise BadInput(
-                f"device_map: the model has no part {name!r}.{suggest_nearest(name, part_names - {WHOLE_MODEL})}"
-            )
 
 
 def _check_nesting(empty: Any, device_map: Mapping[str, int | str]) -> None:
@@ -99,69 +88,42 @@ def _check_tied_weights(empty: Any, devices: Mapping[str, str]) -> None:
             raise BadInput(f"device_map: {' and '.join(sorted(group))} are one and the same, so they lie in one place.")
 
 
-def _has_weights(part: Any) -> bool:
-    return next(part.parameters(), None) is not None
-
-
 UNEVEN_RATIO = 1.3
 """A note reports a GPU with this multiple of its even share of the weights."""
 
 
 def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequence[str], main: str) -> tuple[Note, ...]:
-    """Return what is to be said of a map, by the weights on each place."""
+    """Return what the user should know of a map, by the weights on each device."""
+    notes: list[Note] = []
+
+    def warn(code: str, message: str, **params: Scalar) -> None:
+        notes.append(Note(code=code, message=message, severity="warning", params=params))
+
     used = [gpu for gpu in gpus if weights.get(gpu)]
-    return (
-        *_pipeline_note(used),
-        *_uneven_note(weights, used),
-        *_unused_note(gpus, used),
-        *_offload_note(sizes, weights, main),
-    )
-
-
-def _pipeline_note(used: Sequence[str]) -> tuple[Note, ...]:
-    if len(used) < 2:
-        return ()
-    numbers = ", ".join(gpu.removeprefix("cuda:") for gpu in used)
-    message = f"layers are placed one after another on GPU {numbers}, a naive pipeline: one GPU works at a time"
-    return (Note(code="pipeline", message=message, params={"gpus": len(used)}),)
-
-
-def _uneven_note(weights: Mapping[str, int], used: Sequence[str]) -> tuple[Note, ...]:
-    total = sum(weights[gpu] for gpu in used)
-    if len(used) < 2 or not total:
-        return ()
-    most = max(used, key=lambda gpu: weights[gpu])
-    share = weights[most] / total
-    if share * len(used) < UNEVEN_RATIO:
-        return ()
-    message = f"unbalanced: {describe_device(most)} holds {100 * share:.0f} % of the weights of {len(used)} GPUs"
-    params: Params = {"device": most, "share": share, "gpus": len(used)}
-    return (Note(code="unbalanced", message=message, severity="warning", params=params),)
-
-
-def _unused_note(gpus: Sequence[str], used: Sequence[str]) -> tuple[Note, ...]:
+    if len(used) > 1:
+        numbers = ", ".join(gpu.removeprefix("cuda:") for gpu in used)
+        message = f"layers are placed one after another on GPU {numbers}, a naive pipeline: one GPU works at a time"
+        notes.append(Note(code="pipeline", message=message, params={"gpus": len(used)}))
+        most = max(used, key=lambda gpu: weights[gpu])
+        share = weights[most] / sum(weights[gpu] for gpu in used)
+        if share * len(used) >= UNEVEN_RATIO:
+            held = f"{describe_device(most)} holds {100 * share:.0f} % of the weights of {len(used)} GPUs"
+            warn("unbalanced", f"unbalanced: {held}", device=most, share=share, gpus=len(used))
     idle = [gpu.removeprefix("cuda:") for gpu in gpus if gpu not in used]
-    if not idle:
-        return ()
-    message = f"nothing of the model is on GPU {', '.join(idle)}, whose joules count all the same"
-    return (Note(code="unused_gpu", message=message, severity="warning", params={"gpus": ",".join(idle)}),)
-
-
-def _offload_note(sizes: ModelSizes, weights: Mapping[str, int], main: str) -> tuple[Note, ...]:
+    if idle:
+        message = f"nothing of the model is on GPU {', '.join(idle)}, whose joules count all the same"
+        warn("unused_gpu", message, gpus=",".join(idle))
     over = "over PCIe " if main != CPU else ""
-    shares = {device: weights.get(device, 0) / sizes.weights_bytes for device in (CPU, DISK) if device != main}
-    return tuple(
-        Note(
-            code="offloaded",
-            message=f"{describe_device(device)} holds {100 * share:.0f} % of the weights: they are copied {over}for "
-            "every token, which is then what is measured",
-            severity="warning",
-            params={"device": device, "share": share},
-        )
-        for device, share in shares.items()
-        if share
-    )
+    for device in (CPU, DISK):
+        share = weights.get(device, 0) / sizes.weights_bytes
+        if share and device != main:
+            message = f"{describe_device(device)} holds {100 * share:.0f} % of the weights: they are copied {over}for "
+            warn("offloaded", f"{message}every token, which is then what is measured", device=device, share=share)
+    return tuple(notes)
 
+
+WHOLE_MODEL = ""
+"""The name of the whole model."""
 
 AUTO_MAP, SEQUENTIAL, BALANCED_LOW_0 = "auto", "sequential", "balanced_low_0"
 DEVICE_MAPS = (AUTO_MAP, "balanced", BALANCED_LOW_0, SEQUENTIAL)
@@ -273,19 +235,16 @@ def _infer_one_map(empty: Any, room: MemoryBudget, strategy: str, *, loaded: boo
     only = room.devices[0]
     if len(room.devices) == 1:
         return {WHOLE_MODEL: only} if room.sizes.weights_bytes <= budgets[only] else None
-    named = {_accelerate_key(device, number): device for number, device in enumerate(room.devices)}
-    most = {key: budgets[device] for key, device in named.items()}
-    inferred = _accelerate_map(empty, most, strategy)
+    named: dict[int | str, str] = {
+        device if device in OFFLOAD_DEVICES else number: device for number, device in enumerate(room.devices)
+    }
+    inferred = _accelerate_map(empty, {key: budgets[device] for key, device in named.items()}, strategy)
     if not set(inferred.values()) <= set(named):
         return None
     order = {part: number for number, (part, _) in enumerate(empty.named_modules())}
     devices = {part: named[inferred[part]] for part in sorted(inferred, key=lambda part: order.get(part, len(order)))}
     held = weights_by_device(room.sizes, devices)
     return devices if all(size <= budgets[device] for device, size in held.items()) else None
-
-
-def _accelerate_key(device: str, number: int) -> int | str:
-    return device if device in OFFLOAD_DEVICES else number
 
 
 def _accelerate_map(empty: Any, most: dict[int | str, int], strategy: str) -> dict[str, int | str]:
@@ -311,20 +270,15 @@ def actual_placement(model: Any, visible: VisibleDevices) -> dict[str, str]:
     """Return the actual device of each part of a model from its tensors, by the machine's names."""
     devices = {}
     for name, part in model_parts(model):
-        part_devices = {
-            _machine_device(where, visible) for module in part.modules() for where in _weight_devices(module)
-        }
-        if part_devices:
-            devices[name] = " and ".join(sorted(part_devices))
+        stored = {where for module in part.modules() for where in _weight_devices(module)}
+        names = {CPU if where.partition(":")[0] == CPU else visible.machine_name(where) for where in stored}
+        if names:
+            devices[name] = " and ".join(sorted(names))
     return devices
 
 
 def verify_placement(model: Any, plan: PlacementPlan, visible: VisibleDevices) -> dict[str, str]:
-    """Return the planned map of a loaded model, after checking every part.
-
-    Raises:
-        TrialFailed: A part is on another device than planned.
-    """
+    """Return the planned map of a loaded model; raise if a part is on another device than planned."""
     for name, device in actual_placement(model, visible).items():
         planned = device_of(name, plan.devices)
         if device != planned:
@@ -339,8 +293,10 @@ def _weight_devices(module: Any) -> Iterator[str]:
 
 
 def _offload_device(module: Any, name: str) -> str:
-    for hook in _accelerate_hooks(getattr(module, "_hf_hook", None)):
-        weights: Any = getattr(hook, "weights_map", None)
+    """Return the device of an offloaded weight, from accelerate's hook, which may be composed of several."""
+    hook = getattr(module, "_hf_hook", None)
+    for single in () if hook is None else getattr(hook, "hooks", (hook,)):
+        weights: Any = getattr(single, "weights_map", None)
         key = f"{getattr(weights, 'prefix', '')}{name}"
         store: Any = getattr(weights, "dataset", weights)
         if key in getattr(store, "state_dict", {}):
@@ -348,16 +304,6 @@ def _offload_device(module: Any, name: str) -> str:
         if key in getattr(store, "index", {}):
             return DISK
     return UNKNOWN_DEVICE
-
-
-def _accelerate_hooks(hook: Any) -> Iterator[Any]:
-    """Yield an accelerate hook, or the hooks that it is composed of."""
-    if hook is not None:
-        yield from getattr(hook, "hooks", (hook,))
-
-
-def _machine_device(where: str, visible: VisibleDevices) -> str:
-    return CPU if where.partition(":")[0] == CPU else visible.machine_name(where)
 
 
 ALL_ORDERS_UP_TO = 8
@@ -369,14 +315,20 @@ _NVLINK_WORTH = 1000
 
 
 def order_gpus(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[int, ...]:
-    """Return the GPUs in the order with the best links between neighbours; of equal orders, the closest to the given.
-
-    A link is ranked by its number of NVLinks, and without any by its PCIe path.
-    """
+    """Return the GPUs in the order with the best links between neighbours; of equal ones, the closest to the given."""
     worth = {link.gpus: _link_worth(link) for link in links}
-    if len(device_ids) > ALL_ORDERS_UP_TO:
-        return _greedy_order(device_ids, worth)
-    return max(permutations(device_ids), key=lambda order: _total_worth(order, worth)) if device_ids else ()
+
+    def total_worth(order: Sequence[int]) -> int:
+        return sum(worth.get(_pair(one, other), 0) for one, other in pairwise(order))
+
+    if len(device_ids) <= ALL_ORDERS_UP_TO:
+        return max(permutations(device_ids), key=total_worth) if device_ids else ()
+    order, remaining = [device_ids[0]], list(device_ids[1:])
+    while remaining:
+        best = max(remaining, key=lambda gpu: worth.get(_pair(order[-1], gpu), 0))
+        remaining.remove(best)
+        order.append(best)
+    return tuple(order)
 
 
 def link_notes(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[str, ...]:
@@ -390,20 +342,8 @@ def link_notes(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[str
     return tuple(notes)
 
 
-def _total_worth(order: Sequence[int], worth: dict[tuple[int, int], int]) -> int:
-    return sum(worth.get(_pair(one, other), 0) for one, other in pairwise(order))
-
-
-def _greedy_order(device_ids: Sequence[int], worth: dict[tuple[int, int], int]) -> tuple[int, ...]:
-    order, remaining = [device_ids[0]], list(device_ids[1:])
-    while remaining:
-        best = max(remaining, key=lambda gpu: worth.get(_pair(order[-1], gpu), 0))
-        remaining.remove(best)
-        order.append(best)
-    return tuple(order)
-
-
 def _link_worth(link: GpuLink) -> int:
+    """Return the rank of a link: by its number of NVLinks, and without any by its PCIe path."""
     near = len(_LINK_PATHS) - _LINK_PATHS.index(link.path) if link.path is not None else 0
     return near + (_NVLINK_WORTH + link.nvlinks if link.nvlinks else 0)
 
@@ -436,11 +376,9 @@ class ModelSizes(Value):
         return self.kv_bytes_per_token * batch * tokens
 
     def working_bytes(self, batch: int, input_tokens: int) -> int:
-        """Return the approximate working memory of a prefill, in bytes."""
-        item_bytes = DTYPE_BYTES[self.dtype]
-        activations = batch * input_tokens * (6 * self.hidden + 3 * self.widest) * item_bytes
-        scores = 2 * batch * self.vocabulary * 4
-        return activations + scores
+        """Return the approximate working memory of a prefill, in bytes: activations, and logits in float32."""
+        activations = batch * input_tokens * (6 * self.hidden + 3 * self.widest) * DTYPE_BYTES[self.dtype]
+        return activations + 2 * batch * self.vocabulary * 4
 
     def needs_bytes(self, batch: int, input_tokens: int, output_tokens: int) -> int:
         """Return the approximate total memory to answer a batch on one device, in bytes."""
@@ -454,7 +392,7 @@ class ModelSizes(Value):
 def model_sizes(model: str, empty: Any, dtype: str) -> ModelSizes:
     """Return the sizes of a model whose parameters are not in memory."""
     config = empty.config.get_text_config()
-    parts = {name: sum(map(_weight_bytes, weights)) for name, weights in _weights_by_part(empty).items()}
+    parts = _part_bytes(empty)
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -485,31 +423,27 @@ def context_tokens_of(config: ModelConfig) -> int:
 def model_parts(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a model that are never split, from its inputs to its outputs: layers, embeddings, norms."""
     whole = set(getattr(model, "_no_split_modules", None) or ())
-    yield from _walk_parts("", model, whole)
+
+    def walk(name: str, module: Any) -> Iterator[tuple[str, Any]]:
+        children = list(module.named_children())
+        if not children or type(module).__name__ in whole or list(module.named_parameters(recurse=False)):
+            yield name, module
+            return
+        for child, part in children:
+            yield from walk(f"{name}.{child}" if name else child, part)
+
+    yield from walk("", model)
 
 
-def _walk_parts(name: str, module: Any, whole: set[str]) -> Iterator[tuple[str, Any]]:
-    children = list(module.named_children())
-    if not children or type(module).__name__ in whole or list(module.named_parameters(recurse=False)):
-        yield name, module
-        return
-    for child, part in children:
-        yield from _walk_parts(f"{name}.{child}" if name else child, part, whole)
-
-
-def _weights_by_part(model: Any) -> dict[str, list[Any]]:
-    """Return the weights of each part; tied ones belong to the first."""
+def _part_bytes(model: Any) -> dict[str, int]:
+    """Return the bytes of the weights of each part; tied ones belong to the first."""
     counted: set[int] = set()
-    weights: dict[str, list[Any]] = {}
+    sizes: dict[str, int] = {}
     for name, part in model_parts(model):
         new = [weight for weight in part.parameters() if id(weight) not in counted]
         counted.update(map(id, new))
-        weights[name] = new
-    return weights
-
-
-def _weight_bytes(weight: Any) -> int:
-    return int(weight.numel()) * int(weight.element_size())
+        sizes[name] = sum(weight.numel() * weight.element_size() for weight in new)
+    return sizes
 
 
 CPU, DISK = "cpu", "disk"
@@ -549,21 +483,13 @@ def parse_device(key: int | str, device_ids: Sequence[int], what: str) -> str:
     if not text.isdecimal():
         raise BadInput(f"{what}: {key!r} is no place; name a GPU by its number, or cpu or disk.")
     if int(text) not in device_ids:
-        there = (
-            f"backend.device_ids has {format_list([*map(str, device_ids)])}"
-            if device_ids
-            else "the model is not on GPUs"
-        )
-        raise BadInput(f"{what} names GPU {text}, and {there}.")
+        has = f"backend.device_ids has {format_list([*map(str, device_ids)])}"
+        raise BadInput(f"{what} names GPU {text}, and {has if device_ids else 'the model is not on GPUs'}.")
     return gpu_device(int(text))
 
 
 def parse_limits(max_memory: Mapping[int | str, int | str] | None, device_ids: Sequence[int]) -> dict[str, int]:
-    """Return the limits of bytes of weights by device, ``{"cuda:2": 20000000000, "cpu": …}``, of the named ones only.
-
-    Raises:
-        BadInput: A size is not valid, or a device is not one of the model's.
-    """
+    """Return the limits of bytes of weights by device, ``{"cuda:2": 20000000000, "cpu": …}``; refuse invalid ones."""
     limits: dict[str, int] = {}
     for key, value in (max_memory or {}).items():
         device = parse_device(key, device_ids, "max_memory")
@@ -573,7 +499,6 @@ def parse_limits(max_memory: Mapping[int | str, int | str] | None, device_ids: S
     return limits
 
 
-GIB = 2**30
 USABLE_SHARE = 0.95
 """Usable share of free memory: libraries need some, and the allocator fragments."""
 
@@ -614,23 +539,20 @@ class MemoryBudget:
         return (*self.gpus, *offload) if self.gpus else (CPU, *(device for device in offload if device != CPU))
 
     def weights_capacity(self, device: str, *, loaded: bool) -> int:
-        """Return the bytes of weights that fit on a device, with or without memory for the batch."""
+        """Return the bytes of weights that fit on a device, with or without memory for the batch.
+
+        The batch takes the working memory, and of each layer's memory the share of its KV cache.
+        """
         most = self.limits.get(device)
         if device == DISK:
             return 2**62 if most is None else most
         free = int(self.free_bytes[device] * USABLE_SHARE)
         if loaded and (device in self.gpus or not self.gpus):
-            free = int(max(0, free - self._working()) * self._share_of_weights())
+            layer = median(self.sizes.parts_bytes.values())
+            cache = self.sizes.kv_bytes(self.load.batch, self.load.tokens) / self.sizes.layers
+            working = self.sizes.working_bytes(self.load.batch, self.load.input_tokens)
+            free = int(max(0, free - working) * (layer / (layer + cache)))
         return free if most is None else min(free, most)
-
-    def _working(self) -> int:
-        return self.sizes.working_bytes(self.load.batch, self.load.input_tokens)
-
-    def _share_of_weights(self) -> float:
-        """Return the share of weights in a layer's memory; the rest is its KV cache."""
-        layer = median(self.sizes.parts_bytes.values())
-        cache = self.sizes.kv_bytes(self.load.batch, self.load.tokens) / self.sizes.layers
-        return layer / (layer + cache)
 
 
 def overfull_error(room: MemoryBudget, weights: Mapping[str, int]) -> AssayError | None:
@@ -640,8 +562,7 @@ def overfull_error(room: MemoryBudget, weights: Mapping[str, int]) -> AssayError
             error = BadInput if size > room.limits.get(device, size) else MachineCannot
             return error(
                 f"By device_map {describe_device(device)} holds {format_bytes(size)} of the weights of "
-                f"{room.sizes.model}, "
-                f"and {_free_memory_text(room, device)}."
+                f"{room.sizes.model}, and {_free_memory_text(room, device)}."
             )
     return None
 
@@ -650,15 +571,11 @@ def fit_error(room: MemoryBudget) -> MachineCannot:
     """Return the error that a model does not fit, with suggestions."""
     sizes = room.sizes
     there = " and ".join(_free_memory_text(room, device) for device in room.devices)
-    suggestions = [
-        suggestion
-        for suggestion in (_suggest_gpus(room), _suggest_dtype(room), _suggest_host_memory(room))
-        if suggestion
-    ]
+    suggestions = filter(None, (_suggest_gpus(room), _suggest_dtype(room), _suggest_host_memory(room)))
+    advice = "; or ".join(suggestions)
     return MachineCannot(
         f"{sizes.model} in {sizes.dtype} does not fit: its weights take {format_bytes(sizes.weights_bytes)}, "
-        f"and {there}. "
-        f"{_suggestions_text(suggestions) if suggestions else 'A smaller model would.'}"
+        f"and {there}. {f'What would do: {advice}.' if advice else 'A smaller model would.'}"
     )
 
 
@@ -708,7 +625,3 @@ def _suggest_host_memory(room: MemoryBudget) -> str | None:
     if host + sum(room.weights_capacity(gpu, loaded=True) for gpu in room.gpus) < room.sizes.weights_bytes:
         return None
     return "backend.max_memory with cpu: parts then lie in the host's memory, and tokens are measured through PCIe"
-
-
-def _suggestions_text(suggestions: Sequence[str]) -> str:
-    return f"What would do: {'; or '.join(suggestions)}."

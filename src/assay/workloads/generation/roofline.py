@@ -26,37 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """A model's sizes.
+    """A model's sizes."""
 
-    Attributes:
-        layers: Layers that keep keys and values.
-        heads: Query heads.
-        kv_heads: Key-value heads.
-        head_dim: Elements per head.
-        hidden: Size of the hidden state.
-        shared_parameters: Parameters used by every token, without the input embedding and the output projection.
-        expert_parameters: Parameters of all experts.
-        expert_share: Share of the experts that a token uses.
-        embedding_parameters: Parameters of the input embedding.
-        output_parameters: Parameters of the output projection, its own or tied to the input embedding.
-        element_bytes: Bytes per parameter.
-        cached_bytes: Bytes per element of keys and values.
-        windowed_layers: Number of layers with sliding-window attention over ``window`` tokens.
-    """
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden: int
-    shared_parameters: int
-    embedding_parameters: int
-    output_parameters: int
-    element_bytes: float
-    cached_bytes: float
-    expert_parameters: int = 0
-    expert_share: float = 1.0
-    windowed_layers: int = 0
+    layers: int  # layers that keep keys and values
+    heads: int  # query heads
+    kv_heads: int  # key-value heads
+    head_dim: int  # elements per head
+    hidden: int  # size of the hidden state
+    shared_parameters: int  # parameters used by every token, without the input embedding and the output projection
+    embedding_parameters: int  # parameters of the input embedding
+    output_parameters: int  # parameters of the output projection, its own or tied to the input embedding
+    element_bytes: float  # bytes per parameter
+    cached_bytes: float  # bytes per element of keys and values
+    expert_parameters: int = 0  # parameters of all experts
+    expert_share: float = 1.0  # share of the experts that a token uses
+    windowed_layers: int = 0  # number of layers with sliding-window attention over ``window`` tokens
     window: int = 0
 
     @property

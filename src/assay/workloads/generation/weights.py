@@ -9,36 +9,34 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.format import format_bytes
+from assay.core.format import format_bytes, format_list
 from assay.core.processes import temporary_variable
 from assay.core.results import Note
+from assay.workloads.base import one_line
 from assay.workloads.generation.models import (
     ModelConfig,
     import_transformers,
-    is_offline,
     is_random,
     load_error,
-    local_folder,
+    source_arguments,
 )
 from assay.workloads.generation.placement import DISK, OFFLOAD_DEVICES, USABLE_SHARE, device_of
 from assay.workloads.torch_device import Tensor, import_torch, join_ranks, leave_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from assay.workloads.generation.loading import VisibleDevices
     from assay.workloads.generation.params import Generation
     from assay.workloads.generation.placement import ModelSizes, PlacementPlan
     from assay.workloads.torch_device import Ranks
-
 
 DEFAULT_STD = 0.02
 """Standard deviation of weights where the configuration has none."""
@@ -56,8 +54,7 @@ def make_empty_model(config: ModelConfig, dtype: Any, attention: str = "", *, tr
                 copy.deepcopy(config), dtype=dtype, trust_remote_code=trust_remote_code, **more
             )
     except (ImportError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise MachineCannot(f"A model of this configuration cannot be made here: {reason}") from error
+        raise MachineCannot(f"A model of this configuration cannot be made here: {one_line(error, 1000)}") from error
     model.tie_weights()
     return model.eval().requires_grad_(False)
 
@@ -98,22 +95,21 @@ def draw_weight(name: str, weight: Tensor, std: float, seed: int, where: str) ->
     return torch.empty(weight.shape, dtype=weight.dtype, device=where).normal_(0.0, std, generator=generator)
 
 
-_MAX_SHOWN = 3
-
-
 def place_weights(
     generation: Generation, empty: Any, plan: PlacementPlan, devices: VisibleDevices, seed: int
 ) -> tuple[Any, list[Callable[[], None]]]:
     """Return a model with its weights placed as planned, and the callbacks for its release."""
+    folder: str | None = None
     closing: list[Callable[[], None]] = []
-    folder = None
     if DISK in plan.devices.values():
         folder = tempfile.mkdtemp(prefix="assay-weights-")
-        closing.append(partial(shutil.rmtree, folder, ignore_errors=True))
+        closing = [partial(shutil.rmtree, folder, ignore_errors=True)]
     try:
         if is_random(generation.model):
             return _place_random(empty, plan, devices, seed, folder), closing
-        return _place_checkpoint(generation, empty.dtype, plan, devices, folder), closing
+        more = {"offload_folder": folder} if folder else {}
+        device_map = {part: devices.accelerate_key(where) for part, where in plan.devices.items()}
+        return read_checkpoint(generation, empty.dtype, device_map=device_map, **more), closing
     except BaseException:
         for close in closing:
             close()
@@ -141,96 +137,52 @@ def _place_random(model: Any, plan: PlacementPlan, devices: VisibleDevices, seed
     )
 
 
-def _place_checkpoint(
-    generation: Generation, dtype: Any, plan: PlacementPlan, devices: VisibleDevices, folder: str | None
-) -> Any:
-    """Return a model read from a checkpoint directly onto its devices."""
-    more = {"offload_folder": folder} if folder else {}
-    device_map = {part: devices.accelerate_key(where) for part, where in plan.devices.items()}
-    return read_checkpoint(generation, dtype, device_map=device_map, **more)
-
-
 def read_checkpoint(generation: Generation, dtype: Any, **more: Any) -> Any:
-    """Return the model of a folder or the hub, with all of its weights.
-
-    Raises:
-        MachineCannot: It cannot be read, or weights are missing, which would silently be random.
-    """
-    transformers = import_transformers()
-    local = local_folder(generation.model)
+    """Return the model of a folder or the hub; refuse missing weights, which would silently be random."""
+    model, trusted = generation.model, generation.trust_remote_code
+    source = source_arguments(model, generation.revision, trust_remote_code=trusted)
     if generation.attn_implementation:
         more["attn_implementation"] = generation.attn_implementation
     try:
-        model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
-            str(local or generation.model),
-            revision=generation.revision or None,
-            trust_remote_code=generation.trust_remote_code,
-            local_files_only=local is not None or is_offline(),
-            dtype=dtype,
-            output_loading_info=True,
-            **more,
+        loaded, info = import_transformers().AutoModelForCausalLM.from_pretrained(
+            **source, dtype=dtype, output_loading_info=True, **more
         )
     except (MemoryError, import_torch().OutOfMemoryError):
         raise
     except Exception as error:
-        raise load_error(generation.model, generation.revision, error) from error
-    missing = sorted({*loading_info["missing_keys"], *(key for key, *_ in loading_info["mismatched_keys"])})
+        raise load_error(model, generation.revision, error) from error
+    missing = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
     if missing:
-        beyond = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
-        raise MachineCannot(
-            f"The checkpoint of {generation.model} lacks weights of the model: "
-            f"{', '.join(missing[:_MAX_SHOWN])}{beyond}."
-        )
-    return model
+        raise MachineCannot(f"The checkpoint of {model} lacks weights of the model: {format_list(missing, 3)}.")
+    return loaded
 
 
-@dataclass(frozen=True)
-class RankShare:
-    """This rank's shard of a model, and its process group."""
-
-    model: Any
-    ranks: Ranks
-    leave: Callable[[], None]
-    notes: tuple[Note, ...] = ()
-
-
-def check_tp_plan(tp_plan: str, environment: Mapping[str, str] | None = None) -> None:
-    """Refuse several ranks without a plan, where each would load the whole model, and a plan with a single rank.
-
-    Raises:
-        BadInput: The number of ranks and the plan are inconsistent.
-    """
-    size = _world_size(environment)
-    if size > 1 and not tp_plan:
+def check_tp_plan(tp_plan: str, ranks: int) -> None:
+    """Refuse several ranks without a plan, where each would load the whole model, and a plan with a single rank."""
+    if ranks > 1 and not tp_plan:
         raise BadInput(
-            f"This is one of {size} ranks, and without tp_plan each would load all of the model; "
+            f"This is one of {ranks} ranks, and without tp_plan each would load all of the model; "
             "device_map needs one process that sees all GPUs."
         )
-    if size == 1 and tp_plan:
+    if ranks == 1 and tp_plan:
         raise BadInput("tp_plan needs two ranks or more, each with a device of its own.")
 
 
-def check_share_fits(sizes: ModelSizes, free: int, environment: Mapping[str, str] | None = None) -> None:
-    """Refuse a model whose equal shard is larger than this rank's free memory.
-
-    Raises:
-        MachineCannot: It does not fit.
-    """
-    size = _world_size(environment)
-    if sizes.weights_bytes / size > free * USABLE_SHARE:
+def check_share_fits(sizes: ModelSizes, free: int, ranks: int) -> None:
+    """Refuse a model whose equal shard is larger than this rank's free memory."""
+    share = sizes.weights_bytes / ranks
+    if share > free * USABLE_SHARE:
         raise MachineCannot(
-            f"{sizes.model} in {sizes.dtype} does not fit: of {format_bytes(sizes.weights_bytes)} each of "
-            f"{size} ranks holds "
-            f"{format_bytes(sizes.weights_bytes / size)} at least, and {format_bytes(free)} are free. More "
-            "GPUs may do: see device_ids."
+            f"{sizes.model} in {sizes.dtype} does not fit: of {format_bytes(sizes.weights_bytes)} each of {ranks} "
+            f"ranks holds {format_bytes(share)} at least, and {format_bytes(free)} are free. More GPUs may do: see "
+            "device_ids."
         )
 
 
-def load_share(generation: Generation, empty: Any, where: str, seed: int) -> RankShare:
-    """Join the other ranks and return this rank's shard of a model, with its weights.
+def load_share(generation: Generation, empty: Any, where: str, seed: int) -> tuple[Any, Ranks, Note]:
+    """Join the other ranks; return this rank's shard of a model with its weights, the ranks, and a note.
 
-    Raises:
-        MachineCannot: Transformers has no plan for such a model, or its heads cannot be divided evenly.
+    Afterwards, `leave_ranks` must be called to leave them.
     """
     ranks = join_ranks(where)
     try:
@@ -244,16 +196,11 @@ def load_share(generation: Generation, empty: Any, where: str, seed: int) -> Ran
         leave_ranks()
         raise
     message = f"tensor parallel: {ranks.size} ranks compute each layer together, and wait for each other twice in it"
-    note = Note(code="tensor_parallel", message=message, params={"ranks": ranks.size})
-    return RankShare(model, ranks, leave_ranks, (note,))
+    return model, ranks, Note(code="tensor_parallel", message=message, params={"ranks": ranks.size})
 
 
 def check_divisible(empty: Any, size: int) -> None:
-    """Refuse a model without a plan, or whose heads cannot be divided by the number of ranks.
-
-    Raises:
-        MachineCannot: Either is the case.
-    """
+    """Refuse a model without a plan, or whose heads cannot be divided by the number of ranks."""
     config = empty.config.get_text_config()
     if not getattr(empty, "tp_plan", None):
         raise MachineCannot(f"Transformers has no tp_plan for {type(empty).__name__}: place its layers by device_map.")
@@ -263,16 +210,19 @@ def check_divisible(empty: Any, size: int) -> None:
             raise MachineCannot(f"{count} {name} cannot be shared out evenly to {size} ranks.")
 
 
-def _world_size(environment: Mapping[str, str] | None) -> int:
-    return int((os.environ if environment is None else environment).get("WORLD_SIZE", "1"))
-
-
 def agree_to_stop(stop: int) -> bool:
     """Return whether any rank would stop; a collective call, with the same result on all ranks."""
     torch = import_torch()
     vote = torch.tensor([int(stop)])
     torch.distributed.all_reduce(vote, op=torch.distributed.ReduceOp.MAX)
     return bool(vote.item())
+
+
+def _takes_mesh_manager() -> bool:
+    """Return whether this version of transformers takes a mesh manager, and not a mesh."""
+    from transformers import PreTrainedModel
+
+    return "mesh_manager" in inspect.signature(PreTrainedModel.maybe_distribute_model).parameters
 
 
 def _device_mesh(ranks: Ranks, where: str) -> Any:
@@ -285,24 +235,6 @@ def _device_mesh(ranks: Ranks, where: str) -> Any:
     return DeviceMesh(kind, list(range(ranks.size)), mesh_dim_names=("tp",))
 
 
-class _MeshManager:
-    """A mesh manager for later versions of transformers, with one mesh for every kind of parallelism."""
-
-    def __init__(self, mesh: Any) -> None:
-        self._mesh = mesh
-
-    def get_mesh(self, _kinds: object) -> Any:
-        """Return the mesh, whatever kinds of parallelism are requested."""
-        return self._mesh
-
-
-def _manages_meshes() -> bool:
-    """Return whether this version of transformers takes a mesh manager."""
-    from transformers import PreTrainedModel
-
-    return "mesh_manager" in inspect.signature(PreTrainedModel.maybe_distribute_model).parameters
-
-
 def _random_share(model: Any, mesh: Any, size: int, where: str, seed: int) -> Any:
     """Let transformers shard an empty model, then draw each whole weight on every rank and keep this rank's shard."""
     from accelerate.utils import find_tied_parameters
@@ -312,7 +244,7 @@ def _random_share(model: Any, mesh: Any, size: int, where: str, seed: int) -> An
     own = {name for name, _ in model.named_parameters()}
     first = {name: min(own & set(group)) for group in find_tied_parameters(model) for name in group}
     std = weight_std(model)
-    mesh_argument = _MeshManager(mesh) if _manages_meshes() else mesh
+    mesh_argument = SimpleNamespace(get_mesh=lambda _kinds: mesh) if _takes_mesh_manager() else mesh
     model = type(model).maybe_distribute_model(model, DistributedConfig(tp_size=size, tp_plan="auto"), mesh_argument)
     for name, weight in list(model.named_parameters(remove_duplicate=False)):
         values = draw_weight(first.get(name, name), weight, std, seed, where)
@@ -330,5 +262,5 @@ def _read_share(generation: Generation, dtype: Any, mesh: Any, size: int, where:
 
     with temporary_variable("LOCAL_RANK", where.partition(":")[2] or "0"):
         plan = DistributedConfig(tp_size=size, tp_plan="auto")
-        mesh_argument = {} if _manages_meshes() else {"device_mesh": mesh}
+        mesh_argument = {} if _takes_mesh_manager() else {"device_mesh": mesh}
         return read_checkpoint(generation, dtype, distributed_config=plan, **mesh_argument)

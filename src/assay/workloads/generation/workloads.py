@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.prompts import PromptBatches
 
-
 OPENAI_PHASES = ("idle", "served")
 OPENAI_PARAMS = (
     "model", "phase", "input_tokens", "output_tokens", "concurrency", "prompts", "text_column_name", "truncation",
@@ -80,13 +79,13 @@ class GenerateOpenai(UntunedWorkload):
 def parse_generation(params: Params) -> Generation:
     """Parse the parameters, and check them as far as possible without the server."""
     try:
-        generation = Generation.of(params)
+        generation = Generation.model_validate(params)
     except ValidationError as error:
         raise BadInput(f"generate@openai: {first_problem(error)}.") from None
     if generation.phase not in OPENAI_PHASES:
         raise BadInput(
-            f"generate@openai has no phase {generation.phase!r}; it has idle and served. A server's prefill and decode "
-            "show as the time to the first token and the gaps after it."
+            f"generate@openai has no phase {generation.phase!r}: a server is not taken apart. Its phases are idle and "
+            "served; prefill and decode show as the time to the first token and the gaps after it."
         )
     candidate_urls(generation.endpoint)
     initial_format(generation)
@@ -100,8 +99,8 @@ def model_facts(loaded: LoadedModel) -> dict[str, float]:
     """Return the facts of a loaded model."""
     return {
         "load_s": loaded.load_s,
-        "parameters_count": float(loaded.parameters),
-        "weights_bytes": float(loaded.weights_bytes),
+        "parameters_count": float(loaded.sizes.parameters),
+        "weights_bytes": float(loaded.sizes.weights_bytes),
         "devices_count": float(loaded.ranks if loaded.ranks > 1 else len(set(loaded.placement.values()))),
     }
 
@@ -174,7 +173,7 @@ class GeneratePytorch(UntunedWorkload):
 
     def check_params(self, params: Params, device_kind: str) -> None:
         """Refuse invalid parameters, as far as they can be checked without the model."""
-        generation = Generation.of(params)
+        generation = Generation.model_validate(params)
         settings.parse_settings(generation.generate_kwargs)
         if generation.phase == "decode" and generation.output_tokens == 1:
             raise BadInput("One output token has no decoding: it is made when the prompt is read.")
@@ -186,7 +185,7 @@ class GeneratePytorch(UntunedWorkload):
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Load the model, unless it is loaded already, and prepare one phase of a generation."""
         self.check_params(params, device.partition(":")[0])
-        generation = Generation.of(params)
+        generation = Generation.model_validate(params)
         generate_kwargs = settings.parse_settings(generation.generate_kwargs)
         if generate_kwargs:
             settings.check_supported_settings(generate_kwargs)

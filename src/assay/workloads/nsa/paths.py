@@ -25,11 +25,11 @@ flash       sliding: one call, causal, with a window of ``window`` − 1 keys to
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.workloads.base import one_line
 from assay.workloads.nsa.branches import SlidingBranch, visible_mask
 from assay.workloads.torch_device import FLASH_CAPABILITY, import_torch
 
@@ -39,20 +39,19 @@ if TYPE_CHECKING:
     from assay.workloads.nsa.branches import Branch, BranchInputs, CompressedBranch
     from assay.workloads.torch_device import Tensor
 
-
 LAYOUTS = ("columns", "groups")
 
 
 def flash_call(branch: Branch, inputs: BranchInputs, *, kernel: str, layout: str) -> Callable[[], Tensor]:
     """Return the call after one test; raise if this GPU or this PyTorch does not support it."""
-    cuda = import_torch().cuda
-    check_capability(cuda.get_device_name(inputs.q.device), cuda.get_device_capability(inputs.q.device))
+    torch, device = import_torch(), inputs.q.device
+    check_capability(torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
     if isinstance(branch, SlidingBranch):
         call = flash_sliding(branch, inputs, load_flash_kernel(kernel))
     elif layout == "columns":
         call = flash_by_columns(branch, inputs, load_flash_kernel(kernel))
     else:
-        call = flash_by_groups(branch, inputs, import_torch().ops.aten._flash_attention_forward)  # noqa: SLF001
+        call = flash_by_groups(branch, inputs, torch.ops.aten._flash_attention_forward)  # noqa: SLF001
     try_flash_call(call)
     return call
 
@@ -70,15 +69,10 @@ def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: FlashAtte
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Layout of the queries of the compressed branch in columns.
+    """Layout of the queries of the compressed branch in columns."""
 
-    Attributes:
-        before: Rows of padding, so that the first query with keys is in the first column.
-        rows: Rows of all columns, the last perhaps incomplete: the tokens plus the rows without keys.
-    """
-
-    before: int
-    rows: int
+    before: int  # rows of padding, so that the first query with keys is in the first column
+    rows: int  # rows of all columns, the last perhaps incomplete: the tokens plus the rows without keys
 
     @classmethod
     def of(cls, branch: CompressedBranch) -> ColumnLayout:
@@ -135,23 +129,14 @@ _MASK_ELEMENTS_AT_ONCE = 2**26
 
 @dataclass(frozen=True)
 class MaskedCall:
-    """Attention of all queries to all keys, with a mask.
+    """Attention of all queries to all keys, with a mask."""
 
-    Attributes:
-        torch: The module.
-        parts: Queries and their masks: one part unless the mask would be too large.
-        keys: The keys of all parts.
-        values: Their values.
-        shape: Shape of the output.
-        zeroed: Queries at the beginning whose output is set to zero afterwards, as the backend does not give it.
-    """
-
-    torch: Any
-    parts: tuple[tuple[Tensor, Tensor], ...]
-    keys: Tensor
-    values: Tensor
-    shape: tuple[int, ...]
-    zeroed: int = 0
+    torch: Any  # the module
+    parts: tuple[tuple[Tensor, Tensor], ...]  # queries and their masks: one part unless the mask would be too large
+    keys: Tensor  # the keys of all parts
+    values: Tensor  # their values
+    shape: tuple[int, ...]  # shape of the output
+    zeroed: int = 0  # queries at the beginning whose output is set to zero afterwards, as the backend does not give it
 
     def __call__(self) -> Tensor:
         """Return the output as (batch, group, head, position, dim)."""
@@ -167,10 +152,8 @@ def masked_call(branch: Branch, inputs: BranchInputs, *, largest: int = LARGEST_
     """Return the call, after one test of the backend's output for queries without keys."""
     q, keys, values = inputs.by_groups()
     rows = max(1, largest // branch.keys)
-    starts = range(0, branch.sequence, rows)
-    parts = [slice(start, min(start + rows, branch.sequence)) for start in starts]
-    where = str(q.device)
-    with_masks = tuple((q[:, :, part], _build_mask(branch, part, where)) for part in parts)
+    parts = [slice(start, min(start + rows, branch.sequence)) for start in range(0, branch.sequence, rows)]
+    with_masks = tuple((q[:, :, part], _build_mask(branch, part, str(q.device))) for part in parts)
     call = MaskedCall(import_torch(), with_masks, keys, values, tuple(inputs.q.shape))
     blind = branch.queries_without_keys
     if blind and bool((call()[:, :, :, :blind] != 0).any()):
@@ -219,11 +202,8 @@ def chunked_call(branch: Branch, inputs: BranchInputs, *, step: int | None = Non
     masks: dict[bytes, Tensor | None] = {}
     chunks = []
     if step is None:
-        step = (
-            min(MAX_QUERIES, max(MIN_QUERIES, branch.window))
-            if isinstance(branch, SlidingBranch)
-            else COMPRESSED_QUERIES
-        )
+        window = branch.window if isinstance(branch, SlidingBranch) else COMPRESSED_QUERIES
+        step = min(MAX_QUERIES, max(MIN_QUERIES, window))
     for start in range(branch.queries_without_keys, branch.sequence, step):
         rows = slice(start, min(start + step, branch.sequence))
         keys = slice(int(first[rows].min()), int(end[rows].max()))
@@ -268,24 +248,21 @@ def check_capability(gpu: str, capability: tuple[int, int]) -> None:
 def load_flash_kernel(kernel: str) -> FlashAttend:
     """Return attention by the flash kernels of PyTorch (``aten``) or of the package ``flash_attn``."""
     if kernel == "aten":
-        return partial(_call_aten, import_torch().ops.aten)
+        forward = import_torch().ops.aten._flash_attention_forward  # noqa: SLF001 - no public one has a window
+
+        def call_aten(q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
+            lengths, no_dropout, causal, no_debug_mask = (None, None, q.shape[1], k.shape[1]), 0.0, True, False
+            window = {"window_size_left": left, "window_size_right": 0}
+            return forward(q, k, v, *lengths, no_dropout, causal, no_debug_mask, **window)[0]
+
+        return call_aten
     try:
         from flash_attn import flash_attn_func
     except ImportError as error:
         raise MachineCannot(
             f"The package flash_attn cannot be imported here ({error}); kernel=aten takes PyTorch's own flash kernels."
         ) from error
-    return partial(_call_package, flash_attn_func)
-
-
-def _call_aten(aten: Any, q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
-    return aten._flash_attention_forward(  # noqa: SLF001 - no public function supports a window
-        q, k, v, None, None, q.shape[1], k.shape[1], 0.0, True, False, window_size_left=left, window_size_right=0
-    )[0]
-
-
-def _call_package(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
-    return attend(q, k, v, causal=True, window_size=(left, 0))
+    return lambda q, k, v, left: flash_attn_func(q, k, v, causal=True, window_size=(left, 0))
 
 
 def try_flash_call(call: Callable[[], Tensor]) -> None:
@@ -293,10 +270,10 @@ def try_flash_call(call: Callable[[], Tensor]) -> None:
     try:
         call()
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        if type(error).__name__ == "OutOfMemoryError" or not any(words in reason for words in _MISSING_MESSAGES):
+        # PyTorch reports missing kernels by plain RuntimeErrors, of which only the message tells them apart
+        if type(error).__name__ == "OutOfMemoryError" or not any(text in str(error) for text in _MISSING_MESSAGES):
             raise
-        raise MachineCannot(f"There are no flash kernels for this here: {reason[:200].rstrip('.')}.") from error
+        raise MachineCannot(f"There are no flash kernels for this here: {one_line(error).rstrip('.')}.") from error
 
 
 def check_kernel_used(kernel: str, kernels: tuple[str, ...]) -> str | None:

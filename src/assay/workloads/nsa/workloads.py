@@ -10,29 +10,22 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
+from assay.workloads.base import UntunedWorkload
 from assay.workloads.nsa import paths
-from assay.workloads.nsa.branches import (
-    COMPRESSED,
-    SLIDING,
-    CompressedBranch,
-    SlidingBranch,
-    make_inputs,
-    queries_first,
-    visible_mask,
-)
+from assay.workloads.nsa.branches import COMPRESSED, SLIDING, make_inputs, queries_first, read_branch, visible_mask
 from assay.workloads.nsa.paths import LAYOUTS, chunked_call, flash_call, masked_call
 from assay.workloads.numpy_support import DISTRIBUTIONS, tolerance_of
 from assay.workloads.ops.attention import attention_backend
-from assay.workloads.parameters import ITEM_BYTES, check_choice
+from assay.workloads.parameters import ITEM_BYTES, check_choice, read_size
 from assay.workloads.parity import REPEATS, OutputErrors, compare_with_limits, max_error_limit, mean_error_limit
 from assay.workloads.torch_device import import_torch, open_device
 from assay.workloads.torch_support import TensorReference, TensorWork, spread_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from assay.core.results import Parity
     from assay.core.values import Params
@@ -41,20 +34,14 @@ if TYPE_CHECKING:
     from assay.workloads.torch_device import Tensor
     from assay.workloads.torch_support import RowSelection
 
+    TensorCall = Callable[[], Tensor]
+    BackendOf = Callable[[tuple[str, ...]], str | None]
 
-_BRANCHES: Mapping[str, type[SlidingBranch | CompressedBranch]] = {SLIDING: SlidingBranch, COMPRESSED: CompressedBranch}
 _OWN_PARAMS: Mapping[str, Params] = {SLIDING: {"window": 64}, COMPRESSED: {"block": 32, "stride": 16}}
 _SUMMARIES = {SLIDING: "Attention through a sliding window", COMPRESSED: "Attention to compressed blocks of keys"}
 
 
-class BranchPath(NamedTuple):
-    """A way to compute a branch, and which backend its kernels show."""
-
-    call: Callable[[], Tensor]
-    backend: Callable[[tuple[str, ...]], str | None]
-
-
-class BranchWorkload(ABC):
+class BranchWorkload(UntunedWorkload, ABC):
     """What the ways to compute a branch have in common: parameters, data, what is right, and parity."""
 
     impl: str
@@ -72,38 +59,34 @@ class BranchWorkload(ABC):
         sizes: Params = {"batch": 1, "groups": 2, "heads": 2, "head_dim": 64, "sequence": 1024 if gpu else 256}
         return {**sizes, **_OWN_PARAMS[self.name], "dtype": "float16" if gpu else "float32", "distribution": "normal"}
 
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: there is nothing to tune."""
-        return ()
-
     def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse what no query sees anything of, and on a GPU the dtypes that flash kernels do not know."""
-        _BRANCHES[self.name].of(params)
+        """Refuse branches without keys, and on a GPU the dtypes that flash kernels do not support."""
+        read_branch(params)
         if device_kind == "cuda" and params["dtype"] not in paths.FLASH_DTYPES:
             dtypes = " or ".join(paths.FLASH_DTYPES)
             raise BadInput(f"On a GPU {self.name} is in {dtypes}, as flash kernels are, not in {params['dtype']}.")
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw queries, keys and values, compress them where the branch does, and put the path in place."""
+        """Draw queries, keys and values, compress them where the branch does, and make the call."""
         where = open_device(device)
         self.check_params(params, where.partition(":")[0])
-        branch = _BRANCHES[self.name].of(params)
+        branch = read_branch(params)
         branch_inputs = make_inputs(branch, params["distribution"], where=where, seed=seed)
-        path = self._path(branch, branch_inputs, params)
+        call, backend = self._make_call(branch, branch_inputs, params)
         work = TensorWork(
-            call=path.call,
-            reference=replace(branch_reference(branch, branch_inputs), by_rows=queries_first),
+            call=call,
+            reference=branch_reference(branch, branch_inputs),
             tolerance=tolerance_of(branch.dtype),
             flop=branch.flop,
             bytes_moved=branch.bytes_moved,
-            backend=path.backend,
+            backend=backend,
         )
-        check_parity = partial(measure_parity, branch, branch_inputs, path.call, seed=seed)
+        check_parity = partial(measure_parity, branch, branch_inputs, call, seed=seed)
         return replace(work.prepare(where=where, seed=seed), parity=check_parity)
 
     @abstractmethod
-    def _path(self, branch: Branch, branch_inputs: BranchInputs, params: Params) -> BranchPath:
-        """Return the way to compute the branch."""
+    def _make_call(self, branch: Branch, branch_inputs: BranchInputs, params: Params) -> tuple[TensorCall, BackendOf]:
+        """Return the call, and a function for the backend that its kernels show."""
 
 
 class MaskedBranchWorkload(BranchWorkload):
@@ -112,8 +95,8 @@ class MaskedBranchWorkload(BranchWorkload):
     impl = "masked"
     how = "by PyTorch's scaled_dot_product_attention with the mask written out"
 
-    def _path(self, branch: Branch, branch_inputs: BranchInputs, params: Params) -> BranchPath:
-        return BranchPath(masked_call(branch, branch_inputs), attention_backend)
+    def _make_call(self, branch: Branch, branch_inputs: BranchInputs, params: Params) -> tuple[TensorCall, BackendOf]:
+        return masked_call(branch, branch_inputs), attention_backend
 
 
 class FlashBranchWorkload(BranchWorkload):
@@ -132,27 +115,24 @@ class FlashBranchWorkload(BranchWorkload):
         """Refuse also what flash kernels do not know, and the package's on a CPU."""
         super().check_params(params, device_kind)
         if device_kind == "cuda":
-            paths.check_head_dim(_BRANCHES[self.name].of(params).head_dim)
+            paths.check_head_dim(read_size(params, "head_dim"))
         elif params["kernel"] != "aten":
             raise BadInput(f"The kernels of {params['kernel']} run on a GPU, not on a CPU.")
         if params.get("way") == "groups" and params["kernel"] != "aten":
             raise BadInput(f"way=groups is computed by kernel=aten, not by {params['kernel']}; choose way=columns.")
 
-    def _path(self, branch: Branch, branch_inputs: BranchInputs, params: Params) -> BranchPath:
+    def _make_call(self, branch: Branch, branch_inputs: BranchInputs, params: Params) -> tuple[TensorCall, BackendOf]:
         kernel = check_choice("kernel", params["kernel"], paths.KERNELS)
         layout = check_choice("way", params.get("way", LAYOUTS[0]), LAYOUTS)
         if branch_inputs.q.is_cuda:
-            return BranchPath(
-                flash_call(branch, branch_inputs, kernel=kernel, layout=layout),
-                partial(paths.check_kernel_used, kernel),
-            )
-        return BranchPath(chunked_call(branch, branch_inputs), chunk_backend)
+            call = flash_call(branch, branch_inputs, kernel=kernel, layout=layout)
+            return call, partial(paths.check_kernel_used, kernel)
 
+        def chunk_backend(operators: tuple[str, ...]) -> str | None:
+            backend = attention_backend(operators)
+            return None if backend is None else f"chunks of {backend}"
 
-def chunk_backend(operators: tuple[str, ...]) -> str | None:
-    """Return the backend of chunks on a CPU: that it is chunks, and of what."""
-    backend = attention_backend(operators)
-    return None if backend is None else f"chunks of {backend}"
+        return chunked_call(branch, branch_inputs), chunk_backend
 
 
 SLIDING_ATTENTION_MASKED: Workload = MaskedBranchWorkload(SLIDING)
@@ -183,14 +163,9 @@ def exact_output(branch: Branch, inputs: BranchInputs, which: RowSelection) -> T
 
 
 def branch_reference(branch: Branch, inputs: BranchInputs) -> TensorReference:
-    """Return what the output must be; its rows are the queries, each of every head."""
-    scores = branch.all_heads * branch.keys
-    return TensorReference(
-        branch.sequence,
-        partial(exact_output, branch, inputs),
-        flop_per_row=4.0 * scores * branch.head_dim,
-        elements_per_row=scores,
-    )
+    """Return the expected output; its rows are the queries, each over all heads."""
+    scores, rows = branch.all_heads * branch.keys, partial(exact_output, branch, inputs)
+    return TensorReference(branch.sequence, rows, 4.0 * scores * branch.head_dim, scores, by_rows=queries_first)
 
 
 ALL_UP_TO = 2**14

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads import numpy_support as data
-from assay.workloads import numpy_support as reference
-from assay.workloads.base import PreparedWorkload, shared_data
+from assay.workloads.base import PreparedWorkload, UntunedWorkload, shared_data
 from assay.workloads.kernel_support import (
     MOST_SHARED_BYTES,
     HelionOperator,
@@ -30,15 +27,21 @@ from assay.workloads.kernel_support import (
     next_power_of_two,
     tile_side,
 )
-from assay.workloads.numpy_support import DISTRIBUTIONS, NUMPY_CHOICES, check_output, reference_matmul, tolerance_of
-from assay.workloads.parameters import ITEM_BYTES, GemmProblem, block_sizes, check_choice, complete_config, read_size
+from assay.workloads.numpy_support import (
+    DISTRIBUTIONS,
+    NumpyCall,
+    NumpyOperator,
+    draw_array,
+    reference_matmul,
+    tolerance_of,
+)
+from assay.workloads.parameters import ITEM_BYTES, GemmProblem, block_sizes, check_choice, read_size
 from assay.workloads.torch_device import free_bytes, free_host_bytes, import_torch, open_device
 from assay.workloads.torch_support import (
     TensorOperator,
     TensorReference,
     TensorWork,
     TorchOperator,
-    TorchWorkload,
     draw_tensor,
     reference_matmul_rows,
     uses_tf32,
@@ -47,13 +50,11 @@ from assay.workloads.torch_support import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from assay.core.results import Check
     from assay.core.values import Params, Scalar
     from assay.workloads.base import Workload
-    from assay.workloads.numpy_support import Floats
+    from assay.workloads.numpy_support import ArrayShape, Floats
     from assay.workloads.torch_device import Tensor
     from assay.workloads.torch_support import RowSelection
-
 
 BLOCKS = (128, 32, 256)
 LAYOUTS = ("row", "column")
@@ -94,50 +95,28 @@ def _fill_tile(a: Floats, b: Floats, tile: Floats, scratch: Floats, block_k: int
         np.add(tile, partial, out=tile)
 
 
-class GemmNumpy:
+class GemmNumpy(NumpyOperator[GemmProblem]):
     """``gemm@numpy``. Layout "row" stores B by rows, "column" by columns, that is transposed."""
 
     name = "gemm"
-    impl = "numpy"
-    choices = NUMPY_CHOICES
-    device_kinds = frozenset({"cpu"})
+    problem_type = GemmProblem
     summary = "Matrix product C = A·B, tiled, on a CPU"
-
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of A and B."""
-        return {"m": 256, "n": 256, "k": 256, "dtype": "float32", "distribution": "normal"}
+    params: ClassVar[Params] = {"m": 256, "n": 256, "k": 256, "dtype": "float32"}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return every combination of tile sizes and layouts, at most 54."""
-        problem = GemmProblem.of(params, data.NUMPY_DTYPES)
-        in_m, in_n, in_k = (block_sizes(BLOCKS, limit) for limit in (problem.m, problem.n, problem.k))
-        return [
-            {"block_m": block_m, "block_n": block_n, "block_k": block_k, "layout": layout}
-            for block_m, block_n, block_k, layout in itertools.product(in_m, in_n, in_k, LAYOUTS)
-        ]
+        problem = self.read_problem(params)
+        m, n, k = (block_sizes(BLOCKS, limit) for limit in (problem.m, problem.n, problem.k))
+        return [asdict(NumpyGemmTiling(*sizes)) for sizes in itertools.product(m, n, k, LAYOUTS)]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw A and B, lay B out, and allocate memory; the process's cores are the device."""
-        problem = GemmProblem.of(params, data.NUMPY_DTYPES)
-        tiling = NumpyGemmTiling.of(complete_config(config, self.configs(params)[0]))
-        a = data.draw_array(params["distribution"], (problem.m, problem.k), problem.dtype, seed, stream=0)
-        b = data.draw_array(params["distribution"], (problem.k, problem.n), problem.dtype, seed, stream=1)
+    def make_call(self, problem: GemmProblem, config: Params, draw: Callable[[ArrayShape, int], Floats]) -> NumpyCall:
+        """Draw A and B, lay B out, and allocate memory."""
+        tiling = NumpyGemmTiling.of(config)
+        a, b = (draw(shape, stream) for stream, shape in enumerate(problem.input_shapes))
         b = shared_data(("b", tiling.layout), lambda: np.asarray(b, order="C" if tiling.layout == "row" else "F"))
-        out = shared_data("out", lambda: np.zeros((problem.m, problem.n), problem.dtype))
+        out = shared_data("out", lambda: np.zeros(problem.output_shape, problem.dtype))
         scratch = np.zeros((min(tiling.block_m, problem.m), min(tiling.block_n, problem.n)), problem.dtype)
-
-        def call() -> None:
-            multiply_tiled(a, b, out, scratch, tiling)
-
-        def check() -> Check:
-            out.fill(np.nan)
-            call()
-            return check_output(out, reference_matmul(a, b), problem.dtype)
-
-        return PreparedWorkload(call=call, check=check, flop=problem.flop, bytes_moved=problem.bytes_moved)
-
-
-GEMM_NUMPY: Workload = GemmNumpy()
+        return NumpyCall(lambda: multiply_tiled(a, b, out, scratch, tiling), out, lambda: reference_matmul(a, b))
 
 
 def make_matmul(a: Tensor, b: Tensor, out: Tensor, *, tf32: bool) -> Callable[[], Tensor]:
@@ -147,19 +126,18 @@ def make_matmul(a: Tensor, b: Tensor, out: Tensor, *, tf32: bool) -> Callable[[]
     about a microsecond.
     """
     torch = import_torch()
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    matmul = torch.backends.cuda.matmul
+    matmul.fp32_precision = "ieee"
     plain: Callable[[], Tensor] = partial(torch.mm, a, b, out=out)
-    if not tf32:
-        return plain
 
     def rounded() -> Tensor:
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        matmul.fp32_precision = "tf32"
         try:
             return plain()
         finally:
-            torch.backends.cuda.matmul.fp32_precision = "ieee"
+            matmul.fp32_precision = "ieee"
 
-    return rounded
+    return rounded if tf32 else plain
 
 
 class Gemm(TensorOperator[GemmProblem]):
@@ -224,16 +202,6 @@ class TritonGemmTiling:
         return shared <= MOST_SHARED_BYTES and sums <= MOST_SUMS_PER_THREAD[multiplied_by]
 
 
-def _settings(problem: GemmProblem, config: Params) -> dict[str, int | bool]:
-    tiling = TritonGemmTiling.of(config)
-    sides = {"block_m": tiling.block_m, "block_n": tiling.block_n, "block_k": tiling.block_k}
-    return {**sides, "even_k": problem.k % tiling.block_k == 0}
-
-
-def _grid(problem: GemmProblem, settings: Mapping[str, Any]) -> tuple[int]:
-    return (-(-problem.m // settings["block_m"]) * -(-problem.n // settings["block_n"]),)
-
-
 class GemmTriton(Gemm, TritonOperator[GemmProblem]):
     """``gemm@triton``. All matrices are stored by rows."""
 
@@ -253,15 +221,18 @@ class GemmTriton(Gemm, TritonOperator[GemmProblem]):
     def launch_on(self, params: Params, inputs: tuple[Tensor, ...], out: Tensor) -> TritonLaunch:
         """Return the launch on A, B and C."""
         problem = self.read_problem(params)
+
+        def settings(config: Params) -> dict[str, int | bool]:
+            tiling = TritonGemmTiling.of(config)
+            sides = {"block_m": tiling.block_m, "block_n": tiling.block_n, "block_k": tiling.block_k}
+            return {**sides, "even_k": problem.k % tiling.block_k == 0}
+
+        def grid(settings: Mapping[str, Any]) -> tuple[int]:
+            return (-(-problem.m // settings["block_m"]) * -(-problem.n // settings["block_n"]),)
+
         precision = "tf32" if uses_tf32(params, problem.dtype) else "ieee"
-        return TritonLaunch(
-            kernel="gemm",
-            args=(*inputs, out, problem.m, problem.n, problem.k),
-            out=out,
-            fixed={"group_m": GROUP_M, "precision": precision, "widen": is_triton_interpreted()},
-            settings=partial(_settings, problem),
-            grid=partial(_grid, problem),
-        )
+        fixed = {"group_m": GROUP_M, "precision": precision, "widen": is_triton_interpreted()}
+        return TritonLaunch("gemm", (*inputs, out, problem.m, problem.n, problem.k), out, fixed, settings, grid)
 
 
 class GemmHelion(Gemm, HelionOperator[GemmProblem]):
@@ -275,10 +246,10 @@ class GemmHelion(Gemm, HelionOperator[GemmProblem]):
         return {**super().settings(params), "dot_precision": precision}
 
 
+GEMM_NUMPY: Workload = GemmNumpy()
 GEMM_TORCH: Workload = GemmTorch()
 GEMM_TRITON: Workload = GemmTriton()
 GEMM_HELION: Workload = GemmHelion()
-
 
 FILL = "fill"
 """Value of ``n`` for a size that fills the device, resolved on the device."""
@@ -308,29 +279,25 @@ CHECKED_AT_ONCE = 2**24
 EXTRA_BYTES = 2**29
 """Memory beside the matrices: the library's workspace, and temporary data of the draw."""
 
-_WHOLE_NUMBER = re.compile(r"[0-9]+")
-_GIB = 2**30
+
+def read_side(value: Scalar) -> int | None:
+    """Parse a size; null for the one that fills the device."""
+    text = str(value).strip()
+    if text == FILL:
+        return None
+    if isinstance(value, bool) or not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise BadInput(f"n is the word {FILL} or a whole number of at least 1, not {value!r}.")
+    if int(text) > LARGEST_SIDE:
+        raise BadInput(f"n is at most {LARGEST_SIDE}, which is as far as cuBLAS counts rows, and {text} is more.")
+    return int(text)
 
 
-@dataclass(frozen=True)
-class GpuShape:
+class GpuShape(NamedTuple):
     """The properties of a GPU that determine the size that fills it."""
 
     multiprocessors: int
     memory_bytes: int
     capability: tuple[int, int]
-
-
-def read_side(value: Scalar) -> int | None:
-    """Parse a size; null for the one that fills the device."""
-    text = str(value).strip()
-    if isinstance(value, bool) or (text != FILL and not (_WHOLE_NUMBER.fullmatch(text) and int(text) >= 1)):
-        raise BadInput(f"n is the word {FILL} or a whole number of at least 1, not {value!r}.")
-    if text == FILL:
-        return None
-    if int(text) > LARGEST_SIDE:
-        raise BadInput(f"n is at most {LARGEST_SIDE}, which is as far as cuBLAS counts rows, and {text} is more.")
-    return int(text)
 
 
 def filling_side(card: GpuShape, dtype: str) -> int:
@@ -375,7 +342,7 @@ def check_side_fits(n: int, dtype: str, free_bytes: int, *, name: str, device: s
     needed = needed_bytes(n, dtype)
     if needed > free_bytes:
         raise MachineCannot(
-            f"{name} with n = {n} needs {needed / _GIB:.1f} GiB of memory, and {free_bytes / _GIB:.1f} GiB are free "
+            f"{name} with n = {n} needs {needed / 2**30:.1f} GiB of memory, and {free_bytes / 2**30:.1f} GiB are free "
             f"on {device}: the largest n that fits is {largest_side(free_bytes, dtype)}."
         )
 
@@ -394,28 +361,23 @@ def square_gemm_reference(a: Tensor, b: Tensor) -> TensorReference:
     n = a.shape[0]
     deep = max(1, min(CHECKED_AT_ONCE // n, (n + 1) // 2))
 
-    def right(which: RowSelection) -> Tensor:
+    def compute_rows(which: RowSelection) -> Tensor:
         rows = a[which].double()
         out = rows.new_zeros((rows.shape[0], n))
         for start in range(0, n, deep):
             out.addmm_(rows[:, start : start + deep], b[start : start + deep].double())
         return out
 
-    return TensorReference(n, right, flop_per_row=2.0 * n * n, elements_per_row=3.0 * n)
+    return TensorReference(n, compute_rows, flop_per_row=2.0 * n * n, elements_per_row=3.0 * n)
 
 
-class SquareGemmTorch(TorchWorkload):
+class SquareGemm(UntunedWorkload):
     """A product of two n × n matrices into a preallocated third, ``repetitions`` times per call, one after another.
 
-    ``n`` is ``fill`` or a number. TF32 is always off; a result rounded to it would not pass the check. The resolved
-    n of ``fill`` is among the measured facts.
+    ``n`` is ``fill`` or a number; the resolved n is among the measured facts.
     """
 
     choices: Mapping[str, tuple[str, ...]] = {"distribution": DISTRIBUTIONS}
-
-    def __init__(self, name: str, dtype: str, title: str) -> None:
-        self.name, self._dtype = name, dtype
-        self.summary = f"Square product C = A·B in {title} by cuBLAS, of a size that fills the GPU unless told"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the size, the products of one call, and the distribution of A and B."""
@@ -424,6 +386,17 @@ class SquareGemmTorch(TorchWorkload):
     def check_params(self, params: Params, device_kind: str) -> None:
         """Refuse an n that is neither a size nor ``fill``."""
         read_side(params["n"])
+
+
+class SquareGemmTorch(SquareGemm):
+    """``sgemm``, ``hgemm`` and ``dgemm@torch``. TF32 is always off; a result rounded to it would not pass the check."""
+
+    impl = "torch"
+    device_kinds = frozenset({"cpu", "cuda"})
+
+    def __init__(self, name: str, dtype: str, title: str) -> None:
+        self.name, self._dtype = name, dtype
+        self.summary = f"Square product C = A·B in {title} by cuBLAS, by default of a size that fills the GPU"
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Resolve the size, check that it fits, draw A and B, and allocate C."""
@@ -454,61 +427,36 @@ class SquareGemmTorch(TorchWorkload):
         return replace(work.prepare(where=where, seed=seed), measured=lambda: {"n": float(n)})
 
 
-SGEMM_TORCH: Workload = SquareGemmTorch("sgemm", "float32", "float32 (TF32 off)")
-HGEMM_TORCH: Workload = SquareGemmTorch("hgemm", "float16", "float16")
-DGEMM_TORCH: Workload = SquareGemmTorch("dgemm", "float64", "float64")
-
-
-SGEMM_DTYPE = "float32"
-
-
-class SgemmNumpy:
-    """``sgemm@numpy``: a product of two n × n matrices into a preallocated third, ``repetitions`` times per call."""
+class SgemmNumpy(SquareGemm):
+    """``sgemm@numpy``."""
 
     name = "sgemm"
     impl = "numpy"
     device_kinds = frozenset({"cpu"})
-    choices: Mapping[str, tuple[str, ...]] = {"distribution": data.DISTRIBUTIONS}
     summary = "Square product C = A·B in float32 on a CPU"
-
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the size, the products of one call, and the distribution of A and B."""
-        return {"n": FILL, "repetitions": 1, "distribution": "normal"}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: there is nothing to tune."""
-        return ()
-
-    def check_params(self, params: Params, device_kind: str) -> None:
-        """Refuse an n that is neither a size nor ``fill``."""
-        read_side(params["n"])
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Check that it fits, draw A and B, and allocate C."""
-        n, repetitions = read_side(params["n"]) or CPU_SIDE, read_size(params, "repetitions")
-        check_side_fits(n, SGEMM_DTYPE, free_host_bytes(Path("/")), name=self.name, device=device)
-        a, b = (
-            data.draw_array(params["distribution"], (n, n), SGEMM_DTYPE, seed, stream=stream) for stream in range(2)
-        )
-        out = np.zeros((n, n), SGEMM_DTYPE)
-        problem = GemmProblem(n, n, n, SGEMM_DTYPE)
+        n, repetitions, dtype = read_side(params["n"]) or CPU_SIDE, read_size(params, "repetitions"), "float32"
+        check_side_fits(n, dtype, free_host_bytes(Path("/")), name=self.name, device=device)
+        a, b = (draw_array(params["distribution"], (n, n), dtype, seed, stream=stream) for stream in range(2))
+        out = np.zeros((n, n), dtype)
+        problem = GemmProblem(n, n, n, dtype)
 
         def call() -> None:
             for _ in range(repetitions):
                 np.matmul(a, b, out=out)
 
-        def check() -> Check:
-            out.fill(np.nan)
-            call()
-            return reference.check_output(out, reference.reference_matmul(a, b), SGEMM_DTYPE)
-
         return PreparedWorkload(
             call=call,
-            check=check,
+            check=partial(NumpyCall(call, out, lambda: reference_matmul(a, b)).check, dtype),
             flop=problem.flop * repetitions,
             bytes_moved=problem.bytes_moved * repetitions,
             measured=lambda: {"n": float(n)},
         )
 
 
+SGEMM_TORCH: Workload = SquareGemmTorch("sgemm", "float32", "float32 (TF32 off)")
+HGEMM_TORCH: Workload = SquareGemmTorch("hgemm", "float16", "float16")
+DGEMM_TORCH: Workload = SquareGemmTorch("dgemm", "float64", "float64")
 SGEMM_NUMPY: Workload = SgemmNumpy()

@@ -15,7 +15,7 @@ import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.results import Check
-from assay.workloads.base import PreparedWorkload
+from assay.workloads.base import PreparedWorkload, UntunedWorkload
 from assay.workloads.numpy_support import tolerance_of
 from assay.workloads.parameters import ITEM_BYTES, TriadProblem, VectorProblem, check_choice, read_size
 from assay.workloads.torch_device import free_bytes, import_torch, open_device, synchronizer
@@ -29,14 +29,13 @@ from assay.workloads.torch_support import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from assay.core.values import Params
     from assay.workloads.base import Workload
     from assay.workloads.numpy_support import ArrayShape
     from assay.workloads.torch_device import Tensor
     from assay.workloads.torch_support import RowSelection
-
 
 _Vectors = TypeVar("_Vectors", bound=VectorProblem)
 
@@ -97,16 +96,10 @@ class TriadTorch(VectorTorch[TriadProblem]):
         return partial(import_torch().add, b, c, alpha=TRIAD_SCALAR, out=out), out
 
 
-MEMCPY_TORCH: Workload = MemcpyTorch()
-TRIAD_TORCH: Workload = TriadTorch()
-
-
 DIRECTIONS = ("both", "to", "from")
-COPIES_PER_CALL = {"both": 2, "to": 1, "from": 1}
-DIFFERING_BYTES = "share of bytes that differ"
 
 
-class PcieCopyTorch:
+class PcieCopyTorch(UntunedWorkload):
     """``pcie_copy@torch``. Its bytes are those that cross the bus in both directions, each counted once."""
 
     name = "pcie_copy"
@@ -118,10 +111,6 @@ class PcieCopyTorch:
     def defaults(self, device_kind: str = "cuda") -> Params:
         """Return the MiB that a call copies in each direction, and the directions."""
         return {"mib": 64, "direction": "both"}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: there is nothing to tune."""
-        return ()
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Allocate pinned and device memory, and a stream for each direction."""
@@ -154,17 +143,15 @@ class PcieCopyTorch:
             call()
             torch.cuda.synchronize(where)
             wrong = sum(int((target.cpu() != pattern).sum()) for target, _ in copies)
-            return Check(error=wrong / (amount * len(copies)), tolerance=0.0, measure=DIFFERING_BYTES)
+            share = wrong / (amount * len(copies))
+            return Check(error=share, tolerance=0.0, measure="share of bytes that differ")
 
         return PreparedWorkload(
             call=call,
             check=check,
-            bytes_moved=float(amount * COPIES_PER_CALL[direction]),
+            bytes_moved=float(amount * len(copies)),
             synchronize=synchronizer(where),
         )
-
-
-PCIE_COPY_TORCH: Workload = PcieCopyTorch()
 
 
 INDEX_DISTRIBUTIONS = ("uniform", "zipf")
@@ -208,7 +195,6 @@ def _coprime_step(rows: int) -> int:
 
 INDEX_BYTES = 8
 EXTRA_BYTES = 2**28
-_GIB = 2**30
 
 
 class EmbeddingTorch(TorchWorkload):
@@ -240,7 +226,12 @@ class EmbeddingTorch(TorchWorkload):
         torch, where = import_torch(), open_device(device)
         row_bytes, lookups = dim * ITEM_BYTES[dtype], batch * pooling
         needed = rows * row_bytes + lookups * 3 * INDEX_BYTES + batch * row_bytes + rows * INDEX_BYTES
-        _check_memory(needed + EXTRA_BYTES, free_bytes(where), device)
+        needed_gib, free_gib = (needed + EXTRA_BYTES) / 2**30, free_bytes(where) / 2**30
+        if needed_gib > free_gib:
+            raise MachineCannot(
+                f"embedding with this table needs {needed_gib:.1f} GiB of memory, and {free_gib:.1f} GiB are free on "
+                f"{device}: give it fewer rows."
+            )
         table = draw_tensor(params["distribution"], (rows, dim), dtype, seed, where=where)
         indices_used = draw_indices(indices, rows, (batch, pooling), seed, alpha=alpha, where=where)
         starts = torch.arange(0, lookups, pooling, device=where)
@@ -270,12 +261,7 @@ def embedding_reference(table: Tensor, indices: Tensor) -> TensorReference:
     return TensorReference(indices.shape[0], right, flop_per_row=elements, elements_per_row=elements)
 
 
-def _check_memory(needed: int, free: int, device: str) -> None:
-    if needed > free:
-        raise MachineCannot(
-            f"embedding with this table needs {needed / _GIB:.1f} GiB of memory, and {free / _GIB:.1f} GiB are free "
-            f"on {device}: give it fewer rows."
-        )
-
-
+MEMCPY_TORCH: Workload = MemcpyTorch()
+TRIAD_TORCH: Workload = TriadTorch()
+PCIE_COPY_TORCH: Workload = PcieCopyTorch()
 EMBEDDING_TORCH: Workload = EmbeddingTorch()

@@ -13,26 +13,26 @@ import re
 import socket
 import ssl
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, JsonValue
 
 from assay._version import __version__
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.values import Value
+from assay.workloads.generation.models import error_chain, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from assay.workloads.generation.params import Generation
-
 
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
 _MAX_TOKENS, _MAX_COMPLETION_TOKENS = "max_tokens", "max_completion_tokens"
 _LENGTHS = (_MAX_TOKENS, _MAX_COMPLETION_TOKENS, "max_new_tokens")
 _RESERVED_FIELDS = {"model": "backend.model", "messages": "scenario.prompts", "prompt": "scenario.prompts"}
 _SINGLE_FIELDS = ("n", "best_of")
+_WHOLE_FIELDS = ("ignore_eos", "min_tokens")
 _PROMPT_MARK = "a prompt stands here"
 
 NO_CHAT_NOTE = "it offers no chat: prompts go to /completions as they are, without a chat template"
@@ -45,7 +45,7 @@ class RequestFormat(Value):
     model: str
     chat: bool = True
     length: str = _MAX_TOKENS
-    whole: tuple[str, ...] = ("ignore_eos", "min_tokens")
+    whole: tuple[str, ...] = _WHOLE_FIELDS
     usage: bool = True
     settings: dict[str, JsonValue] = Field(default_factory=dict)
 
@@ -55,21 +55,17 @@ class RequestFormat(Value):
     ) -> Self:
         """Return the initial format; ``reasoning`` goes to the chat template, except ``reasoning_effort``, a field.
 
-        Raises:
-            BadInput: A setting contradicts the scenario, or would change what is measured.
+        Refuse settings that contradict the scenario, or would change what is measured.
         """
         _check_settings(settings, output_tokens)
-        fields = {
-            name: value
-            for name, value in settings.items()
-            if name not in {*_LENGTHS, *_SINGLE_FIELDS, "stream", "echo"}
-        }
+        dropped = {*_LENGTHS, *_SINGLE_FIELDS, "stream", "echo"}
+        fields = {name: value for name, value in settings.items() if name not in dropped}
         template = dict(reasoning or {})
         if "reasoning_effort" in template:
             fields.setdefault("reasoning_effort", template.pop("reasoning_effort"))
         if template:
             fields.setdefault("chat_template_kwargs", template)
-        whole = () if fields.get("ignore_eos") is False else ("ignore_eos", "min_tokens")
+        whole = () if fields.get("ignore_eos") is False else _WHOLE_FIELDS
         return cls(model=model, settings=fields, whole=tuple(name for name in whole if name not in fields))
 
     @property
@@ -80,16 +76,11 @@ class RequestFormat(Value):
     def body(self, prompt: str, tokens: int) -> dict[str, Any]:
         """Return the body of a request for this many tokens."""
         prompt_fields = {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
+        body = {"model": self.model, **prompt_fields, "stream": True, self.length: tokens}
+        if self.usage:
+            body["stream_options"] = {"include_usage": True}
         extras = {"ignore_eos": True, "min_tokens": tokens}
-        return {
-            "model": self.model,
-            **prompt_fields,
-            "stream": True,
-            self.length: tokens,
-            **({"stream_options": {"include_usage": True}} if self.usage else {}),
-            **{name: extras[name] for name in self.whole},
-            **self.settings,
-        }
+        return {**body, **{name: extras[name] for name in self.whole}, **self.settings}
 
     def body_around_prompt(self, tokens: int) -> tuple[bytes, bytes]:
         """Return the bytes of a request's body before and after its prompt, which is JSON text."""
@@ -134,26 +125,24 @@ def _check_settings(settings: dict[str, Any], output_tokens: int) -> None:
 
 
 def initial_format(generation: Generation) -> RequestFormat:
-    """Return the initial format for a generation.
-
-    Raises:
-        BadInput: Its settings are not valid, or contradict it.
-    """
-    maps = []
+    """Return the initial format for a generation; refuse settings that are not valid or contradict it."""
+    maps = {}
     for name in ("generate_kwargs", "reasoning"):
         text = getattr(generation, name)
         try:
-            parsed = json.loads(text)
+            maps[name] = json.loads(text)
         except ValueError:
-            parsed = None
-        if not isinstance(parsed, dict):
+            maps[name] = None
+        if not isinstance(maps[name], dict):
             raise BadInput(f"{name} is a map of settings, not {text}.")
-        maps.append(parsed)
-    return RequestFormat.of(generation.model, maps[0], generation.output_tokens, maps[1])
+    return RequestFormat.of(generation.model, maps["generate_kwargs"], generation.output_tokens, maps["reasoning"])
 
 
 def _refuses_chat(status: int, message: str) -> bool:
-    """Return whether a server does not support chat, in general or with this model."""
+    """Return whether a server does not support chat, in general or with this model.
+
+    OpenAI's protocol has no error code for a model without a chat template: servers say so in the message only.
+    """
     if status in {400, 404, 422} and ("chat template" in message or "not a chat model" in message):
         return True
     return status in {404, 405, 501} and "model" not in message
@@ -199,22 +188,17 @@ class PromptSource:
         """Return the prompt of a request as JSON bytes."""
         return json.dumps(self.prompt(number)).encode()
 
+    @classmethod
+    def of_words(cls, count: int, seed: int, salt: str) -> Self:
+        """Return prompts of ``count`` random words, prefix included."""
+        prefix = min(PREFIX_WORDS, count)
+        texts = tuple(random_words(f"{seed} {number}", count - prefix) for number in range(PROMPT_POOL))
+        return cls(texts, seed, salt, prefix)
+
 
 def random_words(seed: str, count: int) -> str:
     """Return ``count`` random words."""
     return " ".join(random.Random(seed).choices(WORDS, k=count))  # noqa: S311 - not used for security
-
-
-def prompts_of_words(count: int, seed: int, salt: str) -> PromptSource:
-    """Return prompts of ``count`` random words, prefix included."""
-    prefix = min(PREFIX_WORDS, count)
-    texts = tuple(random_words(f"{seed} {number}", count - prefix) for number in range(PROMPT_POOL))
-    return PromptSource(texts, seed, salt, prefix)
-
-
-def prompts_of_texts(texts: Sequence[str], seed: int, salt: str) -> PromptSource:
-    """Return prompts of a user's texts, in order and cyclically."""
-    return PromptSource(tuple(texts), seed, salt)
 
 
 @dataclass(frozen=True)
@@ -243,7 +227,7 @@ def cut_text(text: str, tokens: int, has: int) -> str:
 
 
 _API_PATHS = ("/chat/completions", "/completions", "/models")
-_API_VERSION = re.compile(r"/v\d\w*$")
+API_VERSION = re.compile(r"/v\d\w*$")
 _LOOPBACK_HOSTS = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -255,35 +239,25 @@ class ServerEndpoint:
     key_variable: str = ""
     key: str = field(default="", repr=False)
 
+    @cached_property
+    def parts(self) -> SplitResult:
+        """The parts of the URL; its path is the one before ``/chat/completions``."""
+        return urlsplit(self.url)
+
     @property
     def tls(self) -> bool:
         """Whether the connection uses TLS."""
-        return self.url.startswith("https:")
+        return self.parts.scheme == "https"
 
     @property
     def host(self) -> str:
         """The name or address of the machine."""
-        return urlsplit(self.url).hostname or ""
+        return self.parts.hostname or ""
 
     @property
     def port(self) -> int:
         """The port, explicit or default."""
-        return urlsplit(self.url).port or (443 if self.tls else 80)
-
-    @property
-    def path(self) -> str:
-        """The path before ``/chat/completions``."""
-        return urlsplit(self.url).path
-
-    @property
-    def authority(self) -> str:
-        """Host and port as in the URL."""
-        return urlsplit(self.url).netloc
-
-    @property
-    def root(self) -> str:
-        """The URL without its version."""
-        return _API_VERSION.sub("", self.url)
+        return self.parts.port or (443 if self.tls else 80)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -304,8 +278,7 @@ class ServerEndpoint:
 def candidate_urls(address: str) -> tuple[str, ...]:
     """Return the candidate URLs for an address with or without its version, the likeliest first.
 
-    Raises:
-        BadInput: It is not a URL of a server, or has a password in it.
+    Refuse what is not a URL of a server, or has a password in it.
     """
     text = address.strip()
     text = text if "://" in text else f"http://{text}"
@@ -321,16 +294,11 @@ def candidate_urls(address: str) -> tuple[str, ...]:
     text = text.rstrip("/")
     for path in _API_PATHS:
         text = text.removesuffix(path)
-    return (text,) if _API_VERSION.search(urlsplit(text).path) else (f"{text}/v1", text)
+    return (text,) if API_VERSION.search(urlsplit(text).path) else (f"{text}/v1", text)
 
 
 def candidate_endpoints(generation: Generation) -> tuple[ServerEndpoint, ...]:
-    """Return the candidate endpoints of a generation's server, each with its API key.
-
-    Raises:
-        BadInput: The address is not valid, or the key has characters that are not allowed in a header.
-        MachineCannot: The key's variable is not set.
-    """
+    """Return the candidate endpoints of a generation's server, each with its API key; refuse an unusable key."""
     variable = generation.api_key_env
     key = os.environ.get(variable, "").strip() if variable else ""
     if variable and not key:
@@ -341,25 +309,29 @@ def candidate_endpoints(generation: Generation) -> tuple[ServerEndpoint, ...]:
 
 
 CONNECT_WITHIN_S = 10.0
-_MAX_LENGTH = 200
 _NO_TLS_MARKS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING")
 
 
 def connection_fault(error: BaseException) -> str:
     """Return why a connection failed or broke; works on the errors of sockets, TLS and httpx."""
-    causes = list(_error_causes(error))
+    causes = list(error_chain(error))
+
+    def has(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
     tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
     if tls is not None:
         return _tls_fault(tls)
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+    if has(ConnectionRefusedError):
         return "is not there: nobody listens on that port (connection refused); is it started, and the port right?"
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
+    if has(socket.gaierror):
         return "is not known by that name; is the address right?"
-    if any(isinstance(cause, TimeoutError) or type(cause).__name__ == "ConnectTimeout" for cause in causes):
-        return f"did not take a connection within {CONNECT_WITHIN_S:g} s"
-    if any(isinstance(cause, ConnectionError) or "isconnected" in str(cause) for cause in causes):
+    if has(TimeoutError) or any(type(cause).__name__ == "ConnectTimeout" for cause in causes):
+        return f"did not accept a connection within {CONNECT_WITHIN_S:g} s"
+    # httpx has one class for all faults of a server's protocol, of which only the message tells a closed connection
+    if has(ConnectionError) or any("isconnected" in str(cause) for cause in causes):
         return CLOSED_EARLY
-    return f"cannot be spoken with: {_one_line(str(error)) or type(error).__name__}"
+    return f"cannot be reached: {first_line(str(error)) or type(error).__name__}"
 
 
 CLOSED_EARLY = "closed the connection in the middle of an answer"
@@ -375,12 +347,14 @@ def status_fault(status: int, body: str, endpoint: ServerEndpoint) -> str:
     reason = f"{status}: {error_message(body)}" if error_message(body) else str(status)
     if status in {401, 403}:
         hint = f"is the key in {endpoint.key_variable} right?" if endpoint.key_variable else "does it want a key?"
-        return endpoint.redact(f"does not let us in ({reason}); {hint} backend.api_key_env names the variable of it")
-    if status >= 500:
-        return endpoint.redact(f"is in trouble ({reason})")
-    if 300 <= status < 400:
-        return endpoint.redact(f"points elsewhere ({reason}); give the address that it points to")
-    return endpoint.redact(f"refuses the request ({reason})")
+        fault = f"does not let us in ({reason}); {hint} backend.api_key_env names the variable of it"
+    elif status >= 500:
+        fault = f"is in trouble ({reason})"
+    elif 300 <= status < 400:
+        fault = f"points elsewhere ({reason}); give the address that it points to"
+    else:
+        fault = f"refuses the request ({reason})"
+    return endpoint.redact(fault)
 
 
 def error_message(body: str) -> str:
@@ -390,22 +364,20 @@ def error_message(body: str) -> str:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
-        return _one_line(body)
-    return _one_line(message_in_error(parsed) or body)
+        return first_line(body)
+    return first_line(message_in_error(parsed) or body)
 
 
 def message_in_error(body: Any) -> str | None:
     """Return the message of an error object, or null where there is none."""
     if not isinstance(body, dict):
         return None
-    error = body.get("error", body if body.get("object") == "error" else None)
-    texts = (error, error.get("message") if isinstance(error, dict) else None, body.get("detail"))
-    text = next((candidate for candidate in texts if isinstance(candidate, str) and candidate), None)
-    if text is not None:
-        return text
-    for rest in (error, body.get("detail")):
-        if rest:
-            return json.dumps(rest)
+    error, detail = body.get("error", body if body.get("object") == "error" else None), body.get("detail")
+    for text in (error, error.get("message") if isinstance(error, dict) else None, detail):
+        if isinstance(text, str) and text:
+            return text
+    if error or detail:
+        return json.dumps(error or detail)
     message = body.get("message")
     return message if isinstance(message, str) and "choices" not in body else None
 
@@ -417,22 +389,8 @@ def is_web_page(body: str) -> bool:
 
 def _tls_fault(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"has a certificate that is not trusted here: {_one_line(error.verify_message)}"
+        return f"has a certificate that is not trusted here: {first_line(error.verify_message)}"
     reason = getattr(error, "reason", None) or str(error)
     if any(sign in reason for sign in _NO_TLS_MARKS):
         return "does not speak TLS on that port; is its address http:// and not https://?"
-    return f"could not agree on TLS with us: {_one_line(reason)}"
-
-
-def _error_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its chain of causes and contexts."""
-    visited: list[BaseException] = []
-    while error is not None and error not in visited:
-        visited.append(error)
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _one_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:_MAX_LENGTH].rstrip(".") if lines else ""
+    return f"could not agree on TLS with us: {first_line(reason)}"

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.workloads.generation.server import protocol as faults
+from assay.workloads.generation.server import protocol
 from assay.workloads.generation.server.protocol import message_in_error
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from assay.workloads.base import StageExtras
     from assay.workloads.generation.server.protocol import ServerEndpoint
-
 
 StampedBytes = tuple[int, bytes]
 """When bytes came, in nanoseconds of the performance counter, and the bytes."""
@@ -64,7 +63,7 @@ class StampedConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Record the end; asyncio calls this."""
         if error is not None:
-            self._fault = self._fault or faults.connection_fault(error)
+            self._fault = self._fault or protocol.connection_fault(error)
         self._closed.set_result(None)
         self._wake()
 
@@ -113,17 +112,13 @@ class StampedConnection(asyncio.Protocol):
 
 
 async def open_connection(endpoint: ServerEndpoint, tls: ssl.SSLContext | None) -> StampedConnection:
-    """Return a connection to a server.
-
-    Raises:
-        ConnectionFault: It cannot be opened.
-    """
+    """Return a connection to a server, or raise a ``ConnectionFault``."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(faults.CONNECT_WITHIN_S):
+        async with asyncio.timeout(protocol.CONNECT_WITHIN_S):
             _, connection = await loop.create_connection(StampedConnection, endpoint.host, endpoint.port, ssl=tls)
     except OSError as error:
-        raise ConnectionFault(faults.connection_fault(error)) from None
+        raise ConnectionFault(protocol.connection_fault(error)) from None
     return connection
 
 
@@ -136,8 +131,8 @@ class NotHttpError(Exception):
 
 def request_head(endpoint: ServerEndpoint, path: str) -> bytes:
     """Return a request to a path of the server up to the value of its Content-Length."""
-    headers = {"Host": endpoint.authority, **endpoint.headers, "Accept": "text/event-stream"}
-    lines = [f"POST {endpoint.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    headers = {"Host": endpoint.parts.netloc, **endpoint.headers, "Accept": "text/event-stream"}
+    lines = [f"POST {endpoint.parts.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "Content-Type: application/json", "Content-Length: "]).encode("ascii")
 
 
@@ -196,12 +191,11 @@ class HttpReader:
         if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
             raise NotHttpError("does not speak HTTP/1.1")
         self._rest = self._rest[end + 4 :]
-        if status.startswith("1"):
-            return True
-        pairs = (line.partition(":") for line in lines)
-        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        self.status = int(status[:3])
-        self._expect()
+        if not status.startswith("1"):
+            pairs = (line.partition(":") for line in lines)
+            self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+            self.status = int(status[:3])
+            self._expect()
         return True
 
     def _expect(self) -> None:
@@ -229,10 +223,7 @@ class HttpReader:
     def _chunks(self) -> bytes:
         """Return the data of complete chunks; a chunk is a length, CRLF, that many bytes, CRLF."""
         chunks, rest, at = [], self._rest, 0
-        while True:
-            end = rest.find(b"\r\n", at)
-            if end < 0:
-                break
+        while (end := rest.find(b"\r\n", at)) >= 0:
             try:
                 size = int(rest[at:end].partition(b";")[0], 16)
             except ValueError:
@@ -253,7 +244,7 @@ class HttpReader:
 
 
 DONE = b"[DONE]"
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls")
 """Fields of a delta with text: reasoning comes before the answer, and its tokens are generated too."""
 
 
@@ -300,25 +291,18 @@ def parse_event(data: bytes) -> AnswerChunk:
     if not isinstance(event, dict):
         return AnswerChunk(error=f"what is no answer: {data[:80].decode(errors='replace')}")
     choices = event.get("choices")
-    if choices is None:
-        message = message_in_error(event)
-        if message is not None:
-            return AnswerChunk(error=message)
+    message = message_in_error(event) if choices is None else None
+    if message is not None:
+        return AnswerChunk(error=message)
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    finish, model = choice.get("finish_reason"), event.get("model")
+    finish, model, delta = choice.get("finish_reason"), event.get("model"), choice.get("delta")
+    texts = [delta.get(name) for name in _TEXT_FIELDS] if isinstance(delta, dict) else [choice.get("text")]
     return AnswerChunk(
-        text=_has_text(choice),
+        text=any(texts),
         usage=_parse_usage(event.get("usage")),
         finish=finish if isinstance(finish, str) else None,
         model=model if isinstance(model, str) else None,
     )
-
-
-def _has_text(choice: dict[str, Any]) -> bool:
-    delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        return bool(choice.get("text"))
-    return any(delta.get(name) for name in _TEXT_FIELDS) or bool(delta.get("tool_calls"))
 
 
 def _parse_usage(usage: Any) -> TokenUsage | None:
@@ -359,21 +343,11 @@ class LoadArrivals:
 
     def extras(self) -> StageExtras:
         """Return the extras of a call; input tokens are left out where the server does not count them."""
-        extras: dict[str, float | list[float]] = {
-            "output_tokens": self.output_tokens,
-            "requests": float(self.requests),
-            "short_requests": float(self.short_requests),
-            "long_requests": float(self.long_requests),
-            "uncounted_requests": float(self.uncounted_requests),
-            "answer_tokens": self.answer_tokens,
-            "errors": float(self.errors),
-            "first_token_us": self.first_token_us,
-            "gap_us": self.gap_us,
-            "request_us": self.request_us,
-            "tpot_us": self.tpot_us,
-            "silence_us": self.silence_us,
+        return {
+            name: float(value) if isinstance(value, int) else value
+            for name, value in vars(self).items()
+            if value is not None
         }
-        return extras if self.input_tokens is None else {**extras, "input_tokens": self.input_tokens}
 
 
 @dataclass
@@ -403,7 +377,7 @@ class TokenScale:
         return TokenScale(expected_per_chunk=self.tokens_per_chunk, expected_input=self.input_tokens)
 
     def learn(self, chunks: int, usage: TokenUsage | None) -> None:
-        """Add a complete answer."""
+        """Add a complete answer; null counts are ignored."""
         if usage is None:
             return
         self.chunks += chunks
@@ -450,14 +424,15 @@ class StreamedAnswer:
 
     def end(self, stamp_ns: int, into: LoadArrivals) -> None:
         """Count a complete answer, and correct what was counted before."""
-        if self.usage is not None:
-            self._count_output(self.usage.output, into)
-            self._count_input(self.usage.input, into)
-        self._scale.learn(self.chunks, self.usage)
+        usage = self.usage
+        if usage is not None:
+            self._count_output(usage.output, into)
+            self._count_input(usage.input, into)
+            self._scale.learn(self.chunks, usage)
         into.requests += 1
         into.short_requests += self.short
-        into.long_requests += self.usage is not None and self.usage.output > self.requested_tokens
-        into.uncounted_requests += self.usage is None
+        into.long_requests += usage is not None and usage.output > self.requested_tokens
+        into.uncounted_requests += usage is None
         into.answer_tokens += self._counted
         into.request_us.append((stamp_ns - self.begin_ns) / 1e3)
         after_first = self._counted * (self.chunks - 1) / self.chunks if self.chunks else 0.0
@@ -513,31 +488,24 @@ class StallDetector:
         self._first_s = self._gap_s = math.inf
 
     def learn(self, arrivals: LoadArrivals) -> None:
-        """Add the arrivals of an interval to the history."""
+        """Add the arrivals of an interval to the history; for gaps without one, that of the first token is used."""
         self._first_us.extend(arrivals.first_token_us)
         self._gap_us.extend(arrivals.gap_us)
-        self._first_s = _usual_gap_s(self._first_us)
-        self._gap_s = _usual_gap_s(self._gap_us)
+        self._first_s = _usual_s(self._first_us)
+        self._gap_s = _usual_s(self._gap_us) if self._gap_us else self._first_s
 
     def late(self, silences: Iterable[tuple[float, bool]]) -> list[int]:
         """Return the indices of stalled streams from each one's silence in s and whether it awaits its first token."""
-        usual = [(silent_s, self._usual_s(first=first)) for silent_s, first in silences]
-        if len(usual) > 1 and all(
-            silent_s > max(MIN_SILENCE_S, STALL_FACTOR_ALL * usual_s) for silent_s, usual_s in usual
-        ):
-            return list(range(len(usual)))
-        return [
-            index
-            for index, (silent_s, usual_s) in enumerate(usual)
-            if silent_s > max(MIN_SILENCE_S, STALL_FACTOR * usual_s)
-        ]
+        usual = [(silent_s, self._first_s if first else self._gap_s) for silent_s, first in silences]
 
-    def _usual_s(self, *, first: bool) -> float:
-        """Return the usual maximum; for gaps without a history, that of the first token."""
-        return self._first_s if first or not self._gap_us else self._gap_s
+        def stalled(factor: float) -> list[int]:
+            limits = (max(MIN_SILENCE_S, factor * usual_s) for _, usual_s in usual)
+            return [index for index, limit in enumerate(limits) if usual[index][0] > limit]
+
+        together = stalled(STALL_FACTOR_ALL)
+        return together if len(together) == len(usual) > 1 else stalled(STALL_FACTOR)
 
 
-def _usual_gap_s(times_us: deque[float]) -> float:
-    if not times_us:
-        return math.inf
-    return sorted(times_us)[math.ceil(USUAL_QUANTILE * len(times_us)) - 1] / 1e6
+def _usual_s(times_us: deque[float]) -> float:
+    """Return the usual maximum of times, in seconds."""
+    return sorted(times_us)[math.ceil(USUAL_QUANTILE * len(times_us)) - 1] / 1e6 if times_us else math.inf
